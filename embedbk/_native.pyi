@@ -1,0 +1,6 @@
+# The compiled module (native/build_native.py). Imported in codec/kernels.py, codec/packer.py and
+# storage/native.py only; its functions are described in the headers of native/.
+from typing import Any
+
+ffi: Any
+lib: Any
