@@ -1,0 +1,1 @@
+"""embedbk: durable, replicated, fenced logs as a Python library."""

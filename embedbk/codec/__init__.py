@@ -1,0 +1,1 @@
+"""Bytes to values and back: entries, frames, messages, ledger metadata. Formats: WIRE.md beside this file."""

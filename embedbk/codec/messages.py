@@ -1,0 +1,277 @@
+"""Messages between a client and a bookie, and the envelope that all messages share (WIRE.md section 3).
+
+A message is a 32-byte header, a control part (a MessagePack array whose kind the header names) and frames. The
+control part is small and per message, never per entry; bodies travel only as frames (ARCHITECTURE.md, data path).
+Requests name the incarnation they are for (P7.2); answers carry the request's id.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from embedbk.codec import kernels
+from embedbk.codec.frame import FRAME_HEADER_BYTES, Frame, FrameHeader, decode_frame_header
+from embedbk.config import MESSAGE_BYTES_MAX
+from embedbk.errors import PeerError
+from embedbk.ids import NO_ENTRY
+
+__all__ = [
+    "MESSAGE_HEADER_BYTES",
+    "MESSAGE_VERSION",
+    "AddAnswer",
+    "AddRequest",
+    "Control",
+    "ErrorAnswer",
+    "ExplicitLacAnswer",
+    "ExplicitLacRequest",
+    "FenceAnswer",
+    "FenceRequest",
+    "LacAnswer",
+    "LacRequest",
+    "Message",
+    "ReadAnswer",
+    "ReadRequest",
+    "Status",
+    "decode_message",
+    "encode_message",
+    "register_kind",
+]
+
+MESSAGE_MAGIC = b"EBKM"
+MESSAGE_VERSION = 1
+MESSAGE_HEADER_BYTES = 32
+FRAMES_PER_MESSAGE_MAX = 1024
+
+# magic, version, kind, frame_count, control_size, frames_size, request_id, crc32c, reserved
+_HEADER = struct.Struct("<4sBBHIIQII")
+assert _HEADER.size == MESSAGE_HEADER_BYTES
+
+
+class Status(enum.IntEnum):
+    """A bookie's verdict on a request. Numbers are on the wire: never re-used."""
+
+    OK = 0
+    FENCED = 1  # A normal add of a fenced or dropped ledger (P3.4a).
+    IN_LIMBO = 2  # The bookie may have lost entries of this ledger (P7.4).
+    WRONG_INCARNATION = 3  # The request is for another disk incarnation (P7.2).
+    WRONG_KEY = 4  # Another ledger password (P3.5).
+    CONFLICT = 5  # Another payload is stored under this id (P3.4c).
+    BAD_FRAME = 6  # A digest or number in the frame is wrong; nothing of it was stored.
+    READ_ONLY = 7  # No normal adds here now; fences and recovery adds pass (P7.8).
+    NO_SUCH_LEDGER = 8  # An explicit negative: this bookie never stored anything of the ledger (P7.1).
+    UNKNOWN = 9  # Could not tell: I/O error, unreadable entry, overload. Never a negative (P7.1).
+
+
+class AddRequest(msgspec.Struct, frozen=True, array_like=True):
+    """One frame to store. The answer comes when all of it is durable, or refuses all of it (P3.2, P3.7)."""
+
+    incarnation: bytes
+    nonce: int  # The handle's; an answer counts only for the handle that asked (P3.8).
+    seating: int  # Rises whenever a seat's holder changes (P1, seat generation).
+    recovery: bool  # Passes fences and limbo (P5.2d).
+
+
+class AddAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The whole part first..last of one frame is durable (OK), or why it is not. Never means "all up to" (P3.7)."""
+
+    status: int
+    nonce: int
+    seating: int
+    recovery: bool
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+
+
+class FenceRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Fence the ledger and tell its LAC (P5.2b)."""
+
+    incarnation: bytes
+    ledger_id: int
+    ledger_key: bytes
+
+
+class FenceAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """OK: the fence is durable. lac is NO_ENTRY where none is known or given (limbo)."""
+
+    status: int
+    ledger_id: int
+    lac: int = NO_ENTRY
+    lac_length: int = 0
+
+
+class ReadRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Entries first..last as far as they fit, of those ids with id % modulus in residues (bit r for residue r)."""
+
+    incarnation: bytes
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+    bytes_max: int
+    fence: bool = False  # A recovery read: fences before it looks (P5.2c, P5.2f).
+    ledger_key: bytes = bytes(16)  # Checked when fence is set (P3.5).
+    modulus: int = 1
+    residues: int = 1
+
+
+class ReadAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """A verdict per id (P5.2c): in the frames = positive; in absent = explicit negative; anything else = unknown.
+
+    absent holds (first, last) ranges, both included. status NO_SUCH_LEDGER makes every asked id absent; a status
+    other than OK and NO_SUCH_LEDGER gives no verdict at all. lac is the best this bookie knows.
+    """
+
+    status: int
+    ledger_id: int
+    absent: list[tuple[int, int]] = []
+    lac: int = NO_ENTRY
+    lac_length: int = 0
+
+
+class LacRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Tell the LAC without fencing; with wait_ms, answer when it passes after_lac or the ledger is fenced (P6.2)."""
+
+    incarnation: bytes
+    ledger_id: int
+    after_lac: int = NO_ENTRY
+    wait_ms: int = 0
+
+
+class LacAnswer(msgspec.Struct, frozen=True, array_like=True):
+    status: int
+    ledger_id: int
+    lac: int = NO_ENTRY
+    lac_length: int = 0
+    is_fenced: bool = False
+
+
+class ExplicitLacRequest(msgspec.Struct, frozen=True, array_like=True):
+    """The writer's LAC, sent when it idles so that readers see the last entries (P6.2)."""
+
+    incarnation: bytes
+    ledger_id: int
+    ledger_key: bytes
+    lac: int
+    lac_length: int
+
+
+class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
+    status: int
+    ledger_id: int
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The request could not be understood; nothing was done."""
+
+    text: str
+
+
+Control = msgspec.Struct
+
+
+@dataclass(slots=True)
+class Message:
+    """One message: control part, and frames with their headers where it carries entries."""
+
+    request_id: int
+    control: Control
+    frames: list[tuple[FrameHeader, memoryview]] = field(default_factory=list)
+
+
+_kind_of: dict[type[Control], int] = {}
+_decoder_of: dict[int, msgspec.msgpack.Decoder[Control]] = {}
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def register_kind(kind: int, struct_type: type[Control]) -> None:
+    """Bind a message kind to its control struct. A number is never re-used (WIRE.md section 3 lists them)."""
+    assert kind not in _decoder_of and struct_type not in _kind_of
+    _kind_of[struct_type] = kind
+    _decoder_of[kind] = msgspec.msgpack.Decoder(struct_type)
+
+
+for _kind, _struct in (
+    (1, AddRequest), (2, AddAnswer), (3, FenceRequest), (4, FenceAnswer), (5, ReadRequest), (6, ReadAnswer),
+    (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (15, ErrorAnswer),
+):  # fmt: skip
+    register_kind(_kind, _struct)
+
+
+def encode_message(
+    request_id: int, control: Control, frames: Sequence[tuple[bytes, Frame]] = ()
+) -> list[bytes | memoryview]:
+    """The message as pieces to be sent one after the other as ONE body; frame bodies are borrowed, not copied.
+
+    frames: pairs of an encoded frame header and its frame.
+    """
+    packed = _encode(control)
+    frames_size = sum(FRAME_HEADER_BYTES + len(frame.body) for _, frame in frames)
+    assert MESSAGE_HEADER_BYTES + len(packed) + frames_size <= MESSAGE_BYTES_MAX
+    head = _HEADER.pack(
+        MESSAGE_MAGIC,
+        MESSAGE_VERSION,
+        _kind_of[type(control)],
+        len(frames),
+        len(packed),
+        frames_size,
+        request_id,
+        0,
+        0,
+    )
+    crc = kernels.crc32c(packed, kernels.crc32c(head[:24]))
+    pieces: list[bytes | memoryview] = [head[:24] + crc.to_bytes(4, "little") + bytes(4) + packed]
+    for header, frame in frames:
+        pieces.append(header)
+        pieces.append(frame.body)
+    return pieces
+
+
+def decode_message(body: bytes | memoryview) -> Message:
+    """The message in body, its header, control part and frame headers checked; frame bodies are borrowed and
+    unchecked (`frame_of` checks every entry).
+
+    Raises:
+        PeerError: anything is wrong with it.
+    """
+    block = memoryview(body)
+    if not MESSAGE_HEADER_BYTES <= len(block) <= MESSAGE_BYTES_MAX:
+        raise PeerError(
+            f"message of {len(block)} bytes: allowed are {MESSAGE_HEADER_BYTES} to {MESSAGE_BYTES_MAX}"
+        )
+    magic, version, kind, frame_count, control_size, frames_size, request_id, crc, reserved = (
+        _HEADER.unpack_from(block)
+    )
+    if magic != MESSAGE_MAGIC or version != MESSAGE_VERSION or reserved:
+        raise PeerError(f"no message of version {MESSAGE_VERSION}: {magic!r} version {version}")
+    control_end = MESSAGE_HEADER_BYTES + control_size
+    if control_end + frames_size != len(block) or frame_count > FRAMES_PER_MESSAGE_MAX:
+        raise PeerError(
+            f"message of {len(block)} bytes claims {control_size} + {frames_size} and {frame_count} frames"
+        )
+    control_part = block[MESSAGE_HEADER_BYTES:control_end]
+    if kernels.crc32c(control_part, kernels.crc32c(block[:24])) != crc:
+        raise PeerError("message header or control part fails its digest")
+    decoder = _decoder_of.get(kind)
+    if decoder is None:
+        raise PeerError(f"message kind {kind} is not known")
+    try:
+        control = decoder.decode(control_part)
+    except msgspec.MsgspecError as broken:
+        raise PeerError(f"message kind {kind}: {broken}") from broken
+    frames: list[tuple[FrameHeader, memoryview]] = []
+    offset = control_end
+    for _ in range(frame_count):
+        header = decode_frame_header(block, offset)
+        begin = offset + FRAME_HEADER_BYTES
+        offset = begin + header.body_size
+        if offset > len(block):
+            raise PeerError(f"message claims a frame of {header.body_size} bytes beyond its end")
+        frames.append((header, block[begin:offset]))
+    if offset != len(block):
+        raise PeerError(f"message has {len(block) - offset} bytes behind its frames")
+    return Message(request_id, control, frames)

@@ -1,0 +1,203 @@
+"""Messages between a client and the metadata quorum (METADATA 2.7; WIRE.md section 5).
+
+Keys are UTF-8 paths, values bytes. A revision is cluster-wide, rises with every change and never resets, so a
+comparison with one has no ABA. Each operation is sent under (session, sequence); the quorum keeps the reply until
+the client's `done_below` passes it, so a repeated request gets its first answer and is never run twice.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from embedbk.codec.messages import register_kind
+
+__all__ = [
+    "ABSENT",
+    "ANY",
+    "AllocIds",
+    "Allocated",
+    "CloseSession",
+    "Compare",
+    "Delete",
+    "Get",
+    "KeepAlive",
+    "List",
+    "Listed",
+    "MetadataReply",
+    "MetadataRequest",
+    "OpenSession",
+    "Operation",
+    "Put",
+    "Record",
+    "Refusal",
+    "Result",
+    "SessionOpened",
+    "Txn",
+    "TxnDone",
+    "Unwatch",
+    "Value",
+    "Watch",
+    "WatchEvents",
+]
+
+ABSENT = 0  # Compare.revision: the key must not exist. Revision 0 is given to nothing.
+ANY = -1  # Compare.revision: the key must exist, at any revision.
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """One key as the catalog holds it. revision is that of its last change; value None in an event: deleted."""
+
+    key: str
+    value: bytes | None
+    created: int
+    revision: int
+    session: int = 0  # Owner when ephemeral, else 0.
+
+
+class Compare(msgspec.Struct, frozen=True, array_like=True):
+    """True when the key's last change has this revision; ABSENT and ANY as above."""
+
+    key: str
+    revision: int
+
+
+class Put(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    key: str
+    value: bytes
+    is_ephemeral: bool = False  # Deleted when the session that put it ends.
+
+
+class Delete(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    key: str
+
+
+class OpenSession(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    ttl_ms: int
+    label: str
+
+
+class KeepAlive(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    pass
+
+
+class CloseSession(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    pass
+
+
+class Get(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """Linearizable read of one key."""
+
+    key: str
+
+
+class List(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """Linearizable list of the keys that begin with prefix and are greater than after, in key order."""
+
+    prefix: str
+    after: str = ""
+    limit: int = 1000
+
+
+class Txn(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """If every comparison holds, do all of then at one revision; else nothing."""
+
+    when: list[Compare]
+    then: list[Put | Delete]
+
+
+class AllocIds(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """A block of ids never handed out before; unused ones are gaps for ever."""
+
+    count: int
+
+
+class Watch(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """Stream every change of keys that begin with prefix, of revisions above from_revision."""
+
+    watch_id: int
+    prefix: str
+    from_revision: int
+
+
+class Unwatch(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    watch_id: int
+
+
+Operation = OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch
+
+
+class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    session: int
+    ttl_ms: int
+    cluster_token: bytes
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True, tag=31):
+    """record is None when the key is absent; revision is the catalog's at that moment."""
+
+    record: Record | None
+    revision: int
+
+
+class Listed(msgspec.Struct, frozen=True, array_like=True, tag=32):
+    records: list[Record]
+    has_more: bool
+    revision: int
+
+
+class TxnDone(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """is_done False: a comparison failed and nothing changed. revision is that of the change, or the catalog's."""
+
+    is_done: bool
+    revision: int
+
+
+class Allocated(msgspec.Struct, frozen=True, array_like=True, tag=34):
+    first_id: int
+    count: int
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=35):
+    """The operation was not run. code is one of SESSION_GONE, COMPACTED, BAD_REQUEST, WRONG_TOKEN, UNAVAILABLE."""
+
+    code: str
+    text: str
+
+
+class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=36):
+    """Done, with nothing to tell but the catalog's revision."""
+
+    revision: int
+
+
+Result = SessionOpened | Value | Listed | TxnDone | Allocated | Refusal | Acknowledged
+
+
+class MetadataRequest(msgspec.Struct, frozen=True, array_like=True):
+    session: int  # 0 before a session is open.
+    sequence: int  # From 1, rising by 1 per operation of the session.
+    done_below: int  # The client needs no kept reply below this sequence.
+    operation: Operation
+
+
+class MetadataReply(msgspec.Struct, frozen=True, array_like=True):
+    session: int
+    sequence: int
+    result: Result
+
+
+class WatchEvents(msgspec.Struct, frozen=True, array_like=True):
+    """Changes for one watch, in revision order, all of one revision together; nothing is ever skipped silently.
+
+    compacted set: the stream from the asked revision cannot be given; list again, and watch from that revision.
+    """
+
+    session: int
+    watch_id: int
+    revision: int  # Every change up to here that concerns the watch has been sent.
+    records: list[Record]
+    is_compacted: bool = False
+
+
+for _kind, _struct in ((64, MetadataRequest), (65, MetadataReply), (66, WatchEvents)):
+    register_kind(_kind, _struct)

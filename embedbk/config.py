@@ -1,0 +1,57 @@
+"""Every bound and setting, named once. A bound is reached by a test; a setting is checked where it enters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from embedbk.errors import UsageError
+
+__all__ = [
+    "ENTRY_BYTES_MAX",
+    "FRAME_BYTES_MAX",
+    "FRAME_BLOCK_BYTES",
+    "MESSAGE_BYTES_MAX",
+    "ENSEMBLE_SIZE_MAX",
+    "Quorum",
+    "quorum_for",
+]
+
+ENTRY_BYTES_MAX = 1 << 20  # Payload of one entry; larger is refused before anything is sent.
+FRAME_BLOCK_BYTES = 256 << 10  # Usual size of a block in which the packer gathers entries.
+FRAME_BYTES_MAX = ENTRY_BYTES_MAX + (64 << 10)  # Body of one frame: at least one entry of the largest size.
+MESSAGE_BYTES_MAX = 4 << 20  # One message on a link, everything included.
+ENSEMBLE_SIZE_MAX = 64  # Seats of an ensemble; write sets are kept as bits of one word.
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """E, Qw and Qa of a ledger: `E >= Qw >= Qa >= 1` (P1)."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+
+    def __post_init__(self) -> None:
+        given = f"ensemble_size={self.ensemble_size}, write_quorum={self.write_quorum}, ack_quorum={self.ack_quorum}"
+        for value in (self.ensemble_size, self.write_quorum, self.ack_quorum):
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise UsageError(f"{given}: each must be a whole number")
+        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum >= 1:
+            raise UsageError(f"{given}: allowed is ensemble_size >= write_quorum >= ack_quorum >= 1")
+        if self.ensemble_size > ENSEMBLE_SIZE_MAX:
+            raise UsageError(f"{given}: ensemble_size may be at most {ENSEMBLE_SIZE_MAX}")
+
+
+def quorum_for(
+    bookie_count: int,
+    ensemble_size: int | None = None,
+    write_quorum: int | None = None,
+    ack_quorum: int | None = None,
+) -> Quorum:
+    """The quorum asked for, what is left out taken from the defaults: 3/3/2, or 1/1/1 with fewer than three bookies."""
+    size = ensemble_size if ensemble_size is not None else write_quorum
+    if size is None:
+        size = 3 if bookie_count >= 3 else 1
+    write = write_quorum if write_quorum is not None else size
+    ack = ack_quorum if ack_quorum is not None else (write - 1 if write >= 3 else write)
+    return Quorum(size, write, ack)

@@ -1,0 +1,150 @@
+"""Every error that embedbk raises, and for each whether its answer is final.
+
+Decides nothing; the floors above raise these. Two questions matter to a caller: whose fault is it, and
+is the answer final? `definite` answers the second: True when what was asked certainly did not happen (or
+certainly is not there), False when either may turn out to be so. `hint` says what to do next.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+__all__ = [
+    "EmbedbkError",
+    "EntryUnreadable",
+    "InvariantError",
+    "LedgerClosed",
+    "LedgerFenced",
+    "MetadataConflict",
+    "MetadataUnavailable",
+    "NoSuchEntry",
+    "NoSuchLedger",
+    "NotEnoughBookies",
+    "OperationTimeout",
+    "PeerError",
+    "RecoveryInconclusive",
+    "StorageError",
+    "Truncated",
+    "UsageError",
+    "WrongPassword",
+    "ensure",
+]
+
+
+class EmbedbkError(Exception):
+    """Root of all errors a caller may handle.
+
+    Attributes:
+        definite: is the answer final? A class has a default; an instance may know better.
+        hint: what to do next, one sentence; empty when there is nothing to add.
+    """
+
+    definite: bool = True
+    hint: str = ""
+
+    def __init__(self, message: str, *, definite: bool | None = None, hint: str = "") -> None:
+        super().__init__(message)
+        if definite is not None:
+            self.definite = definite
+        if hint:
+            self.hint = hint
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+class UsageError(EmbedbkError, ValueError):
+    """The caller broke the contract: says what was given and what is allowed. Nothing was done."""
+
+
+class WrongPassword(UsageError):
+    """The ledger has another password (P3.5); nothing was changed."""
+
+
+class PeerError(EmbedbkError):
+    """A peer sent what the protocol forbids: the link is dropped, not the node."""
+
+    definite = False
+
+
+class LedgerFenced(EmbedbkError):
+    """Another client is recovering this ledger; adds in flight may or may not survive (P3.6)."""
+
+    definite = False  # As after a timeout: never add again blindly.
+    hint = "read the ledger after its recovery to learn what survived; take the log over to go on writing"
+
+
+class LedgerClosed(EmbedbkError):
+    """The ledger is closed; adds in flight may or may not be below its last entry (P3.6)."""
+
+    definite = False
+    hint = "open the ledger for reading to learn its last entry"
+
+
+class NotEnoughBookies(EmbedbkError):
+    """Some write set has fewer usable bookies than the ack quorum (P4.5)."""
+
+    definite = False
+
+
+class OperationTimeout(EmbedbkError, TimeoutError):
+    """The caller's own wait ended; what was asked may still happen."""
+
+    definite = False
+
+
+class MetadataConflict(EmbedbkError):
+    """The compare-and-set lost: somebody else changed the key. Re-read, then decide (P2.2)."""
+
+
+class MetadataUnavailable(EmbedbkError):
+    """The metadata quorum gave no answer, or the session with it is lost."""
+
+    definite = False
+    hint = "open ledgers go on; try again when the metadata members can be reached"
+
+
+class NoSuchLedger(EmbedbkError, LookupError):
+    """Known to be absent; never used for "could not read" (P7.1)."""
+
+
+class NoSuchEntry(EmbedbkError, LookupError):
+    """Known to be absent; never used for "could not read" (P7.1)."""
+
+
+class Truncated(EmbedbkError, LookupError):
+    """The position is below the start of the log's list (P6.6)."""
+
+
+class EntryUnreadable(EmbedbkError):
+    """No bookie of the write set gave a copy with a valid digest (P6.1)."""
+
+    definite = False
+
+
+class StorageError(EmbedbkError):
+    """A file or directory cannot be used as it is: says which, where in it, why, and what to do."""
+
+    definite = False
+
+
+class RecoveryInconclusive(EmbedbkError):
+    """Answers were missing, so the end of the ledger is not known; trying again is safe (P5.2c)."""
+
+    definite = False
+    hint = "the ledger stays in recovery; try again when more of its bookies answer"
+
+
+class InvariantError(Exception):
+    """A bug in embedbk. Not an `EmbedbkError`, so that no `except` for ordinary errors swallows it."""
+
+
+def ensure(fact: bool, what: str) -> None:
+    """Check a fact whose breach would lose data; holds also under `python -O`."""
+    if not fact:
+        _breach(what)
+
+
+def _breach(what: str) -> NoReturn:
+    raise InvariantError(what)

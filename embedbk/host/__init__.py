@@ -1,0 +1,1 @@
+"""The loop: drain inputs, step the cores, perform their effects in order."""

@@ -1,0 +1,58 @@
+"""Names and numbers by which things are known: ledgers, entries, bookies, incarnations, positions."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from embedbk.errors import UsageError
+
+__all__ = [
+    "INCARNATION_BYTES",
+    "LEDGER_ID_MAX",
+    "NO_ENTRY",
+    "Member",
+    "Position",
+    "check_bookie_id",
+    "check_log_name",
+]
+
+NO_ENTRY = -1  # "Before the first entry": the LAC of a ledger in which nothing is confirmed.
+LEDGER_ID_MAX = 2**63 - 1
+INCARNATION_BYTES = 16
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
+
+
+class Member(NamedTuple):
+    """One seat's holder: a bookie in one disk incarnation (P1). A bookie that lost its disk is another member."""
+
+    bookie_id: str
+    incarnation: bytes  # INCARNATION_BYTES random bytes, minted with empty directories.
+
+    def __repr__(self) -> str:
+        return f"{self.bookie_id}/{self.incarnation[:3].hex()}"
+
+
+class Position(NamedTuple):
+    """Where an entry of a log stands: (ledger, entry). Ordered within one log."""
+
+    ledger_id: int
+    entry_id: int
+
+
+def check_bookie_id(bookie_id: str) -> str:
+    """A bookie id is a name, never an address (RP47)."""
+    return _check_name(bookie_id, "bookie id")
+
+
+def check_log_name(name: str) -> str:
+    return _check_name(name, "log name")
+
+
+def _check_name(name: str, what: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{what} {name!r} is not allowed: 1 to 127 letters, digits, '.', '_' or '-', the first a letter or digit"
+        )
+    return name

@@ -1,0 +1,1 @@
+"""The metadata quorum: catalog, member and client as pure machines."""

@@ -1,0 +1,183 @@
+"""What a host is built from: transport, journal, entry store, metadata store. Contracts only; no code of their own.
+
+Real, in-memory and simulated implementations stand behind the same words. Nothing here reads a clock: whoever
+calls brings `now_ns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from embedbk.codec.frame import Frame
+
+__all__ = [
+    "EntriesFound",
+    "EntryStore",
+    "Identity",
+    "Journal",
+    "LinkDown",
+    "LinkUp",
+    "Received",
+    "Transport",
+    "TransportEvent",
+]
+
+Buffer = bytes | bytearray | memoryview
+
+
+# --- Transport -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a peer says of itself in Hello (P7.2). cluster_token is empty for a peer that has not learnt it yet."""
+
+    role: str  # "bookie", "metadata" or "client"
+    node_id: str
+    incarnation: bytes  # 16 bytes: disk incarnation of a bookie or member, random per start for a client.
+    cluster_token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """Hello was exchanged both ways; bodies may be sent. `link` numbers are never re-used by one transport."""
+
+    link: int
+    peer: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    """The link is gone, with everything that was on its way; nothing will be sent again by the transport."""
+
+    link: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One body, whole, as its sender gave it. The memoryview stays valid as long as it is referenced."""
+
+    link: int
+    body: memoryview
+
+
+TransportEvent = LinkUp | LinkDown | Received
+
+
+class Transport(Protocol):
+    """Carries bodies between identified peers over links; all calls from the host's thread.
+
+    A link delivers bodies in order, each at most once, or goes down. After a reconnect it is another link with
+    another nonce; nothing of the old one is delivered or sent again.
+    """
+
+    def listen(self, endpoint: str) -> str:
+        """Accept links; returns the endpoint with the port or path that was bound.
+
+        Raises UsageError when the address is in use, is not loopback without being allowed, or is not understood.
+        """
+        ...
+
+    def connect(self, endpoint: str, expect: Identity | None = None) -> int:
+        """Begin a link; LinkUp or LinkDown follows. expect: refuse (LinkDown) whoever is not this node_id and
+        incarnation (empty fields are not compared). A link that goes down is not dialled again by the transport."""
+        ...
+
+    def send(self, link: int, pieces: Sequence[Buffer]) -> bool:
+        """Send the pieces as one body. False: the link's queue is full or the link is down, and nothing was sent.
+        The pieces are borrowed only during the call unless the transport keeps its own reference to them."""
+        ...
+
+    def drop(self, link: int, reason: str) -> None:
+        """End a link (a peer that breaks the protocol); LinkDown follows here, the peer learns of it as it can."""
+        ...
+
+    def receive(self, now_ns: int) -> list[TransportEvent]:
+        """What happened since the last call, in order; also does what is due by time (heartbeats, timeouts)."""
+        ...
+
+    def deadline_ns(self) -> int | None:
+        """When `receive` must be called again even if nothing arrives."""
+        ...
+
+    def filenos(self) -> list[int]:
+        """Descriptors that become readable when `receive` has something to do; empty for simulated transports."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# --- Storage ---------------------------------------------------------------------------------------------
+
+
+class Journal(Protocol):
+    """An append-only sequence of records made durable by group commit. Tokens rise by one per record, for ever."""
+
+    def next_token(self) -> int:
+        """The token that the next append will get; token 1 is the first of an empty journal."""
+        ...
+
+    def append(self, kind: int, ledger_id: int, body: Buffer, *, borrowed: bool = False) -> int:
+        """Queue one record; returns its token. borrowed: body stays unchanged and alive until the token is durable.
+
+        Raises StorageError when the journal has failed (it never works again) or is closed.
+        """
+        ...
+
+    def durable(self) -> int:
+        """Every record up to this token is on the device. Never falls. Clears the descriptor's readiness."""
+        ...
+
+    def queued_bytes(self) -> int:
+        """Bytes queued and not yet durable, for back pressure."""
+        ...
+
+    def failed(self) -> str | None:
+        """Why the journal stopped for good, or None (P7.6)."""
+        ...
+
+    def fileno(self) -> int: ...
+
+    def replay(self, after: int) -> Iterator[tuple[int, int, int, memoryview]]:
+        """(token, kind, ledger_id, body) of the records above `after`, in order, before the first append."""
+        ...
+
+    def trim(self, token: int) -> None:
+        """Records up to token are in entry logs and index, synced (P7.5): their space may be used again."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class EntriesFound:
+    """A verdict per id: in frame = held; in absent (first, last ranges, both included) = proven not held;
+    neither = unreadable, or beyond what fitted."""
+
+    frame: Frame | None
+    absent: list[tuple[int, int]] = field(default_factory=list)
+
+
+class EntryStore(Protocol):
+    """Entries by (ledger, entry): the write cache and the entry logs with their index, as one."""
+
+    def put(self, frame: Frame) -> memoryview:
+        """Take the (checked) frame's entries into the write cache; a stored entry of the same id is replaced.
+        Returns the copy of frame.body, unchanged and alive until its entries are in an entry log."""
+        ...
+
+    def read(
+        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+    ) -> EntriesFound:
+        """Entries of first..last with id % modulus in residues, ascending, digests checked, as one frame of at
+        most bytes_max (the first entry always fits)."""
+        ...
+
+    def cached_bytes(self) -> int:
+        """Bytes in the write cache that no entry log holds yet."""
+        ...
+
+    def close(self) -> None: ...

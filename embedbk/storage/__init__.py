@@ -1,0 +1,1 @@
+"""The durable side of a bookie and of a metadata member, in terms of the ports."""
