@@ -1,0 +1,24 @@
+"""Benchmarks, one file per question: `./run bench NAME [--json]`.
+
+A file `benchmarks/NAME.py` has `measure() -> Iterator[Row]` and yields each row when it is measured. What a row is
+compared with (a bare probe, the device, a peer) is the machine's own, measured in the same run, and stands in the
+row's fields only. Progress belongs on stderr.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Row"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    work: str  # What was done: append/zmq/1KiB/many.
+    value: float
+    unit: str  # entries/s, us, MB/s.
+    ceiling: float  # What the machine can do, in the same unit.
+
+    @property
+    def ratio(self) -> float:
+        return self.value / self.ceiling if self.ceiling else 0.0

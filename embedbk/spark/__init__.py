@@ -1,0 +1,4 @@
+"""embedbk under Apache Spark: `session()` and the data source `format("embedbk")`.
+
+Importing this package imports neither pyspark nor pyarrow (`pip install embedbk[spark]` brings both).
+"""

@@ -1,0 +1,11 @@
+"""What all tests share: only the machine's loopback, and no state of a user's own."""
+
+from __future__ import annotations
+
+import os
+
+# Before anything starts a JVM or asks for a proxy: a test speaks to this machine only.
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
+for name in [name for name in os.environ if name.startswith("EMBEDBK_")]:
+    del os.environ[name]
