@@ -1,8 +1,8 @@
 """Benchmarks, one file per question: `./run bench NAME [--json]`.
 
-A file `benchmarks/NAME.py` has `measure() -> Iterator[Row]` and yields each row when it is measured. What a row is
-compared with (a bare probe, the device, a peer) is the machine's own, measured in the same run, and stands in the
-row's fields only. Progress belongs on stderr.
+A file `benchmarks/NAME.py` has `measure() -> Iterator[Row]` and yields each row once it is measured. What a row
+is compared with (a bare probe, the device, a peer) is this machine's own, measured in the same run, and stands
+only in the fields of the row. Progress belongs on stderr.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`./run bench NAME [--json]`: run one benchmark, print one line per row and nothing else on standard output."""
+"""`./run bench NAME [--json]`: run one benchmark; one line per row, nothing else, on standard output."""
 
 from __future__ import annotations
 
