@@ -1,0 +1,73 @@
+"""What every core is: a machine that takes one event and gives a list of effects.
+
+`step` finds the handler by the event's type; a core declares its handlers in one dict, `HANDLERS`. State is plain
+data, so that `copy` and `digest` work for exploring small worlds.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar, Self
+
+from embedbk.core.vocabulary import Effect, Event
+
+__all__ = ["Machine", "earliest"]
+
+
+class Machine:
+    """Base of the cores. Subclasses fill HANDLERS: event type -> function(self, event) -> effects."""
+
+    HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[Effect]]]] = {}
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take one event, whole; give what is to be done, in this order. Waits for nothing, touches nothing else."""
+        return self.HANDLERS[type(event)](self, event)
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """A `Tick` is wanted at or after this time; None: no need."""
+        return None
+
+    def copy(self) -> Self:
+        """An independent twin in the same state."""
+        return copy.deepcopy(self)
+
+    def digest(self) -> bytes:
+        """16 bytes that are equal for equal states, in any process with any hash seed."""
+        hasher = hashlib.blake2b(digest_size=16)
+        _feed(hasher, vars(self))
+        return hasher.digest()
+
+
+def earliest(*deadlines: int | None) -> int | None:
+    """The first of some deadlines, None when there is none."""
+    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
+def _feed(hasher: Any, value: Any) -> None:
+    if isinstance(value, dict):
+        hasher.update(b"d%d" % len(value))
+        for key, item in value.items():
+            _feed(hasher, key)
+            _feed(hasher, item)
+    elif isinstance(value, set | frozenset):
+        _feed(hasher, sorted(value, key=repr))
+    elif isinstance(value, bytes | bytearray | memoryview):
+        hasher.update(b"b%d" % len(value) + bytes(value))
+    elif isinstance(value, list | tuple) or hasattr(value, "popleft"):
+        hasher.update(b"l%d" % len(value))
+        for item in value:
+            _feed(hasher, item)
+    elif is_dataclass(value):
+        _feed(hasher, [(field.name, getattr(value, field.name)) for field in fields(value)])
+    elif hasattr(value, "getstate"):
+        _feed(hasher, value.getstate())
+    elif isinstance(value, Machine):
+        _feed(hasher, vars(value))
+    elif hasattr(value, "digest"):
+        hasher.update(value.digest())
+    else:
+        hasher.update(repr(value).encode())

@@ -1,0 +1,314 @@
+"""The words between a core and its host: events told, effects asked for. Plain data, made fresh, not changed after.
+
+A tag is the core's own plain name for a request; the host hands it back with the outcome and never looks inside.
+Every Send is followed by exactly one `Answered` or `SendFailed`, unless the core ended meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from embedbk.codec.frame import Frame, FrameHeader
+from embedbk.codec.messages import Control
+from embedbk.codec.metadata_messages import Compare, Delete, Put
+from embedbk.ids import Member
+
+__all__ = [
+    "AllocateIds",
+    "Answered",
+    "BookieInfo",
+    "BookiesChanged",
+    "CloseRequested",
+    "Confirmed",
+    "Ended",
+    "EntriesRead",
+    "EnsembleChanged",
+    "EntriesReady",
+    "Effect",
+    "Event",
+    "FrameSealed",
+    "IdsAllocated",
+    "JournalAppend",
+    "JournalDurable",
+    "JournalFailed",
+    "KeyRead",
+    "LinkLost",
+    "MetadataFailed",
+    "ReadEntries",
+    "ReadKey",
+    "Reply",
+    "RequestReceived",
+    "Send",
+    "SendFailed",
+    "StoreFrame",
+    "Tag",
+    "Tick",
+    "Transact",
+    "TransactUnknown",
+    "Transacted",
+]
+
+Tag = Hashable
+
+
+class BookieInfo(NamedTuple):
+    """A registered bookie as a client sees it."""
+
+    member: Member
+    is_writable: bool
+
+
+# --- Events of clients -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Tick:
+    now_ns: int
+
+
+@dataclass(slots=True)
+class Answered:
+    """A bookie answered a Send. frames are (header, unchecked body) pairs."""
+
+    now_ns: int
+    tag: Tag
+    member: Member
+    control: Control
+    frames: list[tuple[FrameHeader, memoryview]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SendFailed:
+    """No answer will come: not registered, other incarnation, no link, link lost, queue full. Says nothing of
+    whether the request was carried out."""
+
+    now_ns: int
+    tag: Tag
+    member: Member
+    reason: str
+
+
+@dataclass(slots=True)
+class KeyRead:
+    """Outcome of ReadKey, linearizable. value None: the key is absent."""
+
+    now_ns: int
+    tag: Tag
+    value: bytes | None
+    revision: int
+
+
+@dataclass(slots=True)
+class Transacted:
+    """Outcome of Transact: done at revision, or refused (a comparison failed; nothing changed)."""
+
+    now_ns: int
+    tag: Tag
+    is_done: bool
+    revision: int
+
+
+@dataclass(slots=True)
+class TransactUnknown:
+    """The transaction's outcome cannot be told; it is still in flight (P2.2)."""
+
+    now_ns: int
+    tag: Tag
+
+
+@dataclass(slots=True)
+class IdsAllocated:
+    now_ns: int
+    tag: Tag
+    first_id: int
+
+
+@dataclass(slots=True)
+class MetadataFailed:
+    """A ReadKey or AllocateIds got no answer; nothing was changed by it."""
+
+    now_ns: int
+    tag: Tag
+    reason: str
+
+
+@dataclass(slots=True)
+class BookiesChanged:
+    """The registered bookies, from the watch; sorted by id."""
+
+    now_ns: int
+    bookies: tuple[BookieInfo, ...]
+
+
+@dataclass(slots=True)
+class FrameSealed:
+    """The packer's next frame: a run of entries that continues the one before."""
+
+    now_ns: int
+    frame: Frame
+
+
+@dataclass(slots=True)
+class CloseRequested:
+    now_ns: int
+
+
+# --- Effects of clients ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Send:
+    """Send a request to a bookie in one incarnation. frames: (encoded frame header, frame) pairs."""
+
+    member: Member
+    control: Control
+    tag: Tag
+    frames: Sequence[tuple[bytes, Frame]] = ()
+
+
+@dataclass(slots=True)
+class ReadKey:
+    tag: Tag
+    key: str
+
+
+@dataclass(slots=True)
+class Transact:
+    tag: Tag
+    when: list[Compare]
+    then: list[Put | Delete]
+
+
+@dataclass(slots=True)
+class AllocateIds:
+    tag: Tag
+    count: int
+
+
+@dataclass(slots=True)
+class Confirmed:
+    """Every entry up to lac is acknowledged (P3.3)."""
+
+    lac: int
+    length: int
+
+
+@dataclass(slots=True)
+class EnsembleChanged:
+    """A new ensemble was published for entries from first_entry on."""
+
+    first_entry: int
+    ensemble: tuple[Member, ...]
+
+
+@dataclass(slots=True)
+class EntriesReady:
+    """The next entries of a read, checked, in order, without gaps."""
+
+    frame: Frame
+
+
+@dataclass(slots=True)
+class Ended:
+    """The core is over. error None: it reached what it was asked for, `result` says with what."""
+
+    error: Exception | None = None
+    result: Any = None
+
+
+# --- Events and effects of a bookie ----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RequestReceived:
+    """A request came over a link; frames are (header, unchecked body) pairs."""
+
+    now_ns: int
+    link: int
+    request_id: int
+    control: Control
+    frames: list[tuple[FrameHeader, memoryview]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LinkLost:
+    now_ns: int
+    link: int
+
+
+@dataclass(slots=True)
+class JournalDurable:
+    """Every record up to token is on the device."""
+
+    now_ns: int
+    token: int
+
+
+@dataclass(slots=True)
+class JournalFailed:
+    """The journal stopped for good (P7.6)."""
+
+    now_ns: int
+    reason: str
+
+
+@dataclass(slots=True)
+class EntriesRead:
+    """Outcome of ReadEntries: a verdict per id, as the entry store gave it."""
+
+    now_ns: int
+    read_id: int
+    frame: Frame | None
+    absent: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Reply:
+    link: int
+    request_id: int
+    control: Control
+    frames: Sequence[tuple[bytes, Frame]] = ()
+
+
+@dataclass(slots=True)
+class StoreFrame:
+    """Put the frame's entries into the write cache and queue them as journal record `token`."""
+
+    token: int
+    frame: Frame
+
+
+@dataclass(slots=True)
+class JournalAppend:
+    """Queue a record that is not a frame (fence, birth, explicit LAC ...) as journal record `token`."""
+
+    token: int
+    kind: int
+    ledger_id: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class ReadEntries:
+    """Look entries up; every StoreFrame before this effect counts as held."""
+
+    read_id: int
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+    bytes_max: int
+    modulus: int = 1
+    residues: int = 1
+
+
+Event = (
+    Tick | Answered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated | MetadataFailed
+    | BookiesChanged | FrameSealed | CloseRequested | RequestReceived | LinkLost | JournalDurable | JournalFailed
+    | EntriesRead
+)  # fmt: skip
+Effect = (
+    Send | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended | Reply
+    | StoreFrame | JournalAppend | ReadEntries
+)  # fmt: skip
