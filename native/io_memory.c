@@ -1,0 +1,677 @@
+/* io_memory.c: a disk in memory that can refuse, fail, tear and forget.
+ *
+ * Each file has two contents: `now`, what a reader sees, and `stable`, what a power cut
+ * leaves. A synced write goes to both, another one to `now` until sync() copies what it
+ * dirtied. Names work alike: changes of names queue up in `changes` and reach `stable`
+ * when their directory is synced, in order, a rename as one change.
+ *
+ *     name ── now ──▶ inode ── now bytes      (volatile)
+ *          └ stable ▶       └─ stable bytes   (survive ebk_memory_disk_crash)
+ */
+#include "errors.h"
+#include "io.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECTOR_BYTES 512u
+#define PATH_BYTES_MAX 512
+#define NAME_COUNT_MAX 8192
+#define OPEN_COUNT_MAX 4096
+#define CHANGE_COUNT_MAX 8192
+#define DIRECTORY_COUNT_MAX 1024
+#define FILE_BYTES_MAX (1u << 30)
+
+struct inode {
+    uint8_t *now, *stable;
+    size_t now_size, stable_size, capacity;
+    size_t dirty_begin, dirty_end; /* now and stable are equal outside, up to the smaller size */
+    struct inode *next;
+};
+
+struct name {
+    char path[PATH_BYTES_MAX];
+    struct inode *now, *stable; /* NULL: no such name, now or after a crash */
+};
+
+struct change { /* from goes, to comes; an empty path stands for "none" */
+    char from[PATH_BYTES_MAX], to[PATH_BYTES_MAX];
+    struct inode *inode;
+};
+
+struct open_file {
+    struct inode *inode; /* NULL: the slot is free */
+    int flags;
+    bool is_lock;
+};
+
+struct fault {
+    uint64_t at; /* the count of calls at which it strikes; 0: never */
+    int error;
+    bool stays;
+};
+
+struct ebk_memory_disk {
+    struct ebk_io io; /* first: the table is the disk */
+    pthread_mutex_t mutex;
+    struct inode *inodes;
+    struct name *names;
+    size_t name_count;
+    struct change *changes;
+    size_t change_count;
+    char (*directories)[PATH_BYTES_MAX];
+    size_t directory_count;
+    struct open_file files[OPEN_COUNT_MAX];
+    uint64_t calls[EBK_CALL_COUNT];
+    struct fault faults[EBK_CALL_COUNT];
+    uint64_t tear_at, tear_sectors;
+    uint64_t bytes_max;
+    bool refuses_direct_open, refuses_direct_write, halted;
+};
+
+/* ---- small pieces ------------------------------------------------------------------ */
+
+static struct ebk_memory_disk *take(struct ebk_io *io)
+{
+    struct ebk_memory_disk *disk = (struct ebk_memory_disk *)io;
+    pthread_mutex_lock(&disk->mutex);
+    return disk;
+}
+
+static int64_t give(struct ebk_memory_disk *disk, int64_t answer)
+{
+    pthread_mutex_unlock(&disk->mutex);
+    return answer;
+}
+
+/* Count the call; what a fault makes of it: 0, or -errno. */
+static int struck(struct ebk_memory_disk *disk, int call)
+{
+    disk->calls[call] += 1;
+    if (disk->halted) return -EIO;
+    struct fault *fault = &disk->faults[call];
+    if (fault->at == 0 || disk->calls[call] < fault->at) return 0;
+    if (disk->calls[call] > fault->at && !fault->stays) return 0;
+    return -fault->error;
+}
+
+static struct name *find_name(struct ebk_memory_disk *disk, const char *path)
+{
+    for (size_t i = 0; i < disk->name_count; i++)
+        if (strcmp(disk->names[i].path, path) == 0) return &disk->names[i];
+    return NULL;
+}
+
+static struct name *make_name(struct ebk_memory_disk *disk, const char *path)
+{
+    struct name *name = find_name(disk, path);
+    if (name != NULL) return name;
+    for (size_t i = 0; i < disk->name_count && name == NULL; i++)
+        if (disk->names[i].now == NULL && disk->names[i].stable == NULL) name = &disk->names[i];
+    if (name == NULL) {
+        if (disk->name_count == NAME_COUNT_MAX) return NULL;
+        name = &disk->names[disk->name_count++];
+    }
+    memset(name, 0, sizeof *name);
+    strcpy(name->path, path);
+    return name;
+}
+
+static bool path_fits(const char *path)
+{
+    return strlen(path) < PATH_BYTES_MAX;
+}
+
+/* The length of the directory part of a path; 0 when there is none. */
+static size_t parent_size(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? 0 : (size_t)(slash - path);
+}
+
+static bool is_in(const char *path, const char *directory)
+{
+    size_t size = parent_size(path);
+    return path[0] != 0 && size == strlen(directory) && strncmp(path, directory, size) == 0;
+}
+
+static bool has_directory(struct ebk_memory_disk *disk, const char *path, size_t size)
+{
+    if (size == 0) return true; /* The place everything starts from. */
+    for (size_t i = 0; i < disk->directory_count; i++)
+        if (strlen(disk->directories[i]) == size && strncmp(disk->directories[i], path, size) == 0) return true;
+    return false;
+}
+
+static struct open_file *find_file(struct ebk_memory_disk *disk, int file)
+{
+    if (file < 0 || file >= OPEN_COUNT_MAX || disk->files[file].inode == NULL) return NULL;
+    return &disk->files[file];
+}
+
+static int take_slot(struct ebk_memory_disk *disk, struct inode *inode, int flags, bool is_lock)
+{
+    for (int i = 0; i < OPEN_COUNT_MAX; i++)
+        if (disk->files[i].inode == NULL) {
+            disk->files[i] = (struct open_file){.inode = inode, .flags = flags, .is_lock = is_lock};
+            return i;
+        }
+    return -EMFILE;
+}
+
+static struct inode *new_inode(struct ebk_memory_disk *disk)
+{
+    struct inode *inode = calloc(1, sizeof *inode);
+    if (inode == NULL) return NULL;
+    inode->next = disk->inodes;
+    disk->inodes = inode;
+    return inode;
+}
+
+static void free_inode(struct inode *inode)
+{
+    free(inode->now);
+    free(inode->stable);
+    free(inode);
+}
+
+static bool is_used(struct ebk_memory_disk *disk, const struct inode *inode)
+{
+    for (size_t i = 0; i < disk->name_count; i++)
+        if (disk->names[i].now == inode || disk->names[i].stable == inode) return true;
+    for (size_t i = 0; i < disk->change_count; i++)
+        if (disk->changes[i].inode == inode) return true;
+    for (int i = 0; i < OPEN_COUNT_MAX; i++)
+        if (disk->files[i].inode == inode) return true;
+    return false;
+}
+
+/* Give back the files that no name, change or open file refers to any more. */
+static void sweep(struct ebk_memory_disk *disk)
+{
+    struct inode **link = &disk->inodes;
+    while (*link != NULL) {
+        struct inode *inode = *link;
+        if (is_used(disk, inode)) {
+            link = &inode->next;
+        } else {
+            *link = inode->next;
+            free_inode(inode);
+        }
+    }
+}
+
+static uint64_t bytes_used(const struct ebk_memory_disk *disk)
+{
+    uint64_t bytes = 0;
+    for (const struct inode *inode = disk->inodes; inode != NULL; inode = inode->next) bytes += inode->now_size;
+    return bytes;
+}
+
+/* Make `now` size bytes long, zeros behind what there is. */
+static int grow(struct ebk_memory_disk *disk, struct inode *inode, size_t size)
+{
+    if (size <= inode->now_size) return 0;
+    if (size > FILE_BYTES_MAX) return -EFBIG;
+    if (disk->bytes_max != 0 && bytes_used(disk) + (size - inode->now_size) > disk->bytes_max) return -ENOSPC;
+    if (size > inode->capacity) {
+        size_t capacity = inode->capacity * 2 > size ? inode->capacity * 2 : size;
+        uint8_t *now = realloc(inode->now, capacity);
+        if (now == NULL) return -ENOMEM;
+        inode->now = now;
+        uint8_t *stable = realloc(inode->stable, capacity);
+        if (stable == NULL) return -ENOMEM;
+        inode->stable = stable;
+        memset(now + inode->capacity, 0, capacity - inode->capacity);
+        memset(stable + inode->capacity, 0, capacity - inode->capacity);
+        inode->capacity = capacity;
+    }
+    inode->now_size = size;
+    return 0;
+}
+
+static void dirty(struct inode *inode, size_t begin, size_t end)
+{
+    if (inode->dirty_begin == inode->dirty_end) {
+        inode->dirty_begin = begin;
+        inode->dirty_end = end;
+        return;
+    }
+    if (begin < inode->dirty_begin) inode->dirty_begin = begin;
+    if (end > inode->dirty_end) inode->dirty_end = end;
+}
+
+static void make_stable(struct inode *inode)
+{
+    if (inode->dirty_end > inode->dirty_begin)
+        memcpy(inode->stable + inode->dirty_begin, inode->now + inode->dirty_begin,
+               inode->dirty_end - inode->dirty_begin);
+    inode->dirty_begin = inode->dirty_end = 0;
+    inode->stable_size = inode->now_size;
+}
+
+static int queue_change(struct ebk_memory_disk *disk, const char *from, const char *to, struct inode *inode)
+{
+    if (disk->change_count == CHANGE_COUNT_MAX) return -ENOSPC;
+    struct change *change = &disk->changes[disk->change_count++];
+    strcpy(change->from, from);
+    strcpy(change->to, to);
+    change->inode = inode;
+    return 0;
+}
+
+static void apply_change(struct ebk_memory_disk *disk, const struct change *change)
+{
+    struct name *from = change->from[0] ? find_name(disk, change->from) : NULL;
+    if (from != NULL) from->stable = NULL;
+    if (!change->to[0]) return;
+    struct name *to = make_name(disk, change->to);
+    EBK_ASSERT(to != NULL);
+    to->stable = change->inode;
+}
+
+/* ---- the table --------------------------------------------------------------------- */
+
+static int open_or_make(struct ebk_memory_disk *disk, const char *path, int flags)
+{
+    if (!path_fits(path)) return -ENAMETOOLONG;
+    if ((flags & EBK_OPEN_DIRECT) && disk->refuses_direct_open) return -EINVAL;
+    struct name *name = find_name(disk, path);
+    struct inode *inode = name == NULL ? NULL : name->now;
+    if (inode != NULL && (flags & EBK_OPEN_CREATE)) return -EEXIST;
+    if (inode == NULL && !(flags & EBK_OPEN_CREATE)) return -ENOENT;
+    if (inode == NULL) {
+        if (!has_directory(disk, path, parent_size(path))) return -ENOENT;
+        name = make_name(disk, path);
+        inode = name == NULL ? NULL : new_inode(disk);
+        if (inode == NULL) return -ENOMEM;
+        name->now = inode;
+        int refused = queue_change(disk, "", path, inode);
+        if (refused) return refused;
+    }
+    return take_slot(disk, inode, flags, false);
+}
+
+static int memory_open(struct ebk_io *io, const char *path, int flags)
+{
+    EBK_ASSERT((flags & ~EBK_OPEN_KNOWN) == 0);
+    struct ebk_memory_disk *disk = take(io);
+    int refused = struck(disk, EBK_CALL_OPEN);
+    return (int)give(disk, refused ? refused : open_or_make(disk, path, flags));
+}
+
+static int memory_close(struct ebk_io *io, int file)
+{
+    struct ebk_memory_disk *disk = take(io);
+    struct open_file *open = find_file(disk, file);
+    if (open == NULL) return (int)give(disk, -EBADF);
+    open->inode = NULL;
+    sweep(disk);
+    return (int)give(disk, 0);
+}
+
+static bool is_aligned(const struct open_file *open, const void *memory, size_t size, uint64_t offset)
+{
+    if (!(open->flags & EBK_OPEN_DIRECT)) return true;
+    return ((uintptr_t)memory | size | offset) % EBK_IO_ALIGNMENT == 0;
+}
+
+static int64_t memory_read(struct ebk_io *io, int file, void *to, size_t size, uint64_t offset)
+{
+    struct ebk_memory_disk *disk = take(io);
+    int refused = struck(disk, EBK_CALL_READ);
+    if (refused) return give(disk, refused);
+    struct open_file *open = find_file(disk, file);
+    if (open == NULL) return give(disk, -EBADF);
+    if (!is_aligned(open, to, size, offset)) return give(disk, -EINVAL);
+    size_t have = open->inode->now_size;
+    if (offset >= have) return give(disk, 0);
+    if (size > have - offset) size = have - (size_t)offset;
+    memcpy(to, open->inode->now + offset, size);
+    return give(disk, (int64_t)size);
+}
+
+/* Power goes in the middle of this write: some sectors are on the platter, and all is over. */
+static int64_t tear(struct ebk_memory_disk *disk, struct inode *inode, const uint8_t *from, size_t size, size_t offset)
+{
+    for (size_t begin = 0, i = 0; begin < size; begin += SECTOR_BYTES, i++) {
+        if (!((disk->tear_sectors >> (i < 63 ? i : 63)) & 1u)) continue;
+        size_t bytes = size - begin < SECTOR_BYTES ? size - begin : SECTOR_BYTES;
+        memcpy(inode->now + offset + begin, from + begin, bytes);
+        memcpy(inode->stable + offset + begin, from + begin, bytes);
+        if (offset + begin + bytes > inode->stable_size) inode->stable_size = offset + begin + bytes;
+    }
+    disk->halted = true;
+    return -EIO;
+}
+
+static int64_t memory_write(struct ebk_io *io, int file, const void *from, size_t size, uint64_t offset)
+{
+    struct ebk_memory_disk *disk = take(io);
+    int64_t refused = struck(disk, EBK_CALL_WRITE);
+    if (refused) return give(disk, refused);
+    struct open_file *open = find_file(disk, file);
+    if (open == NULL || !(open->flags & EBK_OPEN_WRITE)) return give(disk, -EBADF);
+    if ((open->flags & EBK_OPEN_DIRECT) && disk->refuses_direct_write) return give(disk, -EINVAL);
+    if (!is_aligned(open, from, size, offset)) return give(disk, -EINVAL);
+    if (offset > FILE_BYTES_MAX || size > FILE_BYTES_MAX) return give(disk, -EFBIG);
+    struct inode *inode = open->inode;
+    refused = grow(disk, inode, (size_t)offset + size);
+    if (refused) return give(disk, refused);
+    if (disk->tear_at != 0 && disk->calls[EBK_CALL_WRITE] >= disk->tear_at)
+        return give(disk, tear(disk, inode, from, size, (size_t)offset));
+    memcpy(inode->now + offset, from, size);
+    dirty(inode, (size_t)offset, (size_t)offset + size);
+    if (open->flags & EBK_OPEN_DSYNC) make_stable(inode);
+    return give(disk, (int64_t)size);
+}
+
+static int memory_sync(struct ebk_io *io, int file)
+{
+    struct ebk_memory_disk *disk = take(io);
+    int refused = struck(disk, EBK_CALL_SYNC);
+    struct open_file *open = find_file(disk, file);
+    if (refused == 0 && open == NULL) refused = -EBADF;
+    if (refused == 0) make_stable(open->inode);
+    return (int)give(disk, refused);
+}
+
+static int memory_allocate(struct ebk_io *io, int file, uint64_t size)
+{
+    struct ebk_memory_disk *disk = take(io);
+    int refused = struck(disk, EBK_CALL_ALLOCATE);
+    struct open_file *open = find_file(disk, file);
+    if (refused == 0 && open == NULL) refused = -EBADF;
+    if (refused == 0) refused = size > FILE_BYTES_MAX ? -EFBIG : grow(disk, open->inode, (size_t)size);
+    return (int)give(disk, refused);
+}
+
+static int64_t memory_size(struct ebk_io *io, int file)
+{
+    struct ebk_memory_disk *disk = take(io);
+    struct open_file *open = find_file(disk, file);
+    return give(disk, open == NULL ? -EBADF : (int64_t)open->inode->now_size);
+}
+
+static int memory_rename(struct ebk_io *io, const char *from, const char *to)
+{
+    struct ebk_memory_disk *disk = take(io);
+    int refused = struck(disk, EBK_CALL_RENAME);
+    if (refused) return (int)give(disk, refused);
+    if (!path_fits(to)) return (int)give(disk, -ENAMETOOLONG);
+    struct name *old = find_name(disk, from);
+    if (old == NULL || old->now == NULL || !has_directory(disk, to, parent_size(to))) return (int)give(disk, -ENOENT);
+    struct name *new = make_name(disk, to);
+    if (new == NULL) return (int)give(disk, -ENOSPC);
+    refused = queue_change(disk, from, to, old->now);
+    if (refused) return (int)give(disk, refused);
+    struct inode *inode = old->now;
+    old->now = NULL;
+    new->now = inode;
+    return (int)give(disk, 0);
+}
+
+static int memory_unlink(struct ebk_io *io, const char *path)
+{
+    struct ebk_memory_disk *disk = take(io);
+    int refused = struck(disk, EBK_CALL_UNLINK);
+    struct name *name = refused ? NULL : find_name(disk, path);
+    if (refused == 0 && (name == NULL || name->now == NULL)) refused = -ENOENT;
+    if (refused == 0) refused = queue_change(disk, path, "", NULL);
+    if (refused == 0) name->now = NULL;
+    return (int)give(disk, refused);
+}
+
+static int memory_sync_directory(struct ebk_io *io, const char *path)
+{
+    struct ebk_memory_disk *disk = take(io);
+    int refused = struck(disk, EBK_CALL_SYNC_DIRECTORY);
+    if (refused == 0 && !has_directory(disk, path, strlen(path))) refused = -ENOENT;
+    if (refused) return (int)give(disk, refused);
+    size_t kept = 0;
+    for (size_t i = 0; i < disk->change_count; i++) {
+        struct change *change = &disk->changes[i];
+        if (is_in(change->from, path) || is_in(change->to, path))
+            apply_change(disk, change);
+        else
+            disk->changes[kept++] = *change;
+    }
+    disk->change_count = kept;
+    sweep(disk);
+    return (int)give(disk, 0);
+}
+
+static int memory_make_directory(struct ebk_io *io, const char *path)
+{
+    struct ebk_memory_disk *disk = take(io);
+    int answer = disk->halted ? -EIO : 0;
+    if (answer == 0 && !path_fits(path)) answer = -ENAMETOOLONG;
+    if (answer == 0 && !has_directory(disk, path, strlen(path))) {
+        if (disk->directory_count == DIRECTORY_COUNT_MAX)
+            answer = -ENOSPC;
+        else
+            strcpy(disk->directories[disk->directory_count++], path);
+    }
+    return (int)give(disk, answer);
+}
+
+static int64_t memory_list(struct ebk_io *io, const char *path, char *names, size_t size)
+{
+    struct ebk_memory_disk *disk = take(io);
+    int refused = struck(disk, EBK_CALL_LIST);
+    if (refused == 0 && !has_directory(disk, path, strlen(path))) refused = -ENOENT;
+    if (refused) return give(disk, refused);
+    size_t needed = 0;
+    for (size_t i = 0; i < disk->name_count; i++) {
+        const struct name *name = &disk->names[i];
+        if (name->now == NULL || !is_in(name->path, path)) continue;
+        const char *last = path[0] ? name->path + strlen(path) + 1 : name->path;
+        size_t bytes = strlen(last) + 1;
+        if (needed + bytes <= size) memcpy(names + needed, last, bytes);
+        needed += bytes;
+    }
+    return give(disk, (int64_t)needed);
+}
+
+static int memory_lock(struct ebk_io *io, const char *path)
+{
+    struct ebk_memory_disk *disk = take(io);
+    if (disk->halted) return (int)give(disk, -EIO);
+    struct name *name = find_name(disk, path);
+    bool is_there = name != NULL && name->now != NULL;
+    for (int i = 0; is_there && i < OPEN_COUNT_MAX; i++)
+        if (disk->files[i].is_lock && disk->files[i].inode == name->now) return (int)give(disk, -EWOULDBLOCK);
+    int file = open_or_make(disk, path, is_there ? EBK_OPEN_WRITE : EBK_OPEN_WRITE | EBK_OPEN_CREATE);
+    if (file >= 0) disk->files[file].is_lock = true;
+    return (int)give(disk, file);
+}
+
+/* ---- the disk as an object --------------------------------------------------------- */
+
+struct ebk_memory_disk *ebk_memory_disk_new(void)
+{
+    struct ebk_memory_disk *disk = calloc(1, sizeof *disk);
+    if (disk == NULL) return NULL;
+    disk->names = calloc(NAME_COUNT_MAX, sizeof *disk->names);
+    disk->changes = calloc(CHANGE_COUNT_MAX, sizeof *disk->changes);
+    disk->directories = calloc(DIRECTORY_COUNT_MAX, sizeof *disk->directories);
+    if (disk->names == NULL || disk->changes == NULL || disk->directories == NULL) {
+        ebk_memory_disk_free(disk);
+        return NULL;
+    }
+    pthread_mutex_init(&disk->mutex, NULL);
+    disk->io = (struct ebk_io){
+        .open = memory_open,
+        .close = memory_close,
+        .read = memory_read,
+        .write = memory_write,
+        .sync = memory_sync,
+        .allocate = memory_allocate,
+        .size = memory_size,
+        .rename = memory_rename,
+        .unlink = memory_unlink,
+        .sync_directory = memory_sync_directory,
+        .make_directory = memory_make_directory,
+        .list = memory_list,
+        .lock = memory_lock,
+    };
+    return disk;
+}
+
+void ebk_memory_disk_free(struct ebk_memory_disk *disk)
+{
+    if (disk == NULL) return;
+    while (disk->inodes != NULL) {
+        struct inode *next = disk->inodes->next;
+        free_inode(disk->inodes);
+        disk->inodes = next;
+    }
+    free(disk->names);
+    free(disk->changes);
+    free(disk->directories);
+    free(disk);
+}
+
+struct ebk_io *ebk_memory_disk_io(struct ebk_memory_disk *disk)
+{
+    return &disk->io;
+}
+
+void ebk_memory_disk_refuse_direct(struct ebk_memory_disk *disk, bool at_open, bool at_write)
+{
+    take(&disk->io);
+    disk->refuses_direct_open = at_open;
+    disk->refuses_direct_write = at_write;
+    give(disk, 0);
+}
+
+void ebk_memory_disk_limit(struct ebk_memory_disk *disk, uint64_t bytes)
+{
+    take(&disk->io);
+    disk->bytes_max = bytes;
+    give(disk, 0);
+}
+
+void ebk_memory_disk_fail(struct ebk_memory_disk *disk, int call, uint64_t nth, int error, bool stays)
+{
+    EBK_ASSERT(call >= 0 && call < EBK_CALL_COUNT);
+    take(&disk->io);
+    disk->faults[call] =
+        (struct fault){.at = nth == 0 ? 0 : disk->calls[call] + nth, .error = error, .stays = stays};
+    give(disk, 0);
+}
+
+void ebk_memory_disk_tear(struct ebk_memory_disk *disk, uint64_t nth, uint64_t sectors)
+{
+    take(&disk->io);
+    disk->tear_at = nth == 0 ? 0 : disk->calls[EBK_CALL_WRITE] + nth;
+    disk->tear_sectors = sectors;
+    give(disk, 0);
+}
+
+uint64_t ebk_memory_disk_calls(struct ebk_memory_disk *disk, int call)
+{
+    EBK_ASSERT(call >= 0 && call < EBK_CALL_COUNT);
+    take(&disk->io);
+    return (uint64_t)give(disk, (int64_t)disk->calls[call]);
+}
+
+/* A draw from the seed (splitmix64): the same crash on every machine. */
+static uint64_t draw(uint64_t *seed)
+{
+    uint64_t value = (*seed += 0x9E3779B97F4A7C15u);
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+    return value ^ (value >> 31);
+}
+
+static void crash_inode(struct inode *inode, uint64_t *seed)
+{
+    if (*seed != 0 && inode->dirty_end > inode->dirty_begin) {
+        if (draw(seed) & 1u) inode->stable_size = inode->now_size;
+        for (size_t at = inode->dirty_begin / SECTOR_BYTES * SECTOR_BYTES; at < inode->dirty_end; at += SECTOR_BYTES) {
+            if (!(draw(seed) & 1u)) continue;
+            size_t bytes = inode->capacity - at < SECTOR_BYTES ? inode->capacity - at : SECTOR_BYTES;
+            memcpy(inode->stable + at, inode->now + at, bytes);
+        }
+    }
+    if (inode->capacity > 0) {
+        memset(inode->stable + inode->stable_size, 0, inode->capacity - inode->stable_size);
+        memcpy(inode->now, inode->stable, inode->capacity);
+    }
+    inode->now_size = inode->stable_size;
+    inode->dirty_begin = inode->dirty_end = 0;
+}
+
+void ebk_memory_disk_crash(struct ebk_memory_disk *disk, uint64_t seed)
+{
+    take(&disk->io);
+    /* A file system with a journal keeps a prefix of the changes of names. */
+    size_t kept = seed == 0 ? 0 : (size_t)(draw(&seed) % (disk->change_count + 1));
+    for (size_t i = 0; i < kept; i++) apply_change(disk, &disk->changes[i]);
+    disk->change_count = 0;
+    for (size_t i = 0; i < disk->name_count; i++) disk->names[i].now = disk->names[i].stable;
+    for (struct inode *inode = disk->inodes; inode != NULL; inode = inode->next) crash_inode(inode, &seed);
+    memset(disk->files, 0, sizeof disk->files);
+    memset(disk->faults, 0, sizeof disk->faults);
+    disk->tear_at = 0;
+    disk->halted = false;
+    sweep(disk);
+    give(disk, 0);
+}
+
+int64_t ebk_memory_disk_names(struct ebk_memory_disk *disk, bool stable, char *names, size_t size)
+{
+    take(&disk->io);
+    size_t needed = 0;
+    for (size_t i = 0; i < disk->name_count; i++) {
+        const struct name *name = &disk->names[i];
+        if ((stable ? name->stable : name->now) == NULL) continue;
+        size_t bytes = strlen(name->path) + 1;
+        if (needed + bytes <= size) memcpy(names + needed, name->path, bytes);
+        needed += bytes;
+    }
+    return give(disk, (int64_t)needed);
+}
+
+int64_t ebk_memory_disk_read(struct ebk_memory_disk *disk, bool stable, const char *path, void *to, size_t size)
+{
+    take(&disk->io);
+    const struct name *name = find_name(disk, path);
+    const struct inode *inode = name == NULL ? NULL : (stable ? name->stable : name->now);
+    if (inode == NULL) return give(disk, -ENOENT);
+    size_t have = stable ? inode->stable_size : inode->now_size;
+    size_t copied = size < have ? size : have;
+    if (copied > 0) memcpy(to, stable ? inode->stable : inode->now, copied);
+    return give(disk, (int64_t)have);
+}
+
+int ebk_memory_disk_put(struct ebk_memory_disk *disk, const char *path, const void *from, size_t size)
+{
+    take(&disk->io);
+    if (!path_fits(path)) return (int)give(disk, -ENAMETOOLONG);
+    struct name *name = make_name(disk, path);
+    struct inode *inode = name == NULL ? NULL : new_inode(disk);
+    if (inode == NULL) return (int)give(disk, -ENOMEM);
+    name->now = name->stable = inode;
+    int refused = grow(disk, inode, size);
+    if (refused == 0 && size > 0) {
+        memcpy(inode->now, from, size);
+        memcpy(inode->stable, from, size);
+        inode->stable_size = size;
+    }
+    sweep(disk);
+    return (int)give(disk, refused);
+}
+
+int ebk_memory_disk_drop(struct ebk_memory_disk *disk, const char *path)
+{
+    take(&disk->io);
+    struct name *name = find_name(disk, path);
+    if (name == NULL) return (int)give(disk, -ENOENT);
+    name->now = name->stable = NULL;
+    sweep(disk);
+    return (int)give(disk, 0);
+}
