@@ -13,11 +13,12 @@ from typing import NamedTuple
 from embedbk.codec.kernels import crc32c
 from embedbk.config import ENTRY_BYTES_MAX
 from embedbk.errors import PeerError
-from embedbk.ids import NO_ENTRY
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
 __all__ = ["ENTRY_HEADER", "ENTRY_OVERHEAD_BYTES", "ENTRY_VERSION", "Entry", "encode_entry", "read_entry"]
 
 ENTRY_VERSION = 1
+ENTRY_LENGTH_MAX = 2**63 - 1  # Lengths are int64 in everything that is built on them.
 # version, flags, attributes_size, payload_size, ledger_id, entry_id, length, lac, lac_length
 ENTRY_HEADER = struct.Struct("<BBHIQqQqQ")
 _CRC = struct.Struct("<I")
@@ -77,7 +78,8 @@ def read_entry(block: memoryview, offset: int = 0) -> Entry:
     (stored,) = _CRC.unpack_from(block, end)
     if crc32c(block[offset:end]) != stored:
         raise PeerError(f"entry at offset {offset} (ledger {ledger_id}, entry {entry_id}) fails its digest")
-    if entry_id < 0 or length < payload_size or not NO_ENTRY <= lac < entry_id or lac_length > length:
+    in_range = entry_id >= 0 and ledger_id <= LEDGER_ID_MAX and payload_size <= length <= ENTRY_LENGTH_MAX
+    if not (in_range and NO_ENTRY <= lac < entry_id and lac_length <= length):
         raise PeerError(
             f"entry at offset {offset} has impossible numbers: entry {entry_id}, length {length}, lac {lac}"
         )

@@ -15,7 +15,7 @@ from embedbk.codec import kernels
 from embedbk.codec.entry import Entry, read_entry
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import PeerError
-from embedbk.ids import NO_ENTRY
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
 __all__ = [
     "FRAME_HEADER_BYTES",
@@ -125,14 +125,20 @@ def decode_frame_header(block: memoryview, offset: int = 0) -> FrameHeader:
     if flags & ~(FLAG_LAC | FLAG_GAPS) or zero:
         raise PeerError(f"frame header at offset {offset} has unknown flags {flags:#x}")
     dense = last - first + 1
-    if first < 0 or last < first or not 0 < entry_count <= dense or body_size > FRAME_BYTES_MAX:
+    if (
+        ledger_id > LEDGER_ID_MAX
+        or first < 0
+        or last < first
+        or not 0 < entry_count <= dense
+        or body_size > FRAME_BYTES_MAX
+    ):
         raise PeerError(
             f"frame at offset {offset} has impossible numbers: entries {first}..{last}, count {entry_count}"
         )
     if (entry_count != dense) != bool(flags & FLAG_GAPS):
         raise PeerError(f"frame at offset {offset}: its count {entry_count} and its gap flag disagree")
     has_lac = bool(flags & FLAG_LAC)
-    if lac < NO_ENTRY or lac_length < 0 or (not has_lac and (lac != NO_ENTRY or lac_length)):
+    if lac < NO_ENTRY or (not has_lac and (lac != NO_ENTRY or lac_length)):
         raise PeerError(f"frame at offset {offset} has an impossible LAC {lac}")
     return FrameHeader(ledger_id, first, last, entry_count, body_size, lac, lac_length, has_lac, key)
 

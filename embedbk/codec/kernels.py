@@ -1,5 +1,107 @@
-"""The pure functions of the C module: checksums, frame scan, striping."""
+"""The pure functions of the C module: checksums, frame scan, striping, read-out of entries.
 
-from embedbk.codec.twins import crc32c, cut, scan
+Each has a plain form of the same name in `twins`, which passes the same tests; whoever wants that one imports it. The
+GIL is free while C works, so a body must not be changed by another thread meanwhile. Results in new buffers belong to
+the caller.
+"""
 
-__all__ = ["crc32c", "cut", "scan"]
+from __future__ import annotations
+
+from typing import Any
+
+from embedbk._native import ffi, lib
+from embedbk.codec.twins import Fault, Offsets, Values, check_seat, refusal
+
+__all__ = ["Offsets", "Values", "crc32c", "cut", "offsets", "scan", "values"]
+
+Buffer = bytes | bytearray | memoryview
+
+_BODY_BYTES_MAX = 2**32 - 1
+_VALUES_BYTES_MAX = 2**31 - 1
+
+
+def crc32c(data: Buffer, crc: int = 0) -> int:
+    """CRC32C of data, going on from crc."""
+    source = ffi.from_buffer(data)
+    return int(lib.ebk_crc32c(crc, source, len(source)))
+
+
+def scan(body: Buffer) -> tuple[int, int, int, int, int]:
+    """Check every entry of a frame's body. Returns (first, last, count, length, ledger_id).
+
+    Raises:
+        PeerError: empty, an entry cut short, a wrong digest, unknown version or flags, ids that do not ascend,
+            lengths that do not grow by the payload where ids are consecutive, or two ledgers in one body.
+    """
+    facts = ffi.new("struct ebk_frame_facts *")
+    source = ffi.from_buffer(body)
+    fault = lib.ebk_frame_scan(source, len(source), facts)
+    if fault:
+        raise refusal(fault, facts.fault_at, body)
+    return facts.first_entry, facts.last_entry, facts.count, facts.length, facts.ledger_id
+
+
+def cut(body: Buffer, ensemble_size: int, write_quorum: int, seat: int) -> bytes | bytearray:
+    """The entries of a checked body whose write set has the seat: (seat - entry) mod E < Qw (P1).
+
+    Raises:
+        PeerError: the body is no run of entries (digests are not looked at here).
+        UsageError: the seat is not one of the ensemble.
+    """
+    check_seat(ensemble_size, write_quorum, seat)
+    facts = ffi.new("struct ebk_frame_facts *")
+    taken = ffi.new("size_t *")
+    source = ffi.from_buffer(body)
+    part = bytearray(len(source))
+    fault = lib.ebk_frame_cut(
+        source, len(source), ensemble_size, write_quorum, seat, ffi.from_buffer(part), taken, facts
+    )
+    if fault:
+        raise refusal(fault, facts.fault_at, body)
+    del part[taken[0] :]
+    return part
+
+
+def offsets(body: Buffer) -> Offsets:
+    """Where each payload of a checked body stands, so that entries are handed out as slices of it.
+
+    Raises PeerError when the body is no run of entries (digests are not looked at here).
+    """
+    source = ffi.from_buffer(body)
+    if len(source) > _BODY_BYTES_MAX:
+        raise refusal(Fault.LARGE, 0, body)
+    count, _ = _count(source, body)
+    ids, spans = bytearray(8 * count), bytearray(8 * count)
+    lib.ebk_frame_offsets(
+        source, count, ffi.from_buffer("int64_t[]", ids), ffi.from_buffer("uint32_t[]", spans)
+    )
+    return Offsets(memoryview(ids).cast("q"), memoryview(spans).cast("I"))
+
+
+def values(body: Buffer) -> Values:
+    """The payloads of a checked body behind each other, with ids and offsets as an Arrow binary array wants them.
+
+    Raises PeerError when the body is no run of entries (digests are not looked at here).
+    """
+    source = ffi.from_buffer(body)
+    count, payload_bytes = _count(source, body)
+    if payload_bytes > _VALUES_BYTES_MAX:
+        raise refusal(Fault.LARGE, 0, body)
+    ids, ends, data = bytearray(8 * count), bytearray(4 * (count + 1)), bytearray(payload_bytes)
+    lib.ebk_frame_values(
+        source,
+        count,
+        ffi.from_buffer("int64_t[]", ids),
+        ffi.from_buffer("int32_t[]", ends),
+        ffi.from_buffer(data),
+    )
+    return Values(memoryview(ids).cast("q"), memoryview(ends).cast("i"), memoryview(data))
+
+
+def _count(source: Any, body: Buffer) -> tuple[int, int]:
+    """Entries and payload bytes of a body, its layout checked."""
+    facts = ffi.new("struct ebk_frame_facts *")
+    fault = lib.ebk_frame_count(source, len(source), facts)
+    if fault:
+        raise refusal(fault, facts.fault_at, body)
+    return facts.count, facts.payload_bytes

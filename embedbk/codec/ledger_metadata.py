@@ -6,7 +6,7 @@ The bytes are MessagePack arrays behind one version number; fields are only ever
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 METADATA_VERSION = 1
+
+_Versioned = TypeVar("_Versioned", "LedgerMetadata", "LogList")
 
 
 class LedgerState(enum.IntEnum):
@@ -145,7 +147,7 @@ def decode_log_list(data: bytes) -> LogList:
     return _decode(data, LogList, "log list")
 
 
-def _decode(data: bytes, kind: type, what: str) -> Any:
+def _decode(data: bytes, kind: type[_Versioned], what: str) -> _Versioned:
     try:
         value = msgspec.msgpack.decode(data, type=kind)
     except msgspec.MsgspecError as broken:

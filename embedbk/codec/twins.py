@@ -1,31 +1,105 @@
-"""The kernels once more in plain Python: what the C code must give, byte for byte, and the fallback for reading by hand.
+"""The kernels once more in plain Python: what the C code must give, byte for byte.
 
-Both pass the same tests (`tests/codec/test_kernels.py`). Entry sizes are computed here from the header without
-`entry.read_entry`, because that module itself stands on the kernels.
+Both pass the same tests (`tests/codec/test_kernels.py`), refusals included: the same fault at the same offset. Entry
+sizes are computed here from the header without `entry.read_entry`, because that module itself stands on the kernels.
 """
 
 from __future__ import annotations
 
+import enum
 import struct
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import crcmod.predefined
 
 from embedbk.config import ENTRY_BYTES_MAX
-from embedbk.errors import PeerError
+from embedbk.errors import PeerError, UsageError
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
-__all__ = ["crc32c", "cut", "scan"]
+__all__ = [
+    "Fault",
+    "Offsets",
+    "Values",
+    "check_seat",
+    "crc32c",
+    "cut",
+    "offsets",
+    "refusal",
+    "scan",
+    "values",
+]
+
+Buffer = bytes | bytearray | memoryview
 
 _HEADER = struct.Struct("<BBHIQqQqQ")
 _CRC = struct.Struct("<I")
+_OVERHEAD = _HEADER.size + _CRC.size
+_VERSION = 1
+_LENGTH_MAX = 2**63 - 1  # A length is an int64 in everything that is built on it (Arrow, index).
+_BODY_BYTES_MAX = 2**32 - 1  # What the offsets of `offsets` can name.
+_VALUES_BYTES_MAX = 2**31 - 1  # What the offsets of an Arrow binary array can name.
 _crc = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
 
 
-def crc32c(data: bytes | memoryview, crc: int = 0) -> int:
+class Fault(enum.IntEnum):
+    """What is wrong with a body; the numbers are those of native/frame.h."""
+
+    EMPTY = 1
+    CUT_SHORT = 2
+    UNKNOWN = 3
+    TOO_LONG = 4
+    DIGEST = 5
+    IMPOSSIBLE = 6
+    ORDER = 7
+    LARGE = 8
+
+
+_TEXT_OF = {
+    Fault.EMPTY: "holds no entry",
+    Fault.CUT_SHORT: "is cut short",
+    Fault.UNKNOWN: f"has a version other than {_VERSION}, or flags or attributes that this reader does not know",
+    Fault.TOO_LONG: f"claims more payload than is there, or than the {ENTRY_BYTES_MAX} bytes that are allowed",
+    Fault.DIGEST: "fails its digest",
+    Fault.IMPOSSIBLE: "has impossible numbers",
+    Fault.ORDER: "does not continue the entry before it",
+    Fault.LARGE: "is too large to be read out in one piece",
+}
+
+
+class Offsets(NamedTuple):
+    """Where the entries of a body stand: ids[i], and its payload at body[spans[2i] : spans[2i] + spans[2i + 1]]."""
+
+    ids: memoryview  # int64
+    spans: memoryview  # uint32: offset in the body, size; offset, size; ...
+
+
+class Values(NamedTuple):
+    """The payloads of a body in the layout of an Arrow binary array: payload i is data[ends[i] : ends[i + 1]]."""
+
+    ids: memoryview  # int64
+    ends: memoryview  # int32, one more than ids
+    data: memoryview
+
+
+def refusal(fault: int, offset: int, body: Buffer) -> PeerError:
+    """The error for a fault at an offset; names the entry where its header is there to be read."""
+    where = f"frame body of {len(body)} bytes"
+    if fault not in (Fault.EMPTY, Fault.LARGE):
+        where = f"frame body: entry at offset {offset}"
+        if len(body) - offset >= _OVERHEAD:
+            head = _HEADER.unpack_from(body, offset)
+            where += f" (ledger {head[4]}, entry {head[5]}, {head[3]} payload bytes)"
+    return PeerError(f"{where} {_TEXT_OF[Fault(fault)]}")
+
+
+def crc32c(data: Buffer, crc: int = 0) -> int:
     """CRC32C of data, going on from crc."""
     return int(_crc(bytes(data), crc))
 
 
-def scan(body: bytes | memoryview) -> tuple[int, int, int, int, int]:
+def scan(body: Buffer) -> tuple[int, int, int, int, int]:
     """Check every entry of a frame's body. Returns (first, last, count, length, ledger_id).
 
     Raises:
@@ -33,45 +107,99 @@ def scan(body: bytes | memoryview) -> tuple[int, int, int, int, int]:
             lengths that do not grow by the payload where ids are consecutive, or two ledgers in one body.
     """
     block = memoryview(body)
-    offset, count, first, last, total, ledger = 0, 0, -1, -1, 0, -1
-    while offset < len(block):
-        if len(block) - offset < _HEADER.size + _CRC.size:
-            raise PeerError(f"frame body: entry at offset {offset} is cut short")
-        version, flags, attributes, size, ledger_id, entry_id, length, lac, lac_length = _HEADER.unpack_from(
-            block, offset
-        )
-        if version != 1 or flags or attributes:
-            raise PeerError(
-                f"frame body: entry at offset {offset} has unknown version {version} or flags {flags:#x}"
-            )
-        end = offset + _HEADER.size + size
-        if size > ENTRY_BYTES_MAX or end + _CRC.size > len(block):
-            raise PeerError(f"frame body: entry at offset {offset} claims {size} payload bytes")
-        if _CRC.unpack_from(block, end)[0] != crc32c(block[offset:end]):
-            raise PeerError(f"frame body: entry at offset {offset} fails its digest")
-        if entry_id <= last or length < size or not -1 <= lac < entry_id or lac_length > length:
-            raise PeerError(f"frame body: entry at offset {offset} has impossible numbers (entry {entry_id})")
-        if count and (
-            ledger_id != ledger or (entry_id == last + 1 and length != total + size) or length < total + size
-        ):
-            raise PeerError(f"frame body: entry at offset {offset} does not continue the entry before it")
-        first = entry_id if count == 0 else first
-        last, total, ledger = entry_id, length, ledger_id
+    count, first, last, total, ledger = 0, NO_ENTRY, NO_ENTRY, 0, 0
+    for offset, end in _walk(block):
+        size, ledger_id, entry_id, length, lac, lac_length = _HEADER.unpack_from(block, offset)[3:]
+        checked = end - _CRC.size
+        if _CRC.unpack_from(block, checked)[0] != crc32c(block[offset:checked]):
+            raise refusal(Fault.DIGEST, offset, block)
+        in_range = entry_id >= 0 and ledger_id <= LEDGER_ID_MAX and size <= length <= _LENGTH_MAX
+        if not (in_range and NO_ENTRY <= lac < entry_id and lac_length <= length):
+            raise refusal(Fault.IMPOSSIBLE, offset, block)
+        if count:
+            is_next = entry_id == last + 1
+            grown = length - total
+            if ledger_id != ledger or entry_id <= last or grown < size or (is_next and grown != size):
+                raise refusal(Fault.ORDER, offset, block)
+        else:
+            first, ledger = entry_id, ledger_id
+        last, total = entry_id, length
         count += 1
-        offset = end + _CRC.size
     if not count:
-        raise PeerError("frame body: empty")
+        raise refusal(Fault.EMPTY, 0, block)
     return first, last, count, total, ledger
 
 
-def cut(body: bytes | memoryview, ensemble_size: int, write_quorum: int, seat: int) -> bytes:
-    """The entries of a checked body whose write set has the seat: (seat - entry) mod E < Qw (P1)."""
+def cut(body: Buffer, ensemble_size: int, write_quorum: int, seat: int) -> bytes | bytearray:
+    """The entries of a checked body whose write set has the seat: (seat - entry) mod E < Qw (P1).
+
+    Raises:
+        PeerError: the body is no run of entries (digests are not looked at here).
+        UsageError: the seat is not one of the ensemble.
+    """
+    check_seat(ensemble_size, write_quorum, seat)
     block = memoryview(body)
-    parts, offset = [], 0
-    while offset < len(block):
-        size, entry_id = _HEADER.unpack_from(block, offset)[3], _HEADER.unpack_from(block, offset)[5]
-        end = offset + _HEADER.size + size + _CRC.size
+    parts = []
+    for offset, end in _walk(block):
+        entry_id = _HEADER.unpack_from(block, offset)[5]
+        if entry_id < 0:
+            raise refusal(Fault.IMPOSSIBLE, offset, block)
         if (seat - entry_id) % ensemble_size < write_quorum:
             parts.append(block[offset:end])
-        offset = end
     return b"".join(parts)
+
+
+def check_seat(ensemble_size: int, write_quorum: int, seat: int) -> None:
+    """Raises UsageError unless 0 <= seat < E and 1 <= Qw <= E."""
+    if not 0 <= seat < ensemble_size < 2**31 or not 1 <= write_quorum <= ensemble_size:
+        raise UsageError(
+            f"seat {seat} of ensemble size {ensemble_size}, write quorum {write_quorum}: no such seat"
+        )
+
+
+def offsets(body: Buffer) -> Offsets:
+    """Where each payload of a checked body stands, so that entries are handed out as slices of it.
+
+    Raises PeerError when the body is no run of entries (digests are not looked at here).
+    """
+    block = memoryview(body)
+    if len(block) > _BODY_BYTES_MAX:
+        raise refusal(Fault.LARGE, 0, block)
+    ids, spans = array("q"), array("I")
+    for offset, end in _walk(block):
+        ids.append(_HEADER.unpack_from(block, offset)[5])
+        spans.extend((offset + _HEADER.size, end - offset - _OVERHEAD))
+    return Offsets(memoryview(ids), memoryview(spans))
+
+
+def values(body: Buffer) -> Values:
+    """The payloads of a checked body behind each other, with ids and offsets as an Arrow binary array wants them.
+
+    Raises PeerError when the body is no run of entries (digests are not looked at here).
+    """
+    block = memoryview(body)
+    ids, ends, data = array("q"), array("i", [0]), bytearray()
+    for offset, end in _walk(block):
+        data += block[offset + _HEADER.size : end - _CRC.size]
+        if len(data) > _VALUES_BYTES_MAX:
+            raise refusal(Fault.LARGE, 0, block)
+        ids.append(_HEADER.unpack_from(block, offset)[5])
+        ends.append(len(data))
+    return Values(memoryview(ids), memoryview(ends), memoryview(data))
+
+
+def _walk(block: memoryview) -> Iterator[tuple[int, int]]:
+    """(offset, end) of each entry, its layout checked."""
+    offset = 0
+    while offset < len(block):
+        left = len(block) - offset
+        if left < _OVERHEAD:
+            raise refusal(Fault.CUT_SHORT, offset, block)
+        version, flags, attributes_size, size = _HEADER.unpack_from(block, offset)[:4]
+        if version != _VERSION or flags or attributes_size:
+            raise refusal(Fault.UNKNOWN, offset, block)
+        if size > ENTRY_BYTES_MAX or size > left - _OVERHEAD:
+            raise refusal(Fault.TOO_LONG, offset, block)
+        end = offset + _OVERHEAD + size
+        yield offset, end
+        offset = end

@@ -1,0 +1,248 @@
+"""The kernels in C and their plain twins: one set of tests for both, then both against each other on damaged bytes."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Iterable
+from types import ModuleType
+
+import crcmod.predefined
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embedbk.codec import kernels, twins
+from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry
+from embedbk.config import ENTRY_BYTES_MAX
+from embedbk.errors import PeerError, UsageError
+from embedbk.ids import LEDGER_ID_MAX
+
+LEDGER = 7
+
+crc_oracle = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
+
+
+def body_of(payloads: Iterable[bytes], first: int = 0, length: int = 0, ledger_id: int = LEDGER) -> bytes:
+    """Consecutive entries from first on; each carries the LAC two before it."""
+    parts = []
+    for entry_id, payload in enumerate(payloads, first):
+        length += len(payload)
+        lac = max(-1, entry_id - 2)
+        parts.append(encode_entry(ledger_id, entry_id, length, payload, lac, length if lac >= 0 else 0))
+    return b"".join(parts)
+
+
+def raw_entry(
+    entry_id: int,
+    length: int,
+    payload: bytes = b"",
+    *,
+    version: int = 1,
+    flags: int = 0,
+    attributes_size: int = 0,
+    payload_size: int | None = None,
+    ledger_id: int = LEDGER,
+    lac: int = -1,
+    lac_length: int = 0,
+) -> bytes:
+    """An entry with a right digest and whatever else is asked for."""
+    size = len(payload) if payload_size is None else payload_size
+    head = ENTRY_HEADER.pack(
+        version, flags, attributes_size, size, ledger_id, entry_id, length, lac, lac_length
+    )
+    checked = head + payload
+    return checked + struct.pack("<I", crc_oracle(checked))
+
+
+@pytest.mark.parametrize("kernel", [kernels, twins], ids=["c", "python"])
+class TestKernels:
+    def test_crc32c_is_the_castagnoli_sum_and_goes_on(self, kernel: ModuleType) -> None:
+        assert kernel.crc32c(b"") == 0
+        assert kernel.crc32c(b"123456789") == 0xE3069283  # The check value of the CRC catalogues.
+        data = random.Random(1).randbytes(100_003)
+        assert kernel.crc32c(data) == crc_oracle(data)
+        assert kernel.crc32c(memoryview(data)[77:], kernel.crc32c(bytearray(data[:77]))) == crc_oracle(data)
+
+    def test_a_scan_tells_first_last_count_length_and_ledger(self, kernel: ModuleType) -> None:
+        body = body_of([b"zero", b"", b"two" * 500], first=40, length=1000)
+        assert kernel.scan(body) == (40, 42, 3, 1000 + 4 + 0 + 1500, LEDGER)
+        assert kernel.scan(memoryview(bytearray(body))) == kernel.scan(body)
+
+    def test_the_largest_numbers_and_the_largest_payload_are_sound(self, kernel: ModuleType) -> None:
+        body = encode_entry(LEDGER_ID_MAX, 2**63 - 1, 2**63 - 1, bytes(ENTRY_BYTES_MAX), 2**63 - 2, 2**63 - 1)
+        assert kernel.scan(body) == (2**63 - 1, 2**63 - 1, 1, 2**63 - 1, LEDGER_ID_MAX)
+
+    def test_ids_may_ascend_with_gaps_and_lengths_with_them(self, kernel: ModuleType) -> None:
+        """P3.7: one member's part of a striped frame; entries 1 to 4 went elsewhere, with 9 bytes."""
+        body = encode_entry(LEDGER, 0, 1, b"a") + encode_entry(LEDGER, 5, 12, b"bc")
+        assert kernel.scan(body) == (0, 5, 2, 12, LEDGER)
+
+    @pytest.mark.parametrize(
+        ("fault", "offset", "body"),
+        [
+            (twins.Fault.EMPTY, None, b""),
+            (twins.Fault.CUT_SHORT, 0, b"\x01"),
+            (twins.Fault.CUT_SHORT, 0, raw_entry(0, 0)[:-1]),
+            (twins.Fault.CUT_SHORT, 52, raw_entry(0, 0) + raw_entry(1, 0)[:51]),
+            (twins.Fault.UNKNOWN, 0, raw_entry(0, 0, version=2)),
+            (twins.Fault.UNKNOWN, 0, raw_entry(0, 0, flags=1)),
+            (twins.Fault.UNKNOWN, 0, raw_entry(0, 0, attributes_size=1)),
+            (twins.Fault.TOO_LONG, 0, raw_entry(0, 9, b"x", payload_size=2)),
+            (twins.Fault.TOO_LONG, 0, raw_entry(0, 9, payload_size=2**32 - 1)),
+            (twins.Fault.TOO_LONG, 0, raw_entry(0, 2**30, bytes(ENTRY_BYTES_MAX + 1))),
+            (twins.Fault.DIGEST, 0, raw_entry(0, 1, b"x")[:-1] + b"\x00"),
+            (twins.Fault.IMPOSSIBLE, 0, raw_entry(-1, 0)),
+            (twins.Fault.IMPOSSIBLE, 0, raw_entry(0, 0, ledger_id=2**63)),
+            (twins.Fault.IMPOSSIBLE, 0, raw_entry(0, 1, b"xy")),
+            (twins.Fault.IMPOSSIBLE, 0, raw_entry(0, 2**63)),
+            (twins.Fault.IMPOSSIBLE, 0, raw_entry(3, 0, lac=-2)),
+            (twins.Fault.IMPOSSIBLE, 0, raw_entry(3, 0, lac=3)),
+            (twins.Fault.IMPOSSIBLE, 0, raw_entry(3, 5, lac=1, lac_length=6)),
+            (twins.Fault.ORDER, 52, raw_entry(0, 0) + raw_entry(0, 0)),
+            (twins.Fault.ORDER, 52, raw_entry(4, 0) + raw_entry(3, 0)),
+            (twins.Fault.ORDER, 52, raw_entry(0, 0) + raw_entry(1, 0, ledger_id=8)),
+            (twins.Fault.ORDER, 53, raw_entry(0, 1, b"x") + raw_entry(1, 3, b"y")),
+            (twins.Fault.ORDER, 53, raw_entry(0, 5, b"x") + raw_entry(1, 5, b"y")),
+            (twins.Fault.ORDER, 53, raw_entry(0, 5, b"x") + raw_entry(9, 5, b"y")),
+        ],
+    )
+    def test_a_scan_refuses_what_is_wrong_and_says_where(
+        self, kernel: ModuleType, fault: twins.Fault, offset: int | None, body: bytes
+    ) -> None:
+        """P3.1: unknown versions and flags are refused; every reader checks every entry."""
+        with pytest.raises(PeerError) as refused:
+            kernel.scan(body)
+        assert str(refused.value) == str(twins.refusal(fault, offset or 0, body))
+        assert offset is None or f"offset {offset} " in str(refused.value) + " "
+
+    def test_every_changed_byte_is_refused(self, kernel: ModuleType) -> None:
+        """P3.1: whatever byte of a frame's body is changed, the scan notices."""
+        body = body_of([b"zero", b"one", b""])
+        kernel.scan(body)
+        for at in range(len(body)):
+            for flip in (0x01, 0x80, 0xFF):
+                damaged = bytearray(body)
+                damaged[at] ^= flip
+                with pytest.raises(PeerError):
+                    kernel.scan(damaged)
+
+    def test_every_cut_is_refused(self, kernel: ModuleType) -> None:
+        """Only between entries can a body be cut unseen; the frame header's count finds that."""
+        body = body_of([b"zero", b"one", b""])
+        seams = {56, 56 + 55}
+        for size in range(len(body)):
+            if size not in seams:
+                with pytest.raises(PeerError):
+                    kernel.scan(body[:size])
+
+    @pytest.mark.parametrize(("ensemble_size", "write_quorum"), [(1, 1), (3, 2), (3, 3), (5, 3), (64, 1)])
+    def test_a_cut_holds_what_the_write_sets_say(
+        self, kernel: ModuleType, ensemble_size: int, write_quorum: int
+    ) -> None:
+        """P1: entry e goes to positions (e + i) mod E for i < Qw, and to no others."""
+        first = 11
+        payloads = [bytes([i]) * i for i in range(130)]
+        entries = [body_of([p], first + i, sum(range(i))) for i, p in enumerate(payloads)]
+        seats = range(ensemble_size)
+        for seat in seats:
+            held = [
+                entry
+                for entry_id, entry in enumerate(entries, first)
+                if seat in {(entry_id + i) % ensemble_size for i in range(write_quorum)}
+            ]
+            assert kernel.cut(b"".join(entries), ensemble_size, write_quorum, seat) == b"".join(held)
+
+    def test_a_cut_refuses_seats_and_bodies_that_cannot_be(self, kernel: ModuleType) -> None:
+        body = body_of([b"x"])
+        for ensemble_size, write_quorum, seat in ((3, 2, 3), (3, 2, -1), (3, 0, 0), (3, 4, 0), (0, 0, 0)):
+            with pytest.raises(UsageError, match="no such seat"):
+                kernel.cut(body, ensemble_size, write_quorum, seat)
+        for broken in (body + b"\x01", raw_entry(-1, 0), raw_entry(0, 9, payload_size=5)):
+            with pytest.raises(PeerError):
+                kernel.cut(broken, 3, 2, 0)
+
+    def test_offsets_name_every_payload(self, kernel: ModuleType) -> None:
+        payloads = [b"zero", b"", b"two" * 500]
+        body = memoryview(body_of(payloads, first=40, length=1000))
+        ids, spans = kernel.offsets(body)
+        assert ids.tolist() == [40, 41, 42]
+        assert spans.tolist() == [48, 4, 104, 0, 156, 1500]
+        assert [bytes(body[b : b + n]) for b, n in zip(spans[::2], spans[1::2], strict=True)] == payloads
+
+    def test_values_stand_as_arrow_wants_them(self, kernel: ModuleType) -> None:
+        ids, ends, data = kernel.values(body_of([b"zero", b"", b"two"], first=40, length=1000))
+        assert ids.tolist() == [40, 41, 42]
+        assert ends.tolist() == [0, 4, 4, 7]
+        assert bytes(data) == b"zerotwo"
+        assert (ids.format, ends.format, ends.nbytes) == ("q", "i", 16)
+
+    def test_a_read_out_of_no_entries_is_empty(self, kernel: ModuleType) -> None:
+        assert [part.tolist() for part in kernel.offsets(b"")] == [[], []]
+        assert [part.tolist() for part in kernel.values(b"")] == [[], [0], []]
+
+
+# --- Both against each other --------------------------------------------------------------------------------
+
+
+def answer(function: Callable[..., object], *arguments: object) -> object:
+    """What comes of a call, in a form that compares: the value, or the refusal's words."""
+    try:
+        found = function(*arguments)
+    except PeerError as refused:
+        return str(refused)
+    if isinstance(found, tuple):
+        return [bytes(part) if isinstance(part, memoryview) else part for part in found]
+    return bytes(found) if isinstance(found, bytes | bytearray) else found
+
+
+def assert_twins_agree(body: bytes) -> None:
+    assert answer(kernels.scan, body) == answer(twins.scan, body)
+    assert answer(kernels.offsets, body) == answer(twins.offsets, body)
+    assert answer(kernels.values, body) == answer(twins.values, body)
+    for seat in range(3):
+        assert answer(kernels.cut, body, 3, 2, seat) == answer(twins.cut, body, 3, 2, seat)
+
+
+@given(
+    st.integers(0, 2**62), st.lists(st.binary(max_size=200), max_size=12), st.randoms(use_true_random=False)
+)
+def test_damaged_bodies_get_the_same_answer_from_both(
+    first: int, payloads: list[bytes], chance: random.Random
+) -> None:
+    """Flipped, cut, doubled, moved: C and Python refuse the same bytes with the same words."""
+    body = bytearray(body_of(payloads, first, first))
+    assert_twins_agree(bytes(body))
+    for _ in range(chance.randrange(4)):
+        begin, end = sorted(chance.randrange(len(body) + 1) for _ in range(2))
+        damage = chance.randrange(4)
+        if damage == 0 and body:
+            body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
+        elif damage == 1:
+            del body[begin:end]
+        elif damage == 2:
+            body[end:end] = body[begin:end]
+        else:
+            body[begin:end] = chance.randbytes(end - begin)
+    assert_twins_agree(bytes(body))
+
+
+_ODD = st.sampled_from([-(2**63), -2, -1, 0, 1, 2, 3, 2**63 - 2, 2**63 - 1])
+_ODD_COUNT = st.sampled_from([0, 1, 2, 3, 2**31, 2**63 - 1, 2**63, 2**64 - 1])
+
+
+@given(st.lists(st.tuples(_ODD, _ODD_COUNT, st.binary(max_size=3), _ODD, _ODD_COUNT), min_size=1, max_size=3))
+def test_odd_numbers_under_a_right_digest_get_the_same_answer_from_both(
+    entries: list[tuple[int, int, bytes, int, int]],
+) -> None:
+    """The edges of 64 bits: neither kind wraps around where the other does not."""
+    assert_twins_agree(
+        b"".join(
+            raw_entry(entry_id, length, payload, lac=lac, lac_length=lac_length)
+            for entry_id, length, payload, lac, lac_length in entries
+        )
+    )
+
+
+def test_one_entry_is_as_large_as_the_kernels_think() -> None:
+    assert ENTRY_OVERHEAD_BYTES == len(encode_entry(LEDGER, 0, 0, b"")) == 52
