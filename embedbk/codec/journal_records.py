@@ -1,0 +1,56 @@
+"""What the records of a bookie's journal mean, and the bodies of those that are not frames (P7.3, P7.5).
+
+The journal itself carries kind, ledger id and body and looks inside none of them; their order is the order in which
+the bookie decided. Replay takes them into ledger table and entry store again (storage/bookie_storage.py).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+
+from embedbk.codec.frame import LEDGER_KEY_BYTES
+from embedbk.errors import StorageError
+from embedbk.ids import NO_ENTRY
+
+__all__ = [
+    "RecordKind",
+    "decode_explicit_lac",
+    "decode_key",
+    "encode_explicit_lac",
+]
+
+
+class RecordKind(enum.IntEnum):
+    """Numbers are on disk: never re-used."""
+
+    FRAME = 1  # Body: the entries of the accepted frame, verbatim.
+    FENCE = 2  # Body: the ledger key, or empty for a fence that binds none (P3.5).
+    EXPLICIT_LAC = 3  # Body: lac and lac_length (P6.2).
+    BIRTH = 4  # Body: the ledger key. Stands before the ledger's first frame (P3.2).
+    LIMBO = 5  # Body: one byte, 1 when limbo begins, 0 when it ends (P7.4).
+    DROP = 6  # Body empty: the data may go, fence and limbo stay (P7.3).
+
+
+_LAC = struct.Struct("<qQ")
+
+
+def encode_explicit_lac(lac: int, lac_length: int) -> bytes:
+    return _LAC.pack(lac, lac_length)
+
+
+def decode_explicit_lac(body: bytes | memoryview) -> tuple[int, int]:
+    """(lac, lac_length); raises StorageError for a body that is none."""
+    if len(body) != _LAC.size:
+        raise StorageError(f"explicit LAC record of {len(body)} bytes, want {_LAC.size}")
+    lac, lac_length = _LAC.unpack(body)
+    if lac < NO_ENTRY:
+        raise StorageError(f"explicit LAC record with the impossible LAC {lac}")
+    return lac, lac_length
+
+
+def decode_key(body: bytes | memoryview) -> bytes | None:
+    """The ledger key of a FENCE or BIRTH record, None where it is empty; StorageError for another size."""
+    if len(body) not in (0, LEDGER_KEY_BYTES):
+        raise StorageError(f"record with a ledger key of {len(body)} bytes, want {LEDGER_KEY_BYTES} or none")
+    return bytes(body) if len(body) else None
