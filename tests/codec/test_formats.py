@@ -1,0 +1,280 @@
+"""Entries, frames, messages and metadata values: what goes in comes out, and what is wrong is refused whole."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embedbk.codec import kernels
+from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES, encode_entry, read_entry
+from embedbk.codec.frame import (
+    FRAME_HEADER_BYTES,
+    Frame,
+    cut,
+    decode_frame_header,
+    encode_frame_header,
+    frame_of,
+    iter_entries,
+)
+from embedbk.codec.ledger_metadata import (
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    LogList,
+    LogSegment,
+    decode_ledger_metadata,
+    decode_log_list,
+    encode_ledger_metadata,
+    encode_log_list,
+)
+from embedbk.codec.messages import (
+    AddRequest,
+    ErrorAnswer,
+    ReadAnswer,
+    decode_message,
+    encode_message,
+)
+from embedbk.codec.metadata_messages import Compare, Get, MetadataRequest, Put, Txn
+from embedbk.config import ENTRY_BYTES_MAX, MESSAGE_BYTES_MAX
+from embedbk.errors import PeerError, StorageError
+
+LEDGER = 7
+KEY = bytes(range(16))
+NONCE = 2**63 + 1
+
+
+def body_of(*payloads: bytes, first: int = 0) -> memoryview:
+    length, parts = 0, []
+    for entry_id, payload in enumerate(payloads, first):
+        length += len(payload)
+        parts.append(encode_entry(LEDGER, entry_id, length, payload))
+    return memoryview(b"".join(parts))
+
+
+class TestEntry:
+    @given(st.binary(max_size=300), st.integers(0, 2**40), st.integers(0, 2**63 - 1))
+    def test_what_goes_in_comes_out(self, payload: bytes, before: int, entry_id: int) -> None:
+        """P1: the entry carries its length and the LAC that its writer knew."""
+        length = before + len(payload)
+        block = b"..." + encode_entry(LEDGER, entry_id, length, payload, entry_id - 1, before)
+        found = read_entry(memoryview(block), 3)
+        assert found == (LEDGER, entry_id, length, entry_id - 1, before, payload, len(block) - 3)
+
+    def test_every_changed_or_missing_byte_is_refused(self) -> None:
+        """P3.1: every reader checks the entry whole."""
+        made = encode_entry(LEDGER, 5, 100, b"payload", 3, 80)
+        for at in range(len(made)):
+            with pytest.raises(PeerError):
+                read_entry(memoryview(made[:at]))
+            damaged = bytearray(made)
+            damaged[at] ^= 0x40
+            with pytest.raises(PeerError):
+                read_entry(memoryview(damaged))
+
+    def test_the_largest_payload_passes_and_one_more_byte_does_not(self) -> None:
+        largest = encode_entry(LEDGER, 0, ENTRY_BYTES_MAX, bytes(ENTRY_BYTES_MAX))
+        assert read_entry(memoryview(largest)).size == ENTRY_BYTES_MAX + ENTRY_OVERHEAD_BYTES
+        larger = encode_entry(LEDGER, 0, ENTRY_BYTES_MAX + 1, bytes(ENTRY_BYTES_MAX + 1))
+        with pytest.raises(PeerError, match="payload bytes"):
+            read_entry(memoryview(larger))
+
+    def test_an_unknown_version_is_refused_with_its_number(self) -> None:
+        made = bytearray(encode_entry(LEDGER, 0, 1, b"x"))
+        made[0] = 9
+        with pytest.raises(PeerError, match="version 9"):
+            read_entry(memoryview(made))
+
+
+class TestFrame:
+    def test_a_frame_tells_what_its_body_holds(self) -> None:
+        frame = frame_of(body_of(b"zero", b"one", first=4), LEDGER)
+        assert (frame.first_entry, frame.last_entry, frame.entry_count, frame.length) == (4, 5, 2, 7)
+        assert not frame.has_gaps
+        assert [bytes(entry.data) for entry in iter_entries(frame)] == [b"zero", b"one"]
+
+    def test_a_frame_of_another_ledger_is_refused(self) -> None:
+        with pytest.raises(PeerError, match="ledger 7 where ledger 8"):
+            frame_of(body_of(b"x"), LEDGER + 1)
+
+    @pytest.mark.parametrize(("lac", "lac_length"), [(None, 0), (-1, 0), (3, 17)])
+    def test_its_header_comes_back(self, lac: int | None, lac_length: int) -> None:
+        frame = frame_of(body_of(b"zero", b"one", first=4))
+        packed = encode_frame_header(frame, KEY, lac, lac_length)
+        header = decode_frame_header(memoryview(b"!" + packed), 1)
+        assert (header.ledger_id, header.first_entry, header.last_entry, header.entry_count) == (7, 4, 5, 2)
+        assert (header.body_size, header.ledger_key) == (len(frame.body), KEY)
+        assert (header.has_lac, header.lac, header.lac_length) == (
+            lac is not None,
+            -1 if lac is None else lac,
+            lac_length,
+        )
+
+    def test_every_changed_or_missing_byte_of_a_header_is_refused(self) -> None:
+        packed = encode_frame_header(frame_of(body_of(b"x")), KEY, -1, 0)
+        for at in range(FRAME_HEADER_BYTES):
+            with pytest.raises(PeerError):
+                decode_frame_header(memoryview(packed[:at]))
+            damaged = bytearray(packed)
+            damaged[at] ^= 0x10
+            with pytest.raises(PeerError):
+                decode_frame_header(memoryview(damaged))
+
+    @pytest.mark.parametrize(
+        ("offset", "code", "value"),
+        [
+            (5, "B", 4),  # An unknown flag.
+            (5, "B", 2),  # Gaps, though the count is dense.
+            (8, "I", 0),  # No entries.
+            (8, "I", 3),  # More entries than ids.
+            (8, "I", 1),  # Gaps, and no flag for them.
+            (12, "I", 2**31),  # Body over the limit.
+            (16, "Q", 2**63),
+            (24, "q", -1),
+            (32, "q", 3),  # Last before first.
+            (40, "q", 2),  # A LAC without its flag.
+            (48, "Q", 1),
+            (72, "I", 1),  # Reserved.
+        ],
+    )
+    def test_impossible_headers_are_refused_under_a_right_digest(
+        self, offset: int, code: str, value: int
+    ) -> None:
+        packed = bytearray(encode_frame_header(frame_of(body_of(b"x", b"y", first=4)), KEY))
+        struct.pack_into("<" + code, packed, offset, value)
+        packed[76:] = kernels.crc32c(packed[:76]).to_bytes(4, "little")
+        with pytest.raises(PeerError):
+            decode_frame_header(memoryview(packed))
+
+    def test_a_cut_is_a_frame_with_gaps_and_says_so(self) -> None:
+        """P3.7: striped over 3 with Qw 2, seat 0 holds every id but 1 mod 3."""
+        whole = frame_of(body_of(*[b"x" * i for i in range(7)]))
+        part = cut(whole, 3, 2, 0)
+        assert part is not None
+        assert [entry.entry_id for entry in iter_entries(part)] == [0, 2, 3, 5, 6]
+        assert part.has_gaps
+        assert decode_frame_header(memoryview(encode_frame_header(part, KEY))).entry_count == 5
+
+    def test_a_seat_that_holds_nothing_gets_no_frame(self) -> None:
+        assert cut(frame_of(body_of(b"x")), 3, 1, 1) is None
+
+
+class TestMessage:
+    def test_control_part_and_frames_come_back(self) -> None:
+        frames = [frame_of(body_of(b"zero", b"one")), frame_of(body_of(b"nine", first=9))]
+        request = AddRequest(bytes(16), NONCE, 2, True)
+        pieces = encode_message(
+            31, request, [(encode_frame_header(frame, KEY, -1, 0), frame) for frame in frames]
+        )
+        message = decode_message(b"".join(pieces))
+        assert (message.request_id, message.control) == (31, request)
+        for frame, (header, body) in zip(frames, message.frames, strict=True):
+            assert header.first_entry == frame.first_entry
+            assert frame_of(body, header.ledger_id) == frame
+
+    def test_bodies_are_borrowed_both_ways(self) -> None:
+        """No copy between the packer's block and the socket, nor between the socket and the journal."""
+        frame = frame_of(body_of(b"zero"))
+        pieces = encode_message(1, ErrorAnswer(""), [(encode_frame_header(frame, KEY), frame)])
+        assert pieces[2] is frame.body
+        received = bytearray(b"".join(pieces))
+        (_, body), *_ = decode_message(received).frames
+        received[-5] ^= 1
+        assert body[-5] == received[-5]
+
+    def test_every_changed_or_missing_byte_is_refused_or_stands_in_a_body(self) -> None:
+        frame = frame_of(body_of(b"zero", b"one"))
+        absent = [(3, 9)]
+        sent = b"".join(
+            encode_message(5, ReadAnswer(0, LEDGER, absent), [(encode_frame_header(frame, bytes(16)), frame)])
+        )
+        body_begin = len(sent) - len(frame.body)
+        for at in range(len(sent)):
+            with pytest.raises(PeerError):
+                decode_message(sent[:at])
+            damaged = bytearray(sent)
+            damaged[at] ^= 0x04
+            if at < body_begin:
+                with pytest.raises(PeerError):
+                    decode_message(damaged)
+            else:
+                (_, body), *_ = decode_message(damaged).frames
+                with pytest.raises(PeerError):
+                    frame_of(body)
+
+    def test_bytes_behind_the_frames_and_oversize_are_refused(self) -> None:
+        (sent,) = encode_message(1, ErrorAnswer("x"))
+        with pytest.raises(PeerError):
+            decode_message(sent + b"\x00")
+        with pytest.raises(PeerError, match="allowed are 32 to"):
+            decode_message(bytes(MESSAGE_BYTES_MAX + 1))
+
+    def test_a_control_part_of_another_shape_is_refused(self) -> None:
+        (sent,) = encode_message(1, ErrorAnswer("x"))
+        body = bytearray(sent)
+        body[5] = 1  # As if it were an AddRequest.
+        body[24:28] = kernels.crc32c(body[32:], kernels.crc32c(body[:24])).to_bytes(4, "little")
+        with pytest.raises(PeerError, match="message kind 1: "):
+            decode_message(body)
+
+    def test_metadata_operations_come_back_as_what_they_are(self) -> None:
+        for operation in (Get("/a"), Txn([Compare("/a", 0)], [Put("/a", b"x")])):
+            (sent,) = encode_message(1, MetadataRequest(3, 1, 1, operation))
+            assert decode_message(sent).control == MetadataRequest(3, 1, 1, operation)
+
+
+class TestMetadataValues:
+    seats = (("b1", bytes(16)), ("b2", bytes(16)))
+
+    def metadata(self, *fragments: Fragment) -> LedgerMetadata:
+        return LedgerMetadata(
+            version=1,
+            ledger_id=LEDGER,
+            ensemble_size=2,
+            write_quorum=2,
+            ack_quorum=1,
+            state=LedgerState.OPEN,
+            last_entry=None,
+            length=None,
+            password_verifier=b"",
+            created_ms=1,
+            custom={"made by": b"a test"},
+            fragments=fragments,
+        )
+
+    def test_ledger_metadata_comes_back(self) -> None:
+        metadata = self.metadata(Fragment(0, 0, self.seats), Fragment(40, 4000, self.seats[::-1]))
+        assert decode_ledger_metadata(encode_ledger_metadata(metadata)) == metadata
+        assert metadata.fragment_of(39).first_entry == 0
+        assert metadata.fragment_of(40).members[0].bookie_id == "b2"
+
+    def test_impossible_fragments_are_refused(self) -> None:
+        """P2.4: E distinct bookies; the first fragment starts at 0; first entries rise."""
+        sound = Fragment(0, 0, self.seats)
+        for fragments in (
+            (),
+            (Fragment(1, 0, self.seats),),
+            (sound, Fragment(0, 0, self.seats)),
+            (Fragment(0, 0, (self.seats[0], self.seats[0])),),
+            (Fragment(0, 0, self.seats[:1]),),
+        ):
+            with pytest.raises(StorageError, match=r"P2\.4"):
+                decode_ledger_metadata(encode_ledger_metadata(self.metadata(*fragments)))
+
+    def test_another_version_and_garbage_are_refused(self) -> None:
+        metadata = self.metadata(Fragment(0, 0, self.seats))
+        with pytest.raises(StorageError, match="version 2"):
+            decode_ledger_metadata(encode_ledger_metadata(metadata.with_changes(version=2)))
+        with pytest.raises(StorageError, match="log list"):
+            decode_log_list(b"\x93\x01")
+
+    def test_a_log_list_comes_back(self) -> None:
+        value = LogList(1, 9, (LogSegment(7, 0, 41), LogSegment(8, 42, None)))
+        assert decode_log_list(encode_log_list(value)) == value
+
+
+def test_frames_compare_by_what_they_hold() -> None:
+    body = body_of(b"x")
+    assert frame_of(body) == Frame(LEDGER, 0, 0, 1, 1, memoryview(bytes(body)))

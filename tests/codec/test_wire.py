@@ -1,0 +1,124 @@
+"""codec/WIRE.md and the constants of the code say the same: every table and the example of the page is read here."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from embedbk.codec import entry, frame, kernels, ledger_metadata, messages, metadata_messages, twins
+from embedbk.config import ENTRY_BYTES_MAX, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX
+from embedbk.errors import PeerError
+
+PAGE = (Path(entry.__file__).parent / "WIRE.md").read_text()
+TYPES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q"}
+
+
+def rows(table: str) -> list[list[str]]:
+    """The cells of the table that stands behind its comment, without the two lines of its head."""
+    found = re.search(rf"<!-- table: {table} -->\n((?:\|.*\n)+)", PAGE)
+    assert found, table
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()]
+    return lines[2:]
+
+
+def check_layout(table: str, parts: Sequence[struct.Struct], size: int) -> None:
+    """The rows lie end to end, fill the header, and have the types that the code packs."""
+    code, end = "<", 0
+    for offset, field_size, kind, *_ in rows(table):
+        assert int(offset) == end
+        packed = TYPES.get(kind) or f"{int(kind.removesuffix(' B'))}s"
+        assert struct.calcsize("<" + packed) == int(field_size)
+        code, end = code + packed, end + int(field_size)
+    assert end == size
+    assert code == "<" + "".join(part.format.removeprefix("<") for part in parts)
+
+
+def fields(cell: str) -> tuple[str, ...]:
+    return tuple(cell.split(", ")) if cell else ()
+
+
+def tagged(union: Iterable[object]) -> dict[int, tuple[str, tuple[str, ...]]]:
+    return {
+        kind.__struct_config__.tag: (kind.__name__, kind.__struct_fields__)
+        for kind in union
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag
+    }
+
+
+def test_the_headers_lie_as_the_page_says() -> None:
+    check_layout("entry", [entry.ENTRY_HEADER], 48)
+    check_layout("frame", [frame._HEADER, frame._CRC], frame.FRAME_HEADER_BYTES)
+    check_layout("message", [messages._HEADER], messages.MESSAGE_HEADER_BYTES)
+    assert twins._HEADER.format == entry.ENTRY_HEADER.format
+    assert entry.ENTRY_OVERHEAD_BYTES == 52
+
+
+def test_the_bounds_are_those_of_the_page() -> None:
+    assert f"at most {ENTRY_BYTES_MAX} |" in PAGE
+    assert f"at most {FRAME_BYTES_MAX} |" in PAGE
+    assert f"at most {MESSAGE_BYTES_MAX} bytes" in PAGE
+    assert f"at most {messages.FRAMES_PER_MESSAGE_MAX} frames" in PAGE
+
+
+def test_magics_versions_and_flags_are_those_of_the_page() -> None:
+    assert rows("frame")[0][4] == f"`{frame.FRAME_MAGIC.decode()}`"
+    assert rows("message")[0][4] == f"`{messages.MESSAGE_MAGIC.decode()}`"
+    assert {name: int(version) for name, version, _ in rows("versions")} == {
+        "entry": entry.ENTRY_VERSION,
+        "frame": frame.FRAME_VERSION,
+        "message": messages.MESSAGE_VERSION,
+        "values": ledger_metadata.METADATA_VERSION,
+    }
+    assert {flag: int(bit) for bit, flag, _ in rows("frame flags")} == {
+        "FLAG_LAC": frame.FLAG_LAC,
+        "FLAG_GAPS": frame.FLAG_GAPS,
+    }
+
+
+def test_kinds_statuses_and_states_are_those_of_the_page() -> None:
+    assert {int(kind): (name, fields(cell)) for kind, name, cell in rows("kinds")} == {
+        kind: (struct_type.__name__, struct_type.__struct_fields__)
+        for struct_type, kind in messages._kind_of.items()
+    }
+    assert {int(number): name for number, name, _ in rows("statuses")} == {
+        status.value: status.name for status in messages.Status
+    }
+    assert {int(number): name for number, name, _ in rows("states")} == {
+        state.value: state.name for state in ledger_metadata.LedgerState
+    }
+
+
+def test_values_and_operations_are_those_of_the_page() -> None:
+    for name, cell in rows("values"):
+        assert fields(cell) == getattr(ledger_metadata, name).__struct_fields__, name
+    for name, cell in rows("parts"):
+        assert fields(cell) == getattr(metadata_messages, name).__struct_fields__, name
+    assert {int(tag): (name, fields(cell)) for tag, name, cell in rows("operations")} == tagged(
+        vars(metadata_messages).values()
+    )
+    assert "0: the key must not exist; -1" in PAGE
+    assert (metadata_messages.ABSENT, metadata_messages.ANY) == (0, -1)
+
+
+def test_the_example_of_the_page_is_an_entry() -> None:
+    found = re.search(r"```text\n(01 00 .*?)```", PAGE, re.DOTALL)
+    assert found
+    lines = [line.split("  ")[0] for line in found[1].splitlines()]
+    made = entry.encode_entry(7, 2, 12, b"hello", 0, 3)
+    assert bytes.fromhex("".join(lines)) == made
+    assert entry.read_entry(memoryview(made)).data == b"hello"
+
+
+@pytest.mark.parametrize("kind", [0, 11, 63, 67, 255])
+def test_a_kind_that_the_page_does_not_have_is_refused(kind: int) -> None:
+    (whole,) = messages.encode_message(1, messages.ErrorAnswer("x"))
+    body = bytearray(whole)
+    body[5] = kind
+    body[24:28] = kernels.crc32c(body[32:], kernels.crc32c(body[:24])).to_bytes(4, "little")
+    with pytest.raises(PeerError, match=f"kind {kind} "):
+        messages.decode_message(body)
