@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from embedbk.codec.frame import Frame
+from embedbk.core.ledger_table import AnyLedgerTable
 
 __all__ = [
+    "DurableBookie",
     "EntriesFound",
     "EntryStore",
     "Identity",
@@ -181,3 +183,63 @@ class EntryStore(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class DurableBookie(Protocol):
+    """All of a bookie that outlives it, as one: identity, journal, ledger table, entry store, flush and trim.
+
+    Opening has replayed what was durable into `table` and store. All calls from the host's thread.
+    """
+
+    incarnation: bytes
+    table: AnyLedgerTable
+
+    def next_token(self) -> int:
+        """The journal token that the next `append` or `put_frame` will get."""
+        ...
+
+    def append(self, kind: int, ledger_id: int, body: Buffer) -> int:
+        """Queue a record that is not a frame (codec/journal_records.py); returns its token."""
+        ...
+
+    def put_frame(self, frame: Frame) -> int:
+        """Copy a checked frame's body into the write cache and queue it as one record; returns its token."""
+        ...
+
+    def durable(self) -> int:
+        """Every record up to this token is on the device. Never falls. Clears the descriptors' readiness."""
+        ...
+
+    def failed(self) -> str | None:
+        """Why nothing more becomes durable, or None (P7.6)."""
+        ...
+
+    def filenos(self) -> list[int]:
+        """Descriptors that become readable when `durable` rose or a flush is ready for `finish_flush`."""
+        ...
+
+    def read(
+        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+    ) -> EntriesFound:
+        """As EntryStore.read."""
+        ...
+
+    def queued_bytes(self) -> int:
+        """Bytes queued and not yet durable, for back pressure."""
+        ...
+
+    def cached_bytes(self) -> int:
+        """Bytes in the write cache that no entry log holds yet, for back pressure."""
+        ...
+
+    def begin_flush_if_due(self) -> bool:
+        """Start a flush when the write cache or the journal passed its bound and none is running."""
+        ...
+
+    def finish_flush(self) -> bool:
+        """Take a flush in that is ready, and trim the journal below its mark (P7.5); False when none is."""
+        ...
+
+    def close(self) -> None:
+        """Make everything durable, flush, release the directory."""
+        ...

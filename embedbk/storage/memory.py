@@ -1,0 +1,257 @@
+"""A bookie's durable side in plain Python memory, for the simulator: what is durable, and when, is up to its caller.
+
+`MemoryBookieStorage` shows what `BookieStorage` shows (the port `DurableBookie`). Records stay pending until
+`commit()`; `crash()` gives what a power cut leaves, from which the next one is built. Switches make a sync fail, the
+bookie read-only, an entry unreadable. Everything is deterministic and plain data.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+
+from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
+from embedbk.codec.frame import Frame
+from embedbk.codec.journal_records import RecordKind
+from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
+from embedbk.errors import StorageError, ensure
+from embedbk.ports import Buffer, EntriesFound
+from embedbk.storage.replay import replay_record
+
+__all__ = ["MemoryBookieStorage", "MemoryEntryStore", "Survivors"]
+
+FLUSH_BYTES = 256 << 10  # Small: a simulated run passes many flushes.
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    token: int
+    kind: int
+    ledger_id: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLog:
+    """What one flush made durable: entries, ledger states, and the journal token below which all is in entry logs."""
+
+    entries: tuple[tuple[int, int, bytes], ...]  # (ledger_id, entry_id, entry), ascending.
+    states: bytes
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """What is on the device of one incarnation; a new `MemoryBookieStorage` starts from it."""
+
+    incarnation: bytes
+    entry_logs: tuple[EntryLog, ...] = ()
+    records: tuple[Record, ...] = ()  # Of the journal, above the last mark.
+
+
+@dataclass(slots=True)
+class MemoryEntryStore:
+    """Entries by (ledger, entry) with the verdicts of the C store (port `EntryStore`)."""
+
+    entries: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    ids: dict[int, list[int]] = field(default_factory=dict)  # Of each ledger, ascending.
+    unreadable: set[tuple[int, int]] = field(default_factory=set)  # Asked by key only, never walked.
+
+    def put(self, frame: Frame) -> memoryview:
+        """Take a checked frame in; an entry of the same id is replaced, and readable again."""
+        for entry_id, raw in _raw_entries(frame):
+            self.put_entry(frame.ledger_id, entry_id, raw)
+        return memoryview(bytes(frame.body))
+
+    def put_entry(self, ledger_id: int, entry_id: int, raw: bytes) -> None:
+        held = self.entries.setdefault(ledger_id, {})
+        if entry_id not in held:
+            bisect.insort(self.ids.setdefault(ledger_id, []), entry_id)
+        held[entry_id] = raw
+        self.unreadable.discard((ledger_id, entry_id))
+
+    def read(
+        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+    ) -> EntriesFound:
+        """As `EntryStore.read`; a switch-made unreadable entry is neither held nor absent (P7.1)."""
+        ids = self.ids.get(ledger_id, [])
+        found: list[tuple[int, bytes]] = []
+        absent: list[tuple[int, int]] = []
+        body_size, expected = 0, first
+        for position in range(bisect.bisect_left(ids, first), len(ids)):
+            entry_id = ids[position]
+            if entry_id > last:
+                break
+            raw = self.entries[ledger_id][entry_id]
+            is_asked = residues >> entry_id % modulus & 1 and (ledger_id, entry_id) not in self.unreadable
+            does_fit = not found or body_size + len(raw) <= bytes_max
+            if entry_id > expected:
+                absent.append((expected, entry_id - 1))
+            expected = entry_id + 1
+            if is_asked and not (does_fit and _continues(found, entry_id, raw)):
+                return EntriesFound(_frame(ledger_id, found), absent)
+            if is_asked:
+                found.append((entry_id, raw))
+                body_size += len(raw)
+        if expected <= last:
+            absent.append((expected, last))
+        return EntriesFound(_frame(ledger_id, found), absent)
+
+    def cached_bytes(self) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+
+class MemoryBookieStorage:
+    """The port `DurableBookie` on a device that exists in memory and syncs when it is told."""
+
+    def __init__(
+        self, survivors: Survivors, *, flush_bytes: int = FLUSH_BYTES, ledgers_max: int = LEDGERS_MAX
+    ) -> None:
+        self.incarnation = survivors.incarnation
+        self.table = LedgerTable(ledgers_max)
+        self.store = MemoryEntryStore()
+        self.flush_bytes = flush_bytes
+        self.is_read_only = False  # Switch: the host refuses normal adds (P7.8).
+        self.entry_logs = list(survivors.entry_logs)
+        self.records = list(survivors.records)  # Durable, above the mark.
+        self.pending: list[Record] = []  # Queued, lost in a crash.
+        self.mark = self.entry_logs[-1].mark if self.entry_logs else 0
+        self._failure: str | None = None
+        self._sync_fault: str | None = None
+        self._frozen: EntryLog | None = None
+        self._unflushed: dict[tuple[int, int], bytes] = {}
+        self._unflushed_bytes = 0
+        for entry_log in self.entry_logs:
+            self.table.load(entry_log.states)
+            for ledger_id, entry_id, raw in entry_log.entries:
+                self.store.put_entry(ledger_id, entry_id, raw)
+        for record in self.records:
+            replay_record(
+                self.table, self._put, record.token, record.kind, record.ledger_id, memoryview(record.body)
+            )
+        self._durable = self.records[-1].token if self.records else self.mark
+        self._next_token = self._durable + 1
+
+    # --- the port ---------------------------------------------------------------------------------------
+
+    def next_token(self) -> int:
+        return self._next_token
+
+    def append(self, kind: int, ledger_id: int, body: Buffer) -> int:
+        if self._failure is not None:
+            raise StorageError(f"the journal has failed: {self._failure}")
+        token = self._next_token
+        self._next_token += 1
+        self.pending.append(Record(token, kind, ledger_id, bytes(body)))
+        return token
+
+    def put_frame(self, frame: Frame) -> int:
+        self._put(frame)
+        return self.append(RecordKind.FRAME, frame.ledger_id, frame.body)
+
+    def durable(self) -> int:
+        return self._durable
+
+    def failed(self) -> str | None:
+        return self._failure
+
+    def filenos(self) -> list[int]:
+        return []
+
+    def read(
+        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+    ) -> EntriesFound:
+        return self.store.read(ledger_id, first, last, bytes_max, modulus, residues)
+
+    def queued_bytes(self) -> int:
+        return sum(len(record.body) for record in self.pending)
+
+    def cached_bytes(self) -> int:
+        return self._unflushed_bytes
+
+    def begin_flush_if_due(self) -> bool:
+        """Freeze what is not in an entry log yet; a crash before `finish_flush` leaves the journal as it was."""
+        if self._frozen is not None or self._unflushed_bytes < self.flush_bytes:
+            return False
+        entries = tuple((*key, raw) for key, raw in sorted(self._unflushed.items()))
+        self._frozen = EntryLog(entries, self.table.take_dirty(), self._durable)
+        self._unflushed, self._unflushed_bytes = {}, 0
+        return True
+
+    def finish_flush(self) -> bool:
+        if self._frozen is None:
+            return False
+        ensure(self._frozen.mark >= self.mark, "the log mark never falls (I45)")
+        self.entry_logs.append(self._frozen)
+        self.mark, self._frozen = self._frozen.mark, None
+        self.records = [record for record in self.records if record.token > self.mark]
+        return True
+
+    def close(self) -> None:
+        self.commit()
+
+    # --- the simulator's side ---------------------------------------------------------------------------
+
+    def commit(self, count: int | None = None) -> int:
+        """One sync of the first `count` pending records (None: all); returns the durable token."""
+        if self._failure is None and self._sync_fault is not None:
+            self._failure = self._sync_fault
+        if self._failure is None:
+            count = len(self.pending) if count is None else count
+            self.records += self.pending[:count]
+            del self.pending[:count]
+            self._durable = self.records[-1].token if self.records else self.mark
+        return self._durable
+
+    def crash(self) -> Survivors:
+        """What a power cut now leaves: entry logs that were finished, and journal records that were synced."""
+        return Survivors(self.incarnation, tuple(self.entry_logs), tuple(self.records))
+
+    def fail_next_sync(self, reason: str) -> None:
+        """Switch: the next commit fails, and with it the journal, for good (P7.6)."""
+        self._sync_fault = reason
+
+    def make_unreadable(self, ledger_id: int, entry_id: int) -> None:
+        """Switch: the entry is stored and its bytes are bad, until a valid copy replaces them."""
+        self.store.unreadable.add((ledger_id, entry_id))
+
+    def _put(self, frame: Frame) -> None:
+        self.store.put(frame)
+        for entry_id, raw in _raw_entries(frame):
+            self._unflushed[frame.ledger_id, entry_id] = raw
+        self._unflushed_bytes += len(frame.body)
+
+
+def _raw_entries(frame: Frame) -> list[tuple[int, bytes]]:
+    """(entry_id, entry) of a checked frame."""
+    found: list[tuple[int, bytes]] = []
+    offset = 0
+    while offset < len(frame.body):
+        header = ENTRY_HEADER.unpack_from(frame.body, offset)
+        end = offset + ENTRY_OVERHEAD_BYTES + header[3]
+        found.append((header[5], bytes(frame.body[offset:end])))
+        offset = end
+    return found
+
+
+def _length(raw: bytes) -> int:
+    return int(ENTRY_HEADER.unpack_from(raw)[6])
+
+
+def _continues(found: list[tuple[int, bytes]], entry_id: int, raw: bytes) -> bool:
+    """Whether the entry may stand behind those found in one frame: its length goes on from theirs (WIRE.md 2)."""
+    if not found:
+        return True
+    before_id, before = found[-1]
+    grown = _length(raw) - _length(before)
+    size = int(ENTRY_HEADER.unpack_from(raw)[3])
+    return grown == size if entry_id == before_id + 1 else grown >= size
+
+
+def _frame(ledger_id: int, found: list[tuple[int, bytes]]) -> Frame | None:
+    if not found:
+        return None
+    body = memoryview(b"".join(raw for _, raw in found))
+    return Frame(ledger_id, found[0][0], found[-1][0], len(found), _length(found[-1][1]), body)
