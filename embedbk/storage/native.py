@@ -7,7 +7,7 @@ Decides which exception a C code becomes; the list itself stands in native/error
 from __future__ import annotations
 
 import os
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from embedbk import errors
 from embedbk._native import ffi, lib
@@ -33,7 +33,7 @@ def system_reason(errno: int) -> str:
 def raise_code(code: int, what: str, *, hint: str = "") -> NoReturn:
     """Raise the exception that the list names for `code`; `what` says on which file or handle."""
     name = cast(bytes, ffi.string(lib.ebk_error_exception(code))).decode()
-    kind = getattr(errors, name, errors.InvariantError)
+    kind: Any = getattr(errors, name, errors.InvariantError)
     message = f"{what}: {code_text(code)}"
     if not issubclass(kind, errors.EmbedbkError):
         raise errors.InvariantError(f"{message} [{code_name(code)}]")
