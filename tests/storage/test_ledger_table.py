@@ -10,6 +10,7 @@ import pytest
 from embedbk.core.ledger_table import LEDGER_STATE, LedgerTable
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
+from embedbk.storage.ledger_table import NativeLedgerTable
 
 KEY = bytes(range(16))
 
@@ -18,7 +19,11 @@ def make_plain(ledgers_max: int = 1000) -> Any:
     return LedgerTable(ledgers_max)
 
 
-@pytest.fixture(params=[make_plain])
+def make_native(ledgers_max: int = 1000) -> Any:
+    return NativeLedgerTable(ledgers_max)
+
+
+@pytest.fixture(params=[make_plain, make_native])
 def make(request: pytest.FixtureRequest) -> Any:
     return request.param
 
@@ -164,3 +169,34 @@ def test_the_plain_twin_copies_and_digests_its_state() -> None:
     row.is_fenced = 1
     assert twin.digest() != table.digest()
     assert twin.get(3).is_fenced == 0
+
+
+def test_a_row_in_c_stays_below_128_bytes() -> None:
+    table = make_native(1 << 20)
+    for ledger_id in range(70_000):
+        table.create(ledger_id)
+    assert table.resident_bytes() / 70_000 < 128
+
+
+def test_both_twins_pack_the_same_bytes() -> None:
+    """The state of a row is a stored format: it may not depend on who packed it."""
+    chance = random.Random(11)
+    plain, native = make_plain(), make_native()
+    for ledger_id in chance.sample(range(LEDGER_ID_MAX), 200):
+        numbers = [chance.randrange(2**40) for _ in range(3)]
+        flags = [chance.randrange(2) for _ in range(5)]
+        for table in (plain, native):
+            row = table.create(ledger_id)
+            row.last_entry, row.lac, row.lac_length = numbers
+            row.is_fenced, row.in_limbo, row.is_dropped = flags[:3]
+            if flags[3]:
+                table.set_key(row, KEY)
+            if flags[4]:
+                table.mark_dirty(row)
+    states = plain.take_dirty()
+    assert states == native.take_dirty()
+    again = make_native()
+    again.load(states)
+    for ledger_id in again:
+        again.mark_dirty(again.get(ledger_id))
+    assert again.take_dirty() == states

@@ -1,0 +1,88 @@
+"""The ledger table in C (native/table.h), with the words of its twin `core/ledger_table.py`.
+
+A row is the C struct itself: its fields are read and assigned from here and from the C add path, on the loop's thread
+only. Rows live as long as the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from embedbk.codec.frame import LEDGER_KEY_BYTES
+from embedbk.core.ledger_table import LEDGER_STATE, LEDGERS_MAX, AnyLedgerRow, table_full
+from embedbk.errors import StorageError, UsageError
+from embedbk.storage.native import check, ffi, lib
+
+__all__ = ["NativeLedgerTable"]
+
+
+class NativeLedgerTable:
+    """Rows by ledger id (port `AnyLedgerTable`); `handle` is for the C add path."""
+
+    def __init__(self, ledgers_max: int = LEDGERS_MAX) -> None:
+        self.ledgers_max = ledgers_max
+        handle = lib.ebk_table_new(ledgers_max)
+        if handle == ffi.NULL:
+            raise StorageError(
+                f"no memory for a ledger table of at most {ledgers_max} ledgers", definite=True
+            )
+        self.handle: Any = ffi.gc(handle, lib.ebk_table_free)
+        self._created: Any = ffi.new("struct ebk_ledger_row **")
+
+    def get(self, ledger_id: int) -> AnyLedgerRow | None:
+        row = lib.ebk_table_get(self.handle, ledger_id)
+        return cast(AnyLedgerRow, row) if row else None
+
+    def create(self, ledger_id: int) -> AnyLedgerRow:
+        """A new row, with no key yet and nothing stored.
+
+        Raises:
+            StorageError: the table holds `ledgers_max` ledgers, or memory was refused.
+        """
+        code = lib.ebk_table_create(self.handle, ledger_id, self._created)
+        if code == lib.EBK_FULL:
+            raise table_full(self.ledgers_max)
+        check(code, f"ledger table, ledger {ledger_id}")
+        return cast(AnyLedgerRow, self._created[0])
+
+    def key(self, row: Any) -> bytes | None:
+        """The ledger key (P3.5); None while no client with a key has been heard."""
+        return bytes(ffi.buffer(row.key)) if row.has_key else None
+
+    def set_key(self, row: Any, key: bytes) -> None:
+        if len(key) != LEDGER_KEY_BYTES:
+            raise UsageError(f"ledger key of {len(key)} bytes: {LEDGER_KEY_BYTES} are allowed")
+        row.key = bytes(key)
+        row.has_key = 1
+
+    def mark_dirty(self, row: Any) -> None:
+        """The row changed since its state was last taken for an entry log."""
+        row.is_dirty = 1
+
+    def take_dirty(self) -> bytes:
+        """As `LedgerTable.take_dirty`."""
+        states = bytearray(lib.ebk_table_dirty_count(self.handle) * LEDGER_STATE.size)
+        check(lib.ebk_table_take_dirty(self.handle, ffi.from_buffer(states)), "ledger table")
+        return bytes(states)
+
+    def load(self, states: bytes | memoryview) -> None:
+        """As `LedgerTable.load`."""
+        if len(states) % LEDGER_STATE.size:
+            raise StorageError(f"ledger states of {len(states)} bytes: not whole states")
+        code = lib.ebk_table_load(self.handle, ffi.from_buffer(states), len(states) // LEDGER_STATE.size)
+        if code == lib.EBK_FULL:
+            raise table_full(self.ledgers_max)
+        check(code, "stored ledger states")
+
+    def resident_bytes(self) -> int:
+        """Bytes that the table holds from the system."""
+        return int(lib.ebk_table_resident(self.handle))
+
+    def __len__(self) -> int:
+        return int(lib.ebk_table_count(self.handle))
+
+    def __iter__(self) -> Iterator[int]:
+        ids = ffi.new("uint64_t[]", len(self))
+        lib.ebk_table_ids(self.handle, ids)
+        return iter(ffi.unpack(ids, len(ids)))
