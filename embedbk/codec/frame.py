@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from embedbk.codec import kernels
-from embedbk.codec.entry import Entry, read_entry
+from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, Entry, read_entry
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import PeerError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
@@ -29,6 +29,7 @@ __all__ = [
     "encode_frame_header",
     "frame_of",
     "iter_entries",
+    "split",
 ]
 
 FRAME_MAGIC = b"EBKF"
@@ -58,6 +59,9 @@ class Frame:
     entry_count: int
     length: int  # Payload bytes of the ledger up to and including last_entry.
     body: memoryview
+
+    def __deepcopy__(self, memo: object) -> Frame:
+        return self  # Never changed, so copies of a core's state may share it.
 
     @property
     def has_gaps(self) -> bool:
@@ -153,6 +157,16 @@ def frame_of(body: memoryview, ledger_id: int | None = None) -> Frame:
     if ledger_id is not None and found != ledger_id:
         raise PeerError(f"frame of ledger {found} where ledger {ledger_id} was expected")
     return Frame(found, first, last, count, length, body)
+
+
+def split(frame: Frame) -> Iterator[tuple[int, memoryview]]:
+    """(entry id, the whole entry verbatim) one by one, of a frame that was checked before."""
+    offset = 0
+    while offset < len(frame.body):
+        *_, payload_size, _, entry_id, _, _, _ = ENTRY_HEADER.unpack_from(frame.body, offset)
+        end = offset + ENTRY_OVERHEAD_BYTES + payload_size
+        yield entry_id, frame.body[offset:end]
+        offset = end
 
 
 def iter_entries(frame: Frame) -> Iterator[Entry]:

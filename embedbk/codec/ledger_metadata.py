@@ -15,6 +15,7 @@ from embedbk.errors import StorageError
 from embedbk.ids import Member
 
 __all__ = [
+    "METADATA_VERSION",
     "Fragment",
     "LedgerMetadata",
     "LedgerState",
@@ -26,6 +27,7 @@ __all__ = [
     "encode_log_list",
     "ledger_key_path",
     "log_key_path",
+    "log_owner_path",
 ]
 
 METADATA_VERSION = 1
@@ -115,6 +117,10 @@ def log_key_path(name: str) -> str:
     return f"/logs/{name}/list"
 
 
+def log_owner_path(name: str) -> str:
+    return f"/logs/{name}/owner"
+
+
 def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
     return msgspec.msgpack.encode(metadata)
 
@@ -147,7 +153,10 @@ def decode_log_list(data: bytes) -> LogList:
     return _decode(data, LogList, "log list")
 
 
-def _decode(data: bytes, kind: type[_Versioned], what: str) -> _Versioned:
+_Value = TypeVar("_Value", LedgerMetadata, LogList)
+
+
+def _decode(data: bytes, kind: type[_Value], what: str) -> _Value:
     try:
         value = msgspec.msgpack.decode(data, type=kind)
     except msgspec.MsgspecError as broken:

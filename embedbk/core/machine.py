@@ -14,13 +14,15 @@ from typing import Any, ClassVar, Self
 
 from embedbk.core.vocabulary import Effect, Event
 
-__all__ = ["Machine", "earliest"]
+__all__ = ["Handlers", "Machine", "earliest"]
+
+Handlers = dict[type, Callable[[Any, Any], list[Effect]]]
 
 
 class Machine:
     """Base of the cores. Subclasses fill HANDLERS: event type -> function(self, event) -> effects."""
 
-    HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[Effect]]]] = {}
+    HANDLERS: ClassVar[Handlers] = {}
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event, whole; give what is to be done, in this order. Waits for nothing, touches nothing else."""

@@ -19,6 +19,8 @@ class Chance(Protocol):
 
     def sample(self, population: Sequence[Member], k: int) -> list[Member]: ...
 
+    def getrandbits(self, k: int, /) -> int: ...
+
 
 def choose_bookies(
     bookies: Sequence[BookieInfo], count: int, exclude: Collection[str], chance: Chance

@@ -6,22 +6,25 @@ Every Send is followed by exactly one `Answered` or `SendFailed`, unless the cor
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from embedbk.codec.frame import Frame, FrameHeader
 from embedbk.codec.messages import Control
 from embedbk.codec.metadata_messages import Compare, Delete, Put
+from embedbk.errors import EmbedbkError
 from embedbk.ids import Member
 
 __all__ = [
+    "AddFailed",
     "AllocateIds",
     "Answered",
     "BookieInfo",
     "BookiesChanged",
     "CloseRequested",
     "Confirmed",
+    "Consumed",
     "Ended",
     "EntriesRead",
     "EnsembleChanged",
@@ -35,6 +38,7 @@ __all__ = [
     "JournalFailed",
     "KeyRead",
     "LinkLost",
+    "MetadataChanged",
     "MetadataFailed",
     "ReadEntries",
     "ReadKey",
@@ -43,6 +47,7 @@ __all__ = [
     "Send",
     "SendFailed",
     "StoreFrame",
+    "Started",
     "Tag",
     "Tick",
     "Transact",
@@ -50,7 +55,7 @@ __all__ = [
     "Transacted",
 ]
 
-Tag = Hashable
+Tag = Any  # Plain and hashable: a string, or a tuple of strings and numbers.
 
 
 class BookieInfo(NamedTuple):
@@ -61,6 +66,13 @@ class BookieInfo(NamedTuple):
 
 
 # --- Events of clients -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Started:
+    """The first event of a core that acts by itself; a passive one (writer, bookie) needs none."""
+
+    now_ns: int
 
 
 @dataclass(slots=True)
@@ -155,6 +167,23 @@ class CloseRequested:
     now_ns: int
 
 
+@dataclass(slots=True)
+class Consumed:
+    """The reader's user took this many bytes of what EntriesReady gave; as many more may be read ahead."""
+
+    now_ns: int
+    byte_count: int
+
+
+@dataclass(slots=True)
+class MetadataChanged:
+    """The watch shows newer metadata of the ledger; value None: it was deleted."""
+
+    now_ns: int
+    value: bytes | None
+    revision: int
+
+
 # --- Effects of clients ----------------------------------------------------------------------------------
 
 
@@ -196,6 +225,13 @@ class Confirmed:
 
 
 @dataclass(slots=True)
+class AddFailed:
+    """The writing handle failed: every add above the LAC ends with this error, only close remains (P3.6)."""
+
+    error: EmbedbkError
+
+
+@dataclass(slots=True)
 class EnsembleChanged:
     """A new ensemble was published for entries from first_entry on."""
 
@@ -214,7 +250,7 @@ class EntriesReady:
 class Ended:
     """The core is over. error None: it reached what it was asked for, `result` says with what."""
 
-    error: Exception | None = None
+    error: EmbedbkError | None = None
     result: Any = None
 
 
@@ -304,11 +340,12 @@ class ReadEntries:
 
 
 Event = (
-    Tick | Answered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated | MetadataFailed
-    | BookiesChanged | FrameSealed | CloseRequested | RequestReceived | LinkLost | JournalDurable | JournalFailed
+    Started | Tick | Answered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated | MetadataFailed
+    | BookiesChanged | FrameSealed | CloseRequested | Consumed | MetadataChanged
+    | RequestReceived | LinkLost | JournalDurable | JournalFailed
     | EntriesRead
 )  # fmt: skip
 Effect = (
-    Send | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended | Reply
+    Send | AddFailed | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended | Reply
     | StoreFrame | JournalAppend | ReadEntries
 )  # fmt: skip

@@ -1,0 +1,494 @@
+"""A bookie: persists, fences, answers; knows nothing of quorums (P1, P3.2, P3.4, P5.2f, P7).
+
+Decides: whether a request is taken, and in which step its answer may leave. An answer that promises durability is
+made by the step that hears of durability (`JournalDurable`), never before. Leaves to others: the bytes (entry store,
+journal), the rows' place in memory (ledger table), and links.
+
+    request -> checks -> rows changed, records queued (StoreFrame, JournalAppend) -> ... JournalDurable -> Reply
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, split
+from embedbk.codec.journal_records import RecordKind, encode_explicit_lac
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    Control,
+    ErrorAnswer,
+    ExplicitLacAnswer,
+    ExplicitLacRequest,
+    FenceAnswer,
+    FenceRequest,
+    LacAnswer,
+    LacRequest,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+)
+from embedbk.config import ENTRY_BYTES_MAX, FRAME_BYTES_MAX, LAC_WAIT_MS_MAX, MESSAGE_BYTES_MAX
+from embedbk.core.machine import Handlers, Machine
+from embedbk.core.vocabulary import (
+    Effect,
+    EntriesRead,
+    JournalAppend,
+    JournalDurable,
+    JournalFailed,
+    LinkLost,
+    ReadEntries,
+    Reply,
+    RequestReceived,
+    StoreFrame,
+    Tick,
+)
+from embedbk.errors import PeerError, ensure
+from embedbk.ids import NO_ENTRY
+
+__all__ = ["Bookie", "LedgerRow", "LedgerTable"]
+
+_MS = 1_000_000
+_NO_KEY = bytes(16)
+
+
+class LedgerRow(Protocol):
+    """What a bookie remembers of one ledger; lives in the ledger table."""
+
+    ledger_id: int
+    is_fenced: int
+    in_limbo: int
+    is_dropped: int
+    last_entry: int  # Highest entry accepted, NO_ENTRY when none.
+    lac: int  # With lac_length a pair; never falls.
+    lac_length: int
+    last_token: int  # Journal record queued last for this ledger; 0 when none.
+
+
+class LedgerTable(Protocol):
+    """The one ledger table of a bookie: in C, with a plain Python twin (`ledger_table`)."""
+
+    def get(self, ledger_id: int) -> LedgerRow | None: ...
+    def create(self, ledger_id: int) -> LedgerRow: ...
+    def key(self, row: LedgerRow) -> bytes | None: ...
+    def set_key(self, row: LedgerRow, key: bytes) -> None: ...
+    def mark_dirty(self, row: LedgerRow) -> None: ...
+
+
+@dataclass(slots=True)
+class _Look:
+    """A lookup in the entry store that a request waits for."""
+
+    link: int
+    request_id: int
+    request: AddRequest | ReadRequest
+    ledger_id: int
+    wait_token: int  # The answer also waits until this record is durable.
+    frame: Frame | None = None  # The repeated add's frame.
+
+
+@dataclass(slots=True)
+class _Waiter:
+    """A parked long poll for the LAC."""
+
+    link: int
+    request_id: int
+    after_lac: int
+    until_ns: int
+
+
+class Bookie(Machine):
+    """One bookie in one disk incarnation."""
+
+    def __init__(self, incarnation: bytes, table: LedgerTable, next_token: int) -> None:
+        self.incarnation = incarnation
+        self.table = table
+        self.next_token = next_token  # The journal numbers its records the same way.
+        self.durable = next_token - 1
+        self.is_writable = True  # False: normal adds are refused; fences and recovery adds pass (P7.8).
+        self.failure: str | None = None  # The journal failed: nothing more can be promised (P7.6).
+        self.replies: dict[int, list[Reply]] = {}  # Journal token -> answers that wait for it.
+        self.looks: dict[int, _Look] = {}
+        self.next_look = 1
+        self.waiters: dict[int, list[_Waiter]] = {}  # Ledger -> parked long polls.
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return min((waiter.until_ns for parked in self.waiters.values() for waiter in parked), default=None)
+
+    # Requests.
+
+    def _on_request(self, event: RequestReceived) -> list[Effect]:
+        request = event.control
+        if isinstance(request, AddRequest):
+            return self._on_add(event, request)
+        if isinstance(request, ReadRequest):
+            return self._on_read(event, request)
+        if isinstance(request, FenceRequest):
+            return self._on_fence(event, request)
+        if isinstance(request, LacRequest):
+            return self._on_lac_request(event, request)
+        if isinstance(request, ExplicitLacRequest):
+            return self._on_explicit_lac(event, request)
+        return [
+            Reply(event.link, event.request_id, ErrorAnswer("a bookie does not take this kind of message"))
+        ]
+
+    def _on_add(self, event: RequestReceived, request: AddRequest) -> list[Effect]:
+        if len(event.frames) != 1:
+            return [
+                Reply(
+                    event.link,
+                    event.request_id,
+                    ErrorAnswer(f"an add has one frame, not {len(event.frames)}"),
+                )
+            ]
+        header, body = event.frames[0]
+        refusal = self._refuse_add(request, header)
+        if refusal is not None:
+            return [self._add_reply(event.link, event.request_id, request, header, refusal)]
+        try:
+            frame = frame_of(body, header.ledger_id)
+        except PeerError:
+            return [self._add_reply(event.link, event.request_id, request, header, Status.BAD_FRAME)]
+        if (frame.first_entry, frame.last_entry, frame.entry_count) != (
+            header.first_entry,
+            header.last_entry,
+            header.entry_count,
+        ):
+            return [self._add_reply(event.link, event.request_id, request, header, Status.BAD_FRAME)]
+        row, effects = self._row_with_key(header.ledger_id, header.ledger_key)
+        if header.has_lac and not request.recovery:
+            effects += self._learn_lac(row, header.lac, header.lac_length)
+        if frame.first_entry > row.last_entry:
+            effects.append(self._store(row, frame))
+            self._reply_when(
+                row.last_token,
+                self._add_reply(event.link, event.request_id, request, header, Status.OK),
+                effects,
+            )
+            return effects
+        # Some of it may be held already: compare before anything is said (P3.4b, P3.4c).
+        look = _Look(event.link, event.request_id, request, row.ledger_id, 0, frame)
+        effects.append(self._look(look, frame.first_entry, frame.last_entry, MESSAGE_BYTES_MAX))
+        return effects
+
+    def _refuse_add(self, request: AddRequest, header: FrameHeader) -> Status | None:
+        """Why this add must not be stored, as things stand now; None when it may be."""
+        if request.incarnation != self.incarnation:
+            return Status.WRONG_INCARNATION
+        if self.failure is not None:
+            return Status.UNKNOWN
+        row = self.table.get(header.ledger_id)
+        if row is not None:
+            key = self.table.key(row)
+            if key is not None and key != header.ledger_key:
+                return Status.WRONG_KEY
+        if request.recovery:
+            return None  # Passes fences and limbo (P5.2d), and a bookie that is read-only (P7.8).
+        if row is not None and (row.is_fenced or row.is_dropped):
+            return Status.FENCED  # Every normal add, also of an entry it already holds (P3.4a).
+        if row is not None and row.in_limbo:
+            return Status.IN_LIMBO
+        return None if self.is_writable else Status.READ_ONLY
+
+    def _row_with_key(self, ledger_id: int, key: bytes) -> tuple[LedgerRow, list[Effect]]:
+        """The ledger's row, its key bound; the birth is queued before anything of it can be acknowledged (P3.2)."""
+        row = self.table.get(ledger_id) or self.table.create(ledger_id)
+        if self.table.key(row) is not None:
+            return row, []
+        self.table.set_key(row, key)
+        return row, [self._append(row, RecordKind.BIRTH, key)]
+
+    def _store(self, row: LedgerRow, frame: Frame) -> StoreFrame:
+        row.last_entry = max(row.last_entry, frame.last_entry)
+        row.last_token = self._take_token(row)
+        return StoreFrame(row.last_token, frame)
+
+    def _append(self, row: LedgerRow, kind: RecordKind, body: bytes) -> JournalAppend:
+        row.last_token = self._take_token(row)
+        return JournalAppend(row.last_token, kind, row.ledger_id, body)
+
+    def _take_token(self, row: LedgerRow) -> int:
+        self.table.mark_dirty(row)
+        token = self.next_token
+        self.next_token += 1
+        return token
+
+    def _on_fence(self, event: RequestReceived, request: FenceRequest) -> list[Effect]:
+        status, effects = self._fence(request.incarnation, request.ledger_id, request.ledger_key)
+        if status != Status.OK:
+            return [Reply(event.link, event.request_id, FenceAnswer(status, request.ledger_id))]
+        row = self.table.get(request.ledger_id)
+        assert row is not None
+        # Limbo's answer counts for coverage but gives no LAC: what it has forgotten may be higher (P5.2b, P7.4).
+        knows_lac = not row.in_limbo and not row.is_dropped
+        lac, length = (row.lac, row.lac_length) if knows_lac else (NO_ENTRY, 0)
+        answer = FenceAnswer(Status.OK, row.ledger_id, lac, length)
+        self._reply_when(row.last_token, Reply(event.link, event.request_id, answer), effects)
+        return effects
+
+    def _fence(self, incarnation: bytes, ledger_id: int, key: bytes) -> tuple[Status, list[Effect]]:
+        """Set the flag where the add path checks it, in the step that queues its record (P5.2f).
+
+        An unknown ledger is created by it and bound to no password (P3.5, I20). Who answers must wait for
+        `last_token`: the fence's own record, or a later one; and with it everything accepted before the flag.
+        """
+        if incarnation != self.incarnation:
+            return Status.WRONG_INCARNATION, []
+        if self.failure is not None:
+            return Status.UNKNOWN, []
+        row = self.table.get(ledger_id) or self.table.create(ledger_id)
+        bound = self.table.key(row)
+        if bound is not None and bound != key:
+            return Status.WRONG_KEY, []
+        if row.is_fenced:
+            return Status.OK, []
+        row.is_fenced = 1
+        effects: list[Effect] = [self._append(row, RecordKind.FENCE, bound or b"")]
+        return Status.OK, effects + self._wake_waiters(row)
+
+    def _on_read(self, event: RequestReceived, request: ReadRequest) -> list[Effect]:
+        sane = (
+            0 <= request.first_entry <= request.last_entry
+            and 0 < request.modulus <= 64
+            and request.bytes_max > 0
+        )
+        if not sane:
+            return [Reply(event.link, event.request_id, ErrorAnswer("a read of an impossible range"))]
+        effects: list[Effect] = []
+        if request.fence:
+            status, effects = self._fence(request.incarnation, request.ledger_id, request.ledger_key)
+        else:
+            status = Status.OK if request.incarnation == self.incarnation else Status.WRONG_INCARNATION
+        row = self.table.get(request.ledger_id)
+        if status == Status.OK and row is None:
+            status = Status.NO_SUCH_LEDGER
+        if status != Status.OK or row is None:
+            return [Reply(event.link, event.request_id, ReadAnswer(status, request.ledger_id))]
+        # Looked up after the flag is set, counting every add accepted before it; a fenced read is answered, also
+        # negatively, only when all of that and the fence are durable (P5.2f).
+        wait_token = row.last_token if request.fence else 0
+        look = _Look(event.link, event.request_id, request, row.ledger_id, wait_token)
+        bytes_max = min(request.bytes_max, FRAME_BYTES_MAX)
+        effects.append(
+            self._look(
+                look, request.first_entry, request.last_entry, bytes_max, request.modulus, request.residues
+            )
+        )
+        return effects
+
+    def _look(
+        self, look: _Look, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+    ) -> ReadEntries:
+        read_id = self.next_look
+        self.next_look += 1
+        self.looks[read_id] = look
+        return ReadEntries(read_id, look.ledger_id, first, last, bytes_max, modulus, residues)
+
+    def _on_lac_request(self, event: RequestReceived, request: LacRequest) -> list[Effect]:
+        row = self.table.get(request.ledger_id)
+        if request.incarnation != self.incarnation:
+            answer = LacAnswer(Status.WRONG_INCARNATION, request.ledger_id)
+        elif row is None:
+            answer = LacAnswer(Status.NO_SUCH_LEDGER, request.ledger_id)
+        elif row.in_limbo or row.is_dropped:
+            answer = LacAnswer(Status.IN_LIMBO, request.ledger_id)
+        else:
+            wait_ms = min(request.wait_ms, LAC_WAIT_MS_MAX)
+            if wait_ms > 0 and row.lac <= request.after_lac and not row.is_fenced:
+                until = event.now_ns + wait_ms * _MS
+                waiter = _Waiter(event.link, event.request_id, request.after_lac, until)
+                self.waiters.setdefault(row.ledger_id, []).append(waiter)
+                return []
+            answer = self._lac_answer(row)
+        return [Reply(event.link, event.request_id, answer)]
+
+    def _lac_answer(self, row: LedgerRow) -> LacAnswer:
+        return LacAnswer(Status.OK, row.ledger_id, row.lac, row.lac_length, bool(row.is_fenced))
+
+    def _on_explicit_lac(self, event: RequestReceived, request: ExplicitLacRequest) -> list[Effect]:
+        status = Status.OK
+        row = self.table.get(request.ledger_id)
+        bound = self.table.key(row) if row is not None else None
+        if request.incarnation != self.incarnation:
+            status = Status.WRONG_INCARNATION
+        elif self.failure is not None:
+            status = Status.UNKNOWN
+        elif bound is not None and bound != request.ledger_key:
+            status = Status.WRONG_KEY
+        elif row is not None and (row.is_fenced or row.is_dropped):
+            status = Status.FENCED
+        if status != Status.OK:
+            return [Reply(event.link, event.request_id, ExplicitLacAnswer(status, request.ledger_id))]
+        row, effects = self._row_with_key(request.ledger_id, request.ledger_key)
+        if request.lac > row.lac:
+            effects.append(
+                self._append(
+                    row, RecordKind.EXPLICIT_LAC, encode_explicit_lac(request.lac, request.lac_length)
+                )
+            )
+            effects += self._learn_lac(row, request.lac, request.lac_length)
+        answer = Reply(event.link, event.request_id, ExplicitLacAnswer(Status.OK, row.ledger_id))
+        self._reply_when(row.last_token, answer, effects)
+        return effects
+
+    def _learn_lac(self, row: LedgerRow, lac: int, length: int) -> list[Effect]:
+        """Take a newer LAC and wake who waits for it. It never falls (I11)."""
+        if lac <= row.lac:
+            return []
+        row.lac, row.lac_length = lac, length
+        return self._wake_waiters(row)
+
+    def _wake_waiters(self, row: LedgerRow) -> list[Effect]:
+        parked = self.waiters.pop(row.ledger_id, None)
+        if parked is None:
+            return []
+        stay = [waiter for waiter in parked if waiter.after_lac >= row.lac and not row.is_fenced]
+        if stay:
+            self.waiters[row.ledger_id] = stay
+        answer = self._lac_answer(row)
+        return [Reply(waiter.link, waiter.request_id, answer) for waiter in parked if waiter not in stay]
+
+    # Completions.
+
+    def _on_entries_read(self, event: EntriesRead) -> list[Effect]:
+        look = self.looks.pop(event.read_id, None)
+        if look is None:
+            return []
+        row = self.table.get(look.ledger_id)
+        assert row is not None
+        if isinstance(look.request, ReadRequest):
+            return self._finish_read(look, row, event)
+        return self._finish_repeated_add(look, look.request, row, event)
+
+    def _finish_read(self, look: _Look, row: LedgerRow, event: EntriesRead) -> list[Effect]:
+        # In limbo, or after its data was dropped, what is missing is unknown, never absent (P7.1, P7.3, P7.4).
+        absent = [] if row.in_limbo or row.is_dropped else event.absent
+        lac, length = (row.lac, row.lac_length) if not row.in_limbo else (NO_ENTRY, 0)
+        answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)
+        frames = [(encode_frame_header(event.frame, _NO_KEY), event.frame)] if event.frame is not None else []
+        effects: list[Effect] = []
+        self._reply_when(look.wait_token, Reply(look.link, look.request_id, answer, frames), effects)
+        return effects
+
+    def _finish_repeated_add(
+        self, look: _Look, request: AddRequest, row: LedgerRow, event: EntriesRead
+    ) -> list[Effect]:
+        """Compare with what is held: equal is acknowledged once durable, another payload is refused, what is absent
+        or fails its own digest is stored (P3.4b, P3.4c)."""
+        frame = look.frame
+        assert frame is not None
+        if not request.recovery and (row.is_fenced or row.is_dropped or row.in_limbo):
+            status = Status.IN_LIMBO if row.in_limbo and not row.is_fenced else Status.FENCED
+            return [self._add_reply(look.link, look.request_id, request, frame, status)]
+        if self.failure is not None:
+            return [self._add_reply(look.link, look.request_id, request, frame, Status.UNKNOWN)]
+        if event.frame is not None and len(event.frame.body) + ENTRY_BYTES_MAX > MESSAGE_BYTES_MAX:
+            # The lookup may have been cut short by its bound, so "not mentioned" would say nothing.
+            return [self._add_reply(look.link, look.request_id, request, frame, Status.UNKNOWN)]
+        held = dict(split(event.frame)) if event.frame is not None else {}
+        missing: list[memoryview] = []
+        for entry_id, entry in split(frame):
+            stored = held.get(entry_id)
+            if stored is None:
+                missing.append(entry)
+            elif stored != entry:
+                return [self._add_reply(look.link, look.request_id, request, frame, Status.CONFLICT)]
+        effects: list[Effect] = []
+        if missing:
+            effects.append(self._store(row, frame_of(memoryview(b"".join(missing)), row.ledger_id)))
+        reply = self._add_reply(look.link, look.request_id, request, frame, Status.OK)
+        self._reply_when(row.last_token, reply, effects)
+        return effects
+
+    def _on_durable(self, event: JournalDurable) -> list[Effect]:
+        ensure(event.token < self.next_token, "the journal made durable what was never queued")
+        effects: list[Effect] = []
+        for token in range(self.durable + 1, event.token + 1):
+            effects += self.replies.pop(token, ())
+        self.durable = max(self.durable, event.token)
+        return effects
+
+    def _reply_when(self, token: int, reply: Reply, effects: list[Effect]) -> None:
+        """Let the answer leave when the record is durable, which may be now."""
+        if token <= self.durable:
+            effects.append(reply)
+        else:
+            self.replies.setdefault(token, []).append(reply)
+
+    def _on_journal_failed(self, event: JournalFailed) -> list[Effect]:
+        """Nothing that waits can be promised any more: unknown, never "no" (P5.2f, P7.6)."""
+        self.failure = event.reason
+        self.is_writable = False
+        effects: list[Effect] = []
+        for token in sorted(self.replies):
+            effects += [_as_unknown(reply) for reply in self.replies[token]]
+        self.replies.clear()
+        return effects
+
+    def _on_link_lost(self, event: LinkLost) -> list[Effect]:
+        for ledger_id in list(self.waiters):
+            self.waiters[ledger_id] = [w for w in self.waiters[ledger_id] if w.link != event.link]
+            if not self.waiters[ledger_id]:
+                del self.waiters[ledger_id]
+        return []
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        return [
+            Reply(waiter.link, waiter.request_id, answer) for waiter, answer in self._expired(event.now_ns)
+        ]
+
+    def _expired(self, now_ns: int) -> Iterator[tuple[_Waiter, LacAnswer]]:
+        for ledger_id in list(self.waiters):
+            row = self.table.get(ledger_id)
+            assert row is not None
+            parked = self.waiters[ledger_id]
+            yield from ((waiter, self._lac_answer(row)) for waiter in parked if waiter.until_ns <= now_ns)
+            self.waiters[ledger_id] = [waiter for waiter in parked if waiter.until_ns > now_ns]
+            if not self.waiters[ledger_id]:
+                del self.waiters[ledger_id]
+
+    def _add_reply(
+        self, link: int, request_id: int, request: AddRequest, part: FrameHeader | Frame, status: Status
+    ) -> Reply:
+        """The answer names the handle, the seating and the kind of add, so that it counts for nothing else (P3.8)."""
+        answer = AddAnswer(
+            status,
+            request.nonce,
+            request.seating,
+            request.recovery,
+            part.ledger_id,
+            part.first_entry,
+            part.last_entry,
+        )
+        return Reply(link, request_id, answer)
+
+    HANDLERS: ClassVar[Handlers] = {
+        RequestReceived: _on_request,
+        EntriesRead: _on_entries_read,
+        JournalDurable: _on_durable,
+        JournalFailed: _on_journal_failed,
+        LinkLost: _on_link_lost,
+        Tick: _on_tick,
+    }
+
+
+def _as_unknown(reply: Reply) -> Reply:
+    """The same answer with the one status that is neither yes nor no."""
+    control: Control = reply.control
+    if isinstance(control, AddAnswer):
+        control = AddAnswer(
+            Status.UNKNOWN,
+            control.nonce,
+            control.seating,
+            control.recovery,
+            control.ledger_id,
+            control.first_entry,
+            control.last_entry,
+        )
+    elif isinstance(control, FenceAnswer | ReadAnswer | ExplicitLacAnswer):
+        control = type(control)(Status.UNKNOWN, control.ledger_id)
+    return Reply(reply.link, reply.request_id, control)

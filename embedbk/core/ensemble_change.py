@@ -1,0 +1,58 @@
+"""Proposing another ensemble when seats have failed (P4.1): whom to seat, and which fragments result.
+
+Decides the proposal only. Publishing it is the writer's compare-and-set (P4.2, P4.3) or, for recovery, part of the
+closing one (P5.2d).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from embedbk.codec.ledger_metadata import Fragment
+from embedbk.core.in_flight import InFlight, Seating
+from embedbk.core.placement import Chance, choose_bookies
+from embedbk.core.vocabulary import BookieInfo
+
+__all__ = ["Proposal", "change_fragments", "propose"]
+
+
+@dataclass(slots=True)
+class Proposal:
+    """Seatings in seat order, of which those that replace a failed one are new, for entries from first_entry on."""
+
+    first_entry: int
+    length_before: int  # Payload bytes of the ledger before first_entry.
+    seatings: list[Seating]
+
+
+def propose(
+    in_flight: InFlight, bookies: Sequence[BookieInfo], avoid: Sequence[str], chance: Chance
+) -> Proposal | None:
+    """New holders, from the first entry not done on, for as many failed seats as bookies can be found for (RP13).
+
+    None when nobody can be found.
+
+    avoid: ids of bookies that failed lately under this handle.
+    """
+    failed = in_flight.failed_seats
+    seated = [seating.member.bookie_id for seating in in_flight.seatings]
+    chosen = choose_bookies(bookies, len(failed), {*seated, *avoid}, chance)
+    if not chosen:
+        return None
+    seatings = list(in_flight.seatings)
+    for seat, member in zip(failed, chosen, strict=False):
+        seatings[seat] = in_flight.new_seating(seat, member)
+    return Proposal(in_flight.done + 1, in_flight.done_length, seatings)
+
+
+def change_fragments(fragments: tuple[Fragment, ...], proposal: Proposal) -> tuple[Fragment, ...]:
+    """The fragments with the last one's successor added, or the last replaced when it starts there already (P4.1)."""
+    last, first_entry = fragments[-1], proposal.first_entry
+    assert (
+        first_entry >= last.first_entry
+    )  # Never below the last fragment: its entries are not ours to move (P2.3).
+    ensemble = tuple((seating.member.bookie_id, seating.member.incarnation) for seating in proposal.seatings)
+    if first_entry == last.first_entry:
+        return (*fragments[:-1], Fragment(first_entry, last.length_before, ensemble))
+    return (*fragments, Fragment(first_entry, proposal.length_before, ensemble))

@@ -1,0 +1,208 @@
+"""Frames that were sent to an ensemble and are not done yet: who acknowledged what, and what that amounts to.
+
+Decides: when a frame is done (P3.3, P4.2), in which order frames are confirmed, which seat a late answer counts for
+(P3.8, P4.4), which seats are overdue. Leaves to the writer and to recovery: what to do about a failed seat, and what
+a confirmation means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from embedbk.codec.frame import Frame, cut, encode_frame_header
+from embedbk.codec.messages import AddAnswer, AddRequest
+from embedbk.config import Quorum
+from embedbk.core.quorum import has_ack_quorum, residues_of
+from embedbk.core.vocabulary import Send
+from embedbk.ids import Member
+
+__all__ = ["InFlight", "Pending", "Seating"]
+
+
+@dataclass(slots=True)
+class Seating:
+    """One holder of one seat. The number rises whenever any seat's holder changes, so it names the holding for good."""
+
+    number: int
+    seat: int
+    member: Member
+    failure: str | None = None  # Why nothing more is sent to it; it waits to be replaced.
+
+
+@dataclass(slots=True)
+class Pending:
+    """A frame on its way. acked holds the numbers of the seatings that have all of their part durable."""
+
+    frame: Frame
+    residues: tuple[int, ...]
+    acked: set[int] = field(default_factory=set)
+
+
+class InFlight:
+    """Sends frames to the seats and counts their acknowledgements."""
+
+    def __init__(
+        self,
+        ledger_key: bytes,
+        quorum: Quorum,
+        ensemble: Sequence[Member],
+        nonce: int,
+        *,
+        is_recovery: bool,
+        done: int,
+    ) -> None:
+        self.ledger_key = ledger_key
+        self.quorum = quorum
+        self.nonce = nonce
+        self.is_recovery = is_recovery
+        self.next_seating = 1
+        self.seatings: list[Seating] = []  # In seat order: the ensemble that answers count for.
+        for member in ensemble:
+            self.seatings.append(self.new_seating(len(self.seatings), member))
+        self.pending: dict[
+            int, Pending
+        ] = {}  # By first entry, in entry order; holds every frame above `done`.
+        self.pending_bytes = 0
+        # Per seating number: first entry of each unanswered frame -> when it was sent. Outlives `pending`, because a
+        # seat that never answers must be noticed also where the ack quorum goes on without it.
+        self.unanswered: dict[int, dict[int, int]] = {seating.number: {} for seating in self.seatings}
+        self.done = done  # Every entry up to here is done.
+        self.done_length = 0  # Ledger length up to `done`; set by whoever knows it at the start.
+
+    def new_seating(self, seat: int, member: Member) -> Seating:
+        seating = Seating(self.next_seating, seat, member)
+        self.next_seating += 1
+        return seating
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return tuple(seating.member for seating in self.seatings)
+
+    @property
+    def failed_seats(self) -> list[int]:
+        return [seating.seat for seating in self.seatings if seating.failure is not None]
+
+    def has_usable_quorum(self) -> bool:
+        """Does every write set keep Qa unfailed members (P4.5)?"""
+        usable = sum(1 << seating.seat for seating in self.seatings if seating.failure is None)
+        return has_ack_quorum(usable, tuple(range(self.quorum.ensemble_size)), self.quorum)
+
+    def send(self, frame: Frame, now_ns: int, lac: int | None, lac_length: int) -> list[Send]:
+        """Take the next frame and send it to every seat that is not failed. lac None: the frames carry no LAC."""
+        assert frame.first_entry > (max(self.pending) if self.pending else self.done)
+        pending = Pending(frame, residues_of(frame.first_entry, frame.last_entry, self.quorum))
+        self.pending[frame.first_entry] = pending
+        self.pending_bytes += len(frame.body)
+        seatings = [seating for seating in self.seatings if seating.failure is None]
+        return self._sends(pending, seatings, now_ns, lac, lac_length)
+
+    def resend(
+        self, seatings: Iterable[Seating], now_ns: int, lac: int | None, lac_length: int
+    ) -> list[Send]:
+        """Send everything pending to these (new) seats (P4.4)."""
+        chosen = list(seatings)
+        sends: list[Send] = []
+        for pending in self.pending.values():
+            sends += self._sends(pending, chosen, now_ns, lac, lac_length)
+        return sends
+
+    def _sends(
+        self, pending: Pending, seatings: Sequence[Seating], now_ns: int, lac: int | None, lac_length: int
+    ) -> list[Send]:
+        frame = pending.frame
+        striped = self.quorum.ensemble_size > self.quorum.write_quorum
+        header = b"" if striped else encode_frame_header(frame, self.ledger_key, lac, lac_length)
+        sends: list[Send] = []
+        for seating in seatings:
+            part: Frame | None = frame
+            if striped:
+                part = cut(frame, self.quorum.ensemble_size, self.quorum.write_quorum, seating.seat)
+                if part is None:
+                    continue
+                header = encode_frame_header(part, self.ledger_key, lac, lac_length)
+            assert part is not None
+            self.unanswered[seating.number][frame.first_entry] = now_ns
+            request = AddRequest(seating.member.incarnation, self.nonce, seating.number, self.is_recovery)
+            tag = ("add", seating.number, frame.first_entry)
+            sends.append(Send(seating.member, request, tag, ((header, part),)))
+        return sends
+
+    def take_answer(self, seating_number: int, first_entry: int, answer: AddAnswer) -> bool:
+        """Count a positive answer. False: it answers no request of this handle and counts for nothing (P3.8)."""
+        unanswered = self.unanswered.get(seating_number)
+        if unanswered is None or unanswered.pop(first_entry, None) is None:
+            return False  # From a seat replaced since (P4.4), or counted before.
+        if (answer.nonce, answer.seating, answer.recovery) != (self.nonce, seating_number, self.is_recovery):
+            return False
+        pending = self.pending.get(first_entry)
+        if pending is not None:
+            pending.acked.add(seating_number)
+        return True
+
+    def seating(self, number: int) -> Seating | None:
+        """The seating of that number if it still holds its seat."""
+        for seating in self.seatings:
+            if seating.number == number:
+                return seating
+        return None
+
+    def fail(self, number: int, reason: str) -> bool:
+        """Note that a seat's holder failed; nothing more is sent to it. False: not seated, or failed before."""
+        seating = self.seating(number)
+        if seating is None or seating.failure is not None:
+            return False
+        seating.failure = reason
+        self.unanswered[number].clear()
+        return True
+
+    def replace(self, seatings: Sequence[Seating]) -> list[Seating]:
+        """Seat another ensemble; returns the seatings that are new. Who lost a seat counts no more (P4.4)."""
+        old = {seating.number for seating in self.seatings}
+        kept = {seating.number for seating in seatings}
+        for number in old - kept:
+            del self.unanswered[number]
+        fresh = [seating for seating in seatings if seating.number not in old]
+        for seating in fresh:
+            self.unanswered[seating.number] = {}
+        for pending in self.pending.values():
+            pending.acked &= kept
+        self.seatings = list(seatings)
+        return fresh
+
+    def advance(self, proposed: Sequence[Seating] | None = None) -> bool:
+        """Confirm frames in entry order only: nothing passes a frame that is not done (P3.3).
+
+        proposed: while an ensemble change is in flight a frame also needs its quorum among these (P4.2).
+        """
+        before = self.done
+        while self.pending:
+            first = next(iter(self.pending))
+            pending = self.pending[first]
+            if not self._is_done(pending, self.seatings):
+                break
+            if proposed is not None and not self._is_done(pending, proposed):
+                break
+            del self.pending[first]
+            self.pending_bytes -= len(pending.frame.body)
+            self.done = pending.frame.last_entry
+            self.done_length = pending.frame.length
+        return self.done > before
+
+    def _is_done(self, pending: Pending, seatings: Sequence[Seating]) -> bool:
+        acked = sum(1 << seating.seat for seating in seatings if seating.number in pending.acked)
+        return has_ack_quorum(acked, pending.residues, self.quorum)
+
+    def overdue(self, now_ns: int, timeout_ns: int) -> list[int]:
+        """Seating numbers whose oldest unanswered frame was sent longer ago than the timeout."""
+        late: list[int] = []
+        for number, unanswered in self.unanswered.items():
+            oldest = next(iter(unanswered.values()), None)
+            if oldest is not None and now_ns >= oldest + timeout_ns:
+                late.append(number)
+        return late
+
+    def oldest_sent_ns(self) -> int | None:
+        """When the oldest unanswered frame was sent."""
+        oldest = [next(iter(sent.values())) for sent in self.unanswered.values() if sent]
+        return min(oldest, default=None)

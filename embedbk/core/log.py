@@ -1,0 +1,366 @@
+"""Taking a log over: epoch, list, recover-and-close, create, and one compare-and-set of the list (P8.1).
+
+Decides the order, and that no write is served before the list names the new ledger. Runs `Recovery` and `Creation`
+inside itself; their requests go out under ("sub", n, tag).
+
+    EPOCH -> LIST -> RECOVER each ledger not recorded as closed -> CREATE -> COMMIT -> ended
+               ^------------------ refused, and the epoch is still ours ------'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from embedbk.codec.ledger_metadata import (
+    METADATA_VERSION,
+    LedgerMetadata,
+    LogList,
+    LogSegment,
+    decode_ledger_metadata,
+    decode_log_list,
+    encode_log_list,
+    ledger_key_path,
+    log_key_path,
+    log_owner_path,
+)
+from embedbk.codec.metadata_messages import ABSENT, Compare, Put
+from embedbk.config import Quorum
+from embedbk.core.creation import Creation
+from embedbk.core.machine import Handlers, Machine, earliest
+from embedbk.core.placement import Chance
+from embedbk.core.recovery import Recovery
+from embedbk.core.vocabulary import (
+    AllocateIds,
+    Answered,
+    BookieInfo,
+    BookiesChanged,
+    Effect,
+    Ended,
+    IdsAllocated,
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
+    Send,
+    SendFailed,
+    Started,
+    Tick,
+    Transact,
+    Transacted,
+    TransactUnknown,
+)
+from embedbk.errors import EmbedbkError, LedgerFenced, MetadataConflict, NoSuchLedger, ensure
+
+__all__ = ["LogTakeover", "TakenOver", "first_free_offset"]
+
+_RETRY_NS = 100_000_000
+_ROUNDS_MAX = (
+    50  # List read again this often while the epoch is ours: somebody rewrites it without owning it.
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """The log is ours until a newer epoch fences us: append to this ledger."""
+
+    epoch: int
+    log_list: LogList
+    list_revision: int
+    metadata: LedgerMetadata
+    revision: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.log_list.segments[-1].first_offset
+
+
+class _Stage(enum.Enum):
+    EPOCH = "epoch"
+    LIST = "list"
+    RECOVER = "recover"
+    CREATE = "create"
+    COMMIT = "commit"
+    ENDED = "ended"
+
+
+def first_free_offset(segments: tuple[LogSegment, ...]) -> int:
+    """The dense offset behind the last segment, all of which must be recorded as closed."""
+    if not segments:
+        return 0
+    last = segments[-1]
+    assert last.last_entry is not None
+    return last.first_offset + last.last_entry + 1
+
+
+class LogTakeover(Machine):
+    """One process taking one log over. Ends with TakenOver, or with an error."""
+
+    def __init__(
+        self,
+        name: str,
+        owner: bytes,
+        quorum: Quorum,
+        ledger_key: bytes,
+        password_verifier: bytes,
+        created_ms: int,
+        bookies: tuple[BookieInfo, ...],
+        chance: Chance,
+    ) -> None:
+        self.name = name
+        self.owner = owner  # Who takes over, for people; the fencing token is the epoch.
+        self.quorum = quorum
+        self.ledger_key = ledger_key
+        self.password_verifier = password_verifier
+        self.created_ms = created_ms
+        self.bookies = bookies
+        self.chance = chance
+        self.stage = _Stage.EPOCH
+        self.epoch = 0
+        self.segments: tuple[LogSegment, ...] = ()
+        self.list_revision = ABSENT
+        self.rounds = 0
+        self.commit_is_unknown = False
+        self.created: tuple[LedgerMetadata, int] | None = None
+        self.sub: Recovery | Creation | None = None
+        self.sub_number = 0
+        self.retry_at: int | None = None
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return earliest(self.retry_at, self.sub.deadline_ns if self.sub else None)
+
+    # Epoch and list.
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        return self._take_epoch()
+
+    def _take_epoch(self) -> list[Effect]:
+        """The revision of our own put is the epoch: cluster-wide, strictly rising (P9.2)."""
+        return [Transact("epoch", [], [Put(log_owner_path(self.name), self.owner)])]
+
+    def _read_list(self) -> list[Effect]:
+        self.stage = _Stage.LIST
+        self.rounds += 1
+        if self.rounds > _ROUNDS_MAX:
+            return self._end(
+                MetadataConflict(f"log {self.name!r}: its list changed {_ROUNDS_MAX} times under its owner")
+            )
+        return [ReadKey("list", log_key_path(self.name))]
+
+    def _on_key_read(self, event: KeyRead) -> list[Effect]:
+        kind = event.tag[0] if isinstance(event.tag, tuple) else event.tag
+        if kind == "sub":
+            return self._step_sub(event)
+        if kind == "list" and self.stage is _Stage.LIST:
+            return self._on_list(event)
+        if kind == "ledger" and self.stage is _Stage.RECOVER:
+            return self._on_listed_ledger(event)
+        if kind == "committed" and self.stage is _Stage.COMMIT:
+            return self._on_committed_list(event)
+        if kind == "owner" and self.stage is _Stage.COMMIT:
+            return self._on_owner(event)
+        return []
+
+    def _on_list(self, event: KeyRead) -> list[Effect]:
+        self.list_revision = event.revision if event.value is not None else ABSENT
+        self.segments = decode_log_list(event.value).segments if event.value is not None else ()
+        return self._recover_next()
+
+    # Recover and close every ledger of the list that is not recorded there as closed.
+
+    def _recover_next(self) -> list[Effect]:
+        self.stage = _Stage.RECOVER
+        for segment in self.segments:
+            if segment.last_entry is None:
+                return [ReadKey(("ledger", segment.ledger_id), ledger_key_path(segment.ledger_id))]
+        return self._create()
+
+    def _on_listed_ledger(self, event: KeyRead) -> list[Effect]:
+        if event.value is None:
+            # Gone meanwhile: the list must have changed. Read it again (P8.1).
+            self.retry_at = event.now_ns + _RETRY_NS
+            return []
+        metadata = decode_ledger_metadata(event.value)
+        nonce = self.chance.getrandbits(63)
+        recovery = Recovery(metadata, event.revision, self.ledger_key, nonce, self.bookies, self.chance)
+        return self._start_sub(recovery, event.now_ns)
+
+    def _on_recovered(self, ended: Ended, now_ns: int) -> list[Effect]:
+        if isinstance(ended.error, NoSuchLedger):
+            self.retry_at = now_ns + _RETRY_NS
+            return []
+        if ended.error is not None:
+            return self._end(ended.error)
+        metadata, _ = ended.result
+        ensure(metadata.is_closed, "a takeover goes on only behind closed ledgers")
+        segments = list(self.segments)
+        index = next(i for i, segment in enumerate(segments) if segment.ledger_id == metadata.ledger_id)
+        segments[index] = LogSegment(
+            metadata.ledger_id, first_free_offset(self.segments[:index]), metadata.last_entry
+        )
+        self.segments = tuple(segments)
+        return self._recover_next()
+
+    # The new ledger, and the list that names it.
+
+    def _create(self) -> list[Effect]:
+        self.stage = _Stage.CREATE
+        if self.created is not None:
+            return self._commit()
+        creation = Creation(
+            self.quorum,
+            self.password_verifier,
+            self.created_ms,
+            {"log": self.name.encode()},
+            self.bookies,
+            self.chance,
+        )
+        return self._start_sub(creation, 0)
+
+    def _on_created(self, ended: Ended) -> list[Effect]:
+        if ended.error is not None:
+            return self._end(ended.error)
+        self.created = ended.result
+        return self._commit()
+
+    def _commit(self) -> list[Effect]:
+        """One transaction: the list is as read, the epoch is the newest, the ledger it names exists (P8.3)."""
+        assert self.created is not None
+        self.stage = _Stage.COMMIT
+        metadata, revision = self.created
+        segment = LogSegment(metadata.ledger_id, first_free_offset(self.segments), None)
+        self.new_list = LogList(METADATA_VERSION, self.epoch, (*self.segments, segment))
+        when = [
+            Compare(log_key_path(self.name), self.list_revision),
+            Compare(log_owner_path(self.name), self.epoch),
+            Compare(ledger_key_path(metadata.ledger_id), revision),
+        ]
+        return [Transact("commit", when, [Put(log_key_path(self.name), encode_log_list(self.new_list))])]
+
+    def _on_transacted(self, event: Transacted) -> list[Effect]:
+        if isinstance(event.tag, tuple):
+            return self._step_sub(event)
+        if event.tag == "epoch" and self.stage is _Stage.EPOCH:
+            self.epoch = event.revision
+            return self._read_list()
+        if event.tag != "commit" or self.stage is not _Stage.COMMIT:
+            return []
+        if event.is_done:
+            return self._taken_over(event.revision)
+        self.commit_is_unknown = (
+            False  # Refused now, so an earlier one landed or never will (same list revision).
+        )
+        return [ReadKey("committed", log_key_path(self.name))]
+
+    def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
+        if isinstance(event.tag, tuple):
+            return self._step_sub(event)
+        if event.tag == "epoch":
+            return self._take_epoch()  # A second put only gives a higher epoch.
+        self.commit_is_unknown = True
+        return [ReadKey("committed", log_key_path(self.name))]
+
+    def _on_committed_list(self, event: KeyRead) -> list[Effect]:
+        """The commit was refused or is unknown: our own list standing there means done (P2.2)."""
+        if event.value is not None and event.value == encode_log_list(self.new_list):
+            return self._taken_over(event.revision)
+        return [ReadKey("owner", log_owner_path(self.name))]
+
+    def _on_owner(self, event: KeyRead) -> list[Effect]:
+        if event.value is None or event.revision != self.epoch:
+            return self._end(
+                LedgerFenced(
+                    f"log {self.name!r} was taken over by another process meanwhile",
+                    hint="one writer at a time: take it over again only if this process should be the one",
+                    definite=True,
+                )
+            )
+        if self.commit_is_unknown:
+            return self._commit()
+        self.retry_at = event.now_ns + _RETRY_NS
+        return []
+
+    def _taken_over(self, list_revision: int) -> list[Effect]:
+        assert self.created is not None
+        self.stage = _Stage.ENDED
+        metadata, revision = self.created
+        return [Ended(None, TakenOver(self.epoch, self.new_list, list_revision, metadata, revision))]
+
+    def _end(self, error: EmbedbkError) -> list[Effect]:
+        self.stage = _Stage.ENDED
+        self.sub = None
+        self.retry_at = None
+        return [Ended(error)]
+
+    # The machines inside.
+
+    def _start_sub(self, sub: Recovery | Creation, now_ns: int) -> list[Effect]:
+        self.sub = sub
+        self.sub_number += 1
+        return self._wrap(sub.step(Started(now_ns)), now_ns)
+
+    def _step_sub(self, event: Any) -> list[Effect]:
+        """An event for the machine inside; one for an earlier one is dropped."""
+        _, number, tag = event.tag
+        if self.sub is None or number != self.sub_number:
+            return []
+        return self._wrap(self.sub.step(dataclasses.replace(event, tag=tag)), event.now_ns)
+
+    def _wrap(self, effects: list[Effect], now_ns: int) -> list[Effect]:
+        out: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, Ended):
+                was, self.sub = self.sub, None
+                out += (
+                    self._on_recovered(effect, now_ns)
+                    if isinstance(was, Recovery)
+                    else self._on_created(effect)
+                )
+            elif isinstance(effect, Send | ReadKey | Transact | AllocateIds):
+                out.append(dataclasses.replace(effect, tag=("sub", self.sub_number, effect.tag)))
+        return out
+
+    def _on_answer(self, event: Answered | SendFailed | IdsAllocated) -> list[Effect]:
+        return self._step_sub(event)
+
+    def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
+        if isinstance(event.tag, tuple) and event.tag[0] == "sub":
+            return self._step_sub(event)
+        self.retry_at = event.now_ns + _RETRY_NS
+        return []
+
+    def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
+        self.bookies = event.bookies
+        return self._wrap(self.sub.step(event), event.now_ns) if self.sub is not None else []
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        effects: list[Effect] = []
+        if self.sub is not None and self.sub.deadline_ns is not None and event.now_ns >= self.sub.deadline_ns:
+            effects += self._wrap(self.sub.step(event), event.now_ns)
+        if self.retry_at is not None and event.now_ns >= self.retry_at:
+            self.retry_at = None
+            effects += self._try_again()
+        return effects
+
+    def _try_again(self) -> list[Effect]:
+        if self.stage is _Stage.EPOCH:
+            return self._take_epoch()
+        if self.commit_is_unknown:
+            # A commit may still be in flight: it lands, or winning another from the same list settles it (P2.2).
+            return [ReadKey("committed", log_key_path(self.name))]
+        return self._read_list()
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        KeyRead: _on_key_read,
+        Transacted: _on_transacted,
+        TransactUnknown: _on_unknown,
+        Answered: _on_answer,
+        SendFailed: _on_answer,
+        IdsAllocated: _on_answer,
+        MetadataFailed: _on_metadata_failed,
+        BookiesChanged: _on_bookies,
+        Tick: _on_tick,
+    }

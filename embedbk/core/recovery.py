@@ -1,0 +1,508 @@
+"""Closing a ledger for its writer: fence, find the end, write back, close (P5.2).
+
+Any number of clients may do this at once; all converge on the same last entry. Decides: when fencing covers every ack
+quorum, whether an entry is there, when the ledger may be closed. A verdict that cannot be had aborts with
+`RecoveryInconclusive` and leaves the ledger IN_RECOVERY for the next one; "cannot tell" is never "no".
+
+    MARKING --IN_RECOVERY published--> FENCING --coverage--> READING --end found, all written back--> CLOSING --> ENDED
+       ^------------- the last fragment changed under us (only another recovery's closing can) ---------'
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import ClassVar
+
+from embedbk.codec.frame import frame_of, split
+from embedbk.codec.ledger_metadata import (
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
+from embedbk.codec.messages import AddAnswer, FenceAnswer, FenceRequest, ReadAnswer, ReadRequest, Status
+from embedbk.codec.metadata_messages import Compare, Put
+from embedbk.config import FRAME_BLOCK_BYTES, FRAME_BYTES_MAX
+from embedbk.core.ensemble_change import change_fragments, propose
+from embedbk.core.in_flight import InFlight
+from embedbk.core.machine import Handlers, Machine, earliest
+from embedbk.core.placement import Chance
+from embedbk.core.quorum import Verdict, has_coverage, recovery_verdict, write_set
+from embedbk.core.vocabulary import (
+    Answered,
+    BookieInfo,
+    BookiesChanged,
+    Effect,
+    Ended,
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
+    Send,
+    SendFailed,
+    Started,
+    Tick,
+    Transact,
+    Transacted,
+    TransactUnknown,
+)
+from embedbk.errors import EmbedbkError, NoSuchLedger, PeerError, RecoveryInconclusive, WrongPassword, ensure
+
+__all__ = ["Phase", "Recovery", "RecoveryOptions"]
+
+_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryOptions:
+    ask_timeout_ns: int = 1_000 * _MS  # An unanswered fence or read is asked again.
+    retry_ns: int = 50 * _MS  # Pause before an unknown is asked again.
+    patience_ns: int = 10_000 * _MS  # Without any progress for this long: inconclusive.
+    write_timeout_ns: int = 5_000 * _MS  # An unanswered write-back makes its bookie a failed one.
+    read_entries: int = 4096  # How far ahead one recovery read looks.
+    written_bytes_max: int = 16 << 20  # Write-backs in flight; reading ahead pauses above it.
+
+
+class Phase(enum.Enum):
+    MARKING = "marking"
+    FENCING = "fencing"
+    READING = "reading"
+    CLOSING = "closing"
+    ENDED = "ended"
+
+
+class Recovery(Machine):
+    """One client's recovery of one ledger. Ends with the CLOSED metadata, or with an error."""
+
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        revision: int,
+        ledger_key: bytes,
+        nonce: int,
+        bookies: tuple[BookieInfo, ...],
+        chance: Chance,
+        options: RecoveryOptions = RecoveryOptions(),
+    ) -> None:
+        self.metadata = metadata
+        self.revision = revision
+        self.ledger_key = ledger_key
+        self.nonce = nonce
+        self.bookies = bookies
+        self.chance = chance
+        self.options = options
+        self.phase = Phase.MARKING
+        self.proposed: LedgerMetadata | None = None  # What a compare-and-set in flight would publish.
+        self.is_reading_metadata = False
+        self.round = 0  # Rises when recovery starts again; answers of an earlier round count for nothing.
+        self.give_up_ns = 0
+        self.retry_at: int | None = None
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        """Everything known since the metadata version this round starts from."""
+        self.round += 1
+        self.base = self.metadata.fragments[
+            -1
+        ]  # Reads go to this ensemble, whatever changes we make (P5.2c, I26).
+        self.quorum = self.metadata.quorum
+        self.fragments = (
+            self.metadata.fragments
+        )  # With our own changes, published only by the closing CAS (P5.2d).
+        self.fenced = 0  # Seats whose fence is durable.
+        # Never below the last fragment's first entry - 1 (P5.2b): what is before it is another fragment's matter.
+        self.start = self.base.first_entry - 1
+        self.start_length = self.base.length_before
+        self.asked: dict[
+            int, tuple[int, int]
+        ] = {}  # Seat -> (when, first entry asked for) of its open question.
+        self.pause_until: dict[int, int] = {}  # Seat -> when an unknown may be asked again.
+        self.reasons: dict[int, str] = {}  # Seat -> the last reason for an unknown, for people.
+        self.absent: dict[int, list[tuple[int, int]]] = {}  # Seat -> explicit negatives, as ranges.
+        self.found: dict[int, bytes] = {}  # Valid copies of entries not decided yet.
+        self.next_entry = 0  # The next entry to decide.
+        self.end: int | None = None  # The last entry, once one after it is known to be absent.
+        self.in_flight: InFlight | None = None
+
+    @property
+    def ledger_id(self) -> int:
+        return self.metadata.ledger_id
+
+    @property
+    def deadline_ns(self) -> int | None:
+        if self.phase is Phase.ENDED:
+            return None
+        asked = min((when for when, _ in self.asked.values()), default=None)
+        oldest = self.in_flight.oldest_sent_ns() if self.in_flight else None
+        return earliest(
+            self.give_up_ns,
+            self.retry_at,
+            asked + self.options.ask_timeout_ns if asked is not None else None,
+            min(self.pause_until.values(), default=None),
+            oldest + self.options.write_timeout_ns if oldest is not None else None,
+        )
+
+    # Marking: IN_RECOVERY is published before anything is fenced (P5.2a).
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        return self._begin(event.now_ns)
+
+    def _begin(self, now_ns: int) -> list[Effect]:
+        self._progress(now_ns)
+        if self.metadata.is_closed:
+            return self._end(None)
+        if self.metadata.state == LedgerState.IN_RECOVERY:
+            return self._begin_fencing(now_ns)
+        self.phase = Phase.MARKING
+        return self._publish(self.metadata.with_changes(state=LedgerState.IN_RECOVERY))
+
+    def _publish(self, proposed: LedgerMetadata) -> list[Effect]:
+        self.proposed = proposed
+        key = ledger_key_path(self.ledger_id)
+        return [Transact("cas", [Compare(key, self.revision)], [Put(key, encode_ledger_metadata(proposed))])]
+
+    def _on_transacted(self, event: Transacted) -> list[Effect]:
+        if self.proposed is None:
+            return []
+        if not event.is_done:
+            return self._read_metadata()
+        return self._published(event.now_ns, event.revision)
+
+    def _published(self, now_ns: int, revision: int) -> list[Effect]:
+        assert self.proposed is not None
+        self.metadata, self.revision, self.proposed = self.proposed, revision, None
+        self._progress(now_ns)
+        if self.phase is Phase.MARKING:
+            return self._begin_fencing(now_ns)
+        return self._end(None)
+
+    def _read_metadata(self) -> list[Effect]:
+        if self.is_reading_metadata:
+            return []
+        self.is_reading_metadata = True
+        return [ReadKey("read", ledger_key_path(self.ledger_id))]
+
+    def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
+        return self._read_metadata() if self.proposed is not None else []
+
+    def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
+        self.is_reading_metadata = False
+        self.retry_at = event.now_ns + self.options.retry_ns
+        return []
+
+    def _on_key_read(self, event: KeyRead) -> list[Effect]:
+        """Our compare-and-set was refused or is unknown: decide anew on what is published (P2.2, P5.2e)."""
+        self.is_reading_metadata = False
+        if self.proposed is None:
+            return []
+        if event.value is None:
+            return self._end(NoSuchLedger(f"ledger {self.ledger_id} was deleted while it was recovered"))
+        if event.revision == self.revision:
+            return self._publish(self.proposed)  # The same old version proves nothing: win it, or be refused.
+        if event.value == encode_ledger_metadata(self.proposed):
+            return self._published(event.now_ns, event.revision)
+        before, self.metadata, self.revision = (
+            self.metadata,
+            decode_ledger_metadata(event.value),
+            event.revision,
+        )
+        self.proposed = None
+        if self.metadata.is_closed:
+            return self._end(None)  # Another recoverer's result is ours (P5.2e).
+        if self.phase is Phase.CLOSING and self.metadata.fragments[-1] == before.fragments[-1]:
+            ensure(self.metadata.state == LedgerState.IN_RECOVERY, "a ledger went back from recovery")
+            return self._close()  # Only earlier fragments changed (repair): the verdicts stand.
+        self._begin_round()
+        return self._begin(event.now_ns)
+
+    # Fencing (P5.2b).
+
+    def _begin_fencing(self, now_ns: int) -> list[Effect]:
+        self.phase = Phase.FENCING
+        self._begin_round()
+        return self._ask_fences(now_ns)
+
+    def _ask_fences(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for seat, member in enumerate(self.base.members):
+            if self.fenced >> seat & 1 or not self._may_ask(seat, now_ns):
+                continue
+            self.asked[seat] = (now_ns, 0)
+            request = FenceRequest(member.incarnation, self.ledger_id, self.ledger_key)
+            effects.append(Send(member, request, ("fence", self.round, seat)))
+        return effects
+
+    def _may_ask(self, seat: int, now_ns: int) -> bool:
+        if now_ns < self.pause_until.get(seat, 0):
+            return False
+        self.pause_until.pop(seat, None)
+        return seat not in self.asked or now_ns >= self.asked[seat][0] + self.options.ask_timeout_ns
+
+    def _on_fenced(self, seat: int, answer: FenceAnswer, now_ns: int) -> list[Effect]:
+        if self.phase is not Phase.FENCING:
+            return []  # Late: the flag is set there, but the start is settled.
+        if answer.status != Status.OK:
+            return self._unknown(seat, Status(answer.status).name, now_ns)
+        self.asked.pop(seat, None)
+        self.fenced |= 1 << seat
+        if answer.lac > self.start:
+            self.start, self.start_length = answer.lac, answer.lac_length
+        # Only durable fences count, judged write set by write set (P5.2b).
+        if not has_coverage(self.fenced, self.quorum):
+            return []
+        self._progress(now_ns)
+        self.phase = Phase.READING
+        self.asked.clear()
+        self.next_entry = self.start + 1
+        self.in_flight = InFlight(
+            self.ledger_key, self.quorum, self.base.members, self.nonce, is_recovery=True, done=self.start
+        )
+        self.in_flight.done_length = self.start_length
+        return self._go_on(now_ns)
+
+    # Reading forward and writing back (P5.2c, P5.2d).
+
+    def _go_on(self, now_ns: int) -> list[Effect]:
+        """Decide what can be decided, in entry order; ask for what is missing; close when all is written back."""
+        assert self.in_flight is not None
+        effects = self._decide(now_ns)
+        effects += self._replace_failed(now_ns)
+        if self.end is None:
+            return effects + self._ask_reads(now_ns)
+        if not self.in_flight.pending:
+            return effects + self._close()
+        return effects
+
+    def _decide(self, now_ns: int) -> list[Effect]:
+        assert self.in_flight is not None
+        effects: list[Effect] = []
+        run: list[bytes] = []
+        size = 0
+        while self.end is None:
+            entry = self.found.pop(self.next_entry, None)
+            if entry is None:
+                positive, negative = 0, self._negative_seats(self.next_entry)
+                if recovery_verdict(self.next_entry, positive, negative, self.quorum) is Verdict.NOT_THERE:
+                    self.end = self.next_entry - 1
+                break
+            if run and size + len(entry) > FRAME_BLOCK_BYTES:
+                effects += self._write_back(run, now_ns)
+                run, size = [], 0
+            run.append(entry)
+            size += len(entry)
+            self.next_entry += 1
+            self._progress(now_ns)
+        if run:
+            effects += self._write_back(run, now_ns)
+        return effects
+
+    def _negative_seats(self, entry_id: int) -> int:
+        return sum(
+            1 << seat
+            for seat, ranges in self.absent.items()
+            if any(first <= entry_id <= last for first, last in ranges)
+        )
+
+    def _write_back(self, run: list[bytes], now_ns: int) -> list[Effect]:
+        """Verbatim, in a frame without a LAC, to the whole write set (P5.2d)."""
+        assert self.in_flight is not None
+        frame = frame_of(memoryview(b"".join(run)), self.ledger_id)
+        return list(self.in_flight.send(frame, now_ns, None, 0))
+
+    def _ask_reads(self, now_ns: int) -> list[Effect]:
+        """Ask the write set of the next undecided entry, looking ahead; an open question is not asked twice."""
+        assert self.in_flight is not None
+        if self.in_flight.pending_bytes >= self.options.written_bytes_max:
+            return []
+        effects: list[Effect] = []
+        first = self.next_entry
+        for seat in write_set(first, self.quorum):
+            known = any(low <= first <= high for low, high in self.absent.get(seat, ()))
+            if known or not self._may_ask(seat, now_ns):
+                continue
+            self.asked[seat] = (now_ns, first)
+            member = self.base.members[seat]
+            last = first + self.options.read_entries - 1
+            request = ReadRequest(
+                member.incarnation, self.ledger_id, first, last, FRAME_BYTES_MAX, True, self.ledger_key
+            )
+            effects.append(Send(member, request, ("recover", self.round, seat, first, last)))
+        return effects
+
+    def _on_read(self, event: Answered, answer: ReadAnswer) -> list[Effect]:
+        _, _, seat, first, last = event.tag
+        if self.phase is not Phase.READING or self.end is not None:
+            return []
+        self.asked.pop(seat, None)
+        if answer.status == Status.NO_SUCH_LEDGER:
+            self.absent.setdefault(seat, []).append((first, last))
+        elif answer.status != Status.OK:
+            return self._unknown(seat, Status(answer.status).name, event.now_ns)
+        else:
+            # A copy that fails its check is no verdict at all, neither way (P5.2c).
+            try:
+                self._take_copies(event)
+            except PeerError as broken:
+                return self._unknown(seat, str(broken), event.now_ns)
+            self.absent.setdefault(seat, []).extend(tuple(pair) for pair in answer.absent)  # type: ignore[misc]
+        effects = self._decide(event.now_ns)
+        if self.end is None and self.next_entry == first and not self._has_verdict(seat, first):
+            # It was asked for this very entry and said nothing of it: unknown, ask again later.
+            self.pause_until[seat] = event.now_ns + self.options.retry_ns
+            self.reasons[seat] = "the entry is unreadable there, or it is in limbo"
+        return effects + self._go_on(event.now_ns)
+
+    def _has_verdict(self, seat: int, entry_id: int) -> bool:
+        return any(low <= entry_id <= high for low, high in self.absent.get(seat, ()))
+
+    def _take_copies(self, event: Answered) -> None:
+        for _, body in event.frames:
+            for entry_id, entry in split(frame_of(body, self.ledger_id)):
+                if entry_id >= self.next_entry:
+                    self.found.setdefault(entry_id, bytes(entry))
+
+    def _unknown(self, seat: int, reason: str, now_ns: int) -> list[Effect]:
+        """Neither yes nor no; the seat is asked again within this recovery (P5.2c)."""
+        if reason == Status.WRONG_KEY.name:
+            return self._end(WrongPassword(f"ledger {self.ledger_id} has another password"))
+        self.asked.pop(seat, None)
+        self.reasons[seat] = reason
+        self.pause_until[seat] = now_ns + self.options.retry_ns
+        return []
+
+    def _on_added(self, event: Answered, answer: AddAnswer) -> list[Effect]:
+        if self.in_flight is None:
+            return []
+        _, number, first_entry = event.tag
+        if answer.status != Status.OK:
+            if answer.status == Status.WRONG_KEY:
+                return self._end(WrongPassword(f"ledger {self.ledger_id} has another password"))
+            return self._seat_failed(number, Status(answer.status).name, event.now_ns)
+        if not self.in_flight.take_answer(number, first_entry, answer) or not self.in_flight.advance():
+            return []
+        self._progress(event.now_ns)
+        return self._go_on(event.now_ns) if self.phase is Phase.READING else []
+
+    def _seat_failed(self, number: int, reason: str, now_ns: int) -> list[Effect]:
+        assert self.in_flight is not None
+        if not self.in_flight.fail(number, reason):
+            return []
+        return self._replace_failed(now_ns)
+
+    def _replace_failed(self, now_ns: int) -> list[Effect]:
+        """Replace as in P4, but the new fragment stays our own until the closing CAS (P5.2d)."""
+        assert self.in_flight is not None
+        if not self.in_flight.failed_seats or not self.in_flight.pending:
+            return []
+        proposal = propose(self.in_flight, self.bookies, (), self.chance)
+        if proposal is None:
+            return []
+        self.fragments = change_fragments(self.fragments, proposal)
+        fresh = self.in_flight.replace(proposal.seatings)
+        return list(self.in_flight.resend(fresh, now_ns, None, 0))
+
+    # Closing (P5.2e).
+
+    def _close(self) -> list[Effect]:
+        assert self.in_flight is not None
+        assert self.end is not None
+        ensure(self.in_flight.done == self.end, "recovery closes only what is written back")
+        self.phase = Phase.CLOSING
+        first_changed = len(self.metadata.fragments) - 1
+        fragments = (*self.metadata.fragments[:-1], *self.fragments[first_changed:])
+        return self._publish(
+            self.metadata.with_changes(
+                state=LedgerState.CLOSED,
+                last_entry=self.end,
+                length=self.in_flight.done_length,
+                fragments=fragments,
+            )
+        )
+
+    def _end(self, error: EmbedbkError | None) -> list[Effect]:
+        self.phase = Phase.ENDED
+        return [Ended(error, None if error else (self.metadata, self.revision))]
+
+    # Dispatch, time.
+
+    def _on_answered(self, event: Answered) -> list[Effect]:
+        kind, answer = event.tag[0], event.control
+        if self.phase is Phase.ENDED:
+            return []
+        if kind == "add" and isinstance(answer, AddAnswer):
+            return self._on_added(event, answer)
+        if event.tag[1] != self.round:
+            return []
+        if kind == "fence" and isinstance(answer, FenceAnswer):
+            return self._on_fenced(event.tag[2], answer, event.now_ns)
+        if kind == "recover" and isinstance(answer, ReadAnswer):
+            return self._on_read(event, answer)
+        return self._unknown(event.tag[2], "an answer of the wrong kind", event.now_ns)
+
+    def _on_send_failed(self, event: SendFailed) -> list[Effect]:
+        if self.phase is Phase.ENDED:
+            return []
+        if event.tag[0] == "add":
+            return self._seat_failed(event.tag[1], event.reason, event.now_ns) if self.in_flight else []
+        if event.tag[1] != self.round:
+            return []
+        return self._unknown(event.tag[2], event.reason, event.now_ns)
+
+    def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
+        self.bookies = event.bookies
+        return self._replace_failed(event.now_ns) if self.in_flight and self.phase is Phase.READING else []
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        now_ns = event.now_ns
+        if self.phase is Phase.ENDED:
+            return []
+        if now_ns >= self.give_up_ns:
+            return self._give_up()
+        effects: list[Effect] = []
+        if self.retry_at is not None and now_ns >= self.retry_at:
+            self.retry_at = None
+            effects += self._read_metadata() if self.proposed is not None else []
+        if self.phase is Phase.FENCING:
+            effects += self._ask_fences(now_ns)
+        elif self.phase is Phase.READING:
+            assert self.in_flight is not None
+            for number in self.in_flight.overdue(now_ns, self.options.write_timeout_ns):
+                effects += self._seat_failed(number, "no answer in time", now_ns)
+            effects += self._go_on(now_ns)
+        # What is due and was not asked again is not wanted now; left here it would be due for ever.
+        self.pause_until = {seat: until for seat, until in self.pause_until.items() if until > now_ns}
+        since = now_ns - self.options.ask_timeout_ns
+        self.asked = {seat: asked for seat, asked in self.asked.items() if asked[0] > since}
+        return effects
+
+    def _progress(self, now_ns: int) -> None:
+        self.give_up_ns = now_ns + self.options.patience_ns
+
+    def _give_up(self) -> list[Effect]:
+        told = ", ".join(
+            f"{member.bookie_id}: {self.reasons.get(seat, 'no answer')}"
+            for seat, member in enumerate(self.base.members)
+            if seat in self.reasons or seat in self.asked
+        )
+        what = {
+            Phase.MARKING: "the metadata did not answer",
+            Phase.FENCING: "too few bookies confirmed the fence",
+            Phase.READING: f"whether entry {self.next_entry} exists, or its write-back, could not be settled",
+            Phase.CLOSING: "the metadata did not answer",
+        }[self.phase]
+        return self._end(
+            RecoveryInconclusive(f"ledger {self.ledger_id}: {what} ({told or 'nobody answered'})")
+        )
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        Answered: _on_answered,
+        SendFailed: _on_send_failed,
+        Transacted: _on_transacted,
+        TransactUnknown: _on_unknown,
+        KeyRead: _on_key_read,
+        MetadataFailed: _on_metadata_failed,
+        BookiesChanged: _on_bookies,
+        Tick: _on_tick,
+    }

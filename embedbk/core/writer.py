@@ -1,0 +1,433 @@
+"""The creator of a ledger: sends frames, confirms them in order, changes ensembles, closes (P3, P4, P5.1).
+
+Decides: when entries are acknowledged (the LAC), when and how a failed bookie is replaced, when the handle is over.
+Leaves to others: making frames (packer), carrying requests and compare-and-sets (host), recovery (`recovery`).
+
+States:  OPEN --close--> CLOSING --settled--> ENDED        FAILED: the LAC is frozen, only close remains (P3.6)
+           \\--a failed add--> FAILED --close--> CLOSING
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import ClassVar
+
+from embedbk.codec.frame import Frame
+from embedbk.codec.ledger_metadata import (
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
+from embedbk.codec.messages import AddAnswer, ExplicitLacRequest, Status
+from embedbk.codec.metadata_messages import Compare, Put
+from embedbk.config import Quorum
+from embedbk.core.ensemble_change import Proposal, change_fragments, propose
+from embedbk.core.in_flight import InFlight
+from embedbk.core.machine import Handlers, Machine, earliest
+from embedbk.core.placement import Chance
+from embedbk.core.vocabulary import (
+    AddFailed,
+    Answered,
+    BookieInfo,
+    BookiesChanged,
+    CloseRequested,
+    Confirmed,
+    Effect,
+    Ended,
+    EnsembleChanged,
+    FrameSealed,
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
+    Send,
+    SendFailed,
+    Tick,
+    Transact,
+    Transacted,
+    TransactUnknown,
+)
+from embedbk.errors import (
+    EmbedbkError,
+    LedgerClosed,
+    LedgerFenced,
+    NoSuchLedger,
+    NotEnoughBookies,
+    PeerError,
+    WrongPassword,
+    ensure,
+)
+from embedbk.ids import NO_ENTRY
+
+__all__ = ["Writer", "WriterOptions", "WriterState"]
+
+_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
+    """Times and bounds of one writing handle."""
+
+    add_timeout_ns: int = 5_000 * _MS  # An unanswered add makes its bookie a failed one.
+    retry_ns: int = 200 * _MS  # Pause before replacement, or an unsettled compare-and-set, is tried again.
+    avoid_ns: int = 10_000 * _MS  # A bookie that failed is not chosen again for this long.
+    explicit_lac_ns: int = 5 * _MS  # Idle for this long with an unpublished LAC: tell the bookies (P6.2).
+    inflight_frames_max: int = 64
+    inflight_bytes_max: int = 16 << 20
+
+
+class WriterState(enum.Enum):
+    OPEN = "open"
+    FAILED = "failed"
+    CLOSING = "closing"
+    ENDED = "ended"
+
+
+class Writer(Machine):
+    """The one writer of one ledger."""
+
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        revision: int,
+        ledger_key: bytes,
+        nonce: int,
+        bookies: tuple[BookieInfo, ...],
+        chance: Chance,
+        options: WriterOptions = WriterOptions(),
+    ) -> None:
+        assert metadata.state == LedgerState.OPEN
+        self.metadata = metadata  # As last published, with its revision.
+        self.revision = revision
+        self.bookies = bookies
+        self.chance = chance
+        self.options = options
+        self.state = WriterState.OPEN
+        self.error: EmbedbkError | None = None  # Why the handle failed.
+        members = metadata.fragments[-1].members
+        self.in_flight = InFlight(
+            ledger_key, metadata.quorum, members, nonce, is_recovery=False, done=NO_ENTRY
+        )
+        self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
+        self.proposed: LedgerMetadata | None = None
+        self.avoid_until: dict[str, int] = {}  # Bookie id -> when it may be chosen again.
+        self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
+        self.is_reading_metadata = False
+        self.unsettled = False  # A CAS came back unknown: it is still in flight (P2.2).
+        self.lap = NO_ENTRY  # Last add pushed.
+        self.lac_published = NO_ENTRY  # The newest LAC that any frame or explicit LAC carried.
+        self.last_active_ns = 0
+
+    # What the host and the face may look at.
+
+    @property
+    def ledger_id(self) -> int:
+        return self.metadata.ledger_id
+
+    @property
+    def quorum(self) -> Quorum:
+        return self.metadata.quorum
+
+    @property
+    def lac(self) -> int:
+        return self.in_flight.done
+
+    def wants_frame(self, *, is_full: bool) -> bool:
+        """May another frame be sealed now? A partial one only when at most one is out: batches grow with load."""
+        if (
+            self.state is not WriterState.OPEN
+            or self.in_flight.pending_bytes >= self.options.inflight_bytes_max
+        ):
+            return False
+        return len(self.in_flight.pending) < (self.options.inflight_frames_max if is_full else 2)
+
+    @property
+    def deadline_ns(self) -> int | None:
+        if self.state is WriterState.ENDED:
+            return None
+        oldest = self.in_flight.oldest_sent_ns()
+        timeout = oldest + self.options.add_timeout_ns if oldest is not None else None
+        idle = self.last_active_ns + self.options.explicit_lac_ns if self._owes_explicit_lac() else None
+        return earliest(timeout, self.retry_at, idle)
+
+    # Adding.
+
+    def _on_frame(self, event: FrameSealed) -> list[Effect]:
+        frame: Frame = event.frame
+        assert self.state is WriterState.OPEN
+        assert frame.first_entry == self.lap + 1  # Dense, in order (P3.1).
+        self.lap = frame.last_entry
+        self.last_active_ns = event.now_ns
+        self.lac_published = self.lac
+        return list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
+
+    def _on_answered(self, event: Answered) -> list[Effect]:
+        answer = event.control
+        if not isinstance(answer, AddAnswer):
+            return []  # Of an explicit LAC: nothing depends on it.
+        _, number, first_entry = event.tag
+        if answer.status == Status.OK:
+            if not self.in_flight.take_answer(number, first_entry, answer):
+                return []
+            return self._advance(event.now_ns)
+        if self.in_flight.seating(number) is None:
+            return []  # From a bookie replaced since (P4.4).
+        name = f"bookie {event.member.bookie_id}"
+        if answer.status == Status.FENCED:
+            return self._fail(
+                LedgerFenced(f"ledger {self.ledger_id} was fenced by another client ({name} says so)")
+            )
+        if answer.status == Status.WRONG_KEY:
+            return self._fail(WrongPassword(f"ledger {self.ledger_id}: {name} holds another password"))
+        if answer.status == Status.CONFLICT:
+            return self._fail(
+                PeerError(f"ledger {self.ledger_id}: {name} stores another payload for {first_entry}")
+            )
+        return self._seat_failed(number, Status(answer.status).name, event.now_ns)
+
+    def _on_send_failed(self, event: SendFailed) -> list[Effect]:
+        if event.tag[0] != "add":
+            return []
+        return self._seat_failed(event.tag[1], event.reason, event.now_ns)
+
+    def _advance(self, now_ns: int) -> list[Effect]:
+        before = self.in_flight.done
+        if self.error is not None or not self.in_flight.advance(
+            self.proposal.seatings if self.proposal else None
+        ):
+            return []
+        ensure(before < self.in_flight.done <= self.lap, "the LAC moved outside what was sent")
+        self.last_active_ns = now_ns
+        effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length)]
+        if self.state is WriterState.CLOSING:
+            effects += self._go_on_closing()
+        return effects
+
+    def _fail(self, error: EmbedbkError) -> list[Effect]:
+        """One failed add ends the handle: the LAC is frozen, only close remains (P3.6)."""
+        if self.error is not None or self.state is WriterState.ENDED:
+            return []
+        self.error = error
+        self.in_flight.pending.clear()
+        for unanswered in self.in_flight.unanswered.values():
+            unanswered.clear()
+        effects: list[Effect] = [AddFailed(error)]
+        if self.state is WriterState.CLOSING:
+            return effects + self._go_on_closing()
+        self.state = WriterState.FAILED
+        return effects
+
+    # Ensemble change.
+
+    def _seat_failed(self, number: int, reason: str, now_ns: int) -> list[Effect]:
+        seating = self.in_flight.seating(number)
+        if self.error is not None or seating is None or not self.in_flight.fail(number, reason):
+            return []
+        self.avoid_until[seating.member.bookie_id] = now_ns + self.options.avoid_ns
+        if self.proposal is not None and not self.in_flight.has_usable_quorum():
+            self.retry_at = now_ns + self.options.add_timeout_ns  # Adds stand still; not for ever (P4.5).
+        return self._consider_change(now_ns)
+
+    def _consider_change(self, now_ns: int) -> list[Effect]:
+        """Replace failed seats, one change at a time: further failures are decided after it is settled (P4.2)."""
+        if self.proposal is not None or self.error is not None or not self.in_flight.failed_seats:
+            return []
+        avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
+        proposal = propose(self.in_flight, self.bookies, avoid, self.chance)
+        if proposal is None:
+            self.retry_at = now_ns + self.options.retry_ns
+            return self._check_usable()
+        self.proposal = proposal
+        return self._send_change()
+
+    def _check_usable(self) -> list[Effect]:
+        """Go on while every write set keeps Qa unfailed members, else the adds fail (P4.5)."""
+        if self.in_flight.has_usable_quorum():
+            return []
+        reasons = ", ".join(
+            f"{seating.member.bookie_id}: {seating.failure}"
+            for seating in self.in_flight.seatings
+            if seating.failure is not None
+        )
+        quorum = self.quorum
+        return self._fail(
+            NotEnoughBookies(
+                f"ledger {self.ledger_id}: fewer than {quorum.ack_quorum} usable bookies in some write set of "
+                f"{quorum.write_quorum} ({reasons}) and nobody to replace them",
+                hint="bring bookies back or add one, then take the log over",
+            )
+        )
+
+    def _send_change(self) -> list[Effect]:
+        assert self.proposal is not None
+        fragments = change_fragments(self.metadata.fragments, self.proposal)
+        self.proposed = self.metadata.with_changes(fragments=fragments)
+        return [self._compare_and_set(self.proposed)]
+
+    def _compare_and_set(self, metadata: LedgerMetadata) -> Effect:
+        key = ledger_key_path(self.ledger_id)
+        return Transact("cas", [Compare(key, self.revision)], [Put(key, encode_ledger_metadata(metadata))])
+
+    def _on_transacted(self, event: Transacted) -> list[Effect]:
+        if self.proposed is None:
+            return []
+        if not event.is_done:
+            return self._read_metadata()
+        return self._settled(event.now_ns, event.revision)
+
+    def _settled(self, now_ns: int, revision: int) -> list[Effect]:
+        """The proposed metadata is published."""
+        assert self.proposed is not None
+        self.metadata, self.revision, self.proposed, self.unsettled = self.proposed, revision, None, False
+        if self.metadata.is_closed:
+            return self._end(None)
+        assert self.proposal is not None
+        proposal, self.proposal = self.proposal, None
+        # Who failed while the change was in flight is among the seatings still, and failed.
+        fresh = self.in_flight.replace(proposal.seatings)
+        effects: list[Effect] = [EnsembleChanged(proposal.first_entry, self.in_flight.members)]
+        effects += self.in_flight.resend(fresh, now_ns, self.lac, self.in_flight.done_length)
+        effects += self._advance(now_ns)
+        if self.state is WriterState.CLOSING:
+            return effects + self._go_on_closing()
+        return effects + self._consider_change(now_ns)
+
+    def _read_metadata(self) -> list[Effect]:
+        if self.is_reading_metadata:
+            return []
+        self.is_reading_metadata = True
+        return [ReadKey("read", ledger_key_path(self.ledger_id))]
+
+    def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
+        """Still in flight: only a newer version, or winning another CAS from the same one, settles it (P2.2)."""
+        if self.proposed is None:
+            return []
+        self.unsettled = True
+        return self._read_metadata()
+
+    def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
+        self.is_reading_metadata = False
+        self.unsettled = True  # Whatever the read was for, only another read tells.
+        self.retry_at = event.now_ns + self.options.retry_ns
+        return []
+
+    def _on_key_read(self, event: KeyRead) -> list[Effect]:
+        self.is_reading_metadata = False
+        if self.proposed is None:
+            return []
+        if event.value is None:
+            return self._overtaken(None)
+        found = decode_ledger_metadata(event.value)
+        if event.revision == self.revision:
+            # The same old version proves nothing. Sending the same CAS again from it either wins or is refused.
+            return [self._compare_and_set(self.proposed)]
+        if self.unsettled and event.value == encode_ledger_metadata(self.proposed):
+            return self._settled(event.now_ns, event.revision)
+        if found.state != LedgerState.OPEN or found.fragments[-1] != self.metadata.fragments[-1]:
+            return self._overtaken(found)
+        # Still open (repair touched an earlier fragment): decide again on the new version (P4.3).
+        self.metadata, self.revision, self.proposed, self.unsettled = found, event.revision, None, False
+        if self.proposal is not None:
+            return self._send_change()
+        return self._go_on_closing()
+
+    def _overtaken(self, found: LedgerMetadata | None) -> list[Effect]:
+        """Somebody else recovered, closed or deleted the ledger (P4.3, P5.1)."""
+        self.proposed, self.proposal, self.unsettled = None, None, False
+        name = f"ledger {self.ledger_id}"
+        error: EmbedbkError
+        if found is None:
+            error = NoSuchLedger(f"{name} was deleted", definite=False)
+        elif found.state == LedgerState.CLOSED:
+            if self.state is WriterState.CLOSING and found.last_entry == self.lac:
+                return self._end(None)  # Closed by somebody else at the same last entry: success (P5.1).
+            error = LedgerClosed(f"{name} was closed by another client at entry {found.last_entry}")
+        else:
+            error = LedgerFenced(f"{name} is in recovery by another client")
+        if self.state is WriterState.CLOSING:
+            failed = [] if self.error is not None else [AddFailed(error)]
+            return [*failed, *self._end(error)]
+        return self._fail(error)
+
+    # Closing.
+
+    def _on_close(self, event: CloseRequested) -> list[Effect]:
+        if self.state in (WriterState.CLOSING, WriterState.ENDED):
+            return []
+        self.state = WriterState.CLOSING
+        return self._go_on_closing()
+
+    def _go_on_closing(self) -> list[Effect]:
+        """Outstanding adds first finish or fail, a change in flight is settled; then CAS to CLOSED (P5.1)."""
+        if self.in_flight.pending or self.proposal is not None or self.proposed is not None:
+            return []
+        last, length = self.lac, self.in_flight.done_length
+        self.proposed = self.metadata.with_changes(state=LedgerState.CLOSED, last_entry=last, length=length)
+        return [self._compare_and_set(self.proposed)]
+
+    def _end(self, error: EmbedbkError | None) -> list[Effect]:
+        self.state = WriterState.ENDED
+        return [Ended(error, (self.lac, self.in_flight.done_length))]
+
+    # Time, and what the watch says.
+
+    def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
+        self.bookies = event.bookies
+        return self._consider_change(event.now_ns)
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        effects: list[Effect] = []
+        for number in self.in_flight.overdue(event.now_ns, self.options.add_timeout_ns):
+            seconds = self.options.add_timeout_ns / 1e9
+            effects += self._seat_failed(number, f"no answer within {seconds:g} s", event.now_ns)
+        if self.retry_at is not None and event.now_ns >= self.retry_at:
+            self.retry_at = None
+            effects += self._try_again(event.now_ns)
+        if self._owes_explicit_lac() and event.now_ns >= self.last_active_ns + self.options.explicit_lac_ns:
+            effects += self._explicit_lac()
+        return effects
+
+    def _try_again(self, now_ns: int) -> list[Effect]:
+        if self.proposed is None:
+            return self._consider_change(now_ns)
+        if self.unsettled:
+            return self._read_metadata()
+        return self._check_usable()
+
+    def _owes_explicit_lac(self) -> bool:
+        idle = not self.in_flight.pending and self.state in (WriterState.OPEN, WriterState.CLOSING)
+        return idle and self.lac > self.lac_published
+
+    def _explicit_lac(self) -> list[Effect]:
+        """Tell the bookies, so that readers without recovery see the last entries before a next add (P6.2)."""
+        self.lac_published = self.lac
+        return [
+            Send(
+                seating.member,
+                ExplicitLacRequest(
+                    seating.member.incarnation,
+                    self.ledger_id,
+                    self.in_flight.ledger_key,
+                    self.lac,
+                    self.in_flight.done_length,
+                ),
+                ("lac", seating.number, self.lac),
+            )
+            for seating in self.in_flight.seatings
+            if seating.failure is None
+        ]
+
+    HANDLERS: ClassVar[Handlers] = {
+        FrameSealed: _on_frame,
+        Answered: _on_answered,
+        SendFailed: _on_send_failed,
+        Transacted: _on_transacted,
+        TransactUnknown: _on_unknown,
+        KeyRead: _on_key_read,
+        MetadataFailed: _on_metadata_failed,
+        BookiesChanged: _on_bookies,
+        CloseRequested: _on_close,
+        Tick: _on_tick,
+    }
