@@ -12,6 +12,8 @@ __all__ = [
     "FRAME_BLOCK_BYTES",
     "LAC_WAIT_MS_MAX",
     "MESSAGE_BYTES_MAX",
+    "PACKER_BYTES_MAX",
+    "PACKER_POOL_BYTES_MAX",
     "ENSEMBLE_SIZE_MAX",
     "Quorum",
     "quorum_for",
@@ -20,6 +22,10 @@ __all__ = [
 ENTRY_BYTES_MAX = 1 << 20  # Payload of one entry; larger is refused before anything is sent.
 FRAME_BLOCK_BYTES = 256 << 10  # Usual size of a block in which the packer gathers entries.
 FRAME_BYTES_MAX = ENTRY_BYTES_MAX + (64 << 10)  # Body of one frame: at least one entry of the largest size.
+PACKER_BYTES_MAX = (
+    64 << 20
+)  # Appended to one handle and not yet released; beyond, appends wait (back-pressure).
+PACKER_POOL_BYTES_MAX = 512 << 20  # Blocks of all packers of this process together.
 MESSAGE_BYTES_MAX = 4 << 20  # One message on a link, everything included.
 LAC_WAIT_MS_MAX = 30_000  # A long poll for the LAC is answered at the latest after this.
 ENSEMBLE_SIZE_MAX = 64  # Seats of an ensemble; write sets are kept as bits of one word.

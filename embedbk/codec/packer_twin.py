@@ -1,0 +1,298 @@
+"""The packer once more in plain Python, and the contract of both: same ids, same bytes, same frames.
+
+For tests, the simulator and reading by hand. Its lock is given to it, because nothing on this floor waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES, encode_entry
+from embedbk.codec.frame import Frame
+from embedbk.config import ENTRY_BYTES_MAX, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, PACKER_BYTES_MAX
+from embedbk.errors import UsageError
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
+
+__all__ = [
+    "PACKER_FULL",
+    "PACKER_STOPPED",
+    "Buffer",
+    "Packing",
+    "TwinPacker",
+    "check_packer",
+    "refuse_payload",
+]
+
+Buffer = bytes | bytearray | memoryview
+
+# Instead of an entry id; the numbers are those of native/packer.h.
+PACKER_FULL = -1  # Too many bytes unreleased: nothing was appended, try again when a frame was released.
+PACKER_STOPPED = -2  # After stop(): nothing was appended, nor ever will be.
+
+# Where frames end depends on these, so that both kinds cut the same frames; native/packer.c draws them.
+_NOTE_BYTES = 48
+_NOTE_ALIGN = 8
+
+
+class Packing(Protocol):
+    """What a writing handle and its host need of a packer. Any thread may call anything.
+
+    append(data) copies one payload and returns (entry id, should_wake), or (PACKER_FULL or PACKER_STOPPED,
+    should_wake). should_wake: the host has something to look at that it had not before, a first entry or a first
+    full frame; only then it needs a nudge. Raises UsageError for a payload over ENTRY_BYTES_MAX or no bytes.
+
+    append_many(payloads) appends as many as fit, one behind the other, and returns (first id, taken, should_wake);
+    fewer taken than given: the packer is full, or is_stopped. A payload that is refused means none was appended.
+
+    set_lac(lac, lac_length): what entries carry that are appended from now on; it never falls.
+    """
+
+    ledger_id: int
+
+    @property
+    def append(self) -> Callable[[Buffer], tuple[int, bool]]: ...
+    @property
+    def append_many(self) -> Callable[[Iterable[Buffer]], tuple[int, int, bool]]: ...
+    @property
+    def set_lac(self) -> Callable[[int, int], None]: ...
+
+    def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
+        """As append_many, for payloads that lie behind each other in data; sizes is an array of uint32."""
+        ...
+
+    def seal(self) -> Frame | None:
+        """The oldest full frame, or else the open one, or None. Its body stays alive as long as it is referenced."""
+        ...
+
+    def release(self, frame: Frame) -> None:
+        """Give a sealed frame's memory back now and not with its last reference; its body may not be used again."""
+        ...
+
+    def stop(self) -> None:
+        """No appends from now on; what was appended can still be sealed."""
+        ...
+
+    def has_open(self) -> bool: ...
+    def has_full(self) -> bool: ...
+
+    @property
+    def is_stopped(self) -> bool: ...
+    @property
+    def next_entry(self) -> int: ...
+    @property
+    def last_entry(self) -> int:
+        """The last id that was given (the last add pushed), NO_ENTRY before the first."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of the ledger up to and including last_entry."""
+        ...
+
+    @property
+    def unreleased_bytes(self) -> int:
+        """Bytes of entries that are not in a released frame: what bytes_max bounds."""
+        ...
+
+
+def check_packer(ledger_id: int, next_entry: int, length: int, block_bytes: int, bytes_max: int) -> None:
+    """Raises UsageError when no packer can be made of these numbers."""
+    if not 0 <= ledger_id <= LEDGER_ID_MAX or next_entry < 0 or length < 0:
+        raise UsageError(f"no packer for ledger {ledger_id}, entry {next_entry}, length {length}")
+    if not ENTRY_OVERHEAD_BYTES <= block_bytes - _NOTE_BYTES <= FRAME_BYTES_MAX or bytes_max < 1:
+        raise UsageError(
+            f"no packer with block_bytes={block_bytes}, bytes_max={bytes_max}: a block holds "
+            f"{_NOTE_BYTES + ENTRY_OVERHEAD_BYTES} to {_NOTE_BYTES + FRAME_BYTES_MAX} bytes"
+        )
+
+
+def refuse_payload(data: object) -> NoReturn:
+    """Raise for a payload that no entry can hold."""
+    try:
+        size = memoryview(data).nbytes  # type: ignore[arg-type]
+    except TypeError:
+        raise UsageError(f"an entry is bytes or a buffer of them, not {type(data).__name__}") from None
+    if size <= ENTRY_BYTES_MAX:
+        raise UsageError("the buffer of an entry must be contiguous")
+    raise UsageError(f"an entry of {size} bytes: at most {ENTRY_BYTES_MAX} are allowed")
+
+
+class _Body(bytearray):
+    """The bytes of a sealed frame, which tells when the last reference to it is gone."""
+
+    on_release: Callable[[int], None]
+
+    def __del__(self) -> None:
+        self.on_release(len(self))
+
+
+@dataclass(slots=True)
+class _OpenFrame:
+    first_entry: int
+    entries: list[bytes]
+    size: int
+    length: int
+
+
+class TwinPacker:
+    """`Packing` in plain Python. lock: what makes it safe for threads, where there are any."""
+
+    def __init__(
+        self,
+        ledger_id: int,
+        *,
+        next_entry: int = 0,
+        length: int = 0,
+        block_bytes: int = FRAME_BLOCK_BYTES,
+        bytes_max: int = PACKER_BYTES_MAX,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        check_packer(ledger_id, next_entry, length, block_bytes, bytes_max)
+        self.ledger_id = ledger_id
+        self.next_entry = next_entry
+        self.length = length
+        self.unreleased_bytes = 0
+        self.is_stopped = False
+        self._lac, self._lac_length = NO_ENTRY, 0
+        self._block_bytes = block_bytes
+        self._bytes_max = bytes_max
+        self._lock = nullcontext() if lock is None else lock
+        self._capacity = self._used = 0  # Of the open block; capacity 0: there is none.
+        self._open: _OpenFrame | None = None
+        self._full: list[_OpenFrame] = []
+
+    @property
+    def last_entry(self) -> int:
+        return self.next_entry - 1
+
+    def append(self, data: Buffer) -> tuple[int, bool]:
+        payload = _payload(data)
+        with self._lock:
+            return self._append(payload)
+
+    def append_many(self, payloads: Iterable[Buffer]) -> tuple[int, int, bool]:
+        checked = [_payload(data) for data in payloads]
+        with self._lock:
+            first, taken, should_wake = self.next_entry, 0, False
+            for payload in checked:
+                entry_id, wakes = self._append(payload)
+                should_wake |= wakes
+                if entry_id < 0:
+                    break
+                taken += 1
+            return first, taken, should_wake
+
+    def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
+        counts = memoryview(sizes).cast("B").cast("I").tolist()
+        if sum(counts) != memoryview(data).nbytes or max(counts, default=0) > ENTRY_BYTES_MAX:
+            refuse_sizes(data, sizes)
+        block, begin, payloads = bytes(data), 0, []
+        for size in counts:
+            payloads.append(block[begin : begin + size])
+            begin += size
+        return self.append_many(payloads)
+
+    def set_lac(self, lac: int, lac_length: int) -> None:
+        with self._lock:
+            assert self._lac <= lac < self.next_entry
+            assert self._lac_length <= lac_length <= self.length
+            self._lac, self._lac_length = lac, lac_length
+
+    def seal(self) -> Frame | None:
+        with self._lock:
+            if self._full:
+                taken = self._full.pop(0)
+            elif self._open is not None:
+                taken, self._open = self._open, None
+            else:
+                return None
+        body = _Body(b"".join(taken.entries))
+        body.on_release = self._on_release
+        count = len(taken.entries)
+        view = memoryview(body).toreadonly()
+        return Frame(
+            self.ledger_id, taken.first_entry, taken.first_entry + count - 1, count, taken.length, view
+        )
+
+    def release(self, frame: Frame) -> None:
+        release_body(frame)
+
+    def stop(self) -> None:
+        with self._lock:
+            self.is_stopped = True
+
+    def has_open(self) -> bool:
+        return self._open is not None
+
+    def has_full(self) -> bool:
+        return bool(self._full)
+
+    def _on_release(self, size: int) -> None:
+        with self._lock:
+            self.unreleased_bytes -= size
+
+    def _append(self, payload: bytes) -> tuple[int, bool]:
+        if self.is_stopped:
+            return PACKER_STOPPED, False
+        whole = ENTRY_OVERHEAD_BYTES + len(payload)
+        if self.unreleased_bytes and self.unreleased_bytes + whole > self._bytes_max:
+            return PACKER_FULL, False
+        was_idle = self._open is None and not self._full
+        filled_first = self._make_room(whole)
+        entry_id, length = self.next_entry, self.length + len(payload)
+        if self._open is None:
+            self._open = _OpenFrame(entry_id, [], 0, 0)
+        self._open.entries.append(
+            encode_entry(self.ledger_id, entry_id, length, payload, self._lac, self._lac_length)
+        )
+        self._open.length = length
+        self._used += whole
+        self.unreleased_bytes += whole
+        self.next_entry, self.length = entry_id + 1, length
+        return entry_id, was_idle or filled_first
+
+    def _make_room(self, whole: int) -> bool:
+        """Find the block for the next entry as native/packer.c does. Whether a first frame became full by it."""
+        filled_first = False
+        if self._open is not None:
+            if self._used + whole <= self._capacity:
+                return False
+            filled_first = not self._full
+            self._full.append(self._open)
+            self._open = None
+        elif self._used <= self._capacity // 2:
+            begin = -(-self._used // _NOTE_ALIGN) * _NOTE_ALIGN + _NOTE_BYTES
+            if begin + whole <= self._capacity:
+                self._used = begin
+                return False
+        self._capacity, self._used = max(self._block_bytes, _NOTE_BYTES + whole), _NOTE_BYTES
+        return filled_first
+
+
+def release_body(frame: Frame) -> None:
+    """Let go of a frame's bytes, unless somebody holds an export of them: then its last one does it."""
+    try:
+        frame.body.release()
+    except BufferError:
+        return
+
+
+def refuse_sizes(data: Buffer, sizes: Buffer) -> NoReturn:
+    """Raise for an append_buffer whose sizes and bytes do not belong together."""
+    raise UsageError(
+        f"{memoryview(data).nbytes} bytes with {memoryview(sizes).nbytes // 4} sizes: the sizes are uint32, sum up to "
+        f"the bytes, and none is above {ENTRY_BYTES_MAX}"
+    )
+
+
+def _payload(data: Buffer) -> bytes:
+    try:
+        view = memoryview(data)
+    except TypeError:
+        refuse_payload(data)
+    if not view.c_contiguous or view.nbytes > ENTRY_BYTES_MAX:
+        refuse_payload(data)
+    return bytes(view)

@@ -1,0 +1,447 @@
+/* packer.c: blocks, frames in them, and the pool behind.
+ *
+ * A block holds one frame or several small ones, each behind its note:
+ *
+ *     block | note 48 | entry | entry | pad | note 48 | entry | entry | entry |      free      |
+ *             taken, 1 reference              the open frame            ^ used       capacity ^
+ *
+ * The note tells a release everything: no table, no allocation per frame. A frame that is
+ * sealed early leaves its block open for the next one, so a writer that waits for every
+ * entry uses one warm block again and again instead of touching 256 KiB for 100 bytes.
+ * A new frame begins in a block only while half of it is free: a late one would be short.
+ *
+ * References: a block has one from its packer while it is open or full, and one from
+ * each frame that is out. A packer has one from each handle and from each frame that is out.
+ */
+#include "packer.h"
+
+#include "bytes.h"
+#include "crc32c.h"
+#include "errors.h"
+#include "frame.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define POOL_KEPT_BYTES_MAX (64u << 20)
+#define LAC_NONE (-1)
+
+struct ebk_block {
+    struct ebk_block *next; /* in the packer's queue of full ones, or in the pool */
+    uint32_t capacity;
+    uint32_t used;
+    uint32_t refs;
+    /* The frame that is being filled, or waits full: count == 0 when there is none. */
+    uint32_t begin;
+    uint32_t count;
+    int64_t first_entry;
+    uint64_t length; /* up to and including its last entry */
+    _Alignas(16) uint8_t data[];
+};
+
+struct note {
+    struct ebk_packer *packer;
+    struct ebk_block *block;
+    uint32_t size;
+    uint32_t is_out;
+};
+_Static_assert(sizeof(struct note) <= EBK_NOTE_BYTES, "a note fits in front of its frame");
+
+struct ebk_packer {
+    struct ebk_packer_state state; /* written under the mutex, read by anybody */
+    pthread_mutex_t mutex;
+    uint64_t generation; /* of the process that made it */
+    uint64_t ledger_id;
+    uint32_t block_bytes;
+    uint32_t refs;
+    struct ebk_block *open; /* has room, perhaps no entry */
+    struct ebk_block *full_first, *full_last;
+};
+
+/* Readers look without the mutex: a store is never torn. */
+#define PUBLISH(packer, field, value) __atomic_store_n(&(packer)->state.field, (value), __ATOMIC_RELAXED)
+
+/* ---- pool ------------------------------------------------------------------------- */
+
+static struct {
+    pthread_mutex_t mutex;
+    struct ebk_block *kept;
+    uint64_t kept_bytes;
+    uint64_t used_bytes;
+    uint64_t bytes_max;
+} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static uint64_t generation; /* rises in the child of a fork */
+
+/* In the child: another thread of the parent may have held the mutex or half-changed the list. */
+static void forget_parent(void)
+{
+    generation += 1;
+    pthread_mutex_init(&pool.mutex, NULL);
+    pool.kept = NULL;
+    pool.kept_bytes = 0;
+    pool.used_bytes = 0;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_parent);
+}
+
+static struct ebk_block *pool_take(uint32_t capacity)
+{
+    struct ebk_block *block = NULL;
+    pthread_mutex_lock(&pool.mutex);
+    if (pool.used_bytes + capacity > pool.bytes_max) {
+        pthread_mutex_unlock(&pool.mutex);
+        return NULL;
+    }
+    pool.used_bytes += capacity;
+    if (capacity == EBK_POOL_BLOCK_BYTES && pool.kept != NULL) {
+        block = pool.kept;
+        pool.kept = block->next;
+        pool.kept_bytes -= capacity;
+    }
+    pthread_mutex_unlock(&pool.mutex);
+    if (block == NULL) block = malloc(sizeof *block + capacity);
+    if (block == NULL) {
+        pthread_mutex_lock(&pool.mutex);
+        pool.used_bytes -= capacity;
+        pthread_mutex_unlock(&pool.mutex);
+        return NULL;
+    }
+    *block = (struct ebk_block){.capacity = capacity, .refs = 1};
+    return block;
+}
+
+static void pool_give(struct ebk_block *block)
+{
+    pthread_mutex_lock(&pool.mutex);
+    pool.used_bytes -= block->capacity;
+    if (block->capacity == EBK_POOL_BLOCK_BYTES && pool.kept_bytes + block->capacity <= POOL_KEPT_BYTES_MAX) {
+        pool.kept_bytes += block->capacity;
+        block->next = pool.kept;
+        pool.kept = block;
+        block = NULL;
+    }
+    pthread_mutex_unlock(&pool.mutex);
+    free(block);
+}
+
+static void block_unref(struct ebk_block *block)
+{
+    EBK_ASSERT(block->refs > 0);
+    block->refs -= 1;
+    if (block->refs == 0) pool_give(block);
+}
+
+void ebk_pool_set_bytes_max(uint64_t bytes_max)
+{
+    pthread_mutex_lock(&pool.mutex);
+    pool.bytes_max = bytes_max;
+    pthread_mutex_unlock(&pool.mutex);
+}
+
+uint64_t ebk_pool_used_bytes(void)
+{
+    return __atomic_load_n(&pool.used_bytes, __ATOMIC_RELAXED);
+}
+
+uint64_t ebk_pool_kept_bytes(void)
+{
+    return __atomic_load_n(&pool.kept_bytes, __ATOMIC_RELAXED);
+}
+
+/* ---- life ------------------------------------------------------------------------- */
+
+static int is_of_parent(const struct ebk_packer *packer)
+{
+    return packer->generation != generation;
+}
+
+struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint64_t length, uint32_t block_bytes,
+                                   uint64_t bytes_max)
+{
+    EBK_ASSERT(next_entry >= 0);
+    EBK_ASSERT(block_bytes > EBK_NOTE_BYTES);
+    struct ebk_packer *packer = calloc(1, sizeof *packer);
+    if (packer == NULL) return NULL;
+    pthread_mutex_init(&packer->mutex, NULL);
+    packer->generation = generation;
+    packer->ledger_id = ledger_id;
+    packer->block_bytes = block_bytes;
+    packer->refs = 1;
+    packer->state.next_entry = next_entry;
+    packer->state.length = length;
+    packer->state.lac = LAC_NONE;
+    packer->state.bytes_max = bytes_max;
+    return packer;
+}
+
+void ebk_packer_ref(struct ebk_packer *packer)
+{
+    __atomic_add_fetch(&packer->refs, 1, __ATOMIC_RELAXED);
+}
+
+void ebk_packer_unref(struct ebk_packer *packer)
+{
+    if (is_of_parent(packer)) return;
+    if (__atomic_sub_fetch(&packer->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
+    EBK_ASSERT(packer->state.frames_out == 0);
+    if (packer->open != NULL) block_unref(packer->open);
+    while (packer->full_first != NULL) {
+        struct ebk_block *block = packer->full_first;
+        packer->full_first = block->next;
+        block_unref(block);
+    }
+    pthread_mutex_destroy(&packer->mutex);
+    free(packer);
+}
+
+const struct ebk_packer_state *ebk_packer_state(const struct ebk_packer *packer)
+{
+    return &packer->state;
+}
+
+/* In the child of a fork nobody will ever unlock what a thread of the parent held; nothing is done there anyway. */
+void ebk_packer_lock(struct ebk_packer *packer)
+{
+    if (is_of_parent(packer)) return;
+    pthread_mutex_lock(&packer->mutex);
+}
+
+int ebk_packer_try_lock(struct ebk_packer *packer)
+{
+    return is_of_parent(packer) || pthread_mutex_trylock(&packer->mutex) == 0;
+}
+
+void ebk_packer_unlock(struct ebk_packer *packer)
+{
+    if (is_of_parent(packer)) return;
+    pthread_mutex_unlock(&packer->mutex);
+}
+
+/* ---- append ----------------------------------------------------------------------- */
+
+static int is_idle(const struct ebk_packer *packer)
+{
+    return packer->state.open_count == 0 && packer->state.full_count == 0;
+}
+
+static void queue_full(struct ebk_packer *packer, int *should_wake)
+{
+    struct ebk_block *block = packer->open;
+    packer->open = NULL;
+    block->next = NULL;
+    if (packer->full_first == NULL)
+        packer->full_first = block;
+    else
+        packer->full_last->next = block;
+    packer->full_last = block;
+    if (packer->state.full_count == 0) *should_wake = 1;
+    PUBLISH(packer, full_count, packer->state.full_count + 1);
+    PUBLISH(packer, open_count, 0);
+}
+
+static void begin_frame(struct ebk_block *block, uint32_t begin)
+{
+    block->begin = begin;
+    block->used = begin;
+}
+
+/* Where an entry of `whole` bytes goes: the open block, after this. 0, or EBK_PACKER_FULL. */
+static int make_room(struct ebk_packer *packer, uint32_t whole, int *should_wake)
+{
+    struct ebk_block *block = packer->open;
+    if (block != NULL && block->count > 0) {
+        if (whole <= block->capacity - block->used) return 0;
+        queue_full(packer, should_wake);
+    } else if (block != NULL) {
+        const uint32_t note = (block->used + EBK_NOTE_ALIGN - 1) / EBK_NOTE_ALIGN * EBK_NOTE_ALIGN;
+        const uint32_t begin = note + EBK_NOTE_BYTES;
+        if (block->used <= block->capacity / 2 && begin + whole <= block->capacity) {
+            begin_frame(block, begin);
+            return 0;
+        }
+        packer->open = NULL;
+        block_unref(block);
+    }
+    const uint32_t least = EBK_NOTE_BYTES + whole;
+    block = pool_take(least > packer->block_bytes ? least : packer->block_bytes);
+    if (block == NULL) return EBK_PACKER_FULL;
+    begin_frame(block, EBK_NOTE_BYTES);
+    packer->open = block;
+    return 0;
+}
+
+static void write_entry(uint8_t *to, const struct ebk_packer *packer, const uint8_t *data, uint32_t size)
+{
+    const struct ebk_packer_state *state = &packer->state;
+    memset(to, 0, EBK_ENTRY_AT_PAYLOAD_SIZE); /* no flags, no attributes */
+    to[EBK_ENTRY_AT_VERSION] = EBK_ENTRY_VERSION;
+    ebk_store_u32(to + EBK_ENTRY_AT_PAYLOAD_SIZE, size);
+    ebk_store_u64(to + EBK_ENTRY_AT_LEDGER, packer->ledger_id);
+    ebk_store_u64(to + EBK_ENTRY_AT_ENTRY, (uint64_t)state->next_entry);
+    ebk_store_u64(to + EBK_ENTRY_AT_LENGTH, state->length + size);
+    ebk_store_u64(to + EBK_ENTRY_AT_LAC, (uint64_t)state->lac);
+    ebk_store_u64(to + EBK_ENTRY_AT_LAC_LENGTH, state->lac_length);
+    memcpy(to + EBK_ENTRY_HEADER_BYTES, data, size);
+    const size_t checked = EBK_ENTRY_HEADER_BYTES + (size_t)size;
+    ebk_store_u32(to + checked, ebk_crc32c(0, to, checked));
+}
+
+int64_t ebk_packer_append_locked(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
+{
+    if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_PACKER_USAGE;
+    if (packer->state.is_stopped || is_of_parent(packer)) return EBK_PACKER_STOPPED;
+    const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + (uint32_t)size;
+    const uint64_t unreleased = packer->state.unreleased_bytes;
+    /* The first entry always fits, however low the bound: else it never would. */
+    if (unreleased > 0 && unreleased + whole > packer->state.bytes_max) return EBK_PACKER_FULL;
+    const int was_idle = is_idle(packer);
+    if (make_room(packer, whole, should_wake) != 0) return EBK_PACKER_FULL;
+    if (was_idle) *should_wake = 1;
+
+    struct ebk_block *block = packer->open;
+    const int64_t entry_id = packer->state.next_entry;
+    const uint64_t length = packer->state.length + size;
+    write_entry(block->data + block->used, packer, data, (uint32_t)size);
+    if (block->count == 0) block->first_entry = entry_id;
+    block->used += whole;
+    block->count += 1;
+    block->length = length;
+    PUBLISH(packer, open_count, block->count);
+    PUBLISH(packer, unreleased_bytes, unreleased + whole);
+    PUBLISH(packer, length, length);
+    PUBLISH(packer, next_entry, entry_id + 1);
+    return entry_id;
+}
+
+int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
+{
+    *should_wake = 0;
+    ebk_packer_lock(packer);
+    const int64_t entry_id = ebk_packer_append_locked(packer, data, size, should_wake);
+    ebk_packer_unlock(packer);
+    return entry_id;
+}
+
+int ebk_packer_append_each_locked(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
+                                  uint64_t count, struct ebk_appended *out)
+{
+    *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
+    for (uint64_t i = 0; i < count; i++) {
+        const int64_t answer = ebk_packer_append_locked(packer, data[i], sizes[i], &out->should_wake);
+        if (answer < 0) return (int)answer;
+        out->taken += 1;
+    }
+    return 0;
+}
+
+int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t size, const uint32_t *sizes,
+                          uint64_t count, struct ebk_appended *out)
+{
+    uint64_t sum = 0;
+    uint32_t largest = 0;
+    int64_t answer = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += sizes[i];
+        if (sizes[i] > largest) largest = sizes[i];
+    }
+    *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
+    if (sum != size || largest > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_PACKER_USAGE;
+    ebk_packer_lock(packer);
+    out->first_entry = packer->state.next_entry;
+    while (out->taken < count) {
+        answer = ebk_packer_append_locked(packer, data, sizes[out->taken], &out->should_wake);
+        if (answer < 0) break;
+        data += sizes[out->taken];
+        out->taken += 1;
+    }
+    ebk_packer_unlock(packer);
+    return answer < 0 ? (int)answer : 0;
+}
+
+void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t lac_length)
+{
+    EBK_ASSERT(lac < packer->state.next_entry);
+    EBK_ASSERT(lac >= packer->state.lac);
+    EBK_ASSERT(lac_length <= packer->state.length);
+    EBK_ASSERT(lac_length >= packer->state.lac_length);
+    PUBLISH(packer, lac, lac);
+    PUBLISH(packer, lac_length, lac_length);
+}
+
+void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_length)
+{
+    ebk_packer_lock(packer);
+    ebk_packer_set_lac_locked(packer, lac, lac_length);
+    ebk_packer_unlock(packer);
+}
+
+void ebk_packer_stop(struct ebk_packer *packer)
+{
+    ebk_packer_lock(packer);
+    PUBLISH(packer, is_stopped, 1);
+    ebk_packer_unlock(packer);
+}
+
+/* ---- seal and release ------------------------------------------------------------- */
+
+static struct note *note_of(uint8_t *body)
+{
+    return (struct note *)(void *)(body - EBK_NOTE_BYTES);
+}
+
+int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out)
+{
+    if (is_of_parent(packer) || is_idle(packer)) return 0;
+    const int is_full = packer->full_first != NULL;
+    struct ebk_block *block = is_full ? packer->full_first : packer->open;
+    uint8_t *body = block->data + block->begin;
+    const uint32_t size = block->used - block->begin;
+    EBK_ASSERT(block->count > 0);
+    *note_of(body) = (struct note){.packer = packer, .block = block, .size = size, .is_out = 1};
+    *out = (struct ebk_packed){
+        .body = body,
+        .size = size,
+        .count = block->count,
+        .first_entry = block->first_entry,
+        .last_entry = block->first_entry + block->count - 1,
+        .length = block->length,
+    };
+    block->count = 0;
+    if (is_full) {
+        packer->full_first = block->next; /* The packer's reference becomes the frame's. */
+        PUBLISH(packer, full_count, packer->state.full_count - 1);
+    } else {
+        block->refs += 1;
+        PUBLISH(packer, open_count, 0);
+    }
+    ebk_packer_ref(packer);
+    PUBLISH(packer, frames_out, packer->state.frames_out + 1);
+    return 1;
+}
+
+int ebk_packer_seal(struct ebk_packer *packer, struct ebk_packed *out)
+{
+    ebk_packer_lock(packer);
+    const int found = ebk_packer_seal_locked(packer, out);
+    ebk_packer_unlock(packer);
+    return found;
+}
+
+void ebk_packer_release(uint8_t *body)
+{
+    struct note *note = note_of(body);
+    struct ebk_packer *packer = note->packer;
+    if (is_of_parent(packer)) return;
+    ebk_packer_lock(packer);
+    EBK_ASSERT(note->is_out == 1);
+    note->is_out = 0;
+    PUBLISH(packer, unreleased_bytes, packer->state.unreleased_bytes - note->size);
+    PUBLISH(packer, frames_out, packer->state.frames_out - 1);
+    block_unref(note->block);
+    ebk_packer_unlock(packer);
+    ebk_packer_unref(packer);
+}

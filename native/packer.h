@@ -1,0 +1,119 @@
+/* packer.h: the open frame of one writing handle: user threads append, the host seals (ARCHITECTURE.md, data path).
+ *
+ * Each entry is made here once, straight into the block from which it is sent and journaled:
+ * header, payload, CRC32C (WIRE.md section 1). A packer has its own mutex, held only while
+ * bytes are copied, so any thread may call any function; `unref` is for the last user only.
+ * Blocks come from one pool of the process, which is bounded and lazy.
+ *
+ * After a fork the child's copies of packers are dead: appends answer EBK_PACKER_STOPPED,
+ * releases do nothing. The child may open packers of its own.
+ *
+ * The plain Python form is embedbk/codec/packer_twin.py: same ids, same bytes, same frames.
+ */
+#ifndef EBK_PACKER_H
+#define EBK_PACKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* cffi:begin */
+/* Answers of an append that is not done; shared with embedbk/codec/packer_twin.py. */
+enum ebk_packer_answer {
+    EBK_PACKER_FULL = -1,    /* bytes_max, or the pool's bound: try again when a frame was released */
+    EBK_PACKER_STOPPED = -2, /* after ebk_packer_stop() */
+    EBK_PACKER_USAGE = -3    /* a payload over the limit, or sizes that do not fit the bytes; nothing was done */
+};
+
+/* Bytes of a block that the pool keeps for the next user; others are given back to the system. */
+enum { EBK_POOL_BLOCK_BYTES = 262144 };
+
+/* Bytes in front of every frame in a block, for the frame's own note; starts on a multiple of EBK_NOTE_ALIGN. */
+enum { EBK_NOTE_BYTES = 48, EBK_NOTE_ALIGN = 8 };
+
+struct ebk_packer;
+
+/* What anybody may read without a call and without the mutex: each number for itself is whole and recent. */
+struct ebk_packer_state {
+    int64_t next_entry;        /* the id that the next entry gets */
+    uint64_t length;           /* payload bytes of the ledger before next_entry */
+    int64_t lac;               /* what new entries carry */
+    uint64_t lac_length;
+    uint64_t unreleased_bytes; /* of entries appended and not in a released frame */
+    uint64_t bytes_max;
+    uint32_t open_count;       /* entries in the open frame */
+    uint32_t full_count;       /* frames that are full and not yet taken */
+    uint32_t is_stopped;
+    uint32_t frames_out;       /* taken and not released */
+};
+
+/* A frame that was taken: entries first..last, dense, verbatim at body. */
+struct ebk_packed {
+    uint8_t *body;
+    uint32_t size;
+    uint32_t count;
+    int64_t first_entry;
+    int64_t last_entry;
+    uint64_t length; /* payload bytes of the ledger up to and including last_entry */
+};
+
+/* How far an append of many came: `taken` entries from first_entry on; should_wake as below. */
+struct ebk_appended {
+    int64_t first_entry;
+    uint64_t taken;
+    int should_wake;
+};
+
+/* A packer with one reference, or NULL without memory. block_bytes is what a usual block holds, notes included. */
+struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint64_t length, uint32_t block_bytes,
+                                   uint64_t bytes_max);
+/* Give a reference back; frames that are out keep what they need. Entries not taken are dropped with the last. */
+void ebk_packer_unref(struct ebk_packer *packer);
+
+/* The numbers of this packer; they live as long as a reference. */
+const struct ebk_packer_state *ebk_packer_state(const struct ebk_packer *packer);
+
+/* Append one entry. Returns its id, or an ebk_packer_answer and nothing was appended.
+ * *should_wake is set to 1 when the host has something to look at that it had not before (nothing waited, or no full
+ * frame did), also beside a refusal, else to 0. */
+int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake);
+
+/* Append `count` entries whose payloads lie behind each other in data, sizes[i] bytes each, as far as they fit.
+ * Returns 0 when all were taken, else an answer; *out says how many were. */
+int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t size, const uint32_t *sizes,
+                          uint64_t count, struct ebk_appended *out);
+
+/* What entries appended from now on carry. Wants lac < next_entry, and never a lower one than before. */
+void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
+
+/* Take the oldest full frame, or the open one when none is full. Returns 1 with *out set, 0 when nothing waits.
+ * The body stays unchanged until ebk_packer_release(body), which is owed exactly once. */
+int ebk_packer_seal(struct ebk_packer *packer, struct ebk_packed *out);
+void ebk_packer_release(uint8_t *body);
+
+/* No appends from now on; what was appended can still be taken. */
+void ebk_packer_stop(struct ebk_packer *packer);
+
+/* The bound of all blocks of the process together; 0 until it is set. Blocks beyond a lowered bound stay in use. */
+void ebk_pool_set_bytes_max(uint64_t bytes_max);
+/* Bytes of blocks in use, and of blocks kept for the next user. */
+uint64_t ebk_pool_used_bytes(void);
+uint64_t ebk_pool_kept_bytes(void);
+/* cffi:end */
+
+/* One more reference. */
+void ebk_packer_ref(struct ebk_packer *packer);
+
+/* For callers that hold the GIL: the mutex at once or not at all (1 or 0), and the functions above for whoever
+ * has it. */
+int ebk_packer_try_lock(struct ebk_packer *packer);
+void ebk_packer_lock(struct ebk_packer *packer);
+void ebk_packer_unlock(struct ebk_packer *packer);
+int64_t ebk_packer_append_locked(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake);
+int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out);
+void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
+
+/* As append_run, for payloads anywhere; data[i] has sizes[i] bytes, each within the limit. */
+int ebk_packer_append_each_locked(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
+                                  uint64_t count, struct ebk_appended *out);
+
+#endif

@@ -1,0 +1,421 @@
+"""The packer in C and its plain twin: one set of tests for both, then both against each other; then what only C has."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import warnings
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embedbk._native import ffi, lib
+from embedbk.codec.frame import Frame, frame_of, iter_entries
+from embedbk.codec.packer import PACKER_FULL, PACKER_STOPPED, Packer, Packing, pool_bytes_used
+from embedbk.codec.packer_twin import _NOTE_ALIGN, _NOTE_BYTES, TwinPacker
+from embedbk.config import ENTRY_BYTES_MAX, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, PACKER_POOL_BYTES_MAX
+from embedbk.errors import UsageError
+
+LEDGER = 7
+OVERHEAD = 52
+
+Make = Callable[..., Packing]
+
+
+def make_twin(ledger_id: int, **settings: Any) -> Packing:
+    return TwinPacker(ledger_id, lock=threading.RLock(), **settings)
+
+
+@pytest.fixture(params=[Packer, make_twin], ids=["c", "python"])
+def make(request: pytest.FixtureRequest) -> Make:
+    kind: Make = request.param
+    return kind
+
+
+def drain(packer: Packing) -> Iterator[Frame]:
+    """Every frame that waits, each scanned: what C says of it is what is in it."""
+    while (frame := packer.seal()) is not None:
+        assert frame == frame_of(frame.body, packer.ledger_id)
+        assert not frame.has_gaps
+        yield frame
+
+
+def payloads_of(frame: Frame) -> list[bytes]:
+    return [bytes(entry.data) for entry in iter_entries(frame)]
+
+
+class TestPacker:
+    def test_entries_get_dense_ids_and_become_one_frame(self, make: Make) -> None:
+        """P3.1: ids are given densely, from 0; the entry carries its length and the LAC known at that moment."""
+        packer = make(LEDGER)
+        assert packer.last_entry == -1
+        assert [packer.append(data)[0] for data in (b"zero", bytearray(b""), memoryview(b"two"))] == [0, 1, 2]
+        packer.set_lac(1, 4)
+        assert packer.append(b"three")[0] == 3
+        assert (packer.next_entry, packer.last_entry, packer.length) == (4, 3, 12)
+        (frame,) = drain(packer)
+        assert (frame.first_entry, frame.last_entry, frame.entry_count, frame.length) == (0, 3, 4, 12)
+        assert payloads_of(frame) == [b"zero", b"", b"two", b"three"]
+        assert [(entry.lac, entry.lac_length) for entry in iter_entries(frame)] == [(-1, 0)] * 3 + [(1, 4)]
+
+    def test_a_packer_goes_on_from_where_the_ledger_ends(self, make: Make) -> None:
+        packer = make(LEDGER, next_entry=40, length=1000)
+        assert packer.append(b"x") == (40, True)
+        (frame,) = drain(packer)
+        assert (frame.first_entry, frame.length) == (40, 1001)
+
+    def test_the_host_is_woken_only_when_there_is_something_new(self, make: Make) -> None:
+        """A first entry, and a first full frame; between them appends are silent."""
+        packer = make(LEDGER, block_bytes=_NOTE_BYTES + 3 * (OVERHEAD + 10))
+        wakes = [packer.append(bytes(10))[1] for _ in range(10)]
+        assert wakes == [True, False, False, True, False, False, False, False, False, False]
+        assert packer.has_full()
+        assert packer.seal() is not None
+        assert packer.append(bytes(10))[1] is False  # Others still wait.
+        list(drain(packer))
+        assert (packer.has_open(), packer.has_full()) == (False, False)
+        assert packer.append_many([b"x", b"y"]) == (11, 2, True)
+        assert packer.append_many([b"z"]) == (13, 1, False)
+
+    def test_full_frames_come_first_and_in_order(self, make: Make) -> None:
+        packer = make(LEDGER, block_bytes=_NOTE_BYTES + 2 * (OVERHEAD + 1))
+        first, taken, _ = packer.append_many([b"%d" % i for i in range(7)])
+        assert (first, taken) == (0, 7)
+        assert (packer.has_full(), packer.has_open()) == (True, True)
+        frames = list(drain(packer))
+        assert [(frame.first_entry, frame.last_entry) for frame in frames] == [(0, 1), (2, 3), (4, 5), (6, 6)]
+        assert packer.seal() is None
+
+    def test_a_large_entry_gets_a_block_of_its_own(self, make: Make) -> None:
+        packer = make(LEDGER)
+        sizes = [10, FRAME_BLOCK_BYTES, 10, ENTRY_BYTES_MAX, 10]
+        assert packer.append_many([bytes(size) for size in sizes])[1] == 5
+        frames = list(drain(packer))
+        assert [frame.entry_count for frame in frames] == [1, 1, 1, 1, 1]
+        assert max(len(frame.body) for frame in frames) == ENTRY_BYTES_MAX + OVERHEAD <= FRAME_BYTES_MAX
+
+    def test_frames_are_as_large_as_a_block_when_appends_are_faster(self, make: Make) -> None:
+        packer = make(LEDGER)
+        packer.append_many([bytes(100)] * 10_000)
+        sizes = [len(frame.body) for frame in drain(packer)]
+        assert len(sizes) == 6
+        assert all(FRAME_BLOCK_BYTES - 300 < size <= FRAME_BLOCK_BYTES for size in sizes[:-1])
+
+    def test_what_no_entry_can_hold_is_refused_and_nothing_is_appended(self, make: Make) -> None:
+        packer = make(LEDGER)
+        too_large = bytes(ENTRY_BYTES_MAX + 1)
+        with pytest.raises(UsageError, match="1048577 bytes: at most 1048576"):
+            packer.append(too_large)
+        with pytest.raises(UsageError, match="at most 1048576"):
+            packer.append_many([b"good", bytearray(too_large)])
+        with pytest.raises(UsageError, match="not str"):
+            packer.append("text")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="not int"):
+            packer.append_many([b"good", 5])  # type: ignore[list-item]
+        with pytest.raises(UsageError, match="contiguous"):
+            packer.append(memoryview(b"abcd")[::2])
+        assert (packer.next_entry, packer.has_open()) == (0, False)
+        assert packer.append(b"good") == (0, True)
+
+    def test_an_array_of_numbers_is_appended_as_its_bytes(self, make: Make) -> None:
+        packer = make(LEDGER)
+        numbers = memoryview(array("I", [1, 2, 3]))
+        packer.append(numbers)
+        packer.append_many([numbers, numbers])
+        (frame,) = drain(packer)
+        assert payloads_of(frame) == [numbers.tobytes()] * 3
+        assert packer.length == 36
+
+    def test_a_buffer_with_sizes_is_appended_in_one_call(self, make: Make) -> None:
+        packer = make(LEDGER)
+        assert packer.append_buffer(b"zerotwo", memoryview(array("I", [4, 0, 3]))) == (0, 3, True)
+        assert packer.append_buffer(b"", memoryview(array("I"))) == (3, 0, False)
+        (frame,) = drain(packer)
+        assert payloads_of(frame) == [b"zero", b"", b"two"]
+        for data, sizes in ((b"zero", [5]), (b"zero", [3]), (b"", [2**32 - 1]), (b"x", [2**32 - 1, 2])):
+            with pytest.raises(UsageError, match="sizes"):
+                packer.append_buffer(data, memoryview(array("I", sizes)))
+        with pytest.raises(UsageError, match="sizes"):
+            packer.append_buffer(bytes(ENTRY_BYTES_MAX + 1), memoryview(array("I", [ENTRY_BYTES_MAX + 1])))
+        assert packer.next_entry == 3
+
+    def test_appends_are_refused_over_the_bound_until_frames_are_released(self, make: Make) -> None:
+        """Back-pressure: bytes_max counts what was appended until the frame with it is released."""
+        whole = OVERHEAD + 100
+        packer = make(LEDGER, bytes_max=3 * whole)
+        assert packer.append_many([bytes(100)] * 5) == (0, 3, True)
+        assert packer.append(bytes(100)) == (PACKER_FULL, False)
+        assert packer.append_many([bytes(100)]) == (3, 0, False)
+        assert packer.append_buffer(bytes(100), memoryview(array("I", [100])))[1] == 0
+        frame = packer.seal()
+        assert frame is not None
+        assert packer.append(bytes(100))[0] == PACKER_FULL  # Sealed is not released.
+        assert packer.unreleased_bytes == 3 * whole
+        packer.release(frame)
+        assert packer.unreleased_bytes == 0
+        assert packer.append(bytes(100)) == (3, True)
+
+    def test_an_entry_always_fits_an_empty_packer(self, make: Make) -> None:
+        packer = make(LEDGER, bytes_max=10)
+        assert packer.append(bytes(1000)) == (0, True)
+        assert packer.append(b"") == (PACKER_FULL, False)
+
+    def test_a_frame_is_released_with_the_last_reference_to_its_bytes(self, make: Make) -> None:
+        packer = make(LEDGER)
+        packer.append(b"zero")
+        frame = packer.seal()
+        assert frame is not None
+        part = frame.body[48:52]
+        del frame
+        gc.collect()
+        assert packer.unreleased_bytes == OVERHEAD + 4
+        packer.append_many([b"later" * 1000] * 100)
+        assert bytes(part) == b"zero"
+        list(drain(packer))
+        del part
+        gc.collect()
+        assert packer.unreleased_bytes == 0
+
+    def test_a_release_leaves_the_bytes_to_whoever_still_has_them(self, make: Make) -> None:
+        packer = make(LEDGER)
+        packer.append(b"zero")
+        frame = packer.seal()
+        assert frame is not None
+        sent = bytearray().join([frame.body])
+        part = frame.body[48:52]
+        packer.release(frame)
+        with pytest.raises(ValueError, match="released"):
+            bytes(frame.body)
+        assert bytes(part) == sent[48:52] == b"zero"
+        assert packer.unreleased_bytes == len(sent)
+
+    def test_a_frame_that_is_exported_is_released_by_the_export(self, make: Make) -> None:
+        packer = make(LEDGER)
+        packer.append(b"zero")
+        frame = packer.seal()
+        assert frame is not None
+        export = memoryview(frame.body)
+        held = _Export(frame.body)
+        packer.release(frame)
+        assert bytes(held.view[48:52]) == b"zero"
+        assert packer.unreleased_bytes == OVERHEAD + 4
+        held.view.release()
+        export.release()
+        packer.release(frame)
+        assert packer.unreleased_bytes == 0
+
+    def test_frames_outlive_their_packer(self, make: Make) -> None:
+        packer = make(LEDGER)
+        packer.append(b"zero")
+        frame = packer.seal()
+        packer.append(b"never taken")
+        del packer
+        gc.collect()
+        assert frame is not None
+        assert payloads_of(frame) == [b"zero"]
+
+    def test_a_body_cannot_be_written(self, make: Make) -> None:
+        packer = make(LEDGER)
+        packer.append(b"zero")
+        frame = packer.seal()
+        assert frame is not None
+        assert frame.body.readonly
+
+    def test_after_a_stop_nothing_is_appended_and_the_rest_can_be_taken(self, make: Make) -> None:
+        packer = make(LEDGER)
+        packer.append(b"zero")
+        packer.stop()
+        assert packer.is_stopped
+        assert packer.append(b"one") == (PACKER_STOPPED, False)
+        assert packer.append_many([b"one"]) == (1, 0, False)
+        assert packer.append_buffer(b"one", memoryview(array("I", [3]))) == (1, 0, False)
+        (frame,) = drain(packer)
+        assert payloads_of(frame) == [b"zero"]
+
+    def test_impossible_settings_are_refused(self, make: Make) -> None:
+        for settings in (
+            {"ledger_id": -1},
+            {"ledger_id": 2**63},
+            {"next_entry": -1},
+            {"length": -1},
+            {"block_bytes": 99},
+            {"block_bytes": FRAME_BYTES_MAX + 49},
+            {"bytes_max": 0},
+        ):
+            with pytest.raises(UsageError, match="no packer"):
+                make(**{"ledger_id": LEDGER, **settings})
+
+    def test_threads_append_while_the_host_seals(self, make: Make) -> None:
+        """Ids are dense, every frame scans clean, frames come in order, and each thread's entries in its own order."""
+        thread_count, rounds = 4, 300
+        packer = make(LEDGER, block_bytes=4096, bytes_max=64 << 10)
+        has_news = threading.Event()
+        has_room = threading.Condition()
+        given: list[dict[int, bytes]] = [{} for _ in range(thread_count)]
+
+        def user(number: int) -> None:
+            for i in range(rounds):
+                many = [b"%d/%d/%d/" % (number, i, k) + bytes(37 * k) for k in range(i % 5)]
+                while many:
+                    if len(many) == 1:
+                        entry_id, wakes = packer.append(many[0])
+                        first, taken = entry_id, int(entry_id >= 0)
+                    else:
+                        first, taken, wakes = packer.append_many(many)
+                    given[number].update(enumerate(many[:taken], first))
+                    many = many[taken:]
+                    if wakes:
+                        has_news.set()
+                    if many:
+                        with has_room:
+                            has_room.wait_for(lambda: packer.unreleased_bytes < 32 << 10, 10)
+
+        users = [threading.Thread(target=user, args=(number,)) for number in range(thread_count)]
+        for thread in users:
+            thread.start()
+        found: list[bytes] = []
+        while any(thread.is_alive() for thread in users) or packer.has_open() or packer.has_full():
+            has_news.wait(0.01)
+            has_news.clear()
+            for frame in drain(packer):
+                assert frame.first_entry == len(found)
+                found += payloads_of(frame)
+                packer.set_lac(frame.last_entry, frame.length)
+                packer.release(frame)
+                with has_room:
+                    has_room.notify_all()
+        for thread in users:
+            thread.join()
+        together = {entry_id: data for one in given for entry_id, data in one.items()}
+        assert [together[entry_id] for entry_id in range(len(together))] == found
+        assert all(list(one) == sorted(one) for one in given)
+        assert len(found) == thread_count * sum(i % 5 for i in range(rounds))
+        assert packer.unreleased_bytes == 0
+
+
+class _Export:
+    """Somebody who asked a frame's memoryview for its buffer, as a socket does."""
+
+    def __init__(self, body: memoryview) -> None:
+        self.view = memoryview(ffi.buffer(ffi.from_buffer(body)))
+
+
+# --- Both against each other --------------------------------------------------------------------------------
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 700)),
+        st.tuples(st.just("append_many"), st.lists(st.integers(0, 700), max_size=6)),
+        st.tuples(st.just("append_buffer"), st.lists(st.integers(0, 700), max_size=6)),
+        st.tuples(st.just("seal"), st.none()),
+        st.tuples(st.just("release"), st.none()),
+        st.tuples(st.just("set_lac"), st.none()),
+    ),
+    max_size=60,
+)
+
+
+@given(_STEPS, st.sampled_from([101, 400, 1500]), st.sampled_from([1, 2000, 10**6]))
+def test_both_cut_the_same_frames_and_give_the_same_answers(
+    steps: list[tuple[str, Any]], block_bytes: int, bytes_max: int
+) -> None:
+    def run(packer: Packing) -> list[object]:
+        seen: list[object] = []
+        frames: list[Frame] = []
+        for number, (step, argument) in enumerate(steps):
+            fill = bytes([number])
+            if step == "append":
+                seen.append(packer.append(fill * argument))
+            elif step == "append_many":
+                seen.append(packer.append_many([fill * size for size in argument]))
+            elif step == "append_buffer":
+                seen.append(packer.append_buffer(fill * sum(argument), memoryview(array("I", argument))))
+            elif step == "seal" and (frame := packer.seal()) is not None:
+                frames.append(frame)
+                seen.append((frame.first_entry, frame.last_entry, frame.length, bytes(frame.body)))
+            elif step == "release" and frames:
+                packer.release(frames.pop(len(frames) // 2))
+            elif step == "set_lac" and packer.next_entry:
+                packer.set_lac(packer.last_entry, packer.length)
+            seen.append((packer.has_open(), packer.has_full(), packer.length, packer.unreleased_bytes))
+        seen.extend((frame.first_entry, bytes(frame.body)) for frame in drain(packer))
+        return seen
+
+    settings = {"block_bytes": block_bytes, "bytes_max": bytes_max}
+    assert run(Packer(LEDGER, **settings)) == run(make_twin(LEDGER, **settings))
+
+
+# --- What only C has ----------------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_the_twin_are_those_of_c() -> None:
+    assert (lib.EBK_PACKER_FULL, lib.EBK_PACKER_STOPPED) == (PACKER_FULL, PACKER_STOPPED)
+    assert (lib.EBK_NOTE_BYTES, lib.EBK_NOTE_ALIGN) == (_NOTE_BYTES, _NOTE_ALIGN)
+    assert lib.EBK_POOL_BLOCK_BYTES == FRAME_BLOCK_BYTES
+
+
+def test_small_frames_share_a_block_and_blocks_are_used_again() -> None:
+    """A writer that waits for every entry stays in warm memory; nothing is left in use at the end."""
+    before = pool_bytes_used()
+    packer = Packer(LEDGER)
+    frames = []
+    for _ in range(100):
+        packer.append(bytes(100))
+        frames.append(packer.seal())
+    assert pool_bytes_used() - before == FRAME_BLOCK_BYTES
+    frames.clear()
+    for _ in range(10_000):
+        packer.append(bytes(100))
+        packer.seal()
+    assert pool_bytes_used() - before == FRAME_BLOCK_BYTES
+    del packer
+    gc.collect()
+    assert pool_bytes_used() == before
+    assert lib.ebk_pool_kept_bytes() >= FRAME_BLOCK_BYTES
+
+
+def test_the_pool_has_a_bound_that_all_packers_share() -> None:
+    """Reaching it is back-pressure like any other, and ends when somebody else lets go."""
+    packers = [Packer(LEDGER), Packer(LEDGER + 1)]
+    lib.ebk_pool_set_bytes_max(pool_bytes_used() + 2 * FRAME_BLOCK_BYTES)
+    try:
+        first, taken, should_wake = packers[0].append_many([bytes(1000)] * 1000)
+        assert (first, should_wake) == (0, True)
+        assert 400 < taken < 600
+        assert packers[1].append(b"x")[0] == PACKER_FULL
+        assert packers[1].next_entry == 0
+        while packers[0].seal() is not None:
+            pass
+        assert packers[1].append(b"x") == (0, True)
+    finally:
+        lib.ebk_pool_set_bytes_max(PACKER_POOL_BYTES_MAX)
+
+
+def test_a_child_process_cannot_use_the_packer_of_its_parent() -> None:
+    """Not even when a thread of the parent held the mutex; the child may have packers of its own."""
+    packer = Packer(LEDGER)
+    packer.append(b"parent")
+    frame = packer.seal()
+    assert frame is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of threads, which is the point here.
+        child = os.fork()
+    if child == 0:
+        own = Packer(LEDGER)
+        outcome = (
+            packer.append(b"child") == (PACKER_STOPPED, False)
+            and packer.append_many([b"child"])[1] == 0
+            and packer.seal() is None
+            and packer.release(frame) is None
+            and own.append(b"child") == (0, True)
+            and own.seal() is not None
+        )
+        os._exit(0 if outcome else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert packer.append(b"parent") == (1, True)
