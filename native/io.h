@@ -78,7 +78,7 @@ enum ebk_memory_call { /* which calls a fault counts */
 
 /* An empty disk in memory. NULL when memory is refused. */
 struct ebk_memory_disk *ebk_memory_disk_new(void);
-/* Nothing may use its table any more. */
+/* Give the disk up: it goes when its last open file is closed. */
 void ebk_memory_disk_free(struct ebk_memory_disk *disk);
 struct ebk_io *ebk_memory_disk_io(struct ebk_memory_disk *disk);
 

@@ -1,8 +1,8 @@
 /* io_disk.c: the table of calls over the real disk.
  *
  * Nothing but the system calls: EINTR and short counts are carried on here, so that no
- * caller has to know of them. Opening for reading first drops the file's clean pages:
- * after a failed sync they may differ from what the device holds.
+ * caller has to know of them. Opening a file drops its clean pages: after a failed sync
+ * they may differ from what the device holds.
  */
 #define _GNU_SOURCE
 #include "errors.h"
@@ -43,7 +43,7 @@ static int disk_open(struct ebk_io *io, const char *path, int flags)
         if ((flags & EBK_OPEN_CREATE) && error == EINVAL) unlink(path);
         return -error;
     }
-    if (!(flags & EBK_OPEN_WRITE)) (void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    if (!(flags & (EBK_OPEN_CREATE | EBK_OPEN_DIRECT))) (void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
     return file;
 }
 

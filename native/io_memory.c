@@ -42,9 +42,9 @@ struct change { /* from goes, to comes; an empty path stands for "none" */
 };
 
 struct open_file {
-    struct inode *inode; /* NULL: the slot is free */
+    struct inode *inode; /* NULL: free, or cut off by a crash and not closed yet */
     int flags;
-    bool is_lock;
+    bool is_taken, is_lock;
 };
 
 struct fault {
@@ -69,6 +69,7 @@ struct ebk_memory_disk {
     uint64_t tear_at, tear_sectors;
     uint64_t bytes_max;
     bool refuses_direct_open, refuses_direct_write, halted;
+    bool is_orphan; /* given up by its owner: the last close frees it */
 };
 
 /* ---- small pieces ------------------------------------------------------------------ */
@@ -139,7 +140,7 @@ static bool is_in(const char *path, const char *directory)
 
 static bool has_directory(struct ebk_memory_disk *disk, const char *path, size_t size)
 {
-    if (size == 0) return true; /* The place everything starts from. */
+    if (size == 0 || (size == 1 && (path[0] == '.' || path[0] == '/'))) return true; /* Where everything starts. */
     for (size_t i = 0; i < disk->directory_count; i++)
         if (strlen(disk->directories[i]) == size && strncmp(disk->directories[i], path, size) == 0) return true;
     return false;
@@ -154,8 +155,9 @@ static struct open_file *find_file(struct ebk_memory_disk *disk, int file)
 static int take_slot(struct ebk_memory_disk *disk, struct inode *inode, int flags, bool is_lock)
 {
     for (int i = 0; i < OPEN_COUNT_MAX; i++)
-        if (disk->files[i].inode == NULL) {
-            disk->files[i] = (struct open_file){.inode = inode, .flags = flags, .is_lock = is_lock};
+        if (!disk->files[i].is_taken) {
+            disk->files[i] =
+                (struct open_file){.inode = inode, .flags = flags, .is_taken = true, .is_lock = is_lock};
             return i;
         }
     return -EMFILE;
@@ -302,14 +304,36 @@ static int memory_open(struct ebk_io *io, const char *path, int flags)
     return (int)give(disk, refused ? refused : open_or_make(disk, path, flags));
 }
 
+static void destroy(struct ebk_memory_disk *disk)
+{
+    while (disk->inodes != NULL) {
+        struct inode *next = disk->inodes->next;
+        free_inode(disk->inodes);
+        disk->inodes = next;
+    }
+    free(disk->names);
+    free(disk->changes);
+    free(disk->directories);
+    free(disk);
+}
+
+static bool has_open_files(const struct ebk_memory_disk *disk)
+{
+    for (int i = 0; i < OPEN_COUNT_MAX; i++)
+        if (disk->files[i].is_taken) return true;
+    return false;
+}
+
 static int memory_close(struct ebk_io *io, int file)
 {
     struct ebk_memory_disk *disk = take(io);
-    struct open_file *open = find_file(disk, file);
-    if (open == NULL) return (int)give(disk, -EBADF);
-    open->inode = NULL;
+    if (file < 0 || file >= OPEN_COUNT_MAX || !disk->files[file].is_taken) return (int)give(disk, -EBADF);
+    disk->files[file] = (struct open_file){0};
     sweep(disk);
-    return (int)give(disk, 0);
+    bool is_over = disk->is_orphan && !has_open_files(disk);
+    give(disk, 0);
+    if (is_over) destroy(disk);
+    return 0;
 }
 
 static bool is_aligned(const struct open_file *open, const void *memory, size_t size, uint64_t offset)
@@ -498,7 +522,7 @@ struct ebk_memory_disk *ebk_memory_disk_new(void)
     disk->changes = calloc(CHANGE_COUNT_MAX, sizeof *disk->changes);
     disk->directories = calloc(DIRECTORY_COUNT_MAX, sizeof *disk->directories);
     if (disk->names == NULL || disk->changes == NULL || disk->directories == NULL) {
-        ebk_memory_disk_free(disk);
+        destroy(disk);
         return NULL;
     }
     pthread_mutex_init(&disk->mutex, NULL);
@@ -523,15 +547,11 @@ struct ebk_memory_disk *ebk_memory_disk_new(void)
 void ebk_memory_disk_free(struct ebk_memory_disk *disk)
 {
     if (disk == NULL) return;
-    while (disk->inodes != NULL) {
-        struct inode *next = disk->inodes->next;
-        free_inode(disk->inodes);
-        disk->inodes = next;
-    }
-    free(disk->names);
-    free(disk->changes);
-    free(disk->directories);
-    free(disk);
+    take(&disk->io);
+    disk->is_orphan = true;
+    bool is_over = !has_open_files(disk);
+    give(disk, 0);
+    if (is_over) destroy(disk);
 }
 
 struct ebk_io *ebk_memory_disk_io(struct ebk_memory_disk *disk)
@@ -614,7 +634,8 @@ void ebk_memory_disk_crash(struct ebk_memory_disk *disk, uint64_t seed)
     disk->change_count = 0;
     for (size_t i = 0; i < disk->name_count; i++) disk->names[i].now = disk->names[i].stable;
     for (struct inode *inode = disk->inodes; inode != NULL; inode = inode->next) crash_inode(inode, &seed);
-    memset(disk->files, 0, sizeof disk->files);
+    /* Their numbers stay taken until closed: nobody who missed the crash may reach another's file. */
+    for (int i = 0; i < OPEN_COUNT_MAX; i++) disk->files[i].inode = NULL;
     memset(disk->faults, 0, sizeof disk->faults);
     disk->tear_at = 0;
     disk->halted = false;

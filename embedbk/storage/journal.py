@@ -1,0 +1,329 @@
+"""The journal: records made durable in order by group commit (P3.2, P7.5, P7.6; `ports.Journal`).
+
+Decides who owns the bytes meanwhile (they are kept alive here until durable) and which error a refusal becomes. What
+is written, when, and what counts as damage is decided in native/journal*.c; the format is JOURNAL.md beside this file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
+
+from embedbk.errors import StorageError, UsageError
+from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.native import ffi, lib, raise_code, system_reason
+
+__all__ = ["FILE_BYTES", "FILE_BYTES_MIN", "Journal", "JournalFacts"]
+
+logger = logging.getLogger(__name__)
+
+Buffer = bytes | bytearray | memoryview
+
+FILE_BYTES = 16 << 20  # Of a file made at first start.
+FILE_BYTES_MIN: int = lib.EBK_JOURNAL_FILE_BYTES_MIN
+COPY_BYTES_MAX: int = (
+    lib.EBK_JOURNAL_COPY_BYTES_MAX
+)  # Smaller bodies are copied at once, larger ones kept alive.
+SLOT_COUNT: int = lib.EBK_JOURNAL_SLOT_COUNT  # Records queued and not yet durable.
+REPLAY_COUNT_MAX = 256  # Records fetched from C in one call.
+
+_FAIL_HINTS = {
+    lib.EBK_LOCKED: "stop the other one first; each directory serves one bookie or member at a time",
+    lib.EBK_DAMAGED: "acknowledged records may be lost: replace this bookie or member, do not repair the file by hand",
+    lib.EBK_FOREIGN: "give the directory that this journal was made in, or an empty one",
+    lib.EBK_VERSION: "open it with the release that wrote it, or a newer one",
+    lib.EBK_NO_SPACE: "make room on the device, then open it again",
+    lib.EBK_IO: "look at the device and at the directory's permissions, then open it again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFacts:
+    """What `embedbk.doctor()` and the metrics show of one journal."""
+
+    direct: bool  # O_DIRECT|O_DSYNC; False: buffered writes and fdatasync.
+    sync_method: str
+    realtime: bool  # The commit thread got its real-time class.
+    is_file_ready: bool  # The next file is prepared.
+    prepare_failure: (
+        str | None
+    )  # Why it could not be (as a full device): a reserve of the current file is left.
+    generation: int
+    file_count: int
+    trimmed_count: int
+    first_token: int  # Oldest record still there; 0: none.
+    group_count: int  # Commits since open.
+    group_bytes: int  # Bytes written by them, padding included.
+
+
+class Journal:
+    """One directory of records, open in one handle at a time.
+
+    Args:
+        directory: made if its parent is there; files of others in it are left alone.
+        io: a `MemoryDisk` to live on instead of the real disk.
+        file_bytes: size of files made from now on, a multiple of 4096 of at least 64 KiB.
+        threaded: commit in a native thread; else whoever holds the journal calls `step`.
+        file_count_max: bound on files that are not trimmed yet.
+        identity: 16 bytes that tell a new journal from every other; random unless a simulation gives them.
+
+    Raises:
+        StorageError: the directory or a file cannot be used: says which, where, why, and what to do.
+        UsageError: an argument is out of its bounds.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        io: MemoryDisk | None = None,
+        file_bytes: int = FILE_BYTES,
+        threaded: bool = True,
+        file_count_max: int = 0,
+        identity: bytes | None = None,
+    ) -> None:
+        self.directory = os.fspath(directory)
+        self.threaded = threaded
+        self._disk = io  # Keeps the table of calls alive.
+        self._journal: Any = None
+        self._kept: deque[tuple[int, Any]] = (
+            deque()
+        )  # (token, pinned buffer) of what C has borrowed, in order.
+        settings = ffi.new("struct ebk_journal_settings *")
+        if not 0 <= file_bytes < 1 << 63 or not 0 <= file_count_max < 1 << 32:
+            raise UsageError(f"file_bytes={file_bytes}, file_count_max={file_count_max}: out of range")
+        settings.file_bytes = file_bytes
+        settings.file_count_max = file_count_max
+        settings.threaded = threaded
+        settings.identity = identity if identity is not None else os.urandom(lib.EBK_JOURNAL_IDENTITY_BYTES)
+        out = ffi.new("struct ebk_journal **")
+        fault = ffi.new("struct ebk_journal_fault *")
+        table = lib.ebk_io_disk() if io is None else io.io
+        code = lib.ebk_journal_open(table, os.fsencode(self.directory), settings, out, fault)
+        if code < 0:
+            _raise_fault(fault, f"journal {self.directory} cannot be opened")
+        self._journal = out[0]
+        self.direct = self.facts().direct
+        if not self.direct:
+            logger.warning(
+                "journal %s: the file system refuses direct I/O; commits use buffered writes and fdatasync, "
+                "which is slower beside other writers",
+                self.directory,
+            )
+
+    # --- Writing -----------------------------------------------------------------------------------------
+
+    def next_token(self) -> int:
+        """The token that the next append gets; 1 in an empty journal."""
+        return cast(int, lib.ebk_journal_next_token(self._handle()))
+
+    def append(
+        self, kind: int, ledger_id: int, body: Buffer, *, borrowed: bool = False, kick: bool = True
+    ) -> int:
+        """Queue one record; returns its token, which is durable when `durable()` has reached it.
+
+        Args:
+            kind, ledger_id: what the record is and of which ledger; 0 <= kind < 65536, 0 <= ledger_id.
+            body: its bytes. Kept alive until durable, never copied by Python when it is `bytes` or borrowed.
+            borrowed: the caller promises not to change a mutable body before it is durable.
+            kick: wake the commit thread; leave it to the last append of a batch, or to `kick()`.
+
+        Raises:
+            StorageError: the journal failed or is closed, or (definite) its queue is full: nothing was queued.
+            UsageError: kind, ledger or size is out of bounds.
+        """
+        journal = self._handle()
+        if ledger_id < 0 or kind < 0:
+            raise UsageError(f"kind {kind} and ledger {ledger_id} of a journal record must not be negative")
+        size = len(body) if not isinstance(body, memoryview) else body.nbytes
+        if size <= COPY_BYTES_MAX:
+            token = lib.ebk_journal_submit_copy(journal, kind, ledger_id, ffi.from_buffer(body), size)
+        else:
+            pinned = ffi.from_buffer(body if borrowed or isinstance(body, bytes) else bytes(body))
+            token = lib.ebk_journal_submit(journal, kind, ledger_id, pinned, size, ffi.NULL, 0)
+            if token > 0:
+                self._kept.append((token, pinned))
+        if token < 0:
+            self._raise_refusal(token, kind, size)
+        if kick:
+            lib.ebk_journal_kick(journal)
+        return cast(int, token)
+
+    def kick(self) -> None:
+        """Wake the commit thread for what was appended with kick=False."""
+        lib.ebk_journal_kick(self._handle())
+
+    def step(self) -> int:
+        """Unthreaded: write one group of what is queued, or prepare a file if nothing is. Returns its records.
+
+        A failure shows in `failed()`, as it does with a thread.
+        """
+        if self.threaded:
+            raise UsageError("step() is for a journal opened with threaded=False; this one commits by itself")
+        return max(0, cast(int, lib.ebk_journal_step(self._handle())))
+
+    def trim(self, token: int) -> None:
+        """Records up to token are in entry logs and index, synced (P7.5): files wholly below are used again."""
+        lib.ebk_journal_trim(self._handle(), max(0, token))
+
+    # --- Completions -------------------------------------------------------------------------------------
+
+    def durable(self) -> int:
+        """Every record up to this token is on the device. Never falls. Clears the descriptor's readiness."""
+        token = cast(int, lib.ebk_journal_reap(self._handle()))
+        while self._kept and self._kept[0][0] <= token:
+            self._kept.popleft()
+        return token
+
+    def wait(self, token: int, *, kick: bool = True) -> None:
+        """Block until the token is durable; for tools and start-up, never on a host's thread.
+
+        Raises:
+            StorageError: the journal failed before.
+        """
+        journal = self._handle()
+        if token >= self.next_token():
+            raise UsageError(f"token {token} was not given out yet; the next is {self.next_token()}")
+        if not self.threaded:
+            while lib.ebk_journal_durable(journal) < token:
+                if lib.ebk_journal_step(journal) < 0:
+                    raise StorageError(f"journal {self.directory} stopped: {self.failed()}")
+            return
+        if kick:
+            lib.ebk_journal_kick(journal)
+        if lib.ebk_journal_wait(journal, token) < 0:
+            raise StorageError(f"journal {self.directory} stopped: {self.failed()}")
+
+    def fileno(self) -> int:
+        """Readable when a group became durable, or the journal failed, since `durable()`; -1 when unthreaded."""
+        return cast(int, lib.ebk_journal_event(self._handle()))
+
+    def queued_bytes(self) -> int:
+        """Bytes of bodies queued and not yet durable, for back pressure."""
+        return cast(int, lib.ebk_journal_queued_bytes(self._handle()))
+
+    def failed(self) -> str | None:
+        """Why the journal stopped for good, or None. It is never tried again: open it anew (P7.6)."""
+        fault = ffi.new("struct ebk_journal_fault *")
+        return None if lib.ebk_journal_failure(self._handle(), fault) == lib.EBK_OK else _fault_text(fault)
+
+    # --- Reading back ------------------------------------------------------------------------------------
+
+    def replay(self, after: int) -> Iterator[tuple[int, int, int, memoryview]]:
+        """(token, kind, ledger_id, body) of the records above `after` that were there at open, in order.
+
+        Begins at once: what is missing is found by the call, not by the first step of the loop.
+
+        Raises:
+            StorageError: records above `after` are missing, or the journal is damaged before its tail (I42).
+        """
+        out = ffi.new("struct ebk_replay **")
+        fault = ffi.new("struct ebk_journal_fault *")
+        code = lib.ebk_replay_open(self._handle(), max(0, after), out, fault)
+        replay = ffi.gc(out[0], lib.ebk_replay_close) if out[0] != ffi.NULL else None
+        if code < 0:
+            _raise_fault(fault, f"journal {self.directory} cannot be replayed")
+        return self._records(replay)
+
+    def _records(self, replay: Any) -> Iterator[tuple[int, int, int, memoryview]]:
+        records = ffi.new("struct ebk_record[]", REPLAY_COUNT_MAX)
+        fault = ffi.new("struct ebk_journal_fault *")
+        try:
+            while True:
+                self._handle()
+                count = lib.ebk_replay_next(replay, records, REPLAY_COUNT_MAX, fault)
+                if count < 0:
+                    _raise_fault(fault, f"journal {self.directory} cannot be replayed")
+                if count == 0:
+                    return
+                batch = [
+                    (
+                        cast(int, record.token),
+                        cast(int, record.kind),
+                        cast(int, record.ledger_id),
+                        memoryview(bytes(ffi.buffer(record.data, record.size))),
+                    )
+                    for record in records[0:count]
+                ]
+                yield from batch
+        finally:
+            ffi.release(replay)
+
+    # --- Whole -------------------------------------------------------------------------------------------
+
+    def facts(self) -> JournalFacts:
+        """A picture of the journal at this moment."""
+        facts = ffi.new("struct ebk_journal_facts *")
+        lib.ebk_journal_facts(self._handle(), facts)
+        error = facts.prepare_error
+        return JournalFacts(
+            direct=facts.direct,
+            sync_method="O_DIRECT|O_DSYNC" if facts.direct else "fdatasync",
+            realtime=facts.realtime,
+            is_file_ready=facts.is_file_ready,
+            prepare_failure=f"the next file cannot be made{system_reason(error)}" if error else None,
+            generation=facts.generation,
+            file_count=facts.file_count,
+            trimmed_count=facts.trimmed_count,
+            first_token=facts.first_token,
+            group_count=facts.group_count,
+            group_bytes=facts.group_bytes,
+        )
+
+    def close(self) -> None:
+        """Commit what is queued (if the journal still works), stop its threads, release the directory."""
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            lib.ebk_journal_close(journal)
+            self._kept.clear()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_journal", None) is not None:
+            self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a journal belongs to one process and cannot be pickled; open its directory there instead"
+        )
+
+    def _handle(self) -> Any:
+        if self._journal is None:
+            raise StorageError(f"journal {self.directory} is closed", definite=True)
+        return self._journal
+
+    def _raise_refusal(self, code: int, kind: int, size: int) -> None:
+        if code == lib.EBK_FULL:
+            raise StorageError(
+                f"journal {self.directory}: {SLOT_COUNT} records wait to be written",
+                definite=True,
+                hint="wait for durable() to rise before appending more",
+            )
+        if code == lib.EBK_FAILED:
+            raise StorageError(f"journal {self.directory} stopped: {self.failed()}")
+        facts = ffi.new("struct ebk_journal_facts *")
+        lib.ebk_journal_facts(self._journal, facts)
+        raise UsageError(
+            f"a journal record of kind {kind} with {size} bytes is refused: allowed are kinds up to 65535 and "
+            f"{facts.record_bytes_max} bytes in files of this size"
+        )
+
+
+def _fault_text(fault: Any) -> str:
+    """Where and why: the offset only where one inside a file is meant."""
+    path = ffi.string(fault.path).decode(errors="replace")
+    place = f"{path} at offset {fault.offset}" if fault.offset else path
+    return f"{place}: {ffi.string(fault.reason).decode(errors='replace')}{system_reason(fault.system_error)}"
+
+
+def _raise_fault(fault: Any, what: str) -> NoReturn:
+    raise_code(fault.code, f"{what}: {_fault_text(fault)}", hint=_FAIL_HINTS.get(fault.code, ""))

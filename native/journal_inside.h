@@ -1,0 +1,203 @@
+/* journal_inside.h: what the journal's own sources share; nobody else includes it.
+ *
+ *   journal.c         the queue, group commit, the threads
+ *   journal_files.c   names, headers, files prepared ahead, recycled and dropped
+ *   journal_replay.c  reading groups back: where the tail is, and what damage is
+ */
+#ifndef EBK_JOURNAL_INSIDE_H
+#define EBK_JOURNAL_INSIDE_H
+
+#include "errors.h"
+#include "io.h"
+#include "journal.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the formats are little-endian; add conversions here");
+
+/* ---- bytes on disk (JOURNAL.md; tests/storage/test_journal_format.py holds page and code together) ---- */
+
+#define BLOCK_BYTES EBK_IO_ALIGNMENT
+#define FILE_MAGIC 0x4A4B4245u  /* "EBKJ" */
+#define GROUP_MAGIC 0x474B4245u /* "EBKG" */
+#define FORMAT_VERSION 1u
+#define RECORD_ALIGNMENT 8u
+
+struct file_header { /* first block of a file */
+    uint32_t crc;    /* of the bytes behind it */
+    uint32_t magic;
+    uint16_t version;
+    uint16_t reserved_a;
+    uint32_t block_bytes;
+    uint8_t identity[EBK_JOURNAL_IDENTITY_BYTES];
+    uint64_t generation;
+    uint64_t file_bytes;
+    uint8_t reserved_b[16];
+};
+
+struct group_header { /* at a multiple of BLOCK_BYTES; its records follow */
+    uint32_t crc;     /* seeded with identity and generation; of the bytes behind it */
+    uint32_t magic;
+    uint64_t generation;
+    uint64_t position; /* of this header in its file */
+    uint64_t sequence; /* of the group in its journal, from 1 */
+    uint64_t first_token;
+    uint32_t record_count;
+    uint32_t group_bytes;  /* header and records; padded with zeros to whole blocks */
+    uint32_t records_crc;  /* of the crc fields of all records: binds them to this header */
+    uint32_t previous_crc; /* crc of the header of group sequence - 1; 0 for group 1 */
+    uint8_t reserved[8];
+};
+
+struct record_header { /* at a multiple of RECORD_ALIGNMENT; its body follows, padded with zeros */
+    uint32_t crc;      /* seeded with identity, generation and the record's position in its file */
+    uint32_t size;     /* of the body */
+    uint16_t kind;
+    uint16_t reserved;
+    uint32_t index; /* in its group: the token is first_token + index */
+    uint64_t ledger_id;
+};
+
+_Static_assert(sizeof(struct file_header) == 64, "as in JOURNAL.md");
+_Static_assert(sizeof(struct group_header) == 64, "as in JOURNAL.md");
+_Static_assert(sizeof(struct record_header) == 24, "as in JOURNAL.md");
+
+/* A group stays at or below the cap unless its first record alone is larger. */
+#define GROUP_BYTES_CAP (1u << 20)
+#define GROUP_BUFFER_BYTES (EBK_JOURNAL_RECORD_BYTES_MAX + 2u * BLOCK_BYTES)
+_Static_assert(GROUP_BUFFER_BYTES >= GROUP_BYTES_CAP + BLOCK_BYTES, "a capped group fits");
+_Static_assert(GROUP_BUFFER_BYTES % BLOCK_BYTES == 0, "whole blocks");
+
+#define FILE_COUNT_DEFAULT 4096u
+#define RECYCLED_COUNT_MAX 2u /* trimmed files kept for use again; more are unlinked */
+#define SLOT_COUNT ((uint64_t)EBK_JOURNAL_SLOT_COUNT)
+
+/* ---- memory --------------------------------------------------------------------------- */
+
+struct slot { /* one queued record */
+    const uint8_t *piece[2];
+    uint32_t piece_size[2];
+    uint32_t kind;
+    uint64_t ledger_id;
+    uint8_t copy[EBK_JOURNAL_COPY_BYTES_MAX];
+};
+
+struct journal_file {
+    uint64_t generation;
+    uint64_t bytes;
+    uint64_t first_token;    /* 0: no group yet */
+    uint64_t first_sequence; /* of its first group */
+};
+
+enum next_state { NEXT_MISSING, NEXT_READY, NEXT_REFUSED };
+
+struct ebk_journal {
+    struct ebk_io *io;
+    struct ebk_journal_settings settings;
+    char directory[EBK_JOURNAL_PATH_BYTES];
+    int lock_file;
+    pid_t owner; /* the process that opened it: a forked child has no threads to stop */
+    bool direct;
+    uint64_t record_bytes_max;
+
+    /* Submitting side. token of slot i: slots[token % SLOT_COUNT]; submitted - durable <= SLOT_COUNT. */
+    pthread_mutex_t submit_lock;
+    struct slot *slots;
+    _Atomic uint64_t submitted; /* last token given out */
+    _Atomic uint64_t bytes_submitted, bytes_durable;
+
+    /* Commit side: touched by whoever runs commit_group() only. */
+    uint8_t *buffer; /* GROUP_BUFFER_BYTES, aligned */
+    int file;        /* being written */
+    uint64_t file_bytes, offset;
+    uint64_t generation;
+    uint32_t seed; /* CRC of identity and generation */
+    uint64_t sequence; /* of the last group */
+    uint32_t previous_crc;
+
+    /* Told to the submitting side. */
+    _Atomic uint64_t durable;
+    _Atomic uint32_t durable_word; /* futex of ebk_journal_wait(): the low half of durable, or a change at failure */
+    _Atomic uint32_t waiting;
+    _Atomic uint32_t armed; /* the event descriptor is to be set by the next group */
+    int event;
+    _Atomic int failed; /* a code, set after fault */
+    struct ebk_journal_fault fault;
+    _Atomic uint64_t group_count, group_bytes;
+
+    /* Files. files[0 .. trimmed_count) may be used again; files[file_count - 1] is being written. */
+    pthread_mutex_t files_lock;
+    pthread_cond_t files_changed;
+    struct journal_file *files;
+    uint32_t file_count, trimmed_count;
+    uint64_t generation_last; /* ever given to a file here */
+    enum next_state next_state;
+    bool is_preparing_broken; /* a leftover could not be removed: no further try before the next open */
+    int next_error;           /* errno, of NEXT_REFUSED */
+    int next_file;
+    struct journal_file next;
+    uint8_t *zeros; /* ZERO_BYTES, never written */
+
+    /* What replay may read: settled at open. */
+    uint8_t identity[EBK_JOURNAL_IDENTITY_BYTES];
+    uint64_t opened_token, opened_sequence;
+
+    /* Threads. */
+    pthread_t commit_thread, prepare_thread;
+    bool is_commit_running, is_prepare_running;
+    _Atomic uint32_t kicks, sleeping;
+    _Atomic bool stop_committing;
+    bool stop_preparing; /* under files_lock */
+    _Atomic bool realtime;
+};
+
+#define ZERO_BYTES (1u << 20)
+
+/* ---- shared by the three sources ------------------------------------------------------- */
+
+/* Fill *fault and return code. */
+__attribute__((format(printf, 6, 7)))
+int ebk_fault_set(struct ebk_journal_fault *fault, int code, int system_error, const char *path, uint64_t offset,
+                  const char *reason, ...);
+
+/* EBK_NO_SPACE for ENOSPC and EDQUOT, EBK_IO for the others. */
+int ebk_code_of(int system_error);
+
+static inline uint64_t round_up(uint64_t size, uint64_t alignment)
+{
+    return (size + alignment - 1) / alignment * alignment;
+}
+
+/* Bytes of one record in a group. */
+static inline uint64_t record_extent(uint64_t body_size)
+{
+    return sizeof(struct record_header) + round_up(body_size, RECORD_ALIGNMENT);
+}
+
+/* CRC seeds: identity and generation; then the position of a record. */
+uint32_t ebk_journal_seed(const uint8_t *identity, uint64_t generation);
+uint32_t ebk_journal_record_crc(uint32_t seed, uint64_t position, const struct record_header *record);
+uint32_t ebk_journal_group_crc(uint32_t seed, const struct group_header *group);
+
+/* journal_files.c */
+void ebk_journal_path(const struct ebk_journal *journal, const char *kind, uint64_t generation, char *path);
+uint32_t ebk_file_header_crc(const struct file_header *header);
+int ebk_journal_probe_direct(struct ebk_journal *journal, struct ebk_journal_fault *fault);
+int ebk_journal_find_files(struct ebk_journal *journal, struct ebk_journal_fault *fault);
+int ebk_journal_open_file(struct ebk_journal *journal, const char *path);
+int ebk_journal_prepare(struct ebk_journal *journal);
+void ebk_journal_tidy(struct ebk_journal *journal);
+
+/* journal_replay.c */
+/* 1: whole and valid, in buffer; 0: not a valid group; or -errno. */
+int ebk_group_read(struct ebk_io *io, int file, uint32_t seed, uint64_t generation, uint64_t offset,
+                   uint64_t file_bytes, uint8_t *buffer, struct group_header *header);
+/* The offset of the first valid group header at or behind `from`; 0: none; or -errno. */
+int64_t ebk_group_find(struct ebk_io *io, int file, uint32_t seed, uint64_t generation, uint64_t from,
+                       uint64_t file_bytes, uint8_t *buffer, struct group_header *header);
+
+#endif

@@ -1,0 +1,545 @@
+"""The journal's face: tokens, completions, restart, trimming, refusals. Crash tests stand in tests/crash."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import select
+
+import pytest
+
+from embedbk.errors import StorageError, UsageError
+from embedbk.storage.journal import COPY_BYTES_MAX, SLOT_COUNT, Journal
+from embedbk.storage.memory_disk import MemoryDisk
+
+FILE_BYTES = 65536
+
+
+@pytest.fixture
+def disk():
+    return MemoryDisk()
+
+
+def stepped(disk, **settings):
+    """A journal without threads on a disk in memory: the same commit, one step at a time."""
+    settings = {"file_bytes": FILE_BYTES, "identity": b"i" * 16, **settings}
+    return Journal("j", io=disk, threaded=False, **settings)
+
+
+def drain(journal):
+    while journal.step():
+        pass
+    return journal.durable()
+
+
+def contents(journal, after=0):
+    return [(token, kind, ledger_id, bytes(body)) for token, kind, ledger_id, body in journal.replay(after)]
+
+
+# --- Writing and completions -------------------------------------------------------------------------------
+
+
+def test_nothing_is_durable_before_its_group_is_written(disk):
+    """P3.2: durable() answers for the device, not for the queue."""
+    journal = stepped(disk)
+    assert [journal.append(1, 7, b"a"), journal.append(1, 7, b"b")] == [1, 2]
+    assert journal.durable() == 0
+    assert journal.queued_bytes() == 2
+    assert journal.step() == 2  # One group: whatever has arrived goes with one write (T1).
+    assert journal.durable() == 2
+    assert journal.queued_bytes() == 0
+    journal.close()
+
+
+def test_a_group_is_one_write_and_no_sync(disk):
+    """T3: O_DSYNC makes the write itself durable."""
+    journal = stepped(disk)
+    writes, syncs = disk.calls("write"), disk.calls("sync")
+    for size in (0, 1, 100, 5000):
+        journal.append(1, 7, bytes(size))
+    journal.step()
+    assert (disk.calls("write"), disk.calls("sync")) == (writes + 1, syncs)
+    journal.close()
+
+
+def test_records_come_back_as_they_were(disk):
+    sizes = [0, 1, 7, 8, 9, COPY_BYTES_MAX, COPY_BYTES_MAX + 1, 4000, 4096, 30000]
+    journal = stepped(disk)
+    written = [
+        (journal.append(kind, 2**63 - 1 - kind, bytes([kind]) * size), kind, size)
+        for kind, size in enumerate(sizes)
+    ]
+    drain(journal)
+    journal.close()
+    with stepped(disk) as journal:
+        expected = [(token, kind, 2**63 - 1 - kind, bytes([kind]) * size) for token, kind, size in written]
+        assert contents(journal) == expected
+
+
+def test_tokens_rise_across_restarts_and_replay_begins_behind_the_mark(disk):
+    """A token is also the log mark: it means the same record for ever."""
+    for round_ in range(3):
+        with stepped(disk) as journal:
+            assert journal.next_token() == 1 + 2 * round_
+            journal.append(1, round_, b"first")
+            journal.append(1, round_, b"second")
+            drain(journal)
+    with stepped(disk) as journal:
+        assert [token for token, *_ in contents(journal)] == [1, 2, 3, 4, 5, 6]
+        assert [token for token, *_ in contents(journal, after=3)] == [4, 5, 6]
+        assert contents(journal, after=6) == []
+        assert journal.durable() == 6
+
+
+def test_close_commits_what_is_queued(disk):
+    with stepped(disk) as journal:
+        journal.append(1, 7, b"late")
+    with stepped(disk) as journal:
+        assert [body for *_, body in contents(journal)] == [b"late"]
+
+
+def test_a_mutable_body_is_copied_unless_it_is_borrowed(disk):
+    """I52: the caller scribbles over its buffer right after the call."""
+    journal = stepped(disk)
+    for size in (10, COPY_BYTES_MAX + 1):
+        body = bytearray(b"a" * size)
+        journal.append(1, 7, body)
+        body[:] = b"z" * size
+    drain(journal)
+    assert {
+        bytes(body[:1]) for *_, body in journal.replay(0)
+    } == set()  # Replay shows what was there at open.
+    journal.close()
+    with stepped(disk) as journal:
+        assert {bytes(body[:1]) for *_, body in journal.replay(0)} == {b"a"}
+
+
+def test_a_borrowed_body_that_changes_does_not_break_the_journal(disk):
+    """Sums are taken over the copy that is written: a broken promise costs its own record, not the journal."""
+    journal = stepped(disk)
+    body = bytearray(b"a" * 1000)
+    journal.append(1, 7, body, borrowed=True)
+    with pytest.raises(BufferError):
+        body.clear()  # Pinned until durable.
+    body[:] = b"z" * 1000
+    drain(journal)
+    body.clear()
+    journal.close()
+    with stepped(disk) as journal:
+        assert contents(journal)[0][3] == b"z" * 1000
+
+
+def test_every_slot_taken_is_a_definite_refusal(disk):
+    """The queue is bounded; nothing of the refused record is queued."""
+    journal = stepped(disk, file_bytes=1 << 20)
+    for _ in range(SLOT_COUNT):
+        journal.append(1, 7, b"")
+    with pytest.raises(StorageError, match="wait to be written") as caught:
+        journal.append(1, 7, b"")
+    assert caught.value.definite
+    count = journal.next_token() - 1
+    assert drain(journal) == count == SLOT_COUNT
+    assert journal.append(1, 7, b"") == count + 1
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "ledger_id", "size"),
+    [(65536, 1, 1), (-1, 1, 1), (1, -1, 1), (1, 1, FILE_BYTES), (1, 1, 1 << 22)],
+)
+def test_a_record_out_of_bounds_is_refused_with_the_bounds(disk, kind, ledger_id, size):
+    with stepped(disk) as journal:
+        with pytest.raises(UsageError, match=r"allowed are|must not be negative"):
+            journal.append(kind, ledger_id, bytes(size))
+        assert journal.append(1, 1, b"still works") == 1
+
+
+def test_a_group_stays_below_its_cap(disk):
+    """T1: at most 1 MiB goes with one write, so that one sync does not delay all."""
+    journal = stepped(disk, file_bytes=4 << 20)
+    for _ in range(30):
+        journal.append(1, 7, bytes(100_000), borrowed=True)
+    assert journal.step() == 10
+    assert journal.step() == 10
+    journal.close()
+
+
+def test_the_largest_record_fits_a_group_alone(disk):
+    journal = stepped(disk, file_bytes=4 << 20)
+    journal.append(1, 7, bytes(1179648))
+    journal.append(1, 7, b"next")
+    assert journal.step() == 1
+    assert journal.step() == 1
+    journal.close()
+
+
+# --- Files -------------------------------------------------------------------------------------------------
+
+
+def fill_files(journal, count):
+    """Append until `count` more files were begun; returns the last token."""
+    target = journal.facts().generation + count
+    while journal.facts().generation < target:
+        journal.append(1, 7, bytes(20000))
+        drain(journal)
+    return journal.durable()
+
+
+def test_a_file_is_prepared_before_it_is_needed(disk):
+    """T2: never on the commit path: an idle step makes the next file, the roll is then no call at all."""
+    journal = stepped(disk)
+    assert journal.step() == 0
+    assert journal.facts().is_file_ready
+    fill_files(journal, 1)
+    assert journal.facts().is_file_ready
+    journal.close()
+
+
+def test_trimmed_files_are_written_again_in_place(disk):
+    """T2, P7.5: the journal stays small, and only files wholly below the mark are used again."""
+    journal = stepped(disk)
+    for _ in range(6):
+        journal.trim(fill_files(journal, 1))
+    allocations = disk.calls("allocate")
+    for _ in range(6):
+        journal.trim(fill_files(journal, 1))
+    assert disk.calls("allocate") == allocations
+    assert len(disk.files()) <= 5
+    last = journal.durable()
+    journal.close()
+    with stepped(disk) as journal:
+        assert journal.next_token() == last + 1
+
+
+def test_excess_trimmed_files_are_unlinked(disk):
+    journal = stepped(disk)
+    last = fill_files(journal, 10)
+    journal.trim(last)
+    assert journal.facts().trimmed_count <= 2
+    journal.close()
+
+
+def test_trimming_keeps_every_record_above_the_mark(disk):
+    journal = stepped(disk)
+    last = fill_files(journal, 5)
+    journal.trim(last - 4)
+    drain(journal)
+    journal.close()
+    with stepped(disk) as journal:
+        assert [token for token, *_ in contents(journal, after=last - 4)] == [
+            last - 3,
+            last - 2,
+            last - 1,
+            last,
+        ]
+
+
+def test_replay_below_what_was_trimmed_is_refused(disk):
+    """P7.1: a record that is gone is never passed over in silence."""
+    journal = stepped(disk)
+    journal.trim(fill_files(journal, 8))
+    drain(journal)
+    journal.close()
+    with stepped(disk) as journal, pytest.raises(StorageError, match="oldest record"):
+        journal.replay(0)
+
+
+def test_a_journal_that_ends_below_the_mark_is_refused(disk):
+    """#544: an empty journal directory beside entry logs that know of records is not a new bookie."""
+    with stepped(disk) as journal:
+        assert list(journal.replay(0)) == []
+        with pytest.raises(StorageError, match="below the log mark 5"):
+            journal.replay(5)
+
+
+def test_the_bound_on_files_ends_the_journal_with_a_reason(disk):
+    journal = stepped(disk, file_count_max=3)
+    for _ in range(40):
+        if journal.failed():
+            break
+        journal.append(1, 7, bytes(20000))
+        journal.step()
+    assert "none is trimmed" in journal.failed()
+    journal.close()
+
+
+def test_files_of_another_size_are_read_and_replaced(disk):
+    """The size of a file is a setting of files to come."""
+    with stepped(disk) as journal:
+        fill_files(journal, 2)
+    with stepped(disk, file_bytes=2 * FILE_BYTES) as journal:
+        for _ in range(8):
+            journal.trim(fill_files(journal, 1))
+        last = journal.durable()
+    assert {len(content) for path, content in disk.files().items() if "journal-" in path} == {2 * FILE_BYTES}
+    with stepped(disk) as journal:
+        assert journal.next_token() == last + 1
+
+
+# --- Failure -----------------------------------------------------------------------------------------------
+
+
+def test_a_failed_write_is_final(disk):
+    """P7.6: it stops acknowledging, says why, and never tries again; what was durable stays."""
+    journal = stepped(disk)
+    journal.append(1, 7, b"kept")
+    drain(journal)
+    disk.fail("write", error=errno.EIO)
+    journal.append(1, 7, b"lost")
+    assert journal.step() == 0
+    assert "could not be written" in journal.failed()
+    assert "errno 5" in journal.failed()
+    writes = disk.calls("write")
+    assert journal.step() == 0
+    assert disk.calls("write") == writes
+    assert journal.durable() == 1
+    with pytest.raises(StorageError, match="could not be written") as caught:
+        journal.append(1, 7, b"more")
+    assert not caught.value.definite
+    journal.close()
+    disk.crash()
+    with stepped(disk) as journal:
+        assert [body for *_, body in contents(journal)] == [b"kept"]
+        assert journal.append(1, 7, b"again") == 2
+
+
+def test_a_failed_sync_is_final_and_not_retried(disk):
+    """P7.6, without direct I/O: the pages of a failed sync are undefined."""
+    disk.refuse_direct()
+    journal = stepped(disk)
+    journal.append(1, 7, b"lost")
+    disk.fail("sync", error=errno.EIO)
+    journal.step()
+    assert "could not be synced" in journal.failed()
+    syncs = disk.calls("sync")
+    journal.step()
+    assert disk.calls("sync") == syncs
+    assert journal.durable() == 0
+    journal.close()
+
+
+@pytest.mark.parametrize("call", ["open", "write", "sync", "allocate", "rename", "sync_directory"])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_next_file_that_cannot_be_made_is_told_before_it_is_needed(disk, call, nth):
+    """I53: the file in use is the reserve; when it is full as well, the journal stops with the reason."""
+    journal = stepped(disk)
+    disk.fail(call, nth=nth, error=errno.ENOSPC, stays=True)
+    journal.step()
+    if journal.facts().is_file_ready:
+        pytest.skip("this call is not made that often")
+    assert "No space left" in journal.facts().prepare_failure
+    disk.fail(call, nth=0)
+    assert journal.append(1, 7, b"a reserve is left") == 1
+    assert drain(journal) == 1
+    journal.trim(0)  # The host made room: the next idle step tries again.
+    journal.step()
+    assert journal.facts().is_file_ready
+    assert fill_files(journal, 2) > 1
+    journal.close()
+    with stepped(disk) as journal:
+        assert len(contents(journal)) == journal.next_token() - 1
+
+
+def test_a_device_without_room_stops_the_journal_at_the_end_of_its_file(disk):
+    journal = stepped(disk)
+    disk.fail("allocate", error=errno.ENOSPC, stays=True)
+    while not journal.failed():
+        journal.append(1, 7, bytes(20000))
+        journal.step()
+    assert "no next one could be made" in journal.failed()
+    durable = journal.durable()
+    assert durable >= 2
+    journal.close()
+    disk.fail("allocate", nth=0)
+    with stepped(disk) as journal:
+        assert len(contents(journal)) == durable
+
+
+@pytest.mark.parametrize(("at_open", "at_write"), [(True, False), (False, True)])
+def test_a_file_system_that_refuses_direct_io_is_used_with_syncs_and_a_warning(
+    disk, caplog, at_open, at_write
+):
+    disk.refuse_direct(at_open=at_open, at_write=at_write)
+    with stepped(disk) as journal:
+        assert not journal.direct
+        assert journal.facts().sync_method == "fdatasync"
+        assert "refuses direct I/O" in caplog.text
+        syncs = disk.calls("sync")
+        journal.append(1, 7, b"x")
+        assert drain(journal) == 1
+        assert disk.calls("sync") > syncs
+    disk.crash()
+    with stepped(disk) as journal:
+        assert len(contents(journal)) == 1
+
+
+@pytest.mark.parametrize(
+    "call", ["open", "read", "write", "sync", "allocate", "rename", "sync_directory", "list"]
+)
+def test_opening_survives_any_call_that_fails(disk, call):
+    """Each call of a first and of a second open fails in turn: a clear error, nothing left open, and nothing lost."""
+    with stepped(disk) as journal:
+        journal.append(1, 7, b"kept")
+    refusals = []
+    for image in ({}, disk.files()):
+        for nth in range(1, 20):
+            broken = MemoryDisk(image)
+            broken.fail(call, nth=nth)
+            try:
+                stepped(broken).close()
+            except StorageError as error:
+                refusals.append(error)
+            broken.fail(call, nth=0)
+            with stepped(broken) as journal:  # The lock was given back.
+                assert len(contents(journal)) == (1 if image else 0)
+    assert refusals
+    assert all("errno 5" in str(error) and error.hint for error in refusals)
+
+
+# --- Directories of others ---------------------------------------------------------------------------------
+
+
+def test_a_directory_opened_twice_is_an_error_that_says_so(disk, tmp_path):
+    for settings in ({"io": disk, "threaded": False}, {}):
+        path = "j" if settings else tmp_path / "j"
+        first = Journal(path, file_bytes=FILE_BYTES, **settings)
+        with pytest.raises(StorageError, match="another handle or process has it open"):
+            Journal(path, file_bytes=FILE_BYTES, **settings)
+        first.close()
+        Journal(path, file_bytes=FILE_BYTES, **settings).close()
+
+
+def test_a_file_that_is_no_journal_is_refused(disk):
+    disk.put("j/journal-0000000000000001", b"something else" * 8000)
+    with pytest.raises(StorageError, match="does not begin as a journal"):
+        stepped(disk)
+
+
+def test_a_name_that_no_journal_gives_is_refused(disk):
+    disk.put("j/journal-latest", b"")
+    with pytest.raises(StorageError, match="journal-latest"):
+        stepped(disk)
+
+
+def test_a_file_of_another_journal_is_refused(disk):
+    """The identity in each header ties a file to its journal, whatever its name says."""
+    other = MemoryDisk()
+    with stepped(other, identity=b"o" * 16) as journal:
+        fill_files(journal, 1)
+    with stepped(disk) as journal:
+        journal.append(1, 7, b"x")
+    disk.put("j/journal-0000000000000002", other.read("j/journal-0000000000000002"))
+    with pytest.raises(StorageError, match="belongs to another journal"):
+        stepped(disk)
+
+
+def test_a_renamed_file_is_refused(disk):
+    with stepped(disk) as journal:
+        journal.append(1, 7, b"x")
+    disk.put("j/journal-0000000000000009", disk.read("j/journal-0000000000000001"))
+    with pytest.raises(StorageError, match="was renamed"):
+        stepped(disk)
+
+
+def test_an_unknown_version_is_refused_with_its_number(disk):
+    """Every format carries a version; the header's checksum is right, only the number is from the future."""
+    from embedbk.storage.native import ffi, lib
+
+    with stepped(disk):
+        pass
+    content = bytearray(disk.read("j/journal-0000000000000001"))
+    content[8:10] = (7).to_bytes(2, "little")
+    content[0:4] = lib.ebk_crc32c(0, ffi.from_buffer(content)[4:64], 60).to_bytes(4, "little")
+    disk.put("j/journal-0000000000000001", bytes(content))
+    with pytest.raises(StorageError, match="version 7; this program knows 1"):
+        stepped(disk)
+
+
+def test_a_missing_parent_and_an_unreadable_place_are_said(tmp_path):
+    with pytest.raises(StorageError, match="No such file or directory"):
+        Journal(tmp_path / "missing" / "j")
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(StorageError, match="Not a directory"):
+        Journal(tmp_path / "file")
+
+
+@pytest.mark.parametrize("settings", [{"file_bytes": 4096}, {"file_bytes": 100_000}, {"file_count_max": 2}])
+def test_settings_out_of_bounds_name_what_is_allowed(disk, settings):
+    with pytest.raises(UsageError, match="allowed is"):
+        stepped(disk, **settings)
+
+
+def test_files_of_others_in_the_directory_are_left_alone(disk):
+    disk.put("j/IDENT", b"bookie")
+    with stepped(disk) as journal:
+        fill_files(journal, 2)
+    assert disk.read("j/IDENT") == b"bookie"
+
+
+# --- Threads, on the real disk -------------------------------------------------------------------------------
+
+
+def test_the_commit_thread_makes_records_durable_and_says_so(tmp_path):
+    journal = Journal(tmp_path / "j", file_bytes=FILE_BYTES)
+    for _ in range(50):
+        token = journal.append(1, 7, b"x" * 3000)
+        readable, _, _ = select.select([journal.fileno()], [], [], 10)
+        assert readable
+        while journal.durable() < token:
+            select.select([journal.fileno()], [], [], 10)
+    assert journal.failed() is None
+    journal.close()
+    with Journal(tmp_path / "j", file_bytes=FILE_BYTES) as journal:
+        assert len(contents(journal)) == 50
+
+
+def test_a_threaded_journal_rolls_and_recycles_while_it_is_full_of_work(tmp_path):
+    journal = Journal(tmp_path / "j", file_bytes=FILE_BYTES)
+    body = os.urandom(9000)
+    for _ in range(300):
+        token = journal.append(1, 7, body, kick=False)
+        if token % 20 == 0:
+            journal.wait(token)
+            journal.trim(journal.durable())
+    journal.close()  # Commits the rest, rolling as it goes.
+    with Journal(tmp_path / "j", file_bytes=FILE_BYTES) as journal:
+        assert journal.next_token() == 301
+        assert all(record[3] == body for record in contents(journal, after=journal.facts().first_token - 1))
+        assert len(os.listdir(tmp_path / "j")) < 12
+
+
+def test_a_failure_in_the_thread_wakes_the_host(disk):
+    journal = Journal("j", io=disk, file_bytes=FILE_BYTES)
+    disk.fail("write", stays=True)
+    token = journal.append(1, 7, b"x")
+    with pytest.raises(StorageError, match="stopped"):
+        journal.wait(token)
+    readable, _, _ = select.select([journal.fileno()], [], [], 10)
+    assert readable
+    assert journal.failed()
+    journal.close()
+
+
+def test_waiting_for_a_token_that_was_not_given_out_is_refused(disk):
+    with stepped(disk) as journal, pytest.raises(UsageError, match="was not given out"):
+        journal.wait(1)
+
+
+def test_step_is_refused_where_a_thread_commits(disk):
+    with (
+        Journal("j", io=disk, file_bytes=FILE_BYTES) as journal,
+        pytest.raises(UsageError, match="threaded=False"),
+    ):
+        journal.step()
+
+
+def test_a_closed_journal_and_a_pickle_are_refused_with_a_sentence(disk):
+    journal = stepped(disk)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(journal)
+    journal.close()
+    journal.close()
+    for call in (journal.durable, journal.facts, journal.failed, lambda: journal.append(1, 1, b"")):
+        with pytest.raises(StorageError, match="is closed"):
+            call()
