@@ -8,7 +8,9 @@ from embedbk.errors import StorageError
 
 __all__ = [
     "BOOKIES_PREFIX",
+    "REGISTRATION_VERSION",
     "Registration",
+    "cookie_path",
     "decode_registration",
     "encode_registration",
     "registration_path",
@@ -46,3 +48,8 @@ def decode_registration(data: bytes) -> Registration:
             f"registration has version {value.version}; this embedbk knows {REGISTRATION_VERSION}"
         )
     return value
+
+
+def cookie_path(bookie_id: str) -> str:
+    """Where the cluster keeps the incarnation that a bookie id is bound to (P7.2)."""
+    return "/cookies/" + bookie_id

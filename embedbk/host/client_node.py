@@ -1,0 +1,414 @@
+"""A client in its place: runs the cores of its handles, keeps links to bookies, follows the cluster by watches.
+
+Decides nothing of the protocol. It resolves bookie ids by the watched registrations, dials on demand, gives each
+request exactly one outcome (`Answered` or `SendFailed`), and batches: one turn seals frames and wakes waiters once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from embedbk.codec.messages import Message, decode_message, encode_message
+from embedbk.codec.metadata_messages import (
+    Allocated,
+    AllocIds,
+    Get,
+    Record,
+    Refusal,
+    Result,
+    Txn,
+    TxnDone,
+    Value,
+)
+from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
+from embedbk.core.machine import earliest
+from embedbk.core.vocabulary import (
+    AllocateIds,
+    Answered,
+    BookieInfo,
+    BookiesChanged,
+    CloseRequested,
+    Effect,
+    Event,
+    FrameSealed,
+    IdsAllocated,
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
+    Send,
+    SendFailed,
+    Started,
+    Tag,
+    Tick,
+    Transact,
+    Transacted,
+    TransactUnknown,
+)
+from embedbk.errors import MetadataUnavailable, PeerError, StorageError
+from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.operations import Operation, Writing
+from embedbk.ids import Member
+from embedbk.metadata.client import Client, is_unknown
+from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport
+
+__all__ = ["ClientNode"]
+
+logger = logging.getLogger(__name__)
+
+REDIAL_NS = 50_000_000  # Requests to a bookie whose link was lost this recently fail at once.
+WAITING_PER_LINK_MAX = 4096  # Requests that wait for a link to come up; more fail at once.
+IDS_PER_BLOCK = 100  # Ledger ids are fetched in blocks; unused ones are gaps for ever.
+
+
+@dataclass(slots=True)
+class _Peer:
+    """The link to one bookie in one incarnation."""
+
+    member: Member
+    link: int
+    is_up: bool = False
+    # Request id -> whose it is. In the order of sending, so that failures are told in that order.
+    outstanding: dict[int, tuple[Operation, Tag]] = field(default_factory=dict)
+    waiting: list[tuple[int, list[Any]]] = field(
+        default_factory=list
+    )  # (request id, pieces) until the link is up.
+
+
+class ClientNode:
+    """All handles of one client. Called on the host's thread only, but for `wake_writing`."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        metadata_endpoints: Sequence[str],
+        client: Client,
+        *,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """wake: makes the loop take a turn; called from users' threads."""
+        self.transport = transport
+        self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
+        self.operations: set[Operation] = set()
+        self.registrations: dict[str, Registration] = {}
+        self.bookies: tuple[BookieInfo, ...] = ()
+        self.cluster_token = b""
+        self.is_ready = False  # A session was open and the list of bookies was seen once.
+        self.on_ready: Callable[[], None] = lambda: None
+        self._wake = wake
+        self._dirty: deque[Writing] = deque()  # Filled from users' threads.
+        self._touched: dict[Operation, None] = {}
+        self._events: deque[tuple[Operation, Event]] = deque()
+        self._peers: dict[Member, _Peer] = {}
+        self._peer_of_link: dict[int, _Peer] = {}
+        self._dial_after: dict[Member, int] = {}
+        self._request_ids = itertools.count(1)
+        self._due: list[tuple[int, int, Operation]] = []
+        self._due_numbers = itertools.count()
+        self._ids: deque[int] = deque()
+        self._is_watching = False
+        self._now_ns = 0  # Of the present turn, for what the watch tells.
+
+    # Running operations.
+
+    def run(self, now_ns: int, operation: Operation) -> None:
+        """Start an operation: its core hears `Started` if it acts by itself."""
+        self.operations.add(operation)
+        if Started in operation.core.HANDLERS:
+            self.tell(operation, Started(now_ns))
+        else:
+            self._touch(operation)
+        self._finish_turn(now_ns)
+
+    def tell(self, operation: Operation, event: Event) -> None:
+        """Step an operation's core, now or behind what it is being told."""
+        self._events.append((operation, event))
+
+    def close_writing(self, now_ns: int, writing: Writing) -> None:
+        """Seal what was appended and close the ledger behind it."""
+        self._pump(now_ns, writing, is_last=True)
+        self.tell(writing, CloseRequested(now_ns))
+        self._finish_turn(now_ns)
+
+    def release(self, operation: Operation) -> None:
+        """Forget an operation without touching cluster state."""
+        operation.is_over = True
+        self.operations.discard(operation)
+
+    def wake_writing(self, writing: Writing) -> None:
+        """From a user's thread: the packer has something to look at."""
+        self._dirty.append(writing)
+        self._wake()
+
+    # The node's turn.
+
+    def step(self, now_ns: int) -> None:
+        self._now_ns = now_ns
+        for event in self.transport.receive(now_ns):
+            if isinstance(event, Received):
+                self._take_body(now_ns, event)
+            elif isinstance(event, LinkUp):
+                self._on_link_up(now_ns, event)
+            else:
+                self._on_link_down(now_ns, event)
+        self.metadata.tick(now_ns)
+        if not self._is_watching:
+            self._is_watching = True
+            self.metadata.watch(now_ns, BOOKIES_PREFIX, self._on_bookies)
+        self._tick_due(now_ns)
+        while self._dirty:
+            self._touch(self._dirty.popleft())
+        self._finish_turn(now_ns)
+
+    def _finish_turn(self, now_ns: int) -> None:
+        """Carry out everything that is queued, seal frames, wake waiters once per operation."""
+        while True:
+            self._drain(now_ns)
+            touched = [operation for operation in self._touched if isinstance(operation, Writing)]
+            for writing in touched:
+                self._pump(now_ns, writing)
+            if not self._events:
+                break
+        for operation in self._touched:
+            operation.publish()
+            self._schedule(operation)
+            if operation.is_over:
+                self.operations.discard(operation)
+        self._touched.clear()
+
+    def _drain(self, now_ns: int) -> None:
+        while self._events:
+            operation, event = self._events.popleft()
+            if operation.is_over:
+                continue
+            self._touched[operation] = None
+            for effect in operation.core.step(event):
+                self._carry_out(now_ns, operation, effect)
+
+    def _touch(self, operation: Operation) -> None:
+        self._touched[operation] = None
+
+    def _pump(self, now_ns: int, writing: Writing, *, is_last: bool = False) -> None:
+        """Seal frames as far as the writer core wants them; the last time all of them."""
+        packer = writing.packer
+        while not writing.is_over and (packer.has_open() or packer.has_full()):
+            if not is_last and not writing.core.wants_frame(is_full=packer.has_full()):
+                break
+            if is_last and writing.error is not None:
+                break
+            frame = packer.seal()
+            if frame is None:
+                break
+            self.tell(writing, FrameSealed(now_ns, frame))
+            self._drain(now_ns)
+
+    # Effects.
+
+    def _carry_out(self, now_ns: int, operation: Operation, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            self._send(now_ns, operation, effect)
+        elif isinstance(effect, ReadKey):
+            self.metadata.request(now_ns, Get(effect.key), self._key_reader(operation, effect.tag))
+        elif isinstance(effect, Transact):
+            self.metadata.request(
+                now_ns, Txn(effect.when, effect.then), self._transactor(operation, effect.tag)
+            )
+        elif isinstance(effect, AllocateIds):
+            self._allocate(now_ns, operation, effect.tag)
+        else:
+            operation.on_effect(effect)
+
+    def _send(self, now_ns: int, operation: Operation, effect: Send) -> None:
+        peer = self._peers.get(effect.member)
+        if peer is None:
+            dialled = self._dial(now_ns, effect.member)
+            if isinstance(dialled, str):
+                self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, dialled))
+                return
+            peer = dialled
+        request_id = next(self._request_ids)
+        pieces = encode_message(request_id, effect.control, effect.frames)
+        if peer.is_up:
+            is_taken = self.transport.send(peer.link, pieces)
+        else:
+            is_taken = len(peer.waiting) < WAITING_PER_LINK_MAX
+            if is_taken:
+                peer.waiting.append((request_id, pieces))
+        if is_taken:
+            peer.outstanding[request_id] = (operation, effect.tag)
+        else:
+            self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, "its queue is full"))
+
+    def _dial(self, now_ns: int, member: Member) -> _Peer | str:
+        """A link to the bookie in this incarnation, begun; or why there is none."""
+        registration = self.registrations.get(member.bookie_id)
+        if registration is None:
+            return "not registered"
+        if registration.incarnation != member.incarnation:
+            return "registered in another incarnation"
+        if now_ns < self._dial_after.get(member, 0):
+            return "link lost"
+        self._dial_after.pop(member, None)
+        expect = Identity("bookie", member.bookie_id, member.incarnation, self.cluster_token)
+        peer = _Peer(member, self.transport.connect(registration.endpoints[0], expect))
+        self._peers[member] = peer
+        self._peer_of_link[peer.link] = peer
+        return peer
+
+    def _key_reader(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
+        def done(now_ns: int, result: Result) -> None:
+            if isinstance(result, Value):
+                value = result.record.value if result.record is not None else None
+                revision = result.record.revision if result.record is not None else 0
+                self.tell(operation, KeyRead(now_ns, tag, value, revision))
+            else:
+                self.tell(operation, MetadataFailed(now_ns, tag, _reason(result)))
+
+        return done
+
+    def _transactor(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
+        def done(now_ns: int, result: Result) -> None:
+            if isinstance(result, TxnDone):
+                self.tell(operation, Transacted(now_ns, tag, result.is_done, result.revision))
+            else:
+                # Unknown, or refused before it was run: the core reads first either way, then tries again.
+                if not is_unknown(result):
+                    logger.warning("metadata refused a transaction: %s", _reason(result))
+                self.tell(operation, TransactUnknown(now_ns, tag))
+
+        return done
+
+    def _allocate(self, now_ns: int, operation: Operation, tag: Tag) -> None:
+        def done(now_ns: int, result: Result) -> None:
+            if isinstance(result, Allocated):
+                self._ids.extend(range(result.first_id, result.first_id + result.count))
+                self.tell(operation, IdsAllocated(now_ns, tag, self._ids.popleft()))
+            else:
+                self.tell(operation, MetadataFailed(now_ns, tag, _reason(result)))
+
+        if self._ids:
+            self.tell(operation, IdsAllocated(now_ns, tag, self._ids.popleft()))
+        else:
+            self.metadata.request(now_ns, AllocIds(IDS_PER_BLOCK), done)
+
+    # Links.
+
+    def _on_link_up(self, now_ns: int, event: LinkUp) -> None:
+        if event.link == self.metadata.link:
+            self.metadata.on_link_up(now_ns)
+            return
+        peer = self._peer_of_link.get(event.link)
+        if peer is None:
+            return
+        peer.is_up = True
+        waiting, peer.waiting = peer.waiting, []
+        for request_id, pieces in waiting:
+            if not self.transport.send(peer.link, pieces):
+                operation, tag = peer.outstanding.pop(request_id)
+                self.tell(operation, SendFailed(now_ns, tag, peer.member, "its queue is full"))
+
+    def _on_link_down(self, now_ns: int, event: LinkDown) -> None:
+        if event.link == self.metadata.link:
+            self.metadata.on_link_down(now_ns, event.reason)
+            return
+        peer = self._peer_of_link.pop(event.link, None)
+        if peer is None:
+            return
+        del self._peers[peer.member]
+        self._dial_after[peer.member] = now_ns + REDIAL_NS
+        logger.info("link to bookie %s down: %s", peer.member.bookie_id, event.reason)
+        for operation, tag in peer.outstanding.values():
+            self.tell(operation, SendFailed(now_ns, tag, peer.member, event.reason))
+
+    def _take_body(self, now_ns: int, event: Received) -> None:
+        try:
+            message = decode_message(event.body)
+        except PeerError as broken:
+            self.transport.drop(event.link, str(broken))
+            return
+        if event.link == self.metadata.link:
+            self.metadata.on_message(now_ns, message)
+            return
+        peer = self._peer_of_link.get(event.link)
+        if peer is not None:
+            self._answer(now_ns, peer, message)
+
+    def _answer(self, now_ns: int, peer: _Peer, message: Message) -> None:
+        asked = peer.outstanding.pop(message.request_id, None)
+        if asked is None:
+            return  # Delivered twice: it answered already.
+        operation, tag = asked
+        self.tell(operation, Answered(now_ns, tag, peer.member, message.control, message.frames))
+
+    # The cluster, as the watch shows it.
+
+    def _on_session(self, now_ns: int, cluster_token: bytes) -> None:
+        self.cluster_token = cluster_token
+
+    def _on_bookies(self, records: list[Record], revision: int, is_first: bool) -> None:
+        if is_first:
+            self.registrations.clear()
+        for record in records:
+            bookie_id = record.key.removeprefix(BOOKIES_PREFIX)
+            self.registrations.pop(bookie_id, None)
+            if record.value is None:
+                continue
+            try:
+                self.registrations[bookie_id] = decode_registration(record.value)
+            except StorageError as broken:
+                logger.error("bookie %s is left out: %s", bookie_id, broken)
+        self.bookies = tuple(
+            BookieInfo(Member(bookie_id, registration.incarnation), registration.is_writable)
+            for bookie_id, registration in sorted(self.registrations.items())
+        )
+        for operation in self.operations:
+            if BookiesChanged in operation.core.HANDLERS:
+                self.tell(operation, BookiesChanged(self._now_ns, self.bookies))
+        if not self.is_ready:
+            self.is_ready = True
+        self.on_ready()
+
+    # Time.
+
+    def _schedule(self, operation: Operation) -> None:
+        """Keep one heap entry not later than the core's deadline; a later deadline is found when it is popped."""
+        deadline = None if operation.is_over else operation.core.deadline_ns
+        if deadline is not None and (operation.due_ns is None or deadline < operation.due_ns):
+            operation.due_ns = deadline
+            heapq.heappush(self._due, (deadline, next(self._due_numbers), operation))
+
+    def _tick_due(self, now_ns: int) -> None:
+        while self._due and self._due[0][0] <= now_ns:
+            due_ns, _, operation = heapq.heappop(self._due)
+            if operation.due_ns != due_ns:
+                continue
+            operation.due_ns = None
+            deadline = None if operation.is_over else operation.core.deadline_ns
+            if deadline is not None and deadline <= now_ns:
+                self.tell(operation, Tick(now_ns))
+            else:
+                self._schedule(operation)
+
+    def deadline_ns(self) -> int | None:
+        due = self._due[0][0] if self._due else None
+        return earliest(due, self.metadata.deadline_ns(), self.transport.deadline_ns())
+
+    def filenos(self) -> list[int]:
+        return self.transport.filenos()
+
+    def close(self) -> None:
+        error = MetadataUnavailable("the client was closed", hint="open a new one")
+        for operation in list(self.operations):
+            operation.fail(error)
+        self.operations.clear()
+        self.metadata.close(0)
+        self.transport.close()
+
+
+def _reason(result: Result) -> str:
+    return result.text if isinstance(result, Refusal) else f"unexpected answer {type(result).__name__}"

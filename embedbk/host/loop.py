@@ -1,0 +1,148 @@
+"""The loop of one process: wait until something is ready, step every node, again (ARCHITECTURE.md, threads).
+
+One thread owns all sockets, the ledger tables and the cores. It is a plain poll loop; user code never runs on it, so
+a blocking call cannot deadlock it. Other threads reach it by `call` only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Loop", "Node", "clock_ns"]
+
+logger = logging.getLogger(__name__)
+
+_POLL_MS_MAX = 1000  # The loop looks around this often even if nothing asks for it.
+_CALLS_PER_TURN_MAX = 1024
+
+
+def clock_ns() -> int:
+    """Time that goes on while the machine is suspended, so that a sleeper sees its leases gone (P9.1)."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class Node(Protocol):
+    """One role in this process. Reads no clock; never waits."""
+
+    def step(self, now_ns: int) -> None:
+        """Drain what is ready and carry out what follows from it."""
+        ...
+
+    def deadline_ns(self) -> int | None:
+        """When `step` is wanted again even if nothing becomes ready."""
+        ...
+
+    def filenos(self) -> list[int]:
+        """Descriptors whose readability means that `step` has something to do."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Loop:
+    """Runs nodes on one thread until it is stopped."""
+
+    def __init__(self, name: str = "embedbk") -> None:
+        self.nodes: list[Node] = []
+        self.failure: BaseException | None = None  # What ended the loop before it was told to stop.
+        self._calls: deque[Callable[[], None]] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll = select.poll()
+        self._registered: set[int] = set()
+        self._is_stopping = False
+        self._is_awake = False  # True while a wake-up is on its way: a second one is not needed.
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._poll.register(self._wake, select.POLLIN)
+
+    def add(self, node: Node) -> None:
+        """Run a node from the next turn on. Before `start`, or from the loop's own thread (by `call`)."""
+        self.nodes.append(node)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run a function on the loop's thread, soon, in the order of the calls. From any thread."""
+        self._calls.append(function)
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the loop take a turn. From any thread; cheap when a wake-up is on its way already."""
+        if not self._is_awake:
+            self._is_awake = True
+            os.eventfd_write(self._wake, 1)
+
+    def stop(self) -> None:
+        """End the loop, close the nodes in reverse order, wait for the thread. Not from the loop's own thread."""
+        if self.thread.is_alive():
+            self.call(self._set_stopping)
+            self.thread.join()
+        elif self._wake >= 0:
+            self._close()
+
+    def _set_stopping(self) -> None:
+        self._is_stopping = True
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopping:
+                self.turn()
+        except (
+            BaseException
+        ) as failure:  # Nothing may be served by a loop that broke: say so to every caller.
+            self.failure = failure
+            logger.critical("the embedbk loop ends by a failure", exc_info=True)
+        finally:
+            self._close()
+
+    def turn(self) -> None:
+        """Wait for readiness or a deadline, then step everything once."""
+        self._watch_filenos()
+        for fd, _ in self._poll.poll(self._timeout_ms(clock_ns())):
+            if fd == self._wake:
+                # Read, then clear, then look at the work: who leaves work after the clearing writes again.
+                os.eventfd_read(self._wake)
+                self._is_awake = False
+        for _ in range(min(len(self._calls), _CALLS_PER_TURN_MAX)):
+            self._calls.popleft()()
+        now_ns = clock_ns()
+        for node in self.nodes:
+            node.step(now_ns)
+
+    def _timeout_ms(self, now_ns: int) -> float:
+        if self._calls:
+            return 0
+        timeout = _POLL_MS_MAX
+        for node in self.nodes:
+            deadline = node.deadline_ns()
+            if deadline is not None:
+                # Rounded up: a poll that ends before the deadline would spin.
+                timeout = min(timeout, max(0, (deadline - now_ns + 999_999) // 1_000_000))
+        return timeout
+
+    def _watch_filenos(self) -> None:
+        wanted = {fd for node in self.nodes for fd in node.filenos()}
+        if wanted != self._registered:
+            for fd in self._registered - wanted:
+                self._poll.unregister(fd)
+            for fd in wanted - self._registered:
+                self._poll.register(fd, select.POLLIN)
+            self._registered = wanted
+
+    def _close(self) -> None:
+        for node in reversed(self.nodes):
+            try:
+                node.close()
+            except Exception:
+                logger.exception("closing %s failed", type(node).__name__)
+        self.nodes.clear()
+        if self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1

@@ -1,0 +1,220 @@
+"""What runs inside a client node: a core, and what its results mean for the handle that started it.
+
+Each operation has two sides: the host steps the core and calls `on_effect` and `publish`; user threads and coroutines
+wait on its signal or future. Nothing of a user's runs on the host's thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from embedbk.codec.frame import Frame
+from embedbk.codec.packer import PACKER_FULL, PACKER_STOPPED, Packer
+from embedbk.core.machine import Machine
+from embedbk.core.vocabulary import AddFailed, Confirmed, Effect, Ended, EnsembleChanged, EntriesReady
+from embedbk.core.writer import Writer
+from embedbk.errors import EmbedbkError, LedgerClosed, OperationTimeout, UsageError
+from embedbk.host.signal import Signal
+from embedbk.ids import NO_ENTRY
+
+__all__ = ["Operation", "OneResult", "Reading", "Writing"]
+
+_SPACE_POLL_S = (
+    0.01  # Freed blocks are noticed at the latest after this: the last holder may be a socket's thread.
+)
+
+
+class Operation:
+    """A core at work in a client node."""
+
+    def __init__(self, core: Machine) -> None:
+        self.core = core
+        self.is_over = False
+        self.due_ns: int | None = None  # The earliest time for which the node has this operation on its heap.
+
+    def on_effect(self, effect: Effect) -> None:
+        """Take an effect that is for the handle. On the host's thread."""
+        if isinstance(effect, Ended):
+            self.is_over = True
+
+    def publish(self) -> None:
+        """Wake who waits, once per batch. On the host's thread."""
+
+    def fail(self, error: EmbedbkError) -> None:
+        """The node goes away before the core is done."""
+        self.on_effect(Ended(error))
+        self.publish()
+
+
+class OneResult(Operation):
+    """A core that ends with one result: creation, recovery, takeover, a LAC read."""
+
+    def __init__(self, core: Machine) -> None:
+        super().__init__(core)
+        self.future: Future[Any] = Future()
+
+    def on_effect(self, effect: Effect) -> None:
+        super().on_effect(effect)
+        if isinstance(effect, Ended) and not self.future.done():
+            if effect.error is not None:
+                self.future.set_exception(effect.error)
+            else:
+                self.future.set_result(effect.result)
+
+
+class Writing(Operation):
+    """A writing handle: user threads append to the packer, the host seals its frames and moves the LAC."""
+
+    core: Writer
+
+    def __init__(self, core: Writer, packer: Packer, wake: Callable[[Writing], None]) -> None:
+        """wake(self): tell the host, from a user's thread, that the packer has something to look at."""
+        super().__init__(core)
+        self.packer = packer
+        self.signal = Signal()
+        self.lac = NO_ENTRY  # As published: entries up to here are acknowledged.
+        self.length = 0
+        self.error: EmbedbkError | None = None  # Every entry above the LAC ends with it.
+        self.closed: Future[int] = Future()  # The last entry, once the ledger is closed by this handle.
+        self.ensemble_changes = 0
+        self._wake = wake
+        self._is_moved = False
+
+    # The host's side.
+
+    def on_effect(self, effect: Effect) -> None:
+        super().on_effect(effect)
+        self._is_moved = True
+        if isinstance(effect, Confirmed):
+            self.lac, self.length = effect.lac, effect.length
+            self.packer.set_lac(effect.lac, effect.length)
+        elif isinstance(effect, AddFailed):
+            self.error = effect.error
+            self.packer.stop()
+        elif isinstance(effect, EnsembleChanged):
+            self.ensemble_changes += 1
+        elif isinstance(effect, Ended):
+            self._end(effect)
+
+    def _end(self, effect: Ended) -> None:
+        self.packer.stop()
+        if effect.error is not None:
+            self.error = self.error or effect.error
+        elif self.error is None:
+            self.error = LedgerClosed("this handle was closed", definite=True, hint="open a new writer")
+        if self.closed.done():
+            return
+        if effect.error is not None:
+            self.closed.set_exception(effect.error)
+        else:
+            self.closed.set_result(self.core.lac)
+
+    def publish(self) -> None:
+        if self._is_moved:
+            self._is_moved = False
+            self.signal.notify()
+
+    # The users' side.
+
+    def append_nowait(self, data: bytes | bytearray | memoryview) -> int:
+        """Queue one entry and return its id; blocks only while the bytes in flight are at their bound."""
+        while True:
+            entry_id, should_wake = self.packer.append(data)
+            if should_wake:
+                self._wake(self)
+            if entry_id >= 0:
+                return entry_id
+            self._wait_for_room(entry_id)
+
+    def append_many_nowait(self, items: list[bytes]) -> tuple[int, int]:
+        """Queue all items as consecutive calls would; returns the first and last id. Blocks as append_nowait does."""
+        first, done = -1, 0
+        while done < len(items):
+            appended = self.packer.append_many(items[done:] if done else items)
+            if appended.should_wake:
+                self._wake(self)
+            if appended.taken:
+                first = appended.first_entry if first < 0 else first
+                done += appended.taken
+            if done < len(items):
+                self._wait_for_room(appended.answer)
+        return first, first + done - 1
+
+    def _wait_for_room(self, answer: int) -> None:
+        if answer == PACKER_STOPPED:
+            raise self.stop_error()
+        assert answer == PACKER_FULL
+        self.signal.wait(lambda: self.error is not None or self.packer.has_room(), _SPACE_POLL_S)
+
+    def stop_error(self) -> EmbedbkError:
+        """Why nothing can be appended: a fresh error of the same kind, definite, as nothing of this was sent."""
+        error = self.error
+        if error is None:
+            return UsageError("this writer is closed; open a new one to append")
+        again = type(error)(error.args[0], definite=True, hint=error.hint)
+        again.__cause__ = error
+        return again
+
+    def is_settled(self, entry_id: int) -> bool:
+        return self.lac >= entry_id or self.error is not None
+
+    def wait(self, entry_id: int, timeout_s: float | None = None) -> None:
+        """Return when the entry is acknowledged; raise what became of it otherwise."""
+        if not self.signal.wait(lambda: self.is_settled(entry_id), timeout_s):
+            raise self._too_late(entry_id, timeout_s)
+        self._check(entry_id)
+
+    async def wait_async(self, entry_id: int, timeout_s: float | None = None) -> None:
+        if not await self.signal.wait_async(lambda: self.is_settled(entry_id), timeout_s):
+            raise self._too_late(entry_id, timeout_s)
+        self._check(entry_id)
+
+    def _check(self, entry_id: int) -> None:
+        if self.lac < entry_id:
+            assert self.error is not None
+            raise self.error
+
+    def _too_late(self, entry_id: int, timeout_s: float | None) -> OperationTimeout:
+        return OperationTimeout(
+            f"entry {entry_id} was not acknowledged within {timeout_s} s; it may still be",
+            hint="wait for it again, or read the ledger later to learn its fate",
+        )
+
+
+class Reading(Operation):
+    """A range read: frames in entry order, taken by one consumer at its own pace."""
+
+    def __init__(self, core: Machine, consumed: Callable[[Reading, int], None]) -> None:
+        """consumed(self, byte_count): tell the host, from a user's thread, that room for reading ahead is back."""
+        super().__init__(core)
+        self.frames: deque[Frame] = deque()
+        self.error: EmbedbkError | None = None
+        self.signal = Signal()
+        self._consumed = consumed
+
+    def on_effect(self, effect: Effect) -> None:
+        super().on_effect(effect)
+        if isinstance(effect, EntriesReady):
+            self.frames.append(effect.frame)
+        elif isinstance(effect, Ended):
+            self.error = effect.error
+
+    def publish(self) -> None:
+        self.signal.notify()
+
+    def has_news(self) -> bool:
+        return bool(self.frames) or self.is_over
+
+    def take(self) -> Frame | None:
+        """The next frame, after `has_news`; None at the end. Raises what ended the read early."""
+        if self.frames:
+            frame = self.frames.popleft()
+            if not self.is_over:
+                self._consumed(self, len(frame.body))
+            return frame
+        if self.error is not None:
+            raise self.error
+        return None

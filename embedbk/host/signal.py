@@ -1,0 +1,61 @@
+"""Waking whoever waits for a handle's state to move: threads by a condition, coroutines once per batch per loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["Signal"]
+
+
+class Signal:
+    """`notify` from the host's thread after state moved; `wait` and `wait_async` until a predicate of it holds.
+
+    The state itself is the owner's; a predicate reads it without a lock and must be true for good once it was.
+    """
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._sleepers: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+
+    def notify(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+            sleepers, self._sleepers = self._sleepers, {}
+        for loop, futures in sleepers.items():
+            try:
+                loop.call_soon_threadsafe(_resolve, futures)
+            except RuntimeError:
+                pass  # That loop is closed, and its waiters with it.
+
+    def wait(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Block this thread until the predicate holds; False when the time was over first."""
+        if predicate():
+            return True
+        with self._condition:
+            return self._condition.wait_for(predicate, timeout_s)
+
+    async def wait_async(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """The same for a coroutine on its running loop."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not predicate():
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            with self._condition:
+                self._sleepers.setdefault(loop, []).append(future)
+            if predicate():
+                return True  # Moved between the look and the registration: nobody may notify again.
+            left = None if deadline is None else deadline - time.monotonic()
+            try:
+                await asyncio.wait_for(future, left)
+            except TimeoutError:
+                return predicate()
+        return True
+
+
+def _resolve(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
