@@ -7,12 +7,12 @@ wait on its signal or future. Nothing of a user's runs on the host's thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.packer import PACKER_FULL, PACKER_STOPPED, Packer
+from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
 from embedbk.core.machine import Machine
 from embedbk.core.vocabulary import AddFailed, Confirmed, Effect, Ended, EnsembleChanged, EntriesReady
 from embedbk.core.writer import Writer
@@ -70,7 +70,7 @@ class Writing(Operation):
 
     core: Writer
 
-    def __init__(self, core: Writer, packer: Packer, wake: Callable[[Writing], None]) -> None:
+    def __init__(self, core: Writer, packer: Packing, wake: Callable[[Writing], None]) -> None:
         """wake(self): tell the host, from a user's thread, that the packer has something to look at."""
         super().__init__(core)
         self.packer = packer
@@ -119,7 +119,7 @@ class Writing(Operation):
 
     # The users' side.
 
-    def append_nowait(self, data: bytes | bytearray | memoryview) -> int:
+    def append_nowait(self, data: Buffer) -> int:
         """Queue one entry and return its id; blocks only while the bytes in flight are at their bound."""
         while True:
             entry_id, should_wake = self.packer.append(data)
@@ -127,27 +127,29 @@ class Writing(Operation):
                 self._wake(self)
             if entry_id >= 0:
                 return entry_id
-            self._wait_for_room(entry_id)
+            self._wait_for_room(is_stopped=entry_id == PACKER_STOPPED)
 
-    def append_many_nowait(self, items: list[bytes]) -> tuple[int, int]:
+    def append_many_nowait(self, items: Sequence[Buffer]) -> tuple[int, int]:
         """Queue all items as consecutive calls would; returns the first and last id. Blocks as append_nowait does."""
-        first, done = -1, 0
+        first, done = NO_ENTRY, 0
         while done < len(items):
-            appended = self.packer.append_many(items[done:] if done else items)
-            if appended.should_wake:
+            begin, taken, should_wake = self.packer.append_many(items[done:] if done else items)
+            if should_wake:
                 self._wake(self)
-            if appended.taken:
-                first = appended.first_entry if first < 0 else first
-                done += appended.taken
+            if taken:
+                first = begin if first == NO_ENTRY else first
+                done += taken
             if done < len(items):
-                self._wait_for_room(appended.answer)
+                self._wait_for_room(is_stopped=self.packer.is_stopped)
         return first, first + done - 1
 
-    def _wait_for_room(self, answer: int) -> None:
-        if answer == PACKER_STOPPED:
+    def _wait_for_room(self, *, is_stopped: bool) -> None:
+        if is_stopped:
             raise self.stop_error()
-        assert answer == PACKER_FULL
-        self.signal.wait(lambda: self.error is not None or self.packer.has_room(), _SPACE_POLL_S)
+        before = self.packer.unreleased_bytes
+        self.signal.wait(
+            lambda: self.error is not None or self.packer.unreleased_bytes < before, _SPACE_POLL_S
+        )
 
     def stop_error(self) -> EmbedbkError:
         """Why nothing can be appended: a fresh error of the same kind, definite, as nothing of this was sent."""

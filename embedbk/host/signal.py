@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -25,10 +26,8 @@ class Signal:
             self._condition.notify_all()
             sleepers, self._sleepers = self._sleepers, {}
         for loop, futures in sleepers.items():
-            try:
+            with contextlib.suppress(RuntimeError):  # That loop is closed, and its waiters with it.
                 loop.call_soon_threadsafe(_resolve, futures)
-            except RuntimeError:
-                pass  # That loop is closed, and its waiters with it.
 
     def wait(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Block this thread until the predicate holds; False when the time was over first."""
