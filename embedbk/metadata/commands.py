@@ -1,0 +1,74 @@
+"""What the metadata log holds: one command per record, in the order in which they were applied (METADATA.md, 2).
+
+A command is a version byte and a tagged MessagePack array; fields are only ever appended, tags never re-used.
+Everything that decides its outcome is inside it, chance included, so that every replay gives the same catalog.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from embedbk.codec.metadata_messages import AllocIds, CloseSession, Txn
+from embedbk.errors import StorageError
+
+__all__ = [
+    "COMMAND_VERSION",
+    "BeginGeneration",
+    "Command",
+    "ExpireSession",
+    "Run",
+    "StartSession",
+    "decode_command",
+    "encode_command",
+]
+
+COMMAND_VERSION = 1
+
+
+class StartSession(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Open a session under a number that was drawn before it was logged."""
+
+    session: int
+    ttl_ms: int
+    label: str
+
+
+class ExpireSession(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """End a session that was not heard of; its ephemeral keys go in one revision."""
+
+    session: int
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """An operation of a session, run at most once under its sequence."""
+
+    session: int
+    sequence: int
+    done_below: int
+    operation: Txn | AllocIds | CloseSession
+
+
+class BeginGeneration(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """An operator restored an old state: jump over every revision and id that the lost future may have given out."""
+
+
+Command = StartSession | ExpireSession | Run | BeginGeneration
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+
+
+def encode_command(command: Command) -> bytes:
+    return bytes([COMMAND_VERSION]) + _encode(command)
+
+
+def decode_command(body: bytes | memoryview) -> Command:
+    """Raises StorageError for bytes that are not a command of a version this code knows."""
+    block = memoryview(body)
+    if not block or block[0] != COMMAND_VERSION:
+        found = block[0] if block else "nothing"
+        raise StorageError(f"metadata command has version {found}; this embedbk knows {COMMAND_VERSION}")
+    try:
+        return _decoder.decode(block[1:])
+    except msgspec.MsgspecError as broken:
+        raise StorageError(f"these {len(block)} bytes are no metadata command: {broken}") from broken

@@ -1,0 +1,227 @@
+"""The durable side of a metadata member: its log of commands, with snapshots, in a journal of its own (METADATA 2.5).
+
+Decides when a snapshot is due, how it lies in the log and what the catalog is at start. The journal is the C
+journal in its own directory (never the bookie's, whose bursts would delay it), or one in memory.
+
+A snapshot lies *in* the log, as chunk records between the commands: it stands for every command before its first
+chunk. So there is one order, one digest and one crash rule for all of it, and no second kind of file to rename; a
+snapshot cut off by a crash is simply not whole, and the log before it is still there. What it stands for is
+trimmed only when its last chunk is durable.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass
+
+from embedbk.errors import StorageError, ensure
+from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
+from embedbk.metadata.commands import decode_command
+from embedbk.ports import Journal
+
+__all__ = ["CHUNK_BYTES", "SNAPSHOT_DUE_BYTES", "MetadataStore"]
+
+KIND_COMMAND = 1  # The record's ledger_id is the command's index, its body `encode_command`.
+KIND_SNAPSHOT = 2  # The record's ledger_id is the index that the snapshot stands for; its body a chunk.
+
+# number of the chunk, count of chunks, bytes of the whole snapshot
+_CHUNK = struct.Struct("<IIQ")
+
+CHUNK_BYTES = 512 << 10  # Of a snapshot in one record.
+CHUNKS_QUEUED_BYTES_MAX = (
+    4 << 20
+)  # Chunks wait while more is queued, so that commands get through between them.
+SNAPSHOT_DUE_BYTES = 16 << 20  # Commands since the last snapshot, at least.
+SNAPSHOT_DUE_FACTOR = 4  # And at least so many times the last snapshot: about a fifth of what is written.
+COMMAND_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the sum above.
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """One on its way into the log."""
+
+    index: int
+    chunks: deque[bytes]
+    first_token: int = 0
+    last_token: int = 0
+
+
+class MetadataStore:
+    """Log and snapshots of one member. Opening has replayed what is durable: take `catalog`, it is the caller's."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        first_token: int,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        snapshot_due_bytes: int = SNAPSHOT_DUE_BYTES,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        """first_token: the journal's oldest record (0 or its next token when it is empty).
+
+        Raises:
+            StorageError: the log is damaged, or begins after a trimmed part without a whole snapshot of it.
+        """
+        self._journal = journal
+        self._snapshot_due_bytes = snapshot_due_bytes
+        self._chunk_bytes = chunk_bytes
+        self._command_bytes = 0  # In the log since the last snapshot.
+        self._snapshot_bytes = 0  # Of the last snapshot.
+        self._snapshot: _Snapshot | None = None
+        self._queued: deque[tuple[int, int]] = deque()  # (journal token, index) of commands not yet durable.
+        self.catalog, self._index = self._replay(first_token, limits)
+        self._durable_index = self._index
+
+    @property
+    def index(self) -> int:
+        """Index of the last command in the log; that of the first is 1."""
+        return self._index
+
+    def append(self, index: int, body: bytes) -> None:
+        """Queue an encoded command.
+
+        Raises:
+            StorageError: the journal failed or is full.
+        """
+        ensure(index == self._index + 1, f"command {index} does not follow {self._index}")
+        token = self._journal.append(KIND_COMMAND, index, body)
+        self._index = index
+        self._queued.append((token, index))
+        self._command_bytes += len(body) + COMMAND_OVERHEAD_BYTES
+
+    def durable(self) -> int:
+        """Every command up to this index is on the device. Never falls. Clears the descriptor's readiness."""
+        token = self._journal.durable()
+        while self._queued and self._queued[0][0] <= token:
+            self._durable_index = self._queued.popleft()[1]
+        if self._snapshot is not None:
+            self._continue_snapshot(self._snapshot, token)
+        return self._durable_index
+
+    def failed(self) -> str | None:
+        """Why the log stopped for good, or None (P7.6)."""
+        return self._journal.failed()
+
+    def filenos(self) -> list[int]:
+        """Descriptors that become readable when `durable()` has something to tell."""
+        fileno = self._journal.fileno()
+        return [fileno] if fileno >= 0 else []
+
+    def is_snapshot_due(self) -> bool:
+        """The log grew so far since the last snapshot that the next one pays for itself."""
+        due = max(self._snapshot_due_bytes, SNAPSHOT_DUE_FACTOR * self._snapshot_bytes)
+        return self._snapshot is None and self._command_bytes >= due
+
+    def save_snapshot(self, data: bytes) -> None:
+        """Begin to write a snapshot of the catalog as it is after the last appended command. `durable()` carries it
+        on, a few chunks at a time, and trims the log when it is whole."""
+        assert self._snapshot is None, "one snapshot at a time"
+        size = self._chunk_bytes
+        count = max(1, -(-len(data) // size))
+        chunks = deque(
+            _CHUNK.pack(number, count, len(data)) + data[number * size : (number + 1) * size]
+            for number in range(count)
+        )
+        self._snapshot_bytes = len(data)
+        self._command_bytes = 0
+        self._snapshot = _Snapshot(self._index, chunks)
+        # The first chunk goes at once: its place in the log says what the snapshot stands for.
+        self._append_chunk(self._snapshot)
+        self._continue_snapshot(self._snapshot, self._journal.durable())
+
+    def close(self) -> None:
+        """Make what is queued durable and release the directory."""
+        self._journal.close()
+
+    def _append_chunk(self, snapshot: _Snapshot) -> None:
+        snapshot.last_token = self._journal.append(KIND_SNAPSHOT, snapshot.index, snapshot.chunks[0])
+        snapshot.first_token = snapshot.first_token or snapshot.last_token
+        snapshot.chunks.popleft()
+
+    def _continue_snapshot(self, snapshot: _Snapshot, durable_token: int) -> None:
+        if self._journal.failed() is not None:
+            return
+        while snapshot.chunks and self._journal.queued_bytes() < CHUNKS_QUEUED_BYTES_MAX:
+            self._append_chunk(snapshot)
+        if not snapshot.chunks and durable_token >= snapshot.last_token:
+            self._journal.trim(snapshot.first_token - 1)
+            self._snapshot = None
+
+    # --- Start -------------------------------------------------------------------------------------------
+
+    def _replay(self, first_token: int, limits: Limits) -> tuple[Catalog, int]:
+        """The catalog as the log tells it, and the index of the last command.
+
+        A log that still has its first record is replayed from there. Any other begins with what was left over when
+        it was trimmed, then a snapshot: commands before that snapshot's first chunk are already in it.
+        """
+        if first_token == 0 and self._journal.next_token() > 1:
+            raise StorageError(f"metadata log: all {self._journal.next_token() - 1} records of it are gone")
+        catalog, index = Catalog(limits), 0
+        has_start = first_token <= 1
+        part = _PartialSnapshot()
+        previous = 0
+        for token, kind, number, body in self._journal.replay(max(0, first_token - 1)):
+            if kind == KIND_COMMAND:
+                if previous and number != previous + 1:
+                    raise StorageError(f"metadata log: command {number} in record {token} follows {previous}")
+                previous = number
+                self._command_bytes += len(body) + COMMAND_OVERHEAD_BYTES
+                if has_start:
+                    catalog.apply(decode_command(body))
+                    index = number
+                else:
+                    part.commands.append((number, bytes(body)))
+            elif kind == KIND_SNAPSHOT:
+                whole = part.take(number, body)
+                if whole is None:
+                    continue
+                self._snapshot_bytes = len(whole)
+                self._command_bytes = sum(
+                    len(command) + COMMAND_OVERHEAD_BYTES for _, command in part.commands
+                )
+                if has_start:
+                    continue
+                catalog, index, has_start = Catalog.restore(whole, limits), part.index, True
+                for command_index, command in part.commands:
+                    catalog.apply(decode_command(command))
+                    index = command_index
+                previous = index
+            else:
+                raise StorageError(f"metadata log: record {token} is of kind {kind}, known are 1 and 2")
+        if not has_start and (previous or part.index):
+            raise StorageError(
+                f"metadata log: it begins with record {first_token} and holds no whole snapshot of what came before",
+                hint="restore the member's directory from a copy, or begin a new cluster in an empty one",
+            )
+        return catalog, index
+
+
+class _PartialSnapshot:
+    """Chunks of a snapshot as they are found in the log, and the commands since its first one."""
+
+    def __init__(self) -> None:
+        self.index = 0
+        self.chunks: list[bytes] = []
+        self.commands: list[tuple[int, bytes]] = []
+
+    def take(self, index: int, body: memoryview) -> bytes | None:
+        """Take the next chunk; the whole snapshot when it was the last one."""
+        number, count, size = _CHUNK.unpack_from(body)
+        if number == 0:
+            self.index = index
+            self.chunks = []
+            self.commands = []
+        elif index != self.index or number != len(self.chunks):
+            return None  # The rest of one whose beginning was trimmed, or that a crash cut off before.
+        self.chunks.append(bytes(body[_CHUNK.size :]))
+        if number + 1 < count:
+            return None
+        data = b"".join(self.chunks)
+        if len(data) != size:
+            raise StorageError(
+                f"metadata log: the snapshot of command {index} has {len(data)} of {size} bytes"
+            )
+        return data

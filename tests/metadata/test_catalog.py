@@ -1,0 +1,348 @@
+"""The catalog as a state machine: comparisons, revisions, ids, sessions, repeats, bounds, bytes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from embedbk.codec.metadata_messages import (
+    ABSENT,
+    ANY,
+    Acknowledged,
+    Allocated,
+    AllocIds,
+    CloseSession,
+    Compare,
+    Delete,
+    Put,
+    Refusal,
+    Result,
+    Txn,
+    TxnDone,
+)
+from embedbk.errors import StorageError
+from embedbk.ids import LEDGER_ID_MAX
+from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
+from embedbk.metadata.commands import (
+    BeginGeneration,
+    ExpireSession,
+    Run,
+    StartSession,
+    decode_command,
+    encode_command,
+)
+
+
+class Client:
+    """One session that counts its sequences."""
+
+    def __init__(self, catalog: Catalog, session: int = 1) -> None:
+        self.catalog, self.session, self.sequence = catalog, session, 0
+        assert catalog.apply(StartSession(session, 10_000, "test")) == Acknowledged(catalog.revision)
+
+    def run(self, operation: Txn | AllocIds | CloseSession, done_below: int | None = None) -> Result:
+        self.sequence += 1
+        below = self.sequence if done_below is None else done_below
+        return self.catalog.apply(Run(self.session, self.sequence, below, operation))
+
+    def put(self, key: str, value: bytes = b"", *, ephemeral: bool = False) -> Result:
+        return self.run(Txn([], [Put(key, value, ephemeral)]))
+
+
+def refused(result: Result, code: str) -> str:
+    assert isinstance(result, Refusal)
+    assert result.code == code
+    return result.text
+
+
+def test_a_change_is_done_only_if_every_comparison_holds() -> None:
+    """P2.2: every change is one compare-and-set; a refused one changes nothing."""
+    catalog = Catalog()
+    client = Client(catalog)
+    assert client.run(Txn([Compare("/a", ABSENT)], [Put("/a", b"1")])) == TxnDone(True, 1)
+    before = catalog.page("/", "").records
+    assert client.run(Txn([Compare("/a", ABSENT)], [Put("/a", b"2")])) == TxnDone(False, 1)
+    both = Txn([Compare("/a", 1), Compare("/b", ANY)], [Put("/a", b"2"), Put("/c", b"2")])
+    assert client.run(both) == TxnDone(False, 1)
+    assert catalog.page("/", "").records == before
+    assert client.run(Txn([Compare("/a", ANY), Compare("/b", ABSENT)], [Put("/a", b"2")])) == TxnDone(True, 2)
+
+
+def test_a_transaction_happens_at_one_revision() -> None:
+    """P10.1: atomic multi-key transactions; METADATA 2.6: all of one operation share one revision."""
+    catalog = Catalog()
+    client = Client(catalog)
+    client.put("/gone")
+    assert client.run(Txn([], [Put("/a", b""), Put("/b", b""), Delete("/gone")])) == TxnDone(True, 2)
+    assert [record.revision for record in catalog.page("/", "").records] == [2, 2]
+    assert sorted(record.key for record in catalog.history.at(2)) == ["/a", "/b", "/gone"]
+
+
+def test_a_key_made_anew_has_another_revision() -> None:
+    """P2.2: a comparison with a revision has no ABA, because revisions never reset."""
+    catalog = Catalog()
+    client = Client(catalog)
+    client.put("/a", b"same")
+    client.run(Txn([], [Delete("/a")]))
+    client.put("/a", b"same")
+    record = catalog.get("/a").record
+    assert record is not None
+    assert (record.created, record.revision) == (3, 3)
+    assert client.run(Txn([Compare("/a", 1)], [Put("/a", b"stale")])) == TxnDone(False, 3)
+
+
+def test_created_stays_when_a_value_changes() -> None:
+    catalog = Catalog()
+    client = Client(catalog)
+    client.put("/a", b"1")
+    client.put("/a", b"2")
+    record = catalog.get("/a").record
+    assert record is not None
+    assert (record.value, record.created, record.revision) == (b"2", 1, 2)
+
+
+def test_what_changes_nothing_takes_no_revision() -> None:
+    """METADATA 2.6: +1 per committed operation that changed something."""
+    catalog = Catalog()
+    client = Client(catalog)
+    client.put("/a")
+    assert client.run(Txn([Compare("/a", ANY)], [])) == TxnDone(True, 1)
+    assert client.run(Txn([], [Delete("/never")])) == TxnDone(True, 1)
+    assert client.run(AllocIds(5)) == Allocated(1, 5)
+    assert catalog.revision == 1
+
+
+def test_ids_are_never_handed_out_twice() -> None:
+    """P2.1: unique in the cluster, never reused; blocks begin at 1."""
+    catalog = Catalog()
+    client = Client(catalog)
+    assert client.run(AllocIds(3)) == Allocated(1, 3)
+    assert client.run(AllocIds(1)) == Allocated(4, 1)
+    catalog = Catalog.restore(catalog.snapshot())
+    assert catalog.apply(Run(1, 3, 3, AllocIds(2))) == Allocated(5, 2)
+    catalog.next_id = LEDGER_ID_MAX
+    assert catalog.apply(Run(1, 4, 4, AllocIds(1))) == Allocated(LEDGER_ID_MAX, 1)
+    refused(catalog.apply(Run(1, 5, 5, AllocIds(1))), "UNAVAILABLE")
+
+
+def test_a_repeat_gets_the_first_answer() -> None:
+    """I74: a retried command changes state at most once, also across a snapshot and a restart."""
+    catalog = Catalog()
+    Client(catalog)
+    first = Run(1, 1, 1, Txn([Compare("/a", ABSENT)], [Put("/a", b"")]))
+    assert catalog.apply(first) == TxnDone(True, 1)
+    assert catalog.apply(Run(1, 2, 1, AllocIds(10))) == Allocated(1, 10)
+    for twin in (catalog, catalog.copy(), Catalog.restore(catalog.snapshot())):
+        assert twin.apply(first) == TxnDone(True, 1)
+        assert twin.apply(Run(1, 2, 1, AllocIds(10))) == Allocated(1, 10)
+        assert (twin.revision, twin.next_id) == (1, 11)
+
+
+def test_answers_are_kept_until_the_client_has_them() -> None:
+    """METADATA 2.6: the reply is kept until the client's done_below passes it; the window is bounded."""
+    catalog = Catalog(Limits(kept_replies_max=3))
+    client = Client(catalog)
+    for _ in range(3):
+        assert isinstance(client.run(AllocIds(1), done_below=1), Allocated)
+    refused(client.run(AllocIds(1), done_below=1), "UNAVAILABLE")
+    assert catalog.next_id == 4
+    assert catalog.apply(Run(1, 4, 3, AllocIds(1))) == Allocated(4, 1)  # Not run above, so it may be run now.
+    refused(catalog.apply(Run(1, 2, 2, AllocIds(1))), "BAD_REQUEST")  # Below what the client has.
+    assert sorted(catalog.sessions[1].kept) == [3, 4]
+
+
+def test_an_ended_session_runs_nothing_more() -> None:
+    """I74: an expired session's retry is refused, not re-run."""
+    catalog = Catalog()
+    client = Client(catalog)
+    client.put("/a")
+    catalog.apply(ExpireSession(1))
+    refused(catalog.apply(Run(1, 1, 1, Txn([], [Put("/a", b"")]))), "SESSION_GONE")
+    refused(client.put("/b"), "SESSION_GONE")
+    refused(catalog.apply(ExpireSession(1)), "SESSION_GONE")
+    assert catalog.revision == 1
+
+
+@pytest.mark.parametrize("end", ["close", "expire"])
+def test_ephemeral_keys_go_with_their_session_in_one_revision(end: str) -> None:
+    """P10.1: sessions with ephemeral keys."""
+    catalog = Catalog()
+    one, two = Client(catalog, 1), Client(catalog, 2)
+    one.put("/b", ephemeral=True)
+    one.put("/a", ephemeral=True)
+    one.put("/stays")
+    two.put("/other", ephemeral=True)
+    result = one.run(CloseSession()) if end == "close" else catalog.apply(ExpireSession(1))
+    assert result == Acknowledged(5)
+    assert [record.key for record in catalog.page("/", "").records] == ["/other", "/stays"]
+    assert [(record.key, record.value) for record in catalog.history.at(5)] == [("/a", None), ("/b", None)]
+
+
+def test_an_ephemeral_key_belongs_to_who_put_it_last() -> None:
+    """A bookie that restarts takes its registration over at once; the old session's end must not delete it."""
+    catalog = Catalog()
+    one, two = Client(catalog, 1), Client(catalog, 2)
+    one.put("/bookies/b1", b"old", ephemeral=True)
+    two.put("/bookies/b1", b"new", ephemeral=True)
+    one.put("/plain", ephemeral=True)
+    two.put("/plain")
+    catalog.apply(ExpireSession(1))
+    assert [record.key for record in catalog.page("/", "").records] == ["/bookies/b1", "/plain"]
+    catalog.apply(ExpireSession(2))
+    assert [record.key for record in catalog.page("/", "").records] == ["/plain"]
+
+
+def test_pages_give_every_key_once_and_in_order() -> None:
+    catalog = Catalog(Limits(list_bytes_max=400))
+    client = Client(catalog)
+    keys = [*sorted(f"/k/{n:02}é" for n in range(25)), "/l", "/k"]
+    for key in keys:
+        client.put(key, b"x" * 50)
+    found: list[str] = []
+    after = ""
+    while True:
+        page = catalog.page("/k/", after, 4)
+        found += [record.key for record in page.records]
+        assert 1 <= len(page.records) <= 4
+        if not page.has_more:
+            break
+        after = page.records[-1].key
+    assert found == keys[:25]
+    assert catalog.page("/k/", "", 2).has_more
+    assert not catalog.page("/nothing/", "").records
+
+
+def test_an_epoch_is_a_revision_and_rises_through_generations() -> None:
+    """P9.2: epochs strictly increase over the life of the cluster; METADATA 2.6: a restored copy raises both."""
+    catalog = Catalog()
+    client = Client(catalog)
+    client.put("/logs/orders/owner")
+    epoch = catalog.revision
+    client.put("/logs/orders/owner")
+    assert catalog.revision > epoch
+    next_id = catalog.next_id
+    catalog.apply(BeginGeneration())
+    assert catalog.revision == 1 << GENERATION_BITS
+    assert catalog.next_id == next_id + (1 << 32)
+    client.put("/logs/orders/owner")
+    assert catalog.revision == (1 << GENERATION_BITS) + 1
+    assert catalog.history.at(catalog.revision)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Txn([], [Put("no-slash", b"")]),
+        Txn([], [Put("/", b"")]),
+        Txn([], [Put("/" + "k" * 512, b"")]),
+        Txn([], [Put("/nul\0", b"")]),
+        Txn([], [Put("/half\ud800", b"")]),
+        Txn([], [Put("/a", bytes((256 << 10) + 1))]),
+        Txn([], [Put(f"/{n}", bytes(250 << 10)) for n in range(5)]),
+        Txn([], [Put(f"/{n}", b"") for n in range(129)]),
+        Txn([Compare(f"/{n}", 0) for n in range(129)], []),
+        Txn([], [Put("/a", b""), Delete("/a")]),
+        Txn([Compare("/a", -2)], []),
+        AllocIds(0),
+        AllocIds((1 << 20) + 1),
+    ],
+)
+def test_a_bad_request_is_refused_and_changes_nothing(operation: Txn | AllocIds) -> None:
+    catalog = Catalog()
+    client = Client(catalog)
+    before = catalog.digest()
+    assert refused(client.run(operation), "BAD_REQUEST")
+    assert catalog.digest() == before
+
+
+def test_a_full_catalog_still_deletes() -> None:
+    """Everything has a bound; at it, only what grows the catalog is refused."""
+    catalog = Catalog(Limits(catalog_bytes_max=1000))
+    client = Client(catalog)
+    assert client.put("/a", bytes(800)) == TxnDone(True, 1)
+    refused(client.put("/b", bytes(100)), "UNAVAILABLE")
+    assert client.put("/a", bytes(700)) == TxnDone(True, 2)
+    assert client.put("/b", bytes(100)) == TxnDone(True, 3)
+    assert client.run(Txn([], [Delete("/a"), Delete("/b")])) == TxnDone(True, 4)
+    assert catalog.bytes == 0
+
+
+def test_sessions_and_their_ephemeral_keys_are_bounded() -> None:
+    catalog = Catalog(Limits(sessions_max=1, ephemeral_keys_max=2))
+    client = Client(catalog)
+    refused(catalog.apply(StartSession(2, 1000, "")), "UNAVAILABLE")
+    client.run(Txn([], [Put("/a", b"", True), Put("/b", b"", True)]))
+    assert client.put("/a", b"again", ephemeral=True) == TxnDone(True, 2)
+    refused(client.put("/c", ephemeral=True), "BAD_REQUEST")
+
+
+def test_history_keeps_the_newest_changes_within_its_bound() -> None:
+    catalog = Catalog(Limits(history_bytes_max=1000))
+    client = Client(catalog)
+    for n in range(20):
+        client.put(f"/{n:02}", bytes(100))
+    assert 0 < catalog.history.floor < 20
+    kept = list(catalog.history.after(catalog.history.floor, catalog.revision))
+    assert [revision for revision, _ in kept] == list(range(catalog.history.floor + 1, 21))
+    client.put("/large", bytes(5000))
+    assert catalog.history.floor == 20  # The newest change is kept, however large.
+
+
+def random_command(chance: random.Random, catalog: Catalog, sequences: dict[int, int]) -> object:
+    kind = chance.randrange(10)
+    session = chance.randrange(1, 5)
+    if kind == 0:
+        return StartSession(chance.randrange(1, 5), 1000, "x")
+    if kind == 1 and chance.random() < 0.3:
+        return ExpireSession(session)
+    sequence = sequences[session] = sequences.get(session, 0) + chance.choice([0, 1, 1, 1])
+    below = max(1, sequence - chance.randrange(4))
+    if kind == 2:
+        return Run(session, max(1, sequence), below, AllocIds(chance.randrange(1, 4)))
+    keys = [f"/k{n}" for n in range(6)]
+    when = [
+        Compare(key, chance.choice([ABSENT, ANY, catalog.revision, max(0, catalog.revision - 1)]))
+        for key in chance.sample(keys, chance.randrange(2))
+    ]
+    then = [
+        Put(key, bytes([chance.randrange(256)]), chance.random() < 0.3)
+        if chance.random() < 0.7
+        else Delete(key)
+        for key in chance.sample(keys, chance.randrange(1, 4))
+    ]
+    return Run(session, max(1, sequence), below, Txn(when, then))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_same_commands_same_catalog(seed: int) -> None:
+    """METADATA 2.6: all operations are deterministic; replay, and replay from any snapshot, give the same bytes."""
+    chance = random.Random(seed)
+    catalog, twin = Catalog(), Catalog()
+    sequences: dict[int, int] = {}
+    for _ in range(300):
+        command = decode_command(encode_command(random_command(chance, catalog, sequences)))  # type: ignore[arg-type]
+        assert twin.apply(command) == catalog.apply(command)
+        if chance.random() < 0.05:
+            twin = Catalog.restore(twin.snapshot())
+        assert sum(len(session.keys) for session in catalog.sessions.values()) == sum(
+            1 for record in catalog.page("/", "").records if record.session
+        )
+    assert twin.digest() == catalog.digest()
+    assert twin.bytes == catalog.bytes
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x01", b"\x02\x91\x01", b"\x01\x93\x09\x00\x00"])
+def test_bytes_that_are_no_command_are_refused(data: bytes) -> None:
+    with pytest.raises(StorageError):
+        decode_command(data)
+
+
+def test_a_snapshot_of_an_unknown_version_is_refused_with_its_number() -> None:
+    data = bytearray(Catalog().snapshot())
+    assert data[1] == 1
+    data[1] = 9
+    with pytest.raises(StorageError, match="version 9"):
+        Catalog.restore(bytes(data))
+    with pytest.raises(StorageError):
+        Catalog.restore(b"\xc1 not a snapshot")
