@@ -102,11 +102,14 @@ class Watches:
         return effects
 
     def _feed_live(self, history: History, until: int) -> list[SendEvents]:
+        if self.fed_revision == until:
+            return []
         if self.fed_revision < history.floor:  # A burst outran the history before it was durable.
             for key, stream in self._streams.items():
                 if not stream.is_lagging:
                     self._lag(key, stream, self.fed_revision)
             self.fed_revision = until
+            return []
         batches: dict[tuple[int, int], list[Record]] = {}
         sizes: dict[tuple[int, int], int] = {}
         for revision, records in history.after(self.fed_revision, until):
@@ -138,7 +141,10 @@ class Watches:
         return [(key, stream) for key, stream in found.items() if not stream.is_lagging]
 
     def _catch_up(self, stream: _Stream, history: History, until: int) -> SendEvents:
-        if not history.floor <= stream.sent_revision <= until:
+        if stream.sent_revision == until:
+            stream.is_lagging = False
+            return _events(stream, until, [])
+        if not history.floor <= stream.sent_revision < until:
             # Too old for the history, or from a future that this catalog does not know (restored from a copy).
             self.remove(stream.link, stream.watch_id)
             return _events(stream, until, [], is_compacted=True)

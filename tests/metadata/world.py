@@ -118,13 +118,13 @@ class World:
 
     def commit(self, count: int | None = None) -> None:
         self.journal.commit(count)
-        self._member_step(JournalDurable(self.now_ns, self.store.durable()))
+        self.member_step(JournalDurable(self.now_ns, self.store.durable()))
 
     def fail_disk(self) -> None:
         self.journal.fail("EIO")
-        self._member_step(JournalFailed(self.now_ns, "EIO"))
+        self.member_step(JournalFailed(self.now_ns, "EIO"))
 
-    def _member_step(self, event: Any) -> None:
+    def member_step(self, event: Any) -> None:
         for effect in self.member.step(event):
             match effect:
                 case JournalAppend(index, body):
@@ -165,7 +165,7 @@ class World:
         del self.links[link]
         peer.to_member.clear()
         peer.to_client.clear()
-        self._member_step(LinkLost(self.now_ns, link))
+        self.member_step(LinkLost(self.now_ns, link))
         self.step(peer, Disconnected(self.now_ns))
 
     def ask(self, peer: Peer, operation: Operation) -> int:
@@ -223,7 +223,7 @@ class World:
 
     def deliver_request(self, peer: Peer) -> None:
         assert peer.link is not None
-        self._member_step(RequestReceived(self.now_ns, peer.link, peer.to_member.popleft()))
+        self.member_step(RequestReceived(self.now_ns, peer.link, peer.to_member.popleft()))
 
     def deliver_answer(self, peer: Peer) -> None:
         self.step(peer, MessageReceived(self.now_ns, peer.to_client.popleft()))
@@ -243,13 +243,13 @@ class World:
             if self.is_committing and self.journal.pending:
                 self.commit()
                 is_moving = True
-            if self._tick_what_is_due():
+            if self.tick_what_is_due():
                 is_moving = True
 
-    def _tick_what_is_due(self) -> bool:
+    def tick_what_is_due(self) -> bool:
         is_due = False
         if (at := self.member.deadline_ns) is not None and at <= self.now_ns:
-            self._member_step(Tick(self.now_ns))
+            self.member_step(Tick(self.now_ns))
             is_due = True
         for peer in self.peers.values():
             if (at := peer.client.deadline_ns) is not None and at <= self.now_ns:

@@ -1,0 +1,437 @@
+"""The client core against a real member: sessions, re-sending, outcomes, watches."""
+
+from __future__ import annotations
+
+import pytest
+
+from embedbk.codec.metadata_messages import (
+    ABSENT,
+    Allocated,
+    AllocIds,
+    CloseSession,
+    Compare,
+    Delete,
+    Get,
+    KeepAlive,
+    List,
+    Listed,
+    MetadataReply,
+    MetadataRequest,
+    OpenSession,
+    Put,
+    Refusal,
+    SessionOpened,
+    Txn,
+    TxnDone,
+    Value,
+)
+from embedbk.metadata import client as client_module
+from embedbk.metadata.catalog import Limits
+from embedbk.metadata.client import Client, is_unknown
+from embedbk.metadata.vocabulary import (
+    Closed,
+    Completed,
+    Connected,
+    MessageReceived,
+    Requested,
+    RequestReceived,
+    Send,
+)
+from tests.metadata.world import MS, SECOND, Peer, World
+
+CREATE = Txn([Compare("/a", ABSENT)], [Put("/a", b"1")])
+
+
+def put(key: str, value: bytes = b"", *, ephemeral: bool = False) -> Txn:
+    return Txn([], [Put(key, value, ephemeral)])
+
+
+def view(peer: Peer, prefix: str) -> dict[str, bytes | None]:
+    return {key: record.value for key, record in peer.views[prefix].items()}
+
+
+def test_requests_wait_for_the_session() -> None:
+    world = World()
+    peer = world.peer("a", connect=False)
+    write, read = world.ask(peer, CREATE), world.ask(peer, Get("/a"))
+    assert peer.sent == []
+    world.connect(peer)
+    world.settle()
+    assert peer.results[write] == TxnDone(True, 1)
+    found = peer.results[read]
+    assert isinstance(found, Value)
+    assert found.record is not None
+    assert found.record.value == b"1"
+    assert isinstance(peer.sent[0].operation, OpenSession)
+
+
+def test_what_was_not_answered_is_sent_again_under_its_sequence() -> None:
+    """I74: the answer of the first run comes, whether the first link lost the request or the answer."""
+    world = World()
+    peer = world.peer("a")
+    lost_request, lost_answer = world.ask(peer, CREATE), world.ask(peer, put("/b"))
+    world.deliver_request(peer)
+    world.commit()  # The first is done; its answer is on the way, the second request too.
+    world.disconnect(peer)
+    world.connect(peer)
+    world.settle()
+    assert peer.results == {lost_request: TxnDone(True, 1), lost_answer: TxnDone(True, 2)}
+    writes = [request for request in peer.sent if isinstance(request.operation, Txn)]
+    assert [request.sequence for request in writes] == [1, 2, 1, 2]
+    assert len(peer.sessions) == 1
+
+
+def test_a_crash_before_the_sync_runs_it_anew_and_after_it_not_again() -> None:
+    """P2.2: an outcome is unknown only when the session is lost; a restart of the member loses none."""
+    world = World()
+    peer = world.peer("a")
+    world.is_committing = False
+    for is_durable in (False, True):
+        key = f"/{is_durable}"
+        token = world.ask(peer, Txn([Compare(key, ABSENT)], [Put(key, b"")]))
+        world.deliver_request(peer)
+        if is_durable:
+            world.journal.commit()
+        world.restart_member()
+        world.connect(peer)
+        world.settle()
+        world.commit()
+        world.settle()
+        result = peer.results[token]
+        assert isinstance(result, TxnDone)
+        assert result.is_done
+    assert world.member.catalog.revision == 2
+
+
+def test_the_client_gives_its_session_up_before_the_quorum_does() -> None:
+    """METADATA 2.6: the client stops at ttl * 15/16 after it SENT the last answered keep-alive, the leader goes on
+    to ttl * 17/16 after it heard it."""
+    world = World()
+    holder, other = world.peer("a", ttl_ms=16_000), world.peer("b")
+    assert world.do(holder, put("/lock", ephemeral=True)) == TxnDone(True, 1)
+    world.advance(60 * SECOND)
+    assert (holder.lost, len(holder.sessions)) == ([], 1)  # Keep-alives at a third of the ttl keep it.
+    world.disconnect(holder)
+    holds_until = None
+    for _ in range(200):
+        world.advance(100 * MS)
+        found = world.do(other, Get("/lock"))
+        assert isinstance(found, Value)
+        if holder.lost and holds_until is None:
+            holds_until = world.now_ns
+        if found.record is None:
+            break
+        assert world.now_ns < 200 * SECOND
+    assert holds_until is not None, "the lock was given away while its holder believed to have it"
+    assert holds_until < world.now_ns
+
+
+def test_a_session_is_kept_through_a_short_outage() -> None:
+    world = World()
+    peer = world.peer("a", ttl_ms=16_000)
+    world.do(peer, put("/lock", ephemeral=True))
+    for _ in range(3):
+        world.disconnect(peer)
+        world.advance(8 * SECOND)
+        world.connect(peer)
+        world.settle()
+        world.advance(20 * SECOND)
+    assert (peer.lost, len(peer.sessions)) == ([], 1)
+    assert isinstance(world.do(peer, Get("/lock")), Value)
+
+
+def test_sent_writes_of_a_lost_session_are_unknown_and_the_rest_moves_on() -> None:
+    """P2.2: unknown is still in flight; whatever was certainly not run, or may be run twice, is run."""
+    world = World()
+    peer = world.peer("a")
+    world.is_committing = False
+    write = world.ask(peer, CREATE)
+    world.deliver_request(peer)
+    read, ids = world.ask(peer, Get("/b")), world.ask(peer, AllocIds(1))
+    world.disconnect(peer)
+    later = world.ask(peer, put("/b"))
+    world.advance(30 * SECOND)
+    assert is_unknown(peer.results[write])
+    assert read not in peer.results
+    world.is_committing = True
+    world.connect(peer)
+    world.settle()
+    assert len(peer.sessions) == 2
+    assert isinstance(peer.results[read], Value)
+    assert isinstance(peer.results[ids], Allocated)
+    assert isinstance(peer.results[later], TxnDone)
+    assert world.member.catalog.get("/a").record is not None  # Unknown, and it came to pass.
+
+
+def test_what_the_quorum_refused_with_the_session_is_certainly_not_run() -> None:
+    """A write sent once and refused with SESSION_GONE is moved to the next session, not called unknown."""
+    world = World()
+    peer = world.peer("a", ttl_ms=10_000)
+    session = peer.sessions[0]
+    _end_session(world, session)
+    first, second = world.ask(peer, CREATE), world.ask(peer, put("/b"))
+    world.settle()
+    assert peer.lost == [session]
+    assert len(peer.sessions) == 2
+    assert [peer.results[first], peer.results[second]] == [TxnDone(True, 1), TxnDone(True, 2)]
+
+
+def _end_session(world: World, session: int) -> None:
+    """End a session at the quorum while its client is alive, as an operator may."""
+    request = MetadataRequest(session, 1000, 1000, CloseSession())
+    world.member_step(RequestReceived(world.now_ns, 999, request))
+    world.settle()
+
+
+def test_a_re_sent_write_of_an_ended_session_is_unknown() -> None:
+    """It may have been run before the session ended: only its answer was lost."""
+    world = World()
+    peer = world.peer("a", ttl_ms=10_000)
+    token = world.ask(peer, CREATE)
+    world.deliver_request(peer)
+    world.commit()
+    world.disconnect(peer)
+    _end_session(world, peer.sessions[0])
+    world.connect(peer)
+    world.settle()
+    assert is_unknown(peer.results[token])
+    assert len(peer.sessions) == 2
+
+
+def test_ephemeral_keys_are_put_again_after_a_lost_session() -> None:
+    """METADATA 3.3: session expired: register anew, never exit. The host hears SessionLost, then SessionReady."""
+    world = World()
+    peer, other = world.peer("a"), world.peer("b")
+    world.watch(other, "/bookies/")
+    world.do(peer, put("/bookies/b1", b"1", ephemeral=True))
+    world.disconnect(peer)
+    world.advance(60 * SECOND)
+    assert view(other, "/bookies/") == {}
+    world.connect(peer)
+    world.settle()
+    world.do(peer, put("/bookies/b1", b"2", ephemeral=True))
+    assert view(other, "/bookies/") == {"/bookies/b1": b"2"}
+    assert [record.value for record in other.changes["/bookies/"]] == [b"1", None, b"2"]
+
+
+def test_a_watch_shows_all_keys_first_and_then_each_change() -> None:
+    world = World()
+    peer, other = world.peer("a"), world.peer("b")
+    world.do(peer, put("/w/old"))
+    world.watch(other, "/w/")
+    world.watch(other, "/empty/")
+    world.settle()
+    assert view(other, "/w/") == {"/w/old": b""}
+    assert view(other, "/empty/") == {}  # Told, also when there is nothing.
+    world.do(peer, put("/w/new", b"1"))
+    world.do(peer, Txn([], [Delete("/w/old"), Put("/w/new", b"2")]))
+    assert view(other, "/w/") == {"/w/new": b"2"}
+    assert [record.revision for record in other.changes["/w/"]] == [1, 2, 3, 3]
+    assert other.client.watched("/w/") == other.views["/w/"]
+    world.unwatch(other, "/w/")
+    world.do(peer, put("/w/new", b"3"))
+    assert view(other, "/w/") == {"/w/new": b"2"}
+
+
+def test_a_watch_resumes_where_it_was() -> None:
+    """I82: in order, no gap it is not told about, none twice; also over links, restarts and sessions."""
+    world = World()
+    peer, other = world.peer("a"), world.peer("b")
+    world.watch(other, "/w/")
+    for n in range(5):
+        world.do(peer, put(f"/w/{n}"))
+        world.disconnect(other)
+        world.do(peer, put(f"/w/{n}", b"again"))
+        if n == 2:
+            world.restart_member()
+            world.connect(peer)
+        if n == 3:
+            world.advance(60 * SECOND)
+        world.connect(other)
+        world.settle()
+    assert [record.revision for record in other.changes["/w/"]] == list(range(1, 11))
+    lists = [request for request in other.sent if isinstance(request.operation, List)]
+    assert len(lists) == 1  # Never from the start again.
+
+
+def test_a_watch_that_missed_too_much_lists_again_and_sees_the_deletes() -> None:
+    """METADATA 2.6: on COMPACTED re-list and diff, so that deletes are seen (level-triggered)."""
+    world = World(limits=Limits(history_bytes_max=2000))
+    peer, other = world.peer("a"), world.peer("b")
+    for key in ("/w/stays", "/w/goes", "/w/changes"):
+        world.do(peer, put(key))
+    world.watch(other, "/w/")
+    world.settle()
+    world.disconnect(other)
+    world.do(peer, Txn([], [Delete("/w/goes"), Put("/w/changes", b"2"), Put("/w/new", b"")]))
+    for n in range(50):
+        world.do(peer, put(f"/elsewhere/{n}"))
+    world.connect(other)
+    world.settle()
+    assert view(other, "/w/") == {"/w/stays": b"", "/w/changes": b"2", "/w/new": b""}
+    told = other.changes["/w/"][3:]
+    assert sorted((record.key, record.value) for record in told) == [
+        ("/w/changes", b"2"),
+        ("/w/goes", None),
+        ("/w/new", b""),
+    ]
+
+
+def test_an_idle_watch_needs_no_new_list_after_a_long_silence() -> None:
+    world = World(limits=Limits(history_bytes_max=2000))
+    peer, other = world.peer("a"), world.peer("b")
+    world.watch(other, "/idle/")
+    world.settle()
+    for n in range(100):
+        world.do(peer, put(f"/elsewhere/{n}"))
+    world.advance(5 * SECOND)  # A keep-alive brings the mark.
+    world.disconnect(other)
+    world.connect(other)
+    world.settle()
+    assert len([request for request in other.sent if isinstance(request.operation, List)]) == 1
+
+
+def test_a_list_of_many_pages_shows_no_mixture() -> None:
+    """Pages are of different revisions; the watch tells nothing before it has reached the last one's."""
+    world = World(limits=Limits(list_records_max=2))
+    peer, other = world.peer("a"), world.peer("b")
+    for n in range(5):
+        world.do(peer, put(f"/w/{n}"))
+    world.watch(other, "/w/")
+    changes = iter(
+        [
+            Txn([], [Delete("/w/0"), Delete("/w/3")]),  # One was listed, one will be missing from the list.
+            Txn([], [Put("/w/1", b"2"), Put("/w/5", b"")]),
+            Txn([], [Put("/w/9", b"")]),
+        ]
+    )
+    while other.to_member:
+        world.deliver_request(other)  # One page.
+        assert "/w/" not in other.views
+        if (change := next(changes, None)) is not None:
+            world.ask(peer, change)
+            world.deliver_request(peer)
+            world.commit()
+        while other.to_client:
+            world.deliver_answer(other)
+    world.settle()
+    assert view(other, "/w/") == {"/w/1": b"2", "/w/2": b"", "/w/4": b"", "/w/5": b"", "/w/9": b""}
+
+
+def test_a_cancelled_request_says_whether_it_may_be_run() -> None:
+    world = World()
+    peer = world.peer("a", connect=False)
+    token = world.ask(peer, CREATE)
+    world.cancel(peer, token)
+    result = peer.results[token]
+    assert isinstance(result, Refusal)
+    assert result.code == "UNAVAILABLE"  # Never sent: certainly not run.
+    world.connect(peer)
+    world.settle()
+    write, read = world.ask(peer, CREATE), world.ask(peer, Get("/a"))
+    world.cancel(peer, write)
+    world.cancel(peer, read)
+    assert is_unknown(peer.results[write])
+    assert not is_unknown(peer.results[read])
+    world.settle()
+    assert world.do(peer, CREATE) == TxnDone(False, 1)  # It was run after all.
+
+
+def test_closing_lets_ephemeral_keys_go_at_once() -> None:
+    world = World()
+    peer, other = world.peer("a"), world.peer("b")
+    world.do(peer, put("/bookies/b1", ephemeral=True))
+    last = world.ask(peer, put("/last"))
+    world.close(peer)
+    refused = world.ask(peer, put("/too-late"))
+    world.settle()
+    assert peer.is_closed
+    assert peer.results[last] == TxnDone(True, 2)
+    result = peer.results[refused]
+    assert isinstance(result, Refusal)
+    assert result.code == "UNAVAILABLE"
+    found = world.do(other, List("/"))
+    assert isinstance(found, Listed)
+    assert [record.key for record in found.records] == ["/last"]
+
+
+def test_closing_without_a_link_ends_at_once() -> None:
+    world = World()
+    peer = world.peer("a", connect=False)
+    token = world.ask(peer, CREATE)
+    world.close(peer)
+    assert peer.is_closed
+    assert not is_unknown(peer.results[token])
+    linked = world.peer("b")
+    sent = world.ask(linked, CREATE)
+    world.close(linked)
+    world.disconnect(linked)
+    assert linked.is_closed
+    assert is_unknown(linked.results[sent])
+
+
+def test_another_cluster_is_refused() -> None:
+    """P10.3: the cluster token is checked; a client that knows its cluster takes no other."""
+    client = Client(ttl_ms=1000, label="x", cluster_token=b"mine")
+    client.step(Requested(0, 1, Get("/a")))
+    [opening] = client.step(Connected(0))
+    assert isinstance(opening, Send)
+    opened = MetadataReply(0, opening.request.sequence, SessionOpened(5, 1000, b"theirs"))
+    completed, closed = client.step(MessageReceived(0, opened))
+    assert isinstance(completed, Completed)
+    assert isinstance(completed.result, Refusal)
+    assert completed.result.code == "WRONG_TOKEN"
+    assert isinstance(closed, Closed)
+
+
+def test_a_request_that_cannot_be_right_is_refused_at_once() -> None:
+    world = World()
+    peer = world.peer("a", connect=False)
+    for operation in (Txn([], [Put("bad", b"")]), KeepAlive(), OpenSession(1, "")):
+        token = world.ask(peer, operation)
+        result = peer.results[token]
+        assert isinstance(result, Refusal)
+        assert result.code == "BAD_REQUEST"
+
+
+def test_waiting_requests_are_bounded() -> None:
+    """REQUESTS_MAX, and IN_FLIGHT_MAX of them under way."""
+    world = World()
+    peer = world.peer("a")
+    for _ in range(client_module.REQUESTS_MAX):
+        world.ask(peer, AllocIds(1))
+    assert len(peer.to_member) == client_module.IN_FLIGHT_MAX
+    refused = world.ask(peer, AllocIds(1))
+    result = peer.results[refused]
+    assert isinstance(result, Refusal)
+    assert result.code == "UNAVAILABLE"
+    world.settle()
+    first_ids = [
+        result.first_id for token, result in sorted(peer.results.items()) if isinstance(result, Allocated)
+    ]
+    assert first_ids == list(range(1, client_module.REQUESTS_MAX + 1))  # In the order asked.
+
+
+def test_answers_of_a_session_before_are_not_mistaken() -> None:
+    world = World()
+    peer = world.peer("a")
+    world.do(peer, put("/x"))
+    stale = MetadataReply(peer.sessions[0] + 1, 2, TxnDone(True, 77))
+    token = world.ask(peer, CREATE)
+    world.step(peer, MessageReceived(world.now_ns, stale))
+    assert token not in peer.results
+    world.settle()
+    assert peer.results[token] == TxnDone(True, 2)
+
+
+@pytest.mark.parametrize("sessions_max", [1])
+def test_a_full_quorum_is_asked_again(sessions_max: int) -> None:
+    world = World(limits=Limits(sessions_max=sessions_max))
+    first = world.peer("a", ttl_ms=1000)
+    second = world.peer("b", ttl_ms=1000)
+    token = world.ask(second, Get("/a"))
+    world.advance(5 * SECOND)
+    assert token not in second.results
+    world.close(first)
+    world.advance(2 * SECOND)
+    assert isinstance(second.results[token], Value)

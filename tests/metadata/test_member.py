@@ -1,0 +1,427 @@
+"""A quorum of one: what is durable before it is answered, sessions and their ends, watches and their bounds."""
+
+from __future__ import annotations
+
+import random
+
+from embedbk.codec.metadata_messages import (
+    ABSENT,
+    Allocated,
+    AllocIds,
+    CloseSession,
+    Compare,
+    Delete,
+    Get,
+    KeepAlive,
+    List,
+    MetadataReply,
+    MetadataRequest,
+    OpenSession,
+    Operation,
+    Put,
+    Refusal,
+    Result,
+    SessionOpened,
+    Txn,
+    TxnDone,
+    Unwatch,
+    Value,
+    Watch,
+    WatchEvents,
+)
+from embedbk.metadata import member as member_module
+from embedbk.metadata.catalog import Catalog, Limits
+from embedbk.metadata.member import Member
+from embedbk.metadata.vocabulary import (
+    Halted,
+    JournalAppend,
+    JournalDurable,
+    JournalFailed,
+    LinkLost,
+    Reply,
+    RequestReceived,
+    SendEvents,
+    Tick,
+)
+from tests.metadata.world import MS, SECOND, TOKEN
+
+LINK = 1
+
+
+class Desk:
+    """A member at a desk: requests by hand, a disk that syncs when told."""
+
+    def __init__(self, catalog: Catalog | None = None, now_ns: int = 0) -> None:
+        self.now_ns = now_ns
+        self.index = 0
+        self.member = Member(
+            catalog or Catalog(), durable_index=0, now_ns=now_ns, cluster_token=TOKEN, chance=random.Random(1)
+        )
+        self.sequences: dict[int, int] = {}
+        self.sent: list[Reply | SendEvents] = []
+
+    def step(self, event: object) -> list[object]:
+        effects = self.member.step(event)  # type: ignore[arg-type]
+        self.index += sum(isinstance(effect, JournalAppend) for effect in effects)
+        self.sent += [effect for effect in effects if isinstance(effect, Reply | SendEvents)]
+        return list(effects)
+
+    def ask(
+        self, operation: Operation, session: int = 0, *, link: int = LINK, repeat: int = 0
+    ) -> list[object]:
+        sequence = repeat or self.sequences.get(session, 0) + 1
+        self.sequences[session] = max(sequence, self.sequences.get(session, 0))
+        return self.step(RequestReceived(self.now_ns, link, MetadataRequest(session, sequence, 1, operation)))
+
+    def sync(self) -> list[object]:
+        return self.step(JournalDurable(self.now_ns, self.index))
+
+    def do(self, operation: Operation, session: int = 0, *, link: int = LINK, repeat: int = 0) -> Result:
+        first = self.ask(operation, session, link=link, repeat=repeat)
+        [reply] = [effect for effect in [*first, *self.sync()] if isinstance(effect, Reply)]
+        return reply.reply.result
+
+    def open(self, ttl_ms: int = 10_000) -> int:
+        result = self.do(OpenSession(ttl_ms, "test"))
+        assert isinstance(result, SessionOpened)
+        return result.session
+
+    def tick(self, after_ns: int) -> list[object]:
+        """Let time pass, with a Tick at every deadline on the way, as a host does."""
+        effects = []
+        until = self.now_ns + after_ns
+        while (at := self.member.deadline_ns) is not None and at <= until:
+            self.now_ns = max(at, self.now_ns)
+            effects += self.step(Tick(self.now_ns))
+        self.now_ns = until
+        return effects
+
+    def events(self, watch_id: int) -> list[WatchEvents]:
+        found = [
+            effect.events
+            for effect in self.sent
+            if isinstance(effect, SendEvents) and effect.events.watch_id == watch_id
+        ]
+        self.sent = [sent for sent in self.sent if not isinstance(sent, SendEvents)]
+        return found
+
+
+def put(key: str, value: bytes = b"", *, ephemeral: bool = False) -> Txn:
+    return Txn([], [Put(key, value, ephemeral)])
+
+
+def kinds(effects: list[object]) -> list[type]:
+    return [type(effect) for effect in effects]
+
+
+def code_of(result: Result) -> str:
+    assert isinstance(result, Refusal)
+    return result.code
+
+
+def test_an_answer_leaves_in_the_step_that_hears_of_durability() -> None:
+    """P10.1 and ARCHITECTURE 3: an answer that promises durability is produced by the step that hears of it."""
+    desk = Desk()
+    session = desk.open()
+    assert kinds(desk.ask(put("/a"), session)) == [JournalAppend]
+    assert desk.step(JournalDurable(0, desk.index - 1)) == []
+    assert desk.sync() == [Reply(LINK, MetadataReply(session, 1, TxnDone(True, 1)))]
+
+
+def test_a_read_waits_for_the_changes_it_has_seen() -> None:
+    """P10.1: linearizable; nobody sees a value that a crash could take back."""
+    desk = Desk()
+    session = desk.open()
+    assert [type(effect) for effect in desk.ask(Get("/a"), session)] == [Reply]  # Nothing is under way.
+    desk.ask(put("/a", b"1"), session)
+    assert desk.ask(Get("/a"), session) == []
+    assert desk.ask(List("/"), session) == []
+    write, get, listed = desk.sync()
+    assert isinstance(write, Reply)
+    assert isinstance(get, Reply)
+    assert isinstance(listed, Reply)
+    assert isinstance(get.reply.result, Value)
+    assert get.reply.result.record is not None
+    assert get.reply.result.record.value == b"1"
+    assert get.reply.result.revision == 1
+
+
+def test_many_requests_share_one_sync() -> None:
+    desk = Desk()
+    session = desk.open()
+    for n in range(50):
+        assert kinds(desk.ask(put(f"/{n}"), session)) == [JournalAppend]
+    replies = desk.sync()
+    assert [reply.reply.sequence for reply in replies if isinstance(reply, Reply)] == list(range(1, 51))
+
+
+def test_a_repeat_is_not_logged_and_waits_for_its_first_run() -> None:
+    """I74: a retried command changes state at most once, also when its first answer was never sent."""
+    desk = Desk()
+    session = desk.open()
+    create = Txn([Compare("/a", ABSENT)], [Put("/a", b"")])
+    desk.ask(create, session)
+    desk.step(LinkLost(0, LINK))
+    assert desk.ask(create, session, link=2, repeat=1) == []
+    assert desk.sync() == [Reply(2, MetadataReply(session, 1, TxnDone(True, 1)))]
+    assert desk.do(create, session, link=2, repeat=1) == TxnDone(True, 1)
+    assert desk.do(create, session, link=2) == TxnDone(False, 1)
+
+
+def test_a_bad_request_is_answered_and_not_logged() -> None:
+    desk = Desk()
+    session = desk.open()
+    assert kinds(desk.ask(Txn([], [Put("no path", b"")]), session)) == [Reply]
+    assert kinds(desk.ask(List("/", "", 0), session)) == [Reply]
+    assert code_of(desk.do(AllocIds(0), session)) == "BAD_REQUEST"
+    assert desk.do(AllocIds(2), session) == Allocated(1, 2)
+
+
+def test_without_a_session_one_can_only_read() -> None:
+    desk = Desk()
+    assert isinstance(desk.do(Get("/a")), Value)
+    for operation in (put("/a"), AllocIds(1), KeepAlive(), Watch(1, "/", 0), CloseSession()):
+        assert code_of(desk.do(operation)) == "SESSION_GONE"
+        assert code_of(desk.do(operation, session=77)) == "SESSION_GONE"
+
+
+def test_a_session_ttl_is_kept_within_bounds() -> None:
+    desk = Desk()
+    results = [desk.do(OpenSession(ttl_ms, "x")) for ttl_ms in (1, 5_000, 10**9)]
+    assert [result.ttl_ms for result in results if isinstance(result, SessionOpened)] == [200, 5_000, 600_000]
+    assert len({result.session for result in results if isinstance(result, SessionOpened)}) == 3
+
+
+def test_a_silent_session_expires_after_its_ttl_and_a_sixteenth() -> None:
+    """METADATA 2.6: the leader expires no earlier than ttl * 17/16 after it last heard; expiry is a log entry."""
+    desk = Desk()
+    session = desk.open(ttl_ms=16_000)
+    desk.do(put("/eph", ephemeral=True), session)
+    assert desk.tick(17 * SECOND - 1) == []
+    [expiry] = desk.tick(1)
+    assert isinstance(expiry, JournalAppend)
+    assert desk.ask(KeepAlive(), session) == []  # Its outcome waits for the expiry's.
+    [reply] = desk.sync()
+    assert isinstance(reply, Reply)
+    assert code_of(reply.reply.result) == "SESSION_GONE"
+    found = desk.do(Get("/eph"))
+    assert isinstance(found, Value)
+    assert found.record is None
+
+
+def test_whatever_a_session_asks_keeps_it_alive() -> None:
+    desk = Desk()
+    session = desk.open(ttl_ms=16_000)
+    for operation in (KeepAlive(), Get("/a"), put("/a"), KeepAlive()):
+        assert desk.tick(16 * SECOND) == []
+        desk.do(operation, session)
+    assert kinds(desk.tick(17 * SECOND)) == [JournalAppend]
+
+
+def test_a_start_gives_every_session_a_fresh_ttl() -> None:
+    """METADATA 2.6: a new leader cannot know how long nobody was there to hear them (Chubby's grace)."""
+    first = Desk()
+    session = first.open(ttl_ms=16_000)
+    catalog = Catalog.restore(first.member.catalog.snapshot())
+    desk = Desk(catalog, now_ns=1000 * SECOND)
+    assert desk.tick(17 * SECOND - 1) == []
+    assert kinds(desk.tick(1)) == [JournalAppend]
+    assert session not in catalog.sessions
+
+
+def test_a_member_that_slept_expires_nobody() -> None:
+    """P9.1: a stopped process heard nobody; that says nothing of them."""
+    desk = Desk()
+    desk.open(ttl_ms=16_000)
+    desk.now_ns = 60 * SECOND
+    assert desk.step(Tick(desk.now_ns)) == []
+    assert desk.tick(17 * SECOND - 1) == []
+    assert kinds(desk.tick(1)) == [JournalAppend]
+
+
+def test_mass_expiry_takes_several_steps() -> None:
+    """EXPIRIES_PER_TICK_MAX: many sessions that end at once do not hold up the others."""
+    desk = Desk()
+    for _ in range(member_module.EXPIRIES_PER_TICK_MAX + 1):
+        desk.open()
+    desk.now_ns = desk.member.deadline_ns or 0
+    assert len(desk.step(Tick(desk.now_ns))) == member_module.EXPIRIES_PER_TICK_MAX
+    assert desk.member.deadline_ns == desk.now_ns
+    assert len(desk.step(Tick(desk.now_ns))) == 1
+
+
+def test_a_watch_gets_every_change_once_it_is_durable() -> None:
+    """I82: each key's versions in order, none twice, nothing that could be taken back."""
+    desk = Desk()
+    session = desk.open()
+    desk.do(put("/w/early"), session)
+    desk.do(Watch(7, "/w/", 0), session)
+    assert [event.key for events in desk.events(7) for event in events.records] == ["/w/early"]
+    effects = desk.ask(Txn([], [Put("/w/a", b"1"), Put("/x", b""), Put("/w/b", b"")]), session)
+    assert kinds(effects) == [JournalAppend]
+    assert kinds(desk.sync()) == [
+        SendEvents,
+        Reply,
+    ]  # Events first: a client sees its change before it is told.
+    [events] = desk.events(7)
+    assert (events.revision, [record.key for record in events.records]) == (2, ["/w/a", "/w/b"])
+    desk.do(Txn([], [Delete("/w/a")]), session)
+    [events] = desk.events(7)
+    assert [(record.key, record.value, record.revision) for record in events.records] == [("/w/a", None, 3)]
+    desk.do(Unwatch(7), session)
+    desk.do(put("/w/late"), session)
+    assert desk.events(7) == []
+
+
+def test_changes_that_fell_out_of_the_history_are_said_to_be() -> None:
+    """METADATA 2.6: COMPACTED; nothing is ever skipped silently."""
+    desk = Desk(Catalog(Limits(history_bytes_max=500)))
+    session = desk.open()
+    for n in range(10):
+        desk.do(put(f"/w/{n}", bytes(100)), session)
+    floor = desk.member.catalog.history.floor
+    for watch_id, from_revision, is_compacted in (
+        (1, 0, True),
+        (2, floor - 1, True),
+        (3, floor, False),
+        (4, 99, True),
+    ):
+        desk.do(Watch(watch_id, "/w/", from_revision), session)
+        [events] = desk.events(watch_id)
+        assert (events.is_compacted, bool(events.records)) == (is_compacted, not is_compacted)
+    desk.do(put("/w/more"), session)
+    assert [effect.events.watch_id for effect in desk.sent if isinstance(effect, SendEvents)] == [3]
+
+
+def test_a_burst_that_outruns_the_history_compacts_the_streams_it_passed() -> None:
+    """Changes leave the history before they are durable: live streams cannot get them any more, and are told."""
+    desk = Desk(Catalog(Limits(history_bytes_max=500)))
+    session = desk.open()
+    desk.do(Watch(1, "/w/", 0), session)
+    desk.events(1)
+    for n in range(10):
+        desk.ask(put(f"/w/{n}", bytes(100)), session)
+    desk.sync()
+    desk.tick(0)
+    assert [events.is_compacted for events in desk.events(1)] == [True]
+
+
+def test_a_long_way_to_catch_up_comes_in_batches() -> None:
+    """WATCH_BATCH_BYTES: a watcher far behind is fed step by step, in order and without a gap."""
+    desk = Desk()
+    session = desk.open()
+    for n in range(20):
+        desk.do(put(f"/w/{n:02}", bytes(200 << 10)), session)
+    desk.do(Watch(1, "/w/", 0), session)
+    desk.ask(put("/w/late"), session)  # In the middle of it.
+    desk.sync()
+    desk.tick(0)
+    batches = desk.events(1)
+    assert len(batches) >= 4
+    assert all(sum(len(record.value or b"") for record in batch.records) < 2 << 20 for batch in batches)
+    assert [record.revision for batch in batches for record in batch.records] == list(range(1, 22))
+    assert [batch.revision for batch in batches] == sorted({batch.revision for batch in batches})
+
+
+def test_a_burst_for_a_live_watch_comes_in_batches_too() -> None:
+    desk = Desk()
+    session = desk.open()
+    desk.do(Watch(1, "/w/", 0), session)
+    desk.events(1)
+    for n in range(20):
+        desk.ask(put(f"/w/{n:02}", bytes(200 << 10)), session)
+    desk.sync()
+    desk.tick(0)
+    batches = desk.events(1)
+    assert len(batches) >= 4
+    assert [record.revision for batch in batches for record in batch.records] == list(range(1, 21))
+
+
+def test_overlapping_watches_each_get_their_own() -> None:
+    desk = Desk()
+    session = desk.open()
+    for watch_id, prefix in enumerate(("", "/", "/a", "/a/b", "/a/b/long/prefix", "/c")):
+        desk.do(Watch(watch_id, prefix, 0), session)
+        desk.events(watch_id)
+    desk.do(Txn([], [Put("/a/b", b""), Put("/a/x", b"")]), session)
+    got = {
+        effect.events.watch_id: [record.key for record in effect.events.records]
+        for effect in desk.sent
+        if isinstance(effect, SendEvents)
+    }
+    both = ["/a/b", "/a/x"]
+    assert got == {0: both, 1: both, 2: both, 3: ["/a/b"]}
+
+
+def test_keep_alives_tell_idle_watches_how_far_they_are() -> None:
+    """METADATA 2.6: an idle watcher gets a mark, so that it can resume after the history has moved on."""
+    desk = Desk()
+    session = desk.open()
+    desk.do(Watch(1, "/w/", 0), session)
+    for n in range(5):
+        desk.do(put(f"/elsewhere/{n}"), session)
+    desk.events(1)
+    desk.do(KeepAlive(), session)
+    assert [(events.revision, events.records) for events in desk.events(1)] == [(5, [])]
+
+
+def test_watches_end_with_their_link_and_their_session() -> None:
+    desk = Desk()
+    session, other = desk.open(), desk.open()
+    desk.do(Watch(1, "/", 0), session, link=1)
+    desk.do(Watch(1, "/", 0), session, link=2)
+    desk.do(Watch(2, "/", 0), other, link=2)
+    desk.sent.clear()
+    desk.step(LinkLost(0, 1))
+    desk.do(put("/a"), other, link=2)
+    assert [effect.link for effect in desk.sent if isinstance(effect, SendEvents)] == [2, 2]
+    desk.do(CloseSession(), session, link=2)
+    desk.sent.clear()
+    desk.do(put("/b"), other, link=2)
+    assert [effect.events.watch_id for effect in desk.sent if isinstance(effect, SendEvents)] == [2]
+
+
+def test_watches_of_a_link_are_bounded(monkeypatch: object) -> None:
+    desk = Desk()
+    session = desk.open()
+    for watch_id in range(member_module.WATCHES_PER_LINK_MAX):
+        desk.ask(Watch(watch_id, "/w", 0), session)
+    assert code_of(desk.do(Watch(-1, "/w", 0), session)) == "UNAVAILABLE"
+
+
+def test_requests_that_wait_for_the_disk_are_bounded() -> None:
+    """REPLIES_WAITING_MAX: a stuck disk refuses requests instead of gathering them."""
+    desk = Desk()
+    session = desk.open()
+    desk.ask(put("/a"), session)
+    for _ in range(member_module.REPLIES_WAITING_MAX - 1):
+        assert desk.ask(Get("/a"), session) == []
+    assert desk.ask(put("/b"), session) == []
+    replies = [reply for reply in desk.sync() if isinstance(reply, Reply)]
+    assert code_of(replies[-1].reply.result) == "UNAVAILABLE"
+    found = desk.do(Get("/b"), session)
+    assert isinstance(found, Value)
+    assert found.record is None
+
+
+def test_a_failed_journal_ends_the_member() -> None:
+    """P7.6: it never retries the sync; nothing that was not durable is ever answered."""
+    desk = Desk()
+    session = desk.open()
+    desk.ask(put("/a"), session)
+    [halted] = desk.step(JournalFailed(0, "EIO"))
+    assert isinstance(halted, Halted)
+    assert "EIO" in halted.reason
+    assert desk.step(JournalDurable(0, desk.index)) == []
+    assert desk.ask(Get("/a"), session) == []
+    assert desk.member.deadline_ns is None
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    desk = Desk()
+    session = desk.open()
+    twin = desk.member.copy()
+    desk.do(put("/a"), session)
+    assert desk.member.catalog.revision == 1
+    assert twin.catalog.revision == 0
+    assert twin.step(Tick(20 * MS)) == []
