@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import crcmod.predefined
 import pytest
@@ -11,6 +13,7 @@ from embedbk.errors import InvariantError
 from embedbk.storage import native
 from embedbk.storage.native import ffi, lib
 
+ERRORS = Path(__file__).parents[2] / "native" / "errors.h"
 oracle = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
 KINDS = {"portable": lib.EBK_CRC32C_PORTABLE, "x86": lib.EBK_CRC32C_X86, "arm": lib.EBK_CRC32C_ARM}
 
@@ -92,10 +95,11 @@ def test_the_start_up_check_passes_here():
 
 def test_every_code_has_a_name_a_text_and_a_class():
     """One list: what C returns, Python can raise; a code that is no error or unknown is a bug when raised."""
-    codes = [getattr(lib, name) for name in dir(lib) if name.startswith("EBK_") and getattr(lib, name) < 0]
-    assert len(set(codes)) == len(codes) >= 12
-    for code in codes:
-        assert native.code_name(code).startswith("EBK_")
+    listed = re.findall(r"EBK_ERROR\((EBK_\w+), +(-\d+),", ERRORS.read_text())
+    assert len({code for _, code in listed}) == len(listed) >= 12
+    for name, code in ((name, int(code)) for name, code in listed):
+        assert getattr(lib, name) == code
+        assert native.code_name(code) == name
         assert native.code_text(code) != native.code_text(-9999)
         with pytest.raises(native.error_class(code)):
             native.check(code, "a file")
