@@ -4,4 +4,4 @@ from typing import Any
 
 ffi: Any
 lib: Any
-packer_calls: Any  # Put there by ebk_packer_calls_install (native/packer_calls.h).
+packer_calls: Any  # Put there by ebk_python_calls_install (native/python_calls.h).

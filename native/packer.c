@@ -25,6 +25,7 @@
 
 #define POOL_KEPT_BYTES_MAX (64u << 20)
 #define LAC_NONE (-1)
+#define SLICE_BYTES (64u << 10) /* Appended before the host gets a chance to take the mutex. */
 
 struct ebk_block {
     struct ebk_block *next; /* in the packer's queue of full ones, or in the pool */
@@ -49,7 +50,8 @@ _Static_assert(sizeof(struct note) <= EBK_NOTE_BYTES, "a note fits in front of i
 
 struct ebk_packer {
     struct ebk_packer_state state; /* written under the mutex, read by anybody */
-    pthread_mutex_t mutex;
+    pthread_mutex_t turn;          /* held by whoever appends, for all that it appends at once */
+    pthread_mutex_t mutex;         /* of everything here, for one slice of that; taken after the turn */
     uint64_t generation; /* of the process that made it */
     uint64_t ledger_id;
     uint32_t block_bytes;
@@ -166,6 +168,7 @@ struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint6
     EBK_ASSERT(block_bytes > EBK_NOTE_BYTES);
     struct ebk_packer *packer = calloc(1, sizeof *packer);
     if (packer == NULL) return NULL;
+    pthread_mutex_init(&packer->turn, NULL);
     pthread_mutex_init(&packer->mutex, NULL);
     packer->generation = generation;
     packer->ledger_id = ledger_id;
@@ -195,6 +198,7 @@ void ebk_packer_unref(struct ebk_packer *packer)
         block_unref(block);
     }
     pthread_mutex_destroy(&packer->mutex);
+    pthread_mutex_destroy(&packer->turn);
     free(packer);
 }
 
@@ -204,21 +208,49 @@ const struct ebk_packer_state *ebk_packer_state(const struct ebk_packer *packer)
 }
 
 /* In the child of a fork nobody will ever unlock what a thread of the parent held; nothing is done there anyway. */
-void ebk_packer_lock(struct ebk_packer *packer)
+static int try_take(const struct ebk_packer *packer, pthread_mutex_t *mutex)
 {
-    if (is_of_parent(packer)) return;
-    pthread_mutex_lock(&packer->mutex);
+    return is_of_parent(packer) || pthread_mutex_trylock(mutex) == 0;
+}
+
+static void take(const struct ebk_packer *packer, pthread_mutex_t *mutex)
+{
+    if (!is_of_parent(packer)) pthread_mutex_lock(mutex);
+}
+
+static void give(const struct ebk_packer *packer, pthread_mutex_t *mutex)
+{
+    if (!is_of_parent(packer)) pthread_mutex_unlock(mutex);
+}
+
+int ebk_packer_try_turn(struct ebk_packer *packer)
+{
+    return try_take(packer, &packer->turn);
+}
+
+void ebk_packer_take_turn(struct ebk_packer *packer)
+{
+    take(packer, &packer->turn);
+}
+
+void ebk_packer_end_turn(struct ebk_packer *packer)
+{
+    give(packer, &packer->turn);
 }
 
 int ebk_packer_try_lock(struct ebk_packer *packer)
 {
-    return is_of_parent(packer) || pthread_mutex_trylock(&packer->mutex) == 0;
+    return try_take(packer, &packer->mutex);
+}
+
+void ebk_packer_lock(struct ebk_packer *packer)
+{
+    take(packer, &packer->mutex);
 }
 
 void ebk_packer_unlock(struct ebk_packer *packer)
 {
-    if (is_of_parent(packer)) return;
-    pthread_mutex_unlock(&packer->mutex);
+    give(packer, &packer->mutex);
 }
 
 /* ---- append ----------------------------------------------------------------------- */
@@ -290,7 +322,7 @@ static void write_entry(uint8_t *to, const struct ebk_packer *packer, const uint
     ebk_store_u32(to + checked, ebk_crc32c(0, to, checked));
 }
 
-int64_t ebk_packer_append_locked(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
+static int64_t append_locked(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
 {
     if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_PACKER_USAGE;
     if (packer->state.is_stopped || is_of_parent(packer)) return EBK_PACKER_STOPPED;
@@ -317,25 +349,50 @@ int64_t ebk_packer_append_locked(struct ebk_packer *packer, const uint8_t *data,
     return entry_id;
 }
 
-int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
+int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
 {
     *should_wake = 0;
     ebk_packer_lock(packer);
-    const int64_t entry_id = ebk_packer_append_locked(packer, data, size, should_wake);
+    const int64_t entry_id = append_locked(packer, data, size, should_wake);
     ebk_packer_unlock(packer);
     return entry_id;
 }
 
-int ebk_packer_append_each_locked(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
-                                  uint64_t count, struct ebk_appended *out)
+int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
 {
+    ebk_packer_take_turn(packer);
+    const int64_t entry_id = ebk_packer_append_in_turn(packer, data, size, should_wake);
+    ebk_packer_end_turn(packer);
+    return entry_id;
+}
+
+/* Payloads one behind the other at `run`, or each where `each` says: sizes[i] bytes, in slices under the mutex. */
+static int append_slices(struct ebk_packer *packer, const uint8_t *run, const uint8_t *const *each,
+                         const uint32_t *sizes, uint64_t count, struct ebk_appended *out)
+{
+    int64_t answer = 0;
     *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
-    for (uint64_t i = 0; i < count; i++) {
-        const int64_t answer = ebk_packer_append_locked(packer, data[i], sizes[i], &out->should_wake);
-        if (answer < 0) return (int)answer;
-        out->taken += 1;
+    while (out->taken < count && answer >= 0) {
+        size_t sliced = 0;
+        ebk_packer_lock(packer);
+        while (out->taken < count && sliced < SLICE_BYTES) {
+            const uint32_t size = sizes[out->taken];
+            const uint8_t *data = each != NULL ? each[out->taken] : run;
+            answer = append_locked(packer, data, size, &out->should_wake);
+            if (answer < 0) break;
+            if (each == NULL) run += size;
+            sliced += size;
+            out->taken += 1;
+        }
+        ebk_packer_unlock(packer);
     }
-    return 0;
+    return answer < 0 ? (int)answer : 0;
+}
+
+int ebk_packer_append_each_in_turn(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
+                                   uint64_t count, struct ebk_appended *out)
+{
+    return append_slices(packer, NULL, data, sizes, count, out);
 }
 
 int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t size, const uint32_t *sizes,
@@ -343,23 +400,16 @@ int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t
 {
     uint64_t sum = 0;
     uint32_t largest = 0;
-    int64_t answer = 0;
     for (uint64_t i = 0; i < count; i++) {
         sum += sizes[i];
         if (sizes[i] > largest) largest = sizes[i];
     }
     *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
     if (sum != size || largest > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_PACKER_USAGE;
-    ebk_packer_lock(packer);
-    out->first_entry = packer->state.next_entry;
-    while (out->taken < count) {
-        answer = ebk_packer_append_locked(packer, data, sizes[out->taken], &out->should_wake);
-        if (answer < 0) break;
-        data += sizes[out->taken];
-        out->taken += 1;
-    }
-    ebk_packer_unlock(packer);
-    return answer < 0 ? (int)answer : 0;
+    ebk_packer_take_turn(packer);
+    const int answer = append_slices(packer, data, NULL, sizes, count, out);
+    ebk_packer_end_turn(packer);
+    return answer;
 }
 
 void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t lac_length)
@@ -431,17 +481,27 @@ int ebk_packer_seal(struct ebk_packer *packer, struct ebk_packed *out)
     return found;
 }
 
-void ebk_packer_release(uint8_t *body)
+struct ebk_packer *ebk_packer_of(uint8_t *body)
+{
+    return note_of(body)->packer;
+}
+
+void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body)
 {
     struct note *note = note_of(body);
-    struct ebk_packer *packer = note->packer;
     if (is_of_parent(packer)) return;
-    ebk_packer_lock(packer);
     EBK_ASSERT(note->is_out == 1);
     note->is_out = 0;
     PUBLISH(packer, unreleased_bytes, packer->state.unreleased_bytes - note->size);
     PUBLISH(packer, frames_out, packer->state.frames_out - 1);
     block_unref(note->block);
+}
+
+void ebk_packer_release(uint8_t *body)
+{
+    struct ebk_packer *packer = ebk_packer_of(body);
+    ebk_packer_lock(packer);
+    ebk_packer_release_locked(packer, body);
     ebk_packer_unlock(packer);
     ebk_packer_unref(packer);
 }

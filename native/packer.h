@@ -1,8 +1,9 @@
 /* packer.h: the open frame of one writing handle: user threads append, the host seals (ARCHITECTURE.md, data path).
  *
  * Each entry is made here once, straight into the block from which it is sent and journaled:
- * header, payload, CRC32C (WIRE.md section 1). A packer has its own mutex, held only while
- * bytes are copied, so any thread may call any function; `unref` is for the last user only.
+ * header, payload, CRC32C (WIRE.md section 1). Any thread may call any function. Those who
+ * append take turns; the packer's mutex is held for at most 64 KiB or one entry at a time,
+ * so the host never waits for a whole batch.
  * Blocks come from one pool of the process, which is bounded and lazy.
  *
  * After a fork the child's copies of packers are dead: appends answer EBK_PACKER_STOPPED,
@@ -103,17 +104,23 @@ uint64_t ebk_pool_kept_bytes(void);
 /* One more reference. */
 void ebk_packer_ref(struct ebk_packer *packer);
 
-/* For callers that hold the GIL: the mutex at once or not at all (1 or 0), and the functions above for whoever
- * has it. */
+/* The same in parts, for callers that must not wait: take the turn, or the mutex, at once or not at all (1 or 0).
+ * append wants the turn, the `_locked` functions want the mutex; whoever has the mutex waits for nothing. */
+int ebk_packer_try_turn(struct ebk_packer *packer);
+void ebk_packer_take_turn(struct ebk_packer *packer);
+void ebk_packer_end_turn(struct ebk_packer *packer);
+int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake);
+/* As append_run, for payloads anywhere; data[i] has sizes[i] bytes, each within the limit. */
+int ebk_packer_append_each_in_turn(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
+                                   uint64_t count, struct ebk_appended *out);
+
 int ebk_packer_try_lock(struct ebk_packer *packer);
 void ebk_packer_lock(struct ebk_packer *packer);
 void ebk_packer_unlock(struct ebk_packer *packer);
-int64_t ebk_packer_append_locked(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake);
 int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out);
 void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
-
-/* As append_run, for payloads anywhere; data[i] has sizes[i] bytes, each within the limit. */
-int ebk_packer_append_each_locked(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
-                                  uint64_t count, struct ebk_appended *out);
+/* The packer of a body that is out; and its release, after which the frame's reference to the packer is the caller's. */
+struct ebk_packer *ebk_packer_of(uint8_t *body);
+void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body);
 
 #endif

@@ -29,7 +29,7 @@ from embedbk.errors import StorageError
 
 __all__ = ["PACKER_FULL", "PACKER_STOPPED", "Packer", "Packing", "pool_bytes_used"]
 
-if lib.ebk_packer_calls_install() != 0:
+if lib.ebk_python_calls_install() != 0:
     raise MemoryError("no memory for the calls of the packer")
 lib.ebk_pool_set_bytes_max(PACKER_POOL_BYTES_MAX)
 
@@ -77,9 +77,7 @@ class Packer:
         found = self._seal()
         if found is None:
             return None
-        address, size, count, first, last, length = found
-        block = ffi.gc(ffi.cast("uint8_t *", address), lib.ebk_packer_release)
-        body = memoryview(ffi.buffer(block, size)).toreadonly()
+        body, count, first, last, length = found
         return Frame(self.ledger_id, first, last, count, length, body)
 
     def release(self, frame: Frame) -> None:

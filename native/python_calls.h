@@ -1,13 +1,13 @@
-/* packer_calls.h: the packer's calls as built-in functions of Python, for the path of every append.
+/* python_calls.h: the packer's calls as built-in functions of Python, for the path of every append and frame.
  *
  * A cffi call gives the GIL away and asks for it back. Beside another thread that is busy
  * in Python that costs a thread switch per append, to copy 100 bytes: 7 thousand appends/s
- * were seen, 5 million with these. These functions
- * keep the GIL for short work and give it away where they copy much or must wait for the
- * packer's mutex; no Python code runs while the mutex is held.
+ * were seen, 5 million with these. They keep the GIL for short work, and work without it
+ * where they copy much or would wait for another thread. Nobody waits for the GIL while
+ * holding a mutex of the packer, so nobody who holds the GIL can wait for long.
  */
-#ifndef EBK_PACKER_CALLS_H
-#define EBK_PACKER_CALLS_H
+#ifndef EBK_PYTHON_CALLS_H
+#define EBK_PYTHON_CALLS_H
 
 #include <stdint.h>
 
@@ -18,12 +18,13 @@
  *
  *     append(data) -> (entry id or EBK_PACKER_FULL or EBK_PACKER_STOPPED, should_wake)
  *     append_many(iterable of data) -> (first_entry, taken, should_wake)
- *     seal() -> (address of the body, size, count, first_entry, last_entry, length) or None
+ *     seal() -> (body, count, first_entry, last_entry, length) or None
  *     set_lac(lac, lac_length) -> None
  *
  * data is bytes or any contiguous buffer; refuse(data) is called to raise where it is something else or too long,
- * and then nothing was appended. The four hold a reference to the packer. Returns 0, or -1 without memory. */
-int ebk_packer_calls_install(void);
+ * and then nothing was appended. body is a read-only memoryview that releases the frame with the last reference to its
+ * bytes. The four hold a reference to the packer. Returns 0, or -1 without memory. */
+int ebk_python_calls_install(void);
 /* cffi:end */
 
 #endif

@@ -1,14 +1,95 @@
-/* packer_calls.c: see packer_calls.h. The only file here that knows Python; limited API of 3.11. */
+/* python_calls.c: see python_calls.h. The only file here that knows Python; limited API of 3.11. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "packer_calls.h"
+#include "python_calls.h"
 
 #include "frame.h"
 #include "packer.h"
 
 #define GIL_BYTES_MAX (64 << 10) /* More than this is copied with the GIL free: about 10 microseconds. */
 #define CAPSULE "embedbk packer"
+
+/* Work under the turn or the mutex: at once, or else without the GIL from waiting to the end. */
+#define WITHOUT_WAITING(is_taken, take, work, give)  \
+    do {                                             \
+        if (is_taken) {                              \
+            work;                                    \
+            give;                                    \
+        } else {                                     \
+            Py_BEGIN_ALLOW_THREADS                   \
+            take;                                    \
+            work;                                    \
+            give;                                    \
+            Py_END_ALLOW_THREADS                     \
+        }                                            \
+    } while (0)
+
+#define IN_TURN(packer, is_short, work)                                                                    \
+    WITHOUT_WAITING((is_short) && ebk_packer_try_turn(packer), ebk_packer_take_turn(packer), work,         \
+                    ebk_packer_end_turn(packer))
+
+#define LOCKED(packer, work)                                                                               \
+    WITHOUT_WAITING(ebk_packer_try_lock(packer), ebk_packer_lock(packer), work, ebk_packer_unlock(packer))
+
+/* ---- the body of a frame: a buffer that releases it ------------------------------ */
+
+struct body {
+    PyObject_HEAD
+    uint8_t *data;
+    Py_ssize_t size;
+};
+
+static PyTypeObject *body_type;
+
+static int body_get_buffer(PyObject *self, Py_buffer *view, int flags)
+{
+    struct body *body = (struct body *)self;
+    return PyBuffer_FillInfo(view, self, body->data, body->size, 1, flags);
+}
+
+static void body_dealloc(PyObject *self)
+{
+    struct body *body = (struct body *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    if (body->data != NULL) {
+        struct ebk_packer *packer = ebk_packer_of(body->data);
+        LOCKED(packer, ebk_packer_release_locked(packer, body->data));
+        ebk_packer_unref(packer);
+    }
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot body_slots[] = {
+    {Py_tp_dealloc, body_dealloc},
+    {Py_bf_getbuffer, body_get_buffer},
+    {0, NULL},
+};
+
+static PyType_Spec body_spec = {
+    .name = "embedbk._native.FrameBody",
+    .basicsize = sizeof(struct body),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = body_slots,
+};
+
+/* A memoryview of the frame; on failure the frame is released. */
+static PyObject *view_of(const struct ebk_packed *frame)
+{
+    struct body *body = PyObject_New(struct body, body_type);
+    if (body == NULL) {
+        ebk_packer_release(frame->body);
+        return NULL;
+    }
+    body->data = frame->body;
+    body->size = frame->size;
+    PyObject *view = PyMemoryView_FromObject((PyObject *)body);
+    Py_DECREF(body);
+    return view;
+}
+
+/* ---- calls ------------------------------------------------------------------------ */
 
 /* self of every call is the pair (capsule with the packer, refuse). */
 static struct ebk_packer *packer_of(PyObject *self)
@@ -31,28 +112,10 @@ static void refuse(PyObject *self, PyObject *data)
     PyErr_SetString(PyExc_SystemError, "refuse did not raise");
 }
 
-/* The mutex; the GIL is given away only when somebody else has it. */
-static void lock_packer(struct ebk_packer *packer)
-{
-    if (ebk_packer_try_lock(packer)) return;
-    Py_BEGIN_ALLOW_THREADS
-    ebk_packer_lock(packer);
-    Py_END_ALLOW_THREADS
-}
-
 static int64_t append_bytes(struct ebk_packer *packer, const void *data, size_t size, int *should_wake)
 {
     int64_t entry_id;
-    *should_wake = 0;
-    if (size > GIL_BYTES_MAX) {
-        Py_BEGIN_ALLOW_THREADS
-        entry_id = ebk_packer_append(packer, data, size, should_wake);
-        Py_END_ALLOW_THREADS
-        return entry_id;
-    }
-    lock_packer(packer);
-    entry_id = ebk_packer_append_locked(packer, data, size, should_wake);
-    ebk_packer_unlock(packer);
+    IN_TURN(packer, size <= GIL_BYTES_MAX, entry_id = ebk_packer_append_in_turn(packer, data, size, should_wake));
     return entry_id;
 }
 
@@ -131,12 +194,6 @@ static int read_payloads(PyObject *self, PyObject *sequence, struct payloads *pa
     return 0;
 }
 
-static void append_payloads(struct ebk_packer *packer, const struct payloads *payloads, struct ebk_appended *done)
-{
-    const uint64_t count = (uint64_t)payloads->count;
-    ebk_packer_append_each_locked(packer, payloads->data, payloads->sizes, count, done);
-}
-
 static PyObject *append_many(PyObject *self, PyObject *sequence)
 {
     struct ebk_packer *packer = packer_of(self);
@@ -146,17 +203,8 @@ static PyObject *append_many(PyObject *self, PyObject *sequence)
         free_payloads(&payloads);
         return NULL;
     }
-    if (payloads.bytes <= GIL_BYTES_MAX) {
-        lock_packer(packer);
-        append_payloads(packer, &payloads, &done);
-        ebk_packer_unlock(packer);
-    } else {
-        Py_BEGIN_ALLOW_THREADS
-        ebk_packer_lock(packer);
-        append_payloads(packer, &payloads, &done);
-        ebk_packer_unlock(packer);
-        Py_END_ALLOW_THREADS
-    }
+    IN_TURN(packer, payloads.bytes <= GIL_BYTES_MAX,
+            ebk_packer_append_each_in_turn(packer, payloads.data, payloads.sizes, (uint64_t)payloads.count, &done));
     free_payloads(&payloads);
     return Py_BuildValue("(LLO)", (long long)done.first_entry, (long long)done.taken,
                          done.should_wake ? Py_True : Py_False);
@@ -167,12 +215,12 @@ static PyObject *seal(PyObject *self, PyObject *nothing)
     (void)nothing;
     struct ebk_packer *packer = packer_of(self);
     struct ebk_packed frame;
-    lock_packer(packer);
-    const int found = ebk_packer_seal_locked(packer, &frame);
-    ebk_packer_unlock(packer);
+    int found;
+    LOCKED(packer, found = ebk_packer_seal_locked(packer, &frame));
     if (!found) Py_RETURN_NONE;
-    return Py_BuildValue("(KIILLK)", (unsigned long long)(uintptr_t)frame.body, frame.size, frame.count,
-                         (long long)frame.first_entry, (long long)frame.last_entry,
+    PyObject *view = view_of(&frame);
+    if (view == NULL) return NULL;
+    return Py_BuildValue("(NILLK)", view, frame.count, (long long)frame.first_entry, (long long)frame.last_entry,
                          (unsigned long long)frame.length);
 }
 
@@ -182,9 +230,7 @@ static PyObject *set_lac(PyObject *self, PyObject *arguments)
     unsigned long long lac_length;
     if (!PyArg_ParseTuple(arguments, "LK", &lac, &lac_length)) return NULL;
     struct ebk_packer *packer = packer_of(self);
-    lock_packer(packer);
-    ebk_packer_set_lac_locked(packer, lac, lac_length);
-    ebk_packer_unlock(packer);
+    LOCKED(packer, ebk_packer_set_lac_locked(packer, lac, lac_length));
     Py_RETURN_NONE;
 }
 
@@ -220,11 +266,19 @@ static PyObject *packer_calls(PyObject *module, PyObject *arguments)
 
 static PyMethodDef installed[] = {{"packer_calls", packer_calls, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 
-int ebk_packer_calls_install(void)
+static int install(void)
+{
+    PyObject *module = PyImport_AddModule("embedbk._native"); /* Borrowed; it is the caller's. */
+    if (module == NULL) return -1;
+    if (body_type == NULL) body_type = (PyTypeObject *)PyType_FromSpec(&body_spec);
+    if (body_type == NULL) return -1;
+    return PyModule_AddFunctions(module, installed);
+}
+
+int ebk_python_calls_install(void)
 {
     PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *module = PyImport_AddModule("embedbk._native"); /* Borrowed; it is the caller's. */
-    const int done = module == NULL ? -1 : PyModule_AddFunctions(module, installed);
+    const int done = install();
     PyErr_Clear();
     PyGILState_Release(gil);
     return done;
