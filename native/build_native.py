@@ -30,6 +30,7 @@ LINK_ARGS = ["-pthread"]
 STABLE_ABI = "0x030B0000"  # CPython 3.11, the oldest that embedbk runs on.
 
 _DECLARED = re.compile(r"/\* cffi:begin \*/\n(.*?)/\* cffi:end \*/", re.DOTALL)
+_SHORT = re.compile(r"\bEBK_SHORT\s+[\w\s*]*?\b(ebk_\w+)\(")
 _ERROR = re.compile(r"EBK_ERROR\((EBK_\w+),")
 
 
@@ -39,12 +40,31 @@ def declarations() -> str:
     parts = [f"#define {code} ..." for code in codes]
     for header in sorted(NATIVE.glob("*.h")):
         parts += _DECLARED.findall(header.read_text())
-    return "\n".join(parts)
+    return re.sub(r"\bEBK_SHORT\b", "", "\n".join(parts))
 
 
 def includes() -> str:
     """The C preamble: every header, so that cffi checks each declaration against the real one."""
-    return "\n".join(f'#include "{header.name}"' for header in sorted(NATIVE.glob("*.h")))
+    headers = sorted(NATIVE.glob("*.h"))
+    return "\n".join([f'#include "{header.name}"' for header in headers] + [keep_gil(headers)])
+
+
+def keep_gil(headers: list[Path]) -> str:
+    """What makes cffi keep the GIL around functions that are marked EBK_SHORT (gil.h says why).
+
+    cffi has no such option; but it writes one C function per call, named after it, around these two macros.
+    The comparisons are constant: the compiler removes them.
+    """
+    names = [name for header in headers for name in _SHORT.findall(header.read_text())]
+    tests = " || ".join(f'!strcmp(wrapper, "_cffi_f_{name}")' for name in names)
+    return f"""
+#include <string.h>
+static inline int ebk_is_short(const char *wrapper) {{ return {tests}; }}
+#undef Py_BEGIN_ALLOW_THREADS
+#undef Py_END_ALLOW_THREADS
+#define Py_BEGIN_ALLOW_THREADS {{ PyThreadState *_save = ebk_is_short(__func__) ? NULL : PyEval_SaveThread();
+#define Py_END_ALLOW_THREADS if (_save != NULL) PyEval_RestoreThread(_save); }}
+"""
 
 
 def sources() -> list[str]:

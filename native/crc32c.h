@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gil.h"
+
 /* cffi:begin */
 enum ebk_crc32c_kind {
     EBK_CRC32C_PORTABLE = 0, /* eight tables, eight bytes a step; any machine */
@@ -18,13 +20,13 @@ enum ebk_crc32c_kind {
 };
 
 /* Continue crc (0 at the start) over size bytes. crc32c(crc32c(0, a), b) == crc32c(0, a + b). */
-uint32_t ebk_crc32c(uint32_t crc, const void *data, size_t size);
+EBK_SHORT uint32_t ebk_crc32c(uint32_t crc, const void *data, size_t size);
 
 /* The CRC of a + b from the CRC of each and the size of b, without reading either again. */
-uint32_t ebk_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
+EBK_SHORT uint32_t ebk_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
 
 /* The kind that ebk_crc32c() uses here. */
-int ebk_crc32c_kind(void);
+EBK_SHORT int ebk_crc32c_kind(void);
 
 /* As ebk_crc32c() by the given kind: for tests and the start-up check.
  * Returns EBK_OK and sets *out, or EBK_UNSUPPORTED where the processor lacks that kind. */

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gil.h"
+
 /* Where the numbers of an entry stand (WIRE.md section 1). */
 #define EBK_ENTRY_VERSION 1u
 #define EBK_ENTRY_AT_VERSION 0
@@ -55,23 +57,24 @@ struct ebk_frame_facts {
 
 /* Check every entry of body: layout, digest, numbers, order, one ledger (P3.1).
  * Returns a fault, EBK_FRAME_SOUND for none; *facts is set but for fault_at then. */
-int ebk_frame_scan(const uint8_t *body, size_t size, struct ebk_frame_facts *facts);
+EBK_SHORT int ebk_frame_scan(const uint8_t *body, size_t size, struct ebk_frame_facts *facts);
 
 /* Count entries and payload bytes by their headers alone: for a body that was scanned before.
  * Returns a fault of layout, or EBK_FRAME_SOUND with count and payload_bytes set. */
-int ebk_frame_count(const uint8_t *body, size_t size, struct ebk_frame_facts *facts);
+EBK_SHORT int ebk_frame_count(const uint8_t *body, size_t size, struct ebk_frame_facts *facts);
 
 /* Where each payload stands: ids[i], spans[2i] = its offset in body, spans[2i + 1] = its size.
  * Room is for `count` entries, as ebk_frame_count() gave them; body at most 4 GiB - 1. */
-void ebk_frame_offsets(const uint8_t *body, uint64_t count, int64_t *ids, uint32_t *spans);
+EBK_SHORT void ebk_frame_offsets(const uint8_t *body, uint64_t count, int64_t *ids, uint32_t *spans);
 
 /* Payloads one behind the other: ids[i], and payload i stands at ends[i] to ends[i + 1] of values.
  * Room is for count ids, count + 1 ends and payload_bytes values, at most 2 GiB - 1 of the last. */
-void ebk_frame_values(const uint8_t *body, uint64_t count, int64_t *ids, int32_t *ends, uint8_t *values);
+EBK_SHORT void ebk_frame_values(const uint8_t *body, uint64_t count, int64_t *ids, int32_t *ends, uint8_t *values);
 
 /* Copy the entries that `seat` holds, (seat - entry) mod ensemble_size < write_quorum (P1), to `to`, which has
  * room for `size` bytes and does not overlap body. *taken is how many bytes were copied. Wants
  * 0 <= seat < ensemble_size. Returns a fault of layout, or EBK_FRAME_SOUND. */
+EBK_SHORT
 int ebk_frame_cut(const uint8_t *body, size_t size, uint32_t ensemble_size, uint32_t write_quorum, uint32_t seat,
                   uint8_t *to, size_t *taken, struct ebk_frame_facts *facts);
 /* cffi:end */

@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gil.h"
+
 /* cffi:begin */
 #define EBK_JOURNAL_IDENTITY_BYTES 16
 #define EBK_JOURNAL_PATH_BYTES 512
@@ -85,34 +87,36 @@ void ebk_journal_close(struct ebk_journal *journal);
  * token is durable or the journal is closed: do not change or free them before then.
  * Returns the token (> 0), EBK_FULL (nothing queued), EBK_FAILED, or EBK_USAGE for a kind
  * above 65535 or a body that no file can hold. The commit thread hears of it by kick. */
+EBK_SHORT
 int64_t ebk_journal_submit(struct ebk_journal *journal, uint32_t kind, uint64_t ledger_id, const void *head,
                            size_t head_size, const void *tail, size_t tail_size);
 
 /* As submit, with a body of at most EBK_JOURNAL_COPY_BYTES_MAX that is copied at once. */
+EBK_SHORT
 int64_t ebk_journal_submit_copy(struct ebk_journal *journal, uint32_t kind, uint64_t ledger_id, const void *data,
                                 size_t size);
 
 /* Wake the commit thread if it sleeps. Once per batch of submits. */
-void ebk_journal_kick(struct ebk_journal *journal);
+EBK_SHORT void ebk_journal_kick(struct ebk_journal *journal);
 
 /* Unthreaded: write one group of what is queued, or prepare a file if nothing is.
  * Returns the records made durable, or EBK_FAILED. */
 int64_t ebk_journal_step(struct ebk_journal *journal);
 
 /* Every record up to this token is durable. Never falls. */
-uint64_t ebk_journal_durable(const struct ebk_journal *journal);
+EBK_SHORT uint64_t ebk_journal_durable(const struct ebk_journal *journal);
 
 /* As durable; also clears the event descriptor and asks for it to be set by the next group. */
-uint64_t ebk_journal_reap(struct ebk_journal *journal);
+EBK_SHORT uint64_t ebk_journal_reap(struct ebk_journal *journal);
 
 /* Wait until the token is durable. Returns EBK_OK, or EBK_FAILED when it never will be. Threaded only. */
 int ebk_journal_wait(struct ebk_journal *journal, uint64_t token);
 
 /* Readable when a group has become durable, or the journal failed, since the last reap; -1 when unthreaded. */
-int ebk_journal_event(const struct ebk_journal *journal);
+EBK_SHORT int ebk_journal_event(const struct ebk_journal *journal);
 
-uint64_t ebk_journal_next_token(const struct ebk_journal *journal);
-uint64_t ebk_journal_queued_bytes(const struct ebk_journal *journal);
+EBK_SHORT uint64_t ebk_journal_next_token(const struct ebk_journal *journal);
+EBK_SHORT uint64_t ebk_journal_queued_bytes(const struct ebk_journal *journal);
 
 /* EBK_OK while the journal works; else the code, with *fault set. */
 int ebk_journal_failure(struct ebk_journal *journal, struct ebk_journal_fault *fault);

@@ -281,7 +281,7 @@ static void begin_frame(struct ebk_block *block, uint32_t begin)
     block->used = begin;
 }
 
-/* Where an entry of `whole` bytes goes: the open block, after this. 0, or EBK_PACKER_FULL. */
+/* Where an entry of `whole` bytes goes: the open block, after this. EBK_OK, or EBK_FULL. */
 static int make_room(struct ebk_packer *packer, uint32_t whole, int *should_wake)
 {
     struct ebk_block *block = packer->open;
@@ -300,7 +300,7 @@ static int make_room(struct ebk_packer *packer, uint32_t whole, int *should_wake
     }
     const uint32_t least = EBK_NOTE_BYTES + whole;
     block = pool_take(least > packer->block_bytes ? least : packer->block_bytes);
-    if (block == NULL) return EBK_PACKER_FULL;
+    if (block == NULL) return EBK_FULL;
     begin_frame(block, EBK_NOTE_BYTES);
     packer->open = block;
     return 0;
@@ -324,14 +324,14 @@ static void write_entry(uint8_t *to, const struct ebk_packer *packer, const uint
 
 static int64_t append_locked(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
 {
-    if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_PACKER_USAGE;
-    if (packer->state.is_stopped || is_of_parent(packer)) return EBK_PACKER_STOPPED;
+    if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_USAGE;
+    if (packer->state.is_stopped || is_of_parent(packer)) return EBK_FAILED;
     const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + (uint32_t)size;
     const uint64_t unreleased = packer->state.unreleased_bytes;
     /* The first entry always fits, however low the bound: else it never would. */
-    if (unreleased > 0 && unreleased + whole > packer->state.bytes_max) return EBK_PACKER_FULL;
+    if (unreleased > 0 && unreleased + whole > packer->state.bytes_max) return EBK_FULL;
     const int was_idle = is_idle(packer);
-    if (make_room(packer, whole, should_wake) != 0) return EBK_PACKER_FULL;
+    if (make_room(packer, whole, should_wake) != 0) return EBK_FULL;
     if (was_idle) *should_wake = 1;
 
     struct ebk_block *block = packer->open;
@@ -405,7 +405,7 @@ int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t
         if (sizes[i] > largest) largest = sizes[i];
     }
     *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
-    if (sum != size || largest > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_PACKER_USAGE;
+    if (sum != size || largest > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_USAGE;
     ebk_packer_take_turn(packer);
     const int answer = append_slices(packer, data, NULL, sizes, count, out);
     ebk_packer_end_turn(packer);

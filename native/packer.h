@@ -6,7 +6,7 @@
  * so the host never waits for a whole batch.
  * Blocks come from one pool of the process, which is bounded and lazy.
  *
- * After a fork the child's copies of packers are dead: appends answer EBK_PACKER_STOPPED,
+ * After a fork the child's copies of packers are dead: appends answer EBK_FAILED,
  * releases do nothing. The child may open packers of its own.
  *
  * The plain Python form is embedbk/codec/packer_twin.py: same ids, same bytes, same frames.
@@ -17,14 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* cffi:begin */
-/* Answers of an append that is not done; shared with embedbk/codec/packer_twin.py. */
-enum ebk_packer_answer {
-    EBK_PACKER_FULL = -1,    /* bytes_max, or the pool's bound: try again when a frame was released */
-    EBK_PACKER_STOPPED = -2, /* after ebk_packer_stop() */
-    EBK_PACKER_USAGE = -3    /* a payload over the limit, or sizes that do not fit the bytes; nothing was done */
-};
+#include "gil.h"
 
+/* cffi:begin */
 /* Bytes of a block that the pool keeps for the next user; others are given back to the system. */
 enum { EBK_POOL_BLOCK_BYTES = 262144 };
 
@@ -71,15 +66,17 @@ struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint6
 void ebk_packer_unref(struct ebk_packer *packer);
 
 /* The numbers of this packer; they live as long as a reference. */
-const struct ebk_packer_state *ebk_packer_state(const struct ebk_packer *packer);
+EBK_SHORT const struct ebk_packer_state *ebk_packer_state(const struct ebk_packer *packer);
 
-/* Append one entry. Returns its id, or an ebk_packer_answer and nothing was appended.
+/* Append one entry. Returns its id, or nothing was appended and the code says why (errors.h):
+ * EBK_FULL: bytes_max or the pool's bound is reached, try again when a frame was released;
+ * EBK_FAILED: after ebk_packer_stop(); EBK_USAGE: a payload over the limit, or sizes that do not fit the bytes.
  * *should_wake is set to 1 when the host has something to look at that it had not before (nothing waited, or no full
  * frame did), also beside a refusal, else to 0. */
 int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake);
 
 /* Append `count` entries whose payloads lie behind each other in data, sizes[i] bytes each, as far as they fit.
- * Returns 0 when all were taken, else an answer; *out says how many were. */
+ * Returns EBK_OK when all were taken, else such a code; *out says how many were. */
 int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t size, const uint32_t *sizes,
                           uint64_t count, struct ebk_appended *out);
 
@@ -97,8 +94,8 @@ void ebk_packer_stop(struct ebk_packer *packer);
 /* The bound of all blocks of the process together; 0 until it is set. Blocks beyond a lowered bound stay in use. */
 void ebk_pool_set_bytes_max(uint64_t bytes_max);
 /* Bytes of blocks in use, and of blocks kept for the next user. */
-uint64_t ebk_pool_used_bytes(void);
-uint64_t ebk_pool_kept_bytes(void);
+EBK_SHORT uint64_t ebk_pool_used_bytes(void);
+EBK_SHORT uint64_t ebk_pool_kept_bytes(void);
 /* cffi:end */
 
 /* One more reference. */

@@ -4,6 +4,7 @@
 
 #include "python_calls.h"
 
+#include "errors.h"
 #include "frame.h"
 #include "packer.h"
 
@@ -134,7 +135,7 @@ static PyObject *append(PyObject *self, PyObject *data)
         entry_id = append_bytes(packer_of(self), view.buf, (size_t)view.len, &should_wake);
         PyBuffer_Release(&view);
     }
-    if (entry_id == EBK_PACKER_USAGE) {
+    if (entry_id == EBK_USAGE) {
         refuse(self, data);
         return NULL;
     }

@@ -16,7 +16,7 @@
  *
  *     packer_calls(address of an ebk_packer, refuse) -> (append, append_many, seal, set_lac)
  *
- *     append(data) -> (entry id or EBK_PACKER_FULL or EBK_PACKER_STOPPED, should_wake)
+ *     append(data) -> (entry id or EBK_FULL or EBK_FAILED, should_wake)
  *     append_many(iterable of data) -> (first_entry, taken, should_wake)
  *     seal() -> (body, count, first_entry, last_entry, length) or None
  *     set_lac(lac, lac_length) -> None

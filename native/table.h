@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gil.h"
+
 #define EBK_KEY_BYTES 16
 /* Bytes of one stored state: embedbk/storage/STORAGE.md. */
 #define EBK_STATE_BYTES 56
@@ -33,18 +35,18 @@ struct ebk_table *ebk_table_new(uint32_t ledgers_max);
 void ebk_table_free(struct ebk_table *table);
 
 /* The row of a ledger, or NULL. */
-struct ebk_ledger_row *ebk_table_get(const struct ebk_table *table, uint64_t ledger_id);
+EBK_SHORT struct ebk_ledger_row *ebk_table_get(const struct ebk_table *table, uint64_t ledger_id);
 /* A new row; the ledger has none yet. Returns EBK_OK, EBK_FULL at ledgers_max, or EBK_NO_MEMORY. */
-int ebk_table_create(struct ebk_table *table, uint64_t ledger_id, struct ebk_ledger_row **row);
+EBK_SHORT int ebk_table_create(struct ebk_table *table, uint64_t ledger_id, struct ebk_ledger_row **row);
 
-uint32_t ebk_table_count(const struct ebk_table *table);
+EBK_SHORT uint32_t ebk_table_count(const struct ebk_table *table);
 /* All ledger ids, ascending; room is for ebk_table_count() of them. */
 void ebk_table_ids(const struct ebk_table *table, uint64_t *ids);
 /* Bytes that the table holds from the system. */
 size_t ebk_table_resident(const struct ebk_table *table);
 
 /* How many rows are dirty. */
-uint32_t ebk_table_dirty_count(const struct ebk_table *table);
+EBK_SHORT uint32_t ebk_table_dirty_count(const struct ebk_table *table);
 /* Pack the states of the dirty rows, by ascending ledger id, and make the rows clean.
  * Room is for ebk_table_dirty_count() states. Returns EBK_OK or EBK_NO_MEMORY (nothing taken). */
 int ebk_table_take_dirty(struct ebk_table *table, uint8_t *states);

@@ -68,7 +68,7 @@ class Packer:
         done = ffi.new("struct ebk_appended *")
         source, counts = ffi.from_buffer(data), ffi.from_buffer("uint32_t[]", sizes)
         answer = lib.ebk_packer_append_run(self._packer, source, len(source), counts, len(counts), done)
-        if answer == lib.EBK_PACKER_USAGE:
+        if answer == lib.EBK_USAGE:
             refuse_sizes(data, sizes)
         return done.first_entry, done.taken, bool(done.should_wake)
 

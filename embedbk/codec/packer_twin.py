@@ -28,7 +28,7 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 
-# Instead of an entry id; the numbers are those of native/packer.h.
+# Instead of an entry id; the numbers are those of EBK_FULL and EBK_FAILED in native/errors.h.
 PACKER_FULL = -1  # Too many bytes unreleased: nothing was appended, try again when a frame was released.
 PACKER_STOPPED = -2  # After stop(): nothing was appended, nor ever will be.
 

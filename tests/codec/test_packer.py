@@ -354,7 +354,7 @@ def test_both_cut_the_same_frames_and_give_the_same_answers(
 
 
 def test_the_numbers_of_the_twin_are_those_of_c() -> None:
-    assert (lib.EBK_PACKER_FULL, lib.EBK_PACKER_STOPPED) == (PACKER_FULL, PACKER_STOPPED)
+    assert (lib.EBK_FULL, lib.EBK_FAILED) == (PACKER_FULL, PACKER_STOPPED)
     assert (lib.EBK_NOTE_BYTES, lib.EBK_NOTE_ALIGN) == (_NOTE_BYTES, _NOTE_ALIGN)
     assert lib.EBK_POOL_BLOCK_BYTES == FRAME_BLOCK_BYTES
 
