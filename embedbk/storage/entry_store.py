@@ -1,0 +1,208 @@
+"""The entry store in C: write cache, entry logs and index behind one handle (port `EntryStore`; P7.1, P7.5).
+
+Decides nothing about durability: the journal does that. This module hands bytes over, turns verdicts and codes into
+Python's, and keeps memory alive as long as a view on it. The format is STORAGE.md beside this file.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, cast
+
+from embedbk.codec.frame import Frame
+from embedbk.errors import StorageError, UsageError
+from embedbk.ids import INCARNATION_BYTES
+from embedbk.ports import EntriesFound
+from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.native import check, code_text, ffi, lib
+
+__all__ = ["CLUSTER_TOKEN_BYTES", "HALF_BYTES_MAX", "HALF_BYTES_KEPT", "MODULUS_MAX", "NativeEntryStore"]
+
+CLUSTER_TOKEN_BYTES = 16
+HALF_BYTES_MAX = 1 << 30  # Address space of each half of the write cache; puts beyond are refused.
+HALF_BYTES_KEPT = 64 << 20  # Memory that a half keeps between flushes.
+MODULUS_MAX = 64  # Residues of a read are bits of one word.
+_TEXT_BYTES = 512
+
+_HINT = (
+    "restore the file from a copy; or take the bookie out of the cluster with its directory emptied: "
+    "its ledgers are then repaired from the other bookies"
+)
+
+
+class NativeEntryStore:
+    """Entries by (ledger, entry); all calls from one thread. A flush runs in C, in a thread of its own.
+
+    Args:
+        directory: where the entry logs are; it exists.
+        cluster_token, incarnation: 16 bytes each; an entry log with others is refused.
+        io: a `MemoryDisk` to live on instead of the real disk.
+
+    Raises:
+        StorageError: an entry log is damaged beyond its second copies, foreign, of another version, or missing.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        cluster_token: bytes,
+        incarnation: bytes,
+        *,
+        io: MemoryDisk | None = None,
+        half_bytes_max: int = HALF_BYTES_MAX,
+        half_bytes_kept: int = HALF_BYTES_KEPT,
+    ) -> None:
+        if len(cluster_token) != CLUSTER_TOKEN_BYTES or len(incarnation) != INCARNATION_BYTES:
+            raise UsageError(
+                f"cluster token of {len(cluster_token)} and incarnation of {len(incarnation)} bytes: "
+                f"{CLUSTER_TOKEN_BYTES} and {INCARNATION_BYTES} are allowed"
+            )
+        self.directory = str(directory)
+        settings = ffi.new("struct ebk_store_settings *")
+        settings.cluster_token = cluster_token
+        settings.incarnation = incarnation
+        settings.half_bytes_max = half_bytes_max
+        settings.half_bytes_kept = half_bytes_kept
+        opened = ffi.new("struct ebk_store **")
+        text = ffi.new("char[]", _TEXT_BYTES)
+        self._disk = io  # Keeps the table of calls alive.
+        table = lib.ebk_io_disk() if io is None else io.io
+        code = lib.ebk_store_open(table, os.fsencode(self.directory), settings, opened, text, _TEXT_BYTES)
+        if code < 0:
+            said = cast(bytes, ffi.string(text)).decode(errors="replace")
+            raise StorageError(f"{self.directory}: {said}: {code_text(code)}", hint=_HINT)
+        self._store: Any = opened[0]
+        self._copy: Any = ffi.new("const uint8_t **")
+        self._found: Any = ffi.new("struct ebk_found *")
+
+    # --- What was found at the start ---------------------------------------------------------------------
+
+    def reports(self) -> list[str]:
+        """Damage that was met and could be worked around, one sentence each."""
+        found: list[str] = []
+        while (line := lib.ebk_store_report(self._store, len(found))) != ffi.NULL:
+            found.append(cast(bytes, ffi.string(line)).decode(errors="replace"))
+        return found
+
+    def take_states(self) -> list[memoryview]:
+        """The ledger states of the entry logs, oldest first, for `table.load`; to be taken once."""
+        states = []
+        pointer = ffi.new("const uint8_t **")
+        for log in range(lib.ebk_store_log_count(self._store)):
+            size = lib.ebk_store_states(self._store, log, pointer)
+            states.append(memoryview(bytes(ffi.buffer(pointer[0], size)) if size else b""))
+        lib.ebk_store_forget_states(self._store)
+        return states
+
+    def log_mark(self) -> int:
+        """Every journal record up to this token is in entry logs (P7.5)."""
+        return int(lib.ebk_store_mark(self._store))
+
+    def entry_log_count(self) -> int:
+        return int(lib.ebk_store_log_count(self._store))
+
+    # --- The port ----------------------------------------------------------------------------------------
+
+    def put(self, frame: Frame) -> memoryview:
+        """As `EntryStore.put`. The view is valid until the half it stands in is released, or the store closed.
+
+        Raises:
+            StorageError: the write cache has no room; nothing was taken.
+        """
+        body = frame.body
+        code = lib.ebk_store_put(
+            self._store,
+            frame.ledger_id,
+            frame.first_entry,
+            frame.last_entry,
+            frame.entry_count,
+            ffi.from_buffer(body),
+            len(body),
+            self._copy,
+        )
+        if code < 0:
+            self._refuse_put(code, frame)
+        return memoryview(ffi.buffer(self._copy[0], len(body)))
+
+    def read(
+        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+    ) -> EntriesFound:
+        """As `EntryStore.read`; the frame's body is one block in C memory, kept by the views on it."""
+        if first < 0 or not 1 <= modulus <= MODULUS_MAX:
+            raise UsageError(
+                f"read of entries {first}..{last} modulo {modulus}: allowed is first >= 0, modulus 1 to {MODULUS_MAX}"
+            )
+        found = self._found
+        code = lib.ebk_store_read(
+            self._store, ledger_id, first, last, bytes_max, modulus, residues & (2**64 - 1), found
+        )
+        check(code, f"read of ledger {ledger_id}, entries {first}..{last}")
+        frame = None
+        if found.body != ffi.NULL:
+            block = ffi.gc(found.body, lib.ebk_found_free, found.size)
+            body = memoryview(ffi.buffer(block, found.size)).toreadonly()
+            frame = Frame(ledger_id, found.first, found.last, found.count, found.length, body)
+        bounds = ffi.unpack(found.absent, 2 * found.absent_count)
+        return EntriesFound(frame, list(zip(bounds[::2], bounds[1::2], strict=True)))
+
+    def cached_bytes(self) -> int:
+        return int(lib.ebk_store_cached_bytes(self._store))
+
+    def active_bytes(self) -> int:
+        """Bytes put since the last freeze."""
+        return int(lib.ebk_store_active_bytes(self._store))
+
+    def close(self) -> None:
+        """Wait for a running flush and give everything back; views of `put` are invalid then. Twice is harmless."""
+        if self._store is not None:
+            lib.ebk_store_close(self._store)
+            self._store = None
+
+    # --- Flush -------------------------------------------------------------------------------------------
+
+    def freeze(self, states: bytes, mark: int) -> bool:
+        """Puts go to the other half from now. False while the last frozen half is not released.
+
+        states: of the ledgers that changed since the last freeze. mark: every journal record up to it is durable.
+        """
+        code = lib.ebk_store_freeze(self._store, ffi.from_buffer(states), len(states), mark)
+        if code == lib.EBK_FULL:
+            return False
+        check(code, "write cache")
+        return True
+
+    def flush(self, *, threaded: bool = True) -> None:
+        """Write the frozen half as one entry log; `fileno` becomes readable when it ended. After a failure it may
+        be called again, and writes another file."""
+        start = lib.ebk_store_flush_start if threaded else lib.ebk_store_flush_now
+        check(start(self._store), f"flush in {self.directory}")
+
+    def finish_flush(self) -> bool:
+        """Take an ended flush in: entries in the index, mark risen. False when none ended.
+
+        Raises:
+            StorageError: it failed; nothing is lost, the frozen half and the journal still hold everything.
+        """
+        code = lib.ebk_store_flush_finish(self._store)
+        if code in (lib.EBK_FULL, lib.EBK_END):
+            return False
+        if code < 0:
+            said = cast(bytes, ffi.string(lib.ebk_store_failure(self._store))).decode(errors="replace")
+            raise StorageError(f"{self.directory}: {said}: {code_text(code)}")
+        return True
+
+    def release(self) -> None:
+        """The frozen half is in an entry log, and nobody borrows a view on it any more."""
+        lib.ebk_store_release(self._store)
+
+    def fileno(self) -> int:
+        return int(lib.ebk_store_event_file(self._store))
+
+    def _refuse_put(self, code: int, frame: Frame) -> None:
+        what = f"ledger {frame.ledger_id}, entries {frame.first_entry}..{frame.last_entry}"
+        if code == lib.EBK_FULL:
+            raise StorageError(
+                f"{what}: the write cache is full", definite=True, hint="flushes are slower than adds"
+            )
+        check(code, what)

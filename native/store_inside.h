@@ -1,0 +1,227 @@
+/* store_inside.h: what the files of the entry store share; nobody else includes it. */
+#ifndef EBK_STORE_INSIDE_H
+#define EBK_STORE_INSIDE_H
+
+#include "id_map.h"
+#include "io.h"
+#include "store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- write cache (store_cache.c) ---------------------------------------------------- */
+
+/* Entries that stand one behind the other in memory, ids ascending. */
+struct ebk_span {
+    int64_t first, last;
+    const uint8_t *bytes;
+    uint32_t size, count;
+};
+
+/* spans ascend and do not overlap: the newest copy of an entry is the only one. */
+struct ebk_cached_ledger {
+    uint64_t ledger_id;
+    struct ebk_span *spans;
+    uint32_t count, capacity;
+};
+
+struct ebk_cache {
+    uint8_t *memory; /* bytes_max of address space, touched as used */
+    size_t used, bytes_max;
+    struct ebk_cached_ledger *ledgers;
+    uint32_t ledger_count, ledger_capacity;
+    struct ebk_id_map numbers; /* ledger id to its number in ledgers */
+};
+
+int ebk_cache_open(struct ebk_cache *cache, size_t bytes_max);
+void ebk_cache_close(struct ebk_cache *cache);
+/* Empty it; at most `kept` bytes of its memory stay touched. */
+void ebk_cache_reset(struct ebk_cache *cache, size_t kept);
+int ebk_cache_put(struct ebk_cache *cache, uint64_t ledger_id, int64_t first, int64_t last, uint32_t count,
+                  const uint8_t *body, size_t size, const uint8_t **copy);
+const struct ebk_cached_ledger *ebk_cache_find(const struct ebk_cache *cache, uint64_t ledger_id);
+/* Order the ledgers by id; the cache only serves reads from then on. */
+void ebk_cache_sort(struct ebk_cache *cache);
+/* Whole size of the entry at `entry`, which was checked before. */
+uint32_t ebk_cache_entry_size(const uint8_t *entry);
+int64_t ebk_cache_entry_id(const uint8_t *entry);
+
+/* ---- entry logs (store_log.c writes, store_load.c reads) ----------------------------- */
+
+#define EBK_LOG_BLOCK_BYTES 4096u
+#define EBK_LOG_DESCRIPTOR_BYTES 128u
+#define EBK_LOG_RUN_BYTES 56u
+#define EBK_LOG_VERSION 1u
+#define EBK_LOG_NAME_BYTES 32
+#define EBK_PATH_BYTES_MAX 1024
+#define EBK_RUN_ENTRIES_MAX 1024u
+#define EBK_RUN_GAP_MAX 64 /* A wider gap between ids begins another run. */
+#define EBK_MODULUS_MAX 64u
+#define EBK_LOG_ID_MAX UINT32_MAX
+
+/* What a run of the index says (STORAGE.md section 3). */
+struct ebk_run {
+    int64_t first, last;
+    uint64_t offset; /* of its first entry in the file */
+    uint64_t residues;
+    const uint8_t *coded; /* ids and sizes as varints, in the log's index block */
+    struct ebk_log *log;
+    uint32_t bytes, count, coded_size;
+    uint8_t modulus;     /* 1: dense; 2 to 64: the ids with id % modulus in residues; 0: ids are coded */
+    uint8_t sizes_equal; /* each entry has bytes / count bytes */
+};
+
+struct ebk_descriptor { /* The numbers of the descriptor, in the order in which they are stored. */
+    uint32_t log_id, previous_id;
+    uint8_t cluster_token[16], incarnation[16];
+    uint64_t mark;
+    uint64_t states_size, entries_size, entry_count, index_size, file_size;
+    uint32_t run_count, ledger_count, states_crc, index_crc;
+};
+
+struct ebk_log {
+    struct ebk_descriptor descriptor;
+    uint8_t *states; /* NULL once they were forgotten */
+    uint8_t *index;  /* the index section; runs point into it */
+    int file;        /* -1: not open */
+    uint64_t used_at;
+};
+
+/* Ids of which a damaged part of an entry log may have held any: (ledger, entry) order, both ends included. */
+struct ebk_dark {
+    uint64_t first_ledger, last_ledger;
+    int64_t first_entry, last_entry;
+};
+
+/* ---- index (store_index.c) ----------------------------------------------------------- */
+
+/* Runs of one ledger. A chain ascends without overlap; a later chain is newer than all of an earlier one, so that
+ * the first chain that holds an id, from the last chain backwards, holds its newest copy. */
+struct ebk_chain {
+    struct ebk_run *runs;
+    uint32_t count, capacity;
+};
+
+struct ebk_indexed_ledger {
+    uint64_t ledger_id;
+    struct ebk_chain *chains;
+    uint32_t count;
+};
+
+struct ebk_index {
+    struct ebk_indexed_ledger *ledgers;
+    uint32_t ledger_count, ledger_capacity;
+    struct ebk_id_map numbers;
+};
+
+/* Runs of one ledger come in ascending order, logs from the oldest to the newest. */
+int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_run *run);
+const struct ebk_indexed_ledger *ebk_index_find(const struct ebk_index *index, uint64_t ledger_id);
+void ebk_index_close(struct ebk_index *index);
+
+/* A place in a chain of runs or a list of spans that only moves up. */
+struct ebk_cursor {
+    const struct ebk_span *spans; /* NULL: a cursor over runs */
+    const struct ebk_run *runs;
+    uint32_t count, at;    /* spans or runs; which one it stands in */
+    uint32_t ordinal;      /* of the entry in its span or run */
+    const uint8_t *coded;  /* the next coded number of the run */
+    const uint8_t *entry;  /* spans: where the entry stands */
+    uint64_t offset;       /* runs: where it stands in the file */
+    int64_t id;
+    uint32_t size;
+};
+
+void ebk_cursor_over_spans(struct ebk_cursor *cursor, const struct ebk_span *spans, uint32_t count, int64_t first);
+void ebk_cursor_over_runs(struct ebk_cursor *cursor, const struct ebk_run *runs, uint32_t count, int64_t first);
+static inline bool ebk_cursor_has(const struct ebk_cursor *cursor)
+{
+    return cursor->at < cursor->count;
+}
+void ebk_cursor_next(struct ebk_cursor *cursor);
+
+/* Decode the run whole: ids ascend from first to last, as many as count, sizes possible and adding up to bytes. */
+bool ebk_run_is_sound(const struct ebk_run *run);
+/* The number coded at *at, before end; *at moves on. False when it is cut short or too large. */
+bool ebk_varint_read(const uint8_t **at, const uint8_t *end, uint64_t *value);
+/* Returns the bytes written, at most 10. */
+uint32_t ebk_varint_write(uint8_t *to, uint64_t value);
+
+/* ---- the store (store.c) ------------------------------------------------------------- */
+
+#define EBK_OPEN_LOGS_MAX 64u
+#define EBK_REPORTS_MAX 64u
+#define EBK_REPORT_BYTES 256
+
+enum ebk_flush_state { EBK_FLUSH_NONE, EBK_FLUSH_RUNNING, EBK_FLUSH_ENDED };
+
+/* What a flush needs and gives; the flushing thread touches this and the frozen half, nothing else. */
+struct ebk_flush {
+    struct ebk_io *io;
+    const char *directory;
+    struct ebk_cache *cache;
+    struct ebk_descriptor descriptor; /* log_id, previous_id, token, incarnation, mark, states_size on entry */
+    uint8_t *states;
+    uint8_t *index; /* out: the index section */
+    int result;
+    char text[EBK_REPORT_BYTES];
+};
+
+struct ebk_store {
+    struct ebk_io *io;
+    char directory[EBK_PATH_BYTES_MAX - EBK_LOG_NAME_BYTES];
+    struct ebk_store_settings settings;
+    struct ebk_cache halves[2];
+    uint32_t active; /* which half takes puts */
+    bool is_frozen, is_flushed;
+    struct ebk_index index;
+    struct ebk_log **logs; /* ascending ids */
+    uint32_t log_count, log_capacity, open_count;
+    uint64_t clock; /* of uses of files */
+    uint32_t log_id_last; /* highest ever seen, also of unfinished files */
+    uint64_t mark, entry_count;
+    struct ebk_dark *darks;
+    uint32_t dark_count, dark_capacity;
+    char reports[EBK_REPORTS_MAX][EBK_REPORT_BYTES];
+    uint32_t report_count;
+    struct ebk_flush flush;
+    pthread_t thread;
+    _Atomic int flush_state;
+    bool has_thread;
+    int event_file;
+    struct ebk_piece *pieces; /* the plan of the read that is going on; kept between reads */
+    uint32_t piece_capacity;
+};
+
+/* DIRECTORY/NNNNNNNN.elog, with .tmp behind it while it is written. */
+void ebk_log_path(const char *directory, uint32_t log_id, bool is_tmp, char *path);
+/* The bytes of a descriptor, with its checksum, and back; 0, or the reason as EBK_DAMAGED / EBK_VERSION. */
+void ebk_descriptor_write(const struct ebk_descriptor *descriptor, uint8_t *to);
+int ebk_descriptor_read(struct ebk_descriptor *descriptor, const uint8_t *from);
+/* Checksum of a section, bound to the file that it stands in. */
+uint32_t ebk_section_crc(const struct ebk_descriptor *descriptor, const uint8_t *bytes, size_t size);
+static inline uint64_t ebk_entries_offset(const struct ebk_descriptor *descriptor)
+{
+    return EBK_LOG_BLOCK_BYTES + descriptor->states_size;
+}
+static inline uint64_t ebk_index_offset(const struct ebk_descriptor *descriptor)
+{
+    return ebk_entries_offset(descriptor) + descriptor->entries_size;
+}
+
+/* Write flush->cache as one entry log; fills result, text, index and the rest of the descriptor. */
+void ebk_log_flush(struct ebk_flush *flush);
+
+/* Read all entry logs of the directory into the store. */
+int ebk_store_load(struct ebk_store *store, char *text, size_t room);
+/* Put the runs of a log's index section into the index; EBK_DAMAGED when they are not sound. */
+int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log);
+int ebk_store_add_log(struct ebk_store *store, struct ebk_log *log);
+/* Open the log's file if it is not; -errno when that fails. */
+int ebk_store_log_file(struct ebk_store *store, struct ebk_log *log);
+void ebk_log_free(struct ebk_log *log);
+
+#endif

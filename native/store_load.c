@@ -1,0 +1,451 @@
+/* store_load.c: entry logs back into memory: descriptors, ledger states, index; and what to do about damage.
+ *
+ * The footers are the persisted index: nothing else has to be read, and nothing can part
+ * from them. Damage is met in this order:
+ *
+ *     one descriptor of the two   use the other, report
+ *     both descriptors            refuse: ledger states and log mark cannot be known
+ *     one copy of the states      use the other, report
+ *     both copies                 refuse: a fence might be forgotten (P7.3)
+ *     the index                   scan the entries, each of which checks itself; report. Between the last good
+ *                                 entry before damage and the first behind it any id may have stood: those
+ *                                 are dark, never "absent"
+ *     an entry                    found when it is read: unreadable, never "absent" (P7.1)
+ *     a log between two others    refuse: each names the one before it
+ */
+#include "store_inside.h"
+
+#include "bytes.h"
+#include "crc32c.h"
+#include "errors.h"
+#include "frame.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_SUFFIX ".elog"
+#define NAME_DIGITS 8
+#define STATE_BYTES 56u
+
+/* ---- saying what is wrong ----------------------------------------------------------- */
+
+__attribute__((format(printf, 5, 6)))
+static int refuse(char *text, size_t room, int code, const struct ebk_log *log, const char *format, ...)
+{
+    int used = log == NULL ? 0 : snprintf(text, room, "entry log %08x.elog: ", log->descriptor.log_id);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, room - (size_t)used, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+__attribute__((format(printf, 3, 4)))
+static void report(struct ebk_store *store, const struct ebk_log *log, const char *format, ...)
+{
+    if (store->report_count == EBK_REPORTS_MAX) return;
+    char *line = store->reports[store->report_count++];
+    const int used = snprintf(line, EBK_REPORT_BYTES, "entry log %08x.elog: ", log->descriptor.log_id);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line + used, EBK_REPORT_BYTES - (size_t)used, format, arguments);
+    va_end(arguments);
+}
+
+/* ---- one file ----------------------------------------------------------------------- */
+
+struct source {
+    struct ebk_io *io;
+    int file;
+    uint64_t size;
+};
+
+static bool read_whole(const struct source *source, void *to, size_t size, uint64_t offset)
+{
+    return source->io->read(source->io, source->file, to, size, offset) == (int64_t)size;
+}
+
+/* Whether the sections lie one behind the other inside a file of file_size bytes. */
+static bool is_possible(const struct ebk_descriptor *descriptor)
+{
+    const uint64_t limit = UINT64_C(1) << 48;
+    if (descriptor->states_size > limit || descriptor->entries_size > limit || descriptor->index_size > limit)
+        return false;
+    const uint64_t end = ebk_index_offset(descriptor) + descriptor->index_size + descriptor->states_size +
+                         EBK_LOG_DESCRIPTOR_BYTES;
+    return descriptor->states_size % STATE_BYTES == 0 && descriptor->file_size % EBK_LOG_BLOCK_BYTES == 0 &&
+           descriptor->file_size >= end && descriptor->file_size - end < EBK_LOG_BLOCK_BYTES;
+}
+
+static int read_descriptor(const struct source *source, uint64_t offset, struct ebk_descriptor *descriptor)
+{
+    uint8_t bytes[EBK_LOG_DESCRIPTOR_BYTES];
+    if (offset + sizeof bytes > source->size || !read_whole(source, bytes, sizeof bytes, offset)) return EBK_DAMAGED;
+    const int code = ebk_descriptor_read(descriptor, bytes);
+    return code == EBK_OK && !is_possible(descriptor) ? EBK_DAMAGED : code;
+}
+
+static int load_descriptor(struct ebk_store *store, const struct source *source, struct ebk_log *log, char *text,
+                           size_t room)
+{
+    const uint32_t log_id = log->descriptor.log_id;
+    struct ebk_descriptor head, tail;
+    const uint64_t tail_offset = source->size < EBK_LOG_DESCRIPTOR_BYTES ? 0 : source->size - EBK_LOG_DESCRIPTOR_BYTES;
+    const int at_head = read_descriptor(source, 0, &head), at_tail = read_descriptor(source, tail_offset, &tail);
+    if (at_head == EBK_VERSION || at_tail == EBK_VERSION)
+        return refuse(text, room, EBK_VERSION, log, "at offset %llu: a version other than %u",
+                      (unsigned long long)(at_head == EBK_VERSION ? 0 : tail_offset), EBK_LOG_VERSION);
+    if (at_head < 0 && at_tail < 0)
+        return refuse(text, room, EBK_DAMAGED, log,
+                      "at offset 0 and at its end %llu: neither descriptor is whole, so its ledger states (fences) "
+                      "and its log mark cannot be known", (unsigned long long)source->size);
+    log->descriptor = at_head == EBK_OK ? head : tail;
+    const struct ebk_descriptor *found = &log->descriptor;
+    if (memcmp(found->cluster_token, store->settings.cluster_token, 16) != 0 ||
+        memcmp(found->incarnation, store->settings.incarnation, 16) != 0 || found->log_id != log_id) {
+        log->descriptor.log_id = log_id;
+        return refuse(text, room, EBK_FOREIGN, log, "at offset 0: it is the file %08x of another bookie or disk "
+                      "incarnation, or was renamed", found->log_id);
+    }
+    if (at_head < 0) report(store, log, "at offset 0: the first descriptor is damaged; the second one was used");
+    if (at_tail < 0)
+        report(store, log, "at offset %llu: the second descriptor is damaged or cut off; the first one was used",
+               (unsigned long long)(found->file_size - EBK_LOG_DESCRIPTOR_BYTES));
+    return EBK_OK;
+}
+
+/* A section's bytes in memory of their own, or NULL when they cannot be read or fail their checksum. */
+static uint8_t *load_section(const struct source *source, const struct ebk_descriptor *descriptor, uint64_t offset,
+                             uint64_t size, uint32_t crc)
+{
+    if (offset > source->size || size > source->size - offset) return NULL;
+    uint8_t *bytes = malloc(size + 1); /* Never NULL for an empty section. */
+    if (bytes == NULL) return NULL;
+    if (read_whole(source, bytes, size, offset) && ebk_section_crc(descriptor, bytes, size) == crc) return bytes;
+    free(bytes);
+    return NULL;
+}
+
+static int load_states(struct ebk_store *store, const struct source *source, struct ebk_log *log, char *text,
+                       size_t room)
+{
+    const struct ebk_descriptor *descriptor = &log->descriptor;
+    const uint64_t second = ebk_index_offset(descriptor) + descriptor->index_size;
+    log->states = load_section(source, descriptor, EBK_LOG_BLOCK_BYTES, descriptor->states_size, descriptor->states_crc);
+    if (log->states != NULL) {
+        uint8_t *copy = load_section(source, descriptor, second, descriptor->states_size, descriptor->states_crc);
+        if (copy == NULL)
+            report(store, log, "at offset %llu: the second copy of the ledger states is damaged or cut off",
+                   (unsigned long long)second);
+        free(copy);
+        return EBK_OK;
+    }
+    log->states = load_section(source, descriptor, second, descriptor->states_size, descriptor->states_crc);
+    if (log->states == NULL)
+        return refuse(text, room, EBK_DAMAGED, log, "at offsets %u and %llu: both copies of the ledger states are "
+                      "damaged, a fence could be forgotten", EBK_LOG_BLOCK_BYTES, (unsigned long long)second);
+    report(store, log, "at offset %u: the ledger states are damaged; their second copy was used", EBK_LOG_BLOCK_BYTES);
+    return EBK_OK;
+}
+
+/* ---- the index of one log ----------------------------------------------------------- */
+
+static bool read_run(const struct ebk_log *log, const uint8_t **at, const uint8_t *end, uint64_t *ledger_id,
+                     struct ebk_run *run)
+{
+    if ((size_t)(end - *at) < EBK_LOG_RUN_BYTES) return false;
+    const uint8_t *head = *at;
+    *ledger_id = ebk_load_u64(head);
+    *run = (struct ebk_run){
+        .first = (int64_t)ebk_load_u64(head + 8),
+        .last = (int64_t)ebk_load_u64(head + 16),
+        .residues = ebk_load_u64(head + 24),
+        .offset = ebk_load_u64(head + 32),
+        .coded = head + EBK_LOG_RUN_BYTES,
+        .log = (struct ebk_log *)log,
+        .bytes = ebk_load_u32(head + 40),
+        .count = ebk_load_u32(head + 44),
+        .coded_size = ebk_load_u32(head + 48),
+        .modulus = head[52],
+        .sizes_equal = head[53],
+    };
+    if (run->coded_size > (size_t)(end - run->coded)) return false;
+    *at = run->coded + run->coded_size;
+    return ebk_run_is_sound(run);
+}
+
+/* Walk the index section: its runs tile the entries, ledger by ledger. add: put them into the index. */
+static int walk_index(struct ebk_store *store, const struct ebk_log *log, bool add)
+{
+    const struct ebk_descriptor *descriptor = &log->descriptor;
+    const uint8_t *at = log->index, *end = log->index + descriptor->index_size;
+    uint64_t ledger_before = 0, offset = ebk_entries_offset(descriptor), entries = 0;
+    int64_t last_before = -1;
+    for (uint32_t i = 0; i < descriptor->run_count; i++) {
+        uint64_t ledger_id;
+        struct ebk_run run;
+        if (!read_run(log, &at, end, &ledger_id, &run)) return EBK_DAMAGED;
+        const bool is_next_ledger = i == 0 || ledger_id > ledger_before;
+        if (!is_next_ledger && (ledger_id != ledger_before || run.first <= last_before)) return EBK_DAMAGED;
+        if (run.offset != offset) return EBK_DAMAGED;
+        offset += run.bytes;
+        entries += run.count;
+        ledger_before = ledger_id;
+        last_before = run.last;
+        if (add && ebk_index_add(&store->index, ledger_id, &run) < 0) return EBK_NO_MEMORY;
+    }
+    return at == end && offset == ebk_index_offset(descriptor) && entries == descriptor->entry_count ? EBK_OK
+                                                                                                     : EBK_DAMAGED;
+}
+
+int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log)
+{
+    const int sound = walk_index(store, log, false);
+    return sound < 0 ? sound : walk_index(store, log, true);
+}
+
+/* ---- scan of the entries where the index is lost ------------------------------------ */
+
+/* Whole size of a valid entry at `at`, or 0. */
+static uint32_t valid_entry(const uint8_t *at, const uint8_t *end)
+{
+    struct ebk_frame_facts facts;
+    if ((size_t)(end - at) < EBK_ENTRY_OVERHEAD_BYTES || at[EBK_ENTRY_AT_VERSION] != EBK_ENTRY_VERSION) return 0;
+    const uint64_t size = EBK_ENTRY_OVERHEAD_BYTES + (uint64_t)ebk_load_u32(at + EBK_ENTRY_AT_PAYLOAD_SIZE);
+    if (size > EBK_ENTRY_OVERHEAD_BYTES + EBK_ENTRY_PAYLOAD_BYTES_MAX || size > (uint64_t)(end - at)) return 0;
+    return ebk_frame_scan(at, size, &facts) == EBK_FRAME_SOUND ? (uint32_t)size : 0;
+}
+
+static int add_dark(struct ebk_store *store, const struct ebk_dark *dark)
+{
+    if (store->dark_count == store->dark_capacity) {
+        const uint32_t capacity = store->dark_capacity ? store->dark_capacity * 2 : 8;
+        struct ebk_dark *darks = realloc(store->darks, capacity * sizeof *darks);
+        if (darks == NULL) return EBK_NO_MEMORY;
+        store->darks = darks;
+        store->dark_capacity = capacity;
+    }
+    store->darks[store->dark_count++] = *dark;
+    return EBK_OK;
+}
+
+/* One run per entry: the scan is for rescue, not for speed. */
+static int add_scanned(struct ebk_store *store, struct ebk_log *log, const uint8_t *entry, uint32_t size,
+                       uint64_t offset)
+{
+    const int64_t id = ebk_cache_entry_id(entry);
+    const struct ebk_run run = {.first = id, .last = id, .offset = offset, .residues = 1, .coded = log->index,
+                                .log = log, .bytes = size, .count = 1, .modulus = 1, .sizes_equal = 1};
+    return ebk_index_add(&store->index, ebk_load_u64(entry + EBK_ENTRY_AT_LEDGER), &run);
+}
+
+/* Where a run of valid entries that begins at `at` ends. */
+static const uint8_t *end_of_valid(const uint8_t *at, const uint8_t *end)
+{
+    for (uint32_t size; at < end && (size = valid_entry(at, end)) > 0;) at += size;
+    return at;
+}
+
+/* The first place at or above `at` from where valid entries fill everything up to `end`; `end` when there is none.
+ * Nothing less is believed: a payload may hold entries itself, and those are not this bookie's. */
+static const uint8_t *find_tail(const uint8_t *at, const uint8_t *end)
+{
+    for (; at < end; at++) {
+        const uint8_t *ended = end_of_valid(at, end);
+        if (ended == end) return at;
+        at = ended; /* No start between the two does better: they would end at the same place. */
+    }
+    return end;
+}
+
+static int add_range(struct ebk_store *store, struct ebk_log *log, const uint8_t *bytes, const uint8_t *at,
+                     const uint8_t *end, uint64_t *count)
+{
+    while (at < end) {
+        const uint32_t size = ebk_cache_entry_size(at);
+        const uint64_t offset = ebk_entries_offset(&log->descriptor) + (uint64_t)(at - bytes);
+        if (add_scanned(store, log, at, size, offset) < 0) return EBK_NO_MEMORY;
+        at += size;
+        *count += 1;
+    }
+    return EBK_OK;
+}
+
+/* The ids that may have stood between the last entry of begin..end (none when empty) and the one at `next`. */
+static struct ebk_dark dark_between(const uint8_t *begin, const uint8_t *end, const uint8_t *next, bool has_next)
+{
+    struct ebk_dark dark = {.last_ledger = UINT64_MAX, .last_entry = INT64_MAX};
+    for (const uint8_t *at = begin; at < end; at += ebk_cache_entry_size(at)) {
+        dark.first_ledger = ebk_load_u64(at + EBK_ENTRY_AT_LEDGER);
+        dark.first_entry = ebk_cache_entry_id(at) + 1;
+    }
+    if (has_next) {
+        dark.last_ledger = ebk_load_u64(next + EBK_ENTRY_AT_LEDGER);
+        dark.last_entry = ebk_cache_entry_id(next) - 1;
+    }
+    return dark;
+}
+
+static int scan_bytes(struct ebk_store *store, struct ebk_log *log, const uint8_t *bytes, size_t have)
+{
+    const struct ebk_descriptor *descriptor = &log->descriptor;
+    const uint8_t *end = bytes + have, *good = end_of_valid(bytes, end), *tail = end;
+    const bool is_whole = have == descriptor->entries_size;
+    if (is_whole && good < end) tail = find_tail(good, end);
+    if (!is_whole || good < end) {
+        const struct ebk_dark dark = dark_between(bytes, good, tail, tail < end);
+        report(store, log, "at offset %llu: %llu bytes of its entries are damaged or cut off",
+               (unsigned long long)(ebk_entries_offset(descriptor) + (uint64_t)(good - bytes)),
+               (unsigned long long)(descriptor->entries_size - (uint64_t)(good - bytes) - (uint64_t)(end - tail)));
+        if (add_dark(store, &dark) < 0) return EBK_NO_MEMORY;
+    }
+    uint64_t count = 0;
+    if (add_range(store, log, bytes, bytes, good, &count) < 0) return EBK_NO_MEMORY;
+    if (add_range(store, log, bytes, tail, end, &count) < 0) return EBK_NO_MEMORY;
+    report(store, log, "at offset %llu: the index is damaged or cut off; %llu of %llu entries were found by a scan",
+           (unsigned long long)ebk_index_offset(descriptor), (unsigned long long)count,
+           (unsigned long long)descriptor->entry_count);
+    return EBK_OK;
+}
+
+static int scan_entries(struct ebk_store *store, const struct source *source, struct ebk_log *log)
+{
+    const uint64_t begin = ebk_entries_offset(&log->descriptor);
+    uint64_t have = source->size > begin ? source->size - begin : 0;
+    if (have > log->descriptor.entries_size) have = log->descriptor.entries_size;
+    uint8_t *bytes = malloc(have + 1);
+    if (bytes == NULL) return EBK_NO_MEMORY;
+    memset(bytes, 0, have); /* What cannot be read looks like damage. */
+    for (uint64_t done = 0; done < have; done += EBK_LOG_BLOCK_BYTES) {
+        const uint64_t part = have - done < EBK_LOG_BLOCK_BYTES ? have - done : EBK_LOG_BLOCK_BYTES;
+        if (!read_whole(source, bytes + done, part, begin + done)) memset(bytes + done, 0, part);
+    }
+    const int refused = scan_bytes(store, log, bytes, have);
+    free(bytes);
+    return refused;
+}
+
+/* ---- all of them -------------------------------------------------------------------- */
+
+static int load_log(struct ebk_store *store, const struct source *source, struct ebk_log *log, char *text, size_t room)
+{
+    int refused = load_descriptor(store, source, log, text, room);
+    if (refused == EBK_OK) refused = load_states(store, source, log, text, room);
+    if (refused < 0) return refused;
+    const struct ebk_descriptor *descriptor = &log->descriptor;
+    log->index = load_section(source, descriptor, ebk_index_offset(descriptor), descriptor->index_size,
+                              descriptor->index_crc);
+    int code = log->index == NULL ? EBK_DAMAGED : ebk_store_index_log(store, log);
+    if (code == EBK_DAMAGED) code = scan_entries(store, source, log);
+    if (code < 0) return refuse(text, room, code, log, "its index could not be read in");
+    return EBK_OK;
+}
+
+static int load_file(struct ebk_store *store, uint32_t log_id, char *text, size_t room)
+{
+    char path[EBK_PATH_BYTES_MAX];
+    struct ebk_log *log = calloc(1, sizeof *log);
+    if (log == NULL) return refuse(text, room, EBK_NO_MEMORY, NULL, "entry logs");
+    log->file = -1;
+    log->descriptor.log_id = log_id;
+    const uint32_t before = store->log_count > 0 ? store->logs[store->log_count - 1]->descriptor.log_id : 0;
+    ebk_log_path(store->directory, log_id, false, path);
+    struct source source = {.io = store->io, .file = store->io->open(store->io, path, EBK_OPEN_READ)};
+    int refused;
+    if (source.file < 0) {
+        refused = refuse(text, room, EBK_IO, log, "cannot be opened: %s", strerror(-source.file));
+    } else {
+        const int64_t size = store->io->size(store->io, source.file);
+        source.size = size < 0 ? 0 : (uint64_t)size;
+        refused = load_log(store, &source, log, text, room);
+        (void)store->io->close(store->io, source.file);
+    }
+    if (refused == EBK_OK && log->descriptor.previous_id != before)
+        refused = refuse(text, room, EBK_DAMAGED, log, "it was written after %08x.elog, which is missing here",
+                         log->descriptor.previous_id);
+    if (refused == EBK_OK && log->descriptor.mark < store->mark)
+        refused = refuse(text, room, EBK_DAMAGED, log, "its log mark %llu is below %llu, an older one's",
+                         (unsigned long long)log->descriptor.mark, (unsigned long long)store->mark);
+    if (refused == EBK_OK) refused = ebk_store_add_log(store, log);
+    /* A log that was refused stays reachable until close: the index may name it. */
+    if (refused < 0 && ebk_store_add_log(store, log) < 0) ebk_log_free(log);
+    return refused;
+}
+
+static bool parse_name(const char *name, uint32_t *log_id, bool *is_tmp)
+{
+    uint32_t id = 0;
+    for (int i = 0; i < NAME_DIGITS; i++) {
+        const char digit = name[i];
+        if (digit >= '0' && digit <= '9') id = id << 4 | (uint32_t)(digit - '0');
+        else if (digit >= 'a' && digit <= 'f') id = id << 4 | (uint32_t)(digit - 'a' + 10);
+        else return false;
+    }
+    *log_id = id;
+    *is_tmp = strcmp(name + NAME_DIGITS, NAME_SUFFIX ".tmp") == 0;
+    return *is_tmp || strcmp(name + NAME_DIGITS, NAME_SUFFIX) == 0;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const uint32_t one = *(const uint32_t *)a, other = *(const uint32_t *)b;
+    return one < other ? -1 : one > other;
+}
+
+static char *list_names(struct ebk_store *store, int64_t *size)
+{
+    int64_t room = 4096;
+    for (;;) {
+        char *names = malloc((size_t)room);
+        if (names == NULL) return NULL;
+        *size = store->io->list(store->io, store->directory, names, (size_t)room);
+        if (*size <= room) return names;
+        room = *size;
+        free(names);
+    }
+}
+
+/* Unfinished logs below the newest finished one: their content was in the journal and is in a later log. Those
+ * above stay until the next flush has a higher id: ids are never used again (I48). */
+static void drop_unfinished(struct ebk_store *store, const char *names, int64_t size)
+{
+    const uint32_t newest = store->log_count > 0 ? store->logs[store->log_count - 1]->descriptor.log_id : 0;
+    for (const char *name = names; name < names + size; name += strlen(name) + 1) {
+        char path[EBK_PATH_BYTES_MAX];
+        uint32_t log_id;
+        bool is_tmp;
+        if (!parse_name(name, &log_id, &is_tmp) || !is_tmp || log_id >= newest) continue;
+        ebk_log_path(store->directory, log_id, true, path);
+        (void)store->io->unlink(store->io, path);
+    }
+}
+
+int ebk_store_load(struct ebk_store *store, char *text, size_t room)
+{
+    int64_t size;
+    char *names = list_names(store, &size);
+    uint32_t *ids = names == NULL ? NULL : malloc(((size_t)(size < 0 ? 0 : size) / NAME_DIGITS + 1) * sizeof *ids);
+    if (ids == NULL) {
+        free(names);
+        return refuse(text, room, EBK_NO_MEMORY, NULL, "names of the entry logs in %s", store->directory);
+    }
+    int refused = EBK_OK;
+    uint32_t count = 0;
+    if (size < 0) refused = refuse(text, room, EBK_IO, NULL, "directory %s: %s", store->directory, strerror((int)-size));
+    for (const char *name = names; name < names + size; name += strlen(name) + 1) {
+        uint32_t log_id;
+        bool is_tmp;
+        if (!parse_name(name, &log_id, &is_tmp)) continue;
+        if (log_id > store->log_id_last) store->log_id_last = log_id;
+        if (!is_tmp) ids[count++] = log_id;
+    }
+    qsort(ids, count, sizeof *ids, compare_ids);
+    for (uint32_t i = 0; i < count && refused == EBK_OK; i++) refused = load_file(store, ids[i], text, room);
+    if (refused == EBK_OK) drop_unfinished(store, names, size);
+    free(ids);
+    free(names);
+    return refused;
+}
