@@ -5,8 +5,8 @@ A token is the host's own plain name for a request or a watch; it comes back wit
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from embedbk.codec.metadata_messages import (
     MetadataReply,
@@ -44,7 +44,7 @@ __all__ = [
     "WatchRequested",
 ]
 
-Token = Hashable
+Token = Any  # Hashable
 
 
 @dataclass(slots=True)

@@ -6,27 +6,37 @@ journal in its own directory (never the bookie's, whose bursts would delay it), 
 A snapshot lies *in* the log, as chunk records between the commands: it stands for every command before its first
 chunk. So there is one order, one digest and one crash rule for all of it, and no second kind of file to rename; a
 snapshot cut off by a crash is simply not whole, and the log before it is still there. What it stands for is
-trimmed only when its last chunk is durable.
+trimmed only when its last chunk is durable. Who the member is stands in the first record, and again before each
+snapshot, so a log cannot be without it, and an emptied directory is another member of another cluster (P10.3).
 """
 
 from __future__ import annotations
 
+import os
 import struct
 from collections import deque
 from dataclasses import dataclass
 
-from embedbk.errors import StorageError, ensure
+from embedbk.errors import StorageError, UsageError, ensure
+from embedbk.ids import INCARNATION_BYTES
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
 from embedbk.metadata.commands import decode_command
 from embedbk.ports import Journal
+from embedbk.storage.journal import FILE_BYTES
+from embedbk.storage.journal import Journal as DiskJournal
+from embedbk.storage.memory_disk import MemoryDisk
 
-__all__ = ["CHUNK_BYTES", "SNAPSHOT_DUE_BYTES", "MetadataStore"]
+__all__ = ["CHUNK_BYTES", "SNAPSHOT_DUE_BYTES", "MemberIdentity", "MetadataStore", "open_metadata_store"]
 
 KIND_COMMAND = 1  # The record's ledger_id is the command's index, its body `encode_command`.
+KIND_IDENTITY = 3  # The body is `_IDENTITY`.
 KIND_SNAPSHOT = 2  # The record's ledger_id is the index that the snapshot stands for; its body a chunk.
 
 # number of the chunk, count of chunks, bytes of the whole snapshot
 _CHUNK = struct.Struct("<IIQ")
+# version, cluster token, incarnation
+_IDENTITY = struct.Struct("<B16s16s")
+IDENTITY_VERSION = 1
 
 CHUNK_BYTES = 512 << 10  # Of a snapshot in one record.
 CHUNKS_QUEUED_BYTES_MAX = (
@@ -35,6 +45,54 @@ CHUNKS_QUEUED_BYTES_MAX = (
 SNAPSHOT_DUE_BYTES = 16 << 20  # Commands since the last snapshot, at least.
 SNAPSHOT_DUE_FACTOR = 4  # And at least so many times the last snapshot: about a fifth of what is written.
 COMMAND_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the sum above.
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIdentity:
+    """Whose log this is: minted with an empty one (P10.3)."""
+
+    cluster_token: bytes
+    incarnation: bytes
+
+    @classmethod
+    def mint(cls) -> MemberIdentity:
+        return cls(os.urandom(INCARNATION_BYTES), os.urandom(INCARNATION_BYTES))
+
+
+def open_metadata_store(
+    directory: str | os.PathLike[str],
+    *,
+    io: MemoryDisk | None = None,
+    file_bytes: int = FILE_BYTES,
+    threaded: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
+    snapshot_due_bytes: int = SNAPSHOT_DUE_BYTES,
+    new_identity: MemberIdentity | None = None,
+) -> MetadataStore:
+    """The store in a directory, made if its parent is there: a new cluster in an empty one.
+
+    Raises:
+        StorageError: the directory cannot be used, is in use, or holds a damaged log or another kind of journal.
+        UsageError: file_bytes cannot hold a transaction of the largest size.
+    """
+    file_bytes_min = 2 * (limits.txn_bytes_max + limits.txn_operations_max * limits.key_bytes_max)
+    if file_bytes < file_bytes_min:
+        raise UsageError(f"file_bytes={file_bytes}: a metadata log needs at least {file_bytes_min}")
+    journal = DiskJournal(directory, io=io, file_bytes=file_bytes, threaded=threaded)
+    try:
+        store = MetadataStore(
+            journal,
+            journal.facts().first_token,
+            limits=limits,
+            snapshot_due_bytes=snapshot_due_bytes,
+            chunk_bytes=min(CHUNK_BYTES, file_bytes // 4),
+            new_identity=new_identity,
+        )
+        journal.wait(journal.next_token() - 1)  # Nobody may hear of an identity that a crash could take back.
+        return store
+    except BaseException:
+        journal.close()
+        raise
 
 
 @dataclass(slots=True)
@@ -58,8 +116,10 @@ class MetadataStore:
         limits: Limits = DEFAULT_LIMITS,
         snapshot_due_bytes: int = SNAPSHOT_DUE_BYTES,
         chunk_bytes: int = CHUNK_BYTES,
+        new_identity: MemberIdentity | None = None,
     ) -> None:
-        """first_token: the journal's oldest record (0 or its next token when it is empty).
+        """first_token: the journal's oldest record (0 or its next token when it is empty). new_identity: for an empty
+        log, minted if None.
 
         Raises:
             StorageError: the log is damaged, or begins after a trimmed part without a whole snapshot of it.
@@ -71,8 +131,17 @@ class MetadataStore:
         self._snapshot_bytes = 0  # Of the last snapshot.
         self._snapshot: _Snapshot | None = None
         self._queued: deque[tuple[int, int]] = deque()  # (journal token, index) of commands not yet durable.
+        self._identity: MemberIdentity | None = None
         self.catalog, self._index = self._replay(first_token, limits)
         self._durable_index = self._index
+        if self._identity is None:
+            self._identity = new_identity or MemberIdentity.mint()
+            self._append_identity()
+
+    @property
+    def identity(self) -> MemberIdentity:
+        assert self._identity is not None
+        return self._identity
 
     @property
     def index(self) -> int:
@@ -128,8 +197,9 @@ class MetadataStore:
         self._command_bytes = 0
         self._snapshot = _Snapshot(self._index, chunks)
         # The first chunk goes at once: its place in the log says what the snapshot stands for.
+        self._snapshot.first_token = self._append_identity()
         self._append_chunk(self._snapshot)
-        self._continue_snapshot(self._snapshot, self._journal.durable())
+        self._continue_snapshot(self._snapshot, durable_token=0)
 
     def close(self) -> None:
         """Make what is queued durable and release the directory."""
@@ -137,8 +207,11 @@ class MetadataStore:
 
     def _append_chunk(self, snapshot: _Snapshot) -> None:
         snapshot.last_token = self._journal.append(KIND_SNAPSHOT, snapshot.index, snapshot.chunks[0])
-        snapshot.first_token = snapshot.first_token or snapshot.last_token
         snapshot.chunks.popleft()
+
+    def _append_identity(self) -> int:
+        body = _IDENTITY.pack(IDENTITY_VERSION, self.identity.cluster_token, self.identity.incarnation)
+        return self._journal.append(KIND_IDENTITY, 0, body)
 
     def _continue_snapshot(self, snapshot: _Snapshot, durable_token: int) -> None:
         if self._journal.failed() is not None:
@@ -189,14 +262,29 @@ class MetadataStore:
                     catalog.apply(decode_command(command))
                     index = command_index
                 previous = index
+            elif kind == KIND_IDENTITY:
+                self._take_identity(token, body)
             else:
-                raise StorageError(f"metadata log: record {token} is of kind {kind}, known are 1 and 2")
+                raise StorageError(f"metadata log: record {token} is of kind {kind}, known are 1 to 3")
         if not has_start and (previous or part.index):
             raise StorageError(
                 f"metadata log: it begins with record {first_token} and holds no whole snapshot of what came before",
                 hint="restore the member's directory from a copy, or begin a new cluster in an empty one",
             )
+        if index and self._identity is None:
+            raise StorageError("metadata log: it does not say whose it is")
         return catalog, index
+
+    def _take_identity(self, token: int, body: memoryview) -> None:
+        if len(body) != _IDENTITY.size or body[0] != IDENTITY_VERSION:
+            raise StorageError(f"metadata log: record {token} is no identity of version {IDENTITY_VERSION}")
+        _, cluster_token, incarnation = _IDENTITY.unpack(body)
+        found = MemberIdentity(cluster_token, incarnation)
+        if self._identity not in (None, found):
+            raise StorageError(
+                f"metadata log: record {token} names another member than the records before it"
+            )
+        self._identity = found
 
 
 class _PartialSnapshot:

@@ -50,7 +50,7 @@ from embedbk.metadata.vocabulary import (
     WatchRequested,
 )
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
-from embedbk.storage.metadata_store import MetadataStore
+from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -100,13 +100,17 @@ class World:
     def start_member(self, survivors: Iterable[MemoryRecord]) -> None:
         self.journal = MemoryJournal(tuple(survivors))
         self.store = MetadataStore(
-            self.journal, self.journal.first_token(), limits=self.limits, **self.store_settings
+            self.journal,
+            self.journal.first_token(),
+            limits=self.limits,
+            new_identity=MemberIdentity(TOKEN, b"incarnation 0001"),
+            **self.store_settings,
         )
         self.member = Member(
             self.store.catalog,
             durable_index=self.store.index,
             now_ns=self.now_ns,
-            cluster_token=TOKEN,
+            cluster_token=self.store.identity.cluster_token,
             chance=self.random,
         )
 

@@ -1,0 +1,163 @@
+"""A metadata member in its place: carries out what its core asks for on transport and store.
+
+Decides nothing of the protocol. Effects are carried out in list order, and what became durable is told to the core
+before anything else of the turn, so that no answer can leave early. Snapshots are begun here, between two steps.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+
+from embedbk.codec.messages import decode_message, encode_message
+from embedbk.codec.metadata_messages import MetadataRequest
+from embedbk.errors import EmbedbkError, PeerError, StorageError
+from embedbk.metadata.member import Member, MemberEvent
+from embedbk.metadata.vocabulary import (
+    Halted,
+    JournalAppend,
+    JournalDurable,
+    JournalFailed,
+    LinkLost,
+    Reply,
+    RequestReceived,
+    SendEvents,
+    Tick,
+)
+from embedbk.ports import LinkDown, LinkUp, Received, Transport
+from embedbk.storage.metadata_store import MetadataStore
+
+__all__ = ["MetadataNode"]
+
+logger = logging.getLogger(__name__)
+
+
+class MetadataNode:
+    """A quorum of one: core, log, and the links of its clients."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        transport: Transport,
+        listen: Sequence[str],
+        *,
+        now_ns: int,
+        chance: random.Random | None = None,
+    ) -> None:
+        """listen: endpoints to bind; what was bound stands in `endpoints`. chance: the system's own unless given, so
+        that nobody guesses another's session."""
+        self.store = store
+        self.transport = transport
+        self.endpoints = [transport.listen(endpoint) for endpoint in listen]
+        self.core = Member(
+            store.catalog,
+            durable_index=store.index,
+            now_ns=now_ns,
+            cluster_token=store.identity.cluster_token,
+            chance=chance or random.SystemRandom(),
+        )
+        self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
+        self._durable_index = store.index
+        self._links: dict[int, None] = {}
+
+    def step(self, now_ns: int) -> None:
+        self._tell_durable(now_ns)
+        for event in self.transport.receive(now_ns):
+            if isinstance(event, Received):
+                self._take_body(now_ns, event)
+            elif isinstance(event, LinkUp):
+                self._take_link(event)
+            else:
+                assert isinstance(event, LinkDown)
+                self._links.pop(event.link, None)
+                self._step_core(LinkLost(now_ns, event.link))
+        deadline = self.core.deadline_ns
+        if deadline is not None and now_ns >= deadline:
+            self._step_core(Tick(now_ns))
+        if self.failure is None and self.store.is_snapshot_due():
+            self._save_snapshot()
+
+    def deadline_ns(self) -> int | None:
+        deadlines = [self.core.deadline_ns, self.transport.deadline_ns()]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def filenos(self) -> list[int]:
+        return [*self.transport.filenos(), *self.store.filenos()]
+
+    def close(self) -> None:
+        """Serve no more and make everything durable; sessions live on for the next start."""
+        self.transport.close()
+        self.store.close()
+
+    def _take_link(self, event: LinkUp) -> None:
+        token = event.peer.cluster_token
+        if token and token != self.store.identity.cluster_token:
+            self.transport.drop(event.link, "it belongs to another cluster")  # P10.3
+            return
+        self._links[event.link] = None
+        if self.failure is not None:
+            self.transport.drop(event.link, "this metadata member has failed")
+
+    def _take_body(self, now_ns: int, event: Received) -> None:
+        if event.link not in self._links:
+            return  # Dropped; this was on its way.
+        try:
+            message = decode_message(event.body)
+            if not isinstance(message.control, MetadataRequest) or message.frames:
+                raise PeerError(f"a {type(message.control).__name__} is not for a metadata member")
+        except PeerError as broken:
+            logger.warning("metadata member drops a link: %s", broken)
+            self._drop(event.link, str(broken))
+            return
+        self._step_core(RequestReceived(now_ns, event.link, message.control))
+
+    def _tell_durable(self, now_ns: int) -> None:
+        durable_index = self.store.durable()
+        if durable_index > self._durable_index:
+            self._durable_index = durable_index
+            self._step_core(JournalDurable(now_ns, durable_index))
+        reason = self.store.failed()
+        if reason is not None and self.failure is None:
+            self._step_core(JournalFailed(now_ns, reason))
+
+    def _step_core(self, event: MemberEvent) -> None:
+        for effect in self.core.step(event):
+            match effect:
+                case JournalAppend(index, body):
+                    self._append(index, body, event.now_ns)
+                case Reply(link, reply):
+                    self._send(link, encode_message(reply.sequence, reply))
+                case SendEvents(link, events):
+                    self._send(link, encode_message(0, events))
+                case Halted(reason):
+                    self._fail(StorageError(reason))
+
+    def _append(self, index: int, body: bytes, now_ns: int) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self.store.append(index, body)
+        except StorageError as failed:
+            # The command is in the catalog and not in the log: this member cannot go on (P7.6).
+            self._step_core(JournalFailed(now_ns, str(failed)))
+
+    def _send(self, link: int, pieces: Sequence[bytes | memoryview]) -> None:
+        if link in self._links and not self.transport.send(link, pieces):
+            self._drop(link, "its queue is full")  # Nothing is lost: its client asks again over another link.
+
+    def _drop(self, link: int, reason: str) -> None:
+        self._links.pop(link, None)
+        self.transport.drop(link, reason)
+
+    def _save_snapshot(self) -> None:
+        try:
+            self.store.save_snapshot(self.core.catalog.snapshot())
+        except StorageError as failed:
+            logger.warning("metadata snapshot not begun: %s", failed)
+
+    def _fail(self, failure: StorageError) -> None:
+        logger.critical("metadata member stops serving: %s", failure)
+        self.failure = failure
+        for link in list(self._links):
+            self._drop(link, "this metadata member has failed")
