@@ -1,0 +1,106 @@
+"""Every transport of ours passes the public suite (embedbk.transports.conformance)."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from embedbk.ports import Identity, Transport
+from embedbk.transports.conformance import Arena, RealTimeArena, TransportConformance
+from embedbk.transports.local import LocalTransport
+from embedbk.transports.sim import CALM, SimNetwork, SimTransport
+from embedbk.transports.zmq import ZmqTransport
+
+
+class LocalArena(RealTimeArena):
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        return LocalTransport(identity, **settings)
+
+    def endpoint(self) -> str:
+        return "local://*"
+
+    def nowhere(self) -> str:
+        return "local://nobody"
+
+
+class TcpArena(RealTimeArena):
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        return ZmqTransport(identity, **settings)
+
+    def endpoint(self) -> str:
+        return "tcp://127.0.0.1:0"
+
+    def nowhere(self) -> str:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            return f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+
+class IpcArena(RealTimeArena):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.numbers = itertools.count()
+
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        return ZmqTransport(identity, **settings)
+
+    def endpoint(self) -> str:
+        return f"ipc://{self.folder.name}/{next(self.numbers)}"
+
+    def nowhere(self) -> str:
+        return f"ipc://{self.folder.name}/nobody"
+
+    def close(self) -> None:
+        super().close()
+        assert list(Path(self.folder.name).iterdir()) == []  # Nothing of a closed transport is left.
+        self.folder.cleanup()
+
+
+class SimArena(Arena):
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = SimNetwork(7, CALM)
+
+    def make(self, identity: Identity, window_bytes: int | None = None, **settings: Any) -> Transport:
+        if window_bytes is not None:
+            self.network.window_bytes = window_bytes
+        return self.network.transport(identity, **settings)
+
+    def endpoint(self) -> str:
+        return "sim://*"
+
+    def nowhere(self) -> str:
+        return "sim://nobody"
+
+    def now_ns(self) -> int:
+        return self.network.now_ns
+
+    def wait(self, transports: list[Transport]) -> None:
+        due = [when for each in transports if (when := each.deadline_ns()) is not None]
+        if (next_ns := self.network.next_event_ns()) is not None:
+            due.append(next_ns)
+        assert due, "nothing will ever happen again"
+        self.network.advance(min(due))
+
+    def kill(self, transport: Transport) -> None:
+        assert isinstance(transport, SimTransport)
+        self.network.crash(transport.identity.node_id)
+
+
+class TestLocal(TransportConformance):
+    arena_type = LocalArena
+
+
+class TestTcp(TransportConformance):
+    arena_type = TcpArena
+
+
+class TestIpc(TransportConformance):
+    arena_type = IpcArena
+
+
+class TestSim(TransportConformance):
+    arena_type = SimArena

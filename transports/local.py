@@ -1,0 +1,257 @@
+"""Links inside one process: bodies are handed over by reference, with no sockets and no copies.
+
+Decides how two nodes of one process (on one host thread or on two) exchange bodies, and how one wakes the other.
+Hello says and refuses the same as between processes (P7.2). What is handed over is bytes, never objects of the
+nodes: moving a node to another process changes nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Sequence
+
+from embedbk.config import MESSAGE_BYTES_MAX
+from embedbk.errors import UsageError
+from embedbk.ports import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
+
+__all__ = ["LocalTransport"]
+
+SCHEME = "local://"
+
+
+class _End:
+    """One end of a link. Each field is written by one thread only, so the two ends need no lock between them."""
+
+    __slots__ = (
+        "handed_bytes",
+        "is_dialled",
+        "is_up",
+        "is_waiting",
+        "number",
+        "other",
+        "owner",
+        "taken_bytes",
+    )
+
+    def __init__(self, owner: LocalTransport, number: int, *, is_dialled: bool) -> None:
+        self.owner = owner
+        self.number = number
+        self.is_dialled = is_dialled
+        self.is_up = False  # Its owner has been given LinkUp.
+        self.other: _End
+        self.handed_bytes = 0  # By this end to the other; written by this owner's thread.
+        self.taken_bytes = 0  # By this owner's `receive`; written by the same thread.
+        self.is_waiting = False  # A send was refused: the taker wakes this end when there is room.
+
+    def is_joined(self) -> bool:
+        return hasattr(self, "other")  # Not when the dialled endpoint refused.
+
+
+class LocalTransport:
+    """A Transport (embedbk.ports) between nodes of one process. Endpoints are `local://NAME`, `local://*` for any.
+
+    Args:
+        identity: what this node says in Hello; may be set again when the cluster token was learnt.
+        window_bytes: handed over on one link and not yet received; `send` says False beyond it.
+        protocols: oldest and newest protocol version that the node speaks.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        window_bytes: int = 16 << 20,
+        protocols: tuple[int, int] = PROTOCOL_VERSIONS,
+    ) -> None:
+        check_settings(identity, protocols, window_bytes)
+        self.identity = identity
+        self._protocols = protocols
+        self._window_bytes = window_bytes
+        self._ends: dict[int, _End] = {}
+        self._numbers = itertools.count(1)  # Of links; drawn by peers' threads too, in one step.
+        self._now_ns = 0
+        self._lock = threading.Lock()  # Of what follows: peers on other threads add to it.
+        self._inbox: list[tuple[_End | None, TransportEvent]] = []
+        self._is_signalled = False
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._is_open = True
+
+    def listen(self, endpoint: str) -> str:
+        self._check_open()
+        return _EXCHANGE.register(endpoint, self)
+
+    def connect(self, endpoint: str, expect: Identity | None = None) -> int:
+        self._check_open()
+        _check_endpoint(endpoint)
+        end = _End(self, next(self._numbers), is_dialled=True)
+        self._ends[end.number] = end
+        why = _EXCHANGE.join(endpoint, end, expect)
+        if why is not None:
+            self._put(end, LinkDown(end.number, why))
+        return end.number
+
+    def send(self, link: int, pieces: Sequence[Buffer]) -> bool:
+        end = self._ends.get(link)
+        if end is None or not end.is_up:
+            return False
+        body = _as_one(pieces)
+        if body.nbytes > MESSAGE_BYTES_MAX:
+            raise UsageError(f"body has {body.nbytes} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
+        other = end.other
+        if end.handed_bytes - other.taken_bytes + body.nbytes > self._window_bytes:
+            end.is_waiting = True
+            if end.handed_bytes - other.taken_bytes + body.nbytes > self._window_bytes:
+                return False  # Asked again: the taker may have looked for waiters just before we said so.
+            end.is_waiting = False
+        if not other.owner._put(other, Received(other.number, body)):
+            return False
+        end.handed_bytes += body.nbytes
+        return True
+
+    def drop(self, link: int, reason: str) -> None:
+        end = self._ends.pop(link, None)
+        if end is not None:
+            self._put(None, LinkDown(link, reason))
+            if not end.is_joined():
+                return
+            end.other.owner._put(end.other, LinkDown(end.other.number, f"the peer ended the link: {reason}"))
+
+    def receive(self, now_ns: int) -> list[TransportEvent]:
+        if not self._is_open:
+            return []
+        self._now_ns = now_ns
+        with self._lock:
+            if self._is_signalled:
+                os.eventfd_read(self._wake)
+                self._is_signalled = False
+            inbox, self._inbox = self._inbox, []
+        events: list[TransportEvent] = []
+        for end, event in inbox:
+            if end is None:
+                events.append(event)
+                continue
+            if isinstance(event, LinkUp) and not end.is_dialled:
+                self._ends[end.number] = end
+            if end.number not in self._ends:
+                continue  # Dropped here since: what is left of it is not delivered.
+            events.append(event)
+            if isinstance(event, Received):
+                self._take(end, event.body.nbytes)
+            elif isinstance(event, LinkUp):
+                end.is_up = True
+            else:
+                del self._ends[end.number]
+        return events
+
+    def deadline_ns(self) -> int | None:
+        return None  # Nothing happens by time: a peer in this process is there or has closed.
+
+    def filenos(self) -> list[int]:
+        return [self._wake] if self._is_open else []
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        _EXCHANGE.leave(self)
+        with self._lock:
+            self._is_open = False
+            found = [end for end, event in self._inbox if end is not None and isinstance(event, LinkUp)]
+            self._inbox.clear()
+            os.close(self._wake)
+        for end in {end.number: end for end in [*self._ends.values(), *found] if end.is_joined()}.values():
+            end.other.owner._put(end.other, LinkDown(end.other.number, "the peer closed"))
+        self._ends.clear()
+
+    # --- Between the ends ------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise UsageError(f"the transport of {self.identity.node_id} is closed")
+
+    def _put(self, end: _End | None, event: TransportEvent) -> bool:
+        """Add to this node's inbox, from any thread, and wake it; False when it has closed."""
+        with self._lock:
+            if not self._is_open:
+                return False
+            self._inbox.append((end, event))
+            self._signal()
+        return True
+
+    def _signal(self) -> None:
+        if not self._is_signalled:
+            self._is_signalled = True
+            os.eventfd_write(self._wake, 1)
+
+    def _take(self, end: _End, size: int) -> None:
+        end.taken_bytes += size
+        if end.other.is_waiting:
+            end.other.is_waiting = False
+            peer = end.other.owner
+            with peer._lock:
+                if peer._is_open:
+                    peer._signal()
+
+    def _hello(self) -> Hello:
+        return Hello(self.identity, self._protocols)
+
+
+class _Exchange:
+    """Who listens where in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[str, LocalTransport] = {}
+        self._name_count = 0
+
+    def register(self, endpoint: str, listener: LocalTransport) -> str:
+        _check_endpoint(endpoint)
+        with self._lock:
+            if endpoint == SCHEME + "*":
+                self._name_count += 1
+                endpoint = f"{SCHEME}any-{self._name_count}"
+            if endpoint in self._listeners:
+                raise UsageError(f"endpoint {endpoint!r} is in use", hint="local://* takes any free name")
+            self._listeners[endpoint] = listener
+        return endpoint
+
+    def join(self, endpoint: str, ours: _End, expect: Identity | None) -> str | None:
+        """Say both Hellos and join two ends; returns why not. Held locked, so that nobody closes meanwhile."""
+        dialler = ours.owner
+        with self._lock:
+            listener = self._listeners.get(endpoint)
+            if listener is None:
+                return f"nobody at {endpoint}"
+            why = objection(listener._hello(), dialler._hello())
+            if why is not None:
+                return f"refused: {why}"
+            why = stranger(expect, listener.identity)
+            if why is not None:
+                return why
+            theirs = _End(listener, next(listener._numbers), is_dialled=False)
+            ours.other, theirs.other = theirs, ours
+            listener._put(theirs, LinkUp(theirs.number, dialler.identity))
+            dialler._put(ours, LinkUp(ours.number, listener.identity))
+        return None
+
+    def leave(self, transport: LocalTransport) -> None:
+        with self._lock:
+            for endpoint in [name for name, who in self._listeners.items() if who is transport]:
+                del self._listeners[endpoint]
+
+
+_EXCHANGE = _Exchange()
+
+
+def _check_endpoint(endpoint: str) -> None:
+    if not endpoint.startswith(SCHEME) or endpoint == SCHEME:
+        raise UsageError(f"endpoint {endpoint!r} is not understood: {SCHEME}NAME")
+
+
+def _as_one(pieces: Sequence[Buffer]) -> memoryview:
+    """The body as one read-only buffer: itself when it is one piece that its owner leaves unchanged, else joined."""
+    if len(pieces) == 1 and len(pieces[0]) and not isinstance(pieces[0], bytearray):
+        return memoryview(pieces[0]).cast("B").toreadonly()
+    return memoryview(b"".join(pieces))

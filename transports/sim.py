@@ -1,0 +1,486 @@
+"""A network in virtual time: seeded delay and chance, faults by hand, the same run again from the same seed.
+
+Decides when a body arrives, whether at all, and how often. Nothing here waits or reads a clock: whoever drives the
+world asks `next_event_ns`, moves time with `advance`, and lets the nodes that have events `receive` them.
+
+Links keep the contract of embedbk.ports (in order, at most once, or down) unless `Faults` or a rule breaks it: the
+protocol above has to survive single bodies lost, doubled and late, also where real links never do that. Hello and the
+end of a link always travel as on a real connection: in order, delayed, held back by a partition.
+
+The order of everything follows from the seed and the calls: no sets, no hashes, one generator drawn in one order.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from embedbk.config import MESSAGE_BYTES_MAX
+from embedbk.errors import UsageError
+from embedbk.ports import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
+
+__all__ = ["CALM", "DROP", "ROUGH", "Faults", "Rule", "SimNetwork", "SimTransport", "Verdict"]
+
+MILLISECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What chance does to each body. Delays are uniform; the rest are probabilities."""
+
+    delay_ns_min: int = MILLISECOND // 10
+    delay_ns_max: int = MILLISECOND
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    late_ns_max: int = 50 * MILLISECOND  # How much later a doubled or reordered body may come.
+
+
+CALM = Faults()
+ROUGH = Faults(loss=0.01, duplication=0.03, reordering=0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule does to one body, before chance has its turn."""
+
+    drop: bool = False
+    delay_ns: int = 0  # Beside the usual delay; what is sent after it may arrive before it.
+    copies: int = 1
+    body: bytes | None = None  # What arrives instead: damage on the wire.
+
+
+DROP = Verdict(drop=True)
+Rule = Callable[[str, str, bytes], Verdict | None]  # (sender, receiver, body); None: not for this rule.
+
+
+class _Link:
+    """Both ends of one link, and what is on its way in each direction (side 0: the dialler)."""
+
+    def __init__(self, ends: tuple[SimTransport, SimTransport | None]) -> None:
+        self.ends = ends
+        self.numbers = [0, 0]  # By which each end knows it.
+        self.is_up = [False, False]  # Each end's own view.
+        self.is_over = [False, False]
+        self.arrival_ns = [0, 0]  # Latest arrival of what keeps its order, by the side that it leads to.
+        self.queued_bytes = [0, 0]  # On the way to that side and not received there.
+        self.held: list[list[tuple[int, _Arrival]]] = [[], []]  # Behind a partition; released when it heals.
+        self.silent_since: list[int | None] = [None, None]  # Since when nothing can reach that side.
+
+    def node(self, side: int) -> str:
+        end = self.ends[side]
+        return end.identity.node_id if end is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """Something that reaches one end of a link."""
+
+    link: _Link
+    side: int  # The end that it reaches.
+    what: Callable[[], None] | None = None  # Hello and its answers, the peer's goodbye.
+    body: bytes = b""
+    is_counted: bool = False  # Its bytes stand in queued_bytes: true of one copy only.
+
+
+class SimNetwork:
+    """All nodes, all links, one time.
+
+    Args:
+        seed: of everything that is left to chance.
+        faults: what chance does to bodies; CALM keeps the contract of real links. May be set again at any time.
+        timeout_ns: an end to which nothing could come for so long goes down, as heartbeats would make it.
+        detection_ns: from a crash to the moment at which reachable peers see their links end.
+        connect_timeout_ns: from `connect` to LinkUp, when nobody answers.
+        window_bytes: on the way on one link and not yet received; `send` says False beyond it.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        faults: Faults = CALM,
+        *,
+        timeout_ns: int = 500 * MILLISECOND,
+        detection_ns: int = MILLISECOND,
+        connect_timeout_ns: int = 2000 * MILLISECOND,
+        window_bytes: int = 16 << 20,
+    ) -> None:
+        self.faults = faults
+        self.now_ns = 0
+        self.window_bytes = window_bytes
+        self.lost_bodies = 0
+        self._random = random.Random(seed)
+        self._timeout_ns = timeout_ns
+        self._detection_ns = detection_ns
+        self._connect_timeout_ns = connect_timeout_ns
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._queued_count = 0  # Ever: breaks ties in the order of scheduling.
+        self._listeners: dict[str, SimTransport] = {}
+        self._nodes: dict[str, SimTransport] = {}
+        self._links: dict[_Link, None] = {}
+        self._rules: dict[Rule, None] = {}
+        self._blocked: dict[tuple[str, str], None] = {}
+        self._paused: dict[str, None] = {}
+
+    # --- Time ----------------------------------------------------------------------------------------
+
+    def next_event_ns(self) -> int | None:
+        """When `advance` will next do something; None when nothing is on its way."""
+        return self._queue[0][0] if self._queue else None
+
+    def advance(self, to_ns: int) -> None:
+        """Move time to to_ns, delivering on the way; nodes with events then say so by `deadline_ns`."""
+        if to_ns < self.now_ns:
+            raise UsageError(
+                f"advance({to_ns}): it is {self.now_ns} already, and time does not run backwards"
+            )
+        while self._queue and self._queue[0][0] <= to_ns:
+            self.now_ns, _, happen = heapq.heappop(self._queue)
+            happen()
+        self.now_ns = to_ns
+
+    def _at(self, when_ns: int, happen: Callable[[], None]) -> None:
+        self._queued_count += 1
+        heapq.heappush(self._queue, (when_ns, self._queued_count, happen))
+
+    # --- Nodes ---------------------------------------------------------------------------------------
+
+    def transport(self, identity: Identity, protocols: tuple[int, int] = PROTOCOL_VERSIONS) -> SimTransport:
+        """A node's transport. A node id may come back once its former transport has crashed or closed."""
+        check_settings(identity, protocols, self.window_bytes)
+        if identity.node_id in self._nodes:
+            raise UsageError(f"node {identity.node_id} is running", hint="crash it first")
+        node = self._nodes[identity.node_id] = SimTransport(self, identity, protocols)
+        return node
+
+    def crash(self, node_id: str) -> None:
+        """The node stops without a word: its transport is dead, and peers that can be reached see their links end."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            raise UsageError(f"node {node_id!r} is not running")
+        self.resume(node_id)
+        self._remove(node, "the peer's connection ended", self._detection_ns)
+
+    def pause(self, node_id: str) -> None:
+        """The node stands still (SIGSTOP): nothing leaves or reaches it; the driver must not step it either."""
+        self._paused[node_id] = None
+        self._look_for_silence()
+
+    def resume(self, node_id: str) -> None:
+        self._paused.pop(node_id, None)
+        self._look_for_silence()
+
+    def _remove(self, node: SimTransport, reason: str, delay_ns: int) -> None:
+        del self._nodes[node.identity.node_id]
+        node._is_open = False
+        node._inbox.clear()
+        for endpoint in [name for name, who in self._listeners.items() if who is node]:
+            del self._listeners[endpoint]
+        for link in list(self._links):
+            for side in (0, 1):
+                if link.ends[side] is node:
+                    self._end(link, side, None, reason, delay_ns)
+
+    # --- Faults by hand --------------------------------------------------------------------------------
+
+    def add_rule(self, rule: Rule) -> None:
+        """Ask this rule about every body; the first rule that gives a verdict decides."""
+        self._rules[rule] = None
+
+    def remove_rule(self, rule: Rule) -> None:
+        self._rules.pop(rule, None)
+
+    def block(self, sender: str, receiver: str) -> None:
+        """Nothing passes from sender to receiver until `unblock`; it is held back as a real connection would."""
+        self._blocked[sender, receiver] = None
+        self._look_for_silence()
+
+    def unblock(self, sender: str, receiver: str) -> None:
+        self._blocked.pop((sender, receiver), None)
+        self._look_for_silence()
+
+    def partition(self, some: Sequence[str], others: Sequence[str]) -> None:
+        """Nothing passes between the two groups, in either direction."""
+        for one in some:
+            for other in others:
+                self._blocked[one, other] = self._blocked[other, one] = None
+        self._look_for_silence()
+
+    def heal(self) -> None:
+        """Every block and partition ends; paused nodes stay paused."""
+        self._blocked.clear()
+        self._look_for_silence()
+
+    def cut(self, one: str, other: str) -> None:
+        """End every link between two nodes now, on both sides, with all that is on its way."""
+        for link in list(self._links):
+            if sorted((link.node(0), link.node(1))) == sorted((one, other)):
+                for side in (0, 1):
+                    self._down(link, side, "the connection was reset")
+                self._links.pop(link, None)
+
+    def _is_blocked(self, sender: str, receiver: str) -> bool:
+        return (sender, receiver) in self._blocked or sender in self._paused or receiver in self._paused
+
+    def _look_for_silence(self) -> None:
+        """Start and stop the clocks of silence, and let go what was held back, wherever a direction has changed."""
+        for link in list(self._links):
+            for side in (0, 1):  # The direction that leads to this side.
+                is_blocked = self._is_blocked(link.node(1 - side), link.node(side))
+                since = link.silent_since[side]
+                if is_blocked and since is None:
+                    link.silent_since[side] = self.now_ns
+                    self._watch_silence(link, side, self.now_ns)
+                elif not is_blocked and since is not None:
+                    link.silent_since[side] = None
+                    held, link.held[side] = link.held[side], []
+                    for late_ns, arrival in held:
+                        self._schedule(arrival, late_ns, self._random_delay())
+
+    def _watch_silence(self, link: _Link, side: int, since_ns: int) -> None:
+        def look() -> None:
+            if link.silent_since[side] != since_ns or not link.is_up[side]:
+                return
+            if link.node(side) in self._paused:
+                self._watch_silence(link, side, since_ns)  # Its own clock stands still: it judges nobody.
+                return
+            reason = f"nothing heard for {(self.now_ns - since_ns) // MILLISECOND} ms"
+            self._end(link, side, reason, f"the peer ended the link: {reason}", 0)
+
+        self._at(self.now_ns + self._timeout_ns, look)
+
+    # --- Links ---------------------------------------------------------------------------------------
+
+    def _listen(self, endpoint: str, node: SimTransport) -> str:
+        if not endpoint.startswith("sim://") or endpoint == "sim://":
+            raise UsageError(f"endpoint {endpoint!r} is not understood: sim://NAME")
+        if endpoint == "sim://*":
+            self._queued_count += 1
+            endpoint = f"sim://any-{self._queued_count}"
+        if endpoint in self._listeners:
+            raise UsageError(f"endpoint {endpoint!r} is in use")
+        self._listeners[endpoint] = node
+        return endpoint
+
+    def _connect(self, endpoint: str, dialler: SimTransport, expect: Identity | None) -> _Link:
+        if not endpoint.startswith("sim://"):
+            raise UsageError(f"endpoint {endpoint!r} is not understood: sim://NAME")
+        listener = self._listeners.get(endpoint)
+        link = _Link((dialler, listener))
+        self._links[link] = None
+        if listener is None:
+            self._at(self.now_ns + self._random_delay(), lambda: self._down(link, 0, f"nobody at {endpoint}"))
+            return link
+        for side in (0, 1):
+            if self._is_blocked(link.node(1 - side), link.node(side)):
+                link.silent_since[side] = (
+                    self.now_ns
+                )  # Not watched: until it is up, connect_timeout_ns counts.
+        hello = dialler._hello()
+        self._transmit(_Arrival(link, 1, lambda: self._on_hello(link, hello, expect)))
+        give_up = f"no Hello from {endpoint} in {self._connect_timeout_ns // MILLISECOND} ms"
+        self._at(
+            self.now_ns + self._connect_timeout_ns,
+            lambda: None if link.is_up[0] else self._end(link, 0, give_up, give_up, 0),
+        )
+        return link
+
+    def _on_hello(self, link: _Link, hello: Hello, expect: Identity | None) -> None:
+        listener = link.ends[1]
+        if listener is None or link.is_over[1]:
+            return
+        own = listener._hello()
+        why = objection(own, hello)
+        if why is not None:
+            self._transmit(_Arrival(link, 0, lambda: self._down(link, 0, f"refused: {why}")))
+            return
+        link.numbers[1] = listener._add_link(link, 1)
+        self._up(link, 1, hello.identity)
+        self._transmit(_Arrival(link, 0, lambda: self._on_hello_ack(link, own, expect)))
+
+    def _on_hello_ack(self, link: _Link, hello: Hello, expect: Identity | None) -> None:
+        if link.is_over[0]:
+            return
+        why = stranger(expect, hello.identity)
+        if why is not None:
+            self._end(link, 0, why, "the peer's connection ended", 0)
+            return
+        self._up(link, 0, hello.identity)
+
+    def _up(self, link: _Link, side: int, peer: Identity) -> None:
+        end = link.ends[side]
+        assert end is not None
+        link.is_up[side] = True
+        end._inbox.append(LinkUp(link.numbers[side], peer))
+        since_ns = link.silent_since[side]
+        if since_ns is not None:
+            self._watch_silence(link, side, since_ns)
+
+    def _down(self, link: _Link, side: int, reason: str) -> None:
+        """One end is over, from its own view; the link is gone when both are."""
+        if link.is_over[side]:
+            return
+        link.is_over[side], link.is_up[side] = True, False
+        end = link.ends[side]
+        if end is not None and end._is_open and end._links.pop(link.numbers[side], None) is not None:
+            end._inbox.append(LinkDown(link.numbers[side], reason))
+        if all(link.is_over) or link.ends[1] is None:
+            self._links.pop(link, None)
+
+    def _end(self, link: _Link, side: int, own: str | None, peers: str, delay_ns: int) -> None:
+        """One end goes down now; the other hears of it as far as it can be reached."""
+        if link.is_over[side]:
+            return
+        self._down(link, side, own or "")
+        if link.ends[1 - side] is not None:
+            self._transmit(_Arrival(link, 1 - side, lambda: self._down(link, 1 - side, peers)), delay_ns)
+
+    # --- Bodies --------------------------------------------------------------------------------------
+
+    def _send(self, link: _Link, side: int, body: bytes) -> bool:
+        """From the end `side`. False: the window is full."""
+        to = 1 - side
+        if link.queued_bytes[to] + len(body) > self.window_bytes:
+            return False
+        verdict = self._judge(link.node(side), link.node(to), body)
+        if verdict.drop:
+            self.lost_bodies += 1
+            return True
+        body = body if verdict.body is None else verdict.body
+        faults = self.faults
+        late_ns = verdict.delay_ns
+        if faults.loss and self._random.random() < faults.loss:
+            self.lost_bodies += 1
+            return True
+        if faults.reordering and self._random.random() < faults.reordering:
+            late_ns += self._random.randint(1, faults.late_ns_max)
+        link.queued_bytes[to] += len(body)
+        self._transmit(_Arrival(link, to, None, body, is_counted=True), late_ns)
+        copies = verdict.copies - 1
+        if faults.duplication and self._random.random() < faults.duplication:
+            copies += 1
+        for _ in range(copies):
+            late_ns = self._random.randint(0, faults.late_ns_max)
+            self._transmit(_Arrival(link, to, None, body), max(1, late_ns))
+        return True
+
+    def _judge(self, sender: str, receiver: str, body: bytes) -> Verdict:
+        for rule in self._rules:
+            verdict = rule(sender, receiver, body)
+            if verdict is not None:
+                return verdict
+        return Verdict()
+
+    def _transmit(self, arrival: _Arrival, late_ns: int = 0) -> None:
+        """late_ns: beside the usual delay. What is late for a reason of its own does not hold up what follows."""
+        link, side = arrival.link, arrival.side
+        delay_ns = (
+            self._random_delay()
+        )  # Drawn also when held back: a partition changes nobody else's chance.
+        if self._is_blocked(link.node(1 - side), link.node(side)):
+            link.held[side].append((late_ns, arrival))
+            return
+        self._schedule(arrival, late_ns, delay_ns)
+
+    def _schedule(self, arrival: _Arrival, late_ns: int, delay_ns: int) -> None:
+        link, side = arrival.link, arrival.side
+        when_ns = max(self.now_ns + delay_ns, link.arrival_ns[side])
+        if late_ns and arrival.what is None:
+            when_ns += late_ns
+        else:
+            when_ns = max(when_ns, self.now_ns + delay_ns + late_ns)
+            link.arrival_ns[side] = when_ns
+        self._at(when_ns, lambda: self._arrive(arrival))
+
+    def _arrive(self, arrival: _Arrival) -> None:
+        link, side = arrival.link, arrival.side
+        if link.silent_since[side] is not None:
+            link.held[side].append((0, arrival))  # On its way when the partition came.
+            return
+        if arrival.what is not None:
+            arrival.what()
+            return
+        end = link.ends[side]
+        if not link.is_up[side] or end is None or not end._is_open:
+            return  # Of a link that is over here: another nonce, as it were.
+        end._inbox.append(Received(link.numbers[side], memoryview(arrival.body)))
+        if arrival.is_counted:
+            end._counted.append((link, side, len(arrival.body)))
+
+    def _random_delay(self) -> int:
+        return self._random.randint(self.faults.delay_ns_min, self.faults.delay_ns_max)
+
+
+class SimTransport:
+    """A node's Transport (embedbk.ports) on a SimNetwork. `deadline_ns` is due as soon as it has events."""
+
+    def __init__(self, network: SimNetwork, identity: Identity, protocols: tuple[int, int]) -> None:
+        self.identity = identity
+        self._network = network
+        self._protocols = protocols
+        self._links: dict[int, tuple[_Link, int]] = {}  # With the side of it that is ours.
+        self._link_count = 0
+        self._inbox: list[TransportEvent] = []
+        self._counted: list[tuple[_Link, int, int]] = []  # What `receive` gives back to the windows.
+        self._is_open = True
+
+    def listen(self, endpoint: str) -> str:
+        self._check_open()
+        return self._network._listen(endpoint, self)
+
+    def connect(self, endpoint: str, expect: Identity | None = None) -> int:
+        self._check_open()
+        link = self._network._connect(endpoint, self, expect)
+        link.numbers[0] = self._add_link(link, 0)
+        return link.numbers[0]
+
+    def send(self, link: int, pieces: Sequence[Buffer]) -> bool:
+        found, side = self._links.get(link, (None, 0))
+        if found is None or not found.is_up[side]:
+            return False
+        body = b"".join(pieces)
+        if len(body) > MESSAGE_BYTES_MAX:
+            raise UsageError(f"body has {len(body)} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
+        return self._network._send(found, side, body)
+
+    def drop(self, link: int, reason: str) -> None:
+        found, side = self._links.get(link, (None, 0))
+        if found is None:
+            return
+        self._inbox = [
+            event for event in self._inbox if event.link != link or not isinstance(event, Received)
+        ]
+        self._network._end(found, side, reason, f"the peer ended the link: {reason}", 0)
+
+    def receive(self, now_ns: int) -> list[TransportEvent]:
+        """What has arrived by the network's own time, whatever the caller says it is."""
+        for link, side, size in self._counted:
+            link.queued_bytes[side] -= size
+        self._counted.clear()
+        events, self._inbox = self._inbox, []
+        return events
+
+    def deadline_ns(self) -> int | None:
+        return self._network.now_ns if self._inbox else None
+
+    def filenos(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        if self._is_open:
+            self._network._remove(self, "the peer closed", 0)
+
+    def _add_link(self, link: _Link, side: int) -> int:
+        self._link_count += 1
+        self._links[self._link_count] = (link, side)
+        return self._link_count
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise UsageError(f"the transport of {self.identity.node_id} is closed or crashed")
+
+    def _hello(self) -> Hello:
+        return Hello(self.identity, self._protocols)

@@ -1,0 +1,607 @@
+"""Links between processes over ZeroMQ: one ROUTER per listening endpoint, one DEALER per dialled link (tcp, ipc).
+
+Decides when a link is up, full, silent or over. Leaves the bytes of envelope and Hello to `envelope`, and what may
+be bound or dialled to `endpoints`. Carries P7.2 (Hello, nonces) and the threats T4, T10 and T13.
+
+What ZeroMQ would do behind our back is switched off: a DEALER that loses its connection is closed with all that it
+had queued, never reconnected, so nothing is sent twice or late. What peers send is checked here and may end their
+link; it never raises to the host.
+
+Readiness: a ZeroMQ descriptor tells of changes, not of states, and a send may swallow the change. So every socket
+that was used since is asked again in `deadline_ns`, which a host calls before it sleeps; it then says "at once".
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import zmq
+
+from embedbk.codec.kernels import crc32c
+from embedbk.config import MESSAGE_BYTES_MAX
+from embedbk.errors import PeerError, UsageError
+from embedbk.ports import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free, is_ipv6
+from embedbk.transports.envelope import (
+    CREDIT_BYTES,
+    ENVELOPE_BYTES,
+    LINK_BYTES_MAX,
+    NONCE_BYTES,
+    PROTOCOL_VERSIONS,
+    Envelope,
+    Hello,
+    Kind,
+    check_settings,
+    decode_envelope,
+    decode_hello,
+    decode_reason,
+    encode_hello,
+    encode_reason,
+    envelope_prefix,
+    foreign_nonces,
+    objection,
+    seal,
+    stranger,
+)
+
+__all__ = ["Counters", "ZmqTransport"]
+
+LIBZMQ_VERSION_MIN = (4, 3, 4)  # Older ones have memory faults that a peer can reach (T26).
+if zmq.zmq_version_info() < LIBZMQ_VERSION_MIN:
+    raise ImportError(f"libzmq {zmq.zmq_version()} is too old; at least 4.3.4 is needed")
+
+LINKS_MAX = 1024  # Accepted and dialled together; the next one is refused.
+SEND_BODIES_MAX = 1000  # Of one link in ZeroMQ's queue; the window usually fills first.
+RECEIVE_BODIES_MAX = 256  # Of one link in ZeroMQ's queue, each of at most LINK_BYTES_MAX.
+BODIES_PER_RECEIVE_MAX = 1024  # Taken by one call of `receive`, so that nobody else starves.
+BYTES_PER_RECEIVE_MAX = 32 << 20
+ZERO_COPY_BYTES_MIN = 64 << 10  # Below it a copy costs less than passing a reference through another thread.
+HANDSHAKE_MS_MAX = 2000  # For ZeroMQ's own handshake: a caller that says nothing is hung up on (T11).
+
+NO_NONCE = bytes(NONCE_BYTES)
+
+_SEALED = struct.Struct("<24sII")  # Prefix as a whole, length, checksum.
+_TOTAL = struct.Struct("<Q")
+_MONITORED = struct.Struct("=HI")
+_CHECKED_BYTES = ENVELOPE_BYTES - 4
+
+# Plain numbers and the unwrapped call: ZeroMQ's enums cost more than what they are used for here.
+_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+_EVENTS, _READABLE, _WRITABLE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
+_RCVMORE = int(zmq.RCVMORE)
+_LOST = int(
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CLOSED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_DISCONNECTED = int(zmq.EVENT_DISCONNECTED)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What was dropped without an event, since the transport was opened."""
+
+    garbage: int = 0  # Not one whole envelope of ours.
+    stale: int = 0  # For a link that is no more, or under another nonce.
+    refused: int = 0  # Hellos that were not answered with ours.
+
+
+def _state(socket: zmq.Socket[bytes]) -> int:
+    """What the socket is ready for. Asking also does its housekeeping, and re-arms its descriptor."""
+    return cast(int, socket.getsockopt(_EVENTS))
+
+
+class _Port:
+    """One ZeroMQ socket with its monitor, and the links on it: many of a ROUTER, one of a DEALER."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int, endpoint: str) -> None:
+        self.socket = context.socket(kind)
+        self.endpoint = endpoint
+        self.is_listening = kind == zmq.ROUTER
+        self.is_open = True
+        self.has_backlog = False
+        self.routes: dict[bytes, _Link] = {}  # ROUTER: by the routing id that our ROUTER gave the connection.
+        self.descriptors: dict[
+            int, _Link
+        ] = {}  # ROUTER: by the connection's descriptor, as the monitor names it.
+        self.dialled: _Link | None = None
+        options = {
+            zmq.LINGER: 0,
+            zmq.SNDHWM: SEND_BODIES_MAX,
+            zmq.RCVHWM: RECEIVE_BODIES_MAX,
+            zmq.MAXMSGSIZE: LINK_BYTES_MAX,
+            zmq.HANDSHAKE_IVL: HANDSHAKE_MS_MAX,
+            zmq.IPV6: int(is_ipv6(endpoint)),
+            **(
+                {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 0}
+                if self.is_listening
+                else {zmq.IMMEDIATE: 1, zmq.RECONNECT_IVL: -1}
+            ),
+        }
+        for option, value in options.items():
+            self.socket.setsockopt(option, value)
+        # Not get_monitor_socket(): its queue has an end, at which ZeroMQ's I/O thread would wait for us.
+        self.monitor = context.socket(zmq.PAIR)
+        self.monitor.setsockopt(zmq.RCVHWM, 0)
+        self.monitor.setsockopt(zmq.LINGER, 0)
+        name = f"inproc://monitor-{id(self)}"
+        self.socket.monitor(name, _DISCONNECTED if self.is_listening else _LOST)
+        self.monitor.connect(name)
+        self.filenos = tuple(cast(int, each.getsockopt(zmq.FD)) for each in (self.socket, self.monitor))
+
+    def has_work(self) -> bool:
+        """Whether there is something to take, or a dialled connection now stands and waits for our Hello."""
+        if self.dialled is not None and not self.dialled.has_greeted and _state(self.socket) & _WRITABLE:
+            return True
+        return bool((_state(self.socket) | _state(self.monitor)) & _READABLE)
+
+    def lost_connections(self) -> list[int]:
+        """Descriptors of the connections that ended since the last call."""
+        lost = []
+        while _state(self.monitor) & _READABLE:
+            head = self.monitor.recv(_NOBLOCK)
+            self.monitor.recv(_NOBLOCK)  # The address: known already.
+            lost.append(_MONITORED.unpack(head)[1])
+        return lost
+
+    def close(self) -> None:
+        self.is_open = False
+        self.socket.disable_monitor()
+        self.socket.close(0)
+        self.monitor.close(0)
+
+
+class _Link:
+    """One end of a link."""
+
+    def __init__(self, number: int, port: _Port, route: bytes | None, dialler_nonce: bytes) -> None:
+        self.number = number
+        self.port = port
+        self.route = route  # None: we dialled.
+        self.dialler_nonce = dialler_nonce
+        self.listener_nonce = NO_NONCE
+        self.data_prefix = b""
+        self.is_up = False
+        self.has_greeted = False
+        self.expect: Identity | None = None
+        self.descriptor = -1
+        self.since_ns: int | None = None  # When it was first looked at; `connect` is not told the time.
+        self.heard_ns = 0
+        self.pinged_ns = 0
+        self.sent_bytes = 0
+        self.credited_bytes = 0  # Of sent_bytes, what the peer has said it received.
+        self.received_bytes = 0
+        self.reported_bytes = 0  # Of received_bytes, what the peer has been told.
+
+    def become_up(self, listener_nonce: bytes, now_ns: int) -> None:
+        self.listener_nonce = listener_nonce
+        self.data_prefix = envelope_prefix(Kind.DATA, self.dialler_nonce, listener_nonce)
+        self.is_up = True
+        self.heard_ns = self.pinged_ns = now_ns
+
+
+class ZmqTransport:
+    """A Transport (embedbk.ports) over ZeroMQ, with a context and one I/O thread of its own.
+
+    Args:
+        identity: what this node says in Hello; may be set again when the cluster token was learnt.
+        allow_non_loopback: bind and dial addresses of other machines; links are not encrypted.
+        heartbeat_ns: a link on which nothing was heard for so long is asked for a sign of life.
+        timeout_ns: a link on which nothing was heard for so long is down. At least three heartbeats.
+        connect_timeout_ns: from `connect` to LinkUp.
+        window_bytes: sent on one link and not yet received by the peer; `send` says False beyond it.
+        protocols: oldest and newest protocol version that the node speaks.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        allow_non_loopback: bool = False,
+        heartbeat_ns: int = 100_000_000,
+        timeout_ns: int = 500_000_000,
+        connect_timeout_ns: int = 2_000_000_000,
+        window_bytes: int = 16 << 20,
+        protocols: tuple[int, int] = PROTOCOL_VERSIONS,
+    ) -> None:
+        check_settings(identity, protocols, window_bytes)
+        if not 0 < 3 * heartbeat_ns <= timeout_ns or connect_timeout_ns <= 0:
+            raise UsageError(
+                f"heartbeat_ns={heartbeat_ns}, timeout_ns={timeout_ns}, connect_timeout_ns={connect_timeout_ns}: "
+                "all above 0, and timeout_ns at least three heartbeats"
+            )
+        self.identity = identity
+        self.counters = Counters()
+        self._protocols = protocols
+        self._allow_non_loopback = allow_non_loopback
+        self._heartbeat_ns = heartbeat_ns
+        self._timeout_ns = timeout_ns
+        self._connect_timeout_ns = connect_timeout_ns
+        self._window_bytes = window_bytes
+        self._context = zmq.Context(io_threads=1)
+        self._context.set(zmq.MAX_SOCKETS, 4 * LINKS_MAX)
+        self._ready = select.epoll()  # Of all ZeroMQ descriptors: the host polls one that never changes.
+        self._by_fileno: dict[int, _Port] = {}
+        self._unsettled: dict[_Port, None] = {}  # Used since they were last asked whether they have work.
+        self._ipc_paths: list[Path] = []
+        self._links: dict[int, _Link] = {}
+        self._link_count = 0  # Ever; the number of the newest.
+        self._events: list[TransportEvent] = []
+        self._now_ns = 0
+        self._due_ns: int | None = None
+        self._is_open = True
+
+    # --- The port ------------------------------------------------------------------------------------
+
+    def listen(self, endpoint: str) -> str:
+        self._check_open()
+        check_endpoint(endpoint, is_listening=True, allow_non_loopback=self._allow_non_loopback)
+        if endpoint.startswith("ipc://"):
+            check_ipc_path_is_free(endpoint)
+        port = _Port(self._context, zmq.ROUTER, endpoint)
+        try:
+            port.socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            port.close()
+            what = "is in use" if error.errno == zmq.EADDRINUSE else f"cannot be bound: {error.strerror}"
+            raise UsageError(f"endpoint {endpoint!r} {what}", hint="port 0 takes any free one") from error
+        self._watch(port)
+        if endpoint.startswith("ipc://"):
+            self._ipc_paths.append(Path(endpoint.removeprefix("ipc://")))
+        port.endpoint = cast(bytes, port.socket.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+        return port.endpoint
+
+    def connect(self, endpoint: str, expect: Identity | None = None) -> int:
+        self._check_open()
+        check_endpoint(endpoint, is_listening=False, allow_non_loopback=self._allow_non_loopback)
+        if len(self._links) >= LINKS_MAX:
+            raise UsageError(f"this transport has {LINKS_MAX} links already; no more are allowed")
+        port = _Port(self._context, zmq.DEALER, endpoint)
+        try:
+            port.socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            port.close()
+            raise UsageError(f"endpoint {endpoint!r} cannot be dialled: {error.strerror}") from error
+        self._watch(port)
+        link = port.dialled = self._make_link(port, None, os.urandom(NONCE_BYTES))
+        link.expect = expect
+        self._unsettled[port] = None
+        self._due_ns = self._now_ns  # The next `receive` starts its time.
+        return link.number
+
+    def send(self, link: int, pieces: Sequence[Buffer]) -> bool:
+        end = self._links.get(link)
+        if end is None or not end.is_up:
+            return False
+        size = 0
+        for piece in pieces:
+            size += piece.nbytes if type(piece) is memoryview else len(piece)
+        if size > MESSAGE_BYTES_MAX:
+            raise UsageError(f"body has {size} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
+        if end.sent_bytes - end.credited_bytes + size > self._window_bytes:
+            return False
+        if not self._put(end, b"".join((seal(end.data_prefix, size), *pieces))):
+            return False
+        end.sent_bytes += size
+        return True
+
+    def drop(self, link: int, reason: str) -> None:
+        end = self._links.get(link)
+        if end is not None:
+            self._break_off(end, reason)
+
+    def receive(self, now_ns: int) -> list[TransportEvent]:
+        if not self._is_open:
+            return []
+        blind_ns = now_ns - self._now_ns
+        self._now_ns = now_ns
+        if (
+            blind_ns > self._timeout_ns // 2
+        ):  # The host did not look (it was stopped, say): no fault of the peers'.
+            for link in self._links.values():
+                link.heard_ns = min(now_ns, link.heard_ns + blind_ns)
+        ports = self._unsettled
+        for fileno, _ in self._ready.poll(0):
+            if (port := self._by_fileno.get(fileno)) is not None:
+                ports[port] = None
+        self._unsettled = {}
+        for port in ports:
+            if port.is_open:
+                self._drain(port)
+        if self._due_ns is not None and now_ns >= self._due_ns:
+            self._keep_time()
+        events, self._events = self._events, []
+        return events
+
+    def deadline_ns(self) -> int | None:
+        if self._events:
+            return self._now_ns
+        for port in list(self._unsettled):
+            if port.is_open and port.has_work():
+                return self._now_ns
+            del self._unsettled[port]  # Its descriptor will tell of anything from now on.
+        return self._due_ns
+
+    def filenos(self) -> list[int]:
+        return [self._ready.fileno()] if self._is_open else []
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        for port in dict.fromkeys(self._by_fileno.values()):
+            port.close()
+        self._by_fileno.clear()
+        self._unsettled.clear()
+        self._links.clear()
+        self._events.clear()
+        self._due_ns = None
+        self._ready.close()
+        self._context.destroy(linger=0)
+        for path in self._ipc_paths:
+            path.unlink(missing_ok=True)
+
+    # --- Links ---------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise UsageError(f"the transport of {self.identity.node_id} is closed")
+
+    def _watch(self, port: _Port) -> None:
+        for fileno in port.filenos:
+            self._by_fileno[fileno] = port
+            self._ready.register(fileno, select.EPOLLIN)
+        self._unsettled[port] = None
+
+    def _make_link(self, port: _Port, route: bytes | None, dialler_nonce: bytes) -> _Link:
+        self._link_count += 1
+        link = self._links[self._link_count] = _Link(self._link_count, port, route, dialler_nonce)
+        return link
+
+    def _forget(self, link: _Link, reason: str) -> None:
+        """The one place where a link ends. A dialled one takes its socket along, and so all that was queued."""
+        if self._links.pop(link.number, None) is None:
+            return
+        link.is_up = False
+        port = link.port
+        if link.route is None:
+            for fileno in port.filenos:
+                del self._by_fileno[fileno]
+                self._ready.unregister(fileno)
+            port.close()
+        else:
+            del port.routes[link.route]
+            port.descriptors.pop(link.descriptor, None)
+        self._events.append(LinkDown(link.number, reason))
+
+    def _break_off(self, link: _Link, reason: str) -> None:
+        """End a link from here. The peer learns why when it dialled; else it sees the connection end."""
+        if link.route is not None:
+            self._put(link, self._bye(link.dialler_nonce, link.listener_nonce, reason))
+        self._forget(link, reason)
+
+    def _put(self, link: _Link, block: bytes) -> bool:
+        """Queue one envelope with its body; False when there is no room, or no longer a peer."""
+        port = link.port
+        try:
+            if link.route is not None:
+                port.socket.send(link.route, _MORE)
+            port.socket.send(block, _NOBLOCK, len(block) < ZERO_COPY_BYTES_MIN)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError:
+            self._forget(link, "the peer's connection ended")  # EHOSTUNREACH, by ROUTER_MANDATORY.
+            return False
+        self._unsettled[port] = None
+        return True
+
+    def _say(self, link: _Link, kind: Kind, body: bytes = b"") -> bool:
+        return self._put(
+            link, seal(envelope_prefix(kind, link.dialler_nonce, link.listener_nonce), len(body)) + body
+        )
+
+    @staticmethod
+    def _bye(dialler_nonce: bytes, listener_nonce: bytes, reason: str) -> bytes:
+        body = encode_reason(reason)
+        return seal(envelope_prefix(Kind.BYE, dialler_nonce, listener_nonce), len(body)) + body
+
+    # --- Input ---------------------------------------------------------------------------------------
+
+    def _drain(self, port: _Port) -> None:
+        """Take what is there, up to a bound; what is left makes `deadline_ns` say "at once"."""
+        count = size = 0
+        port.has_backlog = False
+        self._unsettled[port] = None
+        while port.is_open:
+            ready = _state(port.socket)
+            link = port.dialled
+            if ready & _WRITABLE and link is not None and not link.has_greeted:
+                link.has_greeted = True  # Writable for the first time: ZeroMQ's connection stands.
+                self._say(link, Kind.HELLO, encode_hello(self._hello()))
+            if not ready & _READABLE:
+                break
+            if count >= BODIES_PER_RECEIVE_MAX or size >= BYTES_PER_RECEIVE_MAX:
+                port.has_backlog = True
+                break
+            try:
+                route = port.socket.recv(_NOBLOCK) if port.is_listening else b""
+                part = port.socket.recv(_NOBLOCK, False)
+            except zmq.Again:
+                break
+            size += self._on_part(port, route, part)
+            count += 1
+        if port.is_open:
+            for descriptor in port.lost_connections():
+                self._on_lost(port, descriptor)
+
+    def _on_part(self, port: _Port, route: bytes, part: zmq.Frame) -> int:
+        """One part from a connection; returns its size. The first branch is the path of nearly everything."""
+        link = port.routes.get(route) if port.is_listening else port.dialled
+        block = part.buffer
+        size = len(block)
+        if part.more:
+            self._skip_parts(port, link)
+        elif link is not None and link.is_up and size >= ENVELOPE_BYTES:
+            prefix, length, crc = _SEALED.unpack_from(block)
+            if (
+                prefix == link.data_prefix
+                and length == size - ENVELOPE_BYTES
+                and crc == crc32c(block[:_CHECKED_BYTES])
+            ):
+                link.heard_ns = self._now_ns
+                link.received_bytes += length
+                if link.received_bytes - link.reported_bytes >= CREDIT_BYTES:
+                    self._report(link)
+                self._events.append(Received(link.number, block[ENVELOPE_BYTES:]))
+            else:
+                self._on_block(port, route, link, block, part)
+        else:
+            self._on_block(port, route, link, block, part)
+        return size
+
+    def _skip_parts(self, port: _Port, link: _Link | None) -> None:
+        """Bodies have one part. The rest is taken part by part and never joined, however many there are (T10)."""
+        while port.socket.getsockopt(_RCVMORE):
+            port.socket.recv(_NOBLOCK, False)
+        self.counters.garbage += 1
+        if link is not None:
+            self._break_off(link, "the peer sent a body in several parts")
+
+    def _on_block(
+        self, port: _Port, route: bytes, link: _Link | None, block: memoryview, part: zmq.Frame
+    ) -> None:
+        """Everything but a body in order: control, and what should not be."""
+        try:
+            envelope = decode_envelope(block)
+            if link is None:
+                self._on_unknown(port, route, envelope, part)
+            elif envelope.dialler_nonce != link.dialler_nonce or not self._is_listeners(link, envelope):
+                self.counters.stale += 1
+            else:
+                self._on_control(link, envelope)
+        except PeerError as error:
+            self.counters.garbage += 1
+            if link is not None:
+                self._break_off(link, str(error))
+            elif (nonces := foreign_nonces(block)) is not None:
+                self._answer(port, route, self._bye(*nonces, str(error)))
+
+    @staticmethod
+    def _is_listeners(link: _Link, envelope: Envelope) -> bool:
+        """Whether the listener's nonce is right; while we dial it is not known yet."""
+        return not link.is_up or envelope.listener_nonce == link.listener_nonce
+
+    def _on_control(self, link: _Link, envelope: Envelope) -> None:
+        """Raises PeerError for what a peer may not send now."""
+        link.heard_ns = self._now_ns
+        kind, body = envelope.kind, envelope.body
+        if kind == Kind.BYE:
+            said = decode_reason(body)
+            self._forget(link, f"the peer ended the link: {said}" if link.is_up else f"refused: {said}")
+        elif kind == Kind.HELLO_ACK and not link.is_up:
+            self._on_hello_ack(link, envelope)
+        elif kind == Kind.PING and link.is_up:
+            self._report(link)
+        elif kind == Kind.PONG and link.is_up and len(body) == _TOTAL.size:
+            total = _TOTAL.unpack(body)[0]
+            if not link.credited_bytes <= total <= link.sent_bytes:
+                raise PeerError(f"the peer says it received {total} of {link.sent_bytes} bytes")
+            link.credited_bytes = total
+        else:
+            raise PeerError(f"kind {kind} with {len(body)} bytes has no place on this link now")
+
+    def _on_hello_ack(self, link: _Link, envelope: Envelope) -> None:
+        peer = decode_hello(envelope.body)
+        why = objection(self._hello(), peer) or stranger(link.expect, peer.identity)
+        if why is not None:
+            self._forget(link, why)
+            return
+        link.become_up(envelope.listener_nonce, self._now_ns)
+        self._events.append(LinkUp(link.number, peer.identity))
+
+    def _on_unknown(self, port: _Port, route: bytes, envelope: Envelope, part: zmq.Frame) -> None:
+        """From a connection without a link: its Hello, or the remains of a link that is over."""
+        if envelope.kind != Kind.HELLO or envelope.listener_nonce != NO_NONCE:
+            self.counters.stale += 1
+            if envelope.kind != Kind.BYE:
+                bye = self._bye(envelope.dialler_nonce, envelope.listener_nonce, "this link is over")
+                self._answer(port, route, bye)
+            return
+        peer = decode_hello(envelope.body)
+        why = objection(self._hello(), peer)
+        if why is None and len(self._links) >= LINKS_MAX:
+            why = f"{self.identity.node_id} has {LINKS_MAX} links already"
+        if why is not None:
+            self.counters.refused += 1
+            self._answer(port, route, self._bye(envelope.dialler_nonce, NO_NONCE, why))
+            return
+        # Descriptors are re-used: what the monitor says of this one so far is about an earlier connection.
+        for lost in port.lost_connections():
+            self._on_lost(port, lost)
+        link = self._make_link(port, route, envelope.dialler_nonce)
+        port.routes[route] = link
+        link.descriptor = int(part.get(zmq.SRCFD))
+        port.descriptors[link.descriptor] = link
+        link.become_up(os.urandom(NONCE_BYTES), self._now_ns)
+        self._events.append(LinkUp(link.number, peer.identity))
+        self._due_ns = self._now_ns  # For its heartbeat.
+        self._say(link, Kind.HELLO_ACK, encode_hello(self._hello()))
+
+    def _answer(self, port: _Port, route: bytes, block: bytes) -> None:
+        """Tell a connection without a link, if there is room; it never gets more than it sent and a sentence (T14)."""
+        try:
+            port.socket.send(route, _MORE)
+            port.socket.send(block, _NOBLOCK)
+        except zmq.ZMQError:
+            self.counters.stale += 1  # It is gone, or does not read.
+
+    def _on_lost(self, port: _Port, descriptor: int) -> None:
+        link = port.descriptors.get(descriptor) if port.is_listening else port.dialled
+        if link is None:
+            return
+        self._forget(
+            link,
+            "the peer's connection ended" if link.has_greeted or link.route else f"nobody at {port.endpoint}",
+        )
+
+    def _hello(self) -> Hello:
+        return Hello(self.identity, self._protocols)
+
+    def _report(self, link: _Link) -> None:
+        """Say that we are here and how much has come; without room it is said with the next body or ping."""
+        if self._say(link, Kind.PONG, _TOTAL.pack(link.received_bytes)):
+            link.reported_bytes = link.received_bytes
+
+    # --- Time ----------------------------------------------------------------------------------------
+
+    def _keep_time(self) -> None:
+        """Ask the silent, give up the dead, and find when to look again."""
+        now_ns, due_ns = self._now_ns, sys.maxsize
+        for link in list(self._links.values()):
+            if not link.is_up:
+                if link.since_ns is None:
+                    link.since_ns = now_ns
+                if now_ns - link.since_ns >= self._connect_timeout_ns:
+                    self._forget(
+                        link, f"no Hello from {link.port.endpoint} in {self._connect_timeout_ns // 10**6} ms"
+                    )
+                    continue
+                due_ns = min(due_ns, link.since_ns + self._connect_timeout_ns)
+                continue
+            if now_ns - link.heard_ns >= self._timeout_ns and not link.port.has_backlog:
+                self._break_off(link, f"nothing heard for {(now_ns - link.heard_ns) // 10**6} ms")
+                continue
+            if now_ns - max(link.heard_ns, link.pinged_ns) >= self._heartbeat_ns:
+                link.pinged_ns = now_ns
+                self._say(link, Kind.PING)
+            due_ns = min(due_ns, max(link.heard_ns, link.pinged_ns) + self._heartbeat_ns)
+        self._due_ns = due_ns if self._links else None
