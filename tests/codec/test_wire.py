@@ -10,7 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from embedbk.codec import entry, frame, kernels, ledger_metadata, messages, metadata_messages, twins
+from embedbk.codec import (
+    entry,
+    frame,
+    journal_records,
+    kernels,
+    ledger_metadata,
+    messages,
+    metadata_messages,
+    registration,
+    twins,
+)
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError
 
@@ -74,6 +84,7 @@ def test_magics_versions_and_flags_are_those_of_the_page() -> None:
         "message": messages.MESSAGE_VERSION,
         "values": ledger_metadata.METADATA_VERSION,
     }
+    assert registration.REGISTRATION_VERSION == ledger_metadata.METADATA_VERSION
     assert {flag: int(bit) for bit, flag, _ in rows("frame flags")} == {
         "FLAG_LAC": frame.FLAG_LAC,
         "FLAG_GAPS": frame.FLAG_GAPS,
@@ -91,11 +102,16 @@ def test_kinds_statuses_and_states_are_those_of_the_page() -> None:
     assert {int(number): name for number, name, _ in rows("states")} == {
         state.value: state.name for state in ledger_metadata.LedgerState
     }
+    assert {int(kind): name for kind, name, _ in rows("records")} == {
+        kind.value: kind.name for kind in journal_records.RecordKind
+    }
+    assert journal_records._LAC.format == "<" + TYPES["i64"] + TYPES["u64"]
 
 
 def test_values_and_operations_are_those_of_the_page() -> None:
     for name, cell in rows("values"):
-        assert fields(cell) == getattr(ledger_metadata, name).__struct_fields__, name
+        home = registration if name == "Registration" else ledger_metadata
+        assert fields(cell) == getattr(home, name).__struct_fields__, name
     for name, cell in rows("parts"):
         assert fields(cell) == getattr(metadata_messages, name).__struct_fields__, name
     assert {int(tag): (name, fields(cell)) for tag, name, cell in rows("operations")} == tagged(
