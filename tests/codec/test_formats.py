@@ -19,6 +19,7 @@ from embedbk.codec.frame import (
     frame_of,
     iter_entries,
 )
+from embedbk.codec.journal_records import decode_explicit_lac, decode_key, encode_explicit_lac
 from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
@@ -38,6 +39,12 @@ from embedbk.codec.messages import (
     encode_message,
 )
 from embedbk.codec.metadata_messages import Compare, Get, MetadataRequest, Put, Txn
+from embedbk.codec.registration import (
+    Registration,
+    decode_registration,
+    encode_registration,
+    registration_path,
+)
 from embedbk.config import ENTRY_BYTES_MAX, MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, StorageError
 
@@ -273,6 +280,31 @@ class TestMetadataValues:
     def test_a_log_list_comes_back(self) -> None:
         value = LogList(1, 9, (LogSegment(7, 0, 41), LogSegment(8, 42, None)))
         assert decode_log_list(encode_log_list(value)) == value
+
+    def test_a_registration_comes_back(self) -> None:
+        value = Registration(1, "b1", bytes(16), ["tcp://127.0.0.1:7"], True, 2**40)
+        assert decode_registration(encode_registration(value)) == value
+        assert registration_path("b1") == "/bookies/b1"
+        with pytest.raises(StorageError, match="version 9"):
+            decode_registration(encode_registration(Registration(9, "b1", bytes(16), [], True, 0)))
+        with pytest.raises(StorageError, match="no bookie registration"):
+            decode_registration(b"\xc1")
+
+
+class TestJournalRecords:
+    def test_an_explicit_lac_comes_back_and_others_are_refused(self) -> None:
+        assert decode_explicit_lac(encode_explicit_lac(-1, 0)) == (-1, 0)
+        assert decode_explicit_lac(memoryview(encode_explicit_lac(2**62, 2**63))) == (2**62, 2**63)
+        for body in (b"", bytes(15), bytes(17), encode_explicit_lac(-2, 0)):
+            with pytest.raises(StorageError, match="explicit LAC record"):
+                decode_explicit_lac(body)
+
+    def test_a_key_is_whole_or_none(self) -> None:
+        """P3.5: a fence of an unknown ledger binds no password."""
+        assert decode_key(memoryview(KEY)) == KEY
+        assert decode_key(b"") is None
+        with pytest.raises(StorageError, match="15 bytes"):
+            decode_key(KEY[:15])
 
 
 def test_frames_compare_by_what_they_hold() -> None:
