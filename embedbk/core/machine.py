@@ -10,7 +10,10 @@ import copy
 import hashlib
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any, ClassVar, Self
+
+import msgspec
 
 from embedbk.core.vocabulary import Effect, Event
 
@@ -67,9 +70,9 @@ def _feed(hasher: Any, value: Any) -> None:
         _feed(hasher, [(field.name, getattr(value, field.name)) for field in fields(value)])
     elif hasattr(value, "getstate"):
         _feed(hasher, value.getstate())
-    elif isinstance(value, Machine):
+    elif hasattr(value, "__dict__") and not isinstance(value, Enum | msgspec.Struct):
         _feed(hasher, vars(value))
-    elif hasattr(value, "digest"):
-        hasher.update(value.digest())
     else:
-        hasher.update(repr(value).encode())
+        text = repr(value)
+        assert " at 0x" not in text, f"{type(value).__name__} is no plain data"
+        hasher.update(text.encode())
