@@ -119,7 +119,7 @@ class Journal:
 
     def next_token(self) -> int:
         """The token that the next append gets; 1 in an empty journal."""
-        return cast(int, lib.ebk_journal_next_token(self._handle()))
+        return cast(int, lib.ebk_journal_next_token(self.handle()))
 
     def append(
         self, kind: int, ledger_id: int, body: Buffer, *, borrowed: bool = False, kick: bool = True
@@ -136,7 +136,7 @@ class Journal:
             StorageError: the journal failed or is closed, or (definite) its queue is full: nothing was queued.
             UsageError: kind, ledger or size is out of bounds.
         """
-        journal = self._handle()
+        journal = self.handle()
         if ledger_id < 0 or kind < 0:
             raise UsageError(f"kind {kind} and ledger {ledger_id} of a journal record must not be negative")
         size = len(body) if not isinstance(body, memoryview) else body.nbytes
@@ -155,7 +155,7 @@ class Journal:
 
     def kick(self) -> None:
         """Wake the commit thread for what was appended with kick=False."""
-        lib.ebk_journal_kick(self._handle())
+        lib.ebk_journal_kick(self.handle())
 
     def step(self) -> int:
         """Unthreaded: write one group of what is queued, or prepare a file if nothing is. Returns its records.
@@ -164,17 +164,17 @@ class Journal:
         """
         if self.threaded:
             raise UsageError("step() is for a journal opened with threaded=False; this one commits by itself")
-        return max(0, cast(int, lib.ebk_journal_step(self._handle())))
+        return max(0, cast(int, lib.ebk_journal_step(self.handle())))
 
     def trim(self, token: int) -> None:
         """Records up to token are in entry logs and index, synced (P7.5): files wholly below are used again."""
-        lib.ebk_journal_trim(self._handle(), max(0, token))
+        lib.ebk_journal_trim(self.handle(), max(0, token))
 
     # --- Completions -------------------------------------------------------------------------------------
 
     def durable(self) -> int:
         """Every record up to this token is on the device. Never falls. Clears the descriptor's readiness."""
-        token = cast(int, lib.ebk_journal_reap(self._handle()))
+        token = cast(int, lib.ebk_journal_reap(self.handle()))
         while self._kept and self._kept[0][0] <= token:
             self._kept.popleft()
         return token
@@ -185,7 +185,7 @@ class Journal:
         Raises:
             StorageError: the journal failed before.
         """
-        journal = self._handle()
+        journal = self.handle()
         if token >= self.next_token():
             raise UsageError(f"token {token} was not given out yet; the next is {self.next_token()}")
         if not self.threaded:
@@ -200,16 +200,16 @@ class Journal:
 
     def fileno(self) -> int:
         """Readable when a group became durable, or the journal failed, since `durable()`; -1 when unthreaded."""
-        return cast(int, lib.ebk_journal_event(self._handle()))
+        return cast(int, lib.ebk_journal_event(self.handle()))
 
     def queued_bytes(self) -> int:
         """Bytes of bodies queued and not yet durable, for back pressure."""
-        return cast(int, lib.ebk_journal_queued_bytes(self._handle()))
+        return cast(int, lib.ebk_journal_queued_bytes(self.handle()))
 
     def failed(self) -> str | None:
         """Why the journal stopped for good, or None. It is never tried again: open it anew (P7.6)."""
         fault = ffi.new("struct ebk_journal_fault *")
-        return None if lib.ebk_journal_failure(self._handle(), fault) == lib.EBK_OK else _fault_text(fault)
+        return None if lib.ebk_journal_failure(self.handle(), fault) == lib.EBK_OK else _fault_text(fault)
 
     # --- Reading back ------------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Journal:
         """
         out = ffi.new("struct ebk_replay **")
         fault = ffi.new("struct ebk_journal_fault *")
-        code = lib.ebk_replay_open(self._handle(), max(0, after), out, fault)
+        code = lib.ebk_replay_open(self.handle(), max(0, after), out, fault)
         replay = ffi.gc(out[0], lib.ebk_replay_close) if out[0] != ffi.NULL else None
         if code < 0:
             _raise_fault(fault, f"journal {self.directory} cannot be replayed")
@@ -234,7 +234,7 @@ class Journal:
         fault = ffi.new("struct ebk_journal_fault *")
         try:
             while True:
-                self._handle()
+                self.handle()
                 count = lib.ebk_replay_next(replay, records, REPLAY_COUNT_MAX, fault)
                 if count < 0:
                     _raise_fault(fault, f"journal {self.directory} cannot be replayed")
@@ -258,7 +258,7 @@ class Journal:
     def facts(self) -> JournalFacts:
         """A picture of the journal at this moment."""
         facts = ffi.new("struct ebk_journal_facts *")
-        lib.ebk_journal_facts(self._handle(), facts)
+        lib.ebk_journal_facts(self.handle(), facts)
         error = facts.prepare_error
         return JournalFacts(
             direct=facts.direct,
@@ -296,7 +296,8 @@ class Journal:
             "a journal belongs to one process and cannot be pickled; open its directory there instead"
         )
 
-    def _handle(self) -> Any:
+    def handle(self) -> Any:
+        """The journal of C (`struct ebk_journal *`), for the other handles of this floor: the add path, the probe."""
         if self._journal is None:
             raise StorageError(f"journal {self.directory} is closed", definite=True)
         return self._journal

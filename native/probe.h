@@ -1,0 +1,32 @@
+/* probe.h: what the machine itself can do, for benchmarks; no part of the library uses it.
+ *
+ * The raw probe is the least that a journal must do: one thread hands a block to another
+ * of the same scheduling class as a commit thread, that one writes it with one synced
+ * write into a zero-filled file and hands the word back. No records, no sums.
+ */
+#ifndef EBK_PROBE_H
+#define EBK_PROBE_H
+
+#include "io.h"
+#include "journal.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* cffi:begin */
+struct ebk_probe;
+
+/* Make the zero-filled file and the thread. direct: O_DIRECT|O_DSYNC, else buffered writes and a sync each.
+ * Returns EBK_OK, or -errno with nothing left open. */
+int ebk_probe_open(struct ebk_io *io, const char *path, uint64_t file_bytes, uint32_t write_bytes, bool direct,
+                   struct ebk_probe **out);
+void ebk_probe_close(struct ebk_probe *probe);
+
+/* count synced writes, one outstanding, each handed over and back. Returns EBK_OK, or EBK_FAILED. */
+int ebk_probe_writes(struct ebk_probe *probe, uint32_t count);
+
+/* The same through a journal: submit one record of size bytes, kick, wait, count times. */
+int ebk_probe_journal(struct ebk_journal *journal, const uint8_t *body, size_t size, uint32_t count);
+/* cffi:end */
+
+#endif
