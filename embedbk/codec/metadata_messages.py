@@ -189,7 +189,8 @@ class MetadataReply(msgspec.Struct, frozen=True, array_like=True):
 class WatchEvents(msgspec.Struct, frozen=True, array_like=True):
     """Changes for one watch, in revision order, all of one revision together; nothing is ever skipped silently.
 
-    compacted set: the stream from the asked revision cannot be given; list again, and watch from that revision.
+    is_compacted: the stream from the asked revision cannot be given; list again, and watch from that revision.
+    Every change above after_revision is in it: who has not seen all up to there missed a message, and asks again.
     """
 
     session: int
@@ -197,6 +198,7 @@ class WatchEvents(msgspec.Struct, frozen=True, array_like=True):
     revision: int  # Every change up to here that concerns the watch has been sent.
     records: list[Record]
     is_compacted: bool = False
+    after_revision: int = 0
 
 
 for _kind, _struct in ((64, MetadataRequest), (65, MetadataReply), (66, WatchEvents)):

@@ -3,9 +3,10 @@
 Decides what is sent and sent again, when the session is kept alive and when it counts as lost, and what a watch
 shows. The host brings links and messages, and carries `Send` out in order.
 
-A request keeps its sequence for the life of the session, so after a reconnect it is simply sent again: the quorum
-gives a repeated one its first answer. Only when the session is lost can the outcome of a sent transaction be
-unknown, and then it may even still come to pass (P2.2). Everything else is moved to the next session.
+A request keeps its sequence for the life of the session, so after a reconnect, or when no answer came for long, it
+is simply sent again: the quorum gives a repeated one its first answer. Only when the session is lost can the outcome
+of a sent transaction be unknown, and then it may even still come to pass (P2.2). Everything else is moved to the next
+session. Links deliver in order or end, but nothing here counts on it: messages may be lost, doubled or late.
 """
 
 from __future__ import annotations
@@ -62,6 +63,9 @@ UNKNOWN = "UNKNOWN"  # Refusal.code given by this core only, never by the quorum
 REQUESTS_MAX = 4096  # Requests of the host that are not completed; more are refused.
 IN_FLIGHT_MAX = 128  # Sent and not answered.
 SEQUENCE_WINDOW = 256  # From the oldest unanswered sequence on: the quorum keeps no more answers (Limits).
+RESEND_NS_MAX = (
+    1_000_000_000  # Without an answer for so long (or a third of the ttl), a request is sent again.
+)
 WATCH_RETRY_NS = 200_000_000  # After the quorum had no room for a list or a watch.
 
 ClientEvent = (
@@ -83,13 +87,18 @@ class _Pending:
     token: Token
     operation: Operation
     watch: _WatchedPrefix | None = None
-    times_sent: int = 0
+    sent_ns: int | None = None  # Last; None: not under the present session.
     is_abandoned: bool = False  # Nobody waits for the answer any more.
 
     @property
     def is_repeatable(self) -> bool:
         """To run it twice does no harm: reads, and ids, of which the first block is then a gap."""
         return isinstance(self.operation, Get | List | AllocIds)
+
+    @property
+    def is_of_stream(self) -> bool:
+        """Of one link only: never sent again over another."""
+        return isinstance(self.operation, Watch | Unwatch)
 
 
 @dataclass(slots=True)
@@ -105,6 +114,7 @@ class _WatchedPrefix:
     is_shown: bool = False
     listing: dict[str, Record] | None = None  # While listing: what the pages gave so far.
     watch_id: int = 0  # Of the stream on the present link, 0: none.
+    is_asking: bool = False  # A Watch for the stream is queued or under way.
     retry_ns: int | None = None
 
 
@@ -130,6 +140,7 @@ class Client:
         self._opening: dict[int, int] = {}  # Sequence of each OpenSession on this link -> when it was sent.
         self._open_count = 0
         self._open_retry_ns: int | None = None
+        self._resend_ns: int | None = None  # When to look for requests that got no answer.
         self._keep_alives: dict[int, int] = {}  # Sequence -> when it was sent.
         self._queue: deque[_Pending] = deque()  # Not sent under the present session.
         self._in_flight: dict[int, _Pending] = {}  # By sequence, rising.
@@ -154,6 +165,8 @@ class Client:
             deadlines.append(self._session.lease_until_ns)
             if self._is_connected:
                 deadlines.append(self._session.keep_alive_ns)
+                if self._resend_ns is not None:
+                    deadlines.append(self._resend_ns)
         elif self._open_retry_ns is not None:
             deadlines.append(self._open_retry_ns)
         return min(deadlines, default=None)
@@ -184,7 +197,7 @@ class Client:
             return
         self._keep_alive(session, event.now_ns, effects)
         for sequence, pending in self._in_flight.items():
-            self._send(sequence, pending, effects)
+            self._send(sequence, pending, event.now_ns, effects)
         self._stream_all()
 
     def _on_disconnected(self, event: Disconnected, effects: list[ClientEffect]) -> None:
@@ -204,18 +217,15 @@ class Client:
         self._streams.clear()
         for watch in self._watches.values():
             watch.watch_id = 0
-        for sequence in [
-            at for at, sent in self._in_flight.items() if isinstance(sent.operation, Watch | Unwatch)
-        ]:
+            watch.is_asking = False
+        self._queue = deque(waiting for waiting in self._queue if not waiting.is_of_stream)
+        for sequence in [at for at, pending in self._in_flight.items() if pending.is_of_stream]:
             del self._in_flight[sequence]
-        self._queue = deque(
-            waiting for waiting in self._queue if not isinstance(waiting.operation, Watch | Unwatch)
-        )
 
     def _open(self, now_ns: int, effects: list[ClientEffect]) -> None:
         self._open_count += 1
         self._opening[self._open_count] = now_ns
-        self._open_retry_ns = now_ns + self.ttl_ms * 1_000_000
+        self._open_retry_ns = now_ns + _resend_after_ns(self.ttl_ms * 1_000_000)
         effects.append(Send(MetadataRequest(0, self._open_count, 1, OpenSession(self.ttl_ms, self.label))))
 
     def _on_opened(self, sent_ns: int, opened: SessionOpened, effects: list[ClientEffect]) -> None:
@@ -245,25 +255,24 @@ class Client:
         """A sixteenth before its ttl, counted from when the last answered keep-alive was SENT, the session is lost:
         the quorum waits a sixteenth longer from when it heard it, so ours is always over first."""
         if self._session is not None and now_ns >= self._session.lease_until_ns:
-            self._lose_session("it was not renewed in time", effects, is_refused=False)
+            self._lose_session("it was not renewed in time", effects)
 
-    def _lose_session(self, reason: str, effects: list[ClientEffect], *, is_refused: bool) -> None:
-        """is_refused: the quorum said that the session had ended. It takes a link's requests in order, so what was
-        sent once, over this link, and is unanswered now comes after that end and will not be run."""
+    def _lose_session(self, reason: str, effects: list[ClientEffect]) -> None:
         assert self._session is not None
         effects.append(SessionLost(self._session.session, reason))
         self._session = None
         self._forget_streams()
         again: list[_Pending] = []
         for pending in self._in_flight.values():
-            if pending.is_repeatable or (is_refused and pending.times_sent == 1):
-                pending.times_sent = 0
+            if pending.is_repeatable:
+                pending.sent_ns = None
                 if not pending.is_abandoned:
                     again.append(pending)
             else:
                 text = f"the session was lost while this was under way: {reason}"
                 self._complete(pending, Refusal(UNKNOWN, text), effects)
         self._in_flight.clear()
+        self._resend_ns = None
         self._queue.extendleft(reversed(again))
         if self._closing_sequence is not None:
             self._end(Refusal(UNKNOWN, "the client was closed"), "closed", effects)
@@ -272,10 +281,22 @@ class Client:
         session = self._session
         if session is not None and self._is_connected and event.now_ns >= session.keep_alive_ns:
             self._keep_alive(session, event.now_ns, effects)
+        if session is not None and self._is_connected:
+            self._resend(session, event.now_ns, effects)
         for watch in self._watches.values():
             if watch.retry_ns is not None and event.now_ns >= watch.retry_ns:
                 watch.retry_ns = None
                 self._list_again(watch)
+
+    def _resend(self, session: _Session, now_ns: int, effects: list[ClientEffect]) -> None:
+        """Send again what got no answer for long: the message or its answer may be lost, and a repeat does no harm."""
+        if self._resend_ns is None or now_ns < self._resend_ns:
+            return
+        after_ns = _resend_after_ns(session.ttl_ns)
+        for sequence, pending in self._in_flight.items():
+            if pending.sent_ns is None or now_ns - pending.sent_ns >= after_ns:
+                self._send(sequence, pending, now_ns, effects)
+        self._resend_ns = now_ns + after_ns if self._in_flight else None
 
     # --- Requests ----------------------------------------------------------------------------------------
 
@@ -299,7 +320,7 @@ class Client:
         pending = self._outstanding.get(event.token)
         if pending is None:
             return  # Completed in the meantime.
-        if pending.times_sent == 0:
+        if pending.sent_ns is None:
             self._queue.remove(pending)
             self._complete(pending, Refusal("UNAVAILABLE", "cancelled before it was sent"), effects)
             return
@@ -323,15 +344,17 @@ class Client:
             pending = self._queue.popleft()
             sequence = self._take_sequence(session)
             self._in_flight[sequence] = pending
-            self._send(sequence, pending, effects)
+            self._send(sequence, pending, now_ns, effects)
+            if self._resend_ns is None:
+                self._resend_ns = now_ns + _resend_after_ns(session.ttl_ns)
 
     def _take_sequence(self, session: _Session) -> int:
         session.next_sequence += 1
         return session.next_sequence - 1
 
-    def _send(self, sequence: int, pending: _Pending, effects: list[ClientEffect]) -> None:
+    def _send(self, sequence: int, pending: _Pending, now_ns: int, effects: list[ClientEffect]) -> None:
         assert self._session is not None
-        pending.times_sent += 1
+        pending.sent_ns = now_ns
         done_below = next(iter(self._in_flight), sequence)
         effects.append(Send(MetadataRequest(self._session.session, sequence, done_below, pending.operation)))
 
@@ -366,7 +389,7 @@ class Client:
             self._session = None
             self._end(Refusal(UNKNOWN, "the client was closed"), "closed", effects)
         elif is_gone:
-            self._lose_session("the quorum ended it", effects, is_refused=True)
+            self._lose_session("the quorum ended it", effects)
         elif (sent_ns := self._keep_alives.pop(reply.sequence, None)) is not None:
             session.lease_until_ns = max(session.lease_until_ns, sent_ns + session.ttl_ns * 15 // 16)
         elif (pending := self._in_flight.pop(reply.sequence, None)) is not None:
@@ -399,11 +422,14 @@ class Client:
 
     def _follow(self, watch: _WatchedPrefix) -> None:
         """Go on where the watch stands: with its list, which is under way already, or with a stream."""
-        if watch.listing is None and not watch.watch_id and watch.retry_ns is None:
+        if watch.listing is not None or watch.retry_ns is not None or watch.is_asking:
+            return
+        if not watch.watch_id:
             self._watch_count += 1
             watch.watch_id = self._watch_count
             self._streams[watch.watch_id] = watch
-            self._queue.append(_Pending(None, Watch(watch.watch_id, watch.prefix, watch.revision), watch))
+        watch.is_asking = True
+        self._queue.append(_Pending(None, Watch(watch.watch_id, watch.prefix, watch.revision), watch))
 
     def _list_again(self, watch: _WatchedPrefix, after: str = "") -> None:
         if not after:
@@ -420,6 +446,8 @@ class Client:
     ) -> None:
         if self._watches.get(watch.token) is not watch:
             return  # Cancelled.
+        if isinstance(pending.operation, Watch) and pending.operation.watch_id == watch.watch_id:
+            watch.is_asking = False
         if isinstance(result, Refusal):
             watch.listing = None  # From the start, at a later revision.
             self._streams.pop(watch.watch_id, None)
@@ -449,12 +477,16 @@ class Client:
         if events.is_compacted:
             del self._streams[events.watch_id]
             watch.watch_id = 0
+            watch.is_asking = False
             self._list_again(watch)
+            return
+        if events.after_revision > watch.revision:
+            self._follow(watch)  # A message before this one is missing: ask from what is known.
             return
         for record in events.records:
             known = watch.known.get(record.key)
-            if record.revision <= (known.revision if known else 0):
-                continue  # A later page showed it already.
+            if record.revision <= max(watch.revision, known.revision if known else 0):
+                continue  # Told before, or a later page showed it already.
             if record.value is not None:
                 watch.known[record.key] = record
             elif watch.known.pop(record.key, None) is None:
@@ -486,12 +518,15 @@ class Client:
             self._end(Refusal(UNKNOWN, "the client was closed"), "closed without a session", effects)
             return
         self._closing_sequence = sequence = self._take_sequence(self._session)
-        self._send(sequence, _Pending(None, CloseSession(), is_abandoned=True), effects)
+        self._in_flight[sequence] = closing = _Pending(None, CloseSession(), is_abandoned=True)
+        self._send(sequence, closing, event.now_ns, effects)
+        if self._resend_ns is None:
+            self._resend_ns = event.now_ns + _resend_after_ns(self._session.ttl_ns)
 
     def _end(self, refusal: Refusal, reason: str, effects: list[ClientEffect]) -> None:
         """Complete everything; from here on every request is refused."""
         for pending in [*self._in_flight.values(), *self._queue]:
-            is_open = pending.times_sent > 0 and not pending.is_repeatable
+            is_open = pending.sent_ns is not None and not pending.is_repeatable
             code = UNKNOWN if is_open else refusal.code if refusal.code != UNKNOWN else "UNAVAILABLE"
             self._complete(pending, Refusal(code, refusal.text), effects)
         self._in_flight.clear()
@@ -516,6 +551,10 @@ class Client:
         WatchCancelled: _on_watch_cancelled,
         CloseRequested: _on_close,
     }
+
+
+def _resend_after_ns(ttl_ns: int) -> int:
+    return min(ttl_ns // 3, RESEND_NS_MAX)
 
 
 def _difference(before: dict[str, Record], after: dict[str, Record], revision: int) -> list[Record]:

@@ -32,6 +32,12 @@ class _Stream:
     def wanted(self, records: tuple[Record, ...]) -> list[Record]:
         return [record for record in records if record.key.startswith(self.prefix)]
 
+    def send(self, revision: int, records: list[Record], *, is_compacted: bool = False) -> SendEvents:
+        """The next message of the stream, up to revision; it begins where the one before it ended."""
+        after, self.sent_revision = self.sent_revision, revision
+        events = WatchEvents(self.session, self.watch_id, revision, records, is_compacted, after)
+        return SendEvents(self.link, events)
+
 
 class Watches:
     """All streams of a member. `feed` gives what is to be sent after the durable revision moved."""
@@ -84,9 +90,10 @@ class Watches:
             self.remove(stream.link, stream.watch_id)
 
     def marks(self, link: int) -> list[SendEvents]:
-        """Tell the idle streams of a link how far they are, so that they can resume from there after long silence."""
+        """Tell the idle streams of a link how far they are: they can resume from there after a long silence, and see
+        whether a message of theirs was lost."""
         return [
-            _events(stream, self.fed_revision, [])
+            stream.send(self.fed_revision, [])
             for stream in self._streams.values()
             if stream.link == link and not stream.is_lagging
         ]
@@ -107,28 +114,30 @@ class Watches:
         if self.fed_revision < history.floor:  # A burst outran the history before it was durable.
             for key, stream in self._streams.items():
                 if not stream.is_lagging:
-                    self._lag(key, stream, self.fed_revision)
+                    self._lag(key, stream)
             self.fed_revision = until
             return []
         batches: dict[tuple[int, int], list[Record]] = {}
         sizes: dict[tuple[int, int], int] = {}
+        reached: dict[tuple[int, int], int] = {}
         for revision, records in history.after(self.fed_revision, until):
             for key, stream in self._live_matches(records):
                 if sizes.get(key, 0) > WATCH_BATCH_BYTES:
-                    self._lag(key, stream, revision - 1)
+                    self._lag(key, stream)
                     continue
                 wanted = stream.wanted(records)
                 batches.setdefault(key, []).extend(wanted)
                 sizes[key] = sizes.get(key, 0) + event_bytes(wanted)
+                reached[key] = revision
         self.fed_revision = until
-        streams = [(self._streams[key], batch) for key, batch in batches.items()]
-        return [
-            _events(stream, stream.sent_revision if stream.is_lagging else until, batch)
-            for stream, batch in streams
-        ]
+        effects = []
+        for key, batch in batches.items():
+            stream = self._streams[key]
+            effects.append(stream.send(reached[key] if stream.is_lagging else until, batch))
+        return effects
 
-    def _lag(self, key: tuple[int, int], stream: _Stream, sent_revision: int) -> None:
-        stream.is_lagging, stream.sent_revision = True, sent_revision
+    def _lag(self, key: tuple[int, int], stream: _Stream) -> None:
+        stream.is_lagging = True
         self._lagging[key] = stream
 
     def _live_matches(self, records: tuple[Record, ...]) -> list[tuple[tuple[int, int], _Stream]]:
@@ -143,27 +152,20 @@ class Watches:
     def _catch_up(self, stream: _Stream, history: History, until: int) -> SendEvents:
         if stream.sent_revision == until:
             stream.is_lagging = False
-            return _events(stream, until, [])
+            return stream.send(until, [])
         if not history.floor <= stream.sent_revision < until:
             # Too old for the history, or from a future that this catalog does not know (restored from a copy).
             self.remove(stream.link, stream.watch_id)
-            return _events(stream, until, [], is_compacted=True)
+            return stream.send(until, [], is_compacted=True)
         batch: list[Record] = []
         size = 0
+        reached = stream.sent_revision
         for revision, records in history.after(stream.sent_revision, until):
             if size > WATCH_BATCH_BYTES:
                 break
             wanted = stream.wanted(records)
             batch.extend(wanted)
             size += event_bytes(wanted)
-            stream.sent_revision = revision
-        stream.is_lagging = stream.sent_revision < until
-        return _events(stream, stream.sent_revision, batch)
-
-
-def _events(
-    stream: _Stream, revision: int, records: list[Record], *, is_compacted: bool = False
-) -> SendEvents:
-    return SendEvents(
-        stream.link, WatchEvents(stream.session, stream.watch_id, revision, records, is_compacted)
-    )
+            reached = revision
+        stream.is_lagging = reached < until
+        return stream.send(reached, batch)

@@ -163,17 +163,19 @@ def test_sent_writes_of_a_lost_session_are_unknown_and_the_rest_moves_on() -> No
     assert world.member.catalog.get("/a").record is not None  # Unknown, and it came to pass.
 
 
-def test_what_the_quorum_refused_with_the_session_is_certainly_not_run() -> None:
-    """A write sent once and refused with SESSION_GONE is moved to the next session, not called unknown."""
+def test_a_write_refused_with_its_session_is_unknown() -> None:
+    """P2.2: where messages may be doubled, a refusal of the second copy says nothing of the first."""
     world = World()
-    peer = world.peer("a", ttl_ms=10_000)
+    peer = world.peer("a")
     session = peer.sessions[0]
     _end_session(world, session)
-    first, second = world.ask(peer, CREATE), world.ask(peer, put("/b"))
+    write, read, ids = world.ask(peer, CREATE), world.ask(peer, Get("/a")), world.ask(peer, AllocIds(2))
     world.settle()
     assert peer.lost == [session]
-    assert len(peer.sessions) == 2
-    assert [peer.results[first], peer.results[second]] == [TxnDone(True, 1), TxnDone(True, 2)]
+    assert is_unknown(peer.results[write])
+    assert isinstance(peer.results[read], Value)
+    assert peer.results[ids] == Allocated(1, 2)
+    assert world.do(peer, CREATE) == TxnDone(True, 1)
 
 
 def _end_session(world: World, session: int) -> None:
@@ -252,6 +254,63 @@ def test_a_watch_resumes_where_it_was() -> None:
     assert [record.revision for record in other.changes["/w/"]] == list(range(1, 11))
     lists = [request for request in other.sent if isinstance(request.operation, List)]
     assert len(lists) == 1  # Never from the start again.
+
+
+def test_a_lost_message_is_sent_again_over_the_same_link() -> None:
+    """I74, also where a link loses single messages, as the simulated one may: request, answer, opening."""
+    world = World()
+    peer = world.peer("a", connect=False)
+    world.connect(peer)
+    peer.to_member.clear()  # The opening.
+    token = world.ask(peer, CREATE)
+    world.advance(2 * SECOND)
+    assert peer.results[token] == TxnDone(True, 1)
+    lost_request = world.ask(peer, put("/b"))
+    peer.to_member.clear()
+    lost_answer = world.ask(peer, put("/c"))
+    world.deliver_request(peer)
+    world.commit()
+    peer.to_client.clear()
+    world.advance(3 * SECOND)
+    assert (peer.results[lost_answer], peer.results[lost_request]) == (TxnDone(True, 2), TxnDone(True, 3))
+    assert len(peer.sessions) == 1
+
+
+def test_a_watch_sees_that_a_message_is_missing() -> None:
+    """I82: no gap it is not told about: each message says where it begins, and keep-alives show a lost last one."""
+    world = World()
+    peer, other = world.peer("a"), world.peer("b")
+    world.watch(other, "/w/")
+    world.settle()
+    for is_last in (False, True):
+        world.ask(peer, put("/w/lost", b"%d" % is_last))
+        world.deliver_request(peer)
+        world.commit()
+        other.to_client.clear()
+        if not is_last:
+            world.do(peer, put("/w/next"))
+        world.advance(5 * SECOND)
+        assert view(other, "/w/")["/w/lost"] == b"%d" % is_last
+    assert [record.revision for record in other.changes["/w/"]] == [1, 2, 3]
+    assert len([request for request in other.sent if isinstance(request.operation, List)]) == 1
+
+
+def test_a_doubled_or_late_message_of_a_watch_changes_nothing() -> None:
+    world = World()
+    peer, other = world.peer("a"), world.peer("b")
+    world.watch(other, "/w/")
+    world.settle()
+    kept = []
+    for operation in (put("/w/a", b"1"), Txn([], [Delete("/w/a")]), put("/w/b")):
+        world.ask(peer, operation)
+        world.deliver_request(peer)
+        world.commit()
+        kept += list(other.to_client)
+        world.settle()
+    for message in kept:
+        world.step(other, MessageReceived(world.now_ns, message))
+    assert view(other, "/w/") == {"/w/b": b""}
+    assert len(other.changes["/w/"]) == 3
 
 
 def test_a_watch_that_missed_too_much_lists_again_and_sees_the_deletes() -> None:
