@@ -526,6 +526,7 @@ class ZmqTransport:
             self._forget(link, why)
             return
         link.become_up(envelope.listener_nonce, self._now_ns)
+        self._due_ns = self._now_ns  # From now on its heartbeat counts, not the time it had for its Hello.
         self._events.append(LinkUp(link.number, peer.identity))
 
     def _on_unknown(self, port: _Port, route: bytes, envelope: Envelope, part: zmq.Frame) -> None:

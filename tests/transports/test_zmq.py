@@ -1,0 +1,588 @@
+"""ZeroMQ where it differs: hostile bytes, other processes that die or stand still, addresses, what is left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from embedbk.config import MESSAGE_BYTES_MAX
+from embedbk.errors import UsageError
+from embedbk.ports import Received
+from embedbk.transports import zmq as our_zmq
+from embedbk.transports.conformance import Node, RealTimeArena, identity_of
+from embedbk.transports.envelope import (
+    ENVELOPE_BYTES,
+    LINK_BYTES_MAX,
+    NONCE_BYTES,
+    Envelope,
+    Hello,
+    Kind,
+    decode_envelope,
+    decode_reason,
+    encode_hello,
+    envelope_prefix,
+    seal,
+)
+from embedbk.transports.zmq import ZmqTransport
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+MILLISECOND = 1_000_000
+NO_NONCE = bytes(NONCE_BYTES)
+ANYWHERE = "tcp://127.0.0.1:0"
+
+
+class Arena(RealTimeArena):
+    def make(self, identity, **settings):  # type: ignore[no-untyped-def]
+        return ZmqTransport(identity, **settings)
+
+    def endpoint(self) -> str:
+        return ANYWHERE
+
+    def nowhere(self) -> str:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    arena = Arena()
+    yield arena
+    arena.close()
+
+
+class Raw:
+    """A peer that says whatever it likes, over a DEALER of its own."""
+
+    def __init__(self, endpoint: str, nonce: bytes = b"mynonce.") -> None:
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.connect(endpoint)
+        self.nonce = nonce
+
+    def say(self, kind: int, body: bytes = b"", listener_nonce: bytes = NO_NONCE, nonce: bytes = b"") -> None:
+        prefix = envelope_prefix(kind, nonce or self.nonce, listener_nonce)  # type: ignore[arg-type]
+        self.socket.send(seal(prefix, len(body)) + body)
+
+    def hello(self, node_id: str = "raw") -> None:
+        self.say(Kind.HELLO, encode_hello(Hello(identity_of(node_id))))
+
+    def heard(self) -> Envelope | None:
+        if not self.socket.poll(0):
+            return None
+        return decode_envelope(memoryview(self.socket.recv()))
+
+    def close(self) -> None:
+        self.context.destroy(linger=0)
+
+
+@pytest.fixture
+def raw() -> Iterator[Callable[[str], Raw]]:
+    opened: list[Raw] = []
+
+    def open_raw(endpoint: str) -> Raw:
+        opened.append(Raw(endpoint))
+        return opened[-1]
+
+    yield open_raw
+    for each in opened:
+        each.close()
+
+
+def answer(arena: Arena, node: Node, peer: Raw) -> Envelope:
+    """The next thing that the peer hears while the node runs."""
+    found: list[Envelope] = []
+
+    def has_answer() -> bool:
+        if (envelope := peer.heard()) is not None:
+            found.append(envelope)
+        return bool(found)
+
+    run_often(arena, [node], has_answer)
+    return found[0]
+
+
+def run_often(arena: Arena, nodes: list[Node], until: Callable[[], bool]) -> None:
+    """For conditions that no descriptor of the nodes tells of: look again and again, within the arena's patience."""
+    give_up_ns = time.monotonic_ns() + 20 * 10**9
+    while not until():
+        for node in nodes:
+            node.events += node.transport.receive(time.monotonic_ns())
+        assert time.monotonic_ns() < give_up_ns, [node.events for node in nodes]
+
+
+def listening(arena: Arena, **settings: int) -> tuple[Node, ZmqTransport, str]:
+    node = arena.node("b", **settings)
+    assert isinstance(node.transport, ZmqTransport)
+    return node, node.transport, node.transport.listen(ANYWHERE)
+
+
+def still_serves(arena: Arena, node: Node, endpoint: str) -> None:
+    """Somebody well-behaved gets a link and an echo."""
+    friend = arena.node(f"friend-{len(arena.opened)}")
+    link = friend.transport.connect(endpoint)
+    arena.run([node, friend], lambda: bool(friend.ups()))
+    assert friend.transport.send(link, [b"hello"])
+    arena.run(
+        [node, friend],
+        lambda: any(event.body == b"hello" for event in node.events if isinstance(event, Received)),
+    )
+    friend.transport.close()
+
+
+# --- Hostile bytes -----------------------------------------------------------------------------------------
+
+
+def garbage() -> list[bytes]:
+    chance = random.Random(20)
+    whole = seal(envelope_prefix(Kind.DATA, NO_NONCE, NO_NONCE), 4) + b"body"
+    hello = encode_hello(Hello(identity_of("raw")))
+    flipped = [bytes(b ^ (at == place) << 3 for at, b in enumerate(whole)) for place in range(ENVELOPE_BYTES)]
+    crooked = [
+        hello[:-1],
+        hello[:10],
+        b"",
+        struct.pack("<HHBBH16s", 1, 1, 9, 1, 0, b"") + b"x",  # No such role.
+        struct.pack("<HHBBH16s", 2, 1, 1, 1, 0, b"") + b"x",  # Versions the wrong way round.
+        struct.pack("<HHBBH16s", 1, 1, 1, 255, 65535, b""),  # Sizes that are not there.
+        struct.pack("<HHBBH16s", 1, 1, 1, 3, 0, b"") + b"../",  # No name.
+        struct.pack("<HHBBH16s", 1, 1, 1, 2, 0, b"") + b"\xff\x00",
+    ]
+    hellos = [seal(envelope_prefix(Kind.HELLO, b"12345678", NO_NONCE), len(body)) + body for body in crooked]
+    noise = [chance.randbytes(chance.randrange(200)) for _ in range(200)]
+    return [b"", b"EBKL", whole[:-1], whole + b"+", *flipped, *hellos, *noise]
+
+
+def test_garbage_is_counted_and_nobody_else_notices(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    node, transport, endpoint = listening(arena)
+    peer = raw(endpoint)
+    for block in garbage():
+        peer.socket.send(block)
+    run_often(arena, [node], lambda: transport.counters.garbage + transport.counters.stale == len(garbage()))
+    assert node.events == []
+    still_serves(arena, node, endpoint)
+
+
+def test_garbage_from_a_linked_peer_ends_its_link(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    node, _, endpoint = listening(arena)
+    for block in garbage()[:4]:
+        peer = raw(endpoint)
+        peer.hello()
+        assert answer(arena, node, peer).kind == Kind.HELLO_ACK
+        link = node.ups()[-1].link
+        peer.socket.send(block)
+        arena.run([node], lambda link=link: node.is_down(link))  # type: ignore[misc]
+    still_serves(arena, node, endpoint)
+
+
+def test_the_wrong_kind_at_the_wrong_time_ends_the_link(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    node, _, endpoint = listening(arena)
+    said = [
+        (Kind.HELLO_ACK, b""),
+        (Kind.HELLO, b""),
+        (99, b""),
+        (Kind.PONG, b"short"),
+        (Kind.PONG, b"\xff" * 8),
+    ]
+    for kind, body in said:
+        peer = raw(endpoint)
+        peer.hello()
+        ack = answer(arena, node, peer)
+        link = node.ups()[-1].link
+        peer.say(kind, body, ack.listener_nonce)
+        arena.run([node], lambda link=link: node.is_down(link))  # type: ignore[misc]
+        assert answer(arena, node, peer).kind == Kind.BYE
+    still_serves(arena, node, endpoint)
+
+
+def test_many_parts_are_never_joined(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    """T10: with a link or without, a message of a thousand parts is skipped."""
+    node, transport, endpoint = listening(arena)
+    peer = raw(endpoint)
+    peer.socket.send_multipart([b"part"] * 1000)
+    peer.hello()
+    assert answer(arena, node, peer).kind == Kind.HELLO_ACK
+    assert transport.counters.garbage == 1
+    peer.socket.send_multipart([seal(envelope_prefix(Kind.DATA, peer.nonce, NO_NONCE), 0)] * 3)
+    arena.run([node], lambda: bool(node.downs()))
+    assert "several parts" in node.downs()[0].reason
+    still_serves(arena, node, endpoint)
+
+
+def test_a_message_over_the_bound_ends_the_connection_unread(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    """T10: ZeroMQ hangs up at the announced length, before it makes room for it."""
+    node, _, endpoint = listening(arena)
+    peer = raw(endpoint)
+    peer.hello()
+    assert answer(arena, node, peer).kind == Kind.HELLO_ACK
+    peer.socket.send(bytes(LINK_BYTES_MAX + 1))
+    arena.run([node], lambda: bool(node.downs()))
+    assert [type(event).__name__ for event in node.events] == ["LinkUp", "LinkDown"]
+    still_serves(arena, node, endpoint)
+
+
+def test_bytes_that_are_not_zeromq(arena: Arena) -> None:
+    node, _, endpoint = listening(arena)
+    port = int(endpoint.rsplit(":", 1)[1])
+    for said in (b"GET / HTTP/1.1\r\n\r\n", b"", b"\xff" * 100, bytes(5000)):
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            caller.sendall(said)
+            still_serves(arena, node, endpoint)
+    assert not [up for up in node.ups() if not up.peer.node_id.startswith("friend")]
+
+
+def test_a_body_under_another_nonce_is_dropped(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    """P7.2: what belongs to an earlier link, or was overheard from another, reaches nobody."""
+    node, transport, endpoint = listening(arena)
+    one, other = raw(endpoint), raw(endpoint)
+    one.hello("one")
+    first = answer(arena, node, one)
+    other.hello("other")
+    second = answer(arena, node, other)
+    one.say(Kind.DATA, b"another link's", second.listener_nonce)
+    one.say(Kind.DATA, b"another dialler's", first.listener_nonce, nonce=b"yournonc")
+    one.say(Kind.DATA, b"mine", first.listener_nonce)
+    arena.run([node], lambda: bool(node.bodies(node.ups()[0].link)))
+    assert node.bodies(node.ups()[0].link) == [b"mine"]
+    assert node.bodies(node.ups()[1].link) == []
+    assert transport.counters.stale == 2
+    assert not node.downs()
+
+
+def test_what_comes_for_a_link_that_is_over_is_answered_with_bye(
+    arena: Arena, raw: Callable[[str], Raw]
+) -> None:
+    node, transport, endpoint = listening(arena)
+    peer = raw(endpoint)
+    peer.hello()
+    ack = answer(arena, node, peer)
+    transport.drop(node.ups()[0].link, "broke a rule\x1b[31m")
+    bye = answer(arena, node, peer)
+    assert bye.kind == Kind.BYE
+    assert decode_reason(bye.body) == "broke a rule\\x1b[31m"  # T25: nothing that a terminal obeys.
+    peer.say(Kind.DATA, b"more", ack.listener_nonce)
+    bye = answer(arena, node, peer)
+    assert bye.kind == Kind.BYE
+    assert bytes(bye.body) == b"this link is over"
+    assert not [event for event in node.events if isinstance(event, Received)]
+
+
+def test_an_unknown_envelope_version_is_refused_with_both_numbers(
+    arena: Arena, raw: Callable[[str], Raw]
+) -> None:
+    node, _, endpoint = listening(arena)
+    peer = raw(endpoint)
+    block = bytearray(seal(envelope_prefix(Kind.HELLO, peer.nonce, NO_NONCE), 0))
+    block[4] = 7
+    peer.socket.send(block)
+    bye = answer(arena, node, peer)
+    assert (bye.kind, bye.dialler_nonce) == (Kind.BYE, peer.nonce)
+    assert decode_reason(bye.body) == "envelope version 7 of the peer; this node knows 1"
+
+
+def test_a_peer_cannot_take_over_a_route(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    """T4: routing ids are the client's word; a second connection under the same one gets nothing of the first's."""
+    node, _, endpoint = listening(arena)
+    thief = raw(endpoint)
+    owner = Raw(endpoint)
+    try:
+        for each in (owner, thief):
+            each.socket.disconnect(endpoint)
+            each.socket.setsockopt(zmq.ROUTING_ID, b"same")
+            each.socket.connect(endpoint)
+            each.hello()
+            if each is owner:
+                ack = answer(arena, node, owner)
+        owner.say(Kind.DATA, b"still here", ack.listener_nonce)
+        link = node.ups()[0].link
+        arena.run([node], lambda: bool(node.bodies(link)))
+        assert node.transport.send(link, [b"secret"])
+        assert answer(arena, node, owner).body == b"secret"
+        assert thief.heard() is None
+    finally:
+        owner.close()
+
+
+def test_there_is_a_last_link(
+    arena: Arena, raw: Callable[[str], Raw], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(our_zmq, "LINKS_MAX", 2)
+    node, transport, endpoint = listening(arena)
+    peers = [raw(endpoint) for _ in range(3)]
+    answers = []
+    for peer in peers:
+        peer.hello()
+        answers.append(answer(arena, node, peer))
+    assert [each.kind for each in answers] == [Kind.HELLO_ACK, Kind.HELLO_ACK, Kind.BYE]
+    assert decode_reason(answers[2].body) == "b has 2 links already"
+    with pytest.raises(UsageError, match="2 links"):
+        transport.connect(endpoint)
+    peers[0].close()
+    arena.run([node], lambda: len(node.downs()) == 1)
+    still_serves(arena, node, endpoint)
+
+
+def test_a_peer_that_never_reports_fills_its_window_and_no_more(
+    arena: Arena, raw: Callable[[str], Raw]
+) -> None:
+    """T13: it reads slowly or not at all; what waits for it is bounded in bytes, and its link ends by silence."""
+    node, transport, endpoint = listening(arena, heartbeat_ns=20 * MILLISECOND, timeout_ns=100 * MILLISECOND)
+    peer = raw(endpoint)
+    peer.hello()
+    answer(arena, node, peer)
+    link = node.ups()[0].link
+    taken = 0
+    while transport.send(link, [bytes(MESSAGE_BYTES_MAX)]):
+        taken += 1
+    assert taken == 4
+    arena.run([node], lambda: node.is_down(link))
+    assert "nothing heard" in node.reason(link)
+
+
+# --- Time --------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_link_stays_up(arena: Arena) -> None:
+    """Pings go out and pongs come back, several timeouts long."""
+    a = arena.node("a", heartbeat_ns=20 * MILLISECOND, timeout_ns=100 * MILLISECOND)
+    b, _, endpoint = listening(arena, heartbeat_ns=20 * MILLISECOND, timeout_ns=100 * MILLISECOND)
+    a.transport.connect(endpoint)
+    arena.run([a, b], lambda: bool(a.ups() and b.ups()))
+    for node in (a, b):  # Each looks again within a heartbeat, however long the dialling might have taken.
+        assert (node.transport.deadline_ns() or 0) <= time.monotonic_ns() + 20 * MILLISECOND
+    idle_until_ns = time.monotonic_ns() + 400 * MILLISECOND
+    arena.run([a, b], lambda: time.monotonic_ns() > idle_until_ns)
+    assert not a.downs()
+    assert not b.downs()
+
+
+def test_a_host_that_was_stopped_does_not_blame_its_peers(arena: Arena) -> None:
+    """An hour passes between two looks: the peer gets its chance to answer before it is called dead."""
+    a = arena.node("a")
+    b, _, endpoint = listening(arena)
+    link = a.transport.connect(endpoint)
+    arena.run([a, b], lambda: bool(a.ups() and b.ups()))
+    later_ns = time.monotonic_ns() + 3600 * 10**9
+    a.events += a.transport.receive(later_ns)
+    assert not a.downs()
+    for step in range(1, 8):  # But from now on its own silence counts: b is not stepped here.
+        a.events += a.transport.receive(later_ns + step * 100 * MILLISECOND)
+    assert "nothing heard" in a.reason(link)
+
+
+def test_dialling_somebody_who_never_says_hello(arena: Arena) -> None:
+    a = arena.node("a", connect_timeout_ns=50 * MILLISECOND)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        link = a.transport.connect(f"tcp://127.0.0.1:{mute.getsockname()[1]}")
+        arena.run([a], lambda: a.is_down(link))
+    assert "no Hello" in a.reason(link)
+
+
+# --- Other processes -----------------------------------------------------------------------------------------
+
+ECHO = """
+import select, sys, time
+from embedbk.ports import Received
+from embedbk.transports.conformance import identity_of
+from embedbk.transports.zmq import ZmqTransport
+transport = ZmqTransport(identity_of("child"))
+print(transport.listen(sys.argv[1]), flush=True)
+poll = select.poll()
+poll.register(transport.filenos()[0], select.POLLIN)
+poll.register(0, select.POLLIN)
+while True:
+    for event in transport.receive(time.monotonic_ns()):
+        if isinstance(event, Received):
+            transport.send(event.link, [event.body])
+    due = transport.deadline_ns()
+    ready = poll.poll(None if due is None else max(0, due - time.monotonic_ns()) / 1e6)
+    if any(fileno == 0 for fileno, _ in ready):
+        break
+transport.close()
+"""
+
+
+@pytest.fixture(params=["tcp", "ipc"])
+def child(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    endpoint = ANYWHERE if request.param == "tcp" else f"ipc://{tmp_path}/child"
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, "-c", ECHO, endpoint]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().decode().strip()
+        process.kill()
+
+
+def linked(arena: Arena, endpoint: str) -> tuple[Node, int]:
+    node = arena.node("parent")
+    link = node.transport.connect(endpoint)
+    arena.run([node], lambda: bool(node.ups()))
+    return node, link
+
+
+def test_a_killed_peer_is_noticed_at_once(arena: Arena, child: tuple[subprocess.Popen[bytes], str]) -> None:
+    """By the connection's end, not by silence: that would take 500 ms."""
+    process, endpoint = child
+    node, link = linked(arena, endpoint)
+    assert node.transport.send(link, [b"there?"])
+    arena.run([node], lambda: node.bodies(link) == [b"there?"])
+    process.kill()
+    process.wait()
+    began_ns = time.monotonic_ns()
+    arena.run([node], lambda: node.is_down(link))
+    assert time.monotonic_ns() - began_ns < 250 * MILLISECOND
+    again = node.transport.connect(endpoint)
+    arena.run([node], lambda: node.is_down(again))
+    assert "nobody at" in node.reason(again)
+
+
+def test_a_stopped_peer_is_noticed_by_its_silence(
+    arena: Arena, child: tuple[subprocess.Popen[bytes], str]
+) -> None:
+    """N8: sends succeed, nothing comes back. When it goes on, it serves again, on new links."""
+    process, endpoint = child
+    node, link = linked(arena, endpoint)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        assert node.transport.send(link, [b"there?"])
+        arena.run([node], lambda: node.is_down(link))
+        assert "nothing heard" in node.reason(link)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    again = node.transport.connect(endpoint)
+    arena.run([node], lambda: any(up.link == again for up in node.ups()))
+    assert node.transport.send(again, [b"again"])
+    arena.run([node], lambda: node.bodies(again) == [b"again"])
+    assert node.bodies(link) == []
+
+
+def test_a_killed_dialler_is_noticed_at_once(arena: Arena) -> None:
+    node, _, endpoint = listening(arena)
+    code = f"""
+import select, time
+from embedbk.transports.conformance import identity_of
+from embedbk.transports.zmq import ZmqTransport
+transport = ZmqTransport(identity_of("child"))
+transport.connect({endpoint!r})
+while True:
+    transport.receive(time.monotonic_ns())
+    select.select(transport.filenos(), [], [], 0.05)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as process:
+        arena.run([node], lambda: bool(node.ups()))
+        process.kill()
+        process.wait()
+        began_ns = time.monotonic_ns()
+        arena.run([node], lambda: bool(node.downs()))
+        assert time.monotonic_ns() - began_ns < 250 * MILLISECOND
+    assert node.downs()[0].reason == "the peer's connection ended"
+
+
+# --- Addresses and what is left behind -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["tcp://0.0.0.0:0", "tcp://*:0", "tcp://192.0.2.1:4000", "tcp://example.org:1", "tcp://[2001:db8::1]:1"],
+)
+def test_leaving_the_machine_has_to_be_asked_for(arena: Arena, endpoint: str) -> None:
+    """T3: links are not encrypted."""
+    node = arena.node("b")
+    for call in (node.transport.listen, node.transport.connect):
+        with pytest.raises(
+            UsageError, match=r"allow_non_loopback|more than a listener|leave its port"
+        ) as refused:
+            call(endpoint if call == node.transport.listen else endpoint.replace(":0", ":1"))
+        assert endpoint.rsplit(":", 1)[0] in str(refused.value)
+
+
+def test_whoever_asks_may_listen_everywhere(arena: Arena) -> None:
+    node = arena.node("b", allow_non_loopback=True)
+    assert node.transport.listen("tcp://0.0.0.0:0").startswith("tcp://0.0.0.0:")
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "tcp://127.0.0.1",
+        "tcp://127.0.0.1:65536",
+        "tcp://127.0.0.1:x",
+        "ipc://",
+        "ipc://relative",
+        f"ipc:///{'x' * 200}",
+    ],
+)
+def test_endpoints_that_are_not_understood(arena: Arena, endpoint: str) -> None:
+    node = arena.node("b")
+    for call in (node.transport.listen, node.transport.connect):
+        with pytest.raises(UsageError) as refused:
+            call(endpoint)
+        assert repr(endpoint) in str(refused.value)
+
+
+def test_a_path_that_is_a_file_is_left_alone(arena: Arena, tmp_path: Path) -> None:
+    """ZeroMQ would unlink whatever stands there."""
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(UsageError, match="not a socket"):
+        arena.node("b").transport.listen(f"ipc://{path}")
+    assert path.read_text() == "data"
+
+
+def test_a_socket_of_a_killed_process_is_taken_over(arena: Arena, tmp_path: Path) -> None:
+    path = tmp_path / "left"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    assert path.is_socket()
+    node = arena.node("b")
+    endpoint = node.transport.listen(f"ipc://{path}")
+    still_serves(arena, node, endpoint)
+
+
+def test_closing_leaves_no_descriptor_and_no_thread(arena: Arena, tmp_path: Path) -> None:
+    def resources() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    def use_once(number: int) -> None:
+        a, b = arena.node("a"), arena.node("b")
+        b.transport.listen(f"ipc://{tmp_path}/{number}")
+        link = a.transport.connect(f"ipc://{tmp_path}/{number}")
+        arena.run([a, b], lambda: bool(a.ups() and b.ups()))
+        assert a.transport.send(link, [bytes(1 << 20)])
+        arena.run([a, b], lambda: bool(b.bodies(b.ups()[0].link)))
+        a.transport.close()
+        b.transport.close()
+
+    use_once(0)  # What pyzmq keeps for the process, it starts now.
+    before = resources()
+    for number in range(1, 5):
+        use_once(number)
+    assert resources() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_are_checked() -> None:
+    who = identity_of("b")
+    for settings in (
+        {"timeout_ns": 100, "heartbeat_ns": 50},
+        {"heartbeat_ns": 0},
+        {"connect_timeout_ns": 0},
+        {"window_bytes": MESSAGE_BYTES_MAX},
+        {"protocols": (2, 1)},
+    ):
+        with pytest.raises(UsageError) as refused:
+            ZmqTransport(who, **settings)  # type: ignore[arg-type]
+        assert all(
+            name in str(refused.value) or "protocol versions" in str(refused.value) for name in settings
+        )
