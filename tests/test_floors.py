@@ -43,7 +43,7 @@ IMPURE_NAMES = {"open", "input", "print", "exec", "eval", "__import__", "breakpo
 # Packages that are not everywhere, and the rooms that may need them (the first word after `embedbk`).
 OWNERS = {
     "zmq": {"transports"},
-    "crcmod": {"codec", "doctor"},
+    "crcmod": {"codec", "storage", "doctor"},  # The oracle of the self-test, never on the data path.
     "typer": {"cli"},
     "rich": {"cli", "demo", "console"},
     "pyspark": {"spark"},
