@@ -16,6 +16,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "embedbk", "native", "transports")
 BUILT = shutil.ignore_patterns("__pycache__", "*.so", "*.o", "*.egg-info")
 
+pytestmark = pytest.mark.xdist_group("packaging")  # One build for all of them.
+
 
 def run(*words: str | Path, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
@@ -82,6 +84,6 @@ def test_the_wheel_imports_where_there_is_no_source_tree(wheel: Path, tmp_path: 
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
     zipfile.ZipFile(wheel).extractall(site)
-    script = "import embedbk, embedbk.codec.kernels; print(embedbk.__file__)"
+    script = "import embedbk, embedbk.transports, embedbk.codec.kernels; print(embedbk.__file__)"
     found = run(sys.executable, "-c", script, cwd=elsewhere, PYTHONPATH=str(site))
     assert Path(found.strip()) == site / "embedbk" / "__init__.py"
