@@ -1,0 +1,229 @@
+"""The member in its place: the real journal, a real transport inside the process, stepped by hand."""
+
+from __future__ import annotations
+
+import errno
+import random
+import select
+
+import pytest
+
+from embedbk.codec.messages import LacRequest, decode_message, encode_message
+from embedbk.codec.metadata_messages import (
+    Get,
+    KeepAlive,
+    MetadataReply,
+    MetadataRequest,
+    OpenSession,
+    Operation,
+    Put,
+    SessionOpened,
+    Txn,
+    TxnDone,
+    Value,
+    WatchEvents,
+)
+from embedbk.host.loop import clock_ns
+from embedbk.host.metadata_node import MetadataNode
+from embedbk.metadata.catalog import Limits
+from embedbk.ports import Identity, LinkDown, LinkUp, Received
+from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
+from embedbk.transports.local import LocalTransport
+
+IDENTITY = MemberIdentity(b"t" * 16, b"i" * 16)
+SMALL = Limits(txn_bytes_max=8 << 10, txn_operations_max=16)
+
+
+class Place:
+    """One member on a disk in memory, and a client's end of one link."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self.disk = disk
+        store = open_metadata_store(
+            "m",
+            io=disk,
+            file_bytes=64 << 10,
+            threaded=False,
+            limits=SMALL,
+            snapshot_due_bytes=4000,
+            new_identity=IDENTITY,
+        )
+        own = Identity("metadata", "m1", store.identity.incarnation, store.identity.cluster_token)
+        self.node = MetadataNode(store, LocalTransport(own), ["local://*"], now_ns=0, chance=random.Random(1))
+        self.transport = LocalTransport(Identity("client", "c1", b"c" * 16, b""))
+        self.sequence = 0
+        self.session = 0
+        self.messages: list[MetadataReply | WatchEvents] = []
+        self.downs: list[str] = []
+        self.link = self.dial()
+
+    def dial(self) -> int:
+        link = self.transport.connect(self.node.endpoints[0])
+        self.turn()
+        return link
+
+    def turn(self, now_ns: int = 0) -> None:
+        self.node.step(now_ns)
+        for event in self.transport.receive(now_ns):
+            if isinstance(event, Received):
+                control = decode_message(event.body).control
+                assert isinstance(control, MetadataReply | WatchEvents)
+                self.messages.append(control)
+            elif isinstance(event, LinkDown):
+                self.downs.append(event.reason)
+            else:
+                assert isinstance(event, LinkUp)
+
+    def ask(self, operation: Operation) -> None:
+        self.sequence += 1
+        request = MetadataRequest(self.session, self.sequence, self.sequence, operation)
+        assert self.transport.send(self.link, encode_message(self.sequence, request))
+        self.turn()
+
+    def sync(self) -> None:
+        while self.node.store._journal.step():  # type: ignore[attr-defined]
+            pass
+        self.turn()
+
+    def do(self, operation: Operation) -> object:
+        self.ask(operation)
+        self.sync()
+        reply = self.messages.pop()
+        assert isinstance(reply, MetadataReply)
+        assert not self.messages
+        if isinstance(reply.result, SessionOpened):
+            self.session = reply.result.session
+        return reply.result
+
+    def close(self) -> None:
+        self.node.close()
+        self.transport.close()
+
+
+@pytest.fixture
+def place():
+    places = [Place(MemoryDisk())]
+    yield places[0]
+    places[0].close()
+
+
+def put(key: str, size: int = 10) -> Txn:
+    return Txn([], [Put(key, bytes(size))])
+
+
+def test_nothing_is_answered_before_the_journal_has_it(place: Place) -> None:
+    """P10.1: the answer leaves in the turn that hears of durability, over the real journal."""
+    assert isinstance(place.do(OpenSession(1000, "x")), SessionOpened)
+    place.ask(put("/a"))
+    place.turn()
+    assert place.messages == []
+    place.sync()
+    [reply] = place.messages
+    assert isinstance(reply, MetadataReply)
+    assert reply.result == TxnDone(True, 1)
+
+
+def test_a_restart_keeps_values_and_sessions(place: Place) -> None:
+    """P10.4: nothing is lost, through snapshots too; the session goes on where it was."""
+    place.do(OpenSession(1000, "x"))
+    for n in range(60):
+        assert place.do(put(f"/k/{n % 5}", 200)) == TxnDone(True, n + 1)
+    assert place.node.store._snapshot_bytes > 0
+    place.close()
+    again = Place(place.disk)
+    again.session, again.sequence = place.session, place.sequence
+    found = again.do(Get("/k/4"))
+    assert isinstance(found, Value)
+    assert found.record is not None
+    assert found.record.revision == 60
+    assert again.do(put("/more")) == TxnDone(True, 61)
+    assert again.node.store.identity == IDENTITY
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"not a message" * 10,
+        b"".join(bytes(piece) for piece in encode_message(1, LacRequest(b"i" * 16, 1))),
+    ],
+)
+def test_a_peer_that_breaks_the_protocol_is_dropped_and_nobody_else(place: Place, body: bytes) -> None:
+    """A PeerError costs the peer its link, not the node."""
+    place.do(OpenSession(1000, "x"))
+    assert place.transport.send(place.link, [body])
+    place.turn()
+    place.turn()
+    assert len(place.downs) == 1
+    place.link = place.dial()
+    assert place.do(put("/a")) == TxnDone(True, 1)
+
+
+def test_a_client_of_another_cluster_is_dropped(place: Place) -> None:
+    """P10.3, P7.2: the cluster token is checked on every connection."""
+    stranger = LocalTransport(Identity("client", "c2", b"d" * 16, b"another cluster!"))
+    stranger.connect(place.node.endpoints[0])
+    place.turn()
+    events = stranger.receive(0)
+    assert isinstance(events[-1], LinkDown)
+    stranger.close()
+
+
+def test_a_failed_journal_ends_the_service_and_says_why(place: Place) -> None:
+    """P7.6: after a failed write nothing is answered any more; clients see their links end."""
+    place.do(OpenSession(1000, "x"))
+    place.disk.fail("write", error=errno.EIO)
+    place.ask(put("/a"))
+    place.sync()
+    place.turn()
+    assert "errno 5" in str(place.node.failure)
+    assert place.messages == []
+    assert len(place.downs) == 1
+    place.dial()
+    place.turn()
+    assert len(place.downs) == 2
+    assert place.node.deadline_ns() is None
+
+
+def test_an_idle_member_asks_for_no_turn_before_a_session_may_expire(place: Place) -> None:
+    assert place.node.deadline_ns() is None
+    place.do(OpenSession(16_000, "x"))
+    assert place.node.deadline_ns() == 17 * 1_000_000_000
+    place.turn(now_ns=17 * 1_000_000_000)
+    place.sync()
+    place.ask(KeepAlive())
+    assert "SESSION_GONE" in str(place.messages.pop())
+
+
+def test_a_threaded_journal_wakes_the_loop(tmp_path: object) -> None:
+    """filenos(): a host that polls them learns of requests and of durability, with no time limit of its own."""
+    store = open_metadata_store(f"{tmp_path}/m")
+    token = store.identity.cluster_token
+    node = MetadataNode(
+        store,
+        LocalTransport(Identity("metadata", "m1", store.identity.incarnation, token)),
+        ["local://*"],
+        now_ns=clock_ns(),
+    )
+    client = LocalTransport(Identity("client", "c1", b"c" * 16, token))
+    link = client.connect(node.endpoints[0])
+    poll = select.poll()
+    for fileno in (*node.filenos(), *client.filenos()):
+        poll.register(fileno, select.POLLIN)
+    request = MetadataRequest(0, 1, 1, OpenSession(1000, "x"))
+    answered = None
+    is_sent = False
+    while answered is None:
+        assert poll.poll(20_000), "nothing woke the loop"
+        node.step(clock_ns())
+        for event in client.receive(clock_ns()):
+            if isinstance(event, Received):
+                answered = decode_message(event.body).control
+        if not is_sent:
+            is_sent = client.send(link, encode_message(1, request))
+    assert isinstance(answered, MetadataReply)
+    assert isinstance(answered.result, SessionOpened)
+    assert answered.result.cluster_token == token
+    node.close()
+    client.close()

@@ -1,0 +1,66 @@
+"""METADATA.md and the code say the same: kinds, tags, fields, bounds."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import msgspec
+
+from embedbk.metadata import catalog, commands
+from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog
+from embedbk.storage import metadata_store
+
+PAGE = (Path(commands.__file__).parent / "METADATA.md").read_text()
+
+
+def table(head: str) -> list[list[str]]:
+    """The rows of the table with this first line."""
+    lines = PAGE.split(head + "\n", 1)[1].splitlines()[1:]
+    rows = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def test_commands_have_the_tags_and_fields_of_the_page() -> None:
+    found = [
+        [str(kind.__struct_config__.tag), kind.__name__, ", ".join(kind.__struct_fields__)]
+        for kind in (commands.StartSession, commands.ExpireSession, commands.Run, commands.BeginGeneration)
+    ]
+    assert found == table("| tag | command | fields |")
+    assert commands.encode_command(commands.ExpireSession(5)) == b"\x01\x92\x02\x05"
+
+
+def test_records_have_the_kinds_of_the_page() -> None:
+    kinds = [row[0] for row in table("| kind | ledger_id | body |")]
+    assert kinds == [
+        str(metadata_store.KIND_COMMAND),
+        str(metadata_store.KIND_SNAPSHOT),
+        str(metadata_store.KIND_IDENTITY),
+    ]
+    assert f"**Identity**, {metadata_store._IDENTITY.size} bytes" in PAGE
+    assert metadata_store._CHUNK.size == 4 + 4 + 8
+
+
+def test_a_snapshot_has_the_fields_of_the_page() -> None:
+    rows = table("| field | what |")
+    assert [row[0] for row in rows] == list(catalog._Snapshot.__struct_fields__)
+    assert rows[4][1] == "arrays of " + ", ".join(catalog._SessionSnapshot.__struct_fields__)
+    assert msgspec.msgpack.decode(Catalog().snapshot()) == [1, 0, 1, 0, [], []]
+
+
+def test_bounds_are_those_of_the_page() -> None:
+    assert table("| bound | value |") == [
+        [field.name, str(getattr(DEFAULT_LIMITS, field.name))] for field in fields(DEFAULT_LIMITS)
+    ]
+
+
+def test_every_file_of_the_folder_is_on_the_page() -> None:
+    named = {
+        name for row in table("| file | decides | touches |") for name in row[0].replace("`", "").split(", ")
+    }
+    here = {path.name for path in Path(commands.__file__).parent.glob("*.py")} - {"__init__.py"}
+    assert here <= named
