@@ -60,6 +60,7 @@ class RecoveryOptions:
     retry_ns: int = 50 * _MS  # Pause before an unknown is asked again.
     patience_ns: int = 10_000 * _MS  # Without any progress for this long: inconclusive.
     write_timeout_ns: int = 5_000 * _MS  # An unanswered write-back makes its bookie a failed one.
+    avoid_ns: int = 1_000 * _MS  # A bookie that failed a write-back is not chosen again for this long.
     read_entries: int = 4096  # How far ahead one recovery read looks.
     written_bytes_max: int = 16 << 20  # Write-backs in flight; reading ahead pauses above it.
 
@@ -95,6 +96,7 @@ class Recovery(Machine):
         self.phase = Phase.MARKING
         self.proposed: LedgerMetadata | None = None  # What a compare-and-set in flight would publish.
         self.is_reading_metadata = False
+        self.avoid_until: dict[str, int] = {}  # Bookie id -> when it may be chosen again for a write-back.
         self.round = 0  # Rises when recovery starts again; answers of an earlier round count for nothing.
         self.give_up_ns = 0
         self.retry_at: int | None = None
@@ -386,8 +388,10 @@ class Recovery(Machine):
 
     def _seat_failed(self, number: int, reason: str, now_ns: int) -> list[Effect]:
         assert self.in_flight is not None
-        if not self.in_flight.fail(number, reason):
+        seating = self.in_flight.seating(number)
+        if seating is None or not self.in_flight.fail(number, reason):
             return []
+        self.avoid_until[seating.member.bookie_id] = now_ns + self.options.avoid_ns
         return self._replace_failed(now_ns)
 
     def _replace_failed(self, now_ns: int) -> list[Effect]:
@@ -395,8 +399,10 @@ class Recovery(Machine):
         assert self.in_flight is not None
         if not self.in_flight.failed_seats or not self.in_flight.pending:
             return []
-        proposal = propose(self.in_flight, self.bookies, (), self.chance)
+        avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
+        proposal = propose(self.in_flight, self.bookies, avoid, self.chance)
         if proposal is None:
+            self.retry_at = now_ns + self.options.retry_ns
             return []
         self.fragments = change_fragments(self.fragments, proposal)
         fresh = self.in_flight.replace(proposal.seatings)

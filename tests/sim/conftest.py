@@ -8,7 +8,9 @@ SEEDS = 40
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seeds", type=int, default=SEEDS, help="seeds of each whole-cluster test under tests/sim")
+    parser.addoption(
+        "--seeds", type=int, default=SEEDS, help="seeds of each whole-cluster test under tests/sim"
+    )
     parser.addoption("--first-seed", type=int, default=0, help="where the seeds begin")
 
 

@@ -16,13 +16,11 @@ from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import Quorum
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.core.machine import Machine
-from embedbk.core.recovery import Recovery
-from embedbk.core.reader import RangeRead
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.metadata_node import MetadataNode
-from embedbk.host.operations import OneResult, Reading, Writing
+from embedbk.host.operations import OneResult, Writing
 from embedbk.metadata.client import Client
 from embedbk.ports import Identity
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
@@ -56,6 +54,7 @@ class Simulation:
         self.seed = seed
         self.chance = random.Random(f"simulation {seed}")
         self.network = SimNetwork(seed, faults)
+        self.network.keep_orderly("metadata")
         self.nodes: dict[str, Any] = {}
         self.storages: dict[str, MemoryBookieStorage] = {}
         self.survivors: dict[str, Any] = {}
@@ -67,7 +66,9 @@ class Simulation:
         self.start_metadata()
         for number in range(1, bookies + 1):
             self.start_bookie(f"b{number}")
-        self.acked: dict[tuple[int, int], bytes] = {}  # (ledger, entry) -> payload, told to an application (ACKED).
+        self.acked: dict[
+            tuple[int, int], bytes
+        ] = {}  # (ledger, entry) -> payload, told to an application (ACKED).
         self.sent: dict[tuple[int, int], bytes] = {}
 
     # Starting and stopping.
@@ -81,10 +82,14 @@ class Simulation:
 
     def start_metadata(self) -> None:
         identity = MemberIdentity(bytes(15) + b"\x01", bytes(15) + b"\x02")
-        store = MetadataStore(self.metadata_journal, self.metadata_journal.first_token(), new_identity=identity)
+        store = MetadataStore(
+            self.metadata_journal, self.metadata_journal.first_token(), new_identity=identity
+        )
         self.metadata_journal.commit()  # Nobody may hear of an identity that a crash could take back.
         transport = self.network.transport(self._identity("metadata", "metadata", self.fresh()))
-        self.nodes["metadata"] = MetadataNode(store, transport, [METADATA], now_ns=self.network.now_ns, chance=self.chance)
+        self.nodes["metadata"] = MetadataNode(
+            store, transport, [METADATA], now_ns=self.network.now_ns, chance=self.chance
+        )
 
     def start_bookie(self, name: str) -> None:
         survivors = self.survivors.pop(name, None) or Survivors(self.fresh())
@@ -127,7 +132,9 @@ class Simulation:
         give_up = self.network.now_ns + within_ns
         while not is_reached():
             if self.network.now_ns > give_up:
-                raise AssertionError(f"seed {self.seed}: not reached within {within_ns / SECOND:g} virtual seconds")
+                raise AssertionError(
+                    f"seed {self.seed}: not reached within {within_ns / SECOND:g} virtual seconds"
+                )
             self.turn(give_up + 1)
 
     def run_for(self, duration_ns: int) -> None:

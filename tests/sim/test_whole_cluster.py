@@ -22,7 +22,9 @@ def metadata_of(world: Simulation, client: str, ledger_id: int) -> tuple[LedgerM
     """Linearizable read of a ledger's metadata."""
     results = []
     node = world.nodes[client]
-    node.metadata.request(world.network.now_ns, Get(ledger_key_path(ledger_id)), lambda _, result: results.append(result))
+    node.metadata.request(
+        world.network.now_ns, Get(ledger_key_path(ledger_id)), lambda _, result: results.append(result)
+    )
     world.run_until(lambda: bool(results))
     return decode_ledger_metadata(results[0].record.value), results[0].record.revision
 
@@ -67,10 +69,14 @@ def check_at_the_end(world: Simulation, ledgers: set[int]) -> None:
         entries = read_all(world, "reader-2", one)
         assert one.length == sum(len(entry) for entry in entries)  # I37
         for entry_id, entry in enumerate(entries):
-            assert entry == world.sent[ledger_id, entry_id], f"seed {world.seed}: entry {entry_id} has other bytes"
+            assert entry == world.sent[ledger_id, entry_id], (
+                f"seed {world.seed}: entry {entry_id} has other bytes"
+            )
     for (ledger_id, entry_id), payload in world.acked.items():
         metadata, _ = metadata_of(world, "reader-1", ledger_id)
-        assert entry_id <= metadata.last_entry, f"seed {world.seed}: acknowledged entry {entry_id} was truncated"
+        assert entry_id <= metadata.last_entry, (
+            f"seed {world.seed}: acknowledged entry {entry_id} was truncated"
+        )
         assert payload == world.sent[ledger_id, entry_id]
 
 
@@ -106,7 +112,10 @@ def test_faults_of_every_kind_lose_nothing_acknowledged(seed: int) -> None:
         writers.append(writing)
         ledgers.add(writing.core.ledger_id)
         for number in range(world.chance.randint(20, 120)):
-            if world.append(client, writing, b"%d/%d " % (generation, number) * world.chance.randint(1, 40)) is None:
+            if (
+                world.append(client, writing, b"%d/%d " % (generation, number) * world.chance.randint(1, 40))
+                is None
+            ):
                 break
             if world.chance.random() < 0.3:
                 world.run_for(world.chance.randint(0, 20 * MS))
