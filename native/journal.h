@@ -57,7 +57,6 @@ struct ebk_journal_facts {
     bool is_file_ready;       /* the next file is prepared: a roll costs nothing */
     int prepare_error;        /* errno why the next file could not be prepared, or 0 */
     uint64_t generation;      /* of the file being written */
-    uint64_t offset;          /* in it, of the next group */
     uint64_t file_count;      /* that hold groups or will next, trimmed ones included */
     uint64_t trimmed_count;   /* of those, wait to be recycled */
     uint64_t first_token;     /* oldest record still there; 0: none */
