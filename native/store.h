@@ -11,6 +11,7 @@
 #ifndef EBK_STORE_H
 #define EBK_STORE_H
 
+#include "gil.h"
 #include "io.h"
 
 #include <stddef.h>
@@ -33,40 +34,40 @@ int ebk_store_open(struct ebk_io *io, const char *directory, const struct ebk_st
 void ebk_store_close(struct ebk_store *store);
 
 /* What was found damaged and could be worked around, one line each, NULL beyond the last. */
-const char *ebk_store_report(const struct ebk_store *store, uint32_t number);
+EBK_SHORT const char *ebk_store_report(const struct ebk_store *store, uint32_t number);
 /* How many entry logs there are, and the states of ledgers in the footer of each, oldest first.
  * Returns bytes; *states is borrowed until ebk_store_forget_states(). */
-uint32_t ebk_store_log_count(const struct ebk_store *store);
-size_t ebk_store_states(const struct ebk_store *store, uint32_t log, const uint8_t **states);
-void ebk_store_forget_states(struct ebk_store *store);
+EBK_SHORT uint32_t ebk_store_log_count(const struct ebk_store *store);
+EBK_SHORT size_t ebk_store_states(const struct ebk_store *store, uint32_t log, const uint8_t **states);
+EBK_SHORT void ebk_store_forget_states(struct ebk_store *store);
 /* The journal token below and at which everything is in entry logs. */
-uint64_t ebk_store_mark(const struct ebk_store *store);
-uint64_t ebk_store_entry_count(const struct ebk_store *store); /* in entry logs, replaced ones counted too */
+EBK_SHORT uint64_t ebk_store_mark(const struct ebk_store *store);
+EBK_SHORT uint64_t ebk_store_entry_count(const struct ebk_store *store); /* in entry logs, replaced ones counted too */
 
 /* Copy a checked frame body into the write cache. *copy stays unchanged until its half is released.
  * Returns EBK_OK; EBK_FULL when the half has no room, EBK_NO_MEMORY: nothing was taken. */
-int ebk_store_put(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, uint32_t count,
+EBK_SHORT int ebk_store_put(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, uint32_t count,
                   const uint8_t *body, size_t size, const uint8_t **copy);
 /* Bytes in the write cache that no entry log holds. */
-uint64_t ebk_store_cached_bytes(const struct ebk_store *store);
-uint64_t ebk_store_active_bytes(const struct ebk_store *store);
+EBK_SHORT uint64_t ebk_store_cached_bytes(const struct ebk_store *store);
+EBK_SHORT uint64_t ebk_store_active_bytes(const struct ebk_store *store);
 
 /* Freeze the active half; puts go to the other one from now. states: of the ledgers that changed since the last
  * freeze (copied). mark: every record up to this journal token is durable, and its content is in the table or in
  * this store. Returns EBK_OK; EBK_FULL while a frozen half is not released; EBK_NO_MEMORY. */
-int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t states_size, uint64_t mark);
+EBK_SHORT int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t states_size, uint64_t mark);
 /* Write the frozen half as one entry log, in a thread of its own, or at once in the caller's.
  * After a failure it may be called again: it writes another file under another id. */
 int ebk_store_flush_start(struct ebk_store *store);
 int ebk_store_flush_now(struct ebk_store *store);
 /* Becomes readable when a flush that was started has ended, until ebk_store_flush_finish(). */
-int ebk_store_event_file(const struct ebk_store *store);
+EBK_SHORT int ebk_store_event_file(const struct ebk_store *store);
 /* Take the ended flush in: its entries are in the index, its mark holds. Returns EBK_OK; EBK_FULL while it runs;
  * EBK_END when none was started; or the error of the flush (ebk_store_failure() says more). */
-int ebk_store_flush_finish(struct ebk_store *store);
+EBK_SHORT int ebk_store_flush_finish(struct ebk_store *store);
 /* Nobody borrows the frozen half any more (the journal is past it) and its flush is taken in: use it again. */
 void ebk_store_release(struct ebk_store *store);
-const char *ebk_store_failure(const struct ebk_store *store);
+EBK_SHORT const char *ebk_store_failure(const struct ebk_store *store);
 
 enum { EBK_ABSENT_MAX = 512 };
 struct ebk_found {
@@ -84,7 +85,7 @@ struct ebk_found {
  * by the index; what is in neither is unreadable or beyond what fitted. Returns EBK_OK, or EBK_NO_MEMORY. */
 int ebk_store_read(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, size_t bytes_max,
                    uint32_t modulus, uint64_t residues, struct ebk_found *found);
-void ebk_found_free(uint8_t *body);
+EBK_SHORT void ebk_found_free(uint8_t *body);
 /* cffi:end */
 
 #endif

@@ -1,0 +1,368 @@
+"""Whose directories these are: the identity file in each, from its first start (P7.2; STORAGE.md section 6).
+
+A bookie must never serve from directories that are not all the ones its identity names: wiped, swapped, added, lost
+or another's. `open_identity` looks at all of them, mints an identity where all are empty, and refuses everything
+else with what was found, what was expected and what to do. Nothing is ever removed here.
+
+Minting is done in two rounds, so that a crash between directories is told from a wiped disk: first every directory
+gets its file as PREPARED, then every one as COMPLETE. No COMPLETE file: the bookie never served, mint again. One
+COMPLETE file: all others were PREPARED before it, so one that has none was wiped.
+"""
+
+from __future__ import annotations
+
+import enum
+import fcntl
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from embedbk.codec.kernels import crc32c
+from embedbk.errors import StorageError, UsageError
+from embedbk.ids import INCARNATION_BYTES, check_bookie_id
+
+__all__ = ["IDENTITY_FILE", "OWNER_FILE", "HeldIdentity", "open_identity"]
+
+IDENTITY_FILE = "IDENTITY"
+OWNER_FILE = "OWNER"  # Locked while the directories are in use; holds the holder's pid.
+IDENTITY_MAGIC = b"EBKI"
+IDENTITY_VERSION = 1
+SLOT_BYTES = 4096  # Two of them: a copy is never written over the newest one.
+SLOT_COUNT = 2
+
+# magic, version, state, sequence, body_size, crc32c of all before and the body
+SLOT_HEADER = struct.Struct("<4sHHQII")
+assert SLOT_HEADER.size == 24
+
+_IGNORED = {OWNER_FILE, "lost+found"}  # Names that a directory may hold and still be empty.
+
+
+class IdentityState(enum.IntEnum):
+    """Numbers are on disk: never re-used."""
+
+    PREPARED = 1
+    COMPLETE = 2
+
+
+class DirectoryMark(msgspec.Struct, frozen=True, array_like=True):
+    """One directory of the set. path is where it was at the last start: for people, never compared."""
+
+    purpose: str
+    mark: bytes  # Random: two directories of one purpose cannot be swapped between bookies unseen.
+    path: str
+
+
+class IdentityBody(msgspec.Struct, frozen=True, array_like=True):
+    role: str
+    node_id: str
+    cluster_token: bytes
+    incarnation: bytes
+    purpose: str  # Of the directory that this file stands in.
+    directories: list[DirectoryMark]
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one directory holds."""
+
+    purpose: str
+    path: Path
+    body: IdentityBody | None = None
+    state: IdentityState | None = None
+    sequence: int = 0
+    others: tuple[str, ...] = ()  # First names of files that are not the identity's.
+    is_damaged: bool = False
+
+
+class HeldIdentity:
+    """The identity of directories that this process holds; `close` lets another process have them."""
+
+    def __init__(self, body: IdentityBody, locks: list[int]) -> None:
+        self.role = body.role
+        self.node_id = body.node_id
+        self.cluster_token = body.cluster_token
+        self.incarnation = body.incarnation
+        self._locks = locks
+
+    def close(self) -> None:
+        """Let go of the directories. Twice is harmless."""
+        while self._locks:
+            os.close(self._locks.pop())
+
+
+def open_identity(
+    directories: Mapping[str, Path | str], *, role: str, node_id: str, cluster_token: bytes
+) -> HeldIdentity:
+    """Hold the directories of one bookie or metadata member, making their identity at the first start.
+
+    Args:
+        directories: purpose ("journal", "entries") to path; always the same purposes for one role.
+        role: "bookie" or "metadata".
+        cluster_token: of the cluster that it belongs to; empty takes the one in an existing identity.
+
+    Raises:
+        UsageError: this is another node's or another cluster's directory, or it is in use (the holder's pid is said).
+        StorageError: a directory of the set is wiped, missing, swapped or damaged.
+    """
+    check_bookie_id(node_id)
+    paths = {purpose: Path(path) for purpose, path in directories.items()}
+    if len({path.resolve() for path in paths.values()}) != len(paths):
+        raise UsageError(f"directories {_listed(paths)}: each purpose needs one of its own")
+    locks: list[int] = []
+    try:
+        found = [_look(purpose, path) for purpose, path in paths.items()]
+        _hold(found, locks)
+        found = [
+            _look(purpose, path) for purpose, path in paths.items()
+        ]  # As they are now that nobody changes them.
+        if any(each.state == IdentityState.COMPLETE for each in found):
+            body = _check(found, role, node_id, cluster_token)
+        else:
+            body = _mint(found, role, node_id, cluster_token, locks)
+        return HeldIdentity(body, locks)
+    except BaseException:
+        while locks:
+            os.close(locks.pop())
+        raise
+
+
+# --- Looking -------------------------------------------------------------------------------------------------
+
+
+def _look(purpose: str, path: Path) -> _Found:
+    found = _Found(purpose, path)
+    try:
+        names = sorted(entry.name for entry in os.scandir(path))
+    except FileNotFoundError:
+        return found
+    except OSError as refused:
+        raise StorageError(
+            f"directory {path} cannot be read: {refused}",
+            hint="check that its disk is mounted and its permissions",
+        ) from refused
+    found.others = tuple(name for name in names if name not in _IGNORED and name != IDENTITY_FILE)
+    if IDENTITY_FILE in names:
+        _read_file(found)
+    return found
+
+
+def _read_file(found: _Found) -> None:
+    path = found.path / IDENTITY_FILE
+    try:
+        content = path.read_bytes()
+    except OSError as refused:
+        raise StorageError(
+            f"{path} cannot be read: {refused}", hint="check its permissions and its disk"
+        ) from refused
+    for slot in range(SLOT_COUNT):
+        copy = _read_slot(path, content[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES])
+        if copy is not None and copy[1] >= found.sequence:
+            found.state, found.sequence, found.body = copy
+    # An empty file is a first start that was cut short before it wrote anything.
+    found.is_damaged = found.body is None and any(content)
+
+
+def _read_slot(path: Path, slot: bytes) -> tuple[IdentityState, int, IdentityBody] | None:
+    """(state, sequence, body) of one copy; None when it is not whole."""
+    if len(slot) < SLOT_HEADER.size:
+        return None
+    magic, version, state, sequence, size, crc = SLOT_HEADER.unpack_from(slot)
+    body = slot[SLOT_HEADER.size : SLOT_HEADER.size + size]
+    if magic != IDENTITY_MAGIC or len(body) != size:
+        return None
+    if crc32c(body, crc32c(slot[: SLOT_HEADER.size - 4])) != crc:
+        return None
+    if version != IDENTITY_VERSION:
+        raise StorageError(
+            f"{path} has version {version}; this embedbk knows {IDENTITY_VERSION}",
+            hint="start it with the version that wrote it, or a later one",
+        )
+    try:
+        return IdentityState(state), sequence, msgspec.msgpack.decode(body, type=IdentityBody)
+    except (ValueError, msgspec.MsgspecError):
+        return None
+
+
+# --- Holding -------------------------------------------------------------------------------------------------
+
+
+def _hold(found: list[_Found], locks: list[int]) -> None:
+    """Lock each directory that is there, in the order given; a first start makes them."""
+    if all(
+        not each.others and each.state != IdentityState.COMPLETE and not each.is_damaged for each in found
+    ):
+        for each in found:
+            each.path.mkdir(parents=True, exist_ok=True)
+            _sync_directory(each.path.parent)
+    for each in found:
+        if each.path.is_dir():
+            locks.append(_lock(each.path))  # noqa: PERF401 - what was locked before a refusal must be let go
+
+
+def _lock(path: Path) -> int:
+    try:
+        lock = os.open(path / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as refused:
+        raise StorageError(
+            f"directory {path} cannot be held: {refused}", hint="check its permissions and its disk"
+        ) from refused
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as taken:
+        holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise UsageError(
+            f"directory {path} is in use by process {holder}",
+            hint="stop that process first; one bookie or member at a time uses a directory",
+        ) from taken
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+# --- Deciding ------------------------------------------------------------------------------------------------
+
+
+def _check(found: list[_Found], role: str, node_id: str, cluster_token: bytes) -> IdentityBody:
+    """All directories are those of one complete identity, and it is the one asked for."""
+    known = next(each for each in found if each.state == IdentityState.COMPLETE)
+    body = known.body
+    assert body is not None
+    if (body.role, body.node_id) != (role, node_id):
+        raise UsageError(
+            f"directory {known.path} belongs to {body.role} {body.node_id!r}, not to {role} {node_id!r}",
+            hint=f"start it as {body.node_id!r}, or give {node_id!r} directories of its own",
+        )
+    if cluster_token and body.cluster_token != cluster_token:
+        raise UsageError(
+            f"directory {known.path} belongs to the cluster {body.cluster_token.hex()}, not to {cluster_token.hex()}",
+            hint="check the metadata members' address, or give the directories of this cluster",
+        )
+    expected = {mark.purpose: mark for mark in body.directories}
+    if set(expected) != {each.purpose for each in found}:
+        raise StorageError(
+            f"{role} {node_id!r} has directories for {sorted(expected)}; given were {_listed_found(found)}",
+            hint="give exactly the directories it was made with, " + _where(body),
+        )
+    for each in found:
+        _check_one(each, body, expected[each.purpose], node_id)
+        if each.state == IdentityState.PREPARED:  # The last round of the first start was cut short.
+            _write(each, IdentityState.COMPLETE, each.body or body)
+    return body
+
+
+def _check_one(each: _Found, body: IdentityBody, expected: DirectoryMark, node_id: str) -> None:
+    """One directory against the identity of the set."""
+    what = f"{each.purpose} directory {each.path} of {body.role} {node_id!r}"
+    if each.is_damaged:
+        raise StorageError(f"{what}: both copies in {IDENTITY_FILE} are damaged", hint=_replace_hint(body))
+    if each.body is None:
+        held = (
+            f"holds {', '.join(each.others[:3])} but no {IDENTITY_FILE}"
+            if each.others
+            else "is empty or missing"
+        )
+        raise StorageError(
+            f"{what} {held}; it was made with incarnation {body.incarnation.hex()}: wiped, swapped or not mounted?",
+            hint="give it its own directory back; " + _replace_hint(body),
+        )
+    own = {mark.purpose: mark.mark for mark in each.body.directories}
+    if (
+        each.body.incarnation != body.incarnation
+        or each.body.purpose != each.purpose
+        or own.get(each.purpose) != expected.mark
+    ):
+        raise StorageError(
+            f"{what} is the {each.body.purpose} directory of {each.body.role} {each.body.node_id!r} with incarnation "
+            f"{each.body.incarnation.hex()}; expected was {body.incarnation.hex()}: swapped?",
+            hint="put each directory back in its place; " + _replace_hint(body),
+        )
+
+
+def _mint(
+    found: list[_Found], role: str, node_id: str, cluster_token: bytes, locks: list[int]
+) -> IdentityBody:
+    """The first start: every directory is empty, or was left by a first start that was cut short."""
+    for each in found:
+        if each.others or each.is_damaged:
+            held = ", ".join(each.others[:3]) or f"a damaged {IDENTITY_FILE}"
+            raise StorageError(
+                f"{each.purpose} directory {each.path} holds {held} but no identity of a {role}: foreign, or its "
+                f"{IDENTITY_FILE} was removed",
+                hint="give an empty directory, or the one that this node was made with",
+            )
+    if not cluster_token:
+        raise UsageError(
+            f"{role} {node_id!r}: {_listed_found(found)} are new, and a new directory needs the cluster's token",
+            hint="connect to the metadata members first, or make the cluster",
+        )
+    assert len(locks) == len(found)
+    marks = [DirectoryMark(each.purpose, os.urandom(8), str(each.path)) for each in found]
+    incarnation = os.urandom(INCARNATION_BYTES)
+    bodies = [IdentityBody(role, node_id, cluster_token, incarnation, each.purpose, marks) for each in found]
+    for state in (IdentityState.PREPARED, IdentityState.COMPLETE):
+        for each, body in zip(found, bodies, strict=True):
+            _write(each, state, body)
+    return bodies[0]
+
+
+# --- Writing -------------------------------------------------------------------------------------------------
+
+
+def _write(each: _Found, state: IdentityState, body: IdentityBody) -> None:
+    """Write one copy into the slot that does not hold the newest one, durably."""
+    sequence = each.sequence + 1
+    packed = msgspec.msgpack.encode(body)
+    head = SLOT_HEADER.pack(IDENTITY_MAGIC, IDENTITY_VERSION, state, sequence, len(packed), 0)[:-4]
+    slot = head + crc32c(packed, crc32c(head)).to_bytes(4, "little") + packed
+    if len(slot) > SLOT_BYTES:
+        raise UsageError(f"directory {each.path}: its path is too long to be kept in {IDENTITY_FILE}")
+    path = each.path / IDENTITY_FILE
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(file, slot.ljust(SLOT_BYTES, b"\0"), sequence % SLOT_COUNT * SLOT_BYTES)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        _sync_directory(each.path)
+    except OSError as refused:
+        raise StorageError(
+            f"{path} cannot be written: {refused}", hint="check its permissions and its disk"
+        ) from refused
+    each.sequence, each.state, each.body = sequence, state, body
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+# --- Saying --------------------------------------------------------------------------------------------------
+
+
+def _listed(paths: Mapping[str, Path]) -> str:
+    return ", ".join(f"{purpose}={path}" for purpose, path in paths.items())
+
+
+def _listed_found(found: list[_Found]) -> str:
+    return _listed({each.purpose: each.path for each in found})
+
+
+def _where(body: IdentityBody) -> str:
+    return "last seen at " + _listed({mark.purpose: Path(mark.path) for mark in body.directories})
+
+
+def _replace_hint(body: IdentityBody) -> str:
+    """How to go on when the data is lost: as another bookie, so that nobody takes it for the old one."""
+    return (
+        f"if its data is lost, start a new {body.role} under a new id in empty directories "
+        f"(python -m embedbk {body.role} --id NEW-ID --directory EMPTY-DIRECTORY ...) and leave {body.node_id!r} down"
+    )

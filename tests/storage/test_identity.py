@@ -1,0 +1,261 @@
+"""Identity files: a bookie starts only with exactly the directories it was made with (P7.2)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from embedbk.codec.kernels import crc32c
+from embedbk.errors import StorageError, UsageError
+from embedbk.storage.identity import IDENTITY_FILE, SLOT_BYTES, SLOT_HEADER, HeldIdentity, open_identity
+
+TOKEN = b"T" * 16
+
+
+def directories(root: Path, name: str = "b1") -> dict[str, Path]:
+    return {"journal": root / name / "journal", "entries": root / name / "entries"}
+
+
+def start(
+    where: dict[str, Path], node_id: str = "b1", token: bytes = TOKEN, role: str = "bookie"
+) -> HeldIdentity:
+    return open_identity(where, role=role, node_id=node_id, cluster_token=token)
+
+
+def make(where: dict[str, Path], node_id: str = "b1", token: bytes = TOKEN) -> bytes:
+    """A first start and a clean stop; returns the incarnation."""
+    held = start(where, node_id, token)
+    held.close()
+    for path in where.values():
+        (path / "data").write_bytes(b"entries of " + node_id.encode())
+    return held.incarnation
+
+
+def test_the_first_start_mints_an_identity_that_stays(tmp_path: Path) -> None:
+    where = directories(tmp_path)
+    incarnation = make(where)
+    held = start(where)
+    assert held.incarnation == incarnation
+    assert len(incarnation) == 16
+    assert (held.role, held.node_id, held.cluster_token) == ("bookie", "b1", TOKEN)
+    held.close()
+    held.close()
+    assert make(directories(tmp_path, "b2"), "b2") != incarnation
+
+
+def test_a_moved_data_directory_is_still_itself(tmp_path: Path) -> None:
+    """Paths are for people: what counts is what the files say."""
+    incarnation = make(directories(tmp_path))
+    (tmp_path / "b1").rename(tmp_path / "elsewhere")
+    held = start(directories(tmp_path, "elsewhere"))
+    assert held.incarnation == incarnation
+    held.close()
+
+
+@pytest.mark.parametrize("lost", ["journal", "entries"])
+@pytest.mark.parametrize("how", ["removed", "emptied"])
+def test_a_wiped_directory_is_refused(tmp_path: Path, lost: str, how: str) -> None:
+    """P7.2: wiped disks; the others still name it."""
+    where = directories(tmp_path)
+    make(where)
+    shutil.rmtree(where[lost])
+    if how == "emptied":
+        where[lost].mkdir()
+    with pytest.raises(StorageError, match=f"{lost} directory .* is empty or missing") as caught:
+        start(where)
+    assert "python -m embedbk bookie --id NEW-ID" in caught.value.hint
+    assert not where[lost].exists() or not (where[lost] / IDENTITY_FILE).exists(), (
+        "nothing is minted over a loss"
+    )
+
+
+def test_data_without_an_identity_is_refused(tmp_path: Path) -> None:
+    where = directories(tmp_path)
+    make(where)
+    (where["entries"] / IDENTITY_FILE).unlink()
+    with pytest.raises(StorageError, match="holds data but no IDENTITY"):
+        start(where)
+    (where["journal"] / IDENTITY_FILE).unlink()
+    with pytest.raises(StorageError, match="foreign, or its IDENTITY was removed"):
+        start(where)
+
+
+def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
+    where = directories(tmp_path)
+    where["journal"].mkdir(parents=True)
+    (where["journal"] / "holiday.jpg").write_bytes(b"...")
+    with pytest.raises(StorageError, match=r"holds holiday\.jpg but no identity"):
+        start(where)
+    assert not where["entries"].exists()
+
+
+def test_another_id_or_role_or_cluster_is_refused(tmp_path: Path) -> None:
+    where = directories(tmp_path)
+    make(where)
+    with pytest.raises(UsageError, match="belongs to bookie 'b1', not to bookie 'b7'"):
+        start(where, "b7")
+    with pytest.raises(UsageError, match="not to metadata 'b1'"):
+        start(where, role="metadata")
+    with pytest.raises(UsageError, match="belongs to the cluster 5454"):
+        start(where, token=b"X" * 16)
+    start(where, token=b"").close()
+
+
+def test_swapped_directories_are_refused(tmp_path: Path) -> None:
+    """P7.2: swapped disks, between two bookies and within one."""
+    one, other = directories(tmp_path, "b1"), directories(tmp_path, "b2")
+    make(one)
+    make(other, "b2")
+    with pytest.raises(StorageError, match="is the entries directory of bookie 'b2'"):
+        start({"journal": one["journal"], "entries": other["entries"]})
+    with pytest.raises(StorageError, match="is the entries directory of bookie 'b1'"):
+        start({"journal": one["entries"], "entries": one["journal"]})
+
+
+def test_a_directory_of_an_earlier_incarnation_is_refused(tmp_path: Path) -> None:
+    where = directories(tmp_path)
+    make(where)
+    old = tmp_path / "old"
+    where["entries"].rename(old)
+    shutil.rmtree(tmp_path / "b1")
+    make(where)
+    shutil.rmtree(where["entries"])
+    old.rename(where["entries"])
+    with pytest.raises(StorageError, match="incarnation"):
+        start(where)
+
+
+def test_added_and_missing_directories_are_refused(tmp_path: Path) -> None:
+    where = directories(tmp_path)
+    make(where)
+    with pytest.raises(StorageError, match=r"has directories for \['entries', 'journal'\]"):
+        start({**where, "more": tmp_path / "b1" / "more"})
+    with pytest.raises(StorageError, match="has directories for"):
+        start({"journal": where["journal"]})
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_one_damaged_copy_is_survived(tmp_path: Path, slot: int) -> None:
+    """Two copies, alternately written: no single damage loses the identity."""
+    where = directories(tmp_path)
+    incarnation = make(where)
+    path = where["journal"] / IDENTITY_FILE
+    content = bytearray(path.read_bytes())
+    assert len(content) == 2 * SLOT_BYTES
+    content[slot * SLOT_BYTES + 30] ^= 1
+    path.write_bytes(content)
+    held = start(where)
+    assert held.incarnation == incarnation
+    held.close()
+
+
+@pytest.mark.parametrize("purpose", ["journal", "entries"])
+def test_two_damaged_copies_are_refused(tmp_path: Path, purpose: str) -> None:
+    where = directories(tmp_path)
+    make(where)
+    path = where[purpose] / IDENTITY_FILE
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    content[SLOT_BYTES + 40] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match="damaged"):
+        start(where)
+
+
+def test_every_flipped_byte_gives_the_same_identity_or_an_error(tmp_path: Path) -> None:
+    where = directories(tmp_path)
+    incarnation = make(where)
+    path = where["entries"] / IDENTITY_FILE
+    whole = path.read_bytes()
+    for at in [*range(0, 400, 7), *range(SLOT_BYTES, SLOT_BYTES + 400, 7)]:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        held = start(where)
+        assert held.incarnation == incarnation
+        held.close()
+
+
+def test_an_unknown_version_is_refused_with_its_number(tmp_path: Path) -> None:
+    where = directories(tmp_path)
+    make(where)
+    path = where["journal"] / IDENTITY_FILE
+    content = bytearray(path.read_bytes())
+    size = SLOT_HEADER.unpack_from(content)[4]
+    struct.pack_into("<H", content, 4, 9)
+    body = content[SLOT_HEADER.size : SLOT_HEADER.size + size]
+    struct.pack_into(
+        "<I", content, SLOT_HEADER.size - 4, crc32c(body, crc32c(content[: SLOT_HEADER.size - 4]))
+    )
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match="has version 9; this embedbk knows 1"):
+        start(where)
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2, 3])
+def test_a_first_start_that_was_cut_short_is_tried_again(tmp_path: Path, writes: int) -> None:
+    """Two rounds, PREPARED then COMPLETE: a power cut between directories is told from a wiped disk."""
+    where = directories(tmp_path)
+    start(where).close()
+    for position, path in enumerate(where.values()):  # Undo the writes behind the cut.
+        copies = (path / IDENTITY_FILE).read_bytes()
+        prepared, complete = copies[SLOT_BYTES:], copies[:SLOT_BYTES]
+        if writes <= 2 + position:
+            complete = bytes(SLOT_BYTES)
+        if writes <= position:
+            prepared = b""
+        (path / IDENTITY_FILE).write_bytes(complete + prepared)
+    incarnation = make(where)
+    held = start(where)
+    assert held.incarnation == incarnation
+    held.close()
+
+
+def test_a_directory_opened_twice_names_the_holder(tmp_path: Path) -> None:
+    """Bad input: a bookie directory opened twice (I54)."""
+    where = directories(tmp_path)
+    held = start(where)
+    with pytest.raises(UsageError, match=f"in use by process {os.getpid()}"):
+        start(where)
+    held.close()
+    start(where).close()
+
+
+def _start_in_child(where: dict[str, Path], result: object) -> None:
+    try:
+        start(where)
+    except UsageError as refused:
+        result.send(str(refused))  # type: ignore[attr-defined]
+    else:
+        result.send("opened")  # type: ignore[attr-defined]
+
+
+def test_another_process_is_told_the_pid(tmp_path: Path) -> None:
+    where = directories(tmp_path)
+    held = start(where)
+    here, there = multiprocessing.Pipe()
+    child = multiprocessing.get_context("spawn").Process(target=_start_in_child, args=(where, there))
+    child.start()
+    said = here.recv()
+    child.join()
+    assert f"in use by process {os.getpid()}" in said
+    held.close()
+
+
+def test_a_new_directory_needs_the_clusters_token(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs the cluster's token"):
+        start(directories(tmp_path), token=b"")
+
+
+def test_one_directory_for_two_purposes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="one of its own"):
+        start({"journal": tmp_path / "x", "entries": tmp_path / "y" / ".." / "x"})
+
+
+@pytest.mark.parametrize("node_id", ["", "a b", "-x", "host:3181", "x" * 200])
+def test_an_id_is_a_name(tmp_path: Path, node_id: str) -> None:
+    with pytest.raises(UsageError, match="bookie id"):
+        start(directories(tmp_path), node_id)
