@@ -344,6 +344,15 @@ static int load_log(struct ebk_store *store, const struct source *source, struct
     return EBK_OK;
 }
 
+/* A log between the two may be there all the same: its flush failed when its name was to be made durable, and was
+ * done again as the next one. */
+static bool has_log(const struct ebk_store *store, uint32_t log_id)
+{
+    for (uint32_t i = store->log_count; i > 0; i--)
+        if (store->logs[i - 1]->descriptor.log_id == log_id) return true;
+    return log_id == 0; /* It was the first. */
+}
+
 static int load_file(struct ebk_store *store, uint32_t log_id, char *text, size_t room)
 {
     char path[EBK_PATH_BYTES_MAX];
@@ -351,7 +360,6 @@ static int load_file(struct ebk_store *store, uint32_t log_id, char *text, size_
     if (log == NULL) return refuse(text, room, EBK_NO_MEMORY, NULL, "entry logs");
     log->file = -1;
     log->descriptor.log_id = log_id;
-    const uint32_t before = store->log_count > 0 ? store->logs[store->log_count - 1]->descriptor.log_id : 0;
     ebk_log_path(store->directory, log_id, false, path);
     struct source source = {.io = store->io, .file = store->io->open(store->io, path, EBK_OPEN_READ)};
     int refused;
@@ -363,7 +371,7 @@ static int load_file(struct ebk_store *store, uint32_t log_id, char *text, size_
         refused = load_log(store, &source, log, text, room);
         (void)store->io->close(store->io, source.file);
     }
-    if (refused == EBK_OK && log->descriptor.previous_id != before)
+    if (refused == EBK_OK && !has_log(store, log->descriptor.previous_id))
         refused = refuse(text, room, EBK_DAMAGED, log, "it was written after %08x.elog, which is missing here",
                          log->descriptor.previous_id);
     if (refused == EBK_OK && log->descriptor.mark < store->mark)

@@ -387,5 +387,6 @@ void ebk_log_flush(struct ebk_flush *flush)
     ebk_log_path(flush->directory, descriptor->log_id, true, tmp);
     flush->result = write_file(flush, tmp, chunk);
     if (flush->result == EBK_OK) flush->result = publish(flush, tmp);
+    if (flush->result < 0) (void)flush->io->unlink(flush->io, tmp); /* It may hold the last room of a full device. */
     free(chunk);
 }

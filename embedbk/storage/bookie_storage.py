@@ -1,0 +1,362 @@
+"""A bookie's durable side on a disk: identity, journal, ledger table and entry store as one (P7.2, P7.3, P7.5, P7.6).
+
+Decides when a flush begins, what its log mark is and when the journal may be trimmed. Leaves to others: what a record
+means (codec/journal_records.py, replay.py), whether a request is taken (core/bookie.py), all bytes (C).
+
+    put_frame ─▶ write cache ──(borrowed)──▶ journal ─▶ durable()
+                     │ freeze: states of changed ledgers, mark = what is durable now
+                     ▼
+                 entry log synced, renamed, directory synced ─▶ finish_flush ─▶ journal.trim(mark)
+
+A frozen half is given free only when the journal is past everything that was put into it, because the journal's
+queue borrows those bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+from pathlib import Path
+
+from embedbk.codec.frame import Frame
+from embedbk.codec.journal_records import RecordKind
+from embedbk.config import FRAME_BYTES_MAX
+from embedbk.core.ledger_table import LEDGERS_MAX
+from embedbk.errors import StorageError, UsageError, ensure
+from embedbk.ports import Buffer, EntriesFound
+from embedbk.storage.entry_store import HALF_BYTES_MAX, NativeEntryStore
+from embedbk.storage.identity import HeldIdentity, open_identity
+from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT, Journal
+from embedbk.storage.ledger_table import NativeLedgerTable
+from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.native import lib
+from embedbk.storage.replay import replay_record
+
+__all__ = ["FLUSH_BYTES", "BookieStorage"]
+
+logger = logging.getLogger(__name__)
+
+FLUSH_BYTES = 64 << 20  # Journaled since the last freeze: write cache and journal have one bound.
+FLUSH_RETRY_SHARE = 16  # A failed flush is tried again when this part of flush_bytes more was journaled.
+REPLAY_ROOM_BYTES = 2 * FRAME_BYTES_MAX  # Beyond cache_bytes_max, so that a put that was let in always fits.
+RECORD_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the bound above.
+
+
+class BookieStorage:
+    """The port `DurableBookie`. Opening replays the journal; all calls from one thread.
+
+    Args:
+        directory: holds the journal and the entry logs; made at the first start.
+        bookie_id, cluster_token: as in its identity; an empty token takes that of an existing directory.
+        journal_directory: on another device, if it should be.
+        flush_bytes: how much is journaled between flushes.
+        cache_bytes_max: of the write cache not flushed yet; a put beyond waits for the flush.
+        threaded: commit and flush in native threads; else `step` does both by hand.
+        io, incarnation: a `MemoryDisk` to live on, and who lives there, instead of the real disk.
+
+    Raises:
+        UsageError: the directory is another bookie's or in use.
+        StorageError: it is wiped or damaged; says which file, where, why and what to do. A damaged journal refuses
+            here, since what it held may have been acknowledged.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        bookie_id: str,
+        cluster_token: bytes,
+        *,
+        journal_directory: str | os.PathLike[str] | None = None,
+        flush_bytes: int = FLUSH_BYTES,
+        cache_bytes_max: int = HALF_BYTES_MAX // 4,
+        journal_file_bytes: int = FILE_BYTES,
+        ledgers_max: int = LEDGERS_MAX,
+        threaded: bool = True,
+        io: MemoryDisk | None = None,
+        incarnation: bytes = b"",
+    ) -> None:
+        root = os.fspath(directory)
+        journal_path = (
+            os.path.join(root, "journal") if journal_directory is None else os.fspath(journal_directory)
+        )
+        entries_path = os.path.join(root, "entries")
+        self.bookie_id = bookie_id
+        self.incarnation = incarnation
+        self.cluster_token = cluster_token
+        self.flush_bytes = flush_bytes
+        self.cache_bytes_max = cache_bytes_max
+        self.threaded = threaded
+        self._identity: HeldIdentity | None = None
+        self._journal: Journal | None = None
+        self._store: NativeEntryStore | None = None
+        self._failure: str | None = None
+        self._durable = 0  # As far as the caller knows.
+        self._last_token = 0  # Queued last.
+        self._unflushed_bytes = 0  # Journaled since the last freeze.
+        self._retry_bytes = 0  # While a flush has failed: _unflushed_bytes at which to try again.
+        self._frozen_token: int | None = None  # Last token queued before the freeze, while a half is frozen.
+        self._is_flushed = False  # The frozen half is in an entry log.
+        self._flush_failure = ""
+        if cache_bytes_max < 2 * FRAME_BYTES_MAX or not 0 < flush_bytes <= cache_bytes_max:
+            raise UsageError(
+                f"flush_bytes={flush_bytes}, cache_bytes_max={cache_bytes_max}: allowed is "
+                f"0 < flush_bytes <= cache_bytes_max, and {2 * FRAME_BYTES_MAX} or more for the latter"
+            )
+        try:
+            if io is None:
+                self._identity = open_identity(
+                    {"journal": Path(journal_path), "entries": Path(entries_path)},
+                    role="bookie",
+                    node_id=bookie_id,
+                    cluster_token=cluster_token,
+                )
+                self.incarnation = self._identity.incarnation
+                self.cluster_token = self._identity.cluster_token
+            else:
+                lib.ebk_io_make_directory(io.io, os.fsencode(root))
+                lib.ebk_io_make_directory(io.io, os.fsencode(entries_path))
+            self.table = NativeLedgerTable(ledgers_max)
+            self._store = NativeEntryStore(
+                entries_path,
+                self.cluster_token,
+                self.incarnation,
+                io=io,
+                half_bytes_max=cache_bytes_max + REPLAY_ROOM_BYTES,
+                half_bytes_kept=flush_bytes,
+            )
+            self._journal = Journal(journal_path, io=io, file_bytes=journal_file_bytes, threaded=threaded)
+            self._load()
+        except BaseException:
+            self._release()
+            raise
+
+    # --- The port ----------------------------------------------------------------------------------------
+
+    def next_token(self) -> int:
+        return self._open_journal().next_token()
+
+    def append(self, kind: int, ledger_id: int, body: Buffer) -> int:
+        self._make_journal_room()
+        self._last_token = self._open_journal().append(kind, ledger_id, body)
+        self._unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
+        return self._last_token
+
+    def put_frame(self, frame: Frame) -> int:
+        """As the port says. Waits for the running flush when the write cache is full, for a commit when the
+        journal's queue is: back pressure on whoever sends.
+
+        Raises:
+            StorageError: the journal or the flush has failed, for good.
+        """
+        store = self._open_store()
+        self._make_journal_room()
+        if store.active_bytes() + len(frame.body) > self.cache_bytes_max:
+            self._make_cache_room()
+        view = store.put(frame)
+        self._last_token = self._open_journal().append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True)
+        self._unflushed_bytes += len(view) + RECORD_OVERHEAD_BYTES
+        return self._last_token
+
+    def durable(self) -> int:
+        self._durable = self._open_journal().durable()
+        return self._durable
+
+    def failed(self) -> str | None:
+        return self._failure or self._open_journal().failed()
+
+    def filenos(self) -> list[int]:
+        return [
+            fileno for fileno in (self._open_journal().fileno(), self._open_store().fileno()) if fileno >= 0
+        ]
+
+    def read(
+        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+    ) -> EntriesFound:
+        return self._open_store().read(ledger_id, first, last, bytes_max, modulus, residues)
+
+    def queued_bytes(self) -> int:
+        return self._open_journal().queued_bytes()
+
+    def cached_bytes(self) -> int:
+        return self._open_store().cached_bytes()
+
+    def begin_flush_if_due(self) -> bool:
+        if self._frozen_token is None:
+            if self._unflushed_bytes < self.flush_bytes:
+                return False
+            self._freeze()
+        elif not self._retry_bytes or self._unflushed_bytes < self._retry_bytes:
+            return False
+        self._flush()
+        return True
+
+    def finish_flush(self) -> bool:
+        if self._frozen_token is None:
+            return False
+        store, journal = self._open_store(), self._open_journal()
+        is_done = False
+        if not self._is_flushed and not self._retry_bytes:
+            try:
+                is_done = self._is_flushed = store.finish_flush()
+            except StorageError as failed:
+                # Nothing is lost: write cache and journal hold it all, and another file is tried later.
+                logger.error("bookie %s: a flush failed: %s", self.bookie_id, failed)
+                self._retry_bytes = self._unflushed_bytes + self.flush_bytes // FLUSH_RETRY_SHARE + 1
+                self._flush_failure = str(failed)
+        if is_done:
+            journal.trim(store.log_mark())
+        if self._is_flushed and self._durable >= self._frozen_token:
+            store.release()
+            self._frozen_token = None
+            self._is_flushed = False
+        return is_done
+
+    def close(self) -> None:
+        """Make everything durable, flush, release the directory; what cannot be flushed stays in the journal."""
+        if self._store is None or self._journal is None:
+            return
+        try:
+            if self.failed() is None:
+                self._flush_all()
+        except StorageError as failed:
+            logger.warning(
+                "bookie %s stops without a flush; its journal holds the rest: %s", self.bookie_id, failed
+            )
+        finally:
+            self._release()
+
+    # --- Beyond the port ---------------------------------------------------------------------------------
+
+    def step(self) -> int:
+        """Unthreaded: one group commit, if anything is queued; returns the records made durable."""
+        return self._open_journal().step()
+
+    def reports(self) -> list[str]:
+        """Damage that the start met and could work around, one sentence each."""
+        return self._open_store().reports()
+
+    def log_mark(self) -> int:
+        """The journal token up to which everything is in entry logs."""
+        return self._open_store().log_mark()
+
+    # --- Start -------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Footers first, then what the journal has above their mark (P7.3, P7.5)."""
+        store, journal = self._open_store(), self._open_journal()
+        for line in store.reports():
+            logger.error("bookie %s: %s", self.bookie_id, line)
+        for states in store.take_states():
+            self.table.load(states)
+        mark = store.log_mark()
+        self._durable = mark
+        for token, kind, ledger_id, body in journal.replay(mark):
+            if self._unflushed_bytes >= self.flush_bytes:
+                self._flush_replayed()
+            replay_record(self.table, store.put, token, kind, ledger_id, body)
+            self._durable = token
+            self._unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
+        self._last_token = self._durable
+        ensure(journal.next_token() == self._durable + 1, "the journal goes on where its replay ended")
+
+    def _flush_replayed(self) -> None:
+        """A long journal does not have to fit into the write cache: flush in between, before anything is served."""
+        self._freeze()
+        self._flush()
+        self._wait_flush()
+
+    # --- Flush -------------------------------------------------------------------------------------------
+
+    def _freeze(self) -> None:
+        """What was queued so far goes into the next entry log; the mark is what is durable of it.
+
+        Everything up to the mark was queued before, so it is in the frozen half or in a state taken here. What
+        is queued above the mark is in the entry log too: replaying it once more changes nothing (I44).
+        """
+        taken = self._open_store().freeze(self.table.take_dirty(), self._durable)
+        ensure(taken, "one frozen half at a time")
+        self._frozen_token = self._open_journal().next_token() - 1
+        self._unflushed_bytes = 0
+
+    def _flush(self) -> None:
+        self._retry_bytes = 0
+        self._open_store().flush(threaded=self.threaded)
+
+    def _wait_flush(self) -> None:
+        """Block until the frozen half is in an entry log and free; tries a failed flush once more.
+
+        Raises:
+            StorageError: it failed, or the journal did.
+        """
+        store, journal = self._open_store(), self._open_journal()
+        if self._retry_bytes:
+            self._flush()
+        while self._frozen_token is not None:
+            if not self._is_flushed and self.threaded:
+                select.select([store.fileno()], [], [])
+            elif self._is_flushed:
+                journal.wait(self._frozen_token)
+                self.durable()
+            self.finish_flush()
+            if self._retry_bytes:
+                raise StorageError(
+                    f"bookie {self.bookie_id}: entry logs cannot be written: {self._flush_failure}",
+                    hint="make room on the device or replace it; nothing is lost, the journal is kept",
+                )
+
+    def _flush_all(self) -> None:
+        """Everything queued is durable and in entry logs when this returns."""
+        journal = self._open_journal()
+        if journal.next_token() > 1:
+            journal.wait(journal.next_token() - 1)
+        self.durable()
+        if self._frozen_token is not None:
+            self._wait_flush()
+        if self._unflushed_bytes:
+            self._freeze()
+            self._flush()
+            self._wait_flush()
+
+    def _make_cache_room(self) -> None:
+        """Freeze the full half, once the other one is free."""
+        try:
+            if self._frozen_token is not None:
+                self._wait_flush()
+            self._freeze()
+            self._flush()
+        except StorageError as failed:
+            self._failure = self._failure or f"the write cache is full and cannot be flushed: {failed}"
+            raise
+
+    def _make_journal_room(self) -> None:
+        """Wait for a commit when the journal's queue is full."""
+        if self._last_token - self._durable < SLOT_COUNT:
+            return
+        journal = self._open_journal()
+        journal.wait(self._last_token - SLOT_COUNT // 2)
+        self.durable()
+
+    # --- Parts -------------------------------------------------------------------------------------------
+
+    def _open_journal(self) -> Journal:
+        if self._journal is None:
+            raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
+        return self._journal
+
+    def _open_store(self) -> NativeEntryStore:
+        if self._store is None:
+            raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
+        return self._store
+
+    def _release(self) -> None:
+        """Let everything go, the journal first: it borrows from the store."""
+        journal, self._journal = self._journal, None
+        store, self._store = self._store, None
+        identity, self._identity = self._identity, None
+        if journal is not None:
+            journal.close()
+        if store is not None:
+            store.close()
+        if identity is not None:
+            identity.close()

@@ -1,0 +1,469 @@
+"""A bookie's durable side as one: replay, flush, trim, and what a crash may not take away (P7.3, P7.5, P7.6)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embedbk.codec.journal_records import RecordKind, encode_explicit_lac
+from embedbk.errors import StorageError, UsageError
+from embedbk.ids import NO_ENTRY
+from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.memory_disk import MemoryDisk
+from tests.storage.stored_entries import ids_in, make_frame, payload, payloads_in
+
+TOKEN, INCARNATION, KEY = b"T" * 16, b"I" * 16, bytes(range(16))
+SIZE = 500  # Payload bytes of an entry in these tests.
+CALLS = ("open", "write", "sync", "allocate", "rename", "sync_directory")
+
+
+def on_memory(disk: MemoryDisk, **settings: Any) -> BookieStorage:
+    return BookieStorage(
+        "/b1", "b1", TOKEN, io=disk, incarnation=INCARNATION, threaded=False,
+        **{"flush_bytes": 20_000, "cache_bytes_max": 4 << 20, "journal_file_bytes": 1 << 16, **settings},
+    )  # fmt: skip
+
+
+def put(bookie: BookieStorage, ledger_id: int, ids: range) -> int:
+    """What a bookie's core does with an add: the row, then the frame and its record."""
+    row = bookie.table.get(ledger_id) or bookie.table.create(ledger_id)
+    row.last_entry = max(row.last_entry, ids[-1])
+    bookie.table.mark_dirty(row)
+    return bookie.put_frame(make_frame(ledger_id, ids, size=SIZE, lac=ids[0] - 1))
+
+
+def fence(bookie: BookieStorage, ledger_id: int) -> int:
+    row = bookie.table.get(ledger_id) or bookie.table.create(ledger_id)
+    row.is_fenced = 1
+    bookie.table.mark_dirty(row)
+    return bookie.append(RecordKind.FENCE, ledger_id, b"")
+
+
+def commit(bookie: BookieStorage) -> int:
+    while bookie.step():
+        pass
+    return bookie.durable()
+
+
+def flush(bookie: BookieStorage) -> None:
+    bookie._unflushed_bytes = max(bookie._unflushed_bytes, bookie.flush_bytes)
+    assert bookie.begin_flush_if_due()
+    assert bookie.finish_flush()
+
+
+def is_fenced(bookie: BookieStorage, ledger_id: int) -> bool:
+    row = bookie.table.get(ledger_id)
+    return row is not None and bool(row.is_fenced)
+
+
+def held(bookie: BookieStorage, ledger_id: int, last: int = 999) -> list[int]:
+    found = bookie.read(ledger_id, 0, last, 1 << 24)
+    assert payloads_in(found.frame) == {i: payload(ledger_id, i, SIZE) for i in ids_in(found.frame)}
+    return ids_in(found.frame)
+
+
+def test_what_was_durable_is_there_after_a_restart() -> None:
+    """P3.2: what was journaled and synced is held, with its ledger's row."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    assert bookie.next_token() == 1
+    assert bookie.append(RecordKind.BIRTH, 5, KEY) == 1
+    assert put(bookie, 5, range(4)) == 2
+    assert put(bookie, 5, range(4, 8)) == 3
+    bookie.append(RecordKind.EXPLICIT_LAC, 5, encode_explicit_lac(7, 8 * SIZE))
+    assert bookie.durable() == 0
+    assert commit(bookie) == 4
+    disk.crash()
+    bookie = on_memory(disk)
+    assert held(bookie, 5) == list(range(8))
+    row = bookie.table.get(5)
+    assert row is not None
+    assert (row.last_entry, row.lac, row.lac_length) == (7, 7, 8 * SIZE)
+    assert bookie.table.key(row) == KEY
+    assert (bookie.next_token(), bookie.durable()) == (5, 4)
+    bookie.close()
+
+
+def test_a_clean_stop_leaves_nothing_to_replay() -> None:
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    put(bookie, 5, range(4))
+    fence(bookie, 6)
+    bookie.close()
+    bookie.close()
+    disk.crash()
+    bookie = on_memory(disk)
+    assert bookie.log_mark() == 2
+    assert bookie.cached_bytes() == 0
+    assert held(bookie, 5) == [0, 1, 2, 3]
+    assert is_fenced(bookie, 6)
+    assert bookie.next_token() == 3
+    bookie.close()
+    with pytest.raises(StorageError, match="closed"):
+        bookie.next_token()
+
+
+def test_fences_survive_flush_trim_and_restart() -> None:
+    """P7.3: a fence lives through crash, restart and journal trimming, also of a ledger without entries."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    put(bookie, 5, range(4))
+    fence(bookie, 5)
+    fence(bookie, 99)
+    commit(bookie)
+    flush(bookie)
+    for number in range(1, 30):  # Far enough that the journal's first files are used again.
+        put(bookie, 5, range(number * 40, number * 40 + 40))
+        commit(bookie)
+        flush(bookie)
+    disk.crash()
+    bookie = on_memory(disk)
+    assert is_fenced(bookie, 5)
+    assert is_fenced(bookie, 99)
+    assert bookie.read(99, 0, 9, 1000).absent == [(0, 9)]
+    assert held(bookie, 5, 1199) == [0, 1, 2, 3, *range(40, 1200)]
+    bookie.close()
+
+
+def test_a_flush_is_due_by_what_was_journaled() -> None:
+    """Write cache and journal have one bound; a journal of small records is flushed too."""
+    bookie = on_memory(MemoryDisk())
+    assert not bookie.begin_flush_if_due()
+    token = 0
+    while not bookie.begin_flush_if_due():
+        token = fence(bookie, 1)
+    assert token == -(-20_000 // 64)
+    assert bookie.finish_flush()
+    assert not bookie.finish_flush()
+    bookie.close()
+
+
+def test_the_mark_is_never_ahead_of_the_journal() -> None:
+    """P7.5, I45: what is queued and not durable is no part of the mark, though its entries are in the entry log."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    put(bookie, 5, range(10))
+    commit(bookie)
+    put(bookie, 5, range(10, 20))
+    flush(bookie)
+    assert bookie.log_mark() == 1
+    disk.crash()
+    bookie = on_memory(disk)
+    assert bookie.next_token() == 2
+    assert held(bookie, 5) == list(range(20))
+    bookie.close()
+
+
+def test_a_frozen_half_is_kept_while_the_journal_borrows_it() -> None:
+    """I52: bytes handed to the journal do not change before they are durable, whatever the flush does."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    tokens = [put(bookie, 5, range(i * 10, i * 10 + 10)) for i in range(5)]
+    flush(bookie)
+    # These would overwrite the half, were it free.
+    tokens += [put(bookie, 6, range(i * 10, i * 10 + 10)) for i in range(5, 9)]
+    assert not bookie.finish_flush()
+    assert commit(bookie) == tokens[-1]
+    bookie.finish_flush()
+    flush(bookie)
+    disk.crash()
+    bookie = on_memory(disk)
+    assert held(bookie, 5) == list(range(50))
+    assert held(bookie, 6) == list(range(50, 90))
+    bookie.close()
+
+
+def test_a_full_write_cache_waits_for_the_flush() -> None:
+    """The bound cache_bytes_max is back pressure, not an error."""
+    bookie = on_memory(MemoryDisk(), flush_bytes=4 << 20, cache_bytes_max=4 << 20)
+    for number in range(300):
+        put(bookie, 5, range(number * 100, number * 100 + 100))
+        assert bookie.cached_bytes() <= 2 * (4 << 20)
+    assert held(bookie, 5, 99) == list(range(100))
+    bookie.close()
+
+
+def test_a_long_journal_is_replayed_in_bounded_memory() -> None:
+    disk = MemoryDisk()
+    bookie = on_memory(disk, flush_bytes=4 << 20)
+    for number in range(60):
+        put(bookie, number % 3, range(number // 3 * 50, number // 3 * 50 + 50))
+        commit(bookie)
+    fence(bookie, 77)
+    commit(bookie)
+    disk.crash()
+    bookie = on_memory(disk, flush_bytes=100_000)
+    assert bookie.cached_bytes() < 200_000
+    assert bookie.log_mark() > 50
+    for ledger_id in range(3):
+        assert held(bookie, ledger_id) == list(range(1000))
+    assert is_fenced(bookie, 77)
+    bookie.close()
+
+
+def test_replaying_twice_gives_the_same_store() -> None:
+    """I44: replay is idempotent."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    put(bookie, 5, range(10))
+    fence(bookie, 5)
+    commit(bookie)
+    for _ in range(3):
+        disk.crash()
+        bookie = on_memory(disk)
+        assert held(bookie, 5) == list(range(10))
+        assert is_fenced(bookie, 5)
+        assert bookie.next_token() == 3
+
+
+class Worked:
+    """A bookie at work until its disk fails: what was durable then."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self.entries: dict[int, int] = {}  # Ledger -> entries 0..n-1 that were durable.
+        self.fenced: set[int] = set()
+        self.failure: StorageError | None = None
+        try:
+            self.bookie = on_memory(disk, flush_bytes=12_000)
+            self.work()
+        except StorageError as failed:
+            self.failure = failed
+
+    def work(self) -> None:
+        bookie = self.bookie
+        for turn in range(12):
+            ledger_id = turn % 3
+            begin = turn // 3 * 8
+            waiting = {put(bookie, ledger_id, range(begin, begin + 8)): ledger_id}
+            token = fence(bookie, 100 + turn)
+            durable = commit(bookie)
+            for add, ledger in waiting.items():
+                if add <= durable:
+                    self.entries[ledger] = begin + 8
+            if token <= durable:
+                self.fenced.add(100 + turn)
+            if bookie.failed():
+                return
+            bookie.begin_flush_if_due()
+            bookie.finish_flush()
+
+
+def calls_of_a_whole_run() -> dict[str, int]:
+    disk = MemoryDisk()
+    worked = Worked(disk)
+    assert worked.failure is None
+    assert worked.bookie.log_mark() > 0, "the run is long enough to flush"
+    return {call: disk.calls(call) for call in CALLS}
+
+
+def every_call() -> list[tuple[str, int]]:
+    return [(call, nth) for call, count in calls_of_a_whole_run().items() for nth in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_fault_at_every_call_and_a_crash_lose_nothing_durable(seed: int, stays: bool) -> None:
+    """P7.5, I41, I45, I46: at each I/O call of journal and flush, fail it (once, or from then on), go on as far as
+    it goes, cut the power. Every durable entry is readable, every durable fence stands, nothing false is absent."""
+    for call, nth in every_call():
+        disk = MemoryDisk()
+        disk.fail(call, nth=nth, stays=stays)
+        worked = Worked(disk)
+        disk.crash(seed)
+        bookie = on_memory(disk)
+        for ledger_id, count in worked.entries.items():
+            assert held(bookie, ledger_id)[:count] == list(range(count)), (call, nth)
+        for ledger_id in sorted(worked.fenced):
+            assert is_fenced(bookie, ledger_id), (call, nth)
+        assert bookie.next_token() > bookie.log_mark(), (call, nth)
+        bookie.close()
+
+
+@pytest.mark.parametrize("sectors", [0, 0b1, 0b10110, 2**63])
+def test_power_lost_inside_every_write_loses_nothing_durable(sectors: int) -> None:
+    """D2: a torn write, sector by sector, of journal and entry log alike."""
+    for nth in range(1, calls_of_a_whole_run()["write"] + 1):
+        disk = MemoryDisk()
+        disk.tear(nth=nth, sectors=sectors)
+        worked = Worked(disk)
+        disk.crash(nth)
+        bookie = on_memory(disk)
+        for ledger_id, count in worked.entries.items():
+            assert held(bookie, ledger_id)[:count] == list(range(count)), nth
+        assert all(is_fenced(bookie, ledger_id) for ledger_id in worked.fenced), nth
+        bookie.close()
+
+
+def test_a_failed_flush_is_tried_again_in_another_file() -> None:
+    """P7.6, I48: never the same pages, never the same id; nothing is trimmed meanwhile."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk, journal_file_bytes=4 << 20)
+    put(bookie, 5, range(60))
+    commit(bookie)
+    disk.fail("rename")
+    assert bookie.begin_flush_if_due()
+    assert not bookie.finish_flush()
+    assert bookie.log_mark() == 0
+    assert bookie.failed() is None
+    assert not bookie.begin_flush_if_due(), "not at once: there is no clock here, more has to come first"
+    assert held(bookie, 5) == list(range(60))
+    while not bookie.begin_flush_if_due():
+        put(bookie, 6, range(10))
+        commit(bookie)
+    assert bookie.finish_flush()
+    assert bookie.log_mark() == 1
+    names = sorted(name for name in disk.files() if "elog" in name)
+    assert names == ["/b1/entries/00000002.elog"]
+    bookie.close()
+
+
+def test_a_full_device_stops_the_bookie_only_when_its_memory_is_full() -> None:
+    """I53: no space for entry logs; what was durable is served, and the reason is said."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk, flush_bytes=2_500_000, cache_bytes_max=2_500_000)
+    disk.fail("allocate", error=errno.ENOSPC, stays=True, nth=4)  # The journal needs a few itself.
+
+    def work(bookie: BookieStorage) -> None:
+        for number in range(200):
+            put(bookie, 5, range(number * 100, number * 100 + 100))
+            commit(bookie)
+            bookie.finish_flush()
+            bookie.begin_flush_if_due()
+
+    with pytest.raises(StorageError, match="No space left"):
+        work(bookie)
+    assert bookie.failed() is not None
+    assert held(bookie, 5, 99) == list(range(100))
+
+
+def test_a_damaged_journal_refuses_to_start() -> None:
+    """I42: damage before the tail is not "the end": what stood there may have been acknowledged."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    for number in range(8):
+        put(bookie, 5, range(number * 4, number * 4 + 4))
+        commit(bookie)
+    disk.crash()
+    path, content = next((path, content) for path, content in disk.files().items() if "journal-" in path)
+    damaged = bytearray(content)
+    damaged[3 * 4096 + 700] ^= 1
+    disk.put(path, bytes(damaged))
+    with pytest.raises(StorageError, match=path) as caught:
+        on_memory(disk)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+def test_lost_entry_logs_are_in_the_journal_or_refuse_the_start(count: int) -> None:
+    """P7.1, P7.5: a missing file never makes what it held absent. The newest logs may go as long as the journal
+    still has what they held; then it was trimmed further than the logs reach, and that is found."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    for number in range(24):
+        put(bookie, 5, range(number * 40, number * 40 + 40))
+        commit(bookie)
+        bookie.begin_flush_if_due()
+        bookie.finish_flush()
+    disk.crash()
+    logs = sorted(path for path in disk.files() if path.endswith(".elog"))
+    for path in logs[-count:]:
+        disk.drop(path)
+    try:
+        bookie = on_memory(disk)
+    except StorageError:
+        assert count > 1, "a journal file of this size holds more than one flush"
+    else:
+        assert held(bookie, 5, 959) == list(range(960))
+        assert count < 8
+        bookie.close()
+
+
+def test_a_log_missing_between_others_refuses_the_start() -> None:
+    """P7.1: each entry log names the one before it."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    for number in range(3):
+        put(bookie, 5, range(number * 40, number * 40 + 40))
+        commit(bookie)
+        bookie.begin_flush_if_due()
+        bookie.finish_flush()
+    disk.crash()
+    disk.drop("/b1/entries/00000002.elog")
+    with pytest.raises(
+        StorageError, match=r"00000003\.elog: it was written after 00000002\.elog, which is missing"
+    ):
+        on_memory(disk)
+
+
+def test_a_record_of_an_unknown_kind_refuses_to_start() -> None:
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    bookie.append(77, 5, b"from the future")
+    commit(bookie)
+    disk.crash()
+    with pytest.raises(StorageError, match="kind 77"):
+        on_memory(disk)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cache_bytes_max": 1000}, {"flush_bytes": 0}, {"flush_bytes": 1 << 40}]
+)
+def test_bounds_that_make_no_sense_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="allowed is"):
+        on_memory(MemoryDisk(), **settings)
+
+
+# --- On the real disk, with threads ------------------------------------------------------------------------
+
+
+def wait_durable(bookie: BookieStorage, token: int) -> None:
+    while bookie.durable() < token:
+        assert bookie.failed() is None
+        select.select(bookie.filenos(), [], [], 60)
+
+
+def test_a_bookie_on_a_real_disk(tmp_path: Path) -> None:
+    """Threads, descriptors, identity, lock: as a host uses it."""
+    settings: dict[str, Any] = {
+        "flush_bytes": 1 << 20,
+        "journal_file_bytes": 1 << 20,
+        "cache_bytes_max": 8 << 20,
+    }
+    bookie = BookieStorage(tmp_path / "b1", "b1", TOKEN, **settings)
+    incarnation = bookie.incarnation
+    row = bookie.table.create(9)
+    assert row.last_entry == NO_ENTRY
+    flushes = 0
+    for number in range(100):
+        token = put(bookie, number % 4, range(number // 4 * 100, number // 4 * 100 + 100))
+        bookie.begin_flush_if_due()
+        flushes += bookie.finish_flush()
+    wait_durable(bookie, token)
+    with pytest.raises(UsageError, match=f"in use by process {os.getpid()}"):
+        BookieStorage(tmp_path / "b1", "b1", TOKEN, **settings)
+    with pytest.raises(UsageError, match="in use"):
+        BookieStorage(tmp_path / "b1", "b2", TOKEN, **settings)
+    assert held(bookie, 3, 2499) == list(range(2500))
+    bookie.close()
+    assert flushes > 0
+    again = BookieStorage(tmp_path / "b1", "b1", b"", **settings)
+    assert again.incarnation == incarnation
+    assert again.cluster_token == TOKEN
+    assert again.reports() == []
+    for ledger_id in range(4):
+        assert held(again, ledger_id, 2499) == list(range(2500))
+    assert again.next_token() == 101
+    again.close()
+
+
+def test_a_refused_start_lets_the_directory_go(tmp_path: Path) -> None:
+    BookieStorage(tmp_path / "b1", "b1", TOKEN).close()
+    for _ in range(2):
+        with pytest.raises(UsageError, match="belongs to bookie 'b1'"):
+            BookieStorage(tmp_path / "b1", "other", TOKEN)
+    BookieStorage(tmp_path / "b1", "b1", TOKEN).close()
