@@ -19,8 +19,7 @@
 #include <string.h>
 
 #define NAME_LIST_BYTES_MAX (1u << 20)
-#define PREFIX_FILE "journal-"
-#define PREFIX_NEXT "next-"
+#define NEXT_PREFIX "next-"
 #define GENERATION_DIGITS 16
 
 int ebk_fault_set(struct ebk_journal_fault *fault, int code, int system_error, const char *path, uint64_t offset,
@@ -66,7 +65,7 @@ int ebk_journal_probe_direct(struct ebk_journal *journal, struct ebk_journal_fau
 {
     struct ebk_io *io = journal->io;
     char path[EBK_JOURNAL_PATH_BYTES];
-    ebk_journal_path(journal, PREFIX_NEXT, 0, path);
+    ebk_journal_path(journal, NEXT_PREFIX, 0, path);
     int error = io->unlink(io, path); /* Left by a crash. */
     if (error < 0 && error != -ENOENT)
         return ebk_fault_set(fault, ebk_code_of(-error), -error, path, 0, "a leftover cannot be removed");
@@ -114,19 +113,19 @@ static int read_names(struct ebk_journal *journal, char *names, int64_t size, st
     char path[EBK_JOURNAL_PATH_BYTES];
     for (const char *name = names; name < names + size; name += strlen(name) + 1) {
         uint64_t generation;
-        if (parse_name(name, PREFIX_NEXT, &generation)) {
-            ebk_journal_path(journal, PREFIX_NEXT, generation, path);
+        if (parse_name(name, NEXT_PREFIX, &generation)) {
+            ebk_journal_path(journal, NEXT_PREFIX, generation, path);
             int error = io->unlink(io, path);
             if (error < 0)
                 return ebk_fault_set(fault, ebk_code_of(-error), -error, path, 0, "a leftover cannot be removed");
             if (generation > journal->generation_last) journal->generation_last = generation;
-        } else if (parse_name(name, PREFIX_FILE, &generation) && generation > 0) {
+        } else if (parse_name(name, FILE_PREFIX, &generation) && generation > 0) {
             if (journal->file_count == journal->settings.file_count_max)
                 return ebk_fault_set(fault, EBK_USAGE, 0, journal->directory, 0, "more than %u files: raise file_count_max",
                                      journal->settings.file_count_max);
             journal->files[journal->file_count++] = (struct journal_file){.generation = generation};
             if (generation > journal->generation_last) journal->generation_last = generation;
-        } else if (strncmp(name, PREFIX_FILE, strlen(PREFIX_FILE)) == 0) {
+        } else if (strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0) {
             return ebk_fault_set(fault, EBK_FOREIGN, 0, journal->directory, 0, "%.64s is no name that a journal gives",
                                  name);
         } /* Others (identity files, LOCK) belong to others. */
@@ -208,7 +207,7 @@ static int find_file(struct ebk_journal *journal, uint32_t index, struct ebk_jou
     struct ebk_io *io = journal->io;
     struct journal_file *entry = &journal->files[index];
     char path[EBK_JOURNAL_PATH_BYTES];
-    ebk_journal_path(journal, PREFIX_FILE, entry->generation, path);
+    ebk_journal_path(journal, FILE_PREFIX, entry->generation, path);
     int file = io->open(io, path, EBK_OPEN_WRITE);
     if (file < 0) return ebk_fault_set(fault, EBK_IO, -file, path, 0, "the file cannot be opened");
     /* What is read from here on will be acted on, so it must be durable first: a killed process
@@ -240,7 +239,7 @@ static int check_order(struct ebk_journal *journal, struct ebk_journal_fault *fa
     for (uint32_t i = 1; i < journal->file_count; i++) {
         const struct journal_file *before = &journal->files[i - 1], *entry = &journal->files[i];
         if (entry->first_token == 0) continue;
-        ebk_journal_path(journal, PREFIX_FILE, before->generation, path);
+        ebk_journal_path(journal, FILE_PREFIX, before->generation, path);
         if (before->first_token == 0)
             return ebk_fault_set(fault, EBK_DAMAGED, 0, path, BLOCK_BYTES, "no group is left, and a later file has some");
         if (entry->first_token <= before->first_token || entry->first_sequence <= before->first_sequence)
@@ -300,7 +299,7 @@ static int make_raw(struct ebk_journal *journal, const struct journal_file *old,
         return error;
     }
     char from[EBK_JOURNAL_PATH_BYTES];
-    ebk_journal_path(journal, PREFIX_FILE, old->generation, from);
+    ebk_journal_path(journal, FILE_PREFIX, old->generation, from);
     int error = io->rename(io, from, path);
     /* The old name must be gone for good before the header says otherwise. */
     if (error == 0) error = io->sync_directory(io, journal->directory);
@@ -325,8 +324,8 @@ static int make_next(struct ebk_journal *journal, const struct journal_file *old
 {
     struct ebk_io *io = journal->io;
     char raw[EBK_JOURNAL_PATH_BYTES], path[EBK_JOURNAL_PATH_BYTES];
-    ebk_journal_path(journal, PREFIX_NEXT, generation, raw);
-    ebk_journal_path(journal, PREFIX_FILE, generation, path);
+    ebk_journal_path(journal, NEXT_PREFIX, generation, raw);
+    ebk_journal_path(journal, FILE_PREFIX, generation, path);
     int file = make_raw(journal, old, raw);
     int error = file < 0 ? file : write_header(journal, file, generation, journal->settings.file_bytes);
     if (file >= 0) io->close(io, file);
@@ -382,7 +381,7 @@ void ebk_journal_tidy(struct ebk_journal *journal)
         pthread_mutex_unlock(&journal->files_lock);
         if (!is_excess) return;
         char path[EBK_JOURNAL_PATH_BYTES];
-        ebk_journal_path(journal, PREFIX_FILE, generation, path);
+        ebk_journal_path(journal, FILE_PREFIX, generation, path);
         journal->io->unlink(journal->io, path);
     }
 }

@@ -1,6 +1,7 @@
 /* journal_inside.h: what the journal's own sources share; nobody else includes it.
  *
  *   journal.c         the queue, group commit, the threads
+ *   journal_open.c    open and close
  *   journal_files.c   names, headers, files prepared ahead, recycled and dropped
  *   journal_replay.c  reading groups back: where the tail is, and what damage is
  */
@@ -110,7 +111,7 @@ struct ebk_journal {
     _Atomic uint64_t submitted; /* last token given out */
     _Atomic uint64_t bytes_submitted, bytes_durable;
 
-    /* Commit side: touched by whoever runs commit_group() only. */
+    /* Commit side: touched by whoever runs ebk_journal_commit() only. */
     uint8_t *buffer; /* GROUP_BUFFER_BYTES, aligned */
     int file;        /* being written */
     uint64_t file_bytes, offset;
@@ -157,7 +158,7 @@ struct ebk_journal {
 
 #define ZERO_BYTES (1u << 20)
 
-/* ---- shared by the three sources ------------------------------------------------------- */
+/* ---- shared by the sources ------------------------------------------------------- */
 
 /* Fill *fault and return code. */
 __attribute__((format(printf, 6, 7)))
@@ -183,7 +184,15 @@ uint32_t ebk_journal_seed(const uint8_t *identity, uint64_t generation);
 uint32_t ebk_journal_record_crc(uint32_t seed, uint64_t position, const struct record_header *record);
 uint32_t ebk_journal_group_crc(uint32_t seed, const struct group_header *group);
 
+/* journal.c */
+/* Make one group of what is queued durable. Returns its records, 0 when nothing is queued, or EBK_FAILED. */
+int64_t ebk_journal_commit(struct ebk_journal *journal);
+int ebk_journal_start_threads(struct ebk_journal *journal, struct ebk_journal_fault *fault);
+/* The commit thread commits what is queued first. Also after a start that failed half-way. */
+void ebk_journal_stop_threads(struct ebk_journal *journal);
+
 /* journal_files.c */
+#define FILE_PREFIX "journal-"
 void ebk_journal_path(const struct ebk_journal *journal, const char *kind, uint64_t generation, char *path);
 uint32_t ebk_file_header_crc(const struct file_header *header);
 int ebk_journal_probe_direct(struct ebk_journal *journal, struct ebk_journal_fault *fault);

@@ -128,7 +128,7 @@ int64_t ebk_group_find(struct ebk_io *io, int file, uint32_t seed, uint64_t gene
 
 static void path_of(const struct ebk_replay *replay, char *path)
 {
-    ebk_journal_path(replay->journal, "journal-", replay->files[replay->index].generation, path);
+    ebk_journal_path(replay->journal, FILE_PREFIX, replay->files[replay->index].generation, path);
 }
 
 int ebk_replay_open(struct ebk_journal *journal, uint64_t after, struct ebk_replay **out,

@@ -12,7 +12,16 @@ PROJECT = Path(__file__).parents[2]
 NATIVE = PROJECT / "native"
 SOURCES = [
     NATIVE / f"{name}.c"
-    for name in ("errors", "crc32c", "io_disk", "io_memory", "journal", "journal_files", "journal_replay")
+    for name in (
+        "errors",
+        "crc32c",
+        "io_disk",
+        "io_memory",
+        "journal",
+        "journal_open",
+        "journal_files",
+        "journal_replay",
+    )
 ]
 SEEDS = ("1", "2", "3")
 
