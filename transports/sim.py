@@ -67,7 +67,8 @@ class _Link:
         self.is_over = [False, False]
         self.arrival_ns = [0, 0]  # Latest arrival of what keeps its order, by the side that it leads to.
         self.queued_bytes = [0, 0]  # On the way to that side and not received there.
-        self.held: list[list[tuple[int, _Arrival]]] = [[], []]  # Behind a partition; released when it heals.
+        # Behind a partition until it heals, in the order of sending: (order, late_ns, what).
+        self.held: list[list[tuple[int, int, _Arrival]]] = [[], []]
         self.silent_since: list[int | None] = [None, None]  # Since when nothing can reach that side.
 
     def node(self, side: int) -> str:
@@ -118,6 +119,7 @@ class SimNetwork:
         self._connect_timeout_ns = connect_timeout_ns
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._queued_count = 0  # Ever: breaks ties in the order of scheduling.
+        self._sent_count = 0  # Ever: the order of sending, which a partition keeps.
         self._listeners: dict[str, SimTransport] = {}
         self._nodes: dict[str, SimTransport] = {}
         self._links: dict[_Link, None] = {}
@@ -237,8 +239,8 @@ class SimNetwork:
                 elif not is_blocked and since is not None:
                     link.silent_since[side] = None
                     held, link.held[side] = link.held[side], []
-                    for late_ns, arrival in held:
-                        self._schedule(arrival, late_ns, self._random_delay())
+                    for order, late_ns, arrival in sorted(held, key=lambda each: each[0]):
+                        self._schedule(order, arrival, late_ns, self._random_delay())
 
     def _watch_silence(self, link: _Link, side: int, since_ns: int) -> None:
         def look() -> None:
@@ -377,15 +379,15 @@ class SimNetwork:
     def _transmit(self, arrival: _Arrival, late_ns: int = 0) -> None:
         """late_ns: beside the usual delay. What is late for a reason of its own does not hold up what follows."""
         link, side = arrival.link, arrival.side
-        delay_ns = (
-            self._random_delay()
-        )  # Drawn also when held back: a partition changes nobody else's chance.
+        # Drawn also when held back: a partition changes nobody else's chance.
+        delay_ns = self._random_delay()
+        self._sent_count += 1
         if self._is_blocked(link.node(1 - side), link.node(side)):
-            link.held[side].append((late_ns, arrival))
+            link.held[side].append((self._sent_count, late_ns, arrival))
             return
-        self._schedule(arrival, late_ns, delay_ns)
+        self._schedule(self._sent_count, arrival, late_ns, delay_ns)
 
-    def _schedule(self, arrival: _Arrival, late_ns: int, delay_ns: int) -> None:
+    def _schedule(self, order: int, arrival: _Arrival, late_ns: int, delay_ns: int) -> None:
         link, side = arrival.link, arrival.side
         when_ns = max(self.now_ns + delay_ns, link.arrival_ns[side])
         if late_ns and arrival.what is None:
@@ -393,12 +395,12 @@ class SimNetwork:
         else:
             when_ns = max(when_ns, self.now_ns + delay_ns + late_ns)
             link.arrival_ns[side] = when_ns
-        self._at(when_ns, lambda: self._arrive(arrival))
+        self._at(when_ns, lambda: self._arrive(order, arrival))
 
-    def _arrive(self, arrival: _Arrival) -> None:
+    def _arrive(self, order: int, arrival: _Arrival) -> None:
         link, side = arrival.link, arrival.side
         if link.silent_since[side] is not None:
-            link.held[side].append((0, arrival))  # On its way when the partition came.
+            link.held[side].append((order, 0, arrival))  # On its way when the partition came.
             return
         if arrival.what is not None:
             arrival.what()

@@ -13,6 +13,7 @@ that was used since is asked again in `deadline_ns`, which a host calls before i
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import struct
@@ -58,7 +59,7 @@ if zmq.zmq_version_info() < LIBZMQ_VERSION_MIN:
     raise ImportError(f"libzmq {zmq.zmq_version()} is too old; at least 4.3.4 is needed")
 
 LINKS_MAX = 1024  # Accepted and dialled together; the next one is refused.
-SEND_BODIES_MAX = 1000  # Of one link in ZeroMQ's queue; the window usually fills first.
+SEND_BODIES_MAX = 16 << 10  # Of one link in ZeroMQ's queue; the window, in bytes, usually fills first.
 RECEIVE_BODIES_MAX = 256  # Of one link in ZeroMQ's queue, each of at most LINK_BYTES_MAX.
 BODIES_PER_RECEIVE_MAX = 1024  # Taken by one call of `receive`, so that nobody else starves.
 BYTES_PER_RECEIVE_MAX = 32 << 20
@@ -66,6 +67,7 @@ ZERO_COPY_BYTES_MIN = 64 << 10  # Below it a copy costs less than passing a refe
 HANDSHAKE_MS_MAX = 2000  # For ZeroMQ's own handshake: a caller that says nothing is hung up on (T11).
 
 NO_NONCE = bytes(NONCE_BYTES)
+_monitor_numbers = itertools.count()
 
 _SEALED = struct.Struct("<24sII")  # Prefix as a whole, length, checksum.
 _TOTAL = struct.Struct("<Q")
@@ -133,7 +135,7 @@ class _Port:
         self.monitor = context.socket(zmq.PAIR)
         self.monitor.setsockopt(zmq.RCVHWM, 0)
         self.monitor.setsockopt(zmq.LINGER, 0)
-        name = f"inproc://monitor-{id(self)}"
+        name = f"inproc://monitor-{next(_monitor_numbers)}"  # Closing ends later: no name twice.
         self.socket.monitor(name, _DISCONNECTED if self.is_listening else _LOST)
         self.monitor.connect(name)
         self.filenos = tuple(cast(int, each.getsockopt(zmq.FD)) for each in (self.socket, self.monitor))
@@ -230,7 +232,8 @@ class ZmqTransport:
         self._context = zmq.Context(io_threads=1)
         self._context.set(zmq.MAX_SOCKETS, 4 * LINKS_MAX)
         self._ready = select.epoll()  # Of all ZeroMQ descriptors: the host polls one that never changes.
-        self._by_fileno: dict[int, _Port] = {}
+        self._by_fileno: dict[int, tuple[_Port, bool]] = {}  # Whose, and whether of its monitor.
+        self._unseen: dict[_Port, None] = {}  # Their monitors have something to say.
         self._unsettled: dict[_Port, None] = {}  # Used since they were last asked whether they have work.
         self._ipc_paths: list[Path] = []
         self._links: dict[int, _Link] = {}
@@ -309,14 +312,20 @@ class ZmqTransport:
         ):  # The host did not look (it was stopped, say): no fault of the peers'.
             for link in self._links.values():
                 link.heard_ns = min(now_ns, link.heard_ns + blind_ns)
-        ports = self._unsettled
         for fileno, _ in self._ready.poll(0):
-            if (port := self._by_fileno.get(fileno)) is not None:
-                ports[port] = None
-        self._unsettled = {}
+            port, is_monitor = self._by_fileno[fileno]
+            self._unsettled[port] = None
+            if is_monitor:
+                self._unseen[port] = None
+        ports, self._unsettled = self._unsettled, {}
         for port in ports:
             if port.is_open:
                 self._drain(port)
+        if self._unseen:  # After what came before the end.
+            unseen, self._unseen = self._unseen, {}
+            for port in unseen:
+                if port.is_open:
+                    self._look_for_ends(port)
         if self._due_ns is not None and now_ns >= self._due_ns:
             self._keep_time()
         events, self._events = self._events, []
@@ -338,10 +347,11 @@ class ZmqTransport:
         if not self._is_open:
             return
         self._is_open = False
-        for port in dict.fromkeys(self._by_fileno.values()):
+        for port in dict.fromkeys(port for port, _ in self._by_fileno.values()):
             port.close()
         self._by_fileno.clear()
         self._unsettled.clear()
+        self._unseen.clear()
         self._links.clear()
         self._events.clear()
         self._due_ns = None
@@ -357,10 +367,10 @@ class ZmqTransport:
             raise UsageError(f"the transport of {self.identity.node_id} is closed")
 
     def _watch(self, port: _Port) -> None:
-        for fileno in port.filenos:
-            self._by_fileno[fileno] = port
+        for fileno, is_monitor in zip(port.filenos, (False, True), strict=True):
+            self._by_fileno[fileno] = (port, is_monitor)
             self._ready.register(fileno, select.EPOLLIN)
-        self._unsettled[port] = None
+        self._unsettled[port] = self._unseen[port] = None
 
     def _make_link(self, port: _Port, route: bytes | None, dialler_nonce: bytes) -> _Link:
         self._link_count += 1
@@ -420,9 +430,9 @@ class ZmqTransport:
         """Take what is there, up to a bound; what is left makes `deadline_ns` say "at once"."""
         count = size = 0
         port.has_backlog = False
-        self._unsettled[port] = None
         while port.is_open:
-            ready = _state(port.socket)
+            # In a burst the next one is most likely there: trying costs less than asking.
+            ready = _state(port.socket) if count < 2 else _READABLE
             link = port.dialled
             if ready & _WRITABLE and link is not None and not link.has_greeted:
                 link.has_greeted = True  # Writable for the first time: ZeroMQ's connection stands.
@@ -431,6 +441,7 @@ class ZmqTransport:
                 break
             if count >= BODIES_PER_RECEIVE_MAX or size >= BYTES_PER_RECEIVE_MAX:
                 port.has_backlog = True
+                self._unsettled[port] = None
                 break
             try:
                 route = port.socket.recv(_NOBLOCK) if port.is_listening else b""
@@ -439,9 +450,6 @@ class ZmqTransport:
                 break
             size += self._on_part(port, route, part)
             count += 1
-        if port.is_open:
-            for descriptor in port.lost_connections():
-                self._on_lost(port, descriptor)
 
     def _on_part(self, port: _Port, route: bytes, part: zmq.Frame) -> int:
         """One part from a connection; returns its size. The first branch is the path of nearly everything."""
@@ -546,8 +554,7 @@ class ZmqTransport:
             self._answer(port, route, self._bye(envelope.dialler_nonce, NO_NONCE, why))
             return
         # Descriptors are re-used: what the monitor says of this one so far is about an earlier connection.
-        for lost in port.lost_connections():
-            self._on_lost(port, lost)
+        self._look_for_ends(port)
         link = self._make_link(port, route, envelope.dialler_nonce)
         port.routes[route] = link
         link.descriptor = int(part.get(zmq.SRCFD))
@@ -565,14 +572,14 @@ class ZmqTransport:
         except zmq.ZMQError:
             self.counters.stale += 1  # It is gone, or does not read.
 
-    def _on_lost(self, port: _Port, descriptor: int) -> None:
-        link = port.descriptors.get(descriptor) if port.is_listening else port.dialled
-        if link is None:
-            return
-        self._forget(
-            link,
-            "the peer's connection ended" if link.has_greeted or link.route else f"nobody at {port.endpoint}",
-        )
+    def _look_for_ends(self, port: _Port) -> None:
+        """End the links of connections that have ended."""
+        for descriptor in port.lost_connections():
+            link = port.descriptors.get(descriptor) if port.is_listening else port.dialled
+            if link is not None and (port.is_listening or link.has_greeted):
+                self._forget(link, "the peer's connection ended")
+            elif link is not None:
+                self._forget(link, f"nobody at {port.endpoint}")
 
     def _hello(self) -> Hello:
         return Hello(self.identity, self._protocols)

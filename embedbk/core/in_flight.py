@@ -90,7 +90,7 @@ class InFlight:
 
     def send(self, frame: Frame, now_ns: int, lac: int | None, lac_length: int) -> list[Send]:
         """Take the next frame and send it to every seat that is not failed. lac None: the frames carry no LAC."""
-        assert frame.first_entry > (next(reversed(self.pending)) if self.pending else self.done)
+        assert frame.first_entry > (max(self.pending) if self.pending else self.done)
         pending = Pending(frame, residues_of(frame.first_entry, frame.last_entry, self.quorum))
         self.pending[frame.first_entry] = pending
         self.pending_bytes += len(frame.body)
