@@ -192,7 +192,9 @@ class DurableBookie(Protocol):
     """
 
     incarnation: bytes
-    table: AnyLedgerTable
+
+    @property
+    def table(self) -> AnyLedgerTable: ...
 
     def next_token(self) -> int:
         """The journal token that the next `append` or `put_frame` will get."""

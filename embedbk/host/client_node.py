@@ -63,7 +63,6 @@ logger = logging.getLogger(__name__)
 
 REDIAL_NS = 50_000_000  # Requests to a bookie whose link was lost this recently fail at once.
 WAITING_PER_LINK_MAX = 4096  # Requests that wait for a link to come up; more fail at once.
-IDS_PER_BLOCK = 100  # Ledger ids are fetched in blocks; unused ones are gaps for ever.
 
 
 @dataclass(slots=True)
@@ -98,6 +97,7 @@ class ClientNode:
         self.registrations: dict[str, Registration] = {}
         self.bookies: tuple[BookieInfo, ...] = ()
         self.cluster_token = b""
+        self.is_closed = False
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
         self._wake = wake
@@ -110,7 +110,6 @@ class ClientNode:
         self._request_ids = itertools.count(1)
         self._due: list[tuple[int, int, Operation]] = []
         self._due_numbers = itertools.count()
-        self._ids: deque[int] = deque()
         self._is_watching = False
         self._now_ns = 0  # Of the present turn, for what the watch tells.
 
@@ -118,6 +117,9 @@ class ClientNode:
 
     def run(self, now_ns: int, operation: Operation) -> None:
         """Start an operation: its core hears `Started` if it acts by itself."""
+        if self.is_closed:
+            operation.fail(_closed())
+            return
         self.operations.add(operation)
         if Started in operation.core.HANDLERS:
             self.tell(operation, Started(now_ns))
@@ -219,7 +221,7 @@ class ClientNode:
                 now_ns, Txn(effect.when, effect.then), self._transactor(operation, effect.tag)
             )
         elif isinstance(effect, AllocateIds):
-            self._allocate(now_ns, operation, effect.tag)
+            self._allocate(now_ns, operation, effect)
         else:
             operation.on_effect(effect)
 
@@ -283,18 +285,17 @@ class ClientNode:
 
         return done
 
-    def _allocate(self, now_ns: int, operation: Operation, tag: Tag) -> None:
+    def _allocate(self, now_ns: int, operation: Operation, effect: AllocateIds) -> None:
+        """Asked of the quorum each time, never kept in stock: the ledger ids of a log must ascend, whoever appends to
+        its list, so that positions of one log are ordered."""
+
         def done(now_ns: int, result: Result) -> None:
             if isinstance(result, Allocated):
-                self._ids.extend(range(result.first_id, result.first_id + result.count))
-                self.tell(operation, IdsAllocated(now_ns, tag, self._ids.popleft()))
+                self.tell(operation, IdsAllocated(now_ns, effect.tag, result.first_id))
             else:
-                self.tell(operation, MetadataFailed(now_ns, tag, _reason(result)))
+                self.tell(operation, MetadataFailed(now_ns, effect.tag, _reason(result)))
 
-        if self._ids:
-            self.tell(operation, IdsAllocated(now_ns, tag, self._ids.popleft()))
-        else:
-            self.metadata.request(now_ns, AllocIds(IDS_PER_BLOCK), done)
+        self.metadata.request(now_ns, AllocIds(effect.count), done)
 
     # Links.
 
@@ -402,12 +403,16 @@ class ClientNode:
         return self.transport.filenos()
 
     def close(self) -> None:
-        error = MetadataUnavailable("the client was closed", hint="open a new one")
+        self.is_closed = True
         for operation in list(self.operations):
-            operation.fail(error)
+            operation.fail(_closed())
         self.operations.clear()
         self.metadata.close(0)
         self.transport.close()
+
+
+def _closed() -> MetadataUnavailable:
+    return MetadataUnavailable("the client was closed", hint="open a new one")
 
 
 def _reason(result: Result) -> str:

@@ -6,6 +6,7 @@ a blocking call cannot deadlock it. Other threads reach it by `call` only.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -54,6 +55,9 @@ class Loop:
         self.failure: BaseException | None = None  # What ended the loop before it was told to stop.
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake_lock = (
+            threading.Lock()
+        )  # Nobody may write to a descriptor that was closed and given out again.
         self._poll = select.poll()
         self._registered: set[int] = set()
         self._is_stopping = False
@@ -69,15 +73,23 @@ class Loop:
         self.thread.start()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Run a function on the loop's thread, soon, in the order of the calls. From any thread."""
+        """Run a function on the loop's thread, soon, in the order of the calls. From any thread.
+
+        After the end it runs in the caller's: the nodes are closed then, and say so to whoever asks.
+        """
         self._calls.append(function)
-        self.wake()
+        if self._wake >= 0:
+            self.wake()
+        else:
+            self._run_calls()
 
     def wake(self) -> None:
         """Make the loop take a turn. From any thread; cheap when a wake-up is on its way already."""
         if not self._is_awake:
             self._is_awake = True
-            os.eventfd_write(self._wake, 1)
+            with self._wake_lock:
+                if self._wake >= 0:
+                    os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
         """End the loop, close the nodes in reverse order, wait for the thread. Not from the loop's own thread."""
@@ -143,6 +155,13 @@ class Loop:
             except Exception:
                 logger.exception("closing %s failed", type(node).__name__)
         self.nodes.clear()
-        if self._wake >= 0:
-            os.close(self._wake)
-            self._wake = -1
+        with self._wake_lock:
+            if self._wake >= 0:
+                os.close(self._wake)
+                self._wake = -1
+        self._run_calls()
+
+    def _run_calls(self) -> None:
+        while self._calls:
+            with contextlib.suppress(IndexError):  # Taken by another thread that came late as well.
+                self._calls.popleft()()

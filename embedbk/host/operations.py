@@ -16,15 +16,11 @@ from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
 from embedbk.core.machine import Machine
 from embedbk.core.vocabulary import AddFailed, Confirmed, Effect, Ended, EnsembleChanged, EntriesReady
 from embedbk.core.writer import Writer
-from embedbk.errors import EmbedbkError, LedgerClosed, OperationTimeout, UsageError
+from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
 from embedbk.host.signal import Signal
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["Operation", "OneResult", "Reading", "Writing"]
-
-_SPACE_POLL_S = (
-    0.01  # Freed blocks are noticed at the latest after this: the last holder may be a socket's thread.
-)
 
 
 class Operation:
@@ -119,37 +115,25 @@ class Writing(Operation):
 
     # The users' side.
 
-    def append_nowait(self, data: Buffer) -> int:
-        """Queue one entry and return its id; blocks only while the bytes in flight are at their bound."""
-        while True:
-            entry_id, should_wake = self.packer.append(data)
-            if should_wake:
-                self._wake(self)
-            if entry_id >= 0:
-                return entry_id
-            self._wait_for_room(is_stopped=entry_id == PACKER_STOPPED)
-
-    def append_many_nowait(self, items: Sequence[Buffer]) -> tuple[int, int]:
-        """Queue all items as consecutive calls would; returns the first and last id. Blocks as append_nowait does."""
-        first, done = NO_ENTRY, 0
-        while done < len(items):
-            begin, taken, should_wake = self.packer.append_many(items[done:] if done else items)
-            if should_wake:
-                self._wake(self)
-            if taken:
-                first = begin if first == NO_ENTRY else first
-                done += taken
-            if done < len(items):
-                self._wait_for_room(is_stopped=self.packer.is_stopped)
-        return first, first + done - 1
-
-    def _wait_for_room(self, *, is_stopped: bool) -> None:
-        if is_stopped:
+    def try_append(self, data: Buffer) -> int:
+        """Queue one entry: its id, or NO_ENTRY when the bytes in flight are at their bound. Raises `stop_error`."""
+        entry_id, should_wake = self.packer.append(data)
+        if should_wake:
+            self._wake(self)
+        if entry_id >= 0:
+            return entry_id
+        if entry_id == PACKER_STOPPED:
             raise self.stop_error()
-        before = self.packer.unreleased_bytes
-        self.signal.wait(
-            lambda: self.error is not None or self.packer.unreleased_bytes < before, _SPACE_POLL_S
-        )
+        return NO_ENTRY
+
+    def try_append_many(self, items: Sequence[Buffer]) -> tuple[int, int]:
+        """Queue as many items as there is room for: the first id, and how many were taken. Raises `stop_error`."""
+        first, taken, should_wake = self.packer.append_many(items)
+        if should_wake:
+            self._wake(self)
+        if taken < len(items) and self.packer.is_stopped:
+            raise self.stop_error()
+        return first, taken
 
     def stop_error(self) -> EmbedbkError:
         """Why nothing can be appended: a fresh error of the same kind, definite, as nothing of this was sent."""
@@ -163,27 +147,11 @@ class Writing(Operation):
     def is_settled(self, entry_id: int) -> bool:
         return self.lac >= entry_id or self.error is not None
 
-    def wait(self, entry_id: int, timeout_s: float | None = None) -> None:
-        """Return when the entry is acknowledged; raise what became of it otherwise."""
-        if not self.signal.wait(lambda: self.is_settled(entry_id), timeout_s):
-            raise self._too_late(entry_id, timeout_s)
-        self._check(entry_id)
-
-    async def wait_async(self, entry_id: int, timeout_s: float | None = None) -> None:
-        if not await self.signal.wait_async(lambda: self.is_settled(entry_id), timeout_s):
-            raise self._too_late(entry_id, timeout_s)
-        self._check(entry_id)
-
-    def _check(self, entry_id: int) -> None:
+    def check_settled(self, entry_id: int) -> None:
+        """After `is_settled`: raise what became of the entry unless it is acknowledged."""
         if self.lac < entry_id:
             assert self.error is not None
             raise self.error
-
-    def _too_late(self, entry_id: int, timeout_s: float | None) -> OperationTimeout:
-        return OperationTimeout(
-            f"entry {entry_id} was not acknowledged within {timeout_s} s; it may still be",
-            hint="wait for it again, or read the ledger later to learn its fate",
-        )
 
 
 class Reading(Operation):

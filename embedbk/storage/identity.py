@@ -95,7 +95,12 @@ class HeldIdentity:
 
 
 def open_identity(
-    directories: Mapping[str, Path | str], *, role: str, node_id: str, cluster_token: bytes
+    directories: Mapping[str, Path | str],
+    *,
+    role: str,
+    node_id: str,
+    cluster_token: bytes,
+    new_cluster_token: bytes = b"",
 ) -> HeldIdentity:
     """Hold the directories of one bookie or metadata member, making their identity at the first start.
 
@@ -103,6 +108,7 @@ def open_identity(
         directories: purpose ("journal", "entries") to path; always the same purposes for one role.
         role: "bookie" or "metadata".
         cluster_token: of the cluster that it belongs to; empty takes the one in an existing identity.
+        new_cluster_token: of the cluster that is made with new directories, where there is none yet.
 
     Raises:
         UsageError: this is another node's or another cluster's directory, or it is in use (the holder's pid is said).
@@ -122,7 +128,7 @@ def open_identity(
         if any(each.state == IdentityState.COMPLETE for each in found):
             body = _check(found, role, node_id, cluster_token)
         else:
-            body = _mint(found, role, node_id, cluster_token, locks)
+            body = _mint(found, role, node_id, cluster_token or new_cluster_token, locks)
         return HeldIdentity(body, locks)
     except BaseException:
         while locks:
