@@ -1,1 +1,123 @@
-"""embedbk: durable, replicated, fenced logs as a Python library."""
+"""embedbk: a replicated, fenced, durable log inside your process, or across a few.
+
+    import embedbk
+
+    with embedbk.open("./data") as bk:
+        with bk.log("orders").writer() as orders:
+            orders.append(b"hello")
+        for entry in bk.log("orders").read():
+            print(entry.position, bytes(entry))
+
+`embedbk.aio` has the same names, awaited. Names are loaded when they are first used, so that tools start quickly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from embedbk import aio
+    from embedbk.appending import Appended, Ticket
+    from embedbk.client import Client
+    from embedbk.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
+    from embedbk.config import Settings
+    from embedbk.diagnosis import doctor
+    from embedbk.errors import (
+        EmbedbkError,
+        EntryUnreadable,
+        InvariantError,
+        LedgerClosed,
+        LedgerFenced,
+        MetadataConflict,
+        MetadataUnavailable,
+        NoSuchEntry,
+        NoSuchLedger,
+        NotEnoughBookies,
+        OperationTimeout,
+        PeerError,
+        RecoveryInconclusive,
+        StorageError,
+        Truncated,
+        UsageError,
+        WrongPassword,
+    )
+    from embedbk.ids import NO_ENTRY, Position
+    from embedbk.ledger import LedgerReader, LedgerWriter
+    from embedbk.log import Log, LogWriter
+    from embedbk.reading import Batch, Entry, Segment
+
+__all__ = [
+    "NO_ENTRY",
+    "Appended",
+    "Batch",
+    "Client",
+    "EmbedbkError",
+    "Entry",
+    "EntryUnreadable",
+    "InvariantError",
+    "LedgerClosed",
+    "LedgerFenced",
+    "LedgerReader",
+    "LedgerWriter",
+    "Log",
+    "LogWriter",
+    "MetadataConflict",
+    "MetadataUnavailable",
+    "NoSuchEntry",
+    "NoSuchLedger",
+    "NotEnoughBookies",
+    "OperationTimeout",
+    "PeerError",
+    "Position",
+    "RecoveryInconclusive",
+    "Segment",
+    "Settings",
+    "StorageError",
+    "Ticket",
+    "Truncated",
+    "UsageError",
+    "WrongPassword",
+    "aio",
+    "doctor",
+    "open",
+]
+
+# Where each public name stands; under another name there where a third word says so.
+_PLACES = """
+aio aio
+appending Appended Ticket
+client Client open=open_client
+config Settings
+diagnosis doctor
+errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
+errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
+errors Truncated UsageError WrongPassword
+ids NO_ENTRY Position
+ledger LedgerReader LedgerWriter
+log Log LogWriter
+reading Batch Entry Segment
+"""
+
+_PLACE_OF = {
+    name: (f"embedbk.{module}", actual or name)
+    for module, *names in (line.split() for line in _PLACES.split("\n") if line)
+    for name, _, actual in (word.partition("=") for word in names)
+}
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACE_OF.get(name)
+    if place is None:
+        raise AttributeError(f"module 'embedbk' has no attribute {name!r}")
+    module = importlib.import_module(place[0])
+    value = module if name == "aio" else getattr(module, place[1])
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,6 +16,7 @@ __all__ = [
     "PACKER_POOL_BYTES_MAX",
     "ENSEMBLE_SIZE_MAX",
     "Quorum",
+    "Settings",
     "quorum_for",
 ]
 
@@ -63,3 +64,29 @@ def quorum_for(
     write = write_quorum if write_quorum is not None else size
     ack = ack_quorum if ack_quorum is not None else (write - 1 if write >= 3 else write)
     return Quorum(size, write, ack)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What may be set where embedbk is opened; every field has a default that suits a machine of its own."""
+
+    open_timeout_s: float = 10.0  # For the cluster to answer, and the bookies of an embedded one to register.
+    operation_timeout_s: float = (
+        30.0  # For anything but appends and reads, which wait as long as their caller.
+    )
+    session_ttl_ms: int = 6_000  # A client or bookie that is silent for so long is given up by the metadata.
+    journal_file_bytes: int = 16 << 20  # Of files made from now on; at least 2 MiB.
+    allow_non_loopback: bool = False  # Bind and dial other machines: links are not encrypted.
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("open_timeout_s", 0.001, 3600),
+            ("operation_timeout_s", 0.001, 3600),
+            ("session_ttl_ms", 200, 600_000),
+            ("journal_file_bytes", 2 << 20, 1 << 40),  # The largest frame must fit into one file.
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                raise UsageError(f"{name}={value!r}: allowed is {low} to {high}")
+        if self.journal_file_bytes % 4096:
+            raise UsageError(f"journal_file_bytes={self.journal_file_bytes}: a multiple of 4096 is allowed")

@@ -11,15 +11,14 @@ import enum
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
 import msgspec
 
 from embedbk.codec import kernels
-from embedbk.codec.frame import FRAME_HEADER_BYTES, LEDGER_KEY_BYTES, Frame, FrameHeader, decode_frame_header
-from embedbk.config import ENSEMBLE_SIZE_MAX, MESSAGE_BYTES_MAX
+from embedbk.codec.frame import FRAME_HEADER_BYTES, Frame, FrameHeader, decode_frame_header
+from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError
-from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NO_ENTRY
+from embedbk.ids import NO_ENTRY
 
 __all__ = [
     "MESSAGE_HEADER_BYTES",
@@ -68,68 +67,56 @@ class Status(enum.IntEnum):
     UNKNOWN = 9  # Could not tell: I/O error, unreadable entry, overload. Never a negative (P7.1).
 
 
-# What a peer may send in these fields; msgspec refuses the rest while it decodes.
-_Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_length=INCARNATION_BYTES)]
-_Key = Annotated[bytes, msgspec.Meta(min_length=LEDGER_KEY_BYTES, max_length=LEDGER_KEY_BYTES)]
-_LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
-_EntryId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
-_Lac = Annotated[int, msgspec.Meta(ge=NO_ENTRY, le=LEDGER_ID_MAX)]
-_Modulus = Annotated[int, msgspec.Meta(ge=1, le=ENSEMBLE_SIZE_MAX)]
-_Residues = Annotated[int, msgspec.Meta(ge=0)]
-_Nonce = Annotated[int, msgspec.Meta(ge=0)]  # Any 64 bits.
-_Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
-
-
 class AddRequest(msgspec.Struct, frozen=True, array_like=True):
     """One frame to store. The answer comes when all of it is durable, or refuses all of it (P3.2, P3.7)."""
 
-    incarnation: _Incarnation
-    nonce: _Nonce  # The handle's; an answer counts only for the handle that asked (P3.8).
-    seating: _Count  # Rises whenever a seat's holder changes (P1, seat generation).
+    incarnation: bytes
+    nonce: int  # The handle's; an answer counts only for the handle that asked (P3.8).
+    seating: int  # Rises whenever a seat's holder changes (P1, seat generation).
     recovery: bool  # Passes fences and limbo (P5.2d).
 
 
 class AddAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The whole part first..last of one frame is durable (OK), or why it is not. Never means "all up to" (P3.7)."""
 
-    status: Status
-    nonce: _Nonce
-    seating: _Count
+    status: int
+    nonce: int
+    seating: int
     recovery: bool
-    ledger_id: _LedgerId
-    first_entry: _EntryId
-    last_entry: _EntryId
+    ledger_id: int
+    first_entry: int
+    last_entry: int
 
 
 class FenceRequest(msgspec.Struct, frozen=True, array_like=True):
     """Fence the ledger and tell its LAC (P5.2b)."""
 
-    incarnation: _Incarnation
-    ledger_id: _LedgerId
-    ledger_key: _Key
+    incarnation: bytes
+    ledger_id: int
+    ledger_key: bytes
 
 
 class FenceAnswer(msgspec.Struct, frozen=True, array_like=True):
     """OK: the fence is durable. lac is NO_ENTRY where none is known or given (limbo)."""
 
-    status: Status
-    ledger_id: _LedgerId
-    lac: _Lac = NO_ENTRY
-    lac_length: _Count = 0
+    status: int
+    ledger_id: int
+    lac: int = NO_ENTRY
+    lac_length: int = 0
 
 
 class ReadRequest(msgspec.Struct, frozen=True, array_like=True):
     """Entries first..last as far as they fit, of those ids with id % modulus in residues (bit r for residue r)."""
 
-    incarnation: _Incarnation
-    ledger_id: _LedgerId
-    first_entry: _EntryId
-    last_entry: _EntryId
-    bytes_max: _Count
+    incarnation: bytes
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+    bytes_max: int
     fence: bool = False  # A recovery read: fences before it looks (P5.2c, P5.2f).
-    ledger_key: _Key = bytes(16)  # Checked when fence is set (P3.5).
-    modulus: _Modulus = 1
-    residues: _Residues = 1
+    ledger_key: bytes = bytes(16)  # Checked when fence is set (P3.5).
+    modulus: int = 1
+    residues: int = 1
 
 
 class ReadAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -139,43 +126,43 @@ class ReadAnswer(msgspec.Struct, frozen=True, array_like=True):
     other than OK and NO_SUCH_LEDGER gives no verdict at all. lac is the best this bookie knows.
     """
 
-    status: Status
-    ledger_id: _LedgerId
+    status: int
+    ledger_id: int
     absent: list[tuple[int, int]] = []
-    lac: _Lac = NO_ENTRY
-    lac_length: _Count = 0
+    lac: int = NO_ENTRY
+    lac_length: int = 0
 
 
 class LacRequest(msgspec.Struct, frozen=True, array_like=True):
     """Tell the LAC without fencing; with wait_ms, answer when it passes after_lac or the ledger is fenced (P6.2)."""
 
-    incarnation: _Incarnation
-    ledger_id: _LedgerId
-    after_lac: _Lac = NO_ENTRY
-    wait_ms: _Count = 0
+    incarnation: bytes
+    ledger_id: int
+    after_lac: int = NO_ENTRY
+    wait_ms: int = 0
 
 
 class LacAnswer(msgspec.Struct, frozen=True, array_like=True):
-    status: Status
-    ledger_id: _LedgerId
-    lac: _Lac = NO_ENTRY
-    lac_length: _Count = 0
+    status: int
+    ledger_id: int
+    lac: int = NO_ENTRY
+    lac_length: int = 0
     is_fenced: bool = False
 
 
 class ExplicitLacRequest(msgspec.Struct, frozen=True, array_like=True):
     """The writer's LAC, sent when it idles so that readers see the last entries (P6.2)."""
 
-    incarnation: _Incarnation
-    ledger_id: _LedgerId
-    ledger_key: _Key
-    lac: _Lac
-    lac_length: _Count
+    incarnation: bytes
+    ledger_id: int
+    ledger_key: bytes
+    lac: int
+    lac_length: int
 
 
 class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
-    status: Status
-    ledger_id: _LedgerId
+    status: int
+    ledger_id: int
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, array_like=True):

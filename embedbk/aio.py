@@ -1,0 +1,367 @@
+"""The same names as the blocking face, awaited: `async with embedbk.aio.open("./data") as bk: ...`.
+
+Each object belongs to no event loop: it may be made anywhere and used in whichever loop runs. What opens something may
+be awaited, or entered at once: `async with bk.log("orders").writer() as orders: ...`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from embedbk import client, ledger, log
+from embedbk.appending import Appended, Appending, Ticket
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.packer_twin import Buffer
+from embedbk.config import Settings
+from embedbk.errors import OperationTimeout
+from embedbk.ids import Position, check_log_name
+from embedbk.ledger import quorum_of
+from embedbk.log import Owned
+from embedbk.password import Password
+from embedbk.reading import (
+    Batch,
+    Entry,
+    LedgerReading,
+    Located,
+    LogReading,
+    Segment,
+    Start,
+    batch_of,
+    entries_of,
+)
+from embedbk.runtime import Runtime, refuse_pickling
+from embedbk.waiting import run_async
+
+__all__ = ["Client", "LedgerReader", "LedgerWriter", "Log", "LogWriter", "open"]
+
+
+class _Closing:
+    """What leaves its block by `_leave`."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._leave(kind is None)
+
+    async def _leave(self, is_normal: bool) -> None:
+        raise NotImplementedError
+
+
+Handle = TypeVar("Handle", bound=_Closing)
+
+
+class Opening(Generic[Handle]):
+    """Something on its way open: await it, or enter it with `async with`. Once."""
+
+    def __init__(self, steps: Coroutine[Any, Any, Handle]) -> None:
+        self._steps = steps
+        self._handle: Handle | None = None
+
+    def __await__(self) -> Generator[Any, None, Handle]:
+        return self._steps.__await__()
+
+    async def __aenter__(self) -> Handle:
+        self._handle = await self._steps
+        return self._handle
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._handle is not None
+        await self._handle.__aexit__(kind, error, trace)
+
+
+def open(
+    target: str | os.PathLike[str],
+    bookies: int | None = None,
+    listen: str | None = None,
+    *,
+    settings: Settings | None = None,
+) -> Opening[Client]:
+    """As `embedbk.open`."""
+    return Opening(_open(target, bookies, listen, settings))
+
+
+async def _open(
+    target: str | os.PathLike[str], bookies: int | None, listen: str | None, settings: Settings | None
+) -> Client:
+    # Starting reads disks and replays journals: on a thread, so that the loop goes on.
+    opened = await asyncio.to_thread(client.start, target, bookies, listen, settings)
+    try:
+        await run_async(opened.ready())
+    except BaseException:
+        await asyncio.to_thread(opened.runtime.close)
+        raise
+    return Client(client.Client(opened))
+
+
+class Client(_Closing):
+    """As `embedbk.Client`; close it, or use it with `async with`."""
+
+    def __init__(self, blocking: client.Client) -> None:
+        self._blocking = blocking  # Warns if it is never closed.
+        self._runtime: Runtime = blocking._runtime
+
+    def log(self, name: str, *, password: bytes = b"") -> Log:
+        self._runtime.check()
+        return Log(self._runtime, check_log_name(name), Password(password))
+
+    def create_ledger(
+        self,
+        *,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        password: bytes = b"",
+        custom: Mapping[str, bytes] = client.NO_CUSTOM,
+    ) -> Opening[LedgerWriter]:
+        async def steps() -> LedgerWriter:
+            quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+            made = ledger.create(self._runtime, quorum, Password(password), custom)
+            return LedgerWriter(await run_async(made))
+
+        return Opening(steps())
+
+    def open_ledger(
+        self, ledger_id: int, *, recover: bool = False, password: bytes = b""
+    ) -> Opening[LedgerReader]:
+        async def steps() -> LedgerReader:
+            opened = LedgerReading.open(self._runtime, ledger_id, Password(password), recover=recover)
+            return LedgerReader(await run_async(opened))
+
+        return Opening(steps())
+
+    async def delete_ledger(self, ledger_id: int, *, password: bytes = b"", force: bool = False) -> None:
+        await run_async(ledger.delete(self._runtime, ledger_id, Password(password), force=force))
+
+    async def ledgers(self) -> list[int]:
+        return await run_async(ledger.ledger_ids(self._runtime))
+
+    @property
+    def url(self) -> str:
+        return self._blocking.url
+
+    def bookies(self) -> list[str]:
+        return self._blocking.bookies()
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._runtime.close)
+
+    async def _leave(self, is_normal: bool) -> None:
+        await self.close()
+
+    def __reduce__(self) -> Any:
+        return self._blocking.__reduce__()
+
+
+class _Writer(_Closing):
+    """What both writers share."""
+
+    def __init__(self, appending: Appending) -> None:
+        self._appending = appending
+
+    @property
+    def ledger_id(self) -> int:
+        return self._appending.ledger_id
+
+    @property
+    def lac(self) -> int:
+        return self._appending.writing.lac
+
+    @property
+    def length(self) -> int:
+        return self._appending.writing.length
+
+    async def flush(self, timeout_s: float | None = None) -> int:
+        """Until everything queued before is durable; the LAC."""
+        return await run_async(self._appending.flush(timeout_s))
+
+    def release(self) -> None:
+        """Let go without touching cluster state; the next opener recovers."""
+        self._appending.release()
+
+    def _queue_nowait(self, data: Buffer) -> Ticket:
+        entry_id = self._appending.try_append(data)
+        if entry_id < 0:
+            raise OperationTimeout(
+                "as many bytes are in flight as are allowed; nothing was appended",
+                definite=True,
+                hint="await the appending call, or flush(), which wait for room",
+            )
+        return Ticket(self._appending, entry_id)
+
+    async def _leave(self, is_normal: bool) -> None:
+        if is_normal:
+            await run_async(self._appending.close())
+        else:
+            self._appending.release()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling("a writer", "a ledger has one writer; open one there, which fences this one")
+
+
+class LedgerWriter(_Writer):
+    """As `embedbk.LedgerWriter`."""
+
+    async def add(self, data: Buffer) -> int:
+        return (await run_async(self._appending.append(data))).entry_id
+
+    def add_nowait(self, data: Buffer) -> Ticket:
+        """Queue one entry, to be awaited; raises OperationTimeout, definite, when there is no room."""
+        return self._queue_nowait(data)
+
+    async def add_many(self, items: Sequence[Buffer]) -> Appended:
+        return await run_async(self._appending.append_many(items))
+
+    async def close(self) -> int:
+        return await run_async(self._appending.close())
+
+
+class LogWriter(_Writer):
+    """As `embedbk.LogWriter`."""
+
+    def __init__(self, name: str, owned: Owned) -> None:
+        super().__init__(owned.appending)
+        self.name = name
+        self._taken = owned.taken
+
+    @property
+    def epoch(self) -> int:
+        return self._taken.epoch
+
+    @property
+    def first_offset(self) -> int:
+        return self._taken.first_offset
+
+    @property
+    def ensemble_changes(self) -> int:
+        return self._appending.writing.ensemble_changes
+
+    async def append(self, data: Buffer) -> Position:
+        return await run_async(self._appending.append(data))
+
+    def append_nowait(self, data: Buffer) -> Ticket:
+        """Queue one entry, to be awaited; raises OperationTimeout, definite, when there is no room."""
+        return self._queue_nowait(data)
+
+    async def append_many(self, items: Sequence[Buffer]) -> Appended:
+        return await run_async(self._appending.append_many(items))
+
+    async def close(self) -> Position:
+        return Position(self.ledger_id, await run_async(self._appending.close()))
+
+
+class LedgerReader(_Closing):
+    """As `embedbk.LedgerReader`."""
+
+    def __init__(self, reading: LedgerReading) -> None:
+        self._reading = reading
+
+    @property
+    def ledger_id(self) -> int:
+        return self._reading.ledger_id
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self._reading.metadata
+
+    @property
+    def is_closed(self) -> bool:
+        return self._reading.is_closed
+
+    @property
+    def last_entry(self) -> int | None:
+        return self._reading.metadata.last_entry
+
+    @property
+    def length(self) -> int | None:
+        return self._reading.metadata.length
+
+    async def last_add_confirmed(self) -> int:
+        return await run_async(self._reading.limit())
+
+    def read(self, first: int = 0, last: int | None = None) -> AsyncIterator[Entry]:
+        return _entries(self._reading.read(first, last))
+
+    def read_batches(self, first: int = 0, last: int | None = None) -> AsyncIterator[Batch]:
+        return _each(self._reading.read(first, last), batch_of)
+
+    def close(self) -> None:
+        self._reading.close()
+
+    async def _leave(self, is_normal: bool) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling(
+            "a ledger reader", "send the client's url and the ledger id, and open the ledger there"
+        )
+
+
+class Log:
+    """As `embedbk.Log`."""
+
+    def __init__(self, runtime: Runtime, name: str, password: Password) -> None:
+        self.name = name
+        self._runtime = runtime
+        self._password = password
+        self._reading = LogReading(runtime, name, password)
+
+    def writer(
+        self,
+        *,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+    ) -> Opening[LogWriter]:
+        async def steps() -> LogWriter:
+            quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+            taken = log.take_over(self._runtime, self.name, self._password, quorum)
+            return LogWriter(self.name, await run_async(taken))
+
+        return Opening(steps())
+
+    def read(self, start: Start = None, end: Start = None) -> AsyncIterator[Entry]:
+        return _entries(self._reading.read(start, end))
+
+    def read_batches(self, start: Start = None, end: Start = None) -> AsyncIterator[Batch]:
+        return _each(self._reading.read(start, end), batch_of)
+
+    def tail(self, start: Start = None, *, idle_s: float | None = None) -> AsyncIterator[Entry]:
+        return _entries(self._reading.tail(start, idle_s))
+
+    async def segments(self) -> list[Segment]:
+        return await run_async(self._reading.segments())
+
+    def __reduce__(self) -> Any:
+        refuse_pickling("a log handle", "send the client's url and the log's name, and open it there")
+
+
+T = TypeVar("T")
+
+
+async def _each(
+    frames: AsyncGenerator[Located, None], make: Callable[[Located], T]
+) -> AsyncGenerator[T, None]:
+    try:
+        while True:
+            try:
+                located = await run_async(frames.__anext__())
+            except StopAsyncIteration:
+                return
+            yield make(located)
+    finally:
+        await run_async(frames.aclose())
+
+
+async def _entries(frames: AsyncGenerator[Located, None]) -> AsyncGenerator[Entry, None]:
+    async for entries in _each(frames, entries_of):
+        for entry in entries:
+            yield entry

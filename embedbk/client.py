@@ -1,0 +1,182 @@
+"""What `embedbk.open` gives: one client of one cluster, embedded in this process or reached by its address."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from embedbk import ledger
+from embedbk.address import is_address
+from embedbk.config import Settings
+from embedbk.embedded import Opened, connect, open_directory
+from embedbk.errors import UsageError
+from embedbk.ids import check_log_name
+from embedbk.ledger import LedgerReader, LedgerWriter, quorum_of
+from embedbk.log import Log
+from embedbk.password import Password
+from embedbk.reading import LedgerReading
+from embedbk.runtime import refuse_pickling
+from embedbk.waiting import run_blocking
+
+__all__ = ["Client", "open_client", "start"]
+
+NO_CUSTOM: Mapping[str, bytes] = {}
+
+
+class Client:
+    """A cluster, opened. Thread-safe; close it, or use it as a context manager."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._runtime = opened.runtime
+
+    # Logs.
+
+    def log(self, name: str, *, password: bytes = b"") -> Log:
+        """A log by its name; password is that of its ledgers."""
+        self._runtime.check()
+        return Log(self._runtime, check_log_name(name), Password(password))
+
+    # Ledgers.
+
+    def create_ledger(
+        self,
+        *,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        password: bytes = b"",
+        custom: Mapping[str, bytes] = NO_CUSTOM,
+    ) -> LedgerWriter:
+        """A new ledger and its one writer. Left out: 3/3/2, or 1/1/1 with fewer than three bookies.
+
+        Raises:
+            UsageError: not ensemble_size >= write_quorum >= ack_quorum >= 1.
+            NotEnoughBookies: fewer bookies are there than ensemble_size; nothing was made.
+        """
+        quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+        steps = ledger.create(self._runtime, quorum, Password(password), custom)
+        return LedgerWriter(run_blocking(steps, "aio.Client.create_ledger"))
+
+    def open_ledger(self, ledger_id: int, *, recover: bool = False, password: bytes = b"") -> LedgerReader:
+        """A ledger for reading.
+
+        recover: fence whoever writes it and close it first (P5.2); else an open one is read up to its LAC.
+
+        Raises:
+            NoSuchLedger, WrongPassword: nothing was changed.
+            RecoveryInconclusive: too few bookies answered; trying again is safe.
+        """
+        steps = LedgerReading.open(self._runtime, ledger_id, Password(password), recover=recover)
+        return LedgerReader(run_blocking(steps, "aio.Client.open_ledger"))
+
+    def delete_ledger(self, ledger_id: int, *, password: bytes = b"", force: bool = False) -> None:
+        """Delete a ledger. An open one is recovered and closed first; force deletes it as it is (P2.3).
+
+        Raises:
+            NoSuchLedger, WrongPassword, UsageError (it is part of a log): nothing was changed.
+        """
+        steps = ledger.delete(self._runtime, ledger_id, Password(password), force=force)
+        run_blocking(steps, "aio.Client.delete_ledger")
+
+    def ledgers(self) -> list[int]:
+        """The ids of all ledgers, ascending."""
+        return run_blocking(ledger.ledger_ids(self._runtime), "aio.Client.ledgers")
+
+    # The cluster.
+
+    @property
+    def url(self) -> str:
+        """The address by which other processes reach this cluster.
+
+        Raises UsageError for an embedded one that was opened without listen=.
+        """
+        if self._opened.url is None:
+            raise UsageError(
+                f"{self._runtime.name} is reached from this process only",
+                hint='open it with listen="tcp://127.0.0.1:0" to serve other processes',
+            )
+        return self._opened.url
+
+    def bookies(self) -> list[str]:
+        """The ids of the bookies that are registered now."""
+        self._runtime.check()
+        return [info.member.bookie_id for info in self._runtime.bookies]
+
+    def close(self) -> None:
+        """Stop everything that `open` started; handles that are still open are released. Twice is allowed."""
+        self._runtime.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        runtime = getattr(self, "_runtime", None)
+        if runtime is not None and not runtime.is_closed and not runtime.is_forked:
+            warnings.warn(
+                f"{self!r} was never closed; use it in a with block",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    def __reduce__(self) -> Any:
+        refuse_pickling("a client", "send its url, and call embedbk.open(url) there")
+
+    def __repr__(self) -> str:
+        return f"embedbk.Client({self._runtime.name!r})"
+
+
+def start(
+    target: str | os.PathLike[str], bookies: int | None, listen: str | None, settings: Settings | None
+) -> Opened:
+    """Begin what `open` opens; the cluster may not have answered yet. Reads disks, so it may take a while."""
+    settings = settings or Settings()
+    if not isinstance(target, str | os.PathLike):
+        raise UsageError(f"{target!r} is neither a directory nor an embedbk:// address")
+    if is_address(target):
+        if bookies is not None or listen is not None:
+            raise UsageError(
+                f"bookies={bookies!r}, listen={listen!r} are for a directory; {target!r} is a cluster that runs"
+            )
+        return connect(str(target), settings)
+    if bookies is not None and (isinstance(bookies, bool) or not isinstance(bookies, int) or bookies < 1):
+        raise UsageError(f"bookies={bookies!r}: a whole number from 1 on is allowed")
+    return open_directory(target, bookies, listen, settings)
+
+
+def open_client(
+    target: str | os.PathLike[str],
+    bookies: int | None = None,
+    listen: str | None = None,
+    *,
+    settings: Settings | None = None,
+) -> Client:
+    """Open a cluster: a directory starts one in this process, an `embedbk://` address reaches one that runs.
+
+    Args:
+        target: a directory, made at the first start; or an address as `Client.url` gives it.
+        bookies: of an embedded cluster; 3 at the first start, later as many as there are (more may be asked for).
+        listen: "tcp://127.0.0.1:0" lets other processes reach an embedded cluster; `Client.url` says where.
+        settings: times and sizes.
+
+    Raises:
+        UsageError: an argument is not allowed, or the directory is in use by a process (which is said).
+        StorageError: the directory is foreign, unreadable or damaged.
+        MetadataUnavailable: nobody answered at the address.
+    """
+    opened = start(target, bookies, listen, settings)
+    try:
+        run_blocking(opened.ready(), "embedbk.aio.open")
+    except BaseException:
+        opened.runtime.close()
+        raise
+    return Client(opened)

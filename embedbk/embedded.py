@@ -1,0 +1,279 @@
+"""A whole cluster in this process: metadata member, bookies and client on one host thread, joined by `local` links.
+
+Decides how a directory is laid out and whether it may be used as it is. With listen= the nodes speak ZeroMQ instead,
+and other processes reach them.
+
+    DIRECTORY/IDENTITY, OWNER   whose directory this is, and which process has it
+    DIRECTORY/metadata/         log of the metadata member
+    DIRECTORY/b1/ b2/ ...       one bookie each
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from embedbk.address import endpoints_of, url_of
+from embedbk.codec.registration import cookie_path
+from embedbk.config import Settings
+from embedbk.errors import EmbedbkError, StorageError, UsageError
+from embedbk.host.bookie_node import BookieNode
+from embedbk.host.client_node import ClientNode
+from embedbk.host.loop import Loop, clock_ns
+from embedbk.host.metadata_node import MetadataNode
+from embedbk.ids import INCARNATION_BYTES
+from embedbk.metadata.client import Client as MetadataClient
+from embedbk.ports import Identity, Transport
+from embedbk.runtime import Runtime
+from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.identity import HeldIdentity, open_identity
+from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
+from embedbk.storage.native import self_test
+from embedbk.transports import open_transport
+
+__all__ = ["BOOKIES_DEFAULT", "BOOKIES_MAX", "Opened", "connect", "open_directory"]
+
+BOOKIES_DEFAULT = 3
+BOOKIES_MAX = 64  # In one process; more are no gain.
+
+METADATA_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size needs.
+
+_METADATA = "metadata"
+_TOKEN_BYTES = 16
+_BOOKIE = re.compile(r"b[1-9][0-9]*")
+_LOCAL_SCHEME = "local://"
+_LOCAL = "local://*"
+
+
+@dataclass(slots=True)
+class Opened:
+    """A client's runtime, and what it needs to know of the nodes beside it."""
+
+    runtime: Runtime
+    bookies: dict[
+        str, list[str]
+    ]  # Id and endpoints of those that must be registered before a caller is served.
+    url: str | None
+    failures: list[Callable[[], EmbedbkError | None]] = field(default_factory=list)
+
+    async def ready(self) -> None:
+        """Until the cluster answers and its bookies are registered."""
+        await self.runtime.wait_for_bookies(self.bookies, self._failure)
+
+    def _failure(self) -> EmbedbkError | None:
+        return next((failure for ask in self.failures if (failure := ask()) is not None), None)
+
+
+def connect(url: str, settings: Settings) -> Opened:
+    """A client of the cluster whose metadata members are at these endpoints."""
+    endpoints = endpoints_of(url)
+    transport = _transport(endpoints[0], _client_identity(b""), settings)
+    return Opened(_client(transport, endpoints, settings, b"", Loop("embedbk-client"), url), {}, url)
+
+
+def open_directory(
+    path: str | os.PathLike[str], bookies: int | None, listen: str | None, settings: Settings
+) -> Opened:
+    """Start the cluster that lives in a directory, a new one in an empty directory."""
+    return _Building(Path(path), listen, settings).build(bookies)
+
+
+class _Building:
+    """What is open so far, so that a failure half-way closes it again."""
+
+    def __init__(self, root: Path, listen: str | None, settings: Settings) -> None:
+        self.root = root
+        self.listen = listen
+        self.settings = settings
+        self.opened: list[Callable[[], None]] = []
+
+    def build(self, bookies: int | None) -> Opened:
+        try:
+            return self._build(bookies)
+        except BaseException:
+            for close in reversed(self.opened):
+                close()
+            raise
+
+    def _build(self, bookies: int | None) -> Opened:
+        if bookies is not None and bookies > BOOKIES_MAX:
+            raise UsageError(f"bookies={bookies}: at most {BOOKIES_MAX} in one process")
+        self_test()
+        self._make_root()
+        identity = open_identity(
+            {"cluster": self.root},
+            role="cluster",
+            node_id="embedded",
+            cluster_token=b"",
+            new_cluster_token=os.urandom(_TOKEN_BYTES),
+        )
+        self.opened.append(identity.close)
+        token = identity.cluster_token
+        store = self._open_metadata(token)
+        known = [
+            record.key.rpartition("/")[2] for record in store.catalog.page(cookie_path(""), "", 1000).records
+        ]
+        stores = [
+            self._open_bookie(bookie_id, token, is_known=bookie_id in known)
+            for bookie_id in self._bookie_ids(known, bookies)
+        ]
+        if store.index == 0 and any(len(bookie.table) for bookie in stores):
+            raise StorageError(
+                f"{self.root / _METADATA} is empty, and the bookies beside it hold ledgers: wiped or not mounted?",
+                hint="put the metadata directory back; without it nobody knows what the bookies hold",
+            )
+        return self._start(token, store, stores, identity)
+
+    def _make_root(self) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as taken:
+            raise StorageError(
+                f"{self.root} is not a directory", hint="give a directory, or a path where one can be made"
+            ) from taken
+        except OSError as refused:
+            raise StorageError(
+                f"{self.root} cannot be made: {refused}", hint="check the path and its permissions"
+            ) from refused
+
+    def _open_metadata(self, token: bytes) -> MetadataStore:
+        new = MemberIdentity(token, os.urandom(INCARNATION_BYTES))
+        store = open_metadata_store(
+            self.root / _METADATA,
+            file_bytes=max(self.settings.journal_file_bytes, METADATA_FILE_BYTES_MIN),
+            new_identity=new,
+        )
+        self.opened.append(store.close)
+        if store.identity.cluster_token != token:
+            raise StorageError(
+                f"{self.root / _METADATA} belongs to the cluster {store.identity.cluster_token.hex()}, {self.root} to "
+                f"{token.hex()}: swapped?",
+                hint="put each directory back in its place",
+            )
+        return store
+
+    def _bookie_ids(self, known: list[str], asked: int | None) -> list[str]:
+        """Those that the cluster knows or that have a directory; at the first start as many as asked for."""
+        ids = set(known)
+        if known:
+            ids.update(path.name for path in self.root.iterdir() if _BOOKIE.fullmatch(path.name))
+        if asked is not None and asked < len(ids):
+            raise UsageError(
+                f"bookies={asked}: {self.root} has {len(ids)} ({', '.join(sorted(ids))}), and each may hold the only "
+                "copies of something",
+                hint=f"open it with bookies={len(ids)}, or leave it out",
+            )
+        numbers = itertools.count(1)
+        while len(ids) < (asked or (len(ids) if known else BOOKIES_DEFAULT)):
+            ids.add(f"b{next(numbers)}")
+        return sorted(ids, key=lambda bookie_id: (len(bookie_id), bookie_id))
+
+    def _open_bookie(self, bookie_id: str, token: bytes, *, is_known: bool) -> BookieStorage:
+        directory = self.root / bookie_id
+        if is_known and not directory.is_dir():
+            raise StorageError(
+                f"{directory} is missing, and the cluster knows bookie {bookie_id}: removed, or not mounted?",
+                hint="put the directory back; the other bookies alone may not have every entry",
+            )
+        storage = BookieStorage(
+            directory, bookie_id, token, journal_file_bytes=self.settings.journal_file_bytes
+        )
+        self.opened.append(storage.close)
+        return storage
+
+    def _start(
+        self, token: bytes, store: MetadataStore, stores: list[BookieStorage], identity: HeldIdentity
+    ) -> Opened:
+        loop = Loop("embedbk")
+        member = Identity("metadata", "metadata", store.identity.incarnation, token)
+        transport = _transport(self.listen or _LOCAL, member, self.settings)
+        self.opened.append(transport.close)
+        metadata = MetadataNode(store, transport, [self.listen or _LOCAL], now_ns=clock_ns())
+        nodes: list[BookieNode] = []
+        for storage in stores:
+            who = Identity("bookie", storage.bookie_id, storage.incarnation, token)
+            transport = _transport(self.listen or _LOCAL, who, self.settings)
+            self.opened.append(transport.close)
+            endpoint = _beside(self.listen, storage.bookie_id)
+            client = _metadata_client(f"bookie {storage.bookie_id}", token, self.settings)
+            nodes.append(
+                BookieNode(
+                    storage.bookie_id,
+                    storage,
+                    transport,
+                    [endpoint],
+                    metadata.endpoints,
+                    client,
+                    free_bytes=_free_bytes(self.root),
+                )
+            )
+        loop.add(metadata)
+        for node in nodes:
+            loop.add(node)
+        transport = _transport(metadata.endpoints[0], _client_identity(token), self.settings)
+        self.opened.append(transport.close)
+        url = url_of(metadata.endpoints) if self.listen is not None else None
+        runtime = _client(transport, metadata.endpoints, self.settings, token, loop, str(self.root))
+        runtime.leaving = [*(node.metadata for node in nodes), *runtime.leaving]
+        runtime.after_close.append(identity.close)
+        opened = Opened(runtime, {node.bookie_id: node.endpoints for node in nodes}, url)
+        opened.failures = [lambda: metadata.failure, *(_failure_of(node) for node in nodes)]
+        return opened
+
+
+def _client(
+    transport: Transport,
+    endpoints: list[str],
+    settings: Settings,
+    token: bytes,
+    loop: Loop,
+    name: str,
+) -> Runtime:
+    """The client node behind everything else on the loop, which starts."""
+    label = f"client {socket.gethostname()}:{os.getpid()}"
+    node = ClientNode(transport, endpoints, _metadata_client(label, token, settings), wake=loop.wake)
+    loop.add(node)
+    runtime = Runtime(loop, node, settings, name)
+    loop.start()
+    return runtime
+
+
+def _metadata_client(label: str, token: bytes, settings: Settings) -> MetadataClient:
+    return MetadataClient(ttl_ms=settings.session_ttl_ms, label=label, cluster_token=token)
+
+
+def _client_identity(token: bytes) -> Identity:
+    incarnation = os.urandom(INCARNATION_BYTES)
+    return Identity("client", f"client-{incarnation[:6].hex()}", incarnation, token)
+
+
+def _transport(endpoint: str, identity: Identity, settings: Settings) -> Transport:
+    if endpoint.startswith(_LOCAL_SCHEME):
+        return open_transport(endpoint, identity)
+    return open_transport(endpoint, identity, allow_non_loopback=settings.allow_non_loopback)
+
+
+def _beside(listen: str | None, bookie_id: str) -> str:
+    """Where a bookie listens when the metadata member listens there."""
+    if listen is None:
+        return _LOCAL
+    if listen.startswith("ipc://"):
+        return f"{listen}.{bookie_id}"
+    return listen.rpartition(":")[0] + ":0"
+
+
+def _failure_of(node: BookieNode) -> Callable[[], EmbedbkError | None]:
+    return lambda: node.failure
+
+
+def _free_bytes(root: Path) -> Callable[[], int]:
+    def ask() -> int:
+        return shutil.disk_usage(root).free
+
+    return ask

@@ -1,0 +1,287 @@
+"""Ledgers, the blocking face: create, write, read, delete (P2, P3, P5, P6).
+
+Writers and readers are different classes. What they do is written in `appending` and `reading`; `aio` has the same
+names, awaited.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from embedbk.appending import Appended, Appending, Ticket
+from embedbk.codec.ledger_metadata import (
+    LedgerMetadata,
+    decode_ledger_metadata,
+    decode_log_list,
+    ledger_key_path,
+    log_key_path,
+)
+from embedbk.codec.metadata_messages import Compare, Delete
+from embedbk.codec.packer_twin import Buffer
+from embedbk.config import Quorum, quorum_for
+from embedbk.core.creation import Creation
+from embedbk.core.writer import Writer
+from embedbk.errors import MetadataConflict, UsageError
+from embedbk.password import Password
+from embedbk.reading import (
+    Batch,
+    Entry,
+    LedgerReading,
+    Located,
+    batch_of,
+    check_ledger_id,
+    entries_of,
+    no_such_ledger,
+    recovered,
+)
+from embedbk.runtime import Runtime, refuse_pickling
+from embedbk.waiting import run_blocking
+
+__all__ = ["LedgerReader", "LedgerWriter", "begin_writing", "create", "delete", "ledger_ids", "quorum_of"]
+
+_LEDGERS_PREFIX = ledger_key_path(0)[: -len(f"{0:016x}")]
+_DELETE_ROUNDS_MAX = (
+    20  # The metadata changed under the deletion so often: somebody is at work on the ledger.
+)
+
+
+# --- What is written once --------------------------------------------------------------------------------
+
+
+def quorum_of(
+    runtime: Runtime, ensemble_size: int | None, write_quorum: int | None, ack_quorum: int | None
+) -> Quorum:
+    """What was asked for; what was left out by the number of bookies that are there."""
+    writable = sum(1 for info in runtime.bookies if info.is_writable)
+    return quorum_for(writable, ensemble_size, write_quorum, ack_quorum)
+
+
+async def create(
+    runtime: Runtime, quorum: Quorum, password: Password, custom: Mapping[str, bytes]
+) -> Appending:
+    runtime.check()
+    for name, value in custom.items():
+        if not isinstance(name, str) or not isinstance(value, bytes):
+            raise UsageError(f"custom metadata {name!r}: {value!r}: allowed are names that map to bytes")
+    core = Creation(quorum, password.verifier, now_ms(), dict(custom), runtime.bookies, runtime.new_chance())
+    metadata, revision = await runtime.run(core, "creating a ledger")
+    return begin_writing(runtime, metadata, revision, password, f"the writer of ledger {metadata.ledger_id}")
+
+
+def begin_writing(
+    runtime: Runtime, metadata: LedgerMetadata, revision: int, password: Password, what: str
+) -> Appending:
+    """The creator's handle of a ledger that was created just now."""
+    chance = runtime.new_chance()
+    core = Writer(metadata, revision, password.key, chance.getrandbits(63), runtime.bookies, chance)
+    return Appending(runtime, core, what)
+
+
+async def delete(runtime: Runtime, ledger_id: int, password: Password, *, force: bool) -> None:
+    """P2.3: a CLOSED ledger; an open one is closed by recovery first, unless it is forced."""
+    check_ledger_id(ledger_id)
+    key, what = ledger_key_path(ledger_id), f"deleting ledger {ledger_id}"
+    for _ in range(_DELETE_ROUNDS_MAX):
+        value, revision = await runtime.get(key, what)
+        if value is None:
+            raise no_such_ledger(ledger_id)
+        metadata = decode_ledger_metadata(value)
+        password.check(metadata)
+        await _refuse_listed(runtime, metadata, what)
+        if not metadata.is_closed and not force:
+            metadata, revision = await recovered(runtime, metadata, revision, password)
+        if await runtime.transact([Compare(key, revision)], [Delete(key)], what):
+            return
+    raise MetadataConflict(
+        f"ledger {ledger_id} changed {_DELETE_ROUNDS_MAX} times while it was to be deleted",
+        hint="stop its writer, or whoever recovers it, and delete it again",
+    )
+
+
+async def _refuse_listed(runtime: Runtime, metadata: LedgerMetadata, what: str) -> None:
+    """A log would lose what it lists."""
+    name = metadata.custom.get("log", b"").decode(errors="replace")
+    if not name:
+        return
+    value, _ = await runtime.get(log_key_path(name), what)
+    if value is None:
+        return
+    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value).segments):
+        raise UsageError(f"ledger {metadata.ledger_id} is part of log {name!r}; nothing was deleted")
+
+
+async def ledger_ids(runtime: Runtime) -> list[int]:
+    records = await runtime.list_keys(_LEDGERS_PREFIX, "listing the ledgers")
+    return [int(record.key.removeprefix(_LEDGERS_PREFIX), 16) for record in records]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def iterate(frames: AsyncGenerator[Located, None], aio_twin: str) -> Iterator[Located]:
+    """The frames, each waited for in the thread that asks for it."""
+    try:
+        while True:
+            try:
+                yield run_blocking(frames.__anext__(), aio_twin)
+            except StopAsyncIteration:
+                return
+    finally:
+        run_blocking(frames.aclose(), aio_twin)
+
+
+# --- The blocking face -----------------------------------------------------------------------------------
+
+
+class LedgerWriter:
+    """The one writer of a ledger that it created.
+
+    Leaving its block normally waits for what was added and closes the ledger; leaving by an exception releases it
+    without touching cluster state, and the next opener recovers it.
+    """
+
+    def __init__(self, appending: Appending) -> None:
+        self._appending = appending
+
+    @property
+    def ledger_id(self) -> int:
+        return self._appending.ledger_id
+
+    @property
+    def lac(self) -> int:
+        """Last add confirmed: the last entry of which this handle knows that it is durable; -1 before the first."""
+        return self._appending.writing.lac
+
+    @property
+    def length(self) -> int:
+        """Payload bytes up to the LAC."""
+        return self._appending.writing.length
+
+    def add(self, data: Buffer) -> int:
+        """Add one entry; its id, once it is durable on its ack quorum (P3.2, P3.3).
+
+        Raises:
+            UsageError: not bytes, over the limit, or this handle was closed; nothing was added.
+            LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; `definite` says whether this entry
+                certainly does not survive (P3.6).
+        """
+        return run_blocking(self._appending.append(data), "aio.LedgerWriter.add").entry_id
+
+    def add_nowait(self, data: Buffer) -> Ticket:
+        """Queue one entry; blocks only while as many bytes are in flight as are allowed."""
+        return queue_blocking(self._appending, data, "aio.LedgerWriter.add")
+
+    def add_many(self, items: Sequence[Buffer]) -> Appended:
+        """Add all items as consecutive entries; returns when the last is durable."""
+        return run_blocking(self._appending.append_many(items), "aio.LedgerWriter.add_many")
+
+    def flush(self, timeout_s: float | None = None) -> int:
+        """Until everything added before is durable; the LAC."""
+        return run_blocking(self._appending.flush(timeout_s), "aio.LedgerWriter.flush")
+
+    def close(self) -> int:
+        """Wait for what was added and close the ledger (P5.1); its last entry, -1 when it is empty."""
+        return run_blocking(self._appending.close(), "aio.LedgerWriter.close")
+
+    def release(self) -> None:
+        """Let go of the ledger without touching cluster state; the next opener recovers it."""
+        self._appending.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.release()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling(
+            "a ledger writer", "a ledger has one writer; send its ledger_id and open it for reading"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(ledger {self.ledger_id}, lac {self.lac})"
+
+
+class LedgerReader:
+    """A ledger opened for reading: a closed one to its last entry, an open one up to its LAC (P6.1, P6.2)."""
+
+    def __init__(self, reading: LedgerReading) -> None:
+        self._reading = reading
+
+    @property
+    def ledger_id(self) -> int:
+        return self._reading.ledger_id
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """All the cluster knows of the ledger, as the watch shows it."""
+        return self._reading.metadata
+
+    @property
+    def is_closed(self) -> bool:
+        return self._reading.is_closed
+
+    @property
+    def last_entry(self) -> int | None:
+        """The last entry of a closed ledger, -1 when it is empty; None while it is not closed."""
+        return self._reading.metadata.last_entry
+
+    @property
+    def length(self) -> int | None:
+        """Payload bytes of a closed ledger; None while it is not closed."""
+        return self._reading.metadata.length
+
+    def last_add_confirmed(self) -> int:
+        """Ask the bookies how far the ledger may be read now; its last entry when it is closed (P6.2).
+
+        Raises RecoveryInconclusive when too few bookies answer.
+        """
+        return run_blocking(self._reading.limit(), "aio.LedgerReader.last_add_confirmed")
+
+    def read(self, first: int = 0, last: int | None = None) -> Iterator[Entry]:
+        """The entries first..last, both included, in entry order; last None: as far as may be read now.
+
+        Raises:
+            UsageError: the range is none, or passes what may be read.
+            EntryUnreadable: no bookie of the write set gave a copy with a valid digest.
+        """
+        for located in iterate(self._reading.read(first, last), "aio.LedgerReader.read"):
+            yield from entries_of(located)
+
+    def read_batches(self, first: int = 0, last: int | None = None) -> Iterator[Batch]:
+        """The same as buffers, without an object per entry."""
+        for located in iterate(self._reading.read(first, last), "aio.LedgerReader.read_batches"):
+            yield batch_of(located)
+
+    def close(self) -> None:
+        self._reading.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling(
+            "a ledger reader", "send the client's url and the ledger id, and open the ledger there"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(ledger {self.ledger_id})"
+
+
+def queue_blocking(appending: Appending, data: Buffer, aio_twin: str) -> Ticket:
+    entry_id = appending.try_append(data)
+    if entry_id < 0:
+        entry_id = run_blocking(appending.queue(data), aio_twin)
+    return Ticket(appending, entry_id)

@@ -1,0 +1,205 @@
+"""Logs, the blocking face: take over and append, read, tail (P6.6, P8.1).
+
+A log is an ordered list of ledgers. Taking it over is decided in `core.log`, reading it in `reading`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from embedbk.appending import Appended, Appending, Ticket
+from embedbk.codec.packer_twin import Buffer
+from embedbk.config import Quorum
+from embedbk.core.log import LogTakeover, TakenOver
+from embedbk.ids import Position
+from embedbk.ledger import begin_writing, iterate, now_ms, queue_blocking, quorum_of
+from embedbk.password import Password
+from embedbk.reading import Batch, Entry, LogReading, Segment, Start, batch_of, entries_of
+from embedbk.runtime import Runtime, refuse_pickling
+from embedbk.waiting import run_blocking
+
+__all__ = ["Log", "LogWriter", "Owned", "take_over"]
+
+_TAKEOVER_TIMEOUT_S = 120.0  # Recovery has its own patience; this is for a metadata quorum that says nothing.
+
+
+class Owned(NamedTuple):
+    """A log that this process took over: the list as it stands, and the handle of its newest ledger."""
+
+    taken: TakenOver
+    appending: Appending
+
+
+async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quorum) -> Owned:
+    """Fence whoever wrote before, close their ledgers, list a new one (P8.1)."""
+    runtime.check()
+    owner = f"{socket.gethostname()}:{os.getpid()}".encode()
+    core = LogTakeover(
+        name,
+        owner,
+        quorum,
+        password.key,
+        password.verifier,
+        now_ms(),
+        runtime.bookies,
+        runtime.new_chance(),
+    )
+    taken: TakenOver = await runtime.run(core, f"taking over log {name!r}", _TAKEOVER_TIMEOUT_S)
+    what = f"the writer of log {name!r}"
+    return Owned(taken, begin_writing(runtime, taken.metadata, taken.revision, password, what))
+
+
+class LogWriter:
+    """The writer of a log, until another takes it over.
+
+    Leaving its block normally waits for what was appended and closes its ledger; leaving by an exception releases it
+    without touching cluster state, and the next writer recovers it.
+    """
+
+    def __init__(self, name: str, owned: Owned) -> None:
+        self.name = name
+        self._taken, self._appending = owned
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token of this ownership: a later owner's is higher (P9.2)."""
+        return self._taken.epoch
+
+    @property
+    def ledger_id(self) -> int:
+        return self._appending.ledger_id
+
+    @property
+    def first_offset(self) -> int:
+        """The dense offset of the first entry of this writer."""
+        return self._taken.first_offset
+
+    @property
+    def lac(self) -> int:
+        """The last entry of this writer's ledger that is acknowledged; -1 before the first."""
+        return self._appending.writing.lac
+
+    @property
+    def length(self) -> int:
+        """Payload bytes up to the LAC, of this writer's ledger."""
+        return self._appending.writing.length
+
+    @property
+    def ensemble_changes(self) -> int:
+        """How often a failed bookie was replaced under this writer."""
+        return self._appending.writing.ensemble_changes
+
+    def append(self, data: Buffer) -> Position:
+        """Append one entry; its position, once it is durable on its ack quorum (P3.2, P3.3).
+
+        Raises:
+            UsageError: not bytes, over the limit, or this handle was closed; nothing was appended.
+            LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; `definite` says whether this entry
+                certainly does not survive (P3.6).
+        """
+        return run_blocking(self._appending.append(data), "aio.LogWriter.append")
+
+    def append_nowait(self, data: Buffer) -> Ticket:
+        """Queue one entry; blocks only while as many bytes are in flight as are allowed."""
+        return queue_blocking(self._appending, data, "aio.LogWriter.append")
+
+    def append_many(self, items: Sequence[Buffer]) -> Appended:
+        """Append all items as consecutive entries; returns when the last is durable."""
+        return run_blocking(self._appending.append_many(items), "aio.LogWriter.append_many")
+
+    def flush(self, timeout_s: float | None = None) -> int:
+        """Until everything appended before is durable; the LAC."""
+        return run_blocking(self._appending.flush(timeout_s), "aio.LogWriter.flush")
+
+    def close(self) -> Position:
+        """Wait for what was appended and close the ledger; the position of its last entry."""
+        last = run_blocking(self._appending.close(), "aio.LogWriter.close")
+        return Position(self.ledger_id, last)
+
+    def release(self) -> None:
+        """Let go of the log without touching cluster state; the next writer recovers it."""
+        self._appending.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.release()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling("a log writer", "a log has one writer; open a writer there, which takes the log over")
+
+    def __repr__(self) -> str:
+        return f"LogWriter({self.name!r}, ledger {self.ledger_id}, lac {self.lac})"
+
+
+class Log:
+    """A log by its name: nothing is opened before it is written or read."""
+
+    def __init__(self, runtime: Runtime, name: str, password: Password) -> None:
+        self.name = name
+        self._runtime = runtime
+        self._password = password
+        self._reading = LogReading(runtime, name, password)
+
+    def writer(
+        self,
+        *,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+    ) -> LogWriter:
+        """Take the log over: whoever wrote before is fenced, and what they had acknowledged stays (P8.1).
+
+        Raises:
+            LedgerFenced: another process took it over meanwhile.
+            NotEnoughBookies, RecoveryInconclusive, WrongPassword: as they say; trying again is safe.
+        """
+        quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+        steps = take_over(self._runtime, self.name, self._password, quorum)
+        return LogWriter(self.name, run_blocking(steps, "aio.Log.writer"))
+
+    def read(self, start: Start = None, end: Start = None) -> Iterator[Entry]:
+        """The log's entries in order, from start (included) to end (left out), then it ends.
+
+        start, end: a Position, or a dense offset. Reads as far as is known to be acknowledged (P6.2).
+
+        Raises:
+            NoSuchLedger: nobody ever wrote to this log.
+            Truncated: start is below the beginning of the log.
+            EntryUnreadable: no bookie of the write set gave a copy with a valid digest.
+        """
+        for located in iterate(self._reading.read(start, end), "aio.Log.read"):
+            yield from entries_of(located)
+
+    def read_batches(self, start: Start = None, end: Start = None) -> Iterator[Batch]:
+        """The same as buffers, without an object per entry."""
+        for located in iterate(self._reading.read(start, end), "aio.Log.read_batches"):
+            yield batch_of(located)
+
+    def tail(self, start: Start = None, *, idle_s: float | None = None) -> Iterator[Entry]:
+        """The log's entries as they are acknowledged, across takeovers; start None: what comes from now on.
+
+        "Now" is when the first entry is asked for. Ends only when nothing new came for idle_s.
+        """
+        for located in iterate(self._reading.tail(start, idle_s), "aio.Log.tail"):
+            yield from entries_of(located)
+
+    def segments(self) -> list[Segment]:
+        """The log's ledgers in order, each with how far it may be read now."""
+        return run_blocking(self._reading.segments(), "aio.Log.segments")
+
+    def __reduce__(self) -> Any:
+        refuse_pickling("a log handle", "send the client's url and the log's name, and open it there")
+
+    def __repr__(self) -> str:
+        return f"Log({self.name!r})"

@@ -1,0 +1,307 @@
+"""What all handles of one client share: its host thread, and the questions they put to it.
+
+Decides who may use it (the process that opened it, while it is open) and how long a question may take. What is asked
+runs on the host's thread as cores of a `ClientNode`; nothing here decides anything of the protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NoReturn
+
+from embedbk.codec.metadata_messages import (
+    Compare,
+    Delete,
+    Get,
+    List,
+    Listed,
+    Operation,
+    Put,
+    Record,
+    Refusal,
+    Result,
+    Txn,
+    TxnDone,
+    Value,
+)
+from embedbk.config import Settings
+from embedbk.core.machine import Machine
+from embedbk.core.vocabulary import BookieInfo, Consumed
+from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, UsageError
+from embedbk.host.client_node import ClientNode
+from embedbk.host.loop import Loop, clock_ns
+from embedbk.host.operations import OneResult, Reading, Writing
+from embedbk.host.operations import Operation as Running
+from embedbk.host.signal import Signal
+from embedbk.waiting import Moved, Outcome
+
+__all__ = ["Followed", "Runtime", "refuse_pickling"]
+
+_LIST_PAGE = 1000
+
+
+class Followed:
+    """One key of the metadata quorum as its watch shows it; `state` moves on the host's thread, `signal` tells."""
+
+    __slots__ = ("_runtime", "_token", "key", "signal", "state")
+
+    def __init__(self, runtime: Runtime, key: str) -> None:
+        self.key = key
+        self.signal = Signal()
+        self.state: tuple[bytes | None, int] | None = None  # (value, revision); None until first shown.
+        self._runtime = runtime
+        self._token: int | None = None
+
+    def begin(self) -> None:
+        """On the host's thread: ask for the watch."""
+        self._token = self._runtime.node.metadata.watch(clock_ns(), self.key, self._changed)
+
+    def _changed(self, records: list[Record], revision: int, is_first: bool) -> None:
+        mine = [record for record in records if record.key == self.key]
+        if mine:
+            self.state = (mine[-1].value, mine[-1].revision)
+        elif is_first:
+            self.state = (None, revision)
+        self.signal.notify()
+
+    @property
+    def revision(self) -> int:
+        return self.state[1] if self.state is not None else 0
+
+    def beyond(self, revision: int, timeout_s: float | None) -> Moved:
+        """Until the key has a revision above this one."""
+        return Moved(self.signal, lambda: self.revision > revision, timeout_s)
+
+    def end(self) -> None:
+        """From any thread: follow no longer."""
+        self._runtime.call_if_open(self._unwatch)
+
+    def _unwatch(self) -> None:
+        if self._token is not None:
+            self._runtime.node.metadata.unwatch(clock_ns(), self._token)
+
+
+class Runtime:
+    """The host thread of one client, as its handles use it."""
+
+    def __init__(self, loop: Loop, node: ClientNode, settings: Settings, name: str) -> None:
+        self.loop = loop
+        self.node = node
+        self.settings = settings
+        self.name = name  # The path or url, for messages.
+        self.is_closed = False
+        self.is_forked = False
+        self.signal = Signal()  # Moves with the list of bookies.
+        self.chance = random.Random()
+        self.leaving = [node.metadata]  # Sessions to end at close, in this order.
+        self.after_close: list[Callable[[], None]] = []
+        node.on_ready = self.signal.notify
+        _RUNTIMES.add(self)
+
+    # Who may use it.
+
+    def check(self) -> None:
+        """Raises UsageError after close and in a forked child, and what ended the host thread if it broke."""
+        if self.is_forked:
+            raise UsageError(
+                f"{self.name} was opened in the parent process, and its threads do not live in a forked child",
+                hint="call embedbk.open again in this process",
+            )
+        if self.is_closed:
+            raise UsageError(f"{self.name} was closed", hint="call embedbk.open again to go on")
+        if self.loop.failure is not None:
+            raise EmbedbkError(
+                f"the host thread of {self.name} ended by a failure: {self.loop.failure!r}",
+                definite=False,
+                hint="close it and call embedbk.open again; the failure is a bug worth reporting",
+            ) from self.loop.failure
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run a function on the host's thread, soon."""
+        self.check()
+        self.loop.call(function)
+
+    def call_if_open(self, function: Callable[[], None]) -> None:
+        """The same for what needs no undoing once the client is gone."""
+        with contextlib.suppress(UsageError):
+            self.call(function)
+
+    def close(self) -> None:
+        """End the sessions, so that nobody waits for them to expire, then the loop and all its nodes."""
+        if not self.is_closed and not self.is_forked:
+            self.is_closed = True
+            self.loop.call(self._leave)
+            self.loop.stop()
+            for done in self.after_close:
+                done()
+
+    def _leave(self) -> None:
+        for link in self.leaving:
+            link.close(clock_ns())
+
+    @staticmethod
+    def clock_s() -> float:
+        return time.monotonic()
+
+    # Cores.
+
+    def start(self, operation: Running) -> None:
+        self.call(lambda: self.node.run(clock_ns(), operation))
+
+    async def run(self, core: Machine, what: str, timeout_s: float | None = None) -> Any:
+        """The result that a core ends with."""
+        operation = OneResult(core)
+        self.start(operation)
+        limit = self.settings.operation_timeout_s if timeout_s is None else timeout_s
+        try:
+            return await Outcome(operation.future, limit, what)
+        except OperationTimeout:
+            self.forget(operation)
+            raise
+
+    def read(self, core: Machine) -> Reading:
+        """Start a range read."""
+        reading = Reading(core, self._consumed)
+        self.start(reading)
+        return reading
+
+    def _consumed(self, reading: Reading, byte_count: int) -> None:
+        self.call_if_open(lambda: self.node.tell(reading, Consumed(clock_ns(), byte_count)))
+
+    def write(self, writing: Writing) -> None:
+        self.start(writing)
+
+    def forget(self, operation: Running) -> None:
+        """Stop an operation without touching cluster state."""
+        self.call_if_open(lambda: self.node.release(operation))
+
+    # Metadata.
+
+    async def ask(self, operation: Operation, what: str) -> Result:
+        """Run one metadata operation.
+
+        Raises:
+            MetadataUnavailable: no answer in time, or it was not run; not definite when it may still be.
+        """
+        future: Future[Result] = Future()
+        tokens: list[int] = []
+
+        def begin() -> None:
+            metadata = self.node.metadata
+            tokens.append(metadata.request(clock_ns(), operation, lambda _, result: _settle(future, result)))
+
+        self.call(begin)
+        try:
+            result = await Outcome(future, self.settings.operation_timeout_s, what)
+        except OperationTimeout as late:
+            self.call_if_open(lambda: self.node.metadata.cancel(clock_ns(), tokens[0]))
+            raise MetadataUnavailable(f"{what}: the metadata members did not answer") from late
+        if isinstance(result, Refusal):
+            raise MetadataUnavailable(f"{what}: {result.text}")
+        return result
+
+    async def get(self, key: str, what: str) -> tuple[bytes | None, int]:
+        """(value, revision of its last change) of one key, linearizable; (None, 0) when it is absent."""
+        result = await self.ask(Get(key), what)
+        assert isinstance(result, Value)
+        return (result.record.value, result.record.revision) if result.record is not None else (None, 0)
+
+    async def list_keys(self, prefix: str, what: str) -> list[Record]:
+        """All keys under a prefix, in key order."""
+        records: list[Record] = []
+        while True:
+            page = await self.ask(List(prefix, records[-1].key if records else "", _LIST_PAGE), what)
+            assert isinstance(page, Listed)
+            records += page.records
+            if not page.has_more:
+                return records
+
+    async def transact(self, when: Sequence[Compare], then: Sequence[Put | Delete], what: str) -> bool:
+        """Whether the transaction was done; False: a comparison failed and nothing changed."""
+        result = await self.ask(Txn(list(when), list(then)), what)
+        assert isinstance(result, TxnDone)
+        return result.is_done
+
+    async def follow(self, key: str) -> Followed:
+        """Watch one key, from its present state on."""
+        followed = Followed(self, key)
+        self.call(followed.begin)
+        if not await Moved(
+            followed.signal, lambda: followed.state is not None, self.settings.operation_timeout_s
+        ):
+            followed.end()
+            raise MetadataUnavailable(f"{key} cannot be followed: the metadata members did not answer")
+        return followed
+
+    # The cluster.
+
+    @property
+    def bookies(self) -> tuple[BookieInfo, ...]:
+        return self.node.bookies
+
+    async def wait_for_bookies(
+        self, expected: dict[str, list[str]], failure: Callable[[], EmbedbkError | None]
+    ) -> None:
+        """Until the cluster answered and these bookies are registered at these endpoints.
+
+        Raises:
+            MetadataUnavailable: nobody answered within settings.open_timeout_s.
+            EmbedbkError: what `failure` tells while waiting.
+        """
+
+        def missing() -> list[str]:
+            # By endpoint: what a run before has left in the catalog is not this run's bookie.
+            there = self.node.registrations
+            return [
+                bookie_id
+                for bookie_id, endpoints in expected.items()
+                if (found := there.get(bookie_id)) is None or found.endpoints != endpoints
+            ]
+
+        arrived = Moved(
+            self.signal,
+            lambda: (self.node.is_ready and not missing()) or failure() is not None,
+            self.settings.open_timeout_s,
+        )
+        is_there = await arrived
+        broken = failure()
+        if broken is not None:
+            raise broken
+        if not is_there:
+            reason = f"not registered: {', '.join(missing())}" if self.node.is_ready else "nobody answered"
+            raise MetadataUnavailable(
+                f"{self.name}: {reason} within {self.settings.open_timeout_s:g} s",
+                definite=True,
+                hint="check that the metadata member runs and that the address is the one it reported",
+            )
+
+    def new_chance(self) -> random.Random:
+        """A generator of its own for a core, which uses it on the host's thread."""
+        return random.Random(self.chance.getrandbits(128))
+
+
+def refuse_pickling(what: str, instead: str) -> NoReturn:
+    """Raise for a handle that somebody tries to send to another process."""
+    raise UsageError(f"{what} lives in this process and cannot be pickled", hint=instead)
+
+
+def _settle(future: Future[Result], result: Result) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+_RUNTIMES: weakref.WeakSet[Runtime] = weakref.WeakSet()
+
+
+def _mark_forked() -> None:
+    for runtime in _RUNTIMES:
+        runtime.is_forked = True
+
+
+os.register_at_fork(after_in_child=_mark_forked)

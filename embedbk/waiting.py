@@ -1,0 +1,135 @@
+"""One way to wait for two faces: what a handle does is written once, as a coroutine over `Wait` objects.
+
+The sync face drives it with `run_blocking`, each wait blocking the calling thread; `aio` drives the same coroutine with
+`run_async`, each wait suspending the task. Such a coroutine awaits nothing but what stands here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from asyncio import events
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+from embedbk.errors import OperationTimeout, UsageError
+from embedbk.host.signal import Signal
+
+__all__ = ["Moved", "Outcome", "Wait", "refuse_in_event_loop", "run_async", "run_blocking"]
+
+T = TypeVar("T")
+
+
+class Wait(Generic[T]):
+    """Something to wait for, in either way."""
+
+    def __await__(self) -> Generator[Wait[T], T, T]:
+        return (yield self)
+
+    def wait(self) -> T:
+        raise NotImplementedError
+
+    async def wait_async(self) -> T:
+        raise NotImplementedError
+
+
+class Moved(Wait[bool]):
+    """Until a predicate holds that a signal speaks of; False when the time was over first."""
+
+    __slots__ = ("predicate", "signal", "timeout_s")
+
+    def __init__(self, signal: Signal, predicate: Callable[[], bool], timeout_s: float | None = None) -> None:
+        self.signal = signal
+        self.predicate = predicate
+        self.timeout_s = timeout_s
+
+    def wait(self) -> bool:
+        return self.signal.wait(self.predicate, self.timeout_s)
+
+    async def wait_async(self) -> bool:
+        return await self.signal.wait_async(self.predicate, self.timeout_s)
+
+
+class Outcome(Wait[T]):
+    """The result of a future that the host's thread settles; raises what became of it.
+
+    Raises:
+        OperationTimeout: timeout_s passed first; `what` says in the message what may still happen.
+    """
+
+    __slots__ = ("future", "timeout_s", "what")
+
+    def __init__(self, future: concurrent.futures.Future[T], timeout_s: float | None, what: str) -> None:
+        self.future = future
+        self.timeout_s = timeout_s
+        self.what = what
+
+    def wait(self) -> T:
+        try:
+            return self.future.result(self.timeout_s)
+        except OperationTimeout:
+            raise  # The outcome itself.
+        except TimeoutError:
+            raise self._too_late() from None
+
+    async def wait_async(self) -> T:
+        # Shielded: whoever stops waiting does not undo what the host is doing.
+        waiting = asyncio.shield(asyncio.wrap_future(self.future))
+        try:
+            return await asyncio.wait_for(waiting, self.timeout_s)
+        except OperationTimeout:
+            raise
+        except TimeoutError:
+            raise self._too_late() from None
+
+    def _too_late(self) -> OperationTimeout:
+        return OperationTimeout(
+            f"{self.what}: not done within {self.timeout_s:g} s; it may still happen",
+            hint="look whether the metadata member and the bookies can be reached, then try again",
+        )
+
+
+def refuse_in_event_loop(aio_twin: str) -> None:
+    """Raises UsageError in a thread whose event loop runs: blocking it would stop every task there."""
+    if events._get_running_loop() is not None:
+        raise UsageError(
+            "this call blocks, and an asyncio event loop runs in this thread; nothing was done",
+            hint=f"await {aio_twin} instead",
+        )
+
+
+def run_blocking(steps: Coroutine[Any, Any, T], aio_twin: str) -> T:
+    """Drive a handle's coroutine in this thread, blocking at each wait."""
+    try:
+        refuse_in_event_loop(aio_twin)
+        wait: Wait[Any] = steps.send(None)
+        while True:
+            try:
+                outcome = wait.wait()
+            except BaseException as error:  # noqa: BLE001  Handed into the coroutine, which decides.
+                wait = steps.throw(error)
+            else:
+                wait = steps.send(outcome)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    finally:
+        steps.close()
+
+
+async def run_async(steps: Coroutine[Any, Any, T]) -> T:
+    """Drive a handle's coroutine as part of this task, suspending it at each wait."""
+    try:
+        wait: Wait[Any] = steps.send(None)
+        while True:
+            try:
+                outcome = await wait.wait_async()
+            except BaseException as error:  # noqa: BLE001  Cancellation too: the coroutine may have to clean up.
+                wait = steps.throw(error)
+            else:
+                wait = steps.send(outcome)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    finally:
+        steps.close()

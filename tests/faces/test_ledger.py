@@ -1,0 +1,161 @@
+"""Ledgers through the blocking face: what one writes, others read (P3, P5, P6)."""
+
+from __future__ import annotations
+
+import pytest
+
+import embedbk
+from embedbk.config import ENTRY_BYTES_MAX
+
+
+def payloads(count: int) -> list[bytes]:
+    return [b"payload %d" % number for number in range(count)]
+
+
+def test_what_was_added_is_read_back_in_order(bk: embedbk.Client) -> None:
+    """P6.1: a closed ledger gives every entry up to its last, and its length."""
+    given = payloads(1000)
+    with bk.create_ledger(custom={"kind": b"test"}) as writer:
+        assert writer.add(given[0]) == 0
+        appended = writer.add_many(given[1:])
+        assert (appended.first_entry, appended.last_entry, appended.entry_count) == (1, 999, 999)
+        assert writer.lac == 999
+        assert writer.length == sum(map(len, given))
+    with bk.open_ledger(writer.ledger_id) as reader:
+        assert reader.is_closed
+        assert reader.last_entry == 999
+        assert reader.length == sum(map(len, given))
+        assert reader.metadata.custom == {"kind": b"test"}
+        entries = list(reader.read())
+        assert [bytes(entry) for entry in entries] == given
+        assert entries[7].position == (writer.ledger_id, 7)
+        assert [bytes(entry) for entry in reader.read(10, 12)] == given[10:13]
+        assert sum(batch.entry_count for batch in reader.read_batches(5, 994)) == 990
+
+
+def test_an_entry_outlives_its_reader(bk: embedbk.Client) -> None:
+    """Read blocks live as long as a memoryview on them."""
+    with bk.create_ledger() as writer:
+        writer.add(b"kept")
+    with bk.open_ledger(writer.ledger_id) as reader:
+        entry = next(reader.read())
+    assert isinstance(entry.data, memoryview)
+    assert bytes(entry.data) == b"kept"
+
+
+def test_a_striped_ledger_is_read_back_whole(bk: embedbk.Client) -> None:
+    """P1: with E > Qw each bookie has its part; readers see one order (P6.4)."""
+    given = payloads(500)
+    with bk.create_ledger(ensemble_size=3, write_quorum=2, ack_quorum=2) as writer:
+        writer.add_many(given)
+    assert [bytes(entry) for entry in bk.open_ledger(writer.ledger_id).read()] == given
+
+
+def test_an_open_ledger_is_read_up_to_its_lac_without_recovery(bk: embedbk.Client) -> None:
+    """P6.2: a reader without recovery changes nothing: the writer goes on."""
+    writer = bk.create_ledger()
+    writer.add(b"zero")
+    with bk.open_ledger(writer.ledger_id) as reader:
+        assert reader.last_entry is None
+        while reader.last_add_confirmed() < 0:
+            pass  # The writer tells its LAC a few milliseconds after it falls idle.
+        assert [bytes(entry) for entry in reader.read()] == [b"zero"]
+        with pytest.raises(embedbk.UsageError, match=r"last add confirmed"):
+            list(reader.read(0, 1))
+        writer.add(b"one")
+        writer.close()
+        assert reader.last_add_confirmed() == 1
+        assert [bytes(entry) for entry in reader.read()] == [b"zero", b"one"]
+
+
+def test_recovery_closes_a_ledger_and_fences_its_writer(bk: embedbk.Client) -> None:
+    """P5.2, P3.6: what was acknowledged is below the last entry; the writer is told that it is fenced."""
+    writer = bk.create_ledger()
+    writer.add_many(payloads(50))
+    with bk.open_ledger(writer.ledger_id, recover=True) as reader:
+        assert reader.is_closed
+        assert reader.last_entry == 49
+        assert [bytes(entry) for entry in reader.read()] == payloads(50)
+    with pytest.raises(embedbk.LedgerFenced) as refused:
+        writer.add(b"late")
+    assert not refused.value.definite
+    with pytest.raises(embedbk.LedgerFenced) as refused:
+        writer.add(b"later")
+    assert refused.value.definite, "nothing of this one was sent"
+    writer.release()
+
+
+def test_tickets_are_acknowledged_in_order(bk: embedbk.Client) -> None:
+    """P3.3: the LAC alone answers every ticket."""
+    with bk.create_ledger() as writer:
+        tickets = [writer.add_nowait(data) for data in payloads(200)]
+        assert tickets[-1].result() == (writer.ledger_id, 199)
+        assert all(ticket.done() for ticket in tickets)
+        assert [ticket.entry_id for ticket in tickets] == list(range(200))
+
+
+def test_leaving_by_an_exception_touches_no_cluster_state(bk: embedbk.Client) -> None:
+    """A block that fails releases its ledger: it stays open until somebody recovers it."""
+    writer = bk.create_ledger()
+
+    def fail() -> None:
+        with writer:
+            writer.add(b"before")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with bk.open_ledger(writer.ledger_id) as reader:
+        assert not reader.is_closed
+    with bk.open_ledger(writer.ledger_id, recover=True) as reader:
+        assert [bytes(entry) for entry in reader.read()] == [b"before"]
+
+
+def test_an_empty_ledger_reads_as_empty(bk: embedbk.Client) -> None:
+    with bk.create_ledger() as writer:
+        pass
+    with bk.open_ledger(writer.ledger_id) as reader:
+        assert reader.last_entry == embedbk.NO_ENTRY
+        assert list(reader.read()) == []
+
+
+def test_a_deleted_ledger_is_gone(bk: embedbk.Client) -> None:
+    """P2.3: an open ledger is closed by recovery before it is deleted, unless it is forced."""
+    with bk.create_ledger() as writer:
+        writer.add(b"x")
+    bk.delete_ledger(writer.ledger_id)
+    assert writer.ledger_id not in bk.ledgers()
+    with pytest.raises(embedbk.NoSuchLedger):
+        bk.open_ledger(writer.ledger_id)
+    open_one = bk.create_ledger()
+    open_one.add(b"x")
+    bk.delete_ledger(open_one.ledger_id)
+    with pytest.raises(embedbk.EmbedbkError):
+        open_one.add(b"y")
+    open_one.release()
+    forced = bk.create_ledger()
+    bk.delete_ledger(forced.ledger_id, force=True)
+    assert forced.ledger_id not in bk.ledgers()
+    forced.release()
+
+
+def test_the_largest_entry_is_taken(bk: embedbk.Client) -> None:
+    largest = bytes(ENTRY_BYTES_MAX)
+    with bk.create_ledger() as writer:
+        writer.add(largest)
+    assert [len(entry) for entry in bk.open_ledger(writer.ledger_id).read()] == [ENTRY_BYTES_MAX]
+
+
+def test_a_password_opens_and_is_kept_nowhere(bk: embedbk.Client) -> None:
+    """P3.5: the metadata holds a digest of a digest."""
+    with bk.create_ledger(password=b"correct horse") as writer:
+        writer.add(b"secret")
+    with bk.open_ledger(writer.ledger_id, password=b"correct horse") as reader:
+        assert [bytes(entry) for entry in reader.read()] == [b"secret"]
+        assert b"correct horse" not in reader.metadata.password_verifier
+    for wrong in (b"", b"battery staple"):
+        with pytest.raises(embedbk.WrongPassword) as refused:
+            bk.open_ledger(writer.ledger_id, password=wrong, recover=True)
+        assert "battery" not in str(refused.value)
+    with pytest.raises(embedbk.WrongPassword):
+        bk.delete_ledger(writer.ledger_id)
