@@ -217,7 +217,7 @@ class Simulation:
         """Queue one entry as an application would; None when the handle is over. Acknowledgements: `note_acks`."""
         if writing.error is not None:
             return None
-        entry_id = writing.append_nowait(payload)
+        entry_id = writing.try_append(payload)
         self.sent[writing.core.ledger_id, entry_id] = payload
         self._step(client, self.network.now_ns)
         return entry_id
