@@ -208,6 +208,10 @@ class DurableBookie(Protocol):
         """Copy a checked frame's body into the write cache and queue it as one record; returns its token."""
         ...
 
+    def kick(self) -> None:
+        """End of a turn: let what was queued be committed. Until then it may wait, so that one sync serves it all."""
+        ...
+
     def durable(self) -> int:
         """Every record up to this token is on the device. Never falls. Clears the descriptors' readiness."""
         ...

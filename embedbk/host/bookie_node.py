@@ -94,6 +94,7 @@ class BookieNode:
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
+        self.storage.kick()
         self.storage.finish_flush()
         self.storage.begin_flush_if_due()
 

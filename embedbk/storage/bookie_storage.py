@@ -38,6 +38,7 @@ __all__ = ["FLUSH_BYTES", "BookieStorage"]
 logger = logging.getLogger(__name__)
 
 FLUSH_BYTES = 64 << 20  # Journaled since the last freeze: write cache and journal have one bound.
+KICK_BYTES = 256 << 10  # A turn that queues more does not wait for its end to wake the commit thread.
 FLUSH_RETRY_SHARE = 16  # A failed flush is tried again when this part of flush_bytes more was journaled.
 REPLAY_ROOM_BYTES = 2 * FRAME_BYTES_MAX  # Beyond cache_bytes_max, so that a put that was let in always fits.
 RECORD_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the bound above.
@@ -94,6 +95,7 @@ class BookieStorage:
         self._durable = 0  # As far as the caller knows.
         self._last_token = 0  # Queued last.
         self._unflushed_bytes = 0  # Journaled since the last freeze.
+        self._unkicked_bytes = 0  # Queued since the commit thread was last woken.
         self._retry_bytes = 0  # While a flush has failed: _unflushed_bytes at which to try again.
         self._frozen_token: int | None = None  # Last token queued before the freeze, while a half is frozen.
         self._is_flushed = False  # The frozen half is in an entry log.
@@ -138,7 +140,8 @@ class BookieStorage:
 
     def append(self, kind: int, ledger_id: int, body: Buffer) -> int:
         self._make_journal_room()
-        self._last_token = self._open_journal().append(kind, ledger_id, body)
+        self._last_token = self._open_journal().append(kind, ledger_id, body, kick=False)
+        self._unkicked_bytes += len(body) + RECORD_OVERHEAD_BYTES
         self._unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
         return self._last_token
 
@@ -154,9 +157,18 @@ class BookieStorage:
         if store.active_bytes() + len(frame.body) > self.cache_bytes_max:
             self._make_cache_room()
         view = store.put(frame)
-        self._last_token = self._open_journal().append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True)
+        journal = self._open_journal()
+        self._last_token = journal.append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True, kick=False)
         self._unflushed_bytes += len(view) + RECORD_OVERHEAD_BYTES
+        self._unkicked_bytes += len(view) + RECORD_OVERHEAD_BYTES
+        if self._unkicked_bytes >= KICK_BYTES:
+            self.kick()
         return self._last_token
+
+    def kick(self) -> None:
+        if self._unkicked_bytes:
+            self._unkicked_bytes = 0
+            self._open_journal().kick()
 
     def durable(self) -> int:
         self._durable = self._open_journal().durable()

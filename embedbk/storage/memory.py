@@ -151,6 +151,8 @@ class MemoryBookieStorage:
         self._put(frame)
         return self.append(RecordKind.FRAME, frame.ledger_id, frame.body)
 
+    def kick(self) -> None: ...
+
     def durable(self) -> int:
         return self._durable
 
