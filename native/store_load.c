@@ -106,9 +106,10 @@ static int load_descriptor(struct ebk_store *store, const struct source *source,
     const struct ebk_descriptor *found = &log->descriptor;
     if (memcmp(found->cluster_token, store->settings.cluster_token, 16) != 0 ||
         memcmp(found->incarnation, store->settings.incarnation, 16) != 0 || found->log_id != log_id) {
+        const uint32_t found_id = found->log_id;
         log->descriptor.log_id = log_id;
-        return refuse(text, room, EBK_FOREIGN, log, "at offset 0: it is the file %08x of another bookie or disk "
-                      "incarnation, or was renamed", found->log_id);
+        return refuse(text, room, EBK_FOREIGN, log, "at offset 0: it is file %08x of another bookie or disk "
+                      "incarnation, or was renamed", found_id);
     }
     if (at_head < 0) report(store, log, "at offset 0: the first descriptor is damaged; the second one was used");
     if (at_tail < 0)

@@ -26,8 +26,8 @@ MODULUS_MAX = 64  # Residues of a read are bits of one word.
 _TEXT_BYTES = 512
 
 _HINT = (
-    "restore the file from a copy; or take the bookie out of the cluster with its directory emptied: "
-    "its ledgers are then repaired from the other bookies"
+    "restore the file from a copy; if there is none, start a new bookie under a new id in an empty directory "
+    "(python -m embedbk bookie --id NEW-ID --directory EMPTY-DIRECTORY ...) and leave this one down"
 )
 
 

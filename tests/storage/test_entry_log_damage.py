@@ -1,0 +1,319 @@
+"""Damaged entry logs: never a wrong byte, never a false "absent", never a lost fence without a word (P7.1, P7.3)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from embedbk.codec.entry import encode_entry
+from embedbk.codec.frame import frame_of
+from embedbk.codec.twins import crc32c
+from embedbk.core.ledger_table import LEDGER_STATE
+from embedbk.errors import StorageError
+from embedbk.storage.entry_store import NativeEntryStore
+from embedbk.storage.memory_disk import MemoryDisk
+from tests.storage.stored_entries import ids_in, make_frame, payload, payloads_in
+
+TOKEN, INCARNATION = b"T" * 16, b"I" * 16
+LOG = "/e/00000001.elog"
+HELD = {3: list(range(40)), 5: [i for i in range(60) if i % 3 != 1], 9: [0, 1, 2, 30, 31, 500]}
+FENCE_OF_9 = LEDGER_STATE.pack(9, 500, -1, 0, bytes(16), 1, bytes(7))
+
+
+def size_of(ledger_id: int) -> int:
+    return 30 if ledger_id == 3 else 0
+
+
+def write_log() -> bytes:
+    """A small entry log with entries of three ledgers and a fence."""
+    disk = MemoryDisk({"/e/.made": b""})
+    store = open_store(disk)
+    for ledger_id, ids in HELD.items():
+        store.put(make_frame(ledger_id, ids, size=size_of(ledger_id)))
+    flush(store, FENCE_OF_9)
+    store.close()
+    return disk.read(LOG)
+
+
+def open_store(disk: MemoryDisk) -> NativeEntryStore:
+    return NativeEntryStore("/e", TOKEN, INCARNATION, io=disk, half_bytes_max=1 << 20)
+
+
+def flush(store: NativeEntryStore, states: bytes = b"", mark: int = 1) -> None:
+    assert store.freeze(states, mark)
+    store.flush(threaded=False)
+    assert store.finish_flush()
+    store.release()
+
+
+WHOLE = write_log()
+STATES_AT, ENTRIES_AT = 4096, 4096 + 56
+INDEX_AT = ENTRIES_AT + struct.unpack_from("<Q", WHOLE, 64)[0]
+STATES_AGAIN_AT = INDEX_AT + struct.unpack_from("<Q", WHOLE, 80)[0]
+
+
+def opened(content: bytes) -> NativeEntryStore:
+    return open_store(MemoryDisk({LOG: content}))
+
+
+def verdicts(store: NativeEntryStore, ledger_id: int, last: int = 600) -> tuple[set[int], set[int]]:
+    """(held, absent) ids; every byte of what is held is checked."""
+    held: dict[int, bytes] = {}
+    absent: set[int] = set()
+    first = 0
+    while first <= last:
+        found = store.read(ledger_id, first, last, 1 << 20)
+        held |= payloads_in(found.frame)
+        absent |= {i for begin, end in found.absent for i in range(begin, end + 1)}
+        if not found.frame and not found.absent:
+            break
+        first = max([*held, *absent]) + 1
+    assert held == {i: payload(ledger_id, i, size_of(ledger_id)) for i in held}
+    assert held.keys() <= set(HELD.get(ledger_id, []))
+    return set(held), absent
+
+
+def check_truth(store: NativeEntryStore) -> int:
+    """Whatever the store says of any id is true; returns how many held entries it can serve."""
+    served = 0
+    for ledger_id in (*HELD, 1, 4, 2**60):
+        held, absent = verdicts(store, ledger_id)
+        assert not absent & set(HELD.get(ledger_id, [])), (
+            f"ledger {ledger_id}: a stored entry is called absent"
+        )
+        served += len(held)
+    return served
+
+
+def damaged(*changes: tuple[int, int]) -> bytes:
+    """WHOLE with bytes begin..end-1 overwritten, for each (begin, end)."""
+    content = bytearray(WHOLE)
+    for begin, end in changes:
+        content[begin:end] = bytes(each ^ 0xA5 for each in content[begin:end])
+    return bytes(content)
+
+
+def test_a_whole_log_serves_everything() -> None:
+    store = opened(WHOLE)
+    assert check_truth(store) == sum(map(len, HELD.values()))
+    assert store.reports() == []
+    assert store.take_states() == [FENCE_OF_9]
+    assert verdicts(store, 4)[1] == set(range(601))
+    store.close()
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+def test_no_flipped_byte_gives_a_wrong_byte_or_a_false_absent(flip: int) -> None:
+    """D4, I31, I41: every 97th byte, and all of the borders between sections."""
+    borders = [at + i for at in (0, STATES_AT, ENTRIES_AT, INDEX_AT, STATES_AGAIN_AT) for i in range(-4, 8)]
+    places = {
+        *range(0, len(WHOLE), 97),
+        *range(len(WHOLE) - 130, len(WHOLE)),
+        *(at for at in borders if at >= 0),
+    }
+    for at in sorted(places):
+        content = bytearray(WHOLE)
+        content[at] ^= flip
+        store = opened(bytes(content))
+        served = check_truth(store)
+        is_in_entry = ENTRIES_AT <= at < INDEX_AT
+        assert served == sum(map(len, HELD.values())) - is_in_entry, at
+        assert [bytes(states) for states in store.take_states()] == [FENCE_OF_9], at
+        store.close()
+
+
+def test_no_cut_off_end_gives_a_false_absent_or_forgets_the_fence() -> None:
+    """D12: a file truncated anywhere still tells the truth, or is refused."""
+    served = []
+    for size in range(len(WHOLE) - 1, -1, -61):
+        try:
+            store = opened(WHOLE[:size])
+        except StorageError:
+            assert size < STATES_AT + 56
+            continue
+        served.append(check_truth(store))
+        assert [bytes(states) for states in store.take_states()] == [FENCE_OF_9]
+        assert store.reports()
+        store.close()
+    assert served == sorted(served, reverse=True)
+    assert served[-1] == 0
+
+
+def test_zeros_behind_the_end_are_no_damage_to_what_is_before() -> None:
+    """D12: extended with zeros or garbage."""
+    for tail in (bytes(5000), b"\xff" * 4096):
+        store = opened(WHOLE + tail)
+        assert check_truth(store) == sum(map(len, HELD.values()))
+        assert store.reports()
+        store.close()
+
+
+def test_a_lost_index_is_rebuilt_by_a_scan_and_reported() -> None:
+    """ST13: a footer that is missing, zero or corrupt: scan the entries, report, never delete."""
+    for content in (damaged((INDEX_AT, STATES_AGAIN_AT)), WHOLE[:INDEX_AT], WHOLE[:INDEX_AT] + bytes(4096)):
+        store = opened(content)
+        assert check_truth(store) == sum(map(len, HELD.values()))
+        assert any("index is damaged or cut off" in line and LOG[3:] in line for line in store.reports())
+        if content[:INDEX_AT] == WHOLE[:INDEX_AT] and len(content) > INDEX_AT:
+            assert verdicts(store, 4)[1] == set(range(601)), "all entries are there: the rest is absent again"
+        store.close()
+
+
+def test_ids_around_a_bad_entry_are_dark_when_the_index_is_lost() -> None:
+    """P7.1: nobody knows any more what stood there; everything else is known."""
+    at = ENTRIES_AT + 40 * (30 + 52) + 10  # In the first entry of ledger 5, behind the forty of ledger 3.
+    store = opened(damaged((at, at + 20), (INDEX_AT, INDEX_AT + 10)))
+    assert check_truth(store) == sum(map(len, HELD.values())) - 1
+    assert verdicts(store, 3)[1] == set(), "above entry 39 of ledger 3 it begins to be dark"
+    assert verdicts(store, 4)[1] == set(), "between the two ledgers too"
+    held, absent = verdicts(store, 5)
+    assert held == set(HELD[5]) - {0}
+    assert absent == set(range(601)) - set(HELD[5]) - {1}, "0 and 1 are dark: 2 is the next good one"
+    assert verdicts(store, 9)[1] == set(range(601)) - set(HELD[9])
+    assert any(f"at offset {at - 10}" in line for line in store.reports())
+    store.close()
+
+
+def test_entries_inside_a_payload_are_not_taken_for_entries() -> None:
+    """A scan resumes only where good entries fill the rest: what a user stored may look like one."""
+    inner = b"".join(encode_entry(77, entry_id, 4 * entry_id + 4, b"fake") for entry_id in range(5))
+    disk = MemoryDisk({"/e/.made": b""})
+    store = open_store(disk)
+    for ledger_id in (76, 78):
+        store.put(frame_of(memoryview(encode_entry(ledger_id, 0, len(inner), inner))))
+    flush(store)
+    store.close()
+    content = bytearray(disk.read(LOG))
+    content[4096 + 10] ^= 1  # The header of the first outer entry.
+    index_at = 4096 + struct.unpack_from("<Q", content, 64)[0]
+    content[index_at] ^= 1
+    store = opened(bytes(content))
+    assert ids_in(store.read(77, 0, 9, 1000).frame) == []
+    assert store.read(77, 0, 9, 1000).absent == []
+    assert ids_in(store.read(78, 0, 9, 1000).frame) == [0]
+    store.close()
+
+
+def test_a_fence_that_could_be_forgotten_refuses_the_start() -> None:
+    """P7.3: both copies of the states, or both descriptors: say so instead of serving."""
+    with pytest.raises(
+        StorageError, match=r"00000001\.elog: at offsets 4096 and .*a fence could be forgotten"
+    ) as caught:
+        opened(damaged((STATES_AT, STATES_AT + 3), (STATES_AGAIN_AT, STATES_AGAIN_AT + 3)))
+    assert "start a new bookie under a new id" in caught.value.hint
+    assert not caught.value.definite
+    with pytest.raises(StorageError, match="neither descriptor is whole"):
+        opened(damaged((3, 9), (len(WHOLE) - 20, len(WHOLE))))
+    with pytest.raises(StorageError, match="neither descriptor is whole"):
+        opened(b"")
+
+
+def with_descriptor(**changes: int | bytes) -> bytes:
+    """WHOLE with fields of both descriptors changed and summed again: another file, not a damaged one."""
+    content = bytearray(WHOLE)
+    head = content[:128]
+    for name, value in changes.items():
+        at, kind = {
+            "version": (4, "<I"),
+            "log_id": (8, "<I"),
+            "token": (16, "16s"),
+            "incarnation": (32, "16s"),
+        }[name]
+        struct.pack_into(kind, head, at, value)
+    struct.pack_into("<I", head, 124, crc32c(head[:124]))
+    content[:128] = content[-128:] = head
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"version": 2}, "a version other than 1"),
+        ({"token": b"X" * 16}, "of another bookie or disk incarnation"),
+        ({"incarnation": b"X" * 16}, "of another bookie or disk incarnation"),
+        ({"log_id": 7}, "file 00000007 of another bookie or disk incarnation, or was renamed"),
+    ],
+)
+def test_another_ones_file_is_refused(change: dict[str, int | bytes], says: str) -> None:
+    with pytest.raises(StorageError, match=says):
+        opened(with_descriptor(**change))
+
+
+def test_an_entry_that_cannot_be_read_now_is_unreadable_not_absent() -> None:
+    """I31: I/O error, file gone, file short, while the store is open."""
+    disk = MemoryDisk({LOG: WHOLE})
+    store = open_store(disk)
+    disk.fail("read", stays=True)
+    assert verdicts(store, 9) == (set(), set(range(601)) - set(HELD[9]))
+    disk.fail("read", nth=0)
+    assert verdicts(store, 9)[0] == set(HELD[9])
+    store.close()
+
+    disk = MemoryDisk({LOG: WHOLE})
+    store = open_store(disk)
+    disk.drop(LOG)
+    assert verdicts(store, 9) == (set(), set(range(601)) - set(HELD[9]))
+    store.close()
+
+    disk = MemoryDisk({LOG: WHOLE})
+    store = open_store(disk)
+    disk.put(LOG, WHOLE[: ENTRIES_AT + 10 * 82])
+    assert verdicts(store, 3) == (set(range(10)), set(range(601)) - set(HELD[3]))
+    store.close()
+
+
+def test_a_bad_copy_is_replaced_by_a_valid_one() -> None:
+    """P3.4c: where the stored copy fails its own digest, the valid one replaces it, for good."""
+    disk = MemoryDisk({LOG: damaged((ENTRIES_AT + 60, ENTRIES_AT + 61))})
+    store = open_store(disk)
+    assert verdicts(store, 3)[0] == set(range(1, 40))
+    store.put(make_frame(3, [0], size=30))
+    assert verdicts(store, 3)[0] == set(range(40))
+    flush(store, mark=2)
+    store.close()
+    store = open_store(disk)
+    assert check_truth(store) == sum(map(len, HELD.values()))
+    store.close()
+
+
+def test_entries_that_changed_places_are_found() -> None:
+    """I7, I41: a misdirected write of a valid entry is not the entry that was asked for."""
+    content = bytearray(WHOLE)
+    size = 82
+    one, other = ENTRIES_AT + 3 * size, ENTRIES_AT + 7 * size
+    content[one : one + size], content[other : other + size] = (
+        WHOLE[other : other + size],
+        WHOLE[one : one + size],
+    )
+    store = opened(bytes(content))
+    assert verdicts(store, 3) == (set(range(40)) - {3, 7}, set(range(601)) - set(HELD[3]))
+    store.close()
+
+
+def test_an_index_with_impossible_numbers_is_scanned_around() -> None:
+    """A checksum proves who wrote it, not that it makes sense: the runs are checked too."""
+    for at, kind, value in ((8, "<q", -1), (16, "<q", 38), (32, "<Q", 4096), (40, "<I", 1), (44, "<I", 0),
+                            (48, "<I", 2**31), (52, "<B", 65), (53, "<B", 2), (24, "<Q", 0)):  # fmt: skip
+        content = bytearray(WHOLE)
+        struct.pack_into(kind, content, INDEX_AT + at, value)
+        head = content[:128]
+        index_crc = crc32c(content[INDEX_AT:STATES_AGAIN_AT], crc32c(head[:48]))
+        struct.pack_into("<I", head, 108, index_crc)
+        struct.pack_into("<I", head, 124, crc32c(head[:124]))
+        content[:128] = content[-128:] = head
+        store = opened(bytes(content))
+        assert check_truth(store) == sum(map(len, HELD.values())), at
+        assert store.reports()
+        store.close()
+
+
+def test_unfinished_logs_are_left_by_id_and_removed_later() -> None:
+    """I48: an id that was used by an unfinished file is not used again."""
+    disk = MemoryDisk({LOG: WHOLE, "/e/00000004.elog.tmp": b"half", "/e/notes.txt": b"not ours"})
+    store = open_store(disk)
+    store.put(make_frame(3, [40], size=30))
+    flush(store, mark=2)
+    store.close()
+    open_store(disk).close()
+    assert sorted(disk.files(stable=False)) == [LOG, "/e/00000005.elog", "/e/notes.txt"]

@@ -1,0 +1,205 @@
+"""STORAGE.md and the code say the same: what the page's tables read is what was stored."""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embedbk.codec.entry import read_entry
+from embedbk.codec.twins import crc32c
+from embedbk.core.ledger_table import LEDGER_STATE
+from embedbk.storage import bookie_storage
+from embedbk.storage.entry_store import NativeEntryStore
+from embedbk.storage.identity import IDENTITY_FILE, SLOT_BYTES, SLOT_HEADER, open_identity
+from embedbk.storage.memory_disk import MemoryDisk
+from tests.storage.stored_entries import make_frame
+
+PAGE = (Path(bookie_storage.__file__).parent / "STORAGE.md").read_text()
+ROW = re.compile(r"^\| (\d+) \| (\d+) \| ([^|]+) \| (\w+) \|", re.MULTILINE)
+CODES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q"}
+TOKEN, INCARNATION = bytes(range(16)), bytes(range(16, 32))
+
+Fields = dict[str, Any]
+
+
+def table(name: str) -> list[tuple[int, int, str, str]]:
+    text = PAGE.split(f"<!-- table: {name} -->\n")[1].split("\n\n")[0]
+    return [(int(offset), int(size), kind.strip(), field) for offset, size, kind, field in ROW.findall(text)]
+
+
+def fields(name: str, content: bytes, at: int = 0) -> Fields:
+    found: Fields = {}
+    for offset, size, kind, field in table(name):
+        raw = content[at + offset : at + offset + size]
+        found[field] = raw if kind.endswith(" B") else struct.unpack("<" + CODES[kind], raw)[0]
+    return found
+
+
+def size_of(name: str) -> int:
+    offset, size, _, _ = table(name)[-1]
+    return offset + size
+
+
+def varint(content: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        value |= (content[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if content[at - 1] < 0x80:
+            return value, at
+
+
+def read_index(descriptor: Fields, index: bytes) -> list[tuple[int, int, int, int]]:
+    """(ledger_id, entry_id, offset, size) of every entry, as the page says it."""
+    found, at = [], 0
+    for _ in range(descriptor["run_count"]):
+        run = fields("run", index, at)
+        coded_at = at + size_of("run")
+        at = coded_at + run["coded_size"]
+        ids: list[int] = []
+        if run["modulus"]:
+            ids = [
+                i for i in range(run["first"], run["last"] + 1) if run["residues"] >> i % run["modulus"] & 1
+            ]
+            assert len(ids) == run["count"]
+        size, offset = 0, run["offset"]
+        for ordinal in range(run["count"]):
+            if not run["modulus"]:
+                gap = 0
+                if ordinal:
+                    gap, coded_at = varint(index, coded_at)
+                ids.append(ids[-1] + gap if ordinal else run["first"])
+            if run["sizes_equal"]:
+                size = run["bytes"] // run["count"]
+            else:
+                coded, coded_at = varint(index, coded_at)
+                size += (coded >> 1) ^ -(coded & 1)
+            found.append((run["ledger_id"], ids[ordinal], offset, size))
+            offset += size
+        assert coded_at == at
+        assert ids[-1] == run["last"]
+        assert offset == run["offset"] + run["bytes"]
+    assert at == len(index)
+    return found
+
+
+class Log:
+    """One entry log, read by the page alone."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.descriptor = fields("descriptor", content)
+        entries_at = 4096 + self.descriptor["states_size"]
+        index_at = entries_at + self.descriptor["entries_size"]
+        states_at = index_at + self.descriptor["index_size"]
+        self.states = content[4096:entries_at]
+        self.entries = content[entries_at:index_at]
+        self.index = content[index_at:states_at]
+        self.states_again = content[states_at : states_at + self.descriptor["states_size"]]
+        self.padding = content[128:4096] + content[states_at + self.descriptor["states_size"] : -128]
+
+
+@pytest.fixture
+def log() -> Log:
+    disk = MemoryDisk({"/e/.made": b""})
+    store = NativeEntryStore("/e", TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
+    chance = random.Random(3)
+    for first in range(0, 3000, 500):
+        store.put(make_frame(2**62, range(first, first + 500), size=60))  # Dense, of one size.
+    store.put(make_frame(5, range(200)))  # Dense, of different sizes.
+    store.put(make_frame(6, [i for i in range(900) if (3 - i) % 7 < 4], size=10))  # Striped.
+    store.put(make_frame(7, sorted(chance.sample(range(400), 150))))  # Neither.
+    store.put(make_frame(8, [0, 1, 1000, 1001, 50_000], size=3))
+    assert store.freeze(LEDGER_STATE.pack(5, 199, 7, 70, bytes(16), 1, bytes(7)), 41)
+    store.flush(threaded=False)
+    assert store.finish_flush()
+    store.close()
+    return Log(disk.read("/e/00000001.elog"))
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("descriptor", 128), ("state", LEDGER_STATE.size), ("run", 56), ("identity", SLOT_HEADER.size)],
+)
+def test_a_table_has_no_holes_and_no_overlaps(name: str, size: int) -> None:
+    at = 0
+    for offset, width, _, _ in table(name):
+        assert offset == at
+        at += width
+    assert at == size
+
+
+def test_the_descriptor_stands_at_both_ends(log: Log) -> None:
+    assert log.content[:128] == log.content[-128:]
+    found = log.descriptor
+    assert (found["magic"], found["version"], found["log_id"], found["previous_id"]) == (b"EBKL", 1, 1, 0)
+    assert (found["cluster_token"], found["incarnation"], found["mark"]) == (TOKEN, INCARNATION, 41)
+    assert found["file_size"] == len(log.content)
+    assert len(log.content) % 4096 == 0
+    assert found["crc"] == crc32c(log.content[:124])
+    assert not any(found["reserved"])
+    assert not any(log.padding)
+
+
+def test_sections_are_bound_to_the_file_they_stand_in(log: Log) -> None:
+    """I41: checksums cover the identity of the file."""
+    seed = crc32c(log.content[:48])
+    assert log.descriptor["states_crc"] == crc32c(log.states, seed)
+    assert log.descriptor["index_crc"] == crc32c(log.index, seed)
+    assert log.states == log.states_again
+
+
+def test_states_are_those_that_were_taken(log: Log) -> None:
+    state = fields("state", log.states)
+    assert (state["ledger_id"], state["last_entry"], state["lac"], state["lac_length"]) == (5, 199, 7, 70)
+    assert state["flags"] == 1
+
+
+def test_the_index_names_every_entry_exactly(log: Log) -> None:
+    listed = read_index(log.descriptor, log.index)
+    assert len(listed) == log.descriptor["entry_count"]
+    assert len({ledger_id for ledger_id, _, _, _ in listed}) == log.descriptor["ledger_count"]
+    assert [(ledger_id, entry_id) for ledger_id, entry_id, _, _ in listed] == sorted(
+        (ledger_id, entry_id) for ledger_id, entry_id, _, _ in listed
+    )
+    block, at = memoryview(log.content), 4096 + len(log.states)
+    for ledger_id, entry_id, offset, size in listed:
+        entry = read_entry(block, offset)
+        assert (entry.ledger_id, entry.entry_id, entry.size, offset) == (ledger_id, entry_id, size, at)
+        at += size
+    assert at == 4096 + len(log.states) + len(log.entries)
+
+
+def test_a_striped_ledger_is_a_pattern_and_one_size_needs_no_numbers(log: Log) -> None:
+    """ARCHITECTURE 5: runs of (first, last, modulus, residue mask); lengths beside the run."""
+    runs, at = [], 0
+    for _ in range(log.descriptor["run_count"]):
+        run = fields("run", log.index, at)
+        runs.append(run)
+        at += size_of("run") + run["coded_size"]
+    dense = [run for run in runs if run["ledger_id"] == 2**62]
+    assert [(run["count"], run["modulus"], run["coded_size"]) for run in dense] == [
+        (1024, 1, 0), (1024, 1, 0), (952, 1, 0)
+    ]  # fmt: skip
+    striped = next(run for run in runs if run["ledger_id"] == 6)
+    assert (striped["modulus"], striped["coded_size"]) == (7, 0)
+    assert next(run for run in runs if run["ledger_id"] == 7)["modulus"] == 0
+    assert len([run for run in runs if run["ledger_id"] == 8]) == 3, "a wide gap begins another run"
+
+
+def test_an_identity_is_as_the_page_says(tmp_path: Path) -> None:
+    open_identity({"journal": tmp_path}, role="bookie", node_id="b1", cluster_token=TOKEN).close()
+    content = (tmp_path / IDENTITY_FILE).read_bytes()
+    assert len(content) == 2 * SLOT_BYTES
+    slots = [fields("identity", content, slot * SLOT_BYTES) for slot in range(2)]
+    assert [(slot["sequence"], slot["state"]) for slot in slots] == [(2, 2), (1, 1)]
+    for number, slot in enumerate(slots):
+        assert (slot["magic"], slot["version"]) == (b"EBKI", 1)
+        begin = number * SLOT_BYTES
+        body = content[begin + size_of("identity") : begin + size_of("identity") + slot["body_size"]]
+        assert slot["crc"] == crc32c(body, crc32c(content[begin : begin + 20]))
