@@ -210,7 +210,7 @@ class ZmqTransport:
         *,
         allow_non_loopback: bool = False,
         heartbeat_ns: int = 100_000_000,
-        timeout_ns: int = 500_000_000,
+        timeout_ns: int = 2_000_000_000,
         connect_timeout_ns: int = 2_000_000_000,
         window_bytes: int = 16 << 20,
         protocols: tuple[int, int] = PROTOCOL_VERSIONS,

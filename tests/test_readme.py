@@ -1,0 +1,29 @@
+"""The README's Python runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_twenty_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first Python block, in an empty directory; what it prints is what a newcomer should see."""
+    block = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert block is not None
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block.group(1), str(README), "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == ["0", "1", "2", "3"]
+    assert [line.rsplit(" ", 1)[1] for line in printed] == ["b'first'", "b'second'", "b'third'", "b'fourth'"]
+
+
+def test_every_file_it_names_is_there() -> None:
+    """A path in the reading order is a path in the tree."""
+    for target in re.findall(r"\]\(([^)#:]+)\)", README.read_text()):
+        assert (README.parent / target).exists(), target
+    for named in re.findall(r"`(tests/[\w./]+)`", README.read_text()):
+        assert (README.parent / named).exists(), named
