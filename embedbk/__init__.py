@@ -18,7 +18,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from embedbk import aio
+    from embedbk import aio, spark
     from embedbk.appending import Appended, Ticket
     from embedbk.client import Client
     from embedbk.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
@@ -82,6 +82,7 @@ __all__ = [
     "aio",
     "doctor",
     "open",
+    "spark",
 ]
 
 # Where each public name stands; under another name there where a third word says so.
@@ -98,6 +99,7 @@ ids NO_ENTRY Position
 ledger LedgerReader LedgerWriter
 log Log LogWriter
 reading Batch Entry Segment
+spark spark
 """
 
 _PLACE_OF = {
@@ -114,7 +116,8 @@ def __getattr__(name: str) -> Any:
     if place is None:
         raise AttributeError(f"module 'embedbk' has no attribute {name!r}")
     module = importlib.import_module(place[0])
-    value = module if name == "aio" else getattr(module, place[1])
+    is_module = place == (f"embedbk.{name}", name)
+    value = module if is_module else getattr(module, place[1])
     globals()[name] = value
     return value
 
