@@ -62,7 +62,7 @@ __all__ = ["ClientNode"]
 logger = logging.getLogger(__name__)
 
 REDIAL_NS = 50_000_000  # Requests to a bookie whose link was lost this recently fail at once.
-WAITING_PER_LINK_MAX = 4096  # Requests that wait for a link to come up; more fail at once.
+WAITING_BYTES_MAX = 64 << 20  # Requests to one bookie that its link does not take yet; more fail at once.
 
 
 @dataclass(slots=True)
@@ -74,9 +74,10 @@ class _Peer:
     is_up: bool = False
     # Request id -> whose it is. In the order of sending, so that failures are told in that order.
     outstanding: dict[int, tuple[Operation, Tag]] = field(default_factory=dict)
-    waiting: list[tuple[int, list[Any]]] = field(
-        default_factory=list
-    )  # (request id, pieces) until the link is up.
+    # (request id, pieces, bytes) that the link did not take: it is not up yet, or its queue is full. Slowness is not
+    # failure; a bookie that does not get on is found by its unanswered requests.
+    waiting: deque[tuple[int, list[Any], int]] = field(default_factory=deque)
+    waiting_bytes: int = 0
 
 
 class ClientNode:
@@ -106,6 +107,7 @@ class ClientNode:
         self._events: deque[tuple[Operation, Event]] = deque()
         self._peers: dict[Member, _Peer] = {}
         self._peer_of_link: dict[int, _Peer] = {}
+        self._slow: dict[int, _Peer] = {}  # By link: those with requests waiting.
         self._dial_after: dict[Member, int] = {}
         self._request_ids = itertools.count(1)
         self._due: list[tuple[int, int, Operation]] = []
@@ -158,6 +160,8 @@ class ClientNode:
                 self._on_link_up(now_ns, event)
             else:
                 self._on_link_down(now_ns, event)
+        if self._slow:
+            self._send_waiting()
         self.metadata.tick(now_ns)
         if not self._is_watching:
             self._is_watching = True
@@ -235,16 +239,23 @@ class ClientNode:
             peer = dialled
         request_id = next(self._request_ids)
         pieces = encode_message(request_id, effect.control, effect.frames)
-        if peer.is_up:
-            is_taken = self.transport.send(peer.link, pieces)
-        else:
-            is_taken = len(peer.waiting) < WAITING_PER_LINK_MAX
-            if is_taken:
-                peer.waiting.append((request_id, pieces))
-        if is_taken:
-            peer.outstanding[request_id] = (operation, effect.tag)
-        else:
-            self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, "its queue is full"))
+        if not peer.is_up or peer.waiting or not self.transport.send(peer.link, pieces):
+            size = sum(len(piece) for piece in pieces)
+            if peer.waiting_bytes + size > WAITING_BYTES_MAX:
+                self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, "its queue is full"))
+                return
+            peer.waiting.append((request_id, pieces, size))
+            peer.waiting_bytes += size
+            self._slow[peer.link] = peer
+        peer.outstanding[request_id] = (operation, effect.tag)
+
+    def _send_waiting(self) -> None:
+        """Go on with the links that took no more, in order, as far as they take now."""
+        for peer in list(self._slow.values()):
+            while peer.is_up and peer.waiting and self.transport.send(peer.link, peer.waiting[0][1]):
+                peer.waiting_bytes -= peer.waiting.popleft()[2]
+            if not peer.waiting:
+                del self._slow[peer.link]
 
     def _dial(self, now_ns: int, member: Member) -> _Peer | str:
         """A link to the bookie in this incarnation, begun; or why there is none."""
@@ -307,11 +318,6 @@ class ClientNode:
         if peer is None:
             return
         peer.is_up = True
-        waiting, peer.waiting = peer.waiting, []
-        for request_id, pieces in waiting:
-            if not self.transport.send(peer.link, pieces):
-                operation, tag = peer.outstanding.pop(request_id)
-                self.tell(operation, SendFailed(now_ns, tag, peer.member, "its queue is full"))
 
     def _on_link_down(self, now_ns: int, event: LinkDown) -> None:
         if event.link == self.metadata.link:
@@ -321,6 +327,7 @@ class ClientNode:
         if peer is None:
             return
         del self._peers[peer.member]
+        self._slow.pop(peer.link, None)
         self._dial_after[peer.member] = now_ns + REDIAL_NS
         logger.info("link to bookie %s down: %s", peer.member.bookie_id, event.reason)
         for operation, tag in peer.outstanding.values():
