@@ -9,8 +9,9 @@ journal), the rows' place in memory (ledger table), and links.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, split
@@ -30,8 +31,8 @@ from embedbk.codec.messages import (
     ReadRequest,
     Status,
 )
-from embedbk.config import ENTRY_BYTES_MAX, FRAME_BYTES_MAX, LAC_WAIT_MS_MAX, MESSAGE_BYTES_MAX
-from embedbk.core.machine import Handlers, Machine
+from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
+from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.vocabulary import (
     Effect,
     EntriesRead,
@@ -45,7 +46,7 @@ from embedbk.core.vocabulary import (
     StoreFrame,
     Tick,
 )
-from embedbk.errors import PeerError, ensure
+from embedbk.errors import PeerError, StorageError, ensure
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["Bookie", "LedgerRow", "LedgerTable"]
@@ -87,6 +88,8 @@ class _Look:
     ledger_id: int
     wait_token: int  # The answer also waits until this record is durable.
     frame: Frame | None = None  # The repeated add's frame.
+    first_entry: int = 0  # Where the lookup began; before it all was compared already.
+    missing: set[int] = field(default_factory=set)  # Entries of the frame to be stored. Asked by key only.
 
 
 @dataclass(slots=True)
@@ -113,15 +116,22 @@ class Bookie(Machine):
         self.looks: dict[int, _Look] = {}
         self.next_look = 1
         self.waiters: dict[int, list[_Waiter]] = {}  # Ledger -> parked long polls.
+        self.wake_ns: int | None = None  # No parked long poll ends before this.
 
     @property
     def deadline_ns(self) -> int | None:
-        return min((waiter.until_ns for parked in self.waiters.values() for waiter in parked), default=None)
+        return self.wake_ns
 
     # Requests.
 
     def _on_request(self, event: RequestReceived) -> list[Effect]:
-        request = event.control
+        try:
+            return self._answer(event, event.control)
+        except StorageError as full:
+            # The ledger table took no further ledger; a row comes before anything else, so nothing was done.
+            return [Reply(event.link, event.request_id, ErrorAnswer(str(full)))]
+
+    def _answer(self, event: RequestReceived, request: Control) -> list[Effect]:
         if isinstance(request, AddRequest):
             return self._on_add(event, request)
         if isinstance(request, ReadRequest):
@@ -171,8 +181,8 @@ class Bookie(Machine):
             )
             return effects
         # Some of it may be held already: compare before anything is said (P3.4b, P3.4c).
-        look = _Look(event.link, event.request_id, request, row.ledger_id, 0, frame)
-        effects.append(self._look(look, frame.first_entry, frame.last_entry, MESSAGE_BYTES_MAX))
+        look = _Look(event.link, event.request_id, request, row.ledger_id, 0, frame, frame.first_entry)
+        effects.append(self._look(look, frame.first_entry, frame.last_entry, FRAME_BYTES_MAX))
         return effects
 
     def _refuse_add(self, request: AddRequest, header: FrameHeader) -> Status | None:
@@ -188,10 +198,8 @@ class Bookie(Machine):
                 return Status.WRONG_KEY
         if request.recovery:
             return None  # Passes fences and limbo (P5.2d), and a bookie that is read-only (P7.8).
-        if row is not None and (row.is_fenced or row.is_dropped):
-            return Status.FENCED  # Every normal add, also of an entry it already holds (P3.4a).
-        if row is not None and row.in_limbo:
-            return Status.IN_LIMBO
+        if row is not None and (refusal := _refusal(row)) is not None:
+            return refusal
         return None if self.is_writable else Status.READ_ONLY
 
     def _row_with_key(self, ledger_id: int, key: bytes) -> tuple[LedgerRow, list[Effect]]:
@@ -224,8 +232,7 @@ class Bookie(Machine):
         row = self.table.get(request.ledger_id)
         assert row is not None
         # Limbo's answer counts for coverage but gives no LAC: what it has forgotten may be higher (P5.2b, P7.4).
-        knows_lac = not row.in_limbo and not row.is_dropped
-        lac, length = (row.lac, row.lac_length) if knows_lac else (NO_ENTRY, 0)
+        lac, length = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)
         answer = FenceAnswer(Status.OK, row.ledger_id, lac, length)
         self._reply_when(row.last_token, Reply(event.link, event.request_id, answer), effects)
         return effects
@@ -289,25 +296,26 @@ class Bookie(Machine):
         return ReadEntries(read_id, look.ledger_id, first, last, bytes_max, modulus, residues)
 
     def _on_lac_request(self, event: RequestReceived, request: LacRequest) -> list[Effect]:
-        row = self.table.get(request.ledger_id)
         if request.incarnation != self.incarnation:
             answer = LacAnswer(Status.WRONG_INCARNATION, request.ledger_id)
-        elif row is None:
-            answer = LacAnswer(Status.NO_SUCH_LEDGER, request.ledger_id)
-        elif row.in_limbo or row.is_dropped:
-            answer = LacAnswer(Status.IN_LIMBO, request.ledger_id)
-        else:
-            wait_ms = min(request.wait_ms, LAC_WAIT_MS_MAX)
-            if wait_ms > 0 and row.lac <= request.after_lac and not row.is_fenced:
-                until = event.now_ns + wait_ms * _MS
-                waiter = _Waiter(event.link, event.request_id, request.after_lac, until)
-                self.waiters.setdefault(row.ledger_id, []).append(waiter)
-                return []
-            answer = self._lac_answer(row)
-        return [Reply(event.link, event.request_id, answer)]
+            return [Reply(event.link, event.request_id, answer)]
+        row = self.table.get(request.ledger_id)
+        # A ledger nobody wrote to yet is waited for like one that is idle: its first entry wakes the reader.
+        is_idle = row is None or (_knows_all(row) and row.lac <= request.after_lac and not row.is_fenced)
+        if request.wait_ms > 0 and is_idle:
+            until = event.now_ns + min(request.wait_ms, LAC_WAIT_MS_MAX) * _MS
+            waiter = _Waiter(event.link, event.request_id, request.after_lac, until)
+            self.waiters.setdefault(request.ledger_id, []).append(waiter)
+            self.wake_ns = until if self.wake_ns is None else min(self.wake_ns, until)
+            return []
+        return [Reply(event.link, event.request_id, self._lac_answer(request.ledger_id, row))]
 
-    def _lac_answer(self, row: LedgerRow) -> LacAnswer:
-        return LacAnswer(Status.OK, row.ledger_id, row.lac, row.lac_length, bool(row.is_fenced))
+    def _lac_answer(self, ledger_id: int, row: LedgerRow | None) -> LacAnswer:
+        if row is None:
+            return LacAnswer(Status.NO_SUCH_LEDGER, ledger_id)
+        if not _knows_all(row):
+            return LacAnswer(Status.IN_LIMBO, ledger_id)
+        return LacAnswer(Status.OK, ledger_id, row.lac, row.lac_length, bool(row.is_fenced))
 
     def _on_explicit_lac(self, event: RequestReceived, request: ExplicitLacRequest) -> list[Effect]:
         status = Status.OK
@@ -346,11 +354,14 @@ class Bookie(Machine):
         parked = self.waiters.pop(row.ledger_id, None)
         if parked is None:
             return []
-        stay = [waiter for waiter in parked if waiter.after_lac >= row.lac and not row.is_fenced]
-        if stay:
-            self.waiters[row.ledger_id] = stay
-        answer = self._lac_answer(row)
-        return [Reply(waiter.link, waiter.request_id, answer) for waiter in parked if waiter not in stay]
+        answer = self._lac_answer(row.ledger_id, row)
+        effects: list[Effect] = []
+        for waiter in parked:
+            if waiter.after_lac >= row.lac and not row.is_fenced:
+                self.waiters.setdefault(row.ledger_id, []).append(waiter)
+            else:
+                effects.append(Reply(waiter.link, waiter.request_id, answer))
+        return effects
 
     # Completions.
 
@@ -366,8 +377,9 @@ class Bookie(Machine):
 
     def _finish_read(self, look: _Look, row: LedgerRow, event: EntriesRead) -> list[Effect]:
         # In limbo, or after its data was dropped, what is missing is unknown, never absent (P7.1, P7.3, P7.4).
-        absent = [] if row.in_limbo or row.is_dropped else event.absent
-        lac, length = (row.lac, row.lac_length) if not row.in_limbo else (NO_ENTRY, 0)
+        absent, lac, length = (
+            (event.absent, row.lac, row.lac_length) if _knows_all(row) else ([], NO_ENTRY, 0)
+        )
         answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)
         frames = [(encode_frame_header(event.frame, _NO_KEY), event.frame)] if event.frame is not None else []
         effects: list[Effect] = []
@@ -381,25 +393,30 @@ class Bookie(Machine):
         or fails its own digest is stored (P3.4b, P3.4c)."""
         frame = look.frame
         assert frame is not None
-        if not request.recovery and (row.is_fenced or row.is_dropped or row.in_limbo):
-            status = Status.IN_LIMBO if row.in_limbo and not row.is_fenced else Status.FENCED
-            return [self._add_reply(look.link, look.request_id, request, frame, status)]
+        refusal = None if request.recovery else _refusal(row)  # It may have been fenced since.
         if self.failure is not None:
-            return [self._add_reply(look.link, look.request_id, request, frame, Status.UNKNOWN)]
-        if event.frame is not None and len(event.frame.body) + ENTRY_BYTES_MAX > MESSAGE_BYTES_MAX:
-            # The lookup may have been cut short by its bound, so "not mentioned" would say nothing.
-            return [self._add_reply(look.link, look.request_id, request, frame, Status.UNKNOWN)]
+            refusal = Status.UNKNOWN
+        if refusal is not None:
+            return [self._add_reply(look.link, look.request_id, request, frame, refusal)]
         held = dict(split(event.frame)) if event.frame is not None else {}
-        missing: list[memoryview] = []
         for entry_id, entry in split(frame):
+            if entry_id < look.first_entry:
+                continue
             stored = held.get(entry_id)
-            if stored is None:
-                missing.append(entry)
-            elif stored != entry:
-                return [self._add_reply(look.link, look.request_id, request, frame, Status.CONFLICT)]
+            if stored is not None:
+                if stored != entry:
+                    return [self._add_reply(look.link, look.request_id, request, frame, Status.CONFLICT)]
+            elif entry_id == look.first_entry or _is_in(entry_id, event.absent):
+                look.missing.add(entry_id)
+            else:
+                # Not mentioned: unreadable here, or beyond what one lookup gives, and then it may be another
+                # payload (P3.4c). A lookup always tells its first entry, so that asked for first it is clear.
+                look.first_entry = entry_id
+                return [self._look(look, entry_id, frame.last_entry, FRAME_BYTES_MAX)]
         effects: list[Effect] = []
-        if missing:
-            effects.append(self._store(row, frame_of(memoryview(b"".join(missing)), row.ledger_id)))
+        if look.missing:
+            missing = b"".join(entry for entry_id, entry in split(frame) if entry_id in look.missing)
+            effects.append(self._store(row, frame_of(memoryview(missing), row.ledger_id)))
         reply = self._add_reply(look.link, look.request_id, request, frame, Status.OK)
         self._reply_when(row.last_token, reply, effects)
         return effects
@@ -416,6 +433,8 @@ class Bookie(Machine):
         """Let the answer leave when the record is durable, which may be now."""
         if token <= self.durable:
             effects.append(reply)
+        elif self.failure is not None:
+            effects.append(_as_unknown(reply))  # It never will be durable (P7.6).
         else:
             self.replies.setdefault(token, []).append(reply)
 
@@ -442,14 +461,15 @@ class Bookie(Machine):
         ]
 
     def _expired(self, now_ns: int) -> Iterator[tuple[_Waiter, LacAnswer]]:
+        self.wake_ns = None
         for ledger_id in list(self.waiters):
-            row = self.table.get(ledger_id)
-            assert row is not None
-            parked = self.waiters[ledger_id]
-            yield from ((waiter, self._lac_answer(row)) for waiter in parked if waiter.until_ns <= now_ns)
-            self.waiters[ledger_id] = [waiter for waiter in parked if waiter.until_ns > now_ns]
-            if not self.waiters[ledger_id]:
-                del self.waiters[ledger_id]
+            answer = self._lac_answer(ledger_id, self.table.get(ledger_id))
+            parked = self.waiters.pop(ledger_id)
+            yield from ((waiter, answer) for waiter in parked if waiter.until_ns <= now_ns)
+            stay = [waiter for waiter in parked if waiter.until_ns > now_ns]
+            if stay:
+                self.waiters[ledger_id] = stay
+                self.wake_ns = earliest(self.wake_ns, *(waiter.until_ns for waiter in stay))
 
     def _add_reply(
         self, link: int, request_id: int, request: AddRequest, part: FrameHeader | Frame, status: Status
@@ -474,6 +494,27 @@ class Bookie(Machine):
         LinkLost: _on_link_lost,
         Tick: _on_tick,
     }
+
+
+def _knows_all(row: LedgerRow) -> bool:
+    """False: entries and LAC of the ledger may have been lost here, so that nothing is absent for certain (P7.4)."""
+    return not row.in_limbo and not row.is_dropped
+
+
+def _refusal(row: LedgerRow) -> Status | None:
+    """Why no normal add of this ledger is taken, be the entry held already or not (P3.4a).
+
+    Limbo comes first: it is fenced as well, but for the writer it is an ordinary failure of one bookie (P7.4).
+    """
+    if row.in_limbo and not row.is_dropped:
+        return Status.IN_LIMBO
+    return Status.FENCED if row.is_fenced or row.is_dropped else None
+
+
+def _is_in(entry_id: int, ranges: list[tuple[int, int]]) -> bool:
+    """Is the entry in one of these ascending (first, last) ranges?"""
+    index = bisect_right(ranges, entry_id, key=lambda pair: pair[0]) - 1
+    return index >= 0 and entry_id <= ranges[index][1]
 
 
 def _as_unknown(reply: Reply) -> Reply:
