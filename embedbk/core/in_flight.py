@@ -90,7 +90,7 @@ class InFlight:
 
     def send(self, frame: Frame, now_ns: int, lac: int | None, lac_length: int) -> list[Send]:
         """Take the next frame and send it to every seat that is not failed. lac None: the frames carry no LAC."""
-        assert frame.first_entry > (max(self.pending) if self.pending else self.done)
+        assert frame.first_entry > next(reversed(self.pending), self.done)
         pending = Pending(frame, residues_of(frame.first_entry, frame.last_entry, self.quorum))
         self.pending[frame.first_entry] = pending
         self.pending_bytes += len(frame.body)
@@ -128,13 +128,18 @@ class InFlight:
             sends.append(Send(seating.member, request, tag, ((header, part),)))
         return sends
 
+    def is_ours(self, seating_number: int, answer: AddAnswer) -> bool:
+        """Does it answer a request of this handle, to this seating? Any other counts for nothing, yes or no (P3.8)."""
+        asked = (self.nonce, seating_number, self.is_recovery)
+        return (answer.nonce, answer.seating, answer.recovery) == asked
+
     def take_answer(self, seating_number: int, first_entry: int, answer: AddAnswer) -> bool:
-        """Count a positive answer. False: it answers no request of this handle and counts for nothing (P3.8)."""
+        """Count a positive answer. False: it answers no open request of this handle and counts for nothing."""
         unanswered = self.unanswered.get(seating_number)
-        if unanswered is None or unanswered.pop(first_entry, None) is None:
-            return False  # From a seat replaced since (P4.4), or counted before.
-        if (answer.nonce, answer.seating, answer.recovery) != (self.nonce, seating_number, self.is_recovery):
-            return False
+        if unanswered is None or not self.is_ours(seating_number, answer):
+            return False  # From a seat replaced since (P4.4), or of another handle (P3.8).
+        if unanswered.pop(first_entry, None) is None:
+            return False  # Counted before.
         pending = self.pending.get(first_entry)
         if pending is not None:
             pending.acked.add(seating_number)
@@ -155,6 +160,13 @@ class InFlight:
         seating.failure = reason
         self.unanswered[number].clear()
         return True
+
+    def give_up(self) -> None:
+        """Forget everything that is outstanding: nothing more of it will be done."""
+        self.pending.clear()
+        self.pending_bytes = 0
+        for unanswered in self.unanswered.values():
+            unanswered.clear()
 
     def replace(self, seatings: Sequence[Seating]) -> list[Seating]:
         """Seat another ensemble; returns the seatings that are new. Who lost a seat counts no more (P4.4)."""

@@ -113,7 +113,11 @@ class Writer(Machine):
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.proposed: LedgerMetadata | None = None
         self.avoid_until: dict[str, int] = {}  # Bookie id -> when it may be chosen again.
+        self.cas_number = 0  # Of the compare-and-set in flight; an outcome of another one decides nothing.
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
+        self.stalled_until: int | None = (
+            None  # Adds stand still for want of a settled change; at most until then.
+        )
         self.is_reading_metadata = False
         self.unsettled = False  # A CAS came back unknown: it is still in flight (P2.2).
         self.lap = NO_ENTRY  # Last add pushed.
@@ -150,7 +154,7 @@ class Writer(Machine):
         oldest = self.in_flight.oldest_sent_ns()
         timeout = oldest + self.options.add_timeout_ns if oldest is not None else None
         idle = self.last_active_ns + self.options.explicit_lac_ns if self._owes_explicit_lac() else None
-        return earliest(timeout, self.retry_at, idle)
+        return earliest(timeout, self.retry_at, self.stalled_until, idle)
 
     # Adding.
 
@@ -164,10 +168,16 @@ class Writer(Machine):
         return list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
 
     def _on_answered(self, event: Answered) -> list[Effect]:
+        kind, number, first_entry = event.tag
         answer = event.control
-        if not isinstance(answer, AddAnswer):
+        if kind != "add":
             return []  # Of an explicit LAC: nothing depends on it.
-        _, number, first_entry = event.tag
+        if not isinstance(answer, AddAnswer):
+            return self._seat_failed(
+                number, getattr(answer, "text", "an answer of the wrong kind"), event.now_ns
+            )
+        if not self.in_flight.is_ours(number, answer):
+            return []  # To another handle's request (P3.8).
         if answer.status == Status.OK:
             if not self.in_flight.take_answer(number, first_entry, answer):
                 return []
@@ -210,9 +220,8 @@ class Writer(Machine):
         if self.error is not None or self.state is WriterState.ENDED:
             return []
         self.error = error
-        self.in_flight.pending.clear()
-        for unanswered in self.in_flight.unanswered.values():
-            unanswered.clear()
+        self.stalled_until = None
+        self.in_flight.give_up()
         effects: list[Effect] = [AddFailed(error)]
         if self.state is WriterState.CLOSING:
             return effects + self._go_on_closing()
@@ -222,25 +231,38 @@ class Writer(Machine):
     # Ensemble change.
 
     def _seat_failed(self, number: int, reason: str, now_ns: int) -> list[Effect]:
+        if self.error is not None or self.state is WriterState.ENDED:
+            return []
         seating = self.in_flight.seating(number)
-        if self.error is not None or seating is None or not self.in_flight.fail(number, reason):
+        if seating is None or not self.in_flight.fail(number, reason):
             return []
         self.avoid_until[seating.member.bookie_id] = now_ns + self.options.avoid_ns
-        if self.proposal is not None and not self.in_flight.has_usable_quorum():
-            self.retry_at = now_ns + self.options.add_timeout_ns  # Adds stand still; not for ever (P4.5).
-        return self._consider_change(now_ns)
+        effects = self._consider_change(now_ns)
+        self._note_stall(now_ns)
+        return effects
 
     def _consider_change(self, now_ns: int) -> list[Effect]:
         """Replace failed seats, one change at a time: further failures are decided after it is settled (P4.2)."""
-        if self.proposal is not None or self.error is not None or not self.in_flight.failed_seats:
+        if self.error is not None or self.proposed is not None or self.state is WriterState.ENDED:
             return []
+        closes_now = self.state is WriterState.CLOSING and not self.in_flight.pending
+        if closes_now or not self.in_flight.failed_seats:
+            return []  # What is acknowledged needs no replacement to be closed.
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
         proposal = propose(self.in_flight, self.bookies, avoid, self.chance)
         if proposal is None:
             self.retry_at = now_ns + self.options.retry_ns
             return self._check_usable()
         self.proposal = proposal
+        self.retry_at = None
         return self._send_change()
+
+    def _note_stall(self, now_ns: int) -> None:
+        """Without Qa usable seats adds stand still until the change is settled, but not for ever (P4.5)."""
+        if self.proposal is None or self.in_flight.has_usable_quorum():
+            self.stalled_until = None
+        elif self.stalled_until is None:
+            self.stalled_until = now_ns + self.options.add_timeout_ns
 
     def _check_usable(self) -> list[Effect]:
         """Go on while every write set keeps Qa unfailed members, else the adds fail (P4.5)."""
@@ -255,7 +277,7 @@ class Writer(Machine):
         return self._fail(
             NotEnoughBookies(
                 f"ledger {self.ledger_id}: fewer than {quorum.ack_quorum} usable bookies in some write set of "
-                f"{quorum.write_quorum} ({reasons}) and nobody to replace them",
+                f"{quorum.write_quorum} ({reasons}), and no replacement could be found or published",
                 hint="bring bookies back or add one, then take the log over",
             )
         )
@@ -268,10 +290,12 @@ class Writer(Machine):
 
     def _compare_and_set(self, metadata: LedgerMetadata) -> Effect:
         key = ledger_key_path(self.ledger_id)
-        return Transact("cas", [Compare(key, self.revision)], [Put(key, encode_ledger_metadata(metadata))])
+        self.cas_number += 1
+        put = Put(key, encode_ledger_metadata(metadata))
+        return Transact(("cas", self.cas_number), [Compare(key, self.revision)], [put])
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
-        if self.proposed is None:
+        if self.proposed is None or event.tag[1] != self.cas_number:
             return []
         if not event.is_done:
             return self._read_metadata()
@@ -290,9 +314,11 @@ class Writer(Machine):
         effects: list[Effect] = [EnsembleChanged(proposal.first_entry, self.in_flight.members)]
         effects += self.in_flight.resend(fresh, now_ns, self.lac, self.in_flight.done_length)
         effects += self._advance(now_ns)
+        effects += self._consider_change(now_ns)
+        self._note_stall(now_ns)
         if self.state is WriterState.CLOSING:
-            return effects + self._go_on_closing()
-        return effects + self._consider_change(now_ns)
+            effects += self._go_on_closing()
+        return effects
 
     def _read_metadata(self) -> list[Effect]:
         if self.is_reading_metadata:
@@ -302,7 +328,7 @@ class Writer(Machine):
 
     def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
         """Still in flight: only a newer version, or winning another CAS from the same one, settles it (P2.2)."""
-        if self.proposed is None:
+        if self.proposed is None or event.tag[1] != self.cas_number:
             return []
         self.unsettled = True
         return self._read_metadata()
@@ -323,7 +349,10 @@ class Writer(Machine):
         if event.revision == self.revision:
             # The same old version proves nothing. Sending the same CAS again from it either wins or is refused.
             return [self._compare_and_set(self.proposed)]
-        if self.unsettled and event.value == encode_ledger_metadata(self.proposed):
+        is_change = self.proposal is not None and found.state == LedgerState.OPEN
+        if is_change and found.fragments[-1] == self.proposed.fragments[-1]:
+            self.proposed = found  # Our own content, whatever repair did to earlier fragments since.
+        if event.value == encode_ledger_metadata(self.proposed):
             return self._settled(event.now_ns, event.revision)
         if found.state != LedgerState.OPEN or found.fragments[-1] != self.metadata.fragments[-1]:
             return self._overtaken(found)
@@ -369,32 +398,41 @@ class Writer(Machine):
 
     def _end(self, error: EmbedbkError | None) -> list[Effect]:
         self.state = WriterState.ENDED
+        self.proposed = self.proposal = None
+        self.in_flight.give_up()
         return [Ended(error, (self.lac, self.in_flight.done_length))]
 
     # Time, and what the watch says.
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
         self.bookies = event.bookies
-        return self._consider_change(event.now_ns)
+        effects = self._consider_change(event.now_ns)
+        self._note_stall(event.now_ns)
+        return effects
 
     def _on_tick(self, event: Tick) -> list[Effect]:
         effects: list[Effect] = []
+        if self.state is WriterState.ENDED:
+            return effects
         for number in self.in_flight.overdue(event.now_ns, self.options.add_timeout_ns):
             seconds = self.options.add_timeout_ns / 1e9
             effects += self._seat_failed(number, f"no answer within {seconds:g} s", event.now_ns)
         if self.retry_at is not None and event.now_ns >= self.retry_at:
             self.retry_at = None
             effects += self._try_again(event.now_ns)
+        if self.stalled_until is not None and event.now_ns >= self.stalled_until:
+            self.stalled_until = None
+            effects += self._check_usable()
         if self._owes_explicit_lac() and event.now_ns >= self.last_active_ns + self.options.explicit_lac_ns:
             effects += self._explicit_lac()
         return effects
 
     def _try_again(self, now_ns: int) -> list[Effect]:
-        if self.proposed is None:
-            return self._consider_change(now_ns)
-        if self.unsettled:
-            return self._read_metadata()
-        return self._check_usable()
+        if self.proposed is not None:
+            return self._read_metadata() if self.unsettled else []
+        effects = self._consider_change(now_ns)
+        self._note_stall(now_ns)
+        return effects
 
     def _owes_explicit_lac(self) -> bool:
         idle = not self.in_flight.pending and self.state in (WriterState.OPEN, WriterState.CLOSING)
