@@ -65,22 +65,27 @@ class Creation(Machine):
         return self.retry_at
 
     def _on_started(self, event: Started) -> list[Effect]:
+        return self._refuse() or [AllocateIds("id", 1)]
+
+    def _refuse(self) -> list[Effect]:
+        """Too few writable bookies: refused before any write (CL01). Empty: there are enough."""
         writable = sum(1 for info in self.bookies if info.is_writable)
-        if writable < self.quorum.ensemble_size:
-            # Refused before any write (CL01).
-            return [
-                Ended(
-                    NotEnoughBookies(
-                        f"an ensemble of {self.quorum.ensemble_size} was asked for; {writable} writable bookies are "
-                        "registered",
-                        definite=True,
-                        hint="start more bookies, or ask for a smaller ensemble",
-                    )
+        if writable >= self.quorum.ensemble_size:
+            return []
+        return [
+            Ended(
+                NotEnoughBookies(
+                    f"an ensemble of {self.quorum.ensemble_size} was asked for; {writable} writable bookies are "
+                    "registered",
+                    definite=True,
+                    hint="start more bookies, or ask for a smaller ensemble",
                 )
-            ]
-        return [AllocateIds("id", 1)]
+            )
+        ]
 
     def _on_ids(self, event: IdsAllocated) -> list[Effect]:
+        if refused := self._refuse():
+            return refused  # Bookies went while the id was fetched.
         members = choose_bookies(self.bookies, self.quorum.ensemble_size, (), self.chance)
         fragment = Fragment(0, 0, tuple((member.bookie_id, member.incarnation) for member in members))
         self.metadata = LedgerMetadata(
