@@ -1,0 +1,528 @@
+"""P3: adding. Durability before acknowledgement, order, idempotence behind the fence, whose answer counts."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from embedbk.codec.entry import encode_entry
+from embedbk.codec.frame import Frame, frame_of
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    ExplicitLacRequest,
+    FenceRequest,
+    ReadRequest,
+    Status,
+)
+from embedbk.config import Quorum
+from embedbk.core.vocabulary import AddFailed, Answered, Confirmed, Ended, FrameSealed
+from embedbk.core.writer import WriterOptions
+from embedbk.errors import LedgerFenced, PeerError, WrongPassword
+from embedbk.ids import NO_ENTRY
+from tests.rules.world import KEY, MS, THREE, Client, Pen, World
+
+OTHER_KEY = bytes(16)
+
+
+def world_with_writer(quorum: Quorum = THREE, bookies: int = 3) -> tuple[World, Client, Pen]:
+    world = World(bookies)
+    metadata, revision = world.create(quorum)
+    return world, world.writer(metadata, revision), Pen(metadata.ledger_id)
+
+
+def status(world: World) -> Status:
+    """The verdict of the one answer to `ask`."""
+    (answer,) = world.heard()
+    return Status(answer.status)
+
+
+def add_request(
+    world: World, bookie_id: str, *, recovery: bool = False, incarnation: bytes = b""
+) -> AddRequest:
+    return AddRequest(incarnation or world.nodes[bookie_id].member.incarnation, 99, 1, recovery)
+
+
+# P3.1, P3.7: entries, write sets, frames.
+
+
+def test_entries_go_to_their_write_set_and_nowhere_else() -> None:
+    """P3.1, I30: entry e goes to (e + i) mod E; five bookies, three copies."""
+    world, writer, pen = world_with_writer(Quorum(5, 3, 2), 5)
+    for number in range(7):
+        world.add(writer, pen, b"entry %d" % number)
+    world.settle()
+    held = {bookie_id: node.holds(pen.ledger_id) for bookie_id, node in world.nodes.items()}
+    assert held == {
+        f"b{seat + 1}": [e for e in range(7) if seat in [(e + i) % 5 for i in range(3)]] for seat in range(5)
+    }
+    assert writer.confirmed == 6
+
+
+def test_each_member_of_a_striped_ledger_gets_its_part_of_a_frame() -> None:
+    """P3.7: each member's entries are cut out of the frame; its ids ascend with gaps."""
+    world, writer, pen = world_with_writer(Quorum(4, 2, 2), 4)
+    world.add(writer, pen, *[b"%d" % number for number in range(6)])
+    parts = {packet.bookie_id: packet.frames[0][0] for packet in world.packets(kind=AddRequest)}
+    assert [(part.first_entry, part.last_entry, part.entry_count) for part in parts.values()] == [
+        (0, 4, 3), (0, 5, 4), (1, 5, 3), (2, 3, 2),
+    ]  # fmt: skip
+    world.settle()
+    assert world.nodes["b1"].holds(pen.ledger_id) == [0, 3, 4]
+    assert writer.told == [Confirmed(5, 6)]
+
+
+def test_a_frame_is_done_when_each_of_its_entries_is() -> None:
+    """P3.7: entries 0..2 striped over b1 b2 b3, two copies each: two answers cover only one of them."""
+    world, writer, pen = world_with_writer(Quorum(3, 2, 2))
+    world.add(writer, pen, b"zero", b"one", b"two")
+    world.settle(hold=lambda packet: packet.bookie_id == "b3")
+    assert writer.told == []
+    world.settle()
+    assert writer.told == [Confirmed(2, 10)]
+
+
+def test_entries_are_dense_from_zero() -> None:
+    """P3.1: ids are assigned densely; a frame that leaves one out is a bug of whoever packs."""
+    world, writer, pen = world_with_writer()
+    pen.next_entry = 1
+    with pytest.raises(AssertionError):
+        writer.step(FrameSealed(0, pen.frame(b"one")))
+    assert world.wire == []
+
+
+@pytest.mark.parametrize("byte", range(0, 60, 7))
+def test_a_damaged_entry_is_refused_by_the_bookie_and_nothing_of_it_is_stored(byte: int) -> None:
+    """P3.1: checked by the bookie before it stores; the writer replaces a bookie that says so."""
+    world, writer, pen = world_with_writer()
+    frame = pen.frame(b"payload!")
+    body = bytearray(frame.body)
+    body[byte] ^= 0x10
+    damaged = Frame(frame.ledger_id, 0, 0, 1, 8, memoryview(bytes(body)))
+    world.ask("b1", add_request(world, "b1"), damaged)
+    assert status(world) == Status.BAD_FRAME
+    assert world.nodes["b1"].holds(pen.ledger_id) == []
+    assert not writer.told
+
+
+def test_a_header_that_names_other_entries_than_the_body_is_refused() -> None:
+    """P3.1: the header is packaging; what counts are the entries, and both must agree."""
+    world, _, pen = world_with_writer()
+    seven = encode_entry(pen.ledger_id, 7, 11, b"1234")
+    world.ask("b1", add_request(world, "b1"), Frame(pen.ledger_id, 0, 0, 1, 4, memoryview(seven)))
+    assert status(world) == Status.BAD_FRAME
+    world.ask("b1", add_request(world, "b1"))
+    (answer,) = world.heard()
+    assert "one frame, not 0" in answer.text
+
+
+# P3.2: durability.
+
+
+def test_an_acknowledgement_leaves_only_when_the_entry_is_durable() -> None:
+    """P3.2: a bookie acknowledges only after the journal is synced."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.deliver(world.packet(to="b1"))
+    assert world.packets(to="b1") == []  # Stored, and silent.
+    assert world.nodes["b1"].holds(pen.ledger_id) == [0]
+    world.nodes["b1"].sync()
+    assert world.packet(to="b1").control.status == Status.OK
+
+
+def test_what_was_not_synced_is_never_acknowledged_after_a_crash() -> None:
+    """P3.2: the power goes between the write and the sync."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.deliver(world.packet(to="b1"))
+    world.nodes["b1"].crash()
+    world.nodes["b1"].restart()
+    world.nodes["b1"].sync()
+    assert world.packets(to="b1") == []
+    assert world.nodes["b1"].holds(pen.ledger_id) == []
+
+
+def test_the_birth_is_in_the_journal_before_the_first_entry() -> None:
+    """P3.2: a ledger's birth is synced before its first acknowledgement; after a crash the key is known."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.deliver(world.packet(to="b1"))
+    assert world.nodes["b1"].storage.commit(1) == 1  # Only the birth.
+    world.nodes["b1"].sync()
+    world.nodes["b1"].crash()
+    row = world.nodes["b1"].storage.table.get(pen.ledger_id)
+    assert row is not None
+    assert world.nodes["b1"].storage.table.key(row) == KEY
+
+
+# P3.3: order.
+
+
+def test_lac_waits_for_the_gap() -> None:
+    """P3.3: frame 1 has its ack quorum first; nothing is confirmed until frame 0 has."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.add(writer, pen, b"one")
+    world.settle(hold=lambda packet: packet.tag[2] == 0 and not packet.is_request)
+    assert writer.told == []
+    zero = world.packets()
+    assert world.deliver(zero[0]) == []
+    assert world.deliver(zero[1]) == [Confirmed(0 + 1, 7)]
+    assert world.deliver(zero[2]) == []  # The third copy changes nothing.
+
+
+def test_qa_acknowledgements_of_distinct_members_are_needed() -> None:
+    """P3.3, I13: one bookie's answer, however often it comes, is one."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.settle(hold=lambda packet: packet.bookie_id != "b1" or not packet.is_request)
+    answer = world.packets(to="b1")[0]
+    assert world.deliver(answer, is_kept=True) == []
+    assert world.deliver(answer, is_kept=True) == []
+    world.settle()
+    assert writer.confirmed == 0
+
+
+# P3.4: idempotence behind the fence.
+
+
+def test_a_fenced_bookie_refuses_an_add_of_an_entry_it_holds() -> None:
+    """P3.4a: e0 on b1 only; R2 fences b1 b2, reads "no" at b2 b3 and is slow; R1 writes e0 back to b2; W's late e0
+    reaches b2. "Already held" would acknowledge it, and R2 closes at -1."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    late = world.packet(to="b2")
+    world.lose(world.packet(to="b3"))
+    world.settle(hold=lambda packet: packet is late)
+    assert world.nodes["b1"].holds(pen.ledger_id) == [0]
+
+    r2 = world.recovery(pen.ledger_id, "r2")
+    r2.start()
+    # R2 fences b1 and b2, hears "no" from b2 and b3, and is slow with the rest.
+    world.settle(
+        hold=lambda packet: (
+            packet is late
+            or (
+                packet.client is r2
+                and (packet.bookie_id, packet.tag[0]) in (("b3", "fence"), ("b1", "recover"))
+            )
+            or (packet.client is r2 and packet.tag[0] == "recover" and not packet.is_request)
+        )
+    )
+    r1 = world.recovery(pen.ledger_id, "r1")
+    r1.start()
+    # R1 is heard by b1 and writes e0 back to b2; it does not come to the closing.
+    world.settle(
+        hold=lambda packet: packet.client is not r1 or (packet.tag[0] == "add" and not packet.is_request)
+    )
+    assert world.nodes["b2"].holds(pen.ledger_id) == [0]
+    r1.is_gone = True
+
+    world.deliver(late)
+    world.settle(hold=lambda packet: packet.client is not writer)
+    assert isinstance(writer.failure, LedgerFenced)
+    assert writer.confirmed == NO_ENTRY
+    world.settle()  # R2 goes on: whatever it closes at, nothing acknowledged is lost.
+    assert r2.ended.error is None
+
+
+def test_every_normal_add_of_a_fenced_ledger_is_refused_and_recovery_adds_pass() -> None:
+    """P3.4a, P5.2d, I21: known or new, held or not."""
+    world, _, pen = world_with_writer()
+    zero, one = pen.frame(b"zero"), pen.frame(b"one")
+    world.ask("b1", add_request(world, "b1"), zero)
+    world.nodes["b1"].sync()
+    assert status(world) == Status.OK
+    world.ask("b1", FenceRequest(world.nodes["b1"].member.incarnation, pen.ledger_id, KEY))
+    world.nodes["b1"].sync()
+    assert status(world) == Status.OK
+    for frame in (zero, one):
+        world.ask("b1", add_request(world, "b1"), frame)
+        assert status(world) == Status.FENCED
+        recovery = add_request(world, "b1", recovery=True)
+        world.ask("b1", recovery, frame)
+        world.nodes["b1"].sync()
+        assert status(world) == Status.OK
+
+
+def test_the_same_entry_again_is_acknowledged_only_when_it_is_durable() -> None:
+    """P3.4b: same id, length and payload: acknowledged again, but only once the stored copy is durable."""
+    world, _, pen = world_with_writer()
+    zero = pen.frame(b"zero")
+    for _ in range(2):
+        world.ask("b1", add_request(world, "b1"), zero)
+    assert world.heard() == []
+    world.nodes["b1"].sync()
+    assert [answer.status for answer in world.heard()] == [Status.OK, Status.OK]
+    assert len(world.nodes["b1"].storage.records) == 2  # Birth and one frame: stored once.
+
+
+def test_another_payload_for_the_id_never_overwrites() -> None:
+    """P3.4c: an error, also when only a later entry of the frame differs, and whatever its length says."""
+    world, _, pen = world_with_writer()
+    frame = pen.frame(b"zero", b"one")
+    world.ask("b1", add_request(world, "b1"), frame)
+    world.nodes["b1"].sync()
+    assert status(world) == Status.OK
+    for payloads in ((b"nought", b"one"), (b"zero", b"two"), (b"zero", b"longer"), (b"nil", b"4567")):
+        other = Pen(pen.ledger_id).frame(*payloads)
+        for recovery in (False, True):
+            request = add_request(world, "b1", recovery=recovery)
+            world.ask("b1", request, other)
+            world.nodes["b1"].sync()
+            assert status(world) == Status.CONFLICT, payloads
+    found = world.nodes["b1"].storage.read(pen.ledger_id, 0, 1, 1000)
+    assert found.frame is not None
+    assert bytes(found.frame.body) == bytes(frame.body)
+
+
+def test_a_stored_entry_with_another_length_is_a_conflict_and_not_a_hole() -> None:
+    """P3.4c: what a lookup leaves out because it does not continue the entry before it is held all the same."""
+    world, _, pen = world_with_writer()
+    one = frame_of(memoryview(encode_entry(pen.ledger_id, 1, 400, b"one of another history")))
+    world.ask("b1", add_request(world, "b1", recovery=True), one)
+    zero = pen.frame(b"zero")
+    world.ask("b1", add_request(world, "b1", recovery=True), zero)
+    world.nodes["b1"].sync()
+    world.wire.clear()
+    both = Pen(pen.ledger_id).frame(b"zero", b"one")
+    world.ask("b1", add_request(world, "b1"), both)
+    world.nodes["b1"].sync()
+    assert status(world) == Status.CONFLICT
+
+
+def test_a_valid_copy_replaces_one_that_fails_its_digest() -> None:
+    """P3.4c: ... unless the stored copy fails its own digest."""
+    world, _, pen = world_with_writer()
+    frame = pen.frame(b"zero", b"one", b"two")
+    world.ask("b1", add_request(world, "b1"), frame)
+    world.nodes["b1"].sync()
+    assert status(world) == Status.OK
+    world.nodes["b1"].storage.make_unreadable(pen.ledger_id, 1)
+    world.ask("b1", add_request(world, "b1", recovery=True), frame)
+    assert world.heard() == []  # Stored anew, and durable before it is told.
+    world.nodes["b1"].sync()
+    assert status(world) == Status.OK
+    found = world.nodes["b1"].storage.read(pen.ledger_id, 0, 2, 1000)
+    assert found.frame is not None
+    assert bytes(found.frame.body) == bytes(frame.body)
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_a_fence_between_lookup_and_answer_refuses_the_add(is_fenced: bool) -> None:
+    """P3.4a: a repeated add is looked up first; when the answer of the store comes, the flag is asked again."""
+    world, _, pen = world_with_writer()
+    node = world.nodes["b1"]
+    zero = pen.frame(b"zero")
+    world.ask("b1", add_request(world, "b1"), zero)
+    node.sync()
+    assert status(world) == Status.OK
+    node.holds_reads = True
+    world.ask("b1", add_request(world, "b1"), zero)
+    if is_fenced:
+        world.ask("b1", FenceRequest(node.member.incarnation, pen.ledger_id, KEY))
+    node.finish_reads()
+    assert status(world) == (Status.FENCED if is_fenced else Status.OK)
+
+
+# P3.5: password.
+
+
+def test_a_wrong_password_is_an_error_and_changes_nothing() -> None:
+    """P3.5: checked on adds, recovery adds, fences, fenced reads and explicit LACs."""
+    world, _, pen = world_with_writer()
+    node = world.nodes["b1"]
+    incarnation = node.member.incarnation
+    zero, one = pen.frame(b"zero"), pen.frame(b"one")
+    world.ask("b1", add_request(world, "b1"), zero)
+    node.sync()
+    assert status(world) == Status.OK
+    before = node.storage.table.digest()
+    world.ask("b1", add_request(world, "b1"), one, OTHER_KEY)
+    assert status(world) == Status.WRONG_KEY
+    world.ask("b1", add_request(world, "b1", recovery=True), one, OTHER_KEY)
+    assert status(world) == Status.WRONG_KEY
+    world.ask("b1", FenceRequest(incarnation, pen.ledger_id, OTHER_KEY))
+    assert status(world) == Status.WRONG_KEY
+    world.ask("b1", ReadRequest(incarnation, pen.ledger_id, 0, 9, 1000, True, OTHER_KEY))
+    assert status(world) == Status.WRONG_KEY
+    world.ask("b1", ExplicitLacRequest(incarnation, pen.ledger_id, OTHER_KEY, 0, 4))
+    assert status(world) == Status.WRONG_KEY
+    assert node.storage.table.digest() == before
+    assert node.storage.pending == []
+
+
+def test_a_fence_of_an_unknown_ledger_binds_no_password() -> None:
+    """P3.5, I20: it creates the ledger, fenced; whoever holds the real key may then write back."""
+    world, _, pen = world_with_writer()
+    node = world.nodes["b1"]
+    world.ask("b1", FenceRequest(node.member.incarnation, pen.ledger_id, OTHER_KEY))
+    node.sync()
+    assert status(world) == Status.OK
+    zero = pen.frame(b"zero")
+    world.ask("b1", add_request(world, "b1"), zero)
+    assert status(world) == Status.FENCED
+    world.ask("b1", add_request(world, "b1", recovery=True), zero)
+    node.sync()
+    assert status(world) == Status.OK
+
+
+def test_a_wrong_password_fails_the_writer_for_certain() -> None:
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.settle()
+    metadata, revision = world.catalog.metadata(pen.ledger_id)
+    stranger = world.writer(metadata, revision, "stranger", OTHER_KEY)
+    world.acked.clear()  # What the stranger hears is not the first writer's business.
+    stranger.step(FrameSealed(0, Pen(pen.ledger_id).frame(b"mine")))
+    world.wire, adds = [], world.wire
+    for packet in adds:
+        world.nodes[packet.bookie_id].receive(packet)
+    world.deliver(world.wire[0])
+    assert isinstance(stranger.failure, WrongPassword)
+    assert stranger.failure.definite
+
+
+# P3.6: FENCED ends the handle.
+
+
+def test_fenced_by_any_bookie_ends_the_handle() -> None:
+    """P3.6: every outstanding add fails, the LAC is frozen, only close remains; the error says "unknown"."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.settle()
+    world.ask("b3", FenceRequest(world.nodes["b3"].member.incarnation, pen.ledger_id, KEY))
+    world.settle()
+    world.add(writer, pen, b"one")
+    world.settle(hold=lambda packet: packet.bookie_id != "b3")
+    assert isinstance(writer.failure, LedgerFenced)
+    assert not writer.failure.definite
+    world.settle()  # The other two acknowledge now: it is too late for the LAC.
+    assert writer.confirmed == 0
+    assert not writer.core.wants_frame(is_full=True)
+    world.close(writer)
+    world.settle()
+    assert writer.ended.error is None
+    assert world.check_end(pen.ledger_id).last_entry == 0
+
+
+def test_a_conflicting_payload_ends_the_handle() -> None:
+    """P3.4c, P3.6: somebody else wrote under this ledger's ids; nothing can be built on that."""
+    world, writer, pen = world_with_writer()
+    other = Pen(pen.ledger_id).frame(b"other")
+    world.ask("b1", add_request(world, "b1"), other)
+    world.nodes["b1"].sync()
+    world.wire.clear()
+    world.add(writer, pen, b"zero")
+    world.settle(hold=lambda packet: packet.bookie_id != "b1")
+    assert isinstance(writer.failure, PeerError)
+    assert not writer.failure.definite
+
+
+# P3.8: whose answer it is.
+
+
+@pytest.mark.parametrize("field", ["nonce", "seating", "recovery"])
+def test_an_acknowledgement_answers_one_request_of_one_handle(field: str) -> None:
+    """P3.8: it carries nonce, seat generation and the kind of add; any other counts for nothing, and the true one
+    still counts when it comes."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.settle(hold=lambda packet: not packet.is_request)
+    first, second, third = world.packets(kind=AddAnswer)
+    world.deliver(first)
+    wrong = msgspec.structs.replace(second.control, **{field: getattr(second.control, field) + 7})
+    assert writer.step(Answered(0, second.tag, second.member, wrong)) == []
+    assert writer.step(Answered(0, ("add", 77, 0), third.member, third.control)) == []
+    assert writer.told == []
+    assert world.deliver(second) == [Confirmed(0, 4)]
+
+
+@pytest.mark.parametrize("bad", [Status.FENCED, Status.CONFLICT, Status.WRONG_KEY])
+def test_a_refusal_meant_for_another_handle_fails_nothing(bad: Status) -> None:
+    """P3.8: an answer with another handle's nonce says nothing to this one, be it yes or no."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.settle(hold=lambda packet: not packet.is_request)
+    answer = world.packets(kind=AddAnswer)[0]
+    foreign = msgspec.structs.replace(answer.control, status=bad, nonce=12345)
+    assert writer.step(Answered(0, answer.tag, answer.member, foreign)) == []
+    world.settle()
+    assert writer.confirmed == 0
+
+
+# The window, and what an idle writer tells (P6.2).
+
+
+def test_frames_are_asked_for_up_to_the_window() -> None:
+    """inflight_frames_max: full frames up to the bound, partial ones only while at most one is out."""
+    world = World()
+    metadata, revision = world.create()
+    writer = world.writer(metadata, revision, options=WriterOptions(inflight_frames_max=4))
+    pen = Pen(metadata.ledger_id)
+    seen = []
+    for _ in range(4):
+        seen.append((writer.core.wants_frame(is_full=False), writer.core.wants_frame(is_full=True)))
+        world.add(writer, pen, b"x")
+    assert seen == [(True, True), (True, True), (False, True), (False, True)]
+    assert not writer.core.wants_frame(is_full=True)
+    world.settle()
+    assert writer.core.wants_frame(is_full=False)
+
+
+def test_bytes_in_flight_are_bounded_and_given_back() -> None:
+    """inflight_bytes_max: and a handle that failed holds none."""
+    world = World()
+    metadata, revision = world.create()
+    writer = world.writer(metadata, revision, options=WriterOptions(inflight_bytes_max=100))
+    pen = Pen(metadata.ledger_id)
+    world.add(writer, pen, b"x" * 60)
+    assert not writer.core.wants_frame(is_full=True)
+    world.settle()
+    assert writer.core.wants_frame(is_full=True)
+    world.add(writer, pen, b"x" * 60)
+    world.ask("b1", FenceRequest(world.nodes["b1"].member.incarnation, pen.ledger_id, KEY))
+    world.settle()
+    assert any(isinstance(told, AddFailed) for told in writer.told)
+    assert writer.core.in_flight.pending_bytes == 0
+
+
+def test_an_idle_writer_publishes_its_lac_once() -> None:
+    """P6.2: so that readers see the last entries; durable before it is answered (P3.2)."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.settle()
+    assert writer.confirmed == 0
+    row = world.nodes["b1"].storage.table.get(pen.ledger_id)
+    assert row is not None
+    assert row.lac == NO_ENTRY
+    assert writer.core.deadline_ns == 5 * MS
+    world.run(seconds=1)
+    assert row.lac == 0
+    assert row.lac_length == 4
+    assert writer.core.deadline_ns is None  # Nothing owed, nothing due: an idle writer sleeps.
+    world.nodes["b1"].crash()
+    again = world.nodes["b1"].storage.table.get(pen.ledger_id)
+    assert again is not None
+    assert again.lac == 0
+
+
+def test_a_closed_handle_wants_nothing_more() -> None:
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, b"zero")
+    world.settle(hold=lambda packet: packet.bookie_id == "b3")
+    world.close(writer)
+    world.settle(hold=lambda packet: packet.bookie_id == "b3")
+    assert writer.told[-1] == Ended(None, (0, 4))
+    world.run(seconds=30, hold=lambda packet: packet.bookie_id == "b3")
+    world.down.add("b3")
+    world.tell_bookies()
+    world.settle()
+    assert world.catalog.waiting == []
+
+
+def test_a_request_of_an_unknown_kind_gets_an_answer() -> None:
+    world, _writer, _ = world_with_writer()
+    world.nodes["b1"]
+    world.ask("b1", AddAnswer(0, 0, 0, False, 0, 0, 0))
+    assert "does not take" in world.heard()[0].text
