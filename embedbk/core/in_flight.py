@@ -51,12 +51,13 @@ class InFlight:
         *,
         is_recovery: bool,
         done: int,
+        next_seating: int = 1,
     ) -> None:
         self.ledger_key = ledger_key
         self.quorum = quorum
         self.nonce = nonce
         self.is_recovery = is_recovery
-        self.next_seating = 1
+        self.next_seating = next_seating  # Never given out twice under one nonce (P3.8).
         self.seatings: list[Seating] = []  # In seat order: the ensemble that answers count for.
         for member in ensemble:
             self.seatings.append(self.new_seating(len(self.seatings), member))

@@ -96,7 +96,9 @@ class Recovery(Machine):
         self.phase = Phase.MARKING
         self.proposed: LedgerMetadata | None = None  # What a compare-and-set in flight would publish.
         self.is_reading_metadata = False
-        self.avoid_until: dict[str, int] = {}  # Bookie id -> when it may be chosen again for a write-back.
+        self.in_flight: InFlight | None = None  # Write-backs, once the start is known.
+        self.next_seating = 1  # Where the next round's seatings go on.
+        self.avoid_until: dict[str, int] = {}  # Bookie id -> when it may be chosen for a seat again.
         self.round = 0  # Rises when recovery starts again; answers of an earlier round count for nothing.
         self.give_up_ns = 0
         self.retry_at: int | None = None
@@ -105,6 +107,9 @@ class Recovery(Machine):
     def _begin_round(self) -> None:
         """Everything known since the metadata version this round starts from."""
         self.round += 1
+        if self.in_flight is not None:
+            self.next_seating = self.in_flight.next_seating
+            self.in_flight = None
         self.base = self.metadata.fragments[
             -1
         ]  # Reads go to this ensemble, whatever changes we make (P5.2c, I26).
@@ -125,7 +130,6 @@ class Recovery(Machine):
         self.found: dict[int, bytes] = {}  # Valid copies of entries not decided yet.
         self.next_entry = 0  # The next entry to decide.
         self.end: int | None = None  # The last entry, once one after it is known to be absent.
-        self.in_flight: InFlight | None = None
 
     @property
     def ledger_id(self) -> int:
@@ -136,13 +140,15 @@ class Recovery(Machine):
         if self.phase is Phase.ENDED:
             return None
         asked = min((when for when, _ in self.asked.values()), default=None)
-        oldest = self.in_flight.oldest_sent_ns() if self.in_flight else None
+        # Once all is written back an unanswered copy is nobody's matter any more.
+        oldest = self.in_flight.oldest_sent_ns() if self.in_flight and self.phase is Phase.READING else None
         return earliest(
             self.give_up_ns,
             self.retry_at,
             asked + self.options.ask_timeout_ns if asked is not None else None,
             min(self.pause_until.values(), default=None),
             oldest + self.options.write_timeout_ns if oldest is not None else None,
+            min(self.avoid_until.values(), default=None),
         )
 
     # Marking: IN_RECOVERY is published before anything is fenced (P5.2a).
@@ -258,9 +264,16 @@ class Recovery(Machine):
         self.asked.clear()
         self.next_entry = self.start + 1
         self.in_flight = InFlight(
-            self.ledger_key, self.quorum, self.base.members, self.nonce, is_recovery=True, done=self.start
+            self.ledger_key,
+            self.quorum,
+            self.base.members,
+            self.nonce,
+            is_recovery=True,
+            done=self.start,
+            next_seating=self.next_seating,
         )
         self.in_flight.done_length = self.start_length
+        self.avoid_until.clear()
         return self._go_on(now_ns)
 
     # Reading forward and writing back (P5.2c, P5.2d).
@@ -298,6 +311,11 @@ class Recovery(Machine):
         if run:
             effects += self._write_back(run, now_ns)
         return effects
+
+    def _forget_decided(self) -> None:
+        """Negatives below the next entry decide nothing any more; a striped ledger has one for every gap."""
+        for seat, ranges in self.absent.items():
+            self.absent[seat] = [pair for pair in ranges if pair[1] >= self.next_entry]
 
     def _negative_seats(self, entry_id: int) -> int:
         return sum(
@@ -349,6 +367,7 @@ class Recovery(Machine):
                 return self._unknown(seat, str(broken), event.now_ns)
             self.absent.setdefault(seat, []).extend(tuple(pair) for pair in answer.absent)  # type: ignore[misc]
         effects = self._decide(event.now_ns)
+        self._forget_decided()
         if self.end is None and self.next_entry == first and not self._has_verdict(seat, first):
             # It was asked for this very entry and said nothing of it: unknown, ask again later.
             self.pause_until[seat] = event.now_ns + self.options.retry_ns
@@ -377,6 +396,8 @@ class Recovery(Machine):
         if self.in_flight is None:
             return []
         _, number, first_entry = event.tag
+        if not self.in_flight.is_ours(number, answer):
+            return []  # To another handle's request (P3.8).
         if answer.status != Status.OK:
             if answer.status == Status.WRONG_KEY:
                 return self._end(WrongPassword(f"ledger {self.ledger_id} has another password"))
@@ -391,6 +412,7 @@ class Recovery(Machine):
         seating = self.in_flight.seating(number)
         if seating is None or not self.in_flight.fail(number, reason):
             return []
+        self.reasons[seating.seat] = f"write-back to {seating.member.bookie_id}: {reason}"
         self.avoid_until[seating.member.bookie_id] = now_ns + self.options.avoid_ns
         return self._replace_failed(now_ns)
 
@@ -402,8 +424,7 @@ class Recovery(Machine):
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
         proposal = propose(self.in_flight, self.bookies, avoid, self.chance)
         if proposal is None:
-            self.retry_at = now_ns + self.options.retry_ns
-            return []
+            return []  # The watch may show another one, or somebody need not be avoided any more.
         self.fragments = change_fragments(self.fragments, proposal)
         fresh = self.in_flight.replace(proposal.seatings)
         return list(self.in_flight.resend(fresh, now_ns, None, 0))
@@ -428,6 +449,7 @@ class Recovery(Machine):
 
     def _end(self, error: EmbedbkError | None) -> list[Effect]:
         self.phase = Phase.ENDED
+        self.proposed = None
         return [Ended(error, None if error else (self.metadata, self.revision))]
 
     # Dispatch, time.
@@ -436,15 +458,19 @@ class Recovery(Machine):
         kind, answer = event.tag[0], event.control
         if self.phase is Phase.ENDED:
             return []
-        if kind == "add" and isinstance(answer, AddAnswer):
-            return self._on_added(event, answer)
+        if kind == "add":
+            if isinstance(answer, AddAnswer):
+                return self._on_added(event, answer)
+            why = getattr(answer, "text", "an answer of the wrong kind")
+            return self._seat_failed(event.tag[1], why, event.now_ns) if self.in_flight is not None else []
         if event.tag[1] != self.round:
             return []
         if kind == "fence" and isinstance(answer, FenceAnswer):
             return self._on_fenced(event.tag[2], answer, event.now_ns)
         if kind == "recover" and isinstance(answer, ReadAnswer):
             return self._on_read(event, answer)
-        return self._unknown(event.tag[2], "an answer of the wrong kind", event.now_ns)
+        why = getattr(answer, "text", "an answer of the wrong kind")
+        return self._unknown(event.tag[2], why, event.now_ns)
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         if self.phase is Phase.ENDED:
@@ -480,6 +506,7 @@ class Recovery(Machine):
         self.pause_until = {seat: until for seat, until in self.pause_until.items() if until > now_ns}
         since = now_ns - self.options.ask_timeout_ns
         self.asked = {seat: asked for seat, asked in self.asked.items() if asked[0] > since}
+        self.avoid_until = {bookie: until for bookie, until in self.avoid_until.items() if until > now_ns}
         return effects
 
     def _progress(self, now_ns: int) -> None:
