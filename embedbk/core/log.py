@@ -197,9 +197,9 @@ class LogTakeover(Machine):
         ensure(metadata.is_closed, "a takeover goes on only behind closed ledgers")
         segments = list(self.segments)
         index = next(i for i, segment in enumerate(segments) if segment.ledger_id == metadata.ledger_id)
-        segments[index] = LogSegment(
-            metadata.ledger_id, first_free_offset(self.segments[:index]), metadata.last_entry
-        )
+        # The front of a truncated log keeps its place; what stands before it is not listed any more (P8.3).
+        first_offset = first_free_offset(self.segments[:index]) if index else segments[0].first_offset
+        segments[index] = LogSegment(metadata.ledger_id, first_offset, metadata.last_entry)
         self.segments = tuple(segments)
         return self._recover_next()
 
@@ -258,7 +258,8 @@ class LogTakeover(Machine):
         if isinstance(event.tag, tuple):
             return self._step_sub(event)
         if event.tag == "epoch":
-            return self._take_epoch()  # A second put only gives a higher epoch.
+            self.retry_at = event.now_ns + _RETRY_NS  # A second put only gives a higher epoch.
+            return []
         self.commit_is_unknown = True
         return [ReadKey("committed", log_key_path(self.name))]
 

@@ -53,8 +53,8 @@ class _Part:
 
     residue: int
     seats: list[int]  # Not asked yet, best first.
-    asked: dict[int, int] = field(default_factory=dict)  # Seat -> when.
-    entries: dict[int, memoryview] | None = None  # Striped: what was found, once an answer was good.
+    asked: dict[int, int] = field(default_factory=dict)  # Seat -> when. Empty once an answer was good.
+    frames: list[Frame] | None = None  # Striped: the good answer.
 
 
 class RangeRead(Machine):
@@ -84,6 +84,7 @@ class RangeRead(Machine):
         self.bad_seats: set[tuple[str, int]] = set()  # Failed in this read; asked last from now on.
         self.reasons: dict[str, str] = {}
         self.retry_at: int | None = None
+        self.is_reading_metadata = False
         self.second_round = False  # All copies failed once; the metadata was read again.
         self.is_over = False
 
@@ -99,12 +100,13 @@ class RangeRead(Machine):
     def deadline_ns(self) -> int | None:
         if self.is_over:
             return None
-        due = [
-            when + (self.options.speculative_ns if part.seats else self.options.timeout_ns)
-            for part in self.parts
-            for when in part.asked.values()
-        ]
-        return earliest(self.retry_at, min(due, default=None))
+        due = self.retry_at
+        for part in self.parts:
+            if part.asked:
+                due = earliest(due, min(part.asked.values()) + self.options.timeout_ns)
+            if part.asked and part.seats:
+                due = earliest(due, max(part.asked.values()) + self.options.speculative_ns)
+        return due
 
     def _on_started(self, event: Started) -> list[Effect]:
         return self._next_chunk(event.now_ns)
@@ -113,7 +115,8 @@ class RangeRead(Machine):
         if self.next_entry > self.last:
             self.is_over = True
             return [Ended()]
-        if self.parts or self.unread_bytes >= self.options.ahead_bytes:
+        is_waiting = self.is_reading_metadata or self.retry_at is not None  # For where the copies are now.
+        if self.parts or is_waiting or self.unread_bytes >= self.options.ahead_bytes:
             return []
         self.round += 1
         self.chunk_last = self._chunk_last()
@@ -182,7 +185,7 @@ class RangeRead(Machine):
     def _part(self, number: int, residue: int) -> _Part | None:
         if number != self.round or self.is_over:
             return None
-        return next((part for part in self.parts if part.residue == residue and part.entries is None), None)
+        return next((part for part in self.parts if part.residue == residue and part.frames is None), None)
 
     def _take(self, part: _Part, seat: int, frames: list[Frame], now_ns: int) -> list[Effect]:
         if not self.is_striped:
@@ -196,23 +199,23 @@ class RangeRead(Machine):
             if frame is None:
                 return self._copy_failed(part, seat, f"no copy of entry {self.next_entry}", now_ns)
             return self._give(frame, now_ns)
-        wanted = {
-            e: body
-            for frame in frames
-            for e, body in split(frame)
-            if e % self.quorum.ensemble_size == part.residue
-        }
-        step = self.quorum.ensemble_size
-        first = self.next_entry + (part.residue - self.next_entry) % step
-        if first not in wanted:
+        first = self.next_entry + (part.residue - self.next_entry) % self.quorum.ensemble_size
+        if first not in self._entries_of(part.residue, frames):
             return self._copy_failed(part, seat, f"no copy of entry {first}", now_ns)
-        part.entries = wanted
-        if any(other.entries is None for other in self.parts):
+        part.frames = frames
+        part.asked.clear()  # Whoever else was asked for it is not waited for.
+        if any(other.frames is None for other in self.parts):
             return []
-        merged = {e: body for other in self.parts for e, body in (other.entries or {}).items()}
+        merged: dict[int, memoryview] = {}
+        for other in self.parts:
+            merged |= self._entries_of(other.residue, other.frames or [])
         frame = self._dense_prefix(merged)
         assert frame is not None
         return self._give(frame, now_ns)
+
+    def _entries_of(self, residue: int, frames: list[Frame]) -> dict[int, memoryview]:
+        size = self.quorum.ensemble_size
+        return {e: body for frame in frames for e, body in split(frame) if e % size == residue}
 
     def _dense_prefix(self, entries: dict[int, memoryview]) -> Frame | None:
         """The entries from next_entry on without a gap, as one frame."""
@@ -266,7 +269,8 @@ class RangeRead(Machine):
         return self._copy_failed(part, seat, event.reason, event.now_ns)
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
-        if self.is_over or self.parts:
+        self.is_reading_metadata = False
+        if self.is_over:
             return []
         if event.value is None:
             return self._fail(NoSuchLedger(f"ledger {self.ledger_id} was deleted"))
@@ -275,26 +279,30 @@ class RangeRead(Machine):
         return self._next_chunk(event.now_ns)
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
+        self.is_reading_metadata = False
         return self._next_chunk(event.now_ns)  # The copies named before are tried once more all the same.
 
     def _on_consumed(self, event: Consumed) -> list[Effect]:
         self.unread_bytes -= event.byte_count
-        return [] if self.is_over or self.retry_at is not None else self._next_chunk(event.now_ns)
+        return [] if self.is_over else self._next_chunk(event.now_ns)
 
     def _on_tick(self, event: Tick) -> list[Effect]:
         if self.is_over:
             return []
         if self.retry_at is not None and event.now_ns >= self.retry_at:
             self.retry_at = None
+            self.is_reading_metadata = True
             return [ReadKey("read", ledger_key_path(self.ledger_id))]
         effects: list[Effect] = []
-        for part in list(self.parts):
-            for seat, when in list(part.asked.items()):
-                if event.now_ns >= when + self.options.timeout_ns:
-                    effects += self._copy_failed(part, seat, "no answer in time", event.now_ns)
+        for part in self.parts:
             newest = max(part.asked.values(), default=None)
             if newest is not None and part.seats and event.now_ns >= newest + self.options.speculative_ns:
                 effects += self._ask(part, event.now_ns)
+            for seat, when in list(part.asked.items()):
+                if event.now_ns >= when + self.options.timeout_ns:
+                    effects += self._copy_failed(part, seat, "no answer in time", event.now_ns)
+                    if not self.parts:
+                        return effects  # All copies of one part failed: the whole chunk begins again.
         return effects
 
     HANDLERS: ClassVar[Handlers] = {
@@ -431,7 +439,7 @@ class LacWait(Machine):
         answer = event.control
         if self.is_over or event.tag[1] != self.tries:
             return []
-        if not isinstance(answer, LacAnswer) or answer.status != Status.OK:
+        if not isinstance(answer, LacAnswer) or answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
             return self._ask(event.now_ns)
         return self._end(answer.lac, answer.lac_length, is_fenced=answer.is_fenced)
 
