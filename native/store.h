@@ -85,6 +85,9 @@ struct ebk_found {
  * by the index; what is in neither is unreadable or beyond what fitted. Returns EBK_OK, or EBK_NO_MEMORY. */
 int ebk_store_read(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, size_t bytes_max,
                    uint32_t modulus, uint64_t residues, struct ebk_found *found);
+/* As ebk_store_read() when nothing but memory is needed; else EBK_END, and nothing in *found. */
+EBK_SHORT int ebk_store_read_memory(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last,
+                                    size_t bytes_max, uint32_t modulus, uint64_t residues, struct ebk_found *found);
 EBK_SHORT void ebk_found_free(uint8_t *body);
 /* cffi:end */
 

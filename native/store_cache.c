@@ -192,7 +192,7 @@ static int compare_ledgers(const void *a, const void *b)
 
 void ebk_cache_sort(struct ebk_cache *cache)
 {
-    qsort(cache->ledgers, cache->ledger_count, sizeof *cache->ledgers, compare_ledgers);
+    if (cache->ledger_count > 1) qsort(cache->ledgers, cache->ledger_count, sizeof *cache->ledgers, compare_ledgers);
     for (uint32_t i = 0; i < cache->ledger_count; i++) {
         const uint32_t slot = ebk_id_map_slot(&cache->numbers, cache->ledgers[i].ledger_id);
         cache->numbers.slots[slot].number = i;

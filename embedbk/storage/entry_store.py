@@ -134,9 +134,10 @@ class NativeEntryStore:
                 f"read of entries {first}..{last} modulo {modulus}: allowed is first >= 0, modulus 1 to {MODULUS_MAX}"
             )
         found = self._found
-        code = lib.ebk_store_read(
-            self._store, ledger_id, first, last, bytes_max, modulus, residues & (2**64 - 1), found
-        )
+        asked = (self._store, ledger_id, first, last, bytes_max, modulus, residues & (2**64 - 1), found)
+        code = lib.ebk_store_read_memory(*asked)
+        if code == lib.EBK_END:  # It waits for a device: this call gives the GIL away.
+            code = lib.ebk_store_read(*asked)
         check(code, f"read of ledger {ledger_id}, entries {first}..{last}")
         frame = None
         if found.body != ffi.NULL:
@@ -158,6 +159,10 @@ class NativeEntryStore:
         if self._store is not None:
             lib.ebk_store_close(self._store)
             self._store = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_store", None) is not None:
+            self.close()
 
     # --- Flush -------------------------------------------------------------------------------------------
 
