@@ -10,7 +10,9 @@ import pytest
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_twenty_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_twenty_lines_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The first Python block, in an empty directory; what it prints is what a newcomer should see."""
     block = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert block is not None
