@@ -1,0 +1,48 @@
+"""The commands: `python -m embedbk COMMAND ...`, or `embedbk COMMAND ...`.
+
+Decides which command runs, and what an error looks like at a terminal: one sentence and an exit code, 2 for arguments
+that are not understood, 1 for everything else. Each command is imported when it is asked for, so that a peer pays for
+nothing but what it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+_USAGE = """\
+usage: embedbk COMMAND ...
+
+  demo [FILE]   a replicated log survives kill -9 of a bookie and of its writer
+  bookie        run one bookie (a peer process)
+  metadata      run the metadata member (a peer process)
+  version       say which version this is
+
+embedbk COMMAND --help says what each takes.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command, rest = (given[0], given[1:]) if given else ("", [])
+    if command in ("bookie", "metadata"):
+        from embedbk.cli.peer import run_peer
+
+        return run_peer(command, rest)
+    if command == "demo":
+        from embedbk.demo import run_demo
+
+        return run_demo(rest)
+    if command == "version":
+        from importlib.metadata import version
+
+        print(version("embedbk"))
+        return 0
+    if command in ("help", "-h", "--help"):
+        print(_USAGE, end="")
+        return 0
+    print(f"embedbk: {command!r} is no command\n{_USAGE}" if command else _USAGE, end="", file=sys.stderr)
+    return 2

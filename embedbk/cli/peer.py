@@ -1,0 +1,264 @@
+"""The peer commands: `embedbk bookie` and `embedbk metadata`, one node in a process of its own.
+
+Decides how a node is put together from a directory and endpoints, with the core dependencies only. When it serves, one
+JSON line on the ready pipe says what was bound; when it cannot, the same line says why, and stderr in one sentence.
+A bookie serves when the metadata member has it registered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from embedbk.address import endpoints_of, is_address
+from embedbk.cli.serving import Serving, Stopped
+from embedbk.config import Settings
+from embedbk.errors import EmbedbkError, UsageError
+from embedbk.host.loop import clock_ns
+from embedbk.ids import INCARNATION_BYTES, check_bookie_id
+from embedbk.ports import Identity, LinkDown, LinkUp, Transport
+from embedbk.transports import open_transport
+from embedbk.transports.endpoints import check_endpoint
+
+__all__ = ["FROM_PARENT", "run_peer"]
+
+FROM_PARENT = "-"  # As --metadata: the starter says it later, on the parent's pipe.
+
+_REDIAL_NS = 50_000_000
+_METADATA_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size needs.
+
+
+def run_peer(role: str, arguments: Sequence[str]) -> int:
+    """Run one peer to its end; the exit code."""
+    options = _parser(role).parse_args(arguments)
+    logging.basicConfig(
+        level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    name = f"embedbk {role}" + (f" {options.id}" if role == "bookie" else "")
+    serving = Serving(options.ready_fd, options.parent_fd)
+    try:
+        run = _run_bookie if role == "bookie" else _run_metadata
+        run(options, serving)
+    except Stopped:
+        return 0
+    except (EmbedbkError, OSError) as error:
+        told = error if isinstance(error, EmbedbkError) else UsageError(f"the system refuses: {error}")
+        print(f"{name}: {told}", file=sys.stderr)
+        serving.tell_error(told)
+        return 1
+    except BaseException as error:
+        serving.tell_error(error)
+        raise  # A bug: its traceback is wanted.
+    return 0
+
+
+def _parser(role: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"embedbk {role}", description=f"Run one {role} until SIGTERM.", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--dir", required=True, type=Path, help="its directory; made at the first start")
+    add(
+        "--listen",
+        action="append",
+        metavar="ENDPOINT",
+        help="tcp://HOST:PORT or ipc://PATH; port 0 is any free one (default tcp://127.0.0.1:0)",
+    )
+    if role == "bookie":
+        add("--id", required=True, type=_bookie_id, help="its name in the cluster, for ever")
+        add(
+            "--metadata",
+            required=True,
+            metavar="ENDPOINTS",
+            help="of the metadata members, as embedbk://HOST:PORT,... or tcp://HOST:PORT,...",
+        )
+        add("--journal-dir", type=Path, help="on another device, if it should be")
+        add(
+            "--session-ttl-ms",
+            type=int,
+            default=Settings().session_ttl_ms,
+            help="silent for so long: given up",
+        )
+    add("--journal-file-bytes", type=int, default=Settings().journal_file_bytes)
+    add(
+        "--allow-non-loopback", action="store_true", help="links are not encrypted: on a trusted network only"
+    )
+    add("--ready-fd", type=int, help="where to report what was bound (default: standard output)")
+    add("--parent-fd", type=int, help="a pipe at whose end this process ends")
+    return parser
+
+
+def _bookie_id(text: str) -> str:
+    try:
+        return check_bookie_id(text)
+    except UsageError as refused:
+        raise argparse.ArgumentTypeError(str(refused)) from None
+
+
+def _listen(options: argparse.Namespace) -> list[str]:
+    endpoints: list[str] = options.listen or ["tcp://127.0.0.1:0"]
+    for endpoint in endpoints:
+        check_endpoint(endpoint, is_listening=True, allow_non_loopback=options.allow_non_loopback)
+    return endpoints
+
+
+def _metadata_endpoints(text: str, serving: Serving) -> list[str]:
+    if text == FROM_PARENT:
+        text = serving.read_line()
+    return endpoints_of(text) if is_address(text) else [part.strip() for part in text.split(",")]
+
+
+def _transport(options: argparse.Namespace, endpoint: str, identity: Identity) -> Transport:
+    return open_transport(endpoint, identity, allow_non_loopback=options.allow_non_loopback)
+
+
+# --- Metadata member ----------------------------------------------------------------------------------------
+
+
+def _run_metadata(options: argparse.Namespace, serving: Serving) -> None:
+    from embedbk.host.metadata_node import MetadataNode
+    from embedbk.storage.metadata_store import open_metadata_store
+
+    listen = _listen(options)
+    file_bytes = max(options.journal_file_bytes, _METADATA_FILE_BYTES_MIN)
+    _make_directory(options.dir)
+    with _closing_on_error() as opened:
+        store = open_metadata_store(options.dir, file_bytes=file_bytes)
+        opened.append(store.close)
+        identity = Identity("metadata", "metadata", store.identity.incarnation, store.identity.cluster_token)
+        transport = _transport(options, listen[0], identity)
+        opened.append(transport.close)
+        node = MetadataNode(store, transport, listen, now_ns=clock_ns())
+    _settle_memory()
+    serving.serve(
+        node,
+        is_ready=lambda: True,
+        failure=lambda: node.failure,
+        report=lambda: {"role": "metadata", "endpoints": node.endpoints, "pid": os.getpid()},
+    )
+
+
+# --- Bookie -------------------------------------------------------------------------------------------------
+
+
+def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
+    from embedbk.host.bookie_node import BookieNode
+    from embedbk.metadata.client import Client
+    from embedbk.storage.bookie_storage import BookieStorage
+
+    listen = _listen(options)
+    metadata = _metadata_endpoints(options.metadata, serving)
+    token = _learn_cluster(options, serving, metadata)
+    _make_directory(options.dir)
+    with _closing_on_error() as opened:
+        storage = BookieStorage(
+            options.dir,
+            options.id,
+            token,
+            journal_directory=options.journal_dir,
+            journal_file_bytes=options.journal_file_bytes,
+        )
+        opened.append(storage.close)
+        transport = _transport(options, listen[0], Identity("bookie", options.id, storage.incarnation, token))
+        opened.append(transport.close)
+        client = Client(ttl_ms=options.session_ttl_ms, label=f"bookie {options.id}", cluster_token=token)
+        node = BookieNode(
+            options.id,
+            storage,
+            transport,
+            listen,
+            metadata,
+            client,
+            free_bytes=lambda: shutil.disk_usage(options.dir).free,
+        )
+    _settle_memory()
+    serving.serve(
+        node,
+        is_ready=lambda: node.is_registered,
+        failure=lambda: node.failure,
+        report=lambda: {
+            "role": "bookie",
+            "id": options.id,
+            "endpoints": node.endpoints,
+            "incarnation": storage.incarnation.hex(),
+            "pid": os.getpid(),
+        },
+    )
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as refused:
+        raise UsageError(
+            f"directory {path} cannot be used: {refused.strerror}",
+            hint="give a directory, or a path where one can be made",
+        ) from refused
+
+
+class _closing_on_error:  # noqa: N801  A context manager that is used like a function.
+    """Closes what was opened, in reverse, when the rest could not be."""
+
+    def __enter__(self) -> list[Callable[[], None]]:
+        self._opened: list[Callable[[], None]] = []
+        return self._opened
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            for close in reversed(self._opened):
+                close()
+
+
+def _learn_cluster(options: argparse.Namespace, serving: Serving, endpoints: Sequence[str]) -> bytes:
+    """The cluster's token, as a metadata member says it in its Hello: what the directory must belong to (P7.2)."""
+    identity = Identity("client", options.id, os.urandom(INCARNATION_BYTES), b"")
+    asking = _Asking(_transport(options, endpoints[0], identity), endpoints)
+    serving.run_until(asking, lambda: asking.cluster_token != b"")
+    return asking.cluster_token
+
+
+class _Asking:
+    """A node that dials the metadata members in turn until one says Hello."""
+
+    def __init__(self, transport: Transport, endpoints: Sequence[str]) -> None:
+        self.cluster_token = b""
+        self._transport = transport
+        self._endpoints = endpoints
+        self._link: int | None = None
+        self._turn = 0
+        self._dial_at = 0
+
+    def step(self, now_ns: int) -> None:
+        for event in self._transport.receive(now_ns):
+            if isinstance(event, LinkUp):
+                self.cluster_token = event.peer.cluster_token
+            elif isinstance(event, LinkDown):
+                if event.reason.startswith(("refused", "wrong", "protocol")):
+                    logging.getLogger(__name__).warning("metadata member: %s", event.reason)
+                self._link = None
+                self._turn += 1
+                self._dial_at = now_ns + _REDIAL_NS
+        if self._link is None and now_ns >= self._dial_at:
+            self._link = self._transport.connect(self._endpoints[self._turn % len(self._endpoints)])
+
+    def deadline_ns(self) -> int | None:
+        due = [self._transport.deadline_ns(), self._dial_at if self._link is None else None]
+        return min((each for each in due if each is not None), default=None)
+
+    def filenos(self) -> list[int]:
+        return self._transport.filenos()
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+def _settle_memory() -> None:
+    """What the start has made stays for good: the collector need not walk it again and again."""
+    gc.collect()
+    gc.freeze()

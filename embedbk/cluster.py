@@ -1,0 +1,389 @@
+"""A cluster of peer processes on this machine: started, watched and stopped by the process that opened it.
+
+Decides which processes run, never what they say to each other. The starter holds one end of a pipe into each peer, so
+that nothing outlives it, also not after SIGKILL; a peer that ended is started again on request only.
+
+    with Cluster("./data", bookies=4) as cluster:
+        with embedbk.open(cluster.url) as bk: ...
+
+    DIRECTORY/metadata/  b1/ b2/ ...       one directory each, as `embedbk metadata` and `embedbk bookie` make them
+    DIRECTORY/NAME.log                     what a peer wrote to its stderr; removed when it is empty
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, NoReturn, Self
+
+from embedbk import errors
+from embedbk.address import url_of
+from embedbk.config import Settings
+from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
+from embedbk.ids import check_bookie_id
+
+__all__ = ["Cluster", "Peer", "environment"]
+
+METADATA = "metadata"
+BOOKIES_MAX = 64
+READY_BYTES_MAX = 64 << 10  # Of the line in which a peer reports.
+STOP_TIMEOUT_S = 15.0  # After SIGTERM; then SIGKILL, which the directories survive.
+LOG_TAIL_BYTES = 2000
+
+
+class Peer:
+    """One process of a cluster."""
+
+    def __init__(
+        self, name: str, popen: subprocess.Popen[bytes], parent_fd: int, ready_fd: int, log: Path
+    ) -> None:
+        self.name = name
+        self.endpoints: list[str] = []  # As the peer reported them.
+        self.incarnation = ""
+        self._popen = popen
+        self._pidfd = os.pidfd_open(popen.pid)
+        self._parent_fd = parent_fd
+        self._ready_fd = ready_fd
+        self._log = log
+        self._said = b""
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._popen.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal's number when one ended it."""
+        return self._popen.poll()
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when the process ends."""
+        return self._pidfd
+
+    def send_signal(self, number: int) -> None:
+        """To this very process, or to nobody when it has ended."""
+        if self._popen.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until it has ended; False when the time was over first."""
+        if self._popen.poll() is None:
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            if not poll.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000):
+                return False
+            self._popen.wait()
+        return True
+
+    def say(self, line: str) -> None:
+        """Down the parent's pipe. A peer that has ended hears nothing, and is found out by its ready pipe."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._parent_fd, line.encode() + b"\n")
+
+    def hear(self) -> dict[str, Any] | None:
+        """Read what is on the ready pipe; the report once it is whole.
+
+        Raises:
+            EmbedbkError: the peer says why it does not serve, or ended without a word.
+        """
+        part = os.read(self._ready_fd, READY_BYTES_MAX)
+        self._said += part
+        line, newline, _ = self._said.partition(b"\n")
+        if newline:
+            report: dict[str, Any] = json.loads(line)
+            if "error" in report:
+                self._raise_reported(report)
+            return report
+        if not part:
+            self.wait(STOP_TIMEOUT_S)
+            raise EmbedbkError(
+                f"{self.name} ended before it served (exit code {self.exit_code})" + self.last_words(),
+                hint=f"its log is {self._log}",
+            )
+        return None
+
+    def _raise_reported(self, report: Mapping[str, Any]) -> NoReturn:
+        kind = getattr(errors, str(report["error"]), EmbedbkError)
+        if not (isinstance(kind, type) and issubclass(kind, EmbedbkError)):
+            kind = EmbedbkError
+        raise kind(
+            f"{self.name}: {report['message']}",
+            definite=bool(report.get("definite")),
+            hint=str(report.get("hint", "")),
+        )
+
+    def last_words(self) -> str:
+        """The last line of its log, for a message; empty when there is none."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(max(0, self._log.stat().st_size - LOG_TAIL_BYTES))
+                lines = log.read().decode("utf-8", "replace").strip().splitlines()
+        except OSError:
+            return ""
+        return f": {lines[-1]}" if lines else ""
+
+    def forget(self) -> None:
+        """Let go of an ended process: its descriptors, and its log when nothing stands in it."""
+        for fd in (self._pidfd, self._parent_fd, self._ready_fd):
+            os.close(fd)
+        with contextlib.suppress(OSError):
+            if self._log.stat().st_size == 0:
+                self._log.unlink()
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running else f"ended with {self.exit_code}"
+        return f"Peer({self.name!r}, pid {self.pid}, {state})"
+
+
+class Cluster:
+    """A metadata member and bookies, each in a process of its own, on loopback.
+
+    Args:
+        directory: where they live; a temporary one, removed at the end, if None.
+        bookies: how many, named b1, b2 ...
+        listen: "tcp://127.0.0.1:0", or "ipc://PATH": then PATH.NAME are the sockets.
+        settings: times and sizes for all of them; `open_timeout_s` is for the whole start.
+
+    Leaving the context stops every process. A child made by fork must not use it.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        bookies: int = 4,
+        *,
+        listen: str = "tcp://127.0.0.1:0",
+        settings: Settings | None = None,
+    ) -> None:
+        if isinstance(bookies, bool) or not isinstance(bookies, int) or not 1 <= bookies <= BOOKIES_MAX:
+            raise UsageError(f"bookies={bookies!r}: a whole number from 1 to {BOOKIES_MAX} is allowed")
+        self.settings = settings or Settings()
+        self.bookie_ids = tuple(f"b{number}" for number in range(1, bookies + 1))
+        self._given = directory
+        self._listen = listen
+        self._directory: Path | None = None
+        self._peers: dict[str, Peer] = {}
+        self._owner_pid = 0
+
+    # What runs.
+
+    @property
+    def directory(self) -> Path:
+        """Where the peers live, once started."""
+        if self._directory is None:
+            raise UsageError(
+                "this cluster is not started", hint="call start(), or use it as a context manager"
+            )
+        return self._directory
+
+    @property
+    def url(self) -> str:
+        """The address to open: `embedbk.open(cluster.url)`."""
+        return url_of(self._peer(METADATA).endpoints)
+
+    @property
+    def processes(self) -> Mapping[str, Peer]:
+        """Every peer by name, "metadata" and "b1", "b2" ...; also those that were killed."""
+        return MappingProxyType(self._peers)
+
+    def _peer(self, name: str) -> Peer:
+        peer = self._peers.get(name)
+        if peer is None:
+            there = ", ".join(self._peers) or "none: it is not started"
+            raise UsageError(f"this cluster has no process {name!r}; there are {there}")
+        return peer
+
+    # Starting.
+
+    def start(self) -> Self:
+        """Start everything and wait until all of it serves.
+
+        Raises:
+            UsageError, StorageError: a peer cannot serve; it says why. Nothing is left running.
+            OperationTimeout: not all served within settings.open_timeout_s.
+        """
+        if self._peers:
+            raise UsageError("this cluster runs already", hint="stop() it first")
+        self._owner_pid = os.getpid()
+        self._directory = self._make_directory()
+        try:
+            # All at once: the bookies load their code while the metadata member finds its port.
+            member = self._spawn(METADATA, self._listen_of(METADATA))
+            bookies = [self._spawn(bookie_id, self._listen_of(bookie_id)) for bookie_id in self.bookie_ids]
+            deadline = time.monotonic() + self.settings.open_timeout_s
+            self._wait_ready([member], deadline)
+            for bookie in bookies:
+                bookie.say(",".join(member.endpoints))
+            self._wait_ready(bookies, deadline)
+        except BaseException:
+            self._end(self._peers.values(), signal.SIGKILL)
+            self._forget_all()
+            raise
+        return self
+
+    def _make_directory(self) -> Path:
+        if self._given is None:
+            return Path(tempfile.mkdtemp(prefix="embedbk-"))
+        directory = Path(self._given)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as refused:
+            raise UsageError(
+                f"directory {directory} cannot be used: {refused.strerror}",
+                hint="give a directory, or a path where one can be made",
+            ) from refused
+        return directory
+
+    def _listen_of(self, name: str) -> list[str]:
+        return [f"{self._listen}.{name}" if self._listen.startswith("ipc://") else self._listen]
+
+    def _spawn(self, name: str, listen: list[str]) -> Peer:
+        settings, directory = self.settings, self.directory
+        command = [sys.executable, "-P", "-m", "embedbk"]
+        if name == METADATA:
+            command += ["metadata"]
+        else:
+            command += ["bookie", "--id", check_bookie_id(name), "--metadata", "-"]
+            command += ["--session-ttl-ms", str(settings.session_ttl_ms)]
+        command += ["--dir", str(directory / name), "--journal-file-bytes", str(settings.journal_file_bytes)]
+        for endpoint in listen:
+            command += ["--listen", endpoint]
+        if settings.allow_non_loopback:
+            command.append("--allow-non-loopback")
+        peer_parent_fd, parent_fd = os.pipe2(os.O_CLOEXEC)
+        ready_fd, peer_ready_fd = os.pipe2(os.O_CLOEXEC)
+        command += ["--parent-fd", str(peer_parent_fd), "--ready-fd", str(peer_ready_fd)]
+        log = directory / f"{name}.log"
+        try:
+            with log.open("wb") as stderr:
+                popen = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stderr,
+                    stderr=stderr,
+                    pass_fds=(peer_parent_fd, peer_ready_fd),
+                    env=environment(),
+                    process_group=0,  # Ctrl-C at a terminal is for the starter, which then stops its peers in order.
+                )
+        except BaseException:
+            os.close(parent_fd)
+            os.close(ready_fd)
+            raise
+        finally:
+            os.close(peer_parent_fd)
+            os.close(peer_ready_fd)
+        peer = self._peers[name] = Peer(name, popen, parent_fd, ready_fd, log)
+        return peer
+
+    def _wait_ready(self, peers: list[Peer], deadline: float) -> None:
+        """All of them together: as long as the slowest takes, no longer."""
+        waiting = {peer._ready_fd: peer for peer in peers}
+        poll = select.poll()
+        for fd in waiting:
+            poll.register(fd, select.POLLIN)
+        while waiting:
+            ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            if not ready:
+                names = ", ".join(peer.name for peer in waiting.values())
+                raise OperationTimeout(
+                    f"{names}: not serving within {self.settings.open_timeout_s:g} s"
+                    + "".join(peer.last_words() for peer in waiting.values()),
+                    hint="a larger settings.open_timeout_s waits longer",
+                )
+            for fd, _ in ready:
+                report = waiting[fd].hear()
+                if report is not None:
+                    poll.unregister(fd)
+                    peer = waiting.pop(fd)
+                    peer.endpoints = [str(endpoint) for endpoint in report["endpoints"]]
+                    peer.incarnation = str(report.get("incarnation", ""))
+
+    # Ending.
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one process and wait for its end; it stays dead until `restart`."""
+        self._end([self._peer(name)], signal.SIGKILL)
+
+    def restart(self, name: str) -> None:
+        """Start one process again in its directory and wait until it serves; one that runs is stopped first.
+
+        Raises:
+            UsageError, StorageError, OperationTimeout: as `start`.
+        """
+        old = self._peer(name)
+        self._end([old], signal.SIGTERM)
+        # The member keeps its address, which others hold; a bookie registers whichever it gets.
+        listen = old.endpoints if name == METADATA else self._listen_of(name)
+        old.forget()
+        peer = self._spawn(name, listen)
+        if name != METADATA:
+            peer.say(",".join(self._peer(METADATA).endpoints))
+        try:
+            self._wait_ready([peer], time.monotonic() + self.settings.open_timeout_s)
+        except BaseException:
+            self._end([peer], signal.SIGKILL)
+            raise
+
+    def stop(self) -> None:
+        """Stop every process in order, bookies first. Twice is allowed."""
+        if not self._peers or os.getpid() != self._owner_pid:
+            return
+        self._end([peer for peer in self._peers.values() if peer.name != METADATA], signal.SIGTERM)
+        self._end([self._peers[METADATA]], signal.SIGTERM)
+        self._forget_all()
+
+    def _end(self, peers: Iterable[Peer], number: int) -> None:
+        """Send the signal to all, then wait for each; who does not end in time is killed."""
+        peers = list(peers)
+        for peer in peers:
+            peer.send_signal(number)
+            peer.send_signal(signal.SIGCONT)  # A stopped one ends too.
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for peer in peers:
+            if not peer.wait(deadline - time.monotonic()):
+                peer.send_signal(signal.SIGKILL)
+                peer.wait()
+
+    def _forget_all(self) -> None:
+        for peer in self._peers.values():
+            peer.forget()
+        self._peers.clear()
+        if self._given is None and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory = None
+
+    def __enter__(self) -> Self:
+        return self if self._peers else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"Cluster({len(self._peers)} processes in {self._directory or self._given})"
+
+
+def environment() -> dict[str, str]:
+    """Ours, and the folder this package was found in, which may be on `sys.path` of this process only."""
+    root = str(Path(__file__).parent.parent)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", "")))),
+    }
