@@ -218,7 +218,7 @@ class LedgerReading:
         try:
             await Moved(
                 followed.signal,
-                lambda: wait.future.done() or followed.revision > revision,  # Done, too, when the client ends.
+                lambda: wait.future.done() or followed.revision > revision,
                 waited.left_s(),
             )
         finally:

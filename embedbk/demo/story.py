@@ -1,0 +1,298 @@
+"""The story: a log is written while a bookie and its writer are killed, and taken over twice; nothing is lost.
+
+Decides who dies when, and what is measured. Line numbers below are of the input, and with n lines:
+
+    0 ........ n/3 ............. 2n/3 .................. 9n/10 .......... n
+    first      a bookie of its   first writer killed,    second stopped,  third is done: the second goes on,
+    writer     ensemble killed   second takes over       third takes over and its next append must be refused
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import embedbk
+from embedbk.cluster import Cluster
+from embedbk.demo.copies import count_copies
+from embedbk.demo.crew import Crew, WriterProcess
+from embedbk.demo.lines import Lines
+from embedbk.demo.screen import Rows, Screen
+from embedbk.demo.sparked import SparkAct
+from embedbk.demo.verdict import Verdict, compare
+from embedbk.demo.writer import LOG
+from embedbk.errors import EmbedbkError
+
+__all__ = ["BOOKIES", "Outcome", "Plan", "tell"]
+
+BOOKIES = 4
+REFUSAL = "LedgerFenced"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """At how many acknowledged lines something happens, and how far a writer may get until it has."""
+
+    bookie_dies: int
+    bookie_dies_limit: int
+    first_dies: int
+    first_dies_limit: int
+    second_stops: int
+    second_stops_limit: int
+
+    @classmethod
+    def of(cls, count: int) -> Plan:
+        """The limits leave lines in flight when a signal comes, and something to append afterwards."""
+        third, two_thirds = count // 3, 2 * count // 3
+        last = max(two_thirds, min(count - 1, 9 * count // 10))
+        margin = max(1, count // 25)
+        return cls(
+            third,
+            min(third + margin, two_thirds),
+            two_thirds,
+            min(two_thirds + margin, last),
+            last,
+            min(last + margin, count - 1),
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it."""
+
+    lines: int
+    byte_count: int
+    seconds: float = 0.0  # From the first writer's start to the last acknowledgement.
+    acknowledged: int = 0
+    ensemble_changes: int = 0
+    bookie_killed: str = ""
+    bookie_kill_ms: float | None = None  # From the kill to the next acknowledged append.
+    recovery_ms: float | None = (
+        None  # Fence, recover and close, open a new ledger: the second writer's takeover.
+    )
+    takeover_ms: float | None = None  # From the kill of the writer to the next acknowledged append.
+    third_takeover_ms: float | None = None
+    refused: dict[str, Any] | None = None  # What the old writer's next append got.
+    verdict: Verdict | None = None
+    ledgers: int = 0
+    copies: dict[int, int] = field(default_factory=dict)
+    spark_rows: int | None = None
+    spark_s: float | None = None
+    is_with_spark: bool = False
+
+    @property
+    def is_old_writer_refused(self) -> bool:
+        return self.refused is not None and self.refused["error"] == REFUSAL
+
+    @property
+    def holds(self) -> bool:
+        """Everything that this demonstration promises."""
+        verdict = self.verdict
+        return (
+            verdict is not None
+            and verdict.is_good
+            and verdict.entries == self.lines == self.acknowledged
+            and self.is_old_writer_refused
+            and (not self.is_with_spark or self.spark_rows == self.lines)
+        )
+
+    @property
+    def lines_per_s(self) -> float:
+        return self.lines / self.seconds if self.seconds else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        verdict = self.verdict
+        return {
+            "holds": self.holds,
+            "lines": self.lines,
+            "bytes": self.byte_count,
+            "read_back": verdict.entries if verdict else None,
+            "acknowledged": self.acknowledged,
+            "acknowledged_lost": verdict.acknowledged_lost if verdict else None,
+            "out_of_order": verdict.out_of_order if verdict else None,
+            "duplicated": verdict.duplicated if verdict else None,
+            "lines_per_s": round(self.lines_per_s, 1),
+            "ensemble_changes": self.ensemble_changes,
+            "bookie_killed": self.bookie_killed,
+            "bookie_kill_ms": _rounded(self.bookie_kill_ms),
+            "recovery_ms": _rounded(self.recovery_ms),
+            "takeover_ms": _rounded(self.takeover_ms),
+            "third_takeover_ms": _rounded(self.third_takeover_ms),
+            "old_writer_refused": self.is_old_writer_refused,
+            "ledgers": self.ledgers,
+            "copies": {str(count): entries for count, entries in self.copies.items()},
+            "spark_rows": self.spark_rows,
+        }
+
+    def rows(self) -> Rows:
+        verdict = self.verdict
+        assert verdict is not None
+        rows = [
+            ("lines", f"{self.lines:,}"),
+            ("MB", f"{self.byte_count / 1e6:.1f}"),
+            ("lines/s", f"{self.lines_per_s:,.0f}"),
+            ("acknowledged and lost", f"{verdict.acknowledged_lost}"),
+            ("out of order", f"{verdict.out_of_order}"),
+            ("duplicated", f"{verdict.duplicated}"),
+            ("ensemble changes", f"{self.ensemble_changes}"),
+            ("bookie killed, next acknowledged append after", _ms(self.bookie_kill_ms)),
+            ("writer killed, next acknowledged append after", _ms(self.takeover_ms)),
+            ("of it to recover: fence, close, new ledger", _ms(self.recovery_ms)),
+            ("old writer's next append", self.refused["error"] if self.refused else "was taken!"),
+            ("ledgers of the log", f"{self.ledgers}"),
+        ]
+        rows += [
+            (f"entries with {count} {'copy' if count == 1 else 'copies'} on living bookies", f"{entries:,}")
+            for count, entries in self.copies.items()
+        ]
+        if self.is_with_spark:
+            rows.append(("rows counted by Spark SQL", f"{self.spark_rows:,}" if self.spark_rows else "none"))
+        return rows
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f} ms"
+
+
+def tell(lines: Lines, directory: Path, screen: Screen, spark: SparkAct | None) -> Outcome:
+    """Run it all.
+
+    Raises:
+        EmbedbkError: the story cannot go on: a process could not start, or ended where it should not.
+    """
+    outcome = Outcome(len(lines), lines.byte_count, is_with_spark=spark is not None)
+    with Crew(lines.path, ("first", "second", "third")) as crew, Cluster(directory, BOOKIES) as cluster:
+        screen.say(f"{BOOKIES} bookies and the metadata member run: {cluster.url}")
+        for writer in crew.writers:
+            writer.tell("open", cluster.url)
+        with embedbk.open(cluster.url) as bk:
+            story = _Story(lines, screen, cluster, crew, bk, outcome)
+            screen.begin("acknowledged lines", len(lines))
+            story.write()
+        with embedbk.open(cluster.url) as bk:  # A reader that knows the log's name and nothing else.
+            story.read(bk)
+        if spark is not None:
+            _ask_spark(spark, cluster.url, outcome, screen)
+    return outcome
+
+
+class _Story:
+    def __init__(
+        self, lines: Lines, screen: Screen, cluster: Cluster, crew: Crew, bk: embedbk.Client, outcome: Outcome
+    ) -> None:
+        self.lines = lines
+        self.screen = screen
+        self.cluster = cluster
+        self.crew = crew
+        self.bk = bk
+        self.outcome = outcome
+        crew.on_news = lambda: screen.move(crew.acknowledged)
+
+    def write(self) -> None:
+        first, second, third = self.crew.writers
+        plan = Plan.of(len(self.lines))
+        outcome = self.outcome
+        for writer in (first, second, third):  # Nobody waits for a Python to start.
+            self.crew.until_ready(writer)
+        began = time.monotonic()
+        first.tell("go", plan.bookie_dies_limit)
+        self._owned(first)
+        self._until_acknowledged(plan.bookie_dies, first)
+        self._kill_bookie(first, plan)
+        self._until_acknowledged(plan.first_dies, first)
+        killed = self._kill_writer(first)
+        second.tell("go", plan.second_stops_limit)
+        outcome.recovery_ms = self._owned(second)
+        outcome.takeover_ms = self._next_acknowledged(second, killed, plan.second_stops_limit)
+        self._until_acknowledged(plan.second_stops, second)
+        second.stop()
+        self.screen.say(f"second writer stopped (SIGSTOP) at line {self.crew.acknowledged:,}")
+        third.tell("go", len(self.lines))
+        outcome.third_takeover_ms = self._owned(third)
+        ended = self.crew.until(lambda: third.is_done or third.refused is not None, third)
+        outcome.seconds = ended - began
+        self._let_go_on(second)
+        outcome.acknowledged = self.crew.acknowledged
+        outcome.ensemble_changes = sum(writer.ensemble_changes for writer in self.crew.writers)
+
+    def _until_acknowledged(self, count: int, writer: WriterProcess) -> None:
+        self.crew.until(lambda: self.crew.acknowledged >= count, writer)
+
+    def _owned(self, writer: WriterProcess) -> float:
+        """Wait until the writer has the log; how long its takeover took, in ms."""
+        before = self.crew.acknowledged
+        self.crew.until(lambda: writer.owner is not None, writer)
+        assert writer.owner is not None
+        first = writer.owner["first_offset"]
+        self.screen.say(
+            f"{writer.name} writer owns the log (epoch {writer.owner['epoch']}) after "
+            f"{writer.owner['took_ms']:.1f} ms and goes on with line {first:,}; {before:,} were acknowledged"
+        )
+        took_ms: float = writer.owner["took_ms"]
+        return took_ms
+
+    def _next_acknowledged(self, writer: WriterProcess, since: float, limit: int) -> float | None:
+        """Ms from then to the next acknowledged append; None when there is none to come."""
+        before = self.crew.acknowledged
+        assert writer.owner is not None
+        if max(before, writer.owner["first_offset"]) >= limit:
+            return None
+        return (self.crew.until(lambda: self.crew.acknowledged > before, writer) - since) * 1000
+
+    def _kill_bookie(self, writer: WriterProcess, plan: Plan) -> None:
+        assert writer.owner is not None
+        with self.bk.open_ledger(writer.owner["ledger_id"]) as ledger:
+            victim, _ = ledger.metadata.fragments[-1].ensemble[0]
+        writer.hear_all()
+        since = time.monotonic()
+        self.cluster.kill(victim)
+        self.screen.say(
+            f"bookie {victim} of the ensemble killed (SIGKILL) at line {self.crew.acknowledged:,}"
+        )
+        self.outcome.bookie_killed = victim
+        writer.tell("limit", plan.first_dies_limit)
+        self.outcome.bookie_kill_ms = self._next_acknowledged(writer, since, plan.first_dies_limit)
+
+    def _kill_writer(self, writer: WriterProcess) -> float:
+        since = time.monotonic()
+        writer.kill()
+        self.screen.say(f"{writer.name} writer killed (SIGKILL) at line {self.crew.acknowledged:,}")
+        return since
+
+    def _let_go_on(self, writer: WriterProcess) -> None:
+        """The old writer wakes up and knows nothing: it appends."""
+        writer.tell("limit", len(self.lines))
+        writer.go_on()
+        self.crew.until(lambda: writer.refused is not None or writer.appended_late is not None, writer)
+        self.outcome.refused = writer.refused
+        what = f"{writer.refused['error']}" if writer.refused else "was taken!"
+        self.screen.say(f"second writer continued (SIGCONT); its next append: {what}")
+
+    def read(self, bk: embedbk.Client) -> None:
+        outcome = self.outcome
+        self.screen.begin("read back and compared", len(self.lines))
+        log = bk.log(LOG)
+        outcome.verdict = compare(log, self.lines, outcome.acknowledged, self.screen.move)
+        outcome.ledgers = len(log.segments())
+        outcome.copies = count_copies(bk, LOG)
+
+
+def _ask_spark(spark: SparkAct, url: str, outcome: Outcome, screen: Screen) -> None:
+    began = time.monotonic()
+    screen.say("Spark SQL counts and groups the lines")
+    answer = spark.count(url, LOG)
+    outcome.spark_s = time.monotonic() - began
+    outcome.spark_rows = sum(group.entries for group in answer)
+    for group in answer:
+        entries, byte_count = f"{group.entries:,} lines", f"{group.byte_count:,} bytes"
+        screen.say(
+            f"  ledger {group.ledger_id}: {entries}, {byte_count}, from offset {group.first_offset:,} on"
+        )
+    if sum(group.byte_count for group in answer) != outcome.byte_count:
+        raise EmbedbkError(f"Spark counted {answer} for {outcome.byte_count} bytes")

@@ -1,0 +1,86 @@
+"""The demonstration itself, small, with real processes: everything is killed as in the long one, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+
+def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "embedbk", "demo", "--no-spark", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 6000])
+def test_nothing_is_lost_when_a_bookie_and_two_writers_go(count: int) -> None:
+    """P3.2, P3.3, P4, P5.2, P8.1, on the first lines of Python's own library."""
+    ended = demo("--lines", str(count), "--json")
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert told["holds"]
+    assert told["lines"] == told["read_back"] == told["acknowledged"] == count
+    assert (told["acknowledged_lost"], told["out_of_order"], told["duplicated"]) == (0, 0, 0)
+    assert told["old_writer_refused"]
+    assert told["ledgers"] == 3
+    assert told["spark_rows"] is None
+    assert sum(told["copies"].values()) == count
+    assert set(told["copies"]) <= {"1", "2", "3"}
+    if count > 10:
+        assert told["ensemble_changes"] >= 1
+        assert told["takeover_ms"] > told["recovery_ms"] > 0
+        assert told["lines_per_s"] > 0
+
+
+def test_lines_are_kept_as_they_are(tmp_path: Path) -> None:
+    """Empty lines, carriage returns, bytes that are no text, and an end without a newline are entries like any."""
+    file = tmp_path / "odd"
+    file.write_bytes(b"\n\n\r\n\x00\xff\rnot a line end\n" + b"x" * (1 << 20) + b"\nlast, no newline")
+    assert demo(str(file), "--json").returncode == 2  # The long line and its newline are one byte too many.
+    file.write_bytes(b"\n\n\r\n\x00\xff\rnot a line end\n" + b"x" * ((1 << 20) - 1) + b"\nlast, no newline")
+    ended = demo(str(file), "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["lines"] == 6
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda path: None, "cannot be read: No such file or directory"),
+        (lambda path: path.mkdir(), "is a directory"),
+        (lambda path: path.write_bytes(b""), "is empty"),
+        (lambda path: path.write_bytes(b"ok\n" + b"x" * ((1 << 20) + 1)), "line 2 of"),
+    ],
+    ids=["missing", "directory", "empty", "long-line"],
+)
+def test_an_input_that_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, make, says: str) -> None:
+    file = tmp_path / "input"
+    make(file)
+    ended = demo(str(file))
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("embedbk demo: ")
+    assert ended.stderr.count("\n") == 1
+    assert str(file) in ended.stderr
+    assert says in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--lines", "0"], ["--lines", "x"], ["--nonsense"], ["a", "b"]])
+def test_arguments_that_are_not_understood_end_with_2(arguments: list[str]) -> None:
+    ended = demo(*arguments)
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_table_stands_on_standard_output_and_progress_on_the_other() -> None:
+    ended = demo("--lines", "200")
+    assert ended.returncode == 0, ended.stderr
+    assert "acknowledged and lost" in ended.stdout
+    assert "Everything holds" in ended.stdout
+    assert "killed (SIGKILL)" in ended.stderr
+    assert "killed (SIGKILL)" not in ended.stdout
