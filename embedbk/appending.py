@@ -7,12 +7,12 @@ a future. Nothing here decides when something is acknowledged; `core.writer` doe
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Buffer
 from embedbk.core.writer import Writer
-from embedbk.errors import EmbedbkError, LedgerClosed, OperationTimeout, UsageError
+from embedbk.errors import LedgerClosed, OperationTimeout, UsageError
 from embedbk.host.loop import clock_ns
 from embedbk.host.operations import Writing
 from embedbk.ids import NO_ENTRY, Position
@@ -110,12 +110,9 @@ class Appending:
             UsageError: not bytes, over the limit, or the handle was closed; nothing was queued.
             EmbedbkError: what ended the handle, definite, as nothing of this was sent.
         """
-        if self.runtime.is_forked:
-            self.runtime.check()
-        entry_id = self.writing.try_append(data)
-        if entry_id == NO_ENTRY and self.is_over:
-            raise self._over()
-        return entry_id
+        if self.is_over or self.runtime.is_forked:
+            self._refuse()
+        return self.writing.try_append(data)
 
     async def queue(self, data: Buffer) -> int:
         """Queue one entry, waiting for room."""
@@ -128,8 +125,8 @@ class Appending:
 
         Items after a refused one, and the rest when the handle fails half-way, are not queued.
         """
-        if self.runtime.is_forked:
-            self.runtime.check()
+        if self.is_over or self.runtime.is_forked:
+            self._refuse()
         if isinstance(items, bytes | bytearray | memoryview | str):
             raise UsageError(
                 f"append_many takes a list of payloads; this is one {type(items).__name__}",
@@ -216,5 +213,8 @@ class Appending:
             )
         )
 
-    def _over(self) -> EmbedbkError:
-        return UsageError(f"{self.what} was closed", hint="open a new writer to append")
+    def _refuse(self) -> NoReturn:
+        self.runtime.check()
+        raise UsageError(
+            f"{self.what} was closed or released; nothing was appended", hint="open a new writer to append"
+        )

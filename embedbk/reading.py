@@ -218,7 +218,7 @@ class LedgerReading:
         try:
             await Moved(
                 followed.signal,
-                lambda: wait.future.done() or followed.revision > revision,
+                lambda: wait.future.done() or followed.revision > revision,  # Done, too, when the client ends.
                 waited.left_s(),
             )
         finally:

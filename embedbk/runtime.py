@@ -75,11 +75,12 @@ class Followed:
         return self.state[1] if self.state is not None else 0
 
     def beyond(self, revision: int, timeout_s: float | None) -> Moved:
-        """Until the key has a revision above this one."""
-        return Moved(self.signal, lambda: self.revision > revision, timeout_s)
+        """Until the key has a revision above this one, or there is nothing to wait for any more."""
+        return Moved(self.signal, lambda: self.revision > revision or self._runtime.is_ended, timeout_s)
 
     def end(self) -> None:
         """From any thread: follow no longer."""
+        self._runtime.followed.discard(self)
         self._runtime.call_if_open(self._unwatch)
 
     def _unwatch(self) -> None:
@@ -101,7 +102,11 @@ class Runtime:
         self.chance = random.Random()
         self.leaving = [node.metadata]  # Sessions to end at close, in this order.
         self.after_close: list[Callable[[], None]] = []
+        self.is_ended = False  # The host thread is gone, in whichever way.
+        self.followed: set[Followed] = set()
+        self._asked: set[Future[Result]] = set()
         node.on_ready = self.signal.notify
+        node.on_closed = self._end
         _RUNTIMES.add(self)
 
     # Who may use it.
@@ -129,7 +134,7 @@ class Runtime:
 
     def call_if_open(self, function: Callable[[], None]) -> None:
         """The same for what needs no undoing once the client is gone."""
-        with contextlib.suppress(UsageError):
+        with contextlib.suppress(EmbedbkError):
             self.call(function)
 
     def close(self) -> None:
@@ -140,6 +145,15 @@ class Runtime:
             self.loop.stop()
             for done in self.after_close:
                 done()
+
+    def _end(self) -> None:
+        """On the host's thread, at its end: nobody may wait for it any longer."""
+        self.is_ended = True
+        for future in list(self._asked):
+            _settle(future, Refusal("UNAVAILABLE", "the client was closed"))
+        for followed in list(self.followed):
+            followed.signal.notify()
+        self.signal.notify()
 
     def _leave(self) -> None:
         for link in self.leaving:
@@ -196,12 +210,15 @@ class Runtime:
             metadata = self.node.metadata
             tokens.append(metadata.request(clock_ns(), operation, lambda _, result: _settle(future, result)))
 
-        self.call(begin)
+        self._asked.add(future)
         try:
+            self.call(begin)
             result = await Outcome(future, self.settings.operation_timeout_s, what)
         except OperationTimeout as late:
             self.call_if_open(lambda: self.node.metadata.cancel(clock_ns(), tokens[0]))
             raise MetadataUnavailable(f"{what}: the metadata members did not answer") from late
+        finally:
+            self._asked.discard(future)
         if isinstance(result, Refusal):
             raise MetadataUnavailable(f"{what}: {result.text}")
         return result
@@ -231,10 +248,16 @@ class Runtime:
     async def follow(self, key: str) -> Followed:
         """Watch one key, from its present state on."""
         followed = Followed(self, key)
+        self.followed.add(followed)
         self.call(followed.begin)
-        if not await Moved(
-            followed.signal, lambda: followed.state is not None, self.settings.operation_timeout_s
-        ):
+        shown = Moved(
+            followed.signal,
+            lambda: followed.state is not None or self.is_ended,
+            self.settings.operation_timeout_s,
+        )
+        is_shown = await shown
+        self.check()
+        if not is_shown:
             followed.end()
             raise MetadataUnavailable(f"{key} cannot be followed: the metadata members did not answer")
         return followed

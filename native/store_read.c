@@ -3,7 +3,7 @@
  * A read walks cursors in id order, newest place first: active half, frozen half, chains
  * of the index. Whoever has the lowest id is next, the newest one where several have it.
  * What no cursor has between two ids is absent, but for ids that a damaged log may hide.
- * Only then bytes are fetched, one read per run of a file, and every entry is checked.
+ * Only then bytes are fetched, one read for what stands near, and every entry is checked.
  */
 #include "store_inside.h"
 
@@ -16,6 +16,8 @@
 
 #define PIECES_MIN 256u
 #define READ_BYTES_MAX (UINT32_C(1) << 30)
+#define READ_GAP_BYTES_MAX (32u << 10) /* Reading over so much costs less than another read. */
+#define READ_SPAN_BYTES_MAX (4u << 20)
 
 /* One entry of a read: where it is, and where it goes. */
 struct ebk_piece {
@@ -162,20 +164,47 @@ static int plan(struct reading *reading, int64_t first, int64_t last, size_t byt
     }
 }
 
-/* Fetch the pieces begin..end-1, which stand one behind the other in one log, by one read. */
-static void fetch_run(struct ebk_store *store, uint32_t begin, uint32_t end, uint8_t *to)
+/* Bytes of the file from the first of pieces begin..end-1 to the end of the last. */
+static size_t span_of(const struct ebk_piece *pieces, uint32_t begin, uint32_t end)
+{
+    return (size_t)(pieces[end - 1].offset + pieces[end - 1].size - pieces[begin].offset);
+}
+
+/* Read the whole span of the pieces at once, what stands between them too; false when that was not possible. */
+static bool fetch_span(struct ebk_store *store, int file, uint32_t begin, uint32_t end, size_t size, uint8_t *to)
+{
+    struct ebk_piece *pieces = store->pieces;
+    const size_t span = span_of(pieces, begin, end);
+    if (span == size) return store->io->read(store->io, file, to, size, pieces[begin].offset) == (int64_t)size;
+    uint8_t *bytes = malloc(span);
+    const bool is_read =
+        bytes != NULL && store->io->read(store->io, file, bytes, span, pieces[begin].offset) == (int64_t)span;
+    for (uint32_t i = begin; is_read && i < end; to += pieces[i].size, i++)
+        memcpy(to, bytes + (pieces[i].offset - pieces[begin].offset), pieces[i].size);
+    free(bytes);
+    return is_read;
+}
+
+/* Fetch the pieces begin..end-1, which stand near each other in one log. */
+static void fetch_pieces(struct ebk_store *store, uint32_t begin, uint32_t end, size_t size, uint8_t *to)
 {
     struct ebk_piece *pieces = store->pieces;
     const int file = ebk_store_log_file(store, pieces[begin].log);
-    size_t size = 0;
-    for (uint32_t i = begin; i < end; i++) size += pieces[i].size;
-    int64_t got = file < 0 ? file : store->io->read(store->io, file, to, size, pieces[begin].offset);
-    if (got == (int64_t)size) return;
+    if (file >= 0 && fetch_span(store, file, begin, end, size, to)) return;
     /* Some part cannot be read: entry by entry, so that the others are found. */
     for (uint32_t i = begin; i < end; to += pieces[i].size, i++) {
-        got = file < 0 || end - begin == 1 ? -EIO : store->io->read(store->io, file, to, pieces[i].size, pieces[i].offset);
+        const int64_t got = file < 0 ? file : store->io->read(store->io, file, to, pieces[i].size, pieces[i].offset);
         pieces[i].is_lost = got != (int64_t)pieces[i].size;
     }
+}
+
+/* Whether piece `next` is worth the same read as the one before it. */
+static bool is_near(const struct ebk_piece *pieces, uint32_t begin, uint32_t next)
+{
+    if (pieces[next].log != pieces[begin].log) return false;
+    const uint64_t before = pieces[next - 1].offset + pieces[next - 1].size;
+    return pieces[next].offset >= before && pieces[next].offset - before <= READ_GAP_BYTES_MAX &&
+           span_of(pieces, begin, next + 1) <= READ_SPAN_BYTES_MAX;
 }
 
 static void fetch(struct reading *reading, uint8_t *to)
@@ -187,11 +216,8 @@ static void fetch(struct reading *reading, uint8_t *to)
         if (pieces[i].log == NULL) {
             memcpy(to, pieces[i].entry, size);
         } else {
-            for (; end < reading->piece_count && pieces[end].log == pieces[i].log &&
-                   pieces[end].offset == pieces[end - 1].offset + pieces[end - 1].size;
-                 end++)
-                size += pieces[end].size;
-            fetch_run(reading->store, i, end, to);
+            for (; end < reading->piece_count && is_near(pieces, i, end); end++) size += pieces[end].size;
+            fetch_pieces(reading->store, i, end, size, to);
         }
         to += size;
         i = end;

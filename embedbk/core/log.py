@@ -51,7 +51,14 @@ from embedbk.core.vocabulary import (
     Transacted,
     TransactUnknown,
 )
-from embedbk.errors import EmbedbkError, LedgerFenced, MetadataConflict, NoSuchLedger, ensure
+from embedbk.errors import (
+    EmbedbkError,
+    LedgerFenced,
+    MetadataConflict,
+    NoSuchLedger,
+    WrongPassword,
+    ensure,
+)
 
 __all__ = ["LogTakeover", "TakenOver", "first_free_offset"]
 
@@ -183,6 +190,11 @@ class LogTakeover(Machine):
             self.retry_at = event.now_ns + _RETRY_NS
             return []
         metadata = decode_ledger_metadata(event.value)
+        if metadata.password_verifier != self.password_verifier:
+            # Seen before anything of the ledger is touched: a wrong password changes nothing (P3.5).
+            return self._end(
+                WrongPassword(f"log {self.name!r}: its ledger {metadata.ledger_id} has another password")
+            )
         nonce = self.chance.getrandbits(63)
         recovery = Recovery(metadata, event.revision, self.ledger_key, nonce, self.bookies, self.chance)
         return self._start_sub(recovery, event.now_ns)

@@ -101,6 +101,7 @@ class ClientNode:
         self.is_closed = False
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
+        self.on_closed: Callable[[], None] = lambda: None  # Who waits for anything of this node waits in vain now.
         self._wake = wake
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}
@@ -416,6 +417,7 @@ class ClientNode:
         self.operations.clear()
         self.metadata.close(0)
         self.transport.close()
+        self.on_closed()
 
 
 def _closed() -> MetadataUnavailable:

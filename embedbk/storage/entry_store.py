@@ -27,7 +27,7 @@ _TEXT_BYTES = 512
 
 _HINT = (
     "restore the file from a copy; if there is none, start a new bookie under a new id in an empty directory "
-    "(python -m embedbk bookie --id NEW-ID --directory EMPTY-DIRECTORY ...) and leave this one down"
+    "(python -m embedbk bookie --id NEW-ID --dir EMPTY-DIRECTORY --metadata ...) and leave this one down"
 )
 
 

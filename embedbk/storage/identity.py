@@ -202,11 +202,21 @@ def _hold(found: list[_Found], locks: list[int]) -> None:
         not each.others and each.state != IdentityState.COMPLETE and not each.is_damaged for each in found
     ):
         for each in found:
-            each.path.mkdir(parents=True, exist_ok=True)
-            _sync_directory(each.path.parent)
+            _make(each.path)
     for each in found:
         if each.path.is_dir():
             locks.append(_lock(each.path))  # noqa: PERF401 - what was locked before a refusal must be let go
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _sync_directory(path.parent)
+    except OSError as refused:
+        raise UsageError(
+            f"directory {path} cannot be made: {refused.strerror}",
+            hint="give a directory that this process may write to",
+        ) from refused
 
 
 def _lock(path: Path) -> int:
@@ -368,7 +378,9 @@ def _where(body: IdentityBody) -> str:
 
 def _replace_hint(body: IdentityBody) -> str:
     """How to go on when the data is lost: as another bookie, so that nobody takes it for the old one."""
+    if body.role != "bookie":
+        return f"if its data is lost, restore the directories of {body.node_id!r} from a copy"
     return (
-        f"if its data is lost, start a new {body.role} under a new id in empty directories "
-        f"(python -m embedbk {body.role} --id NEW-ID --directory EMPTY-DIRECTORY ...) and leave {body.node_id!r} down"
+        f"if its data is lost, leave {body.node_id!r} down and start a new bookie under a new id in empty directories: "
+        "python -m embedbk bookie --id NEW-ID --dir EMPTY-DIRECTORY --metadata ..."
     )

@@ -297,6 +297,42 @@ def test_many_gaps_end_a_read_early() -> None:
     store.close()
 
 
+def test_more_entry_logs_than_open_files_are_read() -> None:
+    """The bound of open entry logs (64): the one used longest ago is closed, and opened again when it is wanted."""
+    disk = make_disk()
+    store = open_store(disk)
+    for number in range(70):
+        store.put(make_frame(1, [number], size=20))
+        flush(store, mark=number + 1)
+    store.close()
+    store = open_store(disk)
+    opened = disk.calls("open")
+    for _ in range(2):
+        assert ids_in(store.read(1, 0, 99, 1 << 20).frame) == list(range(70))
+    assert disk.calls("open") == opened + 140, "in this order each is closed before it is wanted again"
+    assert ids_in(store.read(1, 69, 99, 1 << 20).frame) == [69]
+    assert disk.calls("open") == opened + 140
+    store.close()
+
+
+def test_what_stands_near_is_fetched_by_one_read() -> None:
+    """PERFORMANCE T9: a catch-up read becomes one read per run, also of some residues only."""
+    disk = make_disk()
+    store = open_store(disk)
+    store.put(make_frame(1, range(300), size=100))
+    flush(store)
+    reads = disk.calls("read")
+    assert len(ids_in(store.read(1, 0, 299, 1 << 20).frame)) == 300
+    assert disk.calls("read") == reads + 1
+    assert len(ids_in(store.read(1, 0, 299, 1 << 20, 5, 0b00101).frame)) == 120
+    assert disk.calls("read") == reads + 2
+    disk.fail("read", nth=1)
+    assert len(ids_in(store.read(1, 0, 299, 1 << 20, 5, 0b00001).frame)) == 60, (
+        "one by one after a failed read"
+    )
+    store.close()
+
+
 def test_a_flush_runs_in_its_own_thread(tmp_path: Any) -> None:
     """The descriptor becomes readable when a flush has ended; reads and puts go on meanwhile. On the real disk."""
     import select

@@ -255,6 +255,15 @@ def test_one_directory_for_two_purposes_is_refused(tmp_path: Path) -> None:
         start({"journal": tmp_path / "x", "entries": tmp_path / "y" / ".." / "x"})
 
 
+def test_a_place_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="Not a directory"):
+        start({"journal": tmp_path / "file" / "journal"})
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "link")
+    with pytest.raises(UsageError, match="cannot be made"):
+        start({"journal": tmp_path / "link"})
+
+
 @pytest.mark.parametrize("node_id", ["", "a b", "-x", "host:3181", "x" * 200])
 def test_an_id_is_a_name(tmp_path: Path, node_id: str) -> None:
     with pytest.raises(UsageError, match="bookie id"):

@@ -1,0 +1,352 @@
+"""Bad input: the right class, what was given, what is allowed, what to do; and the process stays usable."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import embedbk
+from embedbk.config import ENTRY_BYTES_MAX
+
+
+@pytest.fixture(autouse=True)
+def still_usable(bk: embedbk.Client) -> object:
+    """Whatever was refused: the next one is served."""
+    yield
+    with bk.create_ledger() as writer:
+        assert writer.add(b"still here") == 0
+
+
+@pytest.mark.parametrize("quorum", [(2, 3, 2), (3, 2, 3), (3, 3, 0), (0, 0, 0), (65, 3, 2)])
+def test_quorums_that_are_none(bk: embedbk.Client, quorum: tuple[int, int, int]) -> None:
+    """P1: E >= Qw >= Qa >= 1."""
+    size, write, ack = quorum
+    with pytest.raises(embedbk.UsageError) as refused:
+        bk.create_ledger(ensemble_size=size, write_quorum=write, ack_quorum=ack)
+    assert refused.value.definite
+    assert f"ensemble_size={size}, write_quorum={write}, ack_quorum={ack}" in str(refused.value)
+
+
+def test_more_bookies_than_there_are(bk: embedbk.Client) -> None:
+    """Refused before any write."""
+    before = bk.ledgers()
+    with pytest.raises(
+        embedbk.NotEnoughBookies, match=r"ensemble of 4 .* 3 writable .*start more"
+    ) as refused:
+        bk.create_ledger(ensemble_size=4)
+    assert refused.value.definite
+    with pytest.raises(embedbk.NotEnoughBookies):
+        bk.log("wide").writer(ensemble_size=4)
+    assert bk.ledgers() == before
+
+
+def test_a_ledger_that_does_not_exist(bk: embedbk.Client) -> None:
+    for ask in (bk.open_ledger, bk.delete_ledger):
+        with pytest.raises(embedbk.NoSuchLedger, match=r"no ledger 123456789 .*bk\.ledgers") as refused:
+            ask(123456789)
+        assert refused.value.definite
+
+
+def test_a_log_that_does_not_exist(bk: embedbk.Client) -> None:
+    with pytest.raises(embedbk.NoSuchLedger, match="no log 'nowhere'"):
+        list(bk.log("nowhere").read())
+
+
+@pytest.mark.parametrize("ledger_id", [-1, 2**63, "7", None, True, 1.0])
+def test_what_is_no_ledger_id(bk: embedbk.Client, ledger_id: object) -> None:
+    with pytest.raises(embedbk.UsageError, match="is not allowed: a whole number"):
+        bk.open_ledger(ledger_id)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "-x", "x" * 200, "ü", 7])
+def test_what_is_no_log_name(bk: embedbk.Client, name: object) -> None:
+    with pytest.raises(embedbk.UsageError, match=r"log name .* is not allowed"):
+        bk.log(name)  # type: ignore[arg-type]
+
+
+def test_a_wrong_password(bk: embedbk.Client) -> None:
+    """P3.5: refused, nothing changed, and nothing secret in the sentence."""
+    writer = bk.create_ledger(password=b"right")
+    for ask in (
+        lambda: bk.open_ledger(writer.ledger_id, password=b"wrong", recover=True),
+        lambda: bk.delete_ledger(writer.ledger_id, password=b"wrong"),
+    ):
+        with pytest.raises(embedbk.WrongPassword, match="nothing was changed") as refused:
+            ask()
+        assert "right" not in str(refused.value).replace("right class", "")
+    assert writer.add(b"not fenced") == 0
+    writer.close()
+
+
+def test_a_log_with_another_password_is_not_taken_over(bk: embedbk.Client) -> None:
+    with bk.log("locked", password=b"right").writer() as writer:
+        writer.append(b"x")
+        with pytest.raises(embedbk.WrongPassword):
+            bk.log("locked", password=b"wrong").writer()
+    with pytest.raises(embedbk.WrongPassword):
+        list(bk.log("locked").read())
+
+
+def test_what_is_no_password(bk: embedbk.Client) -> None:
+    with pytest.raises(embedbk.UsageError, match="a password is bytes, not str"):
+        bk.create_ledger(password="secret")  # type: ignore[arg-type]
+
+
+def test_an_entry_over_the_limit(bk: embedbk.Client) -> None:
+    """Refused before anything is sent; the handle goes on."""
+    too_large = bytes(ENTRY_BYTES_MAX + 1)
+    with bk.create_ledger() as writer:
+        for add in (writer.add, writer.add_nowait, lambda data: writer.add_many([b"fits", data])):
+            with pytest.raises(
+                embedbk.UsageError, match=f"{ENTRY_BYTES_MAX + 1} bytes: at most {ENTRY_BYTES_MAX}"
+            ):
+                add(too_large)
+        assert writer.add(b"next") == 0
+
+
+@pytest.mark.parametrize("data", ["text", None, 7, [b"x"]])
+def test_what_is_no_entry(bk: embedbk.Client, data: object) -> None:
+    with bk.create_ledger() as writer:
+        with pytest.raises(embedbk.UsageError, match="an entry is bytes"):
+            writer.add(data)  # type: ignore[arg-type]
+        with pytest.raises(embedbk.UsageError):
+            writer.add_many([b"x", data])  # type: ignore[list-item]
+        with pytest.raises(embedbk.UsageError, match="takes a list"):
+            writer.add_many(b"xyz")  # type: ignore[arg-type]
+
+
+def test_a_range_that_is_none(bk: embedbk.Client) -> None:
+    with bk.create_ledger() as writer:
+        writer.add_many([b"x"] * 10)
+    reader = bk.open_ledger(writer.ledger_id)
+    for first, last in ((5, 4), (-1, 3), (0, 10), (11, None)):
+        with pytest.raises(embedbk.UsageError, match=r"allowed is 0 <= first <= last <= 9"):
+            list(reader.read(first, last))
+
+
+@pytest.mark.parametrize("place", [-1, "7", 1.5, True])
+def test_what_is_no_place_in_a_log(bk: embedbk.Client, place: object) -> None:
+    with bk.log("places").writer() as writer:
+        writer.append(b"x")
+    with pytest.raises(embedbk.UsageError, match="no place in a log"):
+        list(bk.log("places").read(place))  # type: ignore[arg-type]
+
+
+def test_a_closed_handle(bk: embedbk.Client) -> None:
+    writer = bk.create_ledger()
+    writer.close()
+    assert writer.close() == embedbk.NO_ENTRY, "twice is allowed"
+    with pytest.raises(embedbk.UsageError, match="closed or released; nothing was appended"):
+        writer.add(b"x")
+    reader = bk.open_ledger(writer.ledger_id)
+    reader.close()
+    with pytest.raises(embedbk.UsageError, match="was closed"):
+        reader.last_add_confirmed()
+
+
+def test_custom_metadata_that_is_no_bytes(bk: embedbk.Client) -> None:
+    with pytest.raises(embedbk.UsageError, match="names that map to bytes"):
+        bk.create_ledger(custom={"a": "text"})  # type: ignore[dict-item]
+
+
+# --- Directories and addresses ---------------------------------------------------------------------------
+
+
+def test_a_foreign_directory_is_left_alone(data: Path, settings: embedbk.Settings) -> None:
+    data.mkdir()
+    (data / "thesis.tex").write_text("years of work")
+    with pytest.raises(embedbk.StorageError, match=r"holds thesis\.tex .*foreign"):
+        embedbk.open(data, settings=settings)
+    assert [path.name for path in data.iterdir() if path.name != "OWNER"] == ["thesis.tex"]
+
+
+def test_a_file_where_a_directory_should_be(data: Path, settings: embedbk.Settings) -> None:
+    data.write_text("a file")
+    for path in (data, data / "below"):
+        with pytest.raises(embedbk.StorageError, match="is not a directory"):
+            embedbk.open(path, settings=settings)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
+def test_an_unreadable_directory(data: Path, settings: embedbk.Settings) -> None:
+    data.mkdir(mode=0o000)
+    with pytest.raises(embedbk.StorageError, match="permissions"):
+        embedbk.open(data, settings=settings)
+
+
+def test_a_directory_opened_twice(data: Path, settings: embedbk.Settings) -> None:
+    with embedbk.open(data, settings=settings) as first:
+        with pytest.raises(embedbk.UsageError, match=f"in use by process {os.getpid()}"):
+            embedbk.open(data, settings=settings)
+        assert first.bookies() == ["b1", "b2", "b3"]
+    embedbk.open(data, settings=settings).close()
+
+
+def test_a_directory_opened_by_two_processes(data: Path, settings: embedbk.Settings) -> None:
+    again = "import embedbk, sys\ntry: embedbk.open(sys.argv[1])\nexcept embedbk.UsageError as e: print(e)"
+    with embedbk.open(data, settings=settings):
+        told = subprocess.run(
+            [sys.executable, "-c", again, str(data)], capture_output=True, text=True, check=True, timeout=60
+        )
+    assert f"in use by process {os.getpid()}" in told.stdout
+
+
+def damage_journal(data: Path) -> None:
+    """Flip bytes of the first bookie's records, far before the last of them."""
+    for journal in sorted((data / "b1" / "journal").iterdir()):
+        content = bytearray(journal.read_bytes())
+        if any(content[8192:12288]):  # Not the lock, and not a file that is only prepared.
+            content[8192:12288] = bytes(byte ^ 0xFF for byte in content[8192:12288])
+            journal.write_bytes(content)
+
+
+def empty_metadata(data: Path) -> None:
+    shutil.rmtree(data / "metadata")
+
+
+def remove_bookie(data: Path) -> None:
+    shutil.rmtree(data / "b2")
+
+
+def empty_bookie(data: Path) -> None:
+    shutil.rmtree(data / "b2")
+    (data / "b2").mkdir()
+
+
+def swap_bookies(data: Path) -> None:
+    (data / "b1").rename(data / "aside")
+    (data / "b2").rename(data / "b1")
+    (data / "aside").rename(data / "b2")
+
+
+def damage_identity(data: Path) -> None:
+    (data / "IDENTITY").write_bytes(b"\xff" * 8192)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "told"),
+    [
+        (damage_journal, embedbk.StorageError, "b1"),
+        (empty_metadata, embedbk.StorageError, "metadata"),
+        (remove_bookie, embedbk.StorageError, "b2 is missing"),
+        (empty_bookie, embedbk.StorageError, "other directories"),
+        (swap_bookies, embedbk.UsageError, "belongs to bookie 'b2'"),
+        (damage_identity, embedbk.StorageError, "IDENTITY"),
+    ],
+)
+def test_a_damaged_directory(
+    data: Path,
+    settings: embedbk.Settings,
+    damage: Callable[[Path], None],
+    kind: type[embedbk.EmbedbkError],
+    told: str,
+) -> None:
+    """P7.2: never serve from directories that are not the ones that the cluster knows."""
+    bk = embedbk.open(data, settings=settings)
+    writer = bk.log("l").writer()
+    for _ in range(20):
+        writer.append(bytes(1000))  # Each a record of its own.
+    if damage is damage_journal:
+        kill_copy(data)  # As a killed process leaves it: a clean stop would have emptied the journal.
+    writer.close()
+    bk.close()
+    if damage is damage_journal:
+        shutil.rmtree(data)
+        (data.parent / "killed").rename(data)
+    damage(data)
+    with pytest.raises(kind) as refused:
+        embedbk.open(data, settings=settings)
+    assert told in str(refused.value)
+    assert refused.value.hint
+
+
+def kill_copy(data: Path) -> None:
+    shutil.copytree(data, data.parent / "killed")
+
+
+def test_fewer_bookies_than_there_are(data: Path, settings: embedbk.Settings) -> None:
+    embedbk.open(data, bookies=3, settings=settings).close()
+    with pytest.raises(embedbk.UsageError, match=r"bookies=2: .* has 3 \(b1, b2, b3\)"):
+        embedbk.open(data, bookies=2, settings=settings)
+
+
+@pytest.mark.parametrize("bookies", [0, -1, "3", 1.0, True, 65])
+def test_what_is_no_number_of_bookies(data: Path, bookies: object) -> None:
+    with pytest.raises(embedbk.UsageError, match="bookies="):
+        embedbk.open(data, bookies=bookies)  # type: ignore[arg-type]
+
+
+def test_a_port_in_use(data: Path, settings: embedbk.Settings) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        endpoint = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(embedbk.UsageError, match="is in use"):
+            embedbk.open(data, listen=endpoint, settings=settings)
+    embedbk.open(data, settings=settings).close()  # Nothing was left locked.
+
+
+@pytest.mark.parametrize(
+    "listen", ["tcp://0.0.0.0:0", "tcp://127.0.0.1", "http://x", "nonsense", "tcp://8.8.8.8:1"]
+)
+def test_what_is_no_place_to_listen(data: Path, settings: embedbk.Settings, listen: str) -> None:
+    with pytest.raises(embedbk.UsageError):
+        embedbk.open(data, listen=listen, settings=settings)
+    embedbk.open(data, settings=settings).close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "embedbk://",
+        "embedbk://host",
+        "embedbk://host:0",
+        "embedbk://host:99999",
+        "embedbk://a:1,,b:2",
+        "embedbk://a:1/x",
+    ],
+)
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(embedbk.UsageError, match="embedbk://HOST:PORT"):
+        embedbk.open(url)
+
+
+def test_nobody_at_the_address() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(embedbk.MetadataUnavailable, match="nobody answered") as refused:
+        embedbk.open(f"embedbk://127.0.0.1:{port}", settings=embedbk.Settings(open_timeout_s=0.3))
+    assert refused.value.definite
+
+
+def test_an_address_takes_no_bookies() -> None:
+    with pytest.raises(embedbk.UsageError, match="are for a directory"):
+        embedbk.open("embedbk://127.0.0.1:1", bookies=3)
+
+
+@pytest.mark.parametrize("target", [None, 7, b"data"])
+def test_what_is_neither_directory_nor_address(target: object) -> None:
+    with pytest.raises(embedbk.UsageError, match="neither a directory nor"):
+        embedbk.open(target)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"open_timeout_s": 0},
+        {"session_ttl_ms": 1},
+        {"journal_file_bytes": 1},
+        {"journal_file_bytes": (2 << 20) + 1},
+    ],
+)
+def test_a_setting_out_of_bounds(setting: dict[str, int]) -> None:
+    with pytest.raises(embedbk.UsageError, match=next(iter(setting))):
+        embedbk.Settings(**setting)  # type: ignore[arg-type]

@@ -1,0 +1,218 @@
+"""Opening, closing, coming back; what a handle refuses, and how a client ends (ECOSYSTEM rules of 6.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import embedbk
+from embedbk.host.loop import Loop
+
+
+def test_the_second_start_finds_everything(data: Path, settings: embedbk.Settings) -> None:
+    """Ids are not used again, offsets go on, a released log is recovered."""
+    given = [b"%d" % number for number in range(300)]
+    with embedbk.open(data, settings=settings) as bk:
+        with bk.log("orders").writer() as writer:
+            writer.append_many(given[:100])
+        open_writer = bk.log("orders").writer()
+        open_writer.append_many(given[100:200])
+        ledgers = bk.ledgers()
+        open_writer.release()
+    with embedbk.open(data, settings=settings) as bk:
+        assert bk.bookies() == ["b1", "b2", "b3"]
+        assert bk.ledgers() == ledgers
+        with bk.log("orders").writer() as writer:
+            assert writer.first_offset == 200
+            assert writer.ledger_id > max(ledgers)
+            writer.append_many(given[200:])
+        assert [bytes(entry) for entry in bk.log("orders").read()] == given
+
+
+def test_a_killed_process_loses_nothing_acknowledged(data: Path, settings: embedbk.Settings) -> None:
+    """P3.2: what append gave back is on the device."""
+    story = (
+        "import embedbk, os, sys\n"
+        "bk = embedbk.open(sys.argv[1], settings=embedbk.Settings(journal_file_bytes=2 << 20))\n"
+        "writer = bk.log('orders').writer()\n"
+        "writer.append_many([b'%d' % n for n in range(5000)])\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", story, str(data)], check=False, timeout=60)
+    assert ended.returncode == -signal.SIGKILL
+    with embedbk.open(data, settings=settings) as bk:
+        with bk.log("orders").writer() as writer:
+            assert writer.first_offset == 5000
+        assert [bytes(entry) for entry in bk.log("orders").read()] == [b"%d" % n for n in range(5000)]
+
+
+def test_a_cluster_grows_by_bookies(data: Path, settings: embedbk.Settings) -> None:
+    with embedbk.open(data, bookies=1, settings=settings) as bk, bk.create_ledger() as writer:
+        writer.add(b"alone")
+    with embedbk.open(data, settings=settings) as bk:
+        assert bk.bookies() == ["b1"]
+    with embedbk.open(data, bookies=3, settings=settings) as bk:
+        assert bk.bookies() == ["b1", "b2", "b3"]
+        with bk.create_ledger(ensemble_size=3) as three:
+            three.add(b"three")
+        assert [bytes(entry) for entry in bk.open_ledger(writer.ledger_id).read()] == [b"alone"]
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+def test_other_processes_reach_a_cluster_that_listens(
+    data: Path, tmp_path: Path, settings: embedbk.Settings, kind: str
+) -> None:
+    listen = "tcp://127.0.0.1:0" if kind == "tcp" else f"ipc://{tmp_path}/m"
+    story = (
+        "import embedbk, sys\n"
+        "with embedbk.open(sys.argv[1]) as bk:\n"
+        "    with bk.log('orders').writer() as writer: writer.append(b'from afar')\n"
+        "    print([bytes(entry) for entry in bk.log('orders').read()])\n"
+    )
+    with embedbk.open(data, listen=listen, settings=settings) as bk:
+        with bk.log("orders").writer() as writer:
+            writer.append(b"from here")
+        told = subprocess.run(
+            [sys.executable, "-c", story, bk.url], capture_output=True, text=True, check=True, timeout=60
+        )
+        assert told.stdout.strip() == "[b'from here', b'from afar']"
+        assert [bytes(entry) for entry in bk.log("orders").read()] == [b"from here", b"from afar"]
+
+
+def test_a_cluster_that_does_not_listen_has_no_url(bk: embedbk.Client) -> None:
+    with pytest.raises(embedbk.UsageError, match="this process only") as refused:
+        _ = bk.url
+    assert 'listen="tcp://127.0.0.1:0"' in refused.value.hint
+
+
+def test_handles_refuse_to_be_pickled(bk: embedbk.Client) -> None:
+    """The sentence says what to send instead; places and entries travel."""
+    log = bk.log("pickled")
+    with log.writer() as writer:
+        ticket = writer.append_nowait(b"x")
+        position = ticket.result()
+        ledger = bk.create_ledger()
+        reader = bk.open_ledger(ledger.ledger_id)
+        for handle in (bk, log, writer, ticket, ledger, reader):
+            with pytest.raises(embedbk.UsageError, match="cannot be pickled") as refused:
+                pickle.dumps(handle)
+            assert refused.value.hint
+        reader.close()
+        ledger.close()
+    entry = next(log.read())
+    for value in (position, entry.position, log.segments(), writer.append):
+        if callable(value):
+            continue
+        assert pickle.loads(pickle.dumps(value)) == value
+    assert bytes(pickle.loads(pickle.dumps(entry))) == b"x"
+
+
+def test_a_forked_child_is_told_to_open_again(bk: embedbk.Client) -> None:
+    """Threads do not live on in a forked child: its copies are dead, and say so."""
+    writer = bk.log("forked").writer()
+    writer.append(b"before")
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        told = []
+        for use in (
+            lambda: writer.append(b"x"),
+            lambda: writer.append_nowait(b"x"),
+            bk.ledgers,
+            writer.close,
+        ):
+            try:
+                use()
+                told.append("served")
+            except embedbk.UsageError as refused:
+                told.append(str(refused))
+        bk.close()
+        os.write(write_end, "\n".join(told).encode())
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as answers:
+        told = answers.read().splitlines()
+    os.waitpid(child, 0)
+    assert len(told) == 4
+    assert all("parent process" in line and "embedbk.open again" in line for line in told), told
+    assert writer.append(b"after").entry_id == 1
+    writer.close()
+
+
+def test_a_closed_client_is_told_of(data: Path, settings: embedbk.Settings) -> None:
+    bk = embedbk.open(data, settings=settings)
+    log = bk.log("l")
+    writer = log.writer()
+    bk.close()
+    bk.close()
+    for use in (lambda: bk.log("x"), bk.ledgers, bk.create_ledger, log.segments, lambda: list(log.read())):
+        with pytest.raises(embedbk.UsageError, match=r"was closed .*open again"):
+            use()
+    with pytest.raises(embedbk.EmbedbkError, match="closed"):
+        writer.append(b"x")
+
+
+def test_waiters_are_told_when_the_client_closes(data: Path, settings: embedbk.Settings) -> None:
+    """Nobody waits for ever for a loop that has gone."""
+
+    async def story() -> None:
+        bk = await embedbk.aio.open(data, settings=settings)
+        async with bk.log("l").writer() as writer:
+            await writer.append(b"x")
+
+        began = asyncio.Event()
+
+        async def follow() -> None:
+            async for _ in bk.log("l").tail(0):
+                began.set()
+
+        follower = asyncio.create_task(follow())
+        await began.wait()
+        await bk.close()
+        with pytest.raises(embedbk.EmbedbkError, match="closed"):
+            await asyncio.wait_for(follower, 20)
+
+    asyncio.run(story())
+
+
+def test_a_forgotten_client_warns(data: Path, settings: embedbk.Settings) -> None:
+    bk = embedbk.open(data, settings=settings)
+    runtime = bk._runtime
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del bk  # The last reference.
+    runtime.close()
+
+
+def test_a_broken_loop_is_told_to_every_caller(data: Path, settings: embedbk.Settings) -> None:
+    """A bug in the host ends the loop; nobody hangs, and the directory can be opened again."""
+    bk = embedbk.open(data, settings=settings)
+    writer = bk.log("l").writer()
+
+    def fail() -> None:
+        raise ZeroDivisionError("on the host's thread")
+
+    bk._runtime.loop.call(fail)
+    bk._runtime.loop.thread.join(20)
+    for use in (bk.ledgers, bk.create_ledger):
+        with pytest.raises(embedbk.EmbedbkError, match=r"ZeroDivisionError.*open again"):
+            use()
+    with pytest.raises(embedbk.EmbedbkError):
+        writer.append(b"x")
+    bk.close()
+    embedbk.open(data, settings=settings).close()
+
+
+def test_a_call_behind_the_end_of_a_loop_still_runs() -> None:
+    loop = Loop()
+    loop.start()
+    loop.stop()
+    seen: list[int] = []
+    loop.call(lambda: seen.append(1))
+    assert seen == [1]

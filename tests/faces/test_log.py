@@ -1,0 +1,183 @@
+"""Logs through the blocking face: takeover, reading across ledgers, the tail (P6.2, P6.6, P8.1)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import embedbk
+from embedbk import Position
+
+
+def fill(bk: embedbk.Client, name: str, ledgers: int, entries: int) -> list[bytes]:
+    """Entries in so many ledgers of a log, each written by a writer of its own."""
+    given = [b"%d-%d" % (ledger, entry) for ledger in range(ledgers) for entry in range(entries)]
+    for begin in range(0, len(given), entries):
+        with bk.log(name).writer() as writer:
+            writer.append_many(given[begin : begin + entries])
+    return given
+
+
+def test_a_log_is_one_sequence_over_its_ledgers(bk: embedbk.Client, log_name: str) -> None:
+    """P1: offsets are dense over the whole log, positions ascend."""
+    given = fill(bk, log_name, ledgers=3, entries=40)
+    entries = list(bk.log(log_name).read())
+    assert [bytes(entry) for entry in entries] == given
+    assert [entry.offset for entry in entries] == list(range(120))
+    assert [entry.position for entry in entries] == sorted(entry.position for entry in entries)
+    segments = bk.log(log_name).segments()
+    assert [(segment.first_offset, segment.last_entry) for segment in segments] == [
+        (0, 39),
+        (40, 39),
+        (80, 39),
+    ]
+    assert all(segment.is_closed for segment in segments)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(0, 0), (0, 1), (39, 41), (40, 80), (79, None), (119, 400), (120, None), (None, 7)]
+)
+def test_a_part_is_read_by_offsets_and_by_positions(
+    bk: embedbk.Client, start: int | None, end: int | None
+) -> None:
+    """start is included, end is left out, whichever way they are named."""
+    log = bk.log("parts")
+    if "parts" not in PARTS:
+        PARTS["parts"] = fill(bk, "parts", ledgers=3, entries=40)
+    given = PARTS["parts"]
+    assert [bytes(entry) for entry in log.read(start, end)] == given[start:end]
+    batches = list(log.read_batches(start, end))
+    assert sum(batch.entry_count for batch in batches) == len(given[start:end])
+    positions = [entry.position for entry in log.read()]
+
+    def named(offset: int | None) -> Position | int | None:
+        return offset if offset is None or offset >= len(positions) else positions[offset]
+
+    assert [bytes(entry) for entry in log.read(named(start), named(end))] == given[start:end]
+
+
+PARTS: dict[str, list[bytes]] = {}
+
+
+def test_batches_lie_as_arrow_wants_them(bk: embedbk.Client, log_name: str) -> None:
+    given = fill(bk, log_name, ledgers=2, entries=10)
+    found = []
+    for batch in bk.log(log_name).read_batches():
+        ends = batch.ends
+        found += [bytes(batch.data[ends[i] : ends[i + 1]]) for i in range(batch.entry_count)]
+        assert batch.first_offset + batch.ids[-1] == len(found) - 1
+    assert found == given
+
+
+def test_a_takeover_fences_the_writer_before(bk: embedbk.Client, log_name: str) -> None:
+    """P8.1: what was acknowledged stays, the old writer's next append is refused and appears nowhere."""
+    first = bk.log(log_name).writer()
+    first.append_many([b"a", b"b"])
+    second = bk.log(log_name).writer()
+    assert second.epoch > first.epoch
+    assert second.first_offset == 2
+    with pytest.raises(embedbk.LedgerFenced) as refused:
+        first.append(b"lost")
+    assert not refused.value.definite
+    assert "take the log over" in refused.value.hint
+    second.append(b"c")
+    second.close()
+    first.release()
+    assert [bytes(entry) for entry in bk.log(log_name).read()] == [b"a", b"b", b"c"]
+
+
+def test_an_entry_of_an_open_log_is_read_at_once(bk: embedbk.Client, log_name: str) -> None:
+    """P6.2: the LAC is asked for without fencing; the writer goes on."""
+    with bk.log(log_name).writer() as writer:
+        writer.append(b"one")
+        seen: list[bytes] = []
+        while not seen:
+            seen = [bytes(entry) for entry in bk.log(log_name).read()]
+        assert seen == [b"one"]
+        writer.append(b"two")
+
+
+def test_the_tail_follows_takeovers_and_ends_only_when_idle(bk: embedbk.Client, log_name: str) -> None:
+    """P6.6: a ledger is left when it is CLOSED and read to its end, then comes the next of the list."""
+    seen: list[bytes] = []
+    arrived = threading.Condition()
+
+    def follow() -> None:
+        for entry in bk.log(log_name).tail(0, idle_s=20):
+            with arrived:
+                seen.append(bytes(entry))
+                arrived.notify()
+            if entry.data == b"last":
+                return
+
+    def wait_for(data: bytes) -> None:
+        with arrived:
+            assert arrived.wait_for(lambda: bool(seen) and seen[-1] == data, 20), seen
+
+    follower = threading.Thread(target=follow)
+    follower.start()  # Before the log exists.
+    first = bk.log(log_name).writer()
+    first.append(b"first")
+    wait_for(b"first")
+    first.append_many([b"1", b"2"])
+    wait_for(b"2")
+    second = bk.log(log_name).writer()  # The first one's ledger is recovered under the reader.
+    second.append(b"second")
+    wait_for(b"second")
+    second.close()
+    with bk.log(log_name).writer() as third:
+        third.append(b"last")
+    follower.join(20)
+    assert seen == [b"first", b"1", b"2", b"second", b"last"]
+    first.release()
+
+
+def test_a_tail_begins_at_the_end_unless_told_otherwise(bk: embedbk.Client, log_name: str) -> None:
+    fill(bk, log_name, ledgers=1, entries=5)
+    assert list(bk.log(log_name).tail(idle_s=0.01)) == []
+    assert [entry.offset for entry in bk.log(log_name).tail(3, idle_s=0.01)] == [3, 4]
+
+
+def test_a_reader_that_is_dropped_early_stops_reading(bk: embedbk.Client, log_name: str) -> None:
+    given = [bytes(1000) for _ in range(5000)]
+    with bk.log(log_name).writer() as writer:
+        writer.append_many(given)
+    reader: Iterator[embedbk.Entry] = bk.log(log_name).read()
+    assert len(next(reader)) == 1000
+    del reader
+    assert sum(1 for _ in bk.log(log_name).read()) == 5000
+
+
+def test_a_failed_block_leaves_the_log_to_the_next_writer(bk: embedbk.Client, log_name: str) -> None:
+    """An exception releases the log without touching it; the next writer recovers what was acknowledged."""
+    writer = bk.log(log_name).writer()
+
+    def fail() -> None:
+        with writer:
+            writer.append(b"kept")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with bk.log(log_name).writer() as after:
+        assert after.first_offset == 1
+
+
+def test_an_old_place_is_truncated_and_a_strange_one_unknown(bk: embedbk.Client, log_name: str) -> None:
+    """P6.6: below the start of the list a reader is told so."""
+    fill(bk, log_name, ledgers=1, entries=1)
+    ledger_id = bk.log(log_name).segments()[0].ledger_id
+    with pytest.raises(embedbk.Truncated):
+        list(bk.log(log_name).read(Position(ledger_id - 1, 0)))
+    with pytest.raises(embedbk.NoSuchEntry):
+        list(bk.log(log_name).read(Position(ledger_id + 1_000_000, 0)))
+
+
+def test_a_ledger_of_a_log_is_not_deleted_under_it(bk: embedbk.Client, log_name: str) -> None:
+    fill(bk, log_name, ledgers=1, entries=1)
+    ledger_id = bk.log(log_name).segments()[0].ledger_id
+    with pytest.raises(embedbk.UsageError, match=f"part of log '{log_name}'"):
+        bk.delete_ledger(ledger_id)
+    assert len(list(bk.log(log_name).read())) == 1

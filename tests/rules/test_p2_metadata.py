@@ -1,0 +1,217 @@
+"""P2: ledger metadata. One compare-and-set per change, three outcomes, and what a ledger's life may look like."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from embedbk.codec.ledger_metadata import (
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
+from embedbk.codec.metadata_messages import ABSENT, Compare, Put
+from embedbk.config import Quorum
+from embedbk.core.creation import Creation
+from embedbk.core.ensemble_change import Proposal, change_fragments
+from embedbk.core.in_flight import Seating
+from embedbk.core.vocabulary import AllocateIds, Transact
+from embedbk.errors import MetadataConflict, MetadataUnavailable, NotEnoughBookies, StorageError
+from tests.rules.world import MS, THREE, Client, Operation, World, member
+
+
+def creation(world: World, quorum: Quorum = THREE, seed: int = 0) -> Client:
+    core = Creation(quorum, bytes(16), 12345, {"log": b"l"}, world.bookies, random.Random(seed))
+    return world.client("creation", core)
+
+
+def held_creation(quorum: Quorum = THREE) -> tuple[World, Client, Operation]:
+    """A creation whose put is in flight."""
+    world = World(4)
+    world.catalog.is_held = True
+    client = creation(world, quorum)
+    client.start()
+    world.catalog.answer(world.catalog.waiting[0])
+    (put,) = world.catalog.waiting
+    return world, client, put
+
+
+# P2.1, P2.4: making one.
+
+
+@pytest.mark.parametrize("quorum", [Quorum(1, 1, 1), THREE, Quorum(5, 3, 2)])
+def test_a_new_ledger_is_open_on_e_distinct_bookies_from_entry_0(quorum: Quorum) -> None:
+    """P2.1, P2.4, I17."""
+    world = World(6)
+    ensembles = set()
+    for seed in range(20):
+        client = creation(world, quorum, seed)
+        client.start()
+        world.settle()
+        metadata, revision = client.ended.result
+        assert (metadata, revision) == world.catalog.metadata(metadata.ledger_id)
+        assert metadata.state == LedgerState.OPEN
+        assert metadata.last_entry is metadata.length is None
+        (first,) = metadata.fragments
+        assert (first.first_entry, first.length_before) == (0, 0)
+        assert len({m.bookie_id for m in first.members}) == quorum.ensemble_size
+        assert all(world.nodes[m.bookie_id].member == m for m in first.members)  # (id, incarnation), P7.2.
+        ensembles.add(first.ensemble)
+    assert len(ensembles) > 3  # Chosen by chance, not always the first.
+
+
+def test_ids_are_never_used_twice() -> None:
+    """P2.1: also when the creation before failed after it took its id."""
+    world, client, _ = held_creation()
+    client.is_gone = True
+    world.catalog.waiting.clear()
+    world.catalog.is_held = False
+    second = creation(world)
+    second.start()
+    world.settle()
+    assert second.ended.result[0].ledger_id == 2
+
+
+def test_too_few_bookies_are_refused_before_anything_is_written() -> None:
+    """P1, P2.4: definite, and says how many there are; bookies that go while the id is fetched count as gone."""
+    world = World(3)
+    world.nodes["b2"].core.is_writable = False
+    client = creation(world)
+    client.start()
+    error = client.ended.error
+    assert isinstance(error, NotEnoughBookies)
+    assert error.definite
+    assert "2 writable" in str(error)
+    assert error.hint
+    assert world.catalog.waiting == []
+
+    world = World(3)
+    client = creation(world)
+    client.start()
+    world.down.add("b3")
+    world.tell_bookies()
+    world.settle()
+    assert isinstance(client.ended.error, NotEnoughBookies)
+    assert world.catalog.values == {}
+
+
+def test_no_id_no_ledger() -> None:
+    """P10.4: losing the metadata stops creation; nothing was created, for certain."""
+    world = World(3)
+    world.catalog.is_held = True
+    client = creation(world)
+    client.start()
+    world.catalog.fail(world.catalog.waiting[0])
+    error = client.ended.error
+    assert isinstance(error, MetadataUnavailable)
+    assert error.definite
+
+
+@pytest.mark.parametrize("lands", [True, False, None])
+def test_a_creation_of_unknown_outcome_is_settled_by_reading(lands: bool | None) -> None:
+    """P2.2: the id is ours alone: what stands there is our own; absent proves nothing, so it is put again."""
+    world, client, put = held_creation()
+    world.catalog.tell_unknown(put, lands=lands)
+    (read,) = world.catalog.waiting
+    world.catalog.fail(read)  # Nor does the read get an answer: it is asked again after a while.
+    assert client.core.deadline_ns == 200 * MS
+    world.now_ns = 200 * MS
+    world.tick(client)
+    world.catalog.answer(world.catalog.waiting[0])
+    if lands is None:
+        assert world.catalog.land(put)
+    world.catalog.is_held = False
+    world.settle()
+    metadata, revision = client.ended.result
+    assert (metadata, revision) == world.catalog.metadata(metadata.ledger_id)
+
+
+def test_an_id_handed_out_twice_is_found() -> None:
+    """P2.1: somebody else's ledger stands under our id: an error, never an overwrite."""
+    world, client, put = held_creation()
+    assert isinstance(put.effect, Transact)
+    assert put.effect.when == [Compare(ledger_key_path(1), ABSENT)]
+    world.create(Quorum(1, 1, 1), ledger_id=1)
+    world.catalog.is_held = False
+    world.settle()
+    assert isinstance(client.ended.error, MetadataConflict)
+
+
+def test_a_creation_asks_for_one_id() -> None:
+    world = World(3)
+    world.catalog.is_held = True
+    creation(world).start()
+    assert [op.effect for op in world.catalog.waiting] == [AllocateIds("id", 1)]
+
+
+# P2.3, P2.4: what may change.
+
+
+def seatings(*names: str) -> list[Seating]:
+    return [Seating(seat, seat, member(name)) for seat, name in enumerate(names)]
+
+
+def fragment(first: int, length: int, *names: str) -> Fragment:
+    return Fragment(first, length, tuple((m.bookie_id, m.incarnation) for m in map(member, names)))
+
+
+def test_a_change_appends_a_fragment_or_replaces_the_last() -> None:
+    """P2.3, P2.4, P4.1, I15: first entries strictly increase and are never moved; earlier fragments stay."""
+    old = (fragment(0, 0, "b1", "b2", "b3"), fragment(5, 50, "b1", "b2", "b4"))
+    later = change_fragments(old, Proposal(8, 80, seatings("b1", "b5", "b4")))
+    assert later == (*old, fragment(8, 80, "b1", "b5", "b4"))
+    same = change_fragments(old, Proposal(5, 999, seatings("b1", "b5", "b4")))
+    assert same == (old[0], fragment(5, 50, "b1", "b5", "b4"))
+    with pytest.raises(AssertionError):
+        change_fragments(old, Proposal(4, 40, seatings("b1", "b5", "b4")))
+
+
+def test_an_entry_belongs_to_exactly_one_fragment() -> None:
+    """P1, P2.4."""
+    metadata, _ = World(3).create()
+    parts = (
+        fragment(0, 0, "b1", "b2", "b3"),
+        fragment(5, 5, "b1", "b2", "b4"),
+        fragment(9, 9, "b1", "b2", "b3"),
+    )
+    metadata = metadata.with_changes(fragments=parts)
+    assert [metadata.fragment_of(e).first_entry for e in (0, 4, 5, 8, 9, 1000)] == [0, 0, 5, 5, 9, 9]
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda m: m.with_changes(fragments=()),
+        lambda m: m.with_changes(fragments=(fragment(1, 0, "b1", "b2", "b3"),)),
+        lambda m: m.with_changes(fragments=(m.fragments[0], fragment(0, 0, "b1", "b2", "b4"))),
+        lambda m: m.with_changes(fragments=(fragment(0, 0, "b1", "b2"),)),
+        lambda m: m.with_changes(fragments=(fragment(0, 0, "b1", "b2", "b2"),)),
+        lambda m: m.with_changes(version=99),
+    ],
+)
+def test_metadata_of_an_impossible_shape_is_refused(
+    break_it: Callable[[LedgerMetadata], LedgerMetadata],
+) -> None:
+    """P2.4: E distinct bookies, the first fragment at 0, first entries rising; and no version from the future."""
+    metadata, _ = World(3).create()
+    assert decode_ledger_metadata(encode_ledger_metadata(metadata)) == metadata
+    with pytest.raises(StorageError):
+        decode_ledger_metadata(encode_ledger_metadata(break_it(metadata)))
+
+
+# P2.2: the store, as the cores count on it (here: the world's own).
+
+
+def test_a_compare_with_an_old_revision_changes_nothing() -> None:
+    """P2.2, I18: revisions rise with every change and never come back."""
+    catalog = World(1).catalog
+    assert catalog.transact([Compare("a", ABSENT)], [Put("a", b"1")]) == (True, 1)
+    assert catalog.transact([Compare("a", ABSENT)], [Put("a", b"2")]) == (False, 1)
+    assert catalog.transact([Compare("a", 1)], [Put("a", b"2"), Put("b", b"x")]) == (True, 2)
+    assert catalog.transact([Compare("a", 1)], [Put("a", b"3")]) == (False, 2)
+    assert catalog.values == {"a": (b"2", 2), "b": (b"x", 2)}

@@ -1,0 +1,307 @@
+"""P7: what a bookie must never do."""
+
+from __future__ import annotations
+
+import pytest
+
+from embedbk.codec.messages import (
+    AddRequest,
+    ErrorAnswer,
+    ExplicitLacRequest,
+    FenceAnswer,
+    FenceRequest,
+    LacAnswer,
+    LacRequest,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+)
+from embedbk.config import Quorum
+from embedbk.core.bookie import Bookie
+from embedbk.core.ledger_table import LedgerTable
+from embedbk.core.vocabulary import JournalDurable
+from embedbk.errors import InvariantError, LedgerFenced, NotEnoughBookies
+from embedbk.ids import NO_ENTRY
+from tests.rules.world import KEY, Client, Node, Pen, World
+
+STRANGER = b"another disk...."
+
+
+def world_with_entries(count: int = 3) -> tuple[World, Client, Pen]:
+    world = World(4)
+    metadata, revision = world.create()
+    writer, pen = world.writer(metadata, revision), Pen(metadata.ledger_id)
+    for number in range(count):
+        world.add(writer, pen, b"entry %d" % number)
+        world.settle()
+    return world, writer, pen
+
+
+def b1(world: World) -> Node:
+    return world.nodes["b1"]
+
+
+def read(world: World, first: int, last: int, *, fence: bool = False) -> tuple[ReadAnswer, list[int]]:
+    """b1's answer to a read: the control part, and the ids that came."""
+    request = ReadRequest(b1(world).member.incarnation, 1, first, last, 1 << 20, fence, KEY)
+    world.ask("b1", request)
+    b1(world).sync()
+    (packet,) = world.packets(world.nobody)
+    world.wire.remove(packet)
+    assert isinstance(packet.control, ReadAnswer)
+    ids = [e for header, _ in packet.frames for e in range(header.first_entry, header.last_entry + 1)]
+    return packet.control, ids
+
+
+def add(world: World, pen: Pen, *, recovery: bool = False) -> Status:
+    """b1's verdict on the pen's next entry."""
+    payload = b"entry %d" % pen.next_entry
+    frame = pen.frame(payload, lac=pen.next_entry - 1, lac_length=pen.length)
+    world.ask("b1", AddRequest(b1(world).member.incarnation, 1, 1, recovery), frame)
+    b1(world).sync()
+    (answer,) = world.heard()
+    return Status(answer.status)
+
+
+def at(entry_id: int) -> Pen:
+    """A pen before the entry; lengths as `world_with_entries` makes them."""
+    pen = Pen(1)
+    pen.next_entry, pen.length = entry_id, 7 * entry_id
+    return pen
+
+
+# P7.1: honest negatives.
+
+
+@pytest.mark.parametrize("fence", [False, True])
+def test_what_cannot_be_read_is_neither_there_nor_absent(fence: bool) -> None:
+    """P7.1, I31: an index that names an entry that cannot be read answers unknown, never NoSuchEntry."""
+    world, _, _ = world_with_entries()
+    b1(world).storage.make_unreadable(1, 1)
+    answer, _ = read(world, 0, 5, fence=fence)
+    assert answer.status == Status.OK
+    assert not any(first <= 1 <= last for first, last in answer.absent)
+    answer, ids = read(world, 1, 1, fence=fence)
+    assert (answer.status, answer.absent, ids) == (Status.OK, [], [])
+
+
+def test_absent_is_only_what_was_never_stored() -> None:
+    """P7.1: a ledger nobody wrote here is NO_SUCH_LEDGER; an entry that is not here is in `absent`."""
+    world, _, _ = world_with_entries()
+    answer, ids = read(world, 1, 9)
+    assert ids == [1, 2]
+    assert [tuple(pair) for pair in answer.absent] == [(3, 9)]
+    world.ask("b4", ReadRequest(world.nodes["b4"].member.incarnation, 1, 0, 9, 1000))
+    assert [answer.status for answer in world.heard()] == [Status.NO_SUCH_LEDGER]
+
+
+def test_an_acknowledged_entry_is_there_after_a_crash() -> None:
+    """P7.1, P3.2, I40: durable means durable; twice in a row as well (I44)."""
+    world, _, _ = world_with_entries()
+    for _ in range(2):
+        b1(world).crash()
+        b1(world).restart()
+        assert read(world, 0, 2)[1] == [0, 1, 2]
+
+
+# P7.2: identity.
+
+
+def test_a_request_for_another_incarnation_is_answered_so_and_changes_nothing() -> None:
+    """P7.2: every request names the incarnation it is for."""
+    world, _, pen = world_with_entries()
+    before = b1(world).storage.table.digest()
+    world.ask("b1", AddRequest(STRANGER, 1, 1, True), pen.frame(b"x"))
+    world.ask("b1", FenceRequest(STRANGER, 1, KEY))
+    world.ask("b1", ReadRequest(STRANGER, 1, 0, 9, 1000))
+    world.ask("b1", ReadRequest(STRANGER, 1, 0, 9, 1000, True, KEY))
+    world.ask("b1", LacRequest(STRANGER, 1))
+    world.ask("b1", ExplicitLacRequest(STRANGER, 1, KEY, 2, 21))
+    assert [answer.status for answer in world.heard()] == [Status.WRONG_INCARNATION] * 6
+    assert b1(world).storage.table.digest() == before
+
+
+def test_two_bookies_that_lost_their_disks_acknowledge_nothing_of_a_paused_writer() -> None:
+    """P7.2, scenario 26 (#4812): both bookies of an open ledger replaced by empty ones under their old names."""
+    world = World(2)
+    metadata, revision = world.create(Quorum(2, 2, 2))
+    writer, pen = world.writer(metadata, revision), Pen(metadata.ledger_id)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    world.disks_lost = 2
+    for node in world.nodes.values():
+        node.lose_disk()
+    world.add(writer, pen, b"one")
+    world.settle()
+    assert writer.confirmed == 0
+    assert isinstance(writer.failure, NotEnoughBookies)
+    assert all(node.holds(pen.ledger_id) == [] for node in world.nodes.values())
+
+
+# P7.3: fences for ever.
+
+
+def test_a_fence_outlives_crashes_and_is_never_lifted() -> None:
+    """P7.3, I19: also where it was set twice, and where recovery wrote entries behind it."""
+    world, writer, _ = world_with_entries()
+    incarnation = b1(world).member.incarnation
+    for _ in range(2):
+        world.ask("b1", FenceRequest(incarnation, 1, KEY))
+        b1(world).sync()
+        assert [answer.status for answer in world.heard()] == [Status.OK]
+        assert add(world, at(3), recovery=True) == Status.OK
+        b1(world).crash()
+        b1(world).restart()
+        assert add(world, at(3)) == Status.FENCED
+        assert add(world, at(4)) == Status.FENCED
+    assert writer.failure is None
+
+
+def test_a_dropped_ledger_stays_fenced_and_in_limbo_for_ever() -> None:
+    """P7.3: "fenced, in limbo, no data": no normal add, no negative, no LAC; recovery adds pass."""
+    world, _, _ = world_with_entries()
+    row = b1(world).storage.table.get(1)
+    assert row is not None
+    row.is_fenced = row.in_limbo = row.is_dropped = 1
+    b1(world).storage.store.entries[1].clear()
+    b1(world).storage.store.ids[1].clear()
+    assert add(world, at(0)) == Status.FENCED
+    answer, ids = read(world, 0, 9, fence=True)
+    assert (answer.status, answer.absent, answer.lac, ids) == (Status.OK, [], NO_ENTRY, [])
+    world.ask("b1", LacRequest(b1(world).member.incarnation, 1))
+    assert world.heard() == [LacAnswer(Status.IN_LIMBO, 1)]
+    world.ask("b1", FenceRequest(b1(world).member.incarnation, 1, KEY))
+    b1(world).sync()
+    assert world.heard() == [FenceAnswer(Status.OK, 1)]
+    assert add(world, at(0), recovery=True) == Status.OK
+    assert read(world, 0, 9)[1] == [0]
+
+
+# P7.4: limbo.
+
+
+def test_in_limbo_what_is_there_is_served_and_what_is_missing_is_unknown() -> None:
+    """P7.4, I32, scenarios 27 and 28: normal adds answer InLimbo, an ordinary failure for the writer and not FENCED,
+    although the ledger is fenced as well."""
+    world, writer, pen = world_with_entries()
+    row = b1(world).storage.table.get(1)
+    assert row is not None
+    row.in_limbo = row.is_fenced = 1
+    assert add(world, at(1)) == Status.IN_LIMBO
+    assert add(world, at(9)) == Status.IN_LIMBO
+    answer, ids = read(world, 1, 9, fence=True)
+    assert (answer.status, answer.absent, answer.lac, ids) == (Status.OK, [], NO_ENTRY, [1, 2])
+    assert add(world, at(2), recovery=True) == Status.OK
+    assert add(world, at(3), recovery=True) == Status.OK
+    world.add(writer, pen, b"entry 3")
+    world.settle()
+    assert writer.failure is None
+    assert writer.confirmed == 3
+    names = [m.bookie_id for m in world.catalog.metadata(1)[0].fragments[-1].members]
+    assert names == ["b4", "b2", "b3"]
+
+
+@pytest.mark.parametrize("flag", ["in_limbo", "is_dropped"])
+def test_limbo_that_begins_during_a_lookup_is_seen_by_the_answer(flag: str) -> None:
+    """P7.4, P3.4a: the store was asked before; the row is asked again when it answers."""
+    world, _, _ = world_with_entries()
+    node = b1(world)
+    node.holds_reads = True
+    world.ask("b1", ReadRequest(node.member.incarnation, 1, 0, 9, 1000))
+    world.ask("b1", AddRequest(node.member.incarnation, 1, 1, False), at(1).frame(b"entry 1"))
+    row = node.storage.table.get(1)
+    assert row is not None
+    setattr(row, flag, 1)
+    node.finish_reads()
+    answers = world.heard()
+    assert answers[0].absent == []
+    assert answers[1].status == (Status.IN_LIMBO if flag == "in_limbo" else Status.FENCED)
+
+
+# P7.6: a failed sync.
+
+
+def test_after_a_failed_sync_nothing_is_promised_any_more() -> None:
+    """P7.6, I50: what waits is unknown, new adds too; what was durable is still served; it never recovers."""
+    world, _, _ = world_with_entries()
+    node = b1(world)
+    incarnation = node.member.incarnation
+    world.ask("b1", AddRequest(incarnation, 1, 1, False), at(3).frame(b"entry 3"))
+    world.ask("b1", ExplicitLacRequest(incarnation, 1, KEY, 2, 21))
+    node.storage.fail_next_sync("input/output error")
+    node.sync()
+    assert [answer.status for answer in world.heard()] == [Status.UNKNOWN] * 2
+    assert add(world, at(3)) == Status.UNKNOWN
+    assert add(world, at(3), recovery=True) == Status.UNKNOWN
+    world.ask("b1", ExplicitLacRequest(incarnation, 1, KEY, 2, 21))
+    assert [answer.status for answer in world.heard()] == [Status.UNKNOWN]
+    assert read(world, 0, 2)[1] == [0, 1, 2]
+    assert node.core.replies == {}
+
+
+def test_a_repeated_add_whose_lookup_outlives_the_journal_is_unknown() -> None:
+    """P7.6, P3.4b: the stored copy may not be durable, and never will be."""
+    world, _, _ = world_with_entries()
+    node = b1(world)
+    node.holds_reads = True
+    world.ask("b1", AddRequest(node.member.incarnation, 1, 1, False), at(2).frame(b"entry 2"))
+    node.storage.fail_next_sync("input/output error")
+    node.sync()
+    node.finish_reads()
+    assert [answer.status for answer in world.heard()] == [Status.UNKNOWN]
+
+
+def test_a_journal_that_makes_durable_what_was_never_queued_stops_the_bookie() -> None:
+    """P3.2: checked also under python -O."""
+    core = Bookie(bytes(16), LedgerTable(), 5)
+    core.step(JournalDurable(0, 4))
+    with pytest.raises(InvariantError):
+        core.step(JournalDurable(0, 5))
+
+
+# P7.8: too full.
+
+
+def test_a_read_only_bookie_still_fences_and_takes_recovery_adds() -> None:
+    """P7.8, scenario 11 (#208)."""
+    world, _, _ = world_with_entries()
+    b1(world).core.is_writable = False
+    assert add(world, at(3)) == Status.READ_ONLY
+    assert add(world, at(3), recovery=True) == Status.OK
+    for ledger_id in (1, 77):
+        world.ask("b1", FenceRequest(b1(world).member.incarnation, ledger_id, KEY))
+        b1(world).sync()
+        assert [answer.status for answer in world.heard()] == [Status.OK]
+    assert read(world, 0, 3)[1] == [0, 1, 2, 3]
+
+
+def test_a_full_ledger_table_is_an_answer_and_not_a_crash() -> None:
+    """The table's bound: nothing was done, the bookie goes on with the ledgers it knows."""
+    world, _, _ = world_with_entries()
+    node = b1(world)
+    node.storage.table.ledgers_max = 1
+    incarnation = node.member.incarnation
+    world.ask("b1", AddRequest(incarnation, 1, 1, False), Pen(2).frame(b"x"))
+    world.ask("b1", FenceRequest(incarnation, 2, KEY))
+    world.ask("b1", ReadRequest(incarnation, 2, 0, 9, 1000, True, KEY))
+    world.ask("b1", ExplicitLacRequest(incarnation, 2, KEY, 0, 1))
+    answers = world.heard()
+    assert [type(answer) for answer in answers] == [ErrorAnswer] * 4
+    assert "full" in answers[0].text
+    assert node.storage.pending == []
+    assert add(world, at(3)) == Status.OK
+
+
+def test_fenced_bookies_tell_a_paused_writer() -> None:
+    """P7.3, scenario 27: fenced on b1 b2, the fence of b3 was lost; b2 restarts; the old writer adds."""
+    world, writer, pen = world_with_entries()
+    for name in ("b1", "b2"):
+        world.ask(name, FenceRequest(world.nodes[name].member.incarnation, 1, KEY))
+        world.nodes[name].sync()
+    world.heard()
+    world.nodes["b2"].crash()
+    world.nodes["b2"].restart()
+    world.add(writer, pen, b"entry 3")
+    world.settle(hold=lambda packet: packet.bookie_id == "b1")
+    assert isinstance(writer.failure, LedgerFenced)
+    assert writer.confirmed == 2

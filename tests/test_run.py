@@ -1,0 +1,31 @@
+"""The script of the two commands, as far as it goes without installing anything."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).resolve().parent.parent / "run"
+COMMANDS = ("demo", "test", "check", "sim", "bench", "clean")
+
+
+def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", RUN, *words], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    done = run("help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert [line.split()[1] for line in done.stdout.splitlines()] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("words", [(), ("prove",)])
+def test_anything_else_is_a_usage_error(words: tuple[str, ...], tmp_path: Path) -> None:
+    """EX_USAGE, with what is allowed on stderr; nothing is made where the user stands."""
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 64
+    assert all(f"./run {command}" in done.stderr for command in COMMANDS)
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
