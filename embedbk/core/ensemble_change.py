@@ -13,6 +13,7 @@ from embedbk.codec.ledger_metadata import Fragment
 from embedbk.core.in_flight import InFlight, Seating
 from embedbk.core.placement import Chance, choose_bookies
 from embedbk.core.vocabulary import BookieInfo
+from embedbk.ids import Member
 
 __all__ = ["Proposal", "change_fragments", "propose"]
 
@@ -31,19 +32,31 @@ def propose(
 ) -> Proposal | None:
     """New holders, from the first entry not done on, for as many failed seats as bookies can be found for (RP13).
 
-    None when nobody can be found.
+    Bookies outside the ensemble first. Where there are none, one that lost its disk may take its own seat again in its
+    new incarnation: no other, or the ensemble would name one bookie twice (P2.4). None when nobody can be found.
 
     avoid: ids of bookies that failed lately under this handle.
     """
     failed = in_flight.failed_seats
     seated = [seating.member.bookie_id for seating in in_flight.seatings]
     chosen = choose_bookies(bookies, len(failed), {*seated, *avoid}, chance)
-    if not chosen:
-        return None
     seatings = list(in_flight.seatings)
-    for seat, member in zip(failed, chosen, strict=False):
-        seatings[seat] = in_flight.new_seating(seat, member)
+    for index, seat in enumerate(failed):
+        member = chosen[index] if index < len(chosen) else _reborn(seatings[seat].member, bookies, avoid)
+        if member is not None:
+            seatings[seat] = in_flight.new_seating(seat, member)
+    if seatings == in_flight.seatings:
+        return None
     return Proposal(in_flight.done + 1, in_flight.done_length, seatings)
+
+
+def _reborn(member: Member, bookies: Sequence[BookieInfo], avoid: Sequence[str]) -> Member | None:
+    """The same bookie in another incarnation, if it is registered so."""
+    for info in bookies:
+        is_same = info.member.bookie_id == member.bookie_id and info.member != member
+        if is_same and info.is_writable and member.bookie_id not in avoid:
+            return info.member
+    return None
 
 
 def change_fragments(fragments: tuple[Fragment, ...], proposal: Proposal) -> tuple[Fragment, ...]:

@@ -147,6 +147,37 @@ def test_the_replacement_is_no_member_and_no_bookie_that_just_failed() -> None:
     assert metadata.fragments[-1].members[1] == member("b1", disk=1)
 
 
+def test_a_bookie_that_lost_its_disk_may_take_its_own_seat_again() -> None:
+    """P4.1, P2.4: where nobody else is left; its old incarnation's acknowledgements count no more (P4.4)."""
+    world, writer, pen = it = scene(Quorum(3, 3, 3), bookies=3)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    world.disks_lost += 1
+    world.nodes["b2"].lose_disk()
+    world.down.add("b3")
+    world.tell_bookies()
+    world.add(writer, pen, b"one")
+    world.fail(world.packet(to="b3"))
+    assert isinstance(
+        writer.failure, NotEnoughBookies
+    )  # b2 is no replacement for b3: it would be named twice.
+
+    world, writer, pen = it = scene(bookies=3)
+    world.disks_lost += 1
+    world.nodes["b2"].lose_disk()
+    world.tell_bookies()
+    for number in range(3):
+        world.add(writer, pen, b"%d" % number)
+        world.settle()
+    world.run(seconds=11)
+    world.add(writer, pen, b"3")
+    world.settle()
+    assert [names for _, names in it.ensembles()] == [["b1", "b2", "b3"], ["b1", "b2", "b3"]]
+    metadata, _ = world.catalog.metadata(pen.ledger_id)
+    assert metadata.fragments[1].members[1] == member("b2", disk=1)
+    assert world.nodes["b2"].holds(pen.ledger_id) == [3]
+
+
 # P4.2: both ensembles, until the outcome is settled.
 
 

@@ -27,7 +27,17 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import Control, decode_message, encode_message
+from embedbk.codec.messages import (
+    AddAnswer,
+    Control,
+    FenceAnswer,
+    FenceRequest,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+    decode_message,
+    encode_message,
+)
 from embedbk.codec.metadata_messages import ABSENT, ANY, Compare, Delete, Put
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
@@ -240,9 +250,9 @@ class Node:
             )
         )
 
-    def sync(self) -> bool:
-        """One journal sync; False when there was nothing to sync and nothing to tell."""
-        durable = self.storage.commit()
+    def sync(self, count: int | None = None) -> bool:
+        """One journal sync, of the first `count` records or all; False when there was nothing to sync or to tell."""
+        durable = self.storage.commit(count)
         if (failure := self.storage.failed()) is not None:
             told, self.told_failure = self.told_failure, True
             if not told:
@@ -502,6 +512,12 @@ class World:
         request = node.asked.pop(reply.request_id, None)
         if request is None:
             return
+        asked, said = request.control, reply.control
+        if isinstance(said, AddAnswer) and said.status == Status.OK and not said.recovery:
+            assert said.ledger_id not in node.fences_told, "a normal add was taken behind a fence (I21)"
+        is_fence = isinstance(asked, FenceRequest) or (isinstance(asked, ReadRequest) and asked.fence)
+        if is_fence and isinstance(said, FenceAnswer | ReadAnswer) and said.status == Status.OK:
+            node.fences_told.add(said.ledger_id)
         message = decode_message(b"".join(encode_message(reply.request_id, reply.control, reply.frames)))
         self.wire.append(
             Packet(
@@ -669,6 +685,10 @@ class World:
                 assert row.lac >= node.lacs.get(ledger_id, NO_ENTRY), "a bookie's LAC fell (I11)"
                 assert row.lac <= self.acked.get(ledger_id, NO_ENTRY), "a LAC that was never true (I12)"
                 node.lacs[ledger_id] = row.lac
+            for ledger_id in node.fences_told:
+                row = node.storage.table.get(ledger_id)
+                assert row is not None, "a fence was forgotten with its ledger (I19)"
+                assert row.is_fenced, "a fence was lifted (I19)"
         for ledger_id, acked in self.acked.items():
             key = ledger_key_path(ledger_id)
             if key not in self.catalog.history:
