@@ -218,7 +218,9 @@ class LedgerReading:
         try:
             await Moved(
                 followed.signal,
-                lambda: wait.future.done() or followed.revision > revision,  # Done, too, when the client ends.
+                lambda: (
+                    wait.future.done() or followed.revision > revision
+                ),  # Done, too, when the client ends.
                 waited.left_s(),
             )
         finally:

@@ -126,7 +126,6 @@ class SimNetwork:
         self._rules: dict[Rule, None] = {}
         self._blocked: dict[tuple[str, str], None] = {}
         self._paused: dict[str, None] = {}
-        self._orderly: dict[str, None] = {}
 
     # --- Time ----------------------------------------------------------------------------------------
 
@@ -188,11 +187,6 @@ class SimNetwork:
                     self._end(link, side, None, reason, delay_ns)
 
     # --- Faults by hand --------------------------------------------------------------------------------
-
-    def keep_orderly(self, node_id: str) -> None:
-        """Links of this node keep the contract whatever `faults` say, for peers that rightly lean on it (a watch
-        stream is a stream); rules, partitions and cuts still hold."""
-        self._orderly[node_id] = None
 
     def add_rule(self, rule: Rule) -> None:
         """Ask this rule about every body; the first rule that gives a verdict decides."""
@@ -360,8 +354,6 @@ class SimNetwork:
         body = body if verdict.body is None else verdict.body
         faults = self.faults
         late_ns = verdict.delay_ns
-        if link.node(side) in self._orderly or link.node(to) in self._orderly:
-            faults = CALM
         if faults.loss and self._random.random() < faults.loss:
             self.lost_bodies += 1
             return True

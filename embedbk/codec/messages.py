@@ -11,14 +11,15 @@ import enum
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
 
 from embedbk.codec import kernels
-from embedbk.codec.frame import FRAME_HEADER_BYTES, Frame, FrameHeader, decode_frame_header
-from embedbk.config import MESSAGE_BYTES_MAX
+from embedbk.codec.frame import FRAME_HEADER_BYTES, LEDGER_KEY_BYTES, Frame, FrameHeader, decode_frame_header
+from embedbk.config import ENSEMBLE_SIZE_MAX, MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError
-from embedbk.ids import NO_ENTRY
+from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NO_ENTRY
 
 __all__ = [
     "MESSAGE_HEADER_BYTES",
@@ -67,56 +68,68 @@ class Status(enum.IntEnum):
     UNKNOWN = 9  # Could not tell: I/O error, unreadable entry, overload. Never a negative (P7.1).
 
 
+# What a peer may send in these fields; msgspec refuses the rest while it decodes.
+_Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_length=INCARNATION_BYTES)]
+_Key = Annotated[bytes, msgspec.Meta(min_length=LEDGER_KEY_BYTES, max_length=LEDGER_KEY_BYTES)]
+_LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+_EntryId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+_Lac = Annotated[int, msgspec.Meta(ge=NO_ENTRY, le=LEDGER_ID_MAX)]
+_Modulus = Annotated[int, msgspec.Meta(ge=1, le=ENSEMBLE_SIZE_MAX)]
+_Residues = Annotated[int, msgspec.Meta(ge=0)]
+_Nonce = Annotated[int, msgspec.Meta(ge=0)]  # Any 64 bits.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+
+
 class AddRequest(msgspec.Struct, frozen=True, array_like=True):
     """One frame to store. The answer comes when all of it is durable, or refuses all of it (P3.2, P3.7)."""
 
-    incarnation: bytes
-    nonce: int  # The handle's; an answer counts only for the handle that asked (P3.8).
-    seating: int  # Rises whenever a seat's holder changes (P1, seat generation).
+    incarnation: _Incarnation
+    nonce: _Nonce  # The handle's; an answer counts only for the handle that asked (P3.8).
+    seating: _Count  # Rises whenever a seat's holder changes (P1, seat generation).
     recovery: bool  # Passes fences and limbo (P5.2d).
 
 
 class AddAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The whole part first..last of one frame is durable (OK), or why it is not. Never means "all up to" (P3.7)."""
 
-    status: int
-    nonce: int
-    seating: int
+    status: Status
+    nonce: _Nonce
+    seating: _Count
     recovery: bool
-    ledger_id: int
-    first_entry: int
-    last_entry: int
+    ledger_id: _LedgerId
+    first_entry: _EntryId
+    last_entry: _EntryId
 
 
 class FenceRequest(msgspec.Struct, frozen=True, array_like=True):
     """Fence the ledger and tell its LAC (P5.2b)."""
 
-    incarnation: bytes
-    ledger_id: int
-    ledger_key: bytes
+    incarnation: _Incarnation
+    ledger_id: _LedgerId
+    ledger_key: _Key
 
 
 class FenceAnswer(msgspec.Struct, frozen=True, array_like=True):
     """OK: the fence is durable. lac is NO_ENTRY where none is known or given (limbo)."""
 
-    status: int
-    ledger_id: int
-    lac: int = NO_ENTRY
-    lac_length: int = 0
+    status: Status
+    ledger_id: _LedgerId
+    lac: _Lac = NO_ENTRY
+    lac_length: _Count = 0
 
 
 class ReadRequest(msgspec.Struct, frozen=True, array_like=True):
     """Entries first..last as far as they fit, of those ids with id % modulus in residues (bit r for residue r)."""
 
-    incarnation: bytes
-    ledger_id: int
-    first_entry: int
-    last_entry: int
-    bytes_max: int
+    incarnation: _Incarnation
+    ledger_id: _LedgerId
+    first_entry: _EntryId
+    last_entry: _EntryId
+    bytes_max: _Count
     fence: bool = False  # A recovery read: fences before it looks (P5.2c, P5.2f).
-    ledger_key: bytes = bytes(16)  # Checked when fence is set (P3.5).
-    modulus: int = 1
-    residues: int = 1
+    ledger_key: _Key = bytes(16)  # Checked when fence is set (P3.5).
+    modulus: _Modulus = 1
+    residues: _Residues = 1
 
 
 class ReadAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -126,43 +139,43 @@ class ReadAnswer(msgspec.Struct, frozen=True, array_like=True):
     other than OK and NO_SUCH_LEDGER gives no verdict at all. lac is the best this bookie knows.
     """
 
-    status: int
-    ledger_id: int
+    status: Status
+    ledger_id: _LedgerId
     absent: list[tuple[int, int]] = []
-    lac: int = NO_ENTRY
-    lac_length: int = 0
+    lac: _Lac = NO_ENTRY
+    lac_length: _Count = 0
 
 
 class LacRequest(msgspec.Struct, frozen=True, array_like=True):
     """Tell the LAC without fencing; with wait_ms, answer when it passes after_lac or the ledger is fenced (P6.2)."""
 
-    incarnation: bytes
-    ledger_id: int
-    after_lac: int = NO_ENTRY
-    wait_ms: int = 0
+    incarnation: _Incarnation
+    ledger_id: _LedgerId
+    after_lac: _Lac = NO_ENTRY
+    wait_ms: _Count = 0
 
 
 class LacAnswer(msgspec.Struct, frozen=True, array_like=True):
-    status: int
-    ledger_id: int
-    lac: int = NO_ENTRY
-    lac_length: int = 0
+    status: Status
+    ledger_id: _LedgerId
+    lac: _Lac = NO_ENTRY
+    lac_length: _Count = 0
     is_fenced: bool = False
 
 
 class ExplicitLacRequest(msgspec.Struct, frozen=True, array_like=True):
     """The writer's LAC, sent when it idles so that readers see the last entries (P6.2)."""
 
-    incarnation: bytes
-    ledger_id: int
-    ledger_key: bytes
-    lac: int
-    lac_length: int
+    incarnation: _Incarnation
+    ledger_id: _LedgerId
+    ledger_key: _Key
+    lac: _Lac
+    lac_length: _Count
 
 
 class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
-    status: int
-    ledger_id: int
+    status: Status
+    ledger_id: _LedgerId
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, array_like=True):

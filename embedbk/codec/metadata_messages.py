@@ -7,6 +7,8 @@ the client's `done_below` passes it, so a repeated request gets its first answer
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from embedbk.codec.messages import register_kind
@@ -173,10 +175,13 @@ class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=36):
 Result = SessionOpened | Value | Listed | TxnDone | Allocated | Refusal | Acknowledged
 
 
+_Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # msgspec refuses the rest while it decodes.
+
+
 class MetadataRequest(msgspec.Struct, frozen=True, array_like=True):
-    session: int  # 0 before a session is open.
-    sequence: int  # From 1, rising by 1 per operation of the session.
-    done_below: int  # The client needs no kept reply below this sequence.
+    session: _Number  # 0 before a session is open.
+    sequence: _Number  # From 1, rising by 1 per operation of the session.
+    done_below: _Number  # The client needs no kept reply below this sequence.
     operation: Operation
 
 

@@ -101,7 +101,9 @@ class ClientNode:
         self.is_closed = False
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
-        self.on_closed: Callable[[], None] = lambda: None  # Who waits for anything of this node waits in vain now.
+        self.on_closed: Callable[[], None] = lambda: (
+            None
+        )  # Who waits for anything of this node waits in vain now.
         self._wake = wake
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}

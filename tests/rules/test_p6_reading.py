@@ -16,12 +16,14 @@ from embedbk.codec.messages import (
     ReadAnswer,
     ReadRequest,
     Status,
+    decode_message,
+    encode_message,
 )
 from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.config import LAC_WAIT_MS_MAX, Quorum
 from embedbk.core.reader import LacRead, LacWait, RangeRead, ReadOptions
 from embedbk.core.vocabulary import Answered, LinkLost
-from embedbk.errors import EntryUnreadable, NoSuchLedger, RecoveryInconclusive
+from embedbk.errors import EntryUnreadable, NoSuchLedger, PeerError, RecoveryInconclusive
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.memory import Survivors
 from tests.rules.world import KEY, MS, THREE, Client, Hold, Packet, Pen, World
@@ -532,10 +534,14 @@ def test_a_read_of_an_impossible_range_is_refused() -> None:
     incarnation = world.nodes["b1"].member.incarnation
     for request in (
         ReadRequest(incarnation, it.ledger_id, 5, 4, 1000),
-        ReadRequest(incarnation, it.ledger_id, -1, 4, 1000),
         ReadRequest(incarnation, it.ledger_id, 0, 4, 0),
-        ReadRequest(incarnation, it.ledger_id, 0, 4, 1000, modulus=0),
-        ReadRequest(incarnation, it.ledger_id, 0, 4, 1000, modulus=65),
     ):
         world.ask("b1", request)
         assert [type(answer) for answer in world.heard()] == [ErrorAnswer]
+    for request in (
+        ReadRequest(incarnation, it.ledger_id, -1, 4, 1000),
+        ReadRequest(incarnation, it.ledger_id, 0, 4, 1000, modulus=0),
+        ReadRequest(incarnation, it.ledger_id, 0, 4, 1000, modulus=65),
+    ):
+        with pytest.raises(PeerError):  # Not even decoded.
+            decode_message(b"".join(encode_message(1, request)))

@@ -32,6 +32,7 @@ MS = 1_000_000
 SECOND = 1_000 * MS
 METADATA = "sim://metadata"
 KEY = bytes(16)
+DEFAULT = Quorum(3, 3, 2)
 SESSION_MS = 2_000
 STEPS_MAX = 400_000  # Of one run: a protocol that spins is a failure, not a slow test.
 
@@ -54,7 +55,6 @@ class Simulation:
         self.seed = seed
         self.chance = random.Random(f"simulation {seed}")
         self.network = SimNetwork(seed, faults)
-        self.network.keep_orderly("metadata")
         self.nodes: dict[str, Any] = {}
         self.storages: dict[str, MemoryBookieStorage] = {}
         self.survivors: dict[str, Any] = {}
@@ -199,7 +199,7 @@ class Simulation:
         node = self.nodes[client]
         return LogTakeover(log, client.encode(), quorum, KEY, b"", 0, node.bookies, self.chance)
 
-    def take_over(self, client: str, log: str = "orders", quorum: Quorum = Quorum(3, 3, 2)) -> Writing:
+    def take_over(self, client: str, log: str = "orders", quorum: Quorum = DEFAULT) -> Writing:
         taken: TakenOver = self.result(client, self.takeover_core(client, log, quorum))
         return self.open_writing(client, taken)
 
