@@ -237,7 +237,8 @@ def _client(
 ) -> Runtime:
     """The client node behind everything else on the loop, which starts."""
     label = f"client {socket.gethostname()}:{os.getpid()}"
-    node = ClientNode(transport, endpoints, _metadata_client(label, token, settings), wake=loop.wake)
+    node = ClientNode(transport, endpoints, _metadata_client(label, token, settings))
+    node.on_wake = lambda: loop.wake_node(node)
     loop.add(node)
     runtime = Runtime(loop, node, settings, name)
     loop.start()

@@ -88,10 +88,7 @@ class ClientNode:
         transport: Transport,
         metadata_endpoints: Sequence[str],
         client: Client,
-        *,
-        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """wake: makes the loop take a turn; called from users' threads."""
         self.transport = transport
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
         self.operations: set[Operation] = set()
@@ -101,10 +98,10 @@ class ClientNode:
         self.is_closed = False
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
-        self.on_closed: Callable[[], None] = lambda: (
-            None
-        )  # Who waits for anything of this node waits in vain now.
-        self._wake = wake
+        # Who waits for anything of this node waits in vain now.
+        self.on_closed: Callable[[], None] = lambda: None
+        # To have this node stepped; called from users' threads.
+        self.on_wake: Callable[[], None] = lambda: None
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}
         self._events: deque[tuple[Operation, Event]] = deque()
@@ -150,7 +147,7 @@ class ClientNode:
     def wake_writing(self, writing: Writing) -> None:
         """From a user's thread: the packer has something to look at."""
         self._dirty.append(writing)
-        self._wake()
+        self.on_wake()
 
     # The node's turn.
 

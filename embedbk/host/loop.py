@@ -47,11 +47,27 @@ class Node(Protocol):
     def close(self) -> None: ...
 
 
+class _Place:
+    """A node on the loop, with what it said after its last step."""
+
+    __slots__ = ("deadline_ns", "filenos", "is_ready", "node")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.deadline_ns: int | None = 0  # At once: it was never stepped.
+        self.filenos: list[int] = []
+        self.is_ready = False
+
+
 class Loop:
-    """Runs nodes on one thread until it is stopped."""
+    """Runs nodes on one thread until it is stopped.
+
+    A turn steps the nodes that have something to do: a descriptor is ready, the deadline came, or they were woken.
+    What one node does to another on the same loop goes through their transports, so it makes a descriptor ready.
+    """
 
     def __init__(self, name: str = "embedbk") -> None:
-        self.nodes: list[Node] = []
+        self._places: list[_Place] = []
         self.failure: BaseException | None = None  # What ended the loop before it was told to stop.
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -59,7 +75,8 @@ class Loop:
             threading.Lock()
         )  # Nobody may write to a descriptor that was closed and given out again.
         self._poll = select.poll()
-        self._registered: set[int] = set()
+        self._place_of: dict[int, _Place] = {}  # By registered descriptor.
+        self._woken: deque[Node] = deque()
         self._is_stopping = False
         self._is_awake = False  # True while a wake-up is on its way: a second one is not needed.
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -67,7 +84,11 @@ class Loop:
 
     def add(self, node: Node) -> None:
         """Run a node from the next turn on. Before `start`, or from the loop's own thread (by `call`)."""
-        self.nodes.append(node)
+        self._places.append(_Place(node))
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [place.node for place in self._places]
 
     def start(self) -> None:
         self.thread.start()
@@ -83,8 +104,13 @@ class Loop:
         else:
             self._run_calls()
 
+    def wake_node(self, node: Node) -> None:
+        """Make the loop step a node, soon. From any thread; cheap when a wake-up is on its way already."""
+        self._woken.append(node)
+        self.wake()
+
     def wake(self) -> None:
-        """Make the loop take a turn. From any thread; cheap when a wake-up is on its way already."""
+        """Make the loop take a turn."""
         if not self._is_awake:
             self._is_awake = True
             with self._wake_lock:
@@ -115,38 +141,50 @@ class Loop:
             self._close()
 
     def turn(self) -> None:
-        """Wait for readiness or a deadline, then step everything once."""
-        self._watch_filenos()
+        """Wait for readiness or a deadline, then step once whoever has something to do."""
         for fd, _ in self._poll.poll(self._timeout_ms(clock_ns())):
             if fd == self._wake:
                 # Read, then clear, then look at the work: who leaves work after the clearing writes again.
                 os.eventfd_read(self._wake)
                 self._is_awake = False
+            else:
+                self._place_of[fd].is_ready = True
+        has_calls = bool(self._calls)  # A call may touch any node, so all are stepped behind it.
         for _ in range(min(len(self._calls), _CALLS_PER_TURN_MAX)):
             self._calls.popleft()()
+        woken = [self._woken.popleft() for _ in range(len(self._woken))]
         now_ns = clock_ns()
-        for node in self.nodes:
-            node.step(now_ns)
+        for place in list(self._places):
+            is_due = place.deadline_ns is not None and place.deadline_ns <= now_ns
+            if place.is_ready or is_due or has_calls or place.node in woken:
+                place.is_ready = False
+                place.node.step(now_ns)
+                place.deadline_ns = place.node.deadline_ns()
+                self._watch_filenos(place)
 
     def _timeout_ms(self, now_ns: int) -> float:
-        if self._calls:
+        if self._calls or self._woken:
             return 0
         timeout = _POLL_MS_MAX
-        for node in self.nodes:
-            deadline = node.deadline_ns()
-            if deadline is not None:
+        for place in self._places:
+            if place.deadline_ns is not None:
                 # Rounded up: a poll that ends before the deadline would spin.
-                timeout = min(timeout, max(0, (deadline - now_ns + 999_999) // 1_000_000))
+                timeout = min(timeout, max(0, (place.deadline_ns - now_ns + 999_999) // 1_000_000))
         return timeout
 
-    def _watch_filenos(self) -> None:
-        wanted = {fd for node in self.nodes for fd in node.filenos()}
-        if wanted != self._registered:
-            for fd in self._registered - wanted:
+    def _watch_filenos(self, place: _Place) -> None:
+        filenos = place.node.filenos()
+        if filenos == place.filenos:
+            return
+        for fd in place.filenos:
+            if fd not in filenos:
+                del self._place_of[fd]
                 self._poll.unregister(fd)
-            for fd in wanted - self._registered:
+        for fd in filenos:
+            if fd not in place.filenos:
+                self._place_of[fd] = place
                 self._poll.register(fd, select.POLLIN)
-            self._registered = wanted
+        place.filenos = filenos
 
     def _close(self) -> None:
         for node in reversed(self.nodes):
@@ -154,7 +192,7 @@ class Loop:
                 node.close()
             except Exception:
                 logger.exception("closing %s failed", type(node).__name__)
-        self.nodes.clear()
+        self._places.clear()
         with self._wake_lock:
             if self._wake >= 0:
                 os.close(self._wake)

@@ -13,7 +13,7 @@ from typing import Any
 from embedbk.codec.messages import Message, encode_message
 from embedbk.codec.metadata_messages import MetadataReply, Operation, Record, Result, WatchEvents
 from embedbk.core.machine import earliest
-from embedbk.metadata.client import Client
+from embedbk.metadata.client import Client, ClientEvent
 from embedbk.metadata.vocabulary import (
     Cancelled,
     Closed,
@@ -72,41 +72,42 @@ class MetadataLink:
         self._watchers: dict[int, WatchCallback] = {}
         self._on_session = on_session
         self._message_ids = itertools.count(1)
+        self._client_deadline_ns = client.deadline_ns
 
     def request(self, now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> int:
         """Run an operation; done(now_ns, result) follows exactly once. Returns a token to cancel it with."""
         token = next(self._tokens)
         self._results[token] = done
-        self._carry_out(self.client.step(Requested(now_ns, token, operation)), now_ns)
+        self._step(Requested(now_ns, token, operation), now_ns)
         return token
 
     def cancel(self, now_ns: int, token: int) -> None:
         """Wait no longer for a request's outcome; its callback runs now."""
         if token in self._results:
-            self._carry_out(self.client.step(Cancelled(now_ns, token)), now_ns)
+            self._step(Cancelled(now_ns, token), now_ns)
 
     def watch(self, now_ns: int, prefix: str, changed: WatchCallback) -> int:
         """Follow all keys under prefix: changed(records, revision, is_first) with all of them first, then changes."""
         token = next(self._tokens)
         self._watchers[token] = changed
-        self._carry_out(self.client.step(WatchRequested(now_ns, token, prefix)), now_ns)
+        self._step(WatchRequested(now_ns, token, prefix), now_ns)
         return token
 
     def unwatch(self, now_ns: int, token: int) -> None:
         if self._watchers.pop(token, None) is not None:
-            self._carry_out(self.client.step(WatchCancelled(now_ns, token)), now_ns)
+            self._step(WatchCancelled(now_ns, token), now_ns)
 
     def close(self, now_ns: int) -> None:
         """End the session, so that its ephemeral keys go at once, as far as the quorum can be reached."""
         if not self.is_closed:
             self.is_closed = True
-            self._carry_out(self.client.step(CloseRequested(now_ns)), now_ns)
+            self._step(CloseRequested(now_ns), now_ns)
 
     # What the node tells.
 
     def on_link_up(self, now_ns: int) -> None:
         self.is_up = True
-        self._carry_out(self.client.step(Connected(now_ns)), now_ns)
+        self._step(Connected(now_ns), now_ns)
 
     def on_link_down(self, now_ns: int, reason: str) -> None:
         was_up, self.link, self.is_up = self.is_up, None, False
@@ -114,24 +115,32 @@ class MetadataLink:
         self._turn += 1
         logger.info("metadata link down: %s", reason)
         if was_up:
-            self._carry_out(self.client.step(Disconnected(now_ns)), now_ns)
+            self._step(Disconnected(now_ns), now_ns)
 
     def on_message(self, now_ns: int, message: Message) -> None:
         control = message.control
         if isinstance(control, MetadataReply | WatchEvents):
-            self._carry_out(self.client.step(MessageReceived(now_ns, control)), now_ns)
+            self._step(MessageReceived(now_ns, control), now_ns)
 
     def tick(self, now_ns: int) -> None:
         """Dial when there is no link, and let the core do what is due."""
         if self.link is None and not self.is_closed and now_ns >= self._dial_at:
             self.link = self.transport.connect(self.endpoints[self._turn % len(self.endpoints)])
-        deadline = self.client.deadline_ns
+        deadline = self._client_deadline_ns
         if deadline is not None and now_ns >= deadline:
-            self._carry_out(self.client.step(Tick(now_ns)), now_ns)
+            self._step(Tick(now_ns), now_ns)
 
     def deadline_ns(self) -> int | None:
-        dial_at = self._dial_at if self.link is None and not self.is_closed else None
-        return earliest(dial_at, self.client.deadline_ns)
+        if self.link is None and not self.is_closed:
+            return earliest(self._dial_at, self._client_deadline_ns)
+        return self._client_deadline_ns
+
+    def _step(self, event: ClientEvent, now_ns: int) -> None:
+        effects = self.client.step(event)
+        self._client_deadline_ns = (
+            self.client.deadline_ns
+        )  # Changes in a step only, and is asked for every turn.
+        self._carry_out(effects, now_ns)
 
     def _carry_out(self, effects: Sequence[Any], now_ns: int) -> None:
         for effect in effects:
