@@ -8,7 +8,7 @@ message between the caller and the files. Expect the copies to matter at 1 KiB a
 threads and syncs without any protocol (`_bare.py`): hand over to a host thread, append the bytes to three journals,
 wake the caller when two are durable. Both are measured in turns, A B B A; the row is the pair with the median ratio.
 
-`local`: the bookies are in this process.
+`local`: the bookies are in this process. `zmq`: each is a process of its own, reached over tcp on loopback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from pathlib import Path
 
 import embedbk
 from benchmarks import Row
-from benchmarks._bare import BareLocal
+from benchmarks._bare import BareLocal, BareProcesses
+from embedbk.cluster import Cluster
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
 from embedbk.storage.probe import DeviceProbe
 
@@ -45,6 +46,7 @@ def measure() -> Iterator[Row]:
     directory = Path(tempfile.mkdtemp(prefix="bench-append-", dir=place))
     try:
         yield from local(directory)
+        yield from over_zmq(directory)
     finally:
         shutil.rmtree(directory)
 
@@ -59,11 +61,22 @@ def local(directory: Path) -> Iterator[Row]:
             bare.close()
 
 
+def over_zmq(directory: Path) -> Iterator[Row]:
+    with Cluster(directory / "zmq", bookies=COPIES) as cluster, embedbk.open(cluster.url) as bk:
+        yield from many_rows("append/zmq", bk, directory)
+        bare = BareProcesses(directory / "bare-zmq", COPIES, acks=2)
+        try:
+            yield depth1_row("append/zmq", bk, bare.append)
+        finally:
+            bare.close()
+
+
 # --- Many ------------------------------------------------------------------------------------------------
 
 
 def many_rows(work: str, bk: embedbk.Client, directory: Path) -> Iterator[Row]:
-    probes = [DeviceProbe(directory / f"probe-{number}", write_bytes=BLOCK_BYTES) for number in range(COPIES)]
+    place = Path(tempfile.mkdtemp(dir=directory))
+    probes = [DeviceProbe(place / f"probe-{number}", write_bytes=BLOCK_BYTES) for number in range(COPIES)]
     device_rate(probes)  # Once for its blocks to be mapped.
     try:
         for name, size in SIZES.items():
