@@ -43,6 +43,7 @@ def run_peer(role: str, arguments: Sequence[str]) -> int:
     name = f"embedbk {role}" + (f" {options.id}" if role == "bookie" else "")
     serving = Serving(options.ready_fd, options.parent_fd)
     try:
+        _check(options)
         run = _run_bookie if role == "bookie" else _run_metadata
         run(options, serving)
     except Stopped:
@@ -99,6 +100,12 @@ def _bookie_id(text: str) -> str:
         return check_bookie_id(text)
     except UsageError as refused:
         raise argparse.ArgumentTypeError(str(refused)) from None
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Numbers as `Settings` allows them."""
+    ttl_ms = getattr(options, "session_ttl_ms", Settings().session_ttl_ms)
+    Settings(journal_file_bytes=options.journal_file_bytes, session_ttl_ms=ttl_ms)
 
 
 def _listen(options: argparse.Namespace) -> list[str]:

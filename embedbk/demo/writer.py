@@ -10,8 +10,10 @@ over before a signal arrives.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from collections import deque
@@ -31,8 +33,15 @@ BATCHES_IN_FLIGHT_MAX = 32
 AFTER_ALL = b"a writer that was taken over goes on\n"  # What it appends when no line is left.
 
 
+PR_SET_PDEATHSIG = 1
+
+
 class _Starter:
     """The other end of the pipes."""
+
+    def __init__(self) -> None:
+        # The end of the pipe is not enough for a process that may be stopped when its starter is killed.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
     def hear(self) -> list[str]:
         line = sys.stdin.readline()

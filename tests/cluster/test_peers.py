@@ -1,0 +1,207 @@
+"""The peer commands by themselves: what they report, how they end, and what they say when they cannot serve."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+TIMEOUT_S = 30
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+class Started:
+    """A peer started by hand, with both of its pipes."""
+
+    def __init__(self, stack: ExitStack, *arguments: str) -> None:
+        child_parent, self.parent_fd = os.pipe()
+        self.ready_fd, child_ready = os.pipe()
+        fds = ["--parent-fd", str(child_parent), "--ready-fd", str(child_ready)]
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "embedbk", *arguments, *fds],
+            pass_fds=(child_parent, child_ready),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        stack.enter_context(self.popen)
+        stack.callback(self.popen.kill)
+        os.close(child_parent)
+        os.close(child_ready)
+
+    def report(self) -> dict[str, object]:
+        """The one line on the ready pipe, which is closed behind it."""
+        with os.fdopen(self.ready_fd) as ready:
+            assert select.select([ready], [], [], TIMEOUT_S)[0]
+            said = ready.read()
+        assert said.count("\n") == 1
+        return json.loads(said)
+
+    def end(self) -> tuple[int, str]:
+        _, stderr = self.popen.communicate(timeout=TIMEOUT_S)
+        return self.popen.returncode, stderr
+
+
+def metadata(stack: ExitStack, directory: Path, *more: str) -> Started:
+    return Started(stack, "metadata", "--dir", str(directory), *more)
+
+
+def bookie(stack: ExitStack, directory: Path, endpoints: object, *more: str) -> Started:
+    return Started(
+        stack, "bookie", "--id", "b1", "--dir", str(directory), "--metadata", str(endpoints), *more
+    )
+
+
+def test_a_member_reports_the_port_it_got_and_ends_with_its_parents_pipe(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    peer = metadata(stack, tmp_path / "m")
+    report = peer.report()
+    assert report["role"] == "metadata"
+    assert report["pid"] == peer.popen.pid
+    [endpoint] = report["endpoints"]
+    socket.create_connection(("127.0.0.1", int(endpoint.rpartition(":")[2])), TIMEOUT_S).close()
+    os.close(peer.parent_fd)
+    assert peer.end() == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_peer_in_order(tmp_path: Path, stack: ExitStack, number: int) -> None:
+    peer = metadata(stack, tmp_path / "m")
+    peer.report()
+    peer.popen.send_signal(number)
+    assert peer.end() == (0, "")
+
+
+def test_a_bookie_reports_when_it_is_registered_and_ends_while_it_waits_for_that(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    member = metadata(stack, tmp_path / "m")
+    endpoint = member.report()["endpoints"][0]
+    peer = bookie(stack, tmp_path / "b", endpoint)
+    report = peer.report()
+    assert report["id"] == "b1"
+    assert len(bytes.fromhex(report["incarnation"])) == 16
+    peer.popen.terminate()
+    assert peer.end() == (0, "")
+    member.popen.kill()
+    member.popen.wait(TIMEOUT_S)
+    alone = bookie(stack, tmp_path / "b", endpoint)  # Nobody is there now.
+    waiting = bookie(stack, tmp_path / "c", "-")  # And this one has not been told where.
+    for each in (alone, waiting):
+        os.close(each.parent_fd)
+        assert each.end() == (0, "")
+
+
+def test_a_port_in_use_is_said_in_a_sentence_and_on_the_ready_pipe(tmp_path: Path, stack: ExitStack) -> None:
+    taken = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    endpoint = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+    peer = metadata(stack, tmp_path / "m", "--listen", endpoint)
+    report = peer.report()
+    code, said = peer.end()
+    assert code == 1
+    assert report["error"] == "UsageError"
+    assert report["message"] == f"endpoint '{endpoint}' is in use"
+    assert report["hint"]
+    assert said == f"embedbk metadata: {report['message']} ({report['hint']})\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--listen", "tcp://0.0.0.0:0"], "leaves this machine"),
+        (["--listen", "udp://127.0.0.1:0"], "not understood"),
+        (["--listen", "ipc://relative"], "absolute path"),
+        (["--journal-file-bytes", "5000000"], "journal_file_bytes=5000000"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, stack: ExitStack, more: list[str], says: str) -> None:
+    peer = metadata(stack, tmp_path / "m", *more)
+    report = peer.report()
+    code, said = peer.end()
+    assert code in (1, 2)
+    assert report["error"] == "UsageError"
+    assert said.count("\n") == 1
+    assert says in said
+
+
+def test_a_directory_is_served_by_one_process(tmp_path: Path, stack: ExitStack) -> None:
+    first = metadata(stack, tmp_path / "m")
+    first.report()
+    second = metadata(stack, tmp_path / "m")
+    assert "process has it open" in str(second.report()["message"])
+    code, said = second.end()
+    assert code == 1
+    assert "Traceback" not in said
+    assert first.popen.poll() is None
+
+
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path, stack: ExitStack) -> None:
+    (tmp_path / "m").write_text("a file")
+    peer = metadata(stack, tmp_path / "m")
+    assert "cannot be used" in str(peer.report()["message"])
+    assert peer.end()[0] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bookie"],
+        ["bookie", "--id", "no/name", "--dir", "x", "--metadata", "tcp://127.0.0.1:1"],
+        ["metadata", "--nonsense"],
+        ["metadata", "--dir", "x", "--ready-fd", "three"],
+        ["nonsense"],
+        [],
+    ],
+)
+def test_arguments_that_are_not_understood_end_with_2(tmp_path: Path, arguments: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "embedbk", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert ended.returncode == 2
+    assert "usage: embedbk" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_ready_pipe_the_report_goes_to_standard_output(tmp_path: Path, stack: ExitStack) -> None:
+    command = [sys.executable, "-m", "embedbk", "metadata", "--dir", str(tmp_path / "m")]
+    popen = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    stack.callback(popen.kill)
+    assert popen.stdout is not None
+    assert json.loads(popen.stdout.readline())["role"] == "metadata"
+    popen.terminate()
+    assert popen.wait(TIMEOUT_S) == 0
+
+
+def test_a_peer_loads_nothing_that_it_does_not_use() -> None:
+    """Start-up is measured in imports: asyncio, rich and Spark are for others."""
+    probe = (
+        "import sys, embedbk.cli.peer, embedbk.host.bookie_node, embedbk.host.metadata_node;"
+        "import embedbk.storage.bookie_storage, embedbk.metadata.client, embedbk.transports.zmq;"
+        "print(*sorted({'asyncio', 'rich', 'typer', 'pyspark', 'pyarrow', 'concurrent.futures'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
+    assert said.split() == []
