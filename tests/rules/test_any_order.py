@@ -18,7 +18,7 @@ from embedbk.core.reader import LacRead, RangeRead
 from embedbk.core.vocabulary import Transact
 from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NotEnoughBookies, RecoveryInconclusive
 from embedbk.ids import NO_ENTRY
-from tests.rules.world import Client, Node, Operation, Packet, Pen, World
+from tests.rules.world import MS, Client, Node, Operation, Packet, Pen, World
 
 QUORUMS = [
     Quorum(3, 3, 2),
@@ -53,6 +53,7 @@ class Storm:
         self.recoveries: list[Client] = []
         self.readers: list[Client] = []
         self.landing: list[Operation] = []  # Told unknown, still in flight.
+        self.away_max = self.chance.choice([1, 1, 2, 5])  # Bookies that are away at the same time.
         self.start_at = sorted(self.chance.randrange(STEPS) for _ in range(self.chance.randrange(3)))
 
     def run(self) -> None:
@@ -87,7 +88,7 @@ class Storm:
             self.read_up_to_the_lac()
         elif dice < 0.17:
             self.hurt_a_bookie()
-        elif dice < 0.20:
+        elif dice < 0.22:
             self.pass_time()
         else:
             self.move()
@@ -142,15 +143,22 @@ class Storm:
             self.world.catalog.answer(operation)
 
     def hurt_a_bookie(self) -> None:
-        node = self.chance.choice(list(self.world.nodes.values()))
+        nodes = list(self.world.nodes.values())
+        away = [node for node in nodes if not node.is_up or node.bookie_id in self.world.down]
+        if away and (len(away) >= self.away_max or self.chance.random() < 0.5):
+            back = self.chance.choice(away)
+            back.restart()
+            self.world.down.discard(back.bookie_id)
+            return
+        node = self.chance.choice(nodes)
         dice = self.chance.random()
         if not node.is_up:
-            node.restart()
-        elif dice < 0.3 and "crash" in self.faults:
+            return
+        if dice < 0.3 and "crash" in self.faults:
             self.seen["crash"] += 1
             node.crash()
         elif dice < 0.5 and "crash" in self.faults:
-            self.world.down ^= {node.bookie_id}
+            self.world.down.add(node.bookie_id)
         elif dice < 0.55 and "bad copy" in self.faults and self.world.disks_lost < self.quorum.ack_quorum - 1:
             held = node.holds(self.ledger_id)
             if held:
@@ -165,12 +173,14 @@ class Storm:
             node.lose_disk()
 
     def pass_time(self) -> None:
+        """Mostly a little; now and then to the next deadline, so that what is lost or slow runs out of time."""
+        self.world.now_ns += self.chance.randrange(20 * MS)
         clients = [c for c in self.world.clients if not c.has_ended and c.core.deadline_ns is not None]
-        if not clients:
-            return
-        client = min(clients, key=lambda each: each.core.deadline_ns)
-        self.world.now_ns = max(self.world.now_ns, client.core.deadline_ns)
-        self.world.tick(client)
+        if clients and self.chance.random() < 0.06:
+            self.world.now_ns = max(self.world.now_ns, min(c.core.deadline_ns for c in clients))
+        for client in clients:
+            if client.core.deadline_ns <= self.world.now_ns:
+                self.world.tick(client)
 
     def read_up_to_the_lac(self) -> None:
         """A reader without recovery: learns the LAC, then reads up to it; I9: nothing above what was acknowledged."""
@@ -178,7 +188,8 @@ class Storm:
             if reader.has_ended and isinstance(reader.core, LacRead) and reader.ended.error is None:
                 lac = reader.ended.result[0]
                 self.readers.remove(reader)
-                assert lac <= self.world.acked.get(self.ledger_id, NO_ENTRY)
+                closed_at = self.world.catalog.metadata(self.ledger_id)[0].last_entry
+                assert lac <= max(self.world.acked.get(self.ledger_id, NO_ENTRY), closed_at or NO_ENTRY)
                 if lac >= 0:
                     self.readers.append(self.world.reader(self.ledger_id, 0, lac))
                     self.readers[-1].start()
