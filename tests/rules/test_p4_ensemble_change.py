@@ -554,6 +554,23 @@ def test_nothing_is_proposed_while_the_close_is_in_flight() -> None:
     assert it.core.state is WriterState.ENDED
 
 
+def test_a_close_does_not_wait_for_one_more_change() -> None:
+    """P5.1: what is acknowledged needs no replacement: b2 failed during the change of b1, and nothing is pending."""
+    world, writer, pen = it = scene(Quorum(3, 3, 1), 6)
+    world.catalog.is_held = True
+    world.add(writer, pen, b"zero")
+    world.fail(world.packet(to="b1"))
+    change = it.change()
+    world.fail(world.packet(to="b2"))
+    world.settle()
+    assert writer.confirmed == 0
+    world.close(writer)
+    world.catalog.answer(change)
+    world.catalog.answer(it.change())
+    assert writer.ended.error is None
+    assert world.check_end(pen.ledger_id).last_entry == 0
+
+
 def test_a_failed_handle_proposes_nothing() -> None:
     """P3.6: only close remains."""
     world, writer, pen = scene()
