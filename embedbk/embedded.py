@@ -3,9 +3,12 @@
 Decides how a directory is laid out and whether it may be used as it is. With listen= the nodes speak ZeroMQ instead,
 and other processes reach them.
 
-    DIRECTORY/IDENTITY, OWNER   whose directory this is, and which process has it
-    DIRECTORY/metadata/         log of the metadata member
-    DIRECTORY/b1/ b2/ ...       one bookie each
+    DIRECTORY/OWNER         which process has it
+    DIRECTORY/metadata/     log of the metadata member; the cluster's token is minted with it
+    DIRECTORY/b1/ b2/ ...   one bookie each
+
+`embedbk.cluster` lays its directory out alike, so that a cluster grows out of this process by stopping here and
+starting there.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ from embedbk.metadata.client import Client as MetadataClient
 from embedbk.ports import Identity, Transport
 from embedbk.runtime import Runtime
 from embedbk.storage.bookie_storage import BookieStorage
-from embedbk.storage.identity import HeldIdentity, open_identity
-from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
+from embedbk.storage.identity import OWNER_FILE, hold_directory
+from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
 from embedbk.transports import open_transport
 
@@ -45,7 +48,7 @@ BOOKIES_MAX = 64  # In one process; more are no gain.
 METADATA_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size needs.
 
 _METADATA = "metadata"
-_TOKEN_BYTES = 16
+_IGNORED = {OWNER_FILE, "lost+found"}
 _BOOKIE = re.compile(r"b[1-9][0-9]*")
 _LOCAL_SCHEME = "local://"
 _LOCAL = "local://*"
@@ -106,16 +109,14 @@ class _Building:
             raise UsageError(f"bookies={bookies}: at most {BOOKIES_MAX} in one process")
         self_test()
         self._make_root()
-        identity = open_identity(
-            {"cluster": self.root},
-            role="cluster",
-            node_id="embedded",
-            cluster_token=b"",
-            new_cluster_token=os.urandom(_TOKEN_BYTES),
+        self._refuse_strange()
+        owner = hold_directory(self.root)
+        self.opened.append(lambda: os.close(owner))
+        store = open_metadata_store(
+            self.root / _METADATA, file_bytes=max(self.settings.journal_file_bytes, METADATA_FILE_BYTES_MIN)
         )
-        self.opened.append(identity.close)
-        token = identity.cluster_token
-        store = self._open_metadata(token)
+        self.opened.append(store.close)
+        token = store.identity.cluster_token
         known = [
             record.key.rpartition("/")[2] for record in store.catalog.page(cookie_path(""), "", 1000).records
         ]
@@ -123,12 +124,7 @@ class _Building:
             self._open_bookie(bookie_id, token, is_known=bookie_id in known)
             for bookie_id in self._bookie_ids(known, bookies)
         ]
-        if store.index == 0 and any(len(bookie.table) for bookie in stores):
-            raise StorageError(
-                f"{self.root / _METADATA} is empty, and the bookies beside it hold ledgers: wiped or not mounted?",
-                hint="put the metadata directory back; without it nobody knows what the bookies hold",
-            )
-        return self._start(token, store, stores, identity)
+        return self._start(token, store, stores, owner)
 
     def _make_root(self) -> None:
         try:
@@ -142,21 +138,28 @@ class _Building:
                 f"{self.root} cannot be made: {refused}", hint="check the path and its permissions"
             ) from refused
 
-    def _open_metadata(self, token: bytes) -> MetadataStore:
-        new = MemberIdentity(token, os.urandom(INCARNATION_BYTES))
-        store = open_metadata_store(
-            self.root / _METADATA,
-            file_bytes=max(self.settings.journal_file_bytes, METADATA_FILE_BYTES_MIN),
-            new_identity=new,
-        )
-        self.opened.append(store.close)
-        if store.identity.cluster_token != token:
+    def _refuse_strange(self) -> None:
+        """A directory of somebody else, or one without the part that says whose the rest is."""
+        try:
+            names = sorted(path.name for path in self.root.iterdir() if path.name not in _IGNORED)
+        except OSError as refused:
             raise StorageError(
-                f"{self.root / _METADATA} belongs to the cluster {store.identity.cluster_token.hex()}, {self.root} to "
-                f"{token.hex()}: swapped?",
-                hint="put each directory back in its place",
+                f"{self.root} cannot be read: {refused}", hint="check its permissions and its disk"
+            ) from refused
+        metadata = self.root / _METADATA
+        if names in ([], [_METADATA]):
+            return  # The first start, or one that was cut short.
+        if metadata.is_dir() and any(metadata.iterdir()):
+            return
+        if any(_BOOKIE.fullmatch(name) for name in names):
+            raise StorageError(
+                f"{metadata} is missing or empty, and there are bookies beside it: wiped, or not mounted?",
+                hint="put the metadata directory back; without it nobody knows what the bookies hold",
             )
-        return store
+        raise StorageError(
+            f"{self.root} holds {', '.join(names[:3])} and no cluster: foreign; it was left alone",
+            hint="give an empty directory, or the one that the cluster was made in",
+        )
 
     def _bookie_ids(self, known: list[str], asked: int | None) -> list[str]:
         """Those that the cluster knows or that have a directory; at the first start as many as asked for."""
@@ -187,9 +190,7 @@ class _Building:
         self.opened.append(storage.close)
         return storage
 
-    def _start(
-        self, token: bytes, store: MetadataStore, stores: list[BookieStorage], identity: HeldIdentity
-    ) -> Opened:
+    def _start(self, token: bytes, store: MetadataStore, stores: list[BookieStorage], owner: int) -> Opened:
         loop = Loop("embedbk")
         member = Identity("metadata", "metadata", store.identity.incarnation, token)
         transport = _transport(self.listen or _LOCAL, member, self.settings)
@@ -221,7 +222,7 @@ class _Building:
         url = url_of(metadata.endpoints) if self.listen is not None else None
         runtime = _client(transport, metadata.endpoints, self.settings, token, loop, str(self.root))
         runtime.leaving = [*(node.metadata for node in nodes), *runtime.leaving]
-        runtime.after_close.append(identity.close)
+        runtime.after_close.append(lambda: os.close(owner))
         opened = Opened(runtime, {node.bookie_id: node.endpoints for node in nodes}, url)
         opened.failures = [lambda: metadata.failure, *(_failure_of(node) for node in nodes)]
         return opened

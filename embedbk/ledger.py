@@ -131,7 +131,16 @@ def iterate(frames: AsyncGenerator[Located, None], aio_twin: str) -> Iterator[Lo
             except StopAsyncIteration:
                 return
     finally:
-        run_blocking(frames.aclose(), aio_twin)
+        _drop(frames)
+
+
+def _drop(frames: AsyncGenerator[Located, None]) -> None:
+    """End a generator of frames: it lets go and waits for nothing, so also a garbage collector may do it anywhere."""
+    try:
+        frames.aclose().send(None)
+    except StopIteration:
+        return
+    raise AssertionError("a generator of frames waited while it was closed")
 
 
 # --- The blocking face -----------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from embedbk.codec.kernels import crc32c
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES, check_bookie_id
 
-__all__ = ["IDENTITY_FILE", "OWNER_FILE", "HeldIdentity", "open_identity"]
+__all__ = ["IDENTITY_FILE", "OWNER_FILE", "HeldIdentity", "hold_directory", "open_identity"]
 
 IDENTITY_FILE = "IDENTITY"
 OWNER_FILE = "OWNER"  # Locked while the directories are in use; holds the holder's pid.
@@ -100,7 +100,6 @@ def open_identity(
     role: str,
     node_id: str,
     cluster_token: bytes,
-    new_cluster_token: bytes = b"",
 ) -> HeldIdentity:
     """Hold the directories of one bookie or metadata member, making their identity at the first start.
 
@@ -108,7 +107,6 @@ def open_identity(
         directories: purpose ("journal", "entries") to path; always the same purposes for one role.
         role: "bookie" or "metadata".
         cluster_token: of the cluster that it belongs to; empty takes the one in an existing identity.
-        new_cluster_token: of the cluster that is made with new directories, where there is none yet.
 
     Raises:
         UsageError: this is another node's or another cluster's directory, or it is in use (the holder's pid is said).
@@ -128,7 +126,7 @@ def open_identity(
         if any(each.state == IdentityState.COMPLETE for each in found):
             body = _check(found, role, node_id, cluster_token)
         else:
-            body = _mint(found, role, node_id, cluster_token or new_cluster_token, locks)
+            body = _mint(found, role, node_id, cluster_token, locks)
         return HeldIdentity(body, locks)
     except BaseException:
         while locks:
@@ -205,7 +203,7 @@ def _hold(found: list[_Found], locks: list[int]) -> None:
             _make(each.path)
     for each in found:
         if each.path.is_dir():
-            locks.append(_lock(each.path))  # noqa: PERF401 - what was locked before a refusal must be let go
+            locks.append(hold_directory(each.path))  # noqa: PERF401 - what was locked before a refusal must be let go
 
 
 def _make(path: Path) -> None:
@@ -219,7 +217,13 @@ def _make(path: Path) -> None:
         ) from refused
 
 
-def _lock(path: Path) -> int:
+def hold_directory(path: Path) -> int:
+    """Keep other processes out of a directory until the descriptor that this gives is closed.
+
+    Raises:
+        UsageError: it is in use, and by which process.
+        StorageError: it cannot be locked.
+    """
     try:
         lock = os.open(path / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as refused:

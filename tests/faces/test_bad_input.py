@@ -164,7 +164,15 @@ def test_a_foreign_directory_is_left_alone(data: Path, settings: embedbk.Setting
     (data / "thesis.tex").write_text("years of work")
     with pytest.raises(embedbk.StorageError, match=r"holds thesis\.tex .*foreign"):
         embedbk.open(data, settings=settings)
-    assert [path.name for path in data.iterdir() if path.name != "OWNER"] == ["thesis.tex"]
+    assert [path.name for path in data.iterdir()] == ["thesis.tex"]
+
+
+def test_a_first_start_that_was_cut_short_is_no_foreign_directory(
+    data: Path, settings: embedbk.Settings
+) -> None:
+    (data / "metadata").mkdir(parents=True)
+    (data / "OWNER").write_text("")
+    embedbk.open(data, settings=settings).close()
 
 
 def test_a_file_where_a_directory_should_be(data: Path, settings: embedbk.Settings) -> None:
@@ -227,18 +235,24 @@ def swap_bookies(data: Path) -> None:
 
 
 def damage_identity(data: Path) -> None:
-    (data / "IDENTITY").write_bytes(b"\xff" * 8192)
+    (data / "b1" / "journal" / "IDENTITY").write_bytes(b"\xff" * 8192)
+
+
+def clone_bookie(data: Path) -> None:
+    """A backup of yesterday's beside today's metadata, under a new name."""
+    shutil.copytree(data / "b1", data / "b4")
 
 
 @pytest.mark.parametrize(
     ("damage", "kind", "told"),
     [
         (damage_journal, embedbk.StorageError, "b1"),
-        (empty_metadata, embedbk.StorageError, "metadata"),
+        (empty_metadata, embedbk.StorageError, "metadata is missing or empty"),
         (remove_bookie, embedbk.StorageError, "b2 is missing"),
         (empty_bookie, embedbk.StorageError, "other directories"),
         (swap_bookies, embedbk.UsageError, "belongs to bookie 'b2'"),
         (damage_identity, embedbk.StorageError, "IDENTITY"),
+        (clone_bookie, embedbk.UsageError, "belongs to bookie 'b1'"),
     ],
 )
 def test_a_damaged_directory(

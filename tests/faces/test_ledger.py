@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import embedbk
-from embedbk.config import ENTRY_BYTES_MAX
+from embedbk import aio
+from embedbk.config import ENTRY_BYTES_MAX, PACKER_BYTES_MAX
 
 
 def payloads(count: int) -> list[bytes]:
@@ -159,3 +162,29 @@ def test_a_password_opens_and_is_kept_nowhere(bk: embedbk.Client) -> None:
         assert "battery" not in str(refused.value)
     with pytest.raises(embedbk.WrongPassword):
         bk.delete_ledger(writer.ledger_id)
+
+
+def test_a_full_packer_makes_writers_wait_and_tasks_choose(bk: embedbk.Client) -> None:
+    """Back pressure: bytes in flight have a bound (`PACKER_BYTES_MAX`); who may not block is told."""
+    payload = bytes(ENTRY_BYTES_MAX)
+    count = PACKER_BYTES_MAX // ENTRY_BYTES_MAX + 5
+    writer = bk.create_ledger()
+    stopped, go_on = threading.Event(), threading.Event()
+
+    def hold_host() -> None:
+        stopped.set()
+        go_on.wait(30)
+
+    bk._runtime.call(hold_host)
+    assert stopped.wait(30)
+    awaited = aio.LedgerWriter(writer._appending)
+    with pytest.raises(embedbk.OperationTimeout, match="nothing was appended") as refused:
+        _ = [awaited.add_nowait(payload) for _ in range(count)]
+    assert refused.value.definite
+    queued = writer._appending.writing.packer.next_entry
+    assert queued < count
+    adding = threading.Thread(target=writer.add, args=(b"waited for room",))
+    adding.start()
+    go_on.set()
+    adding.join(30)
+    assert writer.close() == queued

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import embedbk
+from embedbk.cluster import Cluster
 from embedbk.host.loop import Loop
 
 
@@ -63,6 +64,22 @@ def test_a_cluster_grows_by_bookies(data: Path, settings: embedbk.Settings) -> N
         with bk.create_ledger(ensemble_size=3) as three:
             three.add(b"three")
         assert [bytes(entry) for entry in bk.open_ledger(writer.ledger_id).read()] == [b"alone"]
+
+
+def test_a_cluster_moves_out_of_the_process_and_back(data: Path, settings: embedbk.Settings) -> None:
+    """One directory, one log: embedded, as peers, embedded again."""
+    given = [b"embedded", b"peers", b"embedded again"]
+    with embedbk.open(data, settings=settings) as bk, bk.log("moving").writer() as writer:
+        writer.append(given[0])
+    with Cluster(data, bookies=3, settings=settings) as cluster, embedbk.open(cluster.url) as bk:
+        with bk.log("moving").writer() as writer:
+            writer.append(given[1])
+        with pytest.raises(embedbk.EmbedbkError, match="another handle or process has it open"):
+            embedbk.open(data, settings=settings)
+    with embedbk.open(data, settings=settings) as bk:
+        with bk.log("moving").writer() as writer:
+            writer.append(given[2])
+        assert [bytes(entry) for entry in bk.log("moving").read()] == given
 
 
 @pytest.mark.parametrize("kind", ["tcp", "ipc"])
