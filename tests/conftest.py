@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 # Before anything starts a JVM or asks for a proxy: a test speaks to this machine only.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 for name in [name for name in os.environ if name.startswith("EMBEDBK_")]:
     del os.environ[name]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first: one worker is busy with them while the other does the many short ones."""
+    items.sort(key=lambda item: not any(item.iter_markers("xdist_group")))
