@@ -330,6 +330,7 @@ class LogReading:
             ledger = await self._open(segment)
             try:
                 last = await ledger.limit()
+                is_whole = ledger.is_closed and last == ledger.metadata.last_entry
                 if number == end_index:
                     last = min(last, end_entry - 1)
                 if first <= last:
@@ -337,6 +338,8 @@ class LogReading:
                         yield located
             finally:
                 ledger.close()
+            if not is_whole:
+                return  # What may follow in this ledger comes before the next one (P6.6).
             if number + 1 < len(segments):
                 first = _first_in(segments[number + 1], start)
 
