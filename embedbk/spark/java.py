@@ -115,11 +115,8 @@ def _wrapped(java_home: Path, home: Path) -> Path:
 
 
 def main() -> int:
+    """Print the home of a Java, for `./run`; the exit status is EX_UNAVAILABLE where there is none."""
     logging.basicConfig(format="%(message)s")
     home = find_java()
     sys.stdout.write(f"{home}\n" if home else f"no Java {JAVA_MIN} or newer\n")
     return 0 if home else EX_UNAVAILABLE
-
-
-if __name__ == "__main__":
-    sys.exit(main())
