@@ -1,6 +1,7 @@
 """Taking a log over: epoch, list, recover-and-close, create, and one compare-and-set of the list (P8.1).
 
-Decides the order, and that no write is served before the list names the new ledger. Runs `Recovery` and `Creation`
+Decides the order, and that no write is served before the list names the new ledger. Any number of processes may believe
+that they lead; of those at most one appends (P8.4). Runs `Recovery` and `Creation`
 inside itself; their requests go out under ("sub", n, tag).
 
     EPOCH -> LIST -> RECOVER each ledger not recorded as closed -> CREATE -> COMMIT -> ended

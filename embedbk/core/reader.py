@@ -1,7 +1,8 @@
 """Reading: ranges of entries (P6.1), and the LAC of a ledger that is not closed (P6.2).
 
 Decides: which bookie is asked for what, what counts as a failed copy, when a read has failed for good. A copy that is
-missing or damaged where an entry must be is a failed copy, never an end. Leaves to others: up to which entry may be
+missing or damaged where an entry must be is a failed copy, never an end; all readers get the same bytes in the same
+order (P6.4). Leaves to others: up to which entry may be
 read (the handle knows the last entry, or the LAC), and where the metadata comes from.
 """
 

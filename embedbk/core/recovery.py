@@ -1,7 +1,8 @@
 """Closing a ledger for its writer: fence, find the end, write back, close (P5.2).
 
-Any number of clients may do this at once; all converge on the same last entry. Decides: when fencing covers every ack
-quorum, whether an entry is there, when the ledger may be closed. A verdict that cannot be had aborts with
+Any number of clients may do this at once; all converge on the same last entry, and none of them serves anything before
+the ledger is closed (P6.5). No acknowledged entry is ever beyond that end (P5.3). Decides: when fencing covers every
+ack quorum, whether an entry is there, when the ledger may be closed. A verdict that cannot be had aborts with
 `RecoveryInconclusive` and leaves the ledger IN_RECOVERY for the next one; "cannot tell" is never "no".
 
     MARKING --IN_RECOVERY published--> FENCING --coverage--> READING --end found, all written back--> CLOSING --> ENDED

@@ -1,6 +1,7 @@
 """The creator of a ledger: sends frames, confirms them in order, changes ensembles, closes (P3, P4, P5.1).
 
 Decides: when entries are acknowledged (the LAC), when and how a failed bookie is replaced, when the handle is over.
+Without metadata it goes on as long as its bookies do (P10.4).
 Leaves to others: making frames (packer), carrying requests and compare-and-sets (host), recovery (`recovery`).
 
 States:  OPEN --close--> CLOSING --settled--> ENDED        FAILED: the LAC is frozen, only close remains (P3.6)

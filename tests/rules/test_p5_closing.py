@@ -999,7 +999,8 @@ def test_recoverers_converge(quorum: Quorum, recoverers: int) -> None:
 
 
 def test_recovery_asks_nothing_more_once_it_is_over() -> None:
-    """A tick, the watch, a late answer: silence. The world checks it for every client at every step."""
+    """A tick, the watch, a late answer: silence. The world checks it for every client at every step. And nothing was
+    given before the end, which names the closed ledger (P6.5)."""
     world, writer, pen = it = scene(bookies=4)
     world.add(writer, pen, b"zero")
     world.settle(hold=but("b3"))

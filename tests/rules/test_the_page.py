@@ -1,0 +1,67 @@
+"""embedbk/core/PROTOCOL.md and the code that cites it: every number is there, and every built rule has its test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+PAGE = PROJECT / "embedbk" / "core" / "PROTOCOL.md"
+NUMBER = re.compile(r"\b(?:P\d+(?:\.\d+[a-f]?)?|(?:I|RP|CL|ST|MD|AR|LG)\d+)\b")
+SOURCES = {".py", ".pyi", ".md", ".c", ".h"}
+NO_RULE = {"P50", "P95", "P99", "I64"}  # Percentiles and the like.
+
+
+def cited_in(*folders: str) -> dict[str, str]:
+    """Number -> one place that cites it."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        for path in sorted((PROJECT / folder).rglob("*")):
+            if path.suffix in SOURCES and path != PAGE and path != Path(__file__):
+                for line, text in enumerate(path.read_text().splitlines(), 1):
+                    for number in NUMBER.findall(text):
+                        found.setdefault(number, f"{path.relative_to(PROJECT)}:{line}")
+    return {number: place for number, place in found.items() if number not in NO_RULE}
+
+
+def numbers_on_the_page() -> set[str]:
+    text = PAGE.read_text()
+    found = set(re.findall(r"\*\*([A-Z]+\d+(?:\.\d+[a-f]?)?)\*\*", text))
+    found |= set(re.findall(r"^\| (I\d+) \|", text, re.MULTILINE))
+    return found | {number.split(".")[0] for number in found if number.startswith("P")} | {"P1"}
+
+
+def rules() -> dict[str, str]:
+    """Rule -> how far the page says it is built, of those that are told one by one."""
+    return dict(re.findall(r"\*\*(P\d+\.\d+)\*\* (Built|In part|Not built)", PAGE.read_text()))
+
+
+def test_every_number_that_is_cited_stands_on_the_page() -> None:
+    known = numbers_on_the_page()
+    cited = cited_in("embedbk", "transports", "native", "tests", "benchmarks")
+    missing = [f"{number} ({place})" for number, place in cited.items() if number not in known]
+    assert not missing, "not in embedbk/core/PROTOCOL.md: " + ", ".join(missing)
+    assert len(cited) > 60
+
+
+def test_every_rule_says_how_far_it_is_built() -> None:
+    marked = rules()
+    alone = {n for n in numbers_on_the_page() if re.fullmatch(r"P\d+\.\d+", n)} - {"P11.1", "P11.2"}
+    assert alone == set(marked)
+    assert len(marked) > 45
+
+
+@pytest.mark.parametrize("rule", [rule for rule, mark in rules().items() if mark != "Not built"])
+def test_a_built_rule_is_quoted_by_a_test(rule: str) -> None:
+    """A rule that no test quotes is a rule that nobody would miss."""
+    cited = cited_in("tests")
+    assert any(number == rule or number[:-1] == rule for number in cited), rule
+
+
+@pytest.mark.parametrize("rule", [rule for rule, mark in rules().items() if mark == "Built"])
+def test_a_built_rule_is_cited_by_code(rule: str) -> None:
+    """And one that no code cites is not built, or not to be found."""
+    cited = cited_in("embedbk", "transports", "native")
+    assert any(number == rule or number[:-1] == rule for number in cited), rule
