@@ -106,7 +106,8 @@ class Transport(Protocol):
         ...
 
     def filenos(self) -> list[int]:
-        """Descriptors that become readable when `receive` has something to do; empty for simulated transports."""
+        """Descriptors that become readable when `receive` has something to do, the same from open to close; empty for
+        simulated transports."""
         ...
 
     def close(self) -> None: ...
@@ -221,7 +222,7 @@ class DurableBookie(Protocol):
         ...
 
     def filenos(self) -> list[int]:
-        """Descriptors that become readable when `durable` rose or a flush is ready for `finish_flush`."""
+        """Descriptors that become readable when `durable` rose or a flush is ready; the same from open to close."""
         ...
 
     def read(

@@ -49,7 +49,11 @@ class Machine:
 
 def earliest(*deadlines: int | None) -> int | None:
     """The first of some deadlines, None when there is none."""
-    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+    first: int | None = None
+    for deadline in deadlines:  # A plain loop: this is asked several times in every turn of every node.
+        if deadline is not None and (first is None or deadline < first):
+            first = deadline
+    return first
 
 
 def _feed(hasher: Any, value: Any) -> None:

@@ -41,7 +41,7 @@ class Node(Protocol):
         ...
 
     def filenos(self) -> list[int]:
-        """Descriptors whose readability means that `step` has something to do."""
+        """Descriptors whose readability means that `step` has something to do; asked for once."""
         ...
 
     def close(self) -> None: ...
@@ -50,13 +50,13 @@ class Node(Protocol):
 class _Place:
     """A node on the loop, with what it said after its last step."""
 
-    __slots__ = ("deadline_ns", "filenos", "is_ready", "node")
+    __slots__ = ("deadline_ns", "is_ready", "is_watched", "node")
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.deadline_ns: int | None = 0  # At once: it was never stepped.
-        self.filenos: list[int] = []
         self.is_ready = False
+        self.is_watched = False
 
 
 class Loop:
@@ -160,7 +160,8 @@ class Loop:
                 place.is_ready = False
                 place.node.step(now_ns)
                 place.deadline_ns = place.node.deadline_ns()
-                self._watch_filenos(place)
+                if not place.is_watched:
+                    self._watch_filenos(place)
 
     def _timeout_ms(self, now_ns: int) -> float:
         if self._calls or self._woken:
@@ -173,18 +174,11 @@ class Loop:
         return timeout
 
     def _watch_filenos(self, place: _Place) -> None:
-        filenos = place.node.filenos()
-        if filenos == place.filenos:
-            return
-        for fd in place.filenos:
-            if fd not in filenos:
-                del self._place_of[fd]
-                self._poll.unregister(fd)
-        for fd in filenos:
-            if fd not in place.filenos:
-                self._place_of[fd] = place
-                self._poll.register(fd, select.POLLIN)
-        place.filenos = filenos
+        """Behind its first step; they stay the same."""
+        place.is_watched = True
+        for fd in place.node.filenos():
+            self._place_of[fd] = place
+            self._poll.register(fd, select.POLLIN)
 
     def _close(self) -> None:
         for node in reversed(self.nodes):

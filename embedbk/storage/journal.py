@@ -90,6 +90,7 @@ class Journal:
         self.threaded = threaded
         self._disk = io  # Keeps the table of calls alive.
         self._journal: Any = None
+        self._failure_found: Any = ffi.new("struct ebk_journal_fault *")
         self._kept: deque[tuple[int, Any]] = (
             deque()
         )  # (token, pinned buffer) of what C has borrowed, in order.
@@ -208,7 +209,8 @@ class Journal:
 
     def failed(self) -> str | None:
         """Why the journal stopped for good, or None. It is never tried again: open it anew (P7.6)."""
-        fault = ffi.new("struct ebk_journal_fault *")
+        # Asked in every turn of a host: the room for an answer is made once.
+        fault = self._failure_found
         return None if lib.ebk_journal_failure(self.handle(), fault) == lib.EBK_OK else _fault_text(fault)
 
     # --- Reading back ------------------------------------------------------------------------------------
