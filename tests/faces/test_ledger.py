@@ -188,3 +188,22 @@ def test_a_full_packer_makes_writers_wait_and_tasks_choose(bk: embedbk.Client) -
     go_on.set()
     adding.join(30)
     assert writer.close() == queued
+
+
+def test_threads_share_one_writer(bk: embedbk.Client) -> None:
+    """Ids are given once each, and each thread's entries stand in its own order."""
+    with bk.create_ledger() as writer:
+
+        def add(thread: int) -> None:
+            for number in range(100):
+                writer.add(b"%d %d" % (thread, number))
+
+        threads = [threading.Thread(target=add, args=(thread,)) for thread in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(60)
+    found = [tuple(map(int, bytes(entry).split())) for entry in bk.open_ledger(writer.ledger_id).read()]
+    assert len(found) == 400
+    for thread in range(4):
+        assert [number for who, number in found if who == thread] == list(range(100))

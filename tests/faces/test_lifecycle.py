@@ -82,6 +82,32 @@ def test_a_cluster_moves_out_of_the_process_and_back(data: Path, settings: embed
         assert [bytes(entry) for entry in bk.log("moving").read()] == given
 
 
+def test_the_metadata_may_be_away_for_a_while(data: Path) -> None:
+    """P4.2, P10.1: appends and open readers go on; what needs the metadata says so, and works when it is back."""
+    hurried = embedbk.Settings(operation_timeout_s=0.5)
+    with (
+        Cluster(data, bookies=3) as cluster,
+        embedbk.open(cluster.url, settings=hurried) as bk,
+        embedbk.open(cluster.url) as patient,
+    ):
+        with bk.create_ledger() as closed:
+            closed.add(b"closed")
+        reader = bk.open_ledger(closed.ledger_id)
+        writer = patient.create_ledger()
+        cluster.kill("metadata")
+        assert writer.add_many([b"still", b"going"]).entry_count == 2
+        assert [bytes(entry) for entry in reader.read()] == [b"closed"]
+        with pytest.raises(embedbk.MetadataUnavailable, match="did not answer"):
+            bk.ledgers()
+        with pytest.raises(embedbk.OperationTimeout, match="creating a ledger") as refused:
+            bk.create_ledger()
+        assert not refused.value.definite
+        cluster.restart("metadata")
+        assert {closed.ledger_id, writer.ledger_id} <= set(patient.ledgers())
+        assert writer.add(b"and on") == 2
+        assert writer.close() == 2
+
+
 @pytest.mark.parametrize("kind", ["tcp", "ipc"])
 def test_other_processes_reach_a_cluster_that_listens(
     data: Path, tmp_path: Path, settings: embedbk.Settings, kind: str
