@@ -36,6 +36,7 @@ class Faults:
     loss: float = 0.0
     duplication: float = 0.0
     reordering: float = 0.0
+    corruption: float = 0.0  # One bit of the body is another one.
     late_ns_max: int = 50 * MILLISECOND  # How much later a doubled or reordered body may come.
 
 
@@ -126,6 +127,10 @@ class SimNetwork:
         self._rules: dict[Rule, None] = {}
         self._blocked: dict[tuple[str, str], None] = {}
         self._paused: dict[str, None] = {}
+        self._ready: dict[str, None] = {}  # Nodes to which something came since they were last asked for.
+        self.delivered_bodies = 0
+        # Told of each body that arrives: (now_ns, sender, receiver, body).
+        self.on_delivery: Callable[[int, str, str, bytes], None] | None = None
 
     # --- Time ----------------------------------------------------------------------------------------
 
@@ -143,6 +148,13 @@ class SimNetwork:
             self.now_ns, _, happen = heapq.heappop(self._queue)
             happen()
         self.now_ns = to_ns
+
+    def take_ready(self) -> list[str]:
+        """The nodes that have events to receive since the last call, in the order in which the first came."""
+        if not self._ready:
+            return []
+        names, self._ready = self._ready, {}
+        return list(names)
 
     def _at(self, when_ns: int, happen: Callable[[], None]) -> None:
         self._queued_count += 1
@@ -316,7 +328,7 @@ class SimNetwork:
         end = link.ends[side]
         assert end is not None
         link.is_up[side] = True
-        end._inbox.append(LinkUp(link.numbers[side], peer))
+        end._tell(LinkUp(link.numbers[side], peer))
         since_ns = link.silent_since[side]
         if since_ns is not None:
             self._watch_silence(link, side, since_ns)
@@ -328,7 +340,7 @@ class SimNetwork:
         link.is_over[side], link.is_up[side] = True, False
         end = link.ends[side]
         if end is not None and end._is_open and end._links.pop(link.numbers[side], None) is not None:
-            end._inbox.append(LinkDown(link.numbers[side], reason))
+            end._tell(LinkDown(link.numbers[side], reason))
         if all(link.is_over) or link.ends[1] is None:
             self._links.pop(link, None)
 
@@ -357,6 +369,10 @@ class SimNetwork:
         if faults.loss and self._random.random() < faults.loss:
             self.lost_bodies += 1
             return True
+        if faults.corruption and body and self._random.random() < faults.corruption:
+            flipped = bytearray(body)
+            flipped[self._random.randrange(len(flipped))] ^= 1 << self._random.randrange(8)
+            body = bytes(flipped)
         if faults.reordering and self._random.random() < faults.reordering:
             late_ns += self._random.randint(1, faults.late_ns_max)
         link.queued_bytes[to] += len(body)
@@ -408,7 +424,10 @@ class SimNetwork:
         end = link.ends[side]
         if not link.is_up[side] or end is None or not end._is_open:
             return  # Of a link that is over here: another nonce, as it were.
-        end._inbox.append(Received(link.numbers[side], memoryview(arrival.body)))
+        self.delivered_bodies += 1
+        if self.on_delivery is not None:
+            self.on_delivery(self.now_ns, link.node(1 - side), link.node(side), arrival.body)
+        end._tell(Received(link.numbers[side], memoryview(arrival.body)))
         if arrival.is_counted:
             end._counted.append((link, side, len(arrival.body)))
 
@@ -474,6 +493,14 @@ class SimTransport:
     def close(self) -> None:
         if self._is_open:
             self._network._remove(self, "the peer closed", 0)
+
+    def has_events(self) -> bool:
+        """Whether `receive` would give anything now."""
+        return bool(self._inbox)
+
+    def _tell(self, event: TransportEvent) -> None:
+        self._inbox.append(event)
+        self._network._ready[self.identity.node_id] = None
 
     def _add_link(self, link: _Link, side: int) -> int:
         self._link_count += 1

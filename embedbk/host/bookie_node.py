@@ -73,6 +73,8 @@ class BookieNode:
         self._register_at: int | None = None
         self._free_bytes = free_bytes
         self._events: deque[Event] = deque()
+        # Told of each step of the core, before its effects are carried out (testing).
+        self.on_step: Callable[[Bookie, Event, list[Effect]], None] | None = None
 
     def step(self, now_ns: int) -> None:
         self._tell_durable(now_ns)
@@ -147,7 +149,10 @@ class BookieNode:
         self._events.append(event)
         while self._events:
             event = self._events.popleft()
-            for effect in self.core.step(event):
+            effects = self.core.step(event)
+            if self.on_step is not None:
+                self.on_step(self.core, event, effects)
+            for effect in effects:
                 self._carry_out(effect, event.now_ns)
 
     def _carry_out(self, effect: Effect, now_ns: int) -> None:

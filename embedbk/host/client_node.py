@@ -27,7 +27,7 @@ from embedbk.codec.metadata_messages import (
     Value,
 )
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
-from embedbk.core.machine import earliest
+from embedbk.core.machine import Machine, earliest
 from embedbk.core.vocabulary import (
     AllocateIds,
     Answered,
@@ -102,6 +102,8 @@ class ClientNode:
         self.on_closed: Callable[[], None] = lambda: None
         # To have this node stepped; called from users' threads.
         self.on_wake: Callable[[], None] = lambda: None
+        # Told of each step of a core, before its effects are carried out (testing).
+        self.on_step: Callable[[Machine, Event, list[Effect]], None] | None = None
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}
         self._events: deque[tuple[Operation, Event]] = deque()
@@ -193,7 +195,10 @@ class ClientNode:
             if operation.is_over:
                 continue
             self._touched[operation] = None
-            for effect in operation.core.step(event):
+            effects = operation.core.step(event)
+            if self.on_step is not None:
+                self.on_step(operation.core, event, effects)
+            for effect in effects:
                 self._carry_out(now_ns, operation, effect)
 
     def _touch(self, operation: Operation) -> None:

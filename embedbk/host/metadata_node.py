@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
-from embedbk.metadata.member import Member, MemberEvent
+from embedbk.metadata.member import Member, MemberEffect, MemberEvent
 from embedbk.metadata.vocabulary import (
     Halted,
     JournalAppend,
@@ -60,6 +60,8 @@ class MetadataNode:
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
         self._durable_index = store.index
         self._links: dict[int, None] = {}
+        # Told of each step of the core, before its effects are carried out (testing).
+        self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
 
     def step(self, now_ns: int) -> None:
         self._tell_durable(now_ns)
@@ -122,7 +124,10 @@ class MetadataNode:
             self._step_core(JournalFailed(now_ns, reason))
 
     def _step_core(self, event: MemberEvent) -> None:
-        for effect in self.core.step(event):
+        effects = self.core.step(event)
+        if self.on_step is not None:
+            self.on_step(self.core, event, effects)
+        for effect in effects:
             match effect:
                 case JournalAppend(index, body):
                     self._append(index, body, event.now_ns)

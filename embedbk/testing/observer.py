@@ -1,0 +1,96 @@
+"""What a world tells those who watch it: the hooks for ghost state, invariants, traces and users' own checks.
+
+Decides nothing. Every hook has an empty body here, so that an observer overrides what it wants; the world skips hooks
+that nobody overrides, which keeps the others free. A hook that finds something wrong raises `Violation`.
+
+Order within one turn: what became durable (`on_durable`, `on_metadata`), then steps (`on_step`: the core has taken the
+event, its effects are *not yet* carried out), then what applications are told (`on_acked` and the like).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.host.operations import Writing
+from embedbk.storage.memory import MemoryBookieStorage
+from embedbk.testing.violation import Violation
+
+__all__ = ["Observer", "Violation"]
+
+
+class Observer:
+    """Override what you want to hear. `node` is a name: "metadata", "b1".., or that of a client."""
+
+    # Cores.
+
+    def on_step(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
+        """A core took an event. type(core) says which: core.bookie.Bookie, core.writer.Writer, core.recovery.Recovery,
+        core.reader.RangeRead, LacRead, LacWait, core.log.LogTakeover, core.creation.Creation, metadata.member.Member.
+        Writers and the like are one object per handle: id by `core` itself (hashable by identity)."""
+
+    # Nodes and their disks.
+
+    def on_started(self, node: str, role: str, incarnation: bytes, last_token: int) -> None:
+        """role: "metadata", "bookie" or "client". A bookie that replayed its disk: journal records up to last_token
+        survived, those above (queued by an incarnation of the process before) are gone."""
+
+    def on_stopped(self, node: str) -> None:
+        """The process ended without a word (crash); its volatile state is gone, its disk keeps what is durable."""
+
+    def on_durable(self, node: str, token: int) -> None:
+        """Every journal record of this bookie up to token (the tokens of StoreFrame and JournalAppend effects) is what
+        a power cut now would leave: it joins STABLE. Told before the core hears of it."""
+
+    def on_disk_lost(self, node: str) -> None:
+        """Everything that the bookie had stored is gone for good (LOSTDISK); it never comes back as this incarnation."""
+
+    def on_damaged(self, node: str, ledger_id: int, entry_id: int) -> None:
+        """The bookie's stored bytes of this entry are unreadable from now on, until a valid copy replaces them."""
+
+    def on_paused(self, node: str, is_paused: bool) -> None:
+        """The process stands still (SIGSTOP), or goes on."""
+
+    # Metadata.
+
+    def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
+        """A change became durable; nobody can have seen it before. In order of revisions; new None: deleted. Ledger
+        metadata stands under codec.ledger_metadata.ledger_key_path, logs under log_key_path."""
+
+    # What applications do and are told.
+
+    def on_sent(self, client: str, writing: Writing, ledger_id: int, entry_id: int, payload: bytes) -> None:
+        """An application gave an entry to append."""
+
+    def on_acked(self, client: str, writing: Writing, ledger_id: int, lac: int) -> None:
+        """The creator's handle tells its application that everything up to lac is acknowledged; lac rose."""
+
+    def on_failed(
+        self, client: str, writing: Writing, ledger_id: int, first_entry: int, error: Exception
+    ) -> None:
+        """The handle tells that every entry from first_entry on ends with this error."""
+
+    def on_read(
+        self, client: str, ledger_id: int, entries: Sequence[tuple[int, bytes]], is_unconfirmed: bool
+    ) -> None:
+        """A reader was given (entry id, payload) pairs, in order."""
+
+    def on_read_failed(self, client: str, ledger_id: int, entry_id: int, error: Exception) -> None:
+        """A reader was told that entry_id cannot be read, or is not there (NoSuchEntry)."""
+
+    def on_reader_lac(self, client: str, ledger_id: int, lac: int, is_closed: bool) -> None:
+        """A reader's handle was shown a LAC, or the end of a closed ledger."""
+
+    def on_recovered(
+        self, client: str, ledger_id: int, metadata: LedgerMetadata | None, error: Exception | None
+    ) -> None:
+        """A recovery ended: with the closed metadata, or an error."""
+
+    # The whole.
+
+    def on_healed(self) -> None:
+        """Faults have stopped, everything is up: from here on the world must come to rest (liveness)."""
+
+    def at_end(self, storages: dict[str, MemoryBookieStorage]) -> None:
+        """The run is over: every ledger was recovered and read. storages: bookies by name, as far as they are up."""

@@ -1,0 +1,13 @@
+"""What a run of the simulator ends with when a promise was broken."""
+
+from __future__ import annotations
+
+__all__ = ["Violation"]
+
+
+class Violation(Exception):  # noqa: N818  A finding, not a fault of whoever ran the simulation.
+    """A promise was broken. `invariant` names it as the pages do: "I3", "L1"; the message says by whom and how."""
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
