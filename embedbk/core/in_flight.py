@@ -162,6 +162,17 @@ class InFlight:
         self.unanswered[number].clear()
         return True
 
+    def forgive(self, bookie_ids: Iterable[str]) -> list[Seating]:
+        """Take failed holders back, so that what is sent from now on goes to them too; returns them.
+
+        What they missed meanwhile and is done already they never get: it has its quorum without them.
+        """
+        wanted = set(bookie_ids)
+        back = [s for s in self.seatings if s.failure is not None and s.member.bookie_id in wanted]
+        for seating in back:
+            seating.failure = None
+        return back
+
     def give_up(self) -> None:
         """Forget everything that is outstanding: nothing more of it will be done."""
         self.pending.clear()

@@ -65,6 +65,8 @@ from embedbk.ids import NO_ENTRY
 __all__ = ["Writer", "WriterOptions", "WriterState"]
 
 _MS = 1_000_000
+# Failures that do not pass by themselves: who answers so is replaced also where change is delayed.
+_LASTING = frozenset({Status.READ_ONLY.name, Status.IN_LIMBO.name, Status.WRONG_INCARNATION.name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,10 @@ class WriterOptions:
     explicit_lac_ns: int = 5 * _MS  # Idle for this long with an unpublished LAC: tell the bookies (P6.2).
     inflight_frames_max: int = 64
     inflight_bytes_max: int = 16 << 20
+    delays_change: bool = (
+        False  # Tolerate failed bookies while every write set keeps Qa unfailed ones (P4.6).
+    )
+    changes_max: int = 100  # Ensemble changes of one handle; metadata that only grows is somebody's outage.
 
 
 class WriterState(enum.Enum):
@@ -113,6 +119,7 @@ class Writer(Machine):
         )
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.proposed: LedgerMetadata | None = None
+        self.change_count = 0  # Ensemble changes published.
         self.avoid_until: dict[str, int] = {}  # Bookie id -> when it may be chosen again.
         self.cas_number = 0  # Of the compare-and-set in flight; an outcome of another one decides nothing.
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
@@ -249,6 +256,12 @@ class Writer(Machine):
         closes_now = self.state is WriterState.CLOSING and not self.in_flight.pending
         if closes_now or not self.in_flight.failed_seats:
             return []  # What is acknowledged needs no replacement to be closed.
+        if self._tolerates():
+            failed = [self.in_flight.seatings[seat].member.bookie_id for seat in self.in_flight.failed_seats]
+            self.retry_at = min(self.avoid_until[bookie] for bookie in failed)
+            return []
+        if self.change_count >= self.options.changes_max:
+            return self._check_usable()
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
         proposal = propose(self.in_flight, self.bookies, avoid, self.chance)
         if proposal is None:
@@ -257,6 +270,20 @@ class Writer(Machine):
         self.proposal = proposal
         self.retry_at = None
         return self._send_change()
+
+    def _tolerates(self) -> bool:
+        """Delayed change: nobody is replaced before a write set is short of Qa, but for who says that it stays away:
+        read-only, in limbo, another disk (P4.6, RP09)."""
+        if not self.options.delays_change or not self.in_flight.has_usable_quorum():
+            return False
+        return not any(seating.failure in _LASTING for seating in self.in_flight.seatings)
+
+    def _forgive(self, now_ns: int) -> list[Effect]:
+        """Try whom we tolerate again: a bookie that restarted goes on where it sits."""
+        if not self.options.delays_change or self.proposed is not None or self.error is not None:
+            return []
+        back = self.in_flight.forgive([b for b, until in self.avoid_until.items() if until <= now_ns])
+        return list(self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length))
 
     def _note_stall(self, now_ns: int) -> None:
         """Without Qa usable seats adds stand still until the change is settled, but not for ever (P4.5)."""
@@ -275,10 +302,13 @@ class Writer(Machine):
             if seating.failure is not None
         )
         quorum = self.quorum
+        why = "no replacement could be found or published"
+        if self.change_count >= self.options.changes_max:
+            why = f"this handle has changed its ensemble {self.change_count} times, which is its limit"
         return self._fail(
             NotEnoughBookies(
                 f"ledger {self.ledger_id}: fewer than {quorum.ack_quorum} usable bookies in some write set of "
-                f"{quorum.write_quorum} ({reasons}), and no replacement could be found or published",
+                f"{quorum.write_quorum} ({reasons}), and {why}",
                 hint="bring bookies back or add one, then take the log over",
             )
         )
@@ -310,6 +340,7 @@ class Writer(Machine):
             return self._end(None)
         assert self.proposal is not None
         proposal, self.proposal = self.proposal, None
+        self.change_count += 1
         # Who failed while the change was in flight is among the seatings still, and failed.
         fresh = self.in_flight.replace(proposal.seatings)
         effects: list[Effect] = [EnsembleChanged(proposal.first_entry, self.in_flight.members)]
@@ -431,7 +462,8 @@ class Writer(Machine):
     def _try_again(self, now_ns: int) -> list[Effect]:
         if self.proposed is not None:
             return self._read_metadata() if self.unsettled else []
-        effects = self._consider_change(now_ns)
+        effects = self._forgive(now_ns)
+        effects += self._consider_change(now_ns)
         self._note_stall(now_ns)
         return effects
 

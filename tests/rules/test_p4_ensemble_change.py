@@ -11,7 +11,7 @@ from embedbk.codec.messages import AddRequest, ErrorAnswer, FenceRequest
 from embedbk.codec.metadata_messages import Compare, Delete, Put
 from embedbk.config import Quorum
 from embedbk.core.vocabulary import AddFailed, Answered, Confirmed, EnsembleChanged
-from embedbk.core.writer import Writer, WriterState
+from embedbk.core.writer import Writer, WriterOptions, WriterState
 from embedbk.errors import LedgerClosed, LedgerFenced, NoSuchLedger, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
 from tests.rules.world import KEY, MS, THREE, Client, Hold, Operation, Pen, World, member
@@ -608,3 +608,264 @@ def test_the_compare_is_on_the_version_last_read() -> None:
     world.fail(world.packet(to="b3"))
     _, revision = world.catalog.metadata(pen.ledger_id)
     assert it.change().effect.when == [Compare(ledger_key_path(pen.ledger_id), revision)]
+
+
+# P4.6: delayed change, and the limit on changes.
+
+
+def delaying(quorum: Quorum = THREE, bookies: int = 5, **options: int) -> Scene:
+    world = World(bookies)
+    metadata, revision = world.create(quorum)
+    writer = world.writer(metadata, revision, options=WriterOptions(delays_change=True, **options))
+    return Scene(world, writer, Pen(metadata.ledger_id))
+
+
+def test_a_delayed_change_waits_until_a_write_set_is_short() -> None:
+    """P4.6, RP09: one of three fails and is tolerated; with the second both are replaced at once."""
+    world, writer, pen = it = delaying()
+    world.down.add("b3")
+    world.add(writer, pen, b"zero")
+    world.settle()
+    assert writer.confirmed == 0
+    assert len(it.ensembles()) == 1
+    assert writer.told == [Confirmed(0, 4)]
+    world.down.add("b1")
+    world.add(writer, pen, b"one")
+    world.settle()
+    assert len(it.ensembles()) == 2
+    assert {"b4", "b5"} < set(it.ensembles()[-1][1])
+    assert writer.confirmed == 1
+    world.close(writer)
+    world.settle()
+    world.check_end(pen.ledger_id)
+
+
+@pytest.mark.parametrize("reason", ["limbo", "read only", "incarnation"])
+def test_who_says_that_it_stays_away_is_replaced_without_delay(reason: str) -> None:
+    """P4.6, RP09: a read-only answer is no passing failure, nor is limbo or another disk."""
+    world, writer, pen = it = delaying()
+    node = world.nodes["b3"]
+    if reason == "limbo":
+        row = node.storage.table.create(pen.ledger_id)
+        row.in_limbo = row.is_fenced = 1
+    elif reason == "read only":
+        node.core.is_writable = False
+    else:
+        node.lose_disk()
+    world.add(writer, pen, b"zero")
+    world.settle()
+    assert "b3" not in it.ensembles()[-1][1]
+
+
+def test_a_tolerated_bookie_that_is_back_goes_on_where_it_sits() -> None:
+    """P4.6: it is asked again after a while; what it missed it never gets, and its seat is its own."""
+    world, writer, pen = it = delaying()
+    world.down.add("b3")
+    for number in range(3):
+        world.add(writer, pen, b"%d" % number)
+        world.settle()
+    world.down.clear()
+    world.run(seconds=11)
+    world.add(writer, pen, b"3")
+    world.settle()
+    assert len(it.ensembles()) == 1
+    assert world.nodes["b3"].holds(pen.ledger_id) == [3]
+    world.down.add("b1")  # And counts: with b2 it is the quorum of what comes.
+    world.add(writer, pen, b"4")
+    world.settle()
+    assert writer.confirmed == 4
+    world.close(writer)
+    world.settle()
+    world.check_end(pen.ledger_id)
+
+
+def test_tolerance_is_judged_write_set_by_write_set() -> None:
+    """P4.6 with P4.5: E5 Qw3 Qa2: b1 and b4 share one write set only, b1 and b2 two; two failed bookies are more than
+    it bears wherever they sit together."""
+    for failed, is_tolerated in ((["b1"], True), (["b1", "b2"], False), (["b1", "b4"], False)):
+        world, writer, pen = it = delaying(Quorum(5, 3, 2), 8)
+        world.down |= set(failed)
+        for number in range(5):
+            world.add(writer, pen, b"%d" % number)
+        world.settle()
+        assert (len(it.ensembles()) == 1 and it.ensembles()[0][1][0] == "b1") is is_tolerated, failed
+        assert writer.confirmed == 4
+
+
+def test_a_handle_changes_its_ensemble_only_so_often() -> None:
+    """RP11: beyond the limit nobody is replaced: go on while every write set keeps Qa, then fail and say why."""
+    world = World(9)
+    metadata, revision = world.create(THREE)
+    writer = world.writer(metadata, revision, options=WriterOptions(changes_max=2))
+    _, _, pen = it = Scene(world, writer, Pen(metadata.ledger_id))
+    for number in range(3):
+        world.add(writer, pen, b"%d" % number)
+        world.down.add(it.core.in_flight.seatings[0].member.bookie_id)
+        world.settle()
+    assert it.core.change_count == 2
+    assert writer.confirmed == 2
+    world.down.add(it.core.in_flight.seatings[1].member.bookie_id)
+    world.add(writer, pen, b"one too many")
+    world.settle()
+    assert isinstance(writer.failure, NotEnoughBookies)
+    assert "changed its ensemble 2 times, which is its limit" in str(writer.failure)
+    assert WriterOptions().changes_max == 100
+
+
+# RP10, RP08, and scenarios 16 to 22 of the known bugs.
+
+
+@pytest.mark.parametrize("reason", ["link", "unknown"])
+def test_a_failure_after_the_quorum_changes_the_ensemble_too(reason: str) -> None:
+    """RP10: e0 is done on b1 and b2 when b3 fails it late: under-replicated, so that b3 is replaced for what comes."""
+    world, writer, pen = it = scene()
+    world.add(writer, pen, b"zero")
+    world.settle(hold=but("b3"))
+    assert writer.confirmed == 0
+    late = world.packet(to="b3")
+    if reason == "link":
+        world.fail(late)
+    else:
+        world.nodes["b3"].storage.fail_next_sync("the disk is gone")
+    world.settle()
+    assert it.ensembles()[-1] == (1, ["b1", "b2", "b4"])
+
+
+def test_late_errors_without_metadata_acknowledge_nothing_on_an_ensemble_that_nobody_knows() -> None:
+    """Scenario 16: WQ3 AQ2, metadata cannot be written; b1, b2, b3 fail one after the other with late errors. The
+    world checks at each confirmation that Qa members named by the metadata hold the entry."""
+    world, writer, pen = it = scene(bookies=6)
+    world.catalog.is_held = True
+    world.add(writer, pen, b"zero")
+    world.settle(hold=but("b3"))
+    assert writer.confirmed == 0
+    world.fail(world.packet(to="b3"))
+    world.add(writer, pen, b"one")
+    world.fail(world.packet(to="b2"))
+    world.settle()
+    assert writer.confirmed == 0  # b1 alone is no quorum of b1 b2 b3, whatever b4 may be.
+    world.add(writer, pen, b"two")
+    world.fail(world.packet(to="b1"))
+    world.settle()
+    assert writer.confirmed == 0
+    world.catalog.is_held = False
+    world.settle()
+    assert writer.confirmed == 2
+    assert {"b1", "b2", "b3"}.isdisjoint(it.ensembles()[-1][1])
+
+
+def test_a_member_put_back_by_somebody_else_does_not_bring_its_old_acknowledgements() -> None:
+    """Scenario 18: a change that replaces b1 by b4 is under way; another one puts b1 back into the last fragment. The
+    first is refused and read again; whoever rewrites the last fragment of an open ledger has taken it from us."""
+    world, writer, pen = it = scene(Quorum(3, 3, 3))
+    world.add(writer, pen, b"zero")
+    world.settle(hold=but("b3"))  # b1 and b2 acknowledged e0.
+    world.catalog.is_held = True
+    world.add(writer, pen, b"one")
+    world.fail(world.packet(to="b1"))
+    overwrite(world, pen.ledger_id, custom={"touched": b"1"})  # Content apart from fragments: still OPEN.
+    world.catalog.is_held = False
+    world.settle(hold=but("b3"))
+    assert it.ensembles() == [(0, ["b4", "b2", "b3"])]  # Decided again on the new version.
+    assert writer.confirmed == NO_ENTRY
+    world.settle()
+    assert writer.confirmed == 1
+    assert world.nodes["b4"].holds(pen.ledger_id) == [0, 1]
+
+
+def test_a_close_and_a_change_that_cross_keep_both_contents() -> None:
+    """Scenario 19: a closer's and a changer's writes cross: whoever loses reads again, and neither overwrites the
+    other's last entry or fragments."""
+    for closer_first in (True, False):
+        world, writer, pen = it = scene()
+        world.add(writer, pen, b"zero")
+        world.settle()
+        recovery = world.recovery(pen.ledger_id)
+        world.catalog.is_held = True
+        world.add(writer, pen, b"one")
+        world.fail(world.packet(to="b3"))
+        change = it.change()
+        recovery.start()
+        marking = next(o for o in world.catalog.waiting if o.client is recovery)
+        for operation in (marking, change) if closer_first else (change, marking):
+            world.catalog.answer(operation)
+        world.catalog.is_held = False
+        world.run(until=lambda r=recovery: r.has_ended)
+        assert recovery.ended.error is None
+        assert world.check_end(pen.ledger_id).last_entry in (0, 1)
+        assert len(it.ensembles()) == (1 if closer_first else 2)
+
+
+def test_a_close_that_meets_a_repair_ends_with_the_right_last_entry() -> None:
+    """Scenario 20: a bookie is repaired out of an earlier fragment while the writer closes."""
+    world, writer, pen = it = scene(bookies=6)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    world.down.add("b3")
+    world.add(writer, pen, b"one")
+    world.settle()
+    copy = AddRequest(world.nodes["b6"].member.incarnation, 99, 1, recovery=True)
+    world.ask("b6", copy, Pen(pen.ledger_id).frame(b"zero"))  # The copy that repair made.
+    world.settle()
+    world.catalog.is_held = True
+    world.close(writer)
+    repair_first_fragment(world, pen.ledger_id)
+    world.catalog.is_held = False
+    world.settle()
+    assert writer.ended.error is None
+    metadata, _ = world.catalog.metadata(pen.ledger_id)
+    assert (metadata.last_entry, metadata.length) == (1, 7)
+    assert it.ensembles()[0][1] == ["b1", "b2", "b6"]
+
+
+def test_two_members_that_fail_while_repair_edits_are_both_replaced() -> None:
+    """Scenario 21: two members fail together, the compare-and-set is refused because of repair; writing goes on."""
+    world, writer, pen = it = scene(bookies=8)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    world.down.add("b3")
+    world.add(writer, pen, b"one")
+    world.settle()
+    world.catalog.is_held = True
+    gone = {seating.member.bookie_id for seating in it.core.in_flight.seatings[:2]}
+    world.down |= gone
+    world.add(writer, pen, b"two")
+    world.settle()
+    repair_first_fragment(world, pen.ledger_id)
+    world.catalog.is_held = False
+    world.settle()
+    assert writer.confirmed == 2
+    assert gone.isdisjoint(it.ensembles()[-1][1])
+    assert it.ensembles()[0][1][2] == "b6"
+
+
+def test_an_entry_outside_the_changed_write_set_is_looked_at_again() -> None:
+    """Scenario 22, RP08: E4 Qw2 Qa2. b1 fails e0 (b1 b2), e1 (b2 b3) has its quorum behind it, and e2 (b3 b4) too:
+    when the change is settled, the head is done and everything behind it is confirmed in one go."""
+    world, writer, pen = scene(Quorum(4, 2, 2), 5)
+    world.catalog.is_held = True
+    for number in range(3):
+        world.add(writer, pen, b"%d" % number)
+    (lost,) = [packet for packet in world.packets(to="b1") if packet.tag[2] == 0]
+    world.fail(lost)
+    world.settle()
+    assert writer.confirmed == NO_ENTRY
+    world.catalog.is_held = False
+    world.settle(hold=lambda packet: packet.bookie_id == "b5" and not packet.is_request)
+    assert writer.confirmed == NO_ENTRY
+    told = world.deliver(world.packet(to="b5"))
+    assert told == [Confirmed(2, 3)]
+    # And where the head's own write set is not touched: b3 replaced, e0 on b1 b2 done the moment it is settled.
+    world, writer, pen = scene(Quorum(4, 2, 2), 5)
+    world.catalog.is_held = True
+    world.add(writer, pen, b"0")
+    world.add(writer, pen, b"1")
+    (lost,) = [packet for packet in world.packets(to="b3") if packet.tag[2] == 1]
+    world.fail(lost)
+    world.settle()
+    assert (
+        writer.confirmed == 0
+    )  # Its write set holds in both ensembles: the change does not stall it (P4.2).
+    world.catalog.is_held = False
+    world.settle()
+    assert writer.confirmed == 1
