@@ -51,6 +51,7 @@ class OneResult(Operation):
     def __init__(self, core: Machine) -> None:
         super().__init__(core)
         self.future: Future[Any] = Future()
+        self.future.set_running_or_notify_cancel()  # Who gives up waiting cannot take the outcome away.
 
     def on_effect(self, effect: Effect) -> None:
         super().on_effect(effect)
@@ -75,6 +76,7 @@ class Writing(Operation):
         self.length = 0
         self.error: EmbedbkError | None = None  # Every entry above the LAC ends with it.
         self.closed: Future[int] = Future()  # The last entry, once the ledger is closed by this handle.
+        self.closed.set_running_or_notify_cancel()
         self.ensemble_changes = 0
         self._wake = wake
         self._is_moved = False

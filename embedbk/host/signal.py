@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 __all__ = ["Signal"]
 
@@ -19,7 +19,8 @@ class Signal:
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
-        self._sleepers: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        # By loop, in the order of coming. Who leaves takes its future along, or waits without end would pile them up.
+        self._sleepers: dict[asyncio.AbstractEventLoop, dict[asyncio.Future[None], None]] = {}
 
     def notify(self) -> None:
         with self._condition:
@@ -39,22 +40,32 @@ class Signal:
     async def wait_async(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """The same for a coroutine on its running loop."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        loop = asyncio.get_running_loop()
         while not predicate():
-            loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             with self._condition:
-                self._sleepers.setdefault(loop, []).append(future)
-            if predicate():
-                return True  # Moved between the look and the registration: nobody may notify again.
-            left = None if deadline is None else deadline - time.monotonic()
+                self._sleepers.setdefault(loop, {})[future] = None
             try:
+                if predicate():
+                    return True  # Moved between the look and the registration: nobody may notify again.
+                left = None if deadline is None else deadline - time.monotonic()
                 await asyncio.wait_for(future, left)
             except TimeoutError:
                 return predicate()
+            finally:
+                self._forget(loop, future)
         return True
 
+    def _forget(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+        with self._condition:
+            sleepers = self._sleepers.get(loop)
+            if sleepers is not None:
+                sleepers.pop(future, None)
+                if not sleepers:
+                    del self._sleepers[loop]
 
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
+
+def _resolve(futures: Iterable[asyncio.Future[None]]) -> None:
     for future in futures:
         if not future.done():
             future.set_result(None)
