@@ -194,6 +194,8 @@ class BookieStorage:
         return self._open_store().cached_bytes()
 
     def begin_flush_if_due(self) -> bool:
+        if self._failure is not None:
+            return False
         if self._frozen_token is None:
             if self._unflushed_bytes < self.flush_bytes:
                 return False
@@ -286,7 +288,12 @@ class BookieStorage:
         Everything up to the mark was queued before, so it is in the frozen half or in a state taken here. What
         is queued above the mark is in the entry log too: replaying it once more changes nothing (I44).
         """
-        taken = self._open_store().freeze(self.table.take_dirty(), self._durable)
+        try:
+            taken = self._open_store().freeze(self.table.take_dirty(), self._durable)
+        except StorageError as failed:
+            # The states left the table and are in no entry log: no flush may trim the journal from now on (P7.3).
+            self._failure = self._failure or f"the write cache cannot be flushed: {failed}"
+            raise
         ensure(taken, "one frozen half at a time")
         self._frozen_token = self._open_journal().next_token() - 1
         self._unflushed_bytes = 0
