@@ -239,7 +239,7 @@ def _client(
     """The client node behind everything else on the loop, which starts."""
     label = f"client {socket.gethostname()}:{os.getpid()}"
     node = ClientNode(transport, endpoints, _metadata_client(label, token, settings))
-    node.on_wake = lambda: loop.wake_node(node)
+    node.on_wake = loop.wake
     loop.add(node)
     runtime = Runtime(loop, node, settings, name)
     loop.start()

@@ -101,6 +101,11 @@ class Transport(Protocol):
         """What happened since the last call, in order; also does what is due by time (heartbeats, timeouts)."""
         ...
 
+    def has_events(self) -> bool:
+        """Whether `receive` would give something that is here already, so that no descriptor need tell of it. Costs
+        nothing, and is to be asked before waiting."""
+        ...
+
     def deadline_ns(self) -> int | None:
         """When `receive` must be called again even if nothing arrives."""
         ...

@@ -146,6 +146,9 @@ class LocalTransport:
                 del self._ends[end.number]
         return events
 
+    def has_events(self) -> bool:
+        return bool(self._inbox)
+
     def deadline_ns(self) -> int | None:
         return None  # Nothing happens by time: a peer in this process is there or has closed.
 

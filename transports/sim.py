@@ -484,6 +484,9 @@ class SimTransport:
         events, self._inbox = self._inbox, []
         return events
 
+    def has_events(self) -> bool:
+        return bool(self._inbox)
+
     def deadline_ns(self) -> int | None:
         return self._network.now_ns if self._inbox else None
 
@@ -493,10 +496,6 @@ class SimTransport:
     def close(self) -> None:
         if self._is_open:
             self._network._remove(self, "the peer closed", 0)
-
-    def has_events(self) -> bool:
-        """Whether `receive` would give anything now."""
-        return bool(self._inbox)
 
     def _tell(self, event: TransportEvent) -> None:
         self._inbox.append(event)

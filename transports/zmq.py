@@ -331,6 +331,9 @@ class ZmqTransport:
         events, self._events = self._events, []
         return events
 
+    def has_events(self) -> bool:
+        return bool(self._events)
+
     def deadline_ns(self) -> int | None:
         if self._events:
             return self._now_ns

@@ -254,6 +254,9 @@ class _Asking:
         if self._link is None and now_ns >= self._dial_at:
             self._link = self._transport.connect(self._endpoints[self._turn % len(self._endpoints)])
 
+    def has_news(self) -> bool:
+        return self._transport.has_events()
+
     def deadline_ns(self) -> int | None:
         due = [self._transport.deadline_ns(), self._dial_at if self._link is None else None]
         return min((each for each in due if each is not None), default=None)
@@ -261,7 +264,7 @@ class _Asking:
     def filenos(self) -> list[int]:
         return self._transport.filenos()
 
-    def close(self) -> None:
+    def close(self, failure: BaseException | None = None) -> None:
         self._transport.close()
 
 

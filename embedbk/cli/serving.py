@@ -145,13 +145,16 @@ class Serving:
                 self.is_stopping = True
             self._heard += said or b""
 
+    def has_news(self) -> bool:
+        return False  # A signal shows on the wake-up descriptor.
+
     def deadline_ns(self) -> int | None:
         return None
 
     def filenos(self) -> list[int]:
         return [self._wake_fd] if self._parent_fd is None else [self._wake_fd, self._parent_fd]
 
-    def close(self) -> None:
+    def close(self, failure: BaseException | None = None) -> None:
         """The descriptors end with the process: the next loop needs them too."""
 
 

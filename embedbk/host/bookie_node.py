@@ -38,13 +38,16 @@ from embedbk.core.vocabulary import (
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.metadata.client import Client
-from embedbk.ports import DurableBookie, LinkDown, LinkUp, Received, Transport
+from embedbk.ports import DurableBookie, EntriesFound, LinkDown, LinkUp, Received, Transport
 
 __all__ = ["BookieNode"]
 
 logger = logging.getLogger(__name__)
 
 REGISTER_AGAIN_NS = 500_000_000
+REQUESTS_PER_LINK_MAX = (
+    1 << 17
+)  # Unanswered; a peer that asks for more loses its link, and the bookie no memory.
 
 
 class BookieNode:
@@ -68,13 +71,21 @@ class BookieNode:
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
         self.core = Bookie(storage.incarnation, storage.table, storage.next_token())
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._register)
-        self.is_registered = False
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
+        self._is_foreign = False  # The cluster knows this id with other directories: nobody is served (P7.2).
+        self._registered_session = 0
         self._register_at: int | None = None
         self._free_bytes = free_bytes
+        self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
         self._events: deque[Event] = deque()
+        self._is_stepping = False
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Bookie, Event, list[Effect]], None] | None = None
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether clients find it: its key was put under the session that lives now."""
+        return self.metadata.session != 0 and self._registered_session == self.metadata.session
 
     def step(self, now_ns: int) -> None:
         self._tell_durable(now_ns)
@@ -82,13 +93,9 @@ class BookieNode:
             if isinstance(event, Received):
                 self._take_body(now_ns, event)
             elif isinstance(event, LinkUp):
-                if event.link == self.metadata.link:
-                    self.metadata.on_link_up(now_ns)
-            elif event.link == self.metadata.link:
-                self.metadata.on_link_down(now_ns, event.reason)
+                self._on_link_up(now_ns, event)
             else:
-                assert isinstance(event, LinkDown)
-                self._step_core(LinkLost(now_ns, event.link))
+                self._on_link_down(now_ns, event)
         self.metadata.tick(now_ns)
         if self._register_at is not None and now_ns >= self._register_at:
             self._register_at = None
@@ -97,8 +104,11 @@ class BookieNode:
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
         self.storage.kick()
-        self.storage.finish_flush()
-        self.storage.begin_flush_if_due()
+        if self.failure is None:
+            self._flush(now_ns)
+
+    def has_news(self) -> bool:
+        return self.transport.has_events()
 
     def deadline_ns(self) -> int | None:
         return earliest(
@@ -111,42 +121,72 @@ class BookieNode:
     def filenos(self) -> list[int]:
         return [*self.transport.filenos(), *self.storage.filenos()]
 
-    def close(self) -> None:
+    def close(self, failure: BaseException | None = None) -> None:
         """Leave the cluster and make everything durable."""
-        self.metadata.close(0)
+        self.metadata.end("the bookie was closed")
         self.transport.close()
         self.storage.close()
 
+    # Links.
+
+    def _on_link_up(self, now_ns: int, event: LinkUp) -> None:
+        if event.link == self.metadata.link:
+            self.metadata.on_link_up(now_ns, event.peer)
+        elif self._is_foreign:
+            self.transport.drop(event.link, str(self.failure))
+        else:
+            self._links[event.link] = 0
+
+    def _on_link_down(self, now_ns: int, event: LinkDown) -> None:
+        if event.link == self.metadata.link:
+            self.metadata.on_link_down(now_ns, event.reason)
+            return
+        self._links.pop(event.link, None)
+        self._step_core(LinkLost(now_ns, event.link))
+
+    def _drop(self, link: int, reason: str) -> None:
+        """End a link here; what else of it is on its way counts for nothing."""
+        if link != self.metadata.link:
+            logger.warning("bookie %s drops a link: %s", self.bookie_id, reason)
+            self._links.pop(link, None)
+        self.transport.drop(link, reason)
+
     def _take_body(self, now_ns: int, event: Received) -> None:
+        link = event.link
         try:
             message = decode_message(event.body)
         except PeerError as broken:
-            logger.warning("bookie %s drops a link: %s", self.bookie_id, broken)
-            self.transport.drop(event.link, str(broken))
+            self._drop(link, str(broken))
             return
-        if event.link == self.metadata.link:
-            self.metadata.on_message(now_ns, message)
+        unanswered = self._links.get(link)
+        if unanswered is None:
+            if link == self.metadata.link:
+                self.metadata.on_message(now_ns, message)
+            return  # Else of a link that was dropped here.
+        if unanswered >= REQUESTS_PER_LINK_MAX:
+            self._drop(link, f"{unanswered} requests are unanswered; no more are taken")
             return
-        self._step_core(
-            RequestReceived(now_ns, event.link, message.request_id, message.control, message.frames)
-        )
+        self._links[link] = unanswered + 1
+        self._step_core(RequestReceived(now_ns, link, message.request_id, message.control, message.frames))
+
+    # The core.
 
     def _tell_durable(self, now_ns: int) -> None:
-        failure = self.storage.failed()
-        if failure is not None and self.core.failure is None:
-            logger.critical("bookie %s: journal failed: %s", self.bookie_id, failure)
-            self.failure = StorageError(
-                f"bookie {self.bookie_id}: its journal failed and acknowledges nothing more: {failure}",
-                hint="check the disk, then start the bookie again",
-            )
-            self._step_core(JournalFailed(now_ns, failure))
         token = self.storage.durable()
-        if token > self.core.durable and self.core.failure is None:
+        if self.core.failure is not None:
+            return
+        if token > self.core.durable:
             self._step_core(JournalDurable(now_ns, token))
+        reason = self.storage.failed()
+        if reason is not None:
+            self._fail(now_ns, reason)
 
     def _step_core(self, event: Event) -> None:
-        """Step the core and carry its effects out; completions that are there at once are events behind them."""
+        """Step the core and carry its effects out; what happens meanwhile is told behind them."""
         self._events.append(event)
+        if self._is_stepping:
+            return
+        self._is_stepping = True
         while self._events:
             event = self._events.popleft()
             effects = self.core.step(event)
@@ -154,20 +194,42 @@ class BookieNode:
                 self.on_step(self.core, event, effects)
             for effect in effects:
                 self._carry_out(effect, event.now_ns)
+        self._is_stepping = False
 
     def _carry_out(self, effect: Effect, now_ns: int) -> None:
         if isinstance(effect, Reply):
-            pieces = encode_message(effect.request_id, effect.control, effect.frames)
-            if not self.transport.send(effect.link, pieces):
-                # An answer that is lost would leave its client waiting; a lost link it understands.
-                self.transport.drop(effect.link, "its queue of answers is full")
-        elif isinstance(effect, StoreFrame):
-            self._ensure_token(self._try(lambda: self.storage.put_frame(effect.frame)), effect.token)
-        elif isinstance(effect, JournalAppend):
-            token = self._try(lambda: self.storage.append(effect.kind, effect.ledger_id, effect.body))
-            self._ensure_token(token, effect.token)
-        else:
-            assert isinstance(effect, ReadEntries)
+            self._reply(effect)
+        elif isinstance(effect, ReadEntries):
+            self._read(effect, now_ns)
+        elif self.failure is None:
+            self._queue(effect, now_ns)
+
+    def _reply(self, reply: Reply) -> None:
+        unanswered = self._links.get(reply.link)
+        if unanswered is None:
+            return  # Nobody listens any more.
+        self._links[reply.link] = unanswered - 1
+        if not self.transport.send(reply.link, encode_message(reply.request_id, reply.control, reply.frames)):
+            # An answer that is lost would leave its client waiting; a lost link it understands.
+            self._drop(reply.link, "its queue of answers is full")
+
+    def _queue(self, effect: Effect, now_ns: int) -> None:
+        """Queue a journal record. A refusal ends it: the core has counted a record that the journal has not, so from
+        now on the tokens of both would mean different records, and an answer could leave for the wrong one."""
+        try:
+            if isinstance(effect, StoreFrame):
+                expected, given = effect.token, self.storage.put_frame(effect.frame)
+            else:
+                assert isinstance(effect, JournalAppend)
+                expected = effect.token
+                given = self.storage.append(effect.kind, effect.ledger_id, effect.body)
+        except EmbedbkError as refused:
+            self._fail(now_ns, str(refused))
+            return
+        ensure(given == expected, f"the journal numbered a record {given}, the core {expected}")
+
+    def _read(self, effect: ReadEntries, now_ns: int) -> None:
+        try:
             found = self.storage.read(
                 effect.ledger_id,
                 effect.first_entry,
@@ -176,25 +238,37 @@ class BookieNode:
                 effect.modulus,
                 effect.residues,
             )
-            self._events.append(EntriesRead(now_ns, effect.read_id, found.frame, found.absent))
-
-    def _try(self, append: Callable[[], int]) -> int | None:
-        try:
-            return append()
         except StorageError as failed:
-            # The journal's own failure is told in the next turn; what waits for this record is answered then.
-            logger.error("bookie %s: %s", self.bookie_id, failed)
-            return None
+            self._fail(now_ns, str(failed))  # Told before the empty outcome: nothing is concluded from that.
+            found = EntriesFound(None)
+        self._step_core(EntriesRead(now_ns, effect.read_id, found.frame, found.absent))
 
-    def _ensure_token(self, given: int | None, expected: int) -> None:
-        ensure(given in (None, expected), f"the journal numbered a record {given}, the core {expected}")
+    def _flush(self, now_ns: int) -> None:
+        try:
+            self.storage.finish_flush()
+            self.storage.begin_flush_if_due()
+        except StorageError as failed:
+            self._fail(now_ns, str(failed))
+
+    def _fail(self, now_ns: int, reason: str) -> None:
+        """The storage promises nothing any more (P7.6): answer "unknown" to who waits, and say so in the list of
+        bookies, so that nobody chooses this one. What is stored is read on."""
+        if self.failure is not None:
+            return
+        self.failure = StorageError(
+            f"bookie {self.bookie_id}: its storage failed and acknowledges nothing more: {reason}",
+            hint="check the disk, then start the bookie again",
+        )
+        logger.critical("%s", self.failure)
+        self._step_core(JournalFailed(now_ns, reason))
+        self._register_at = now_ns
 
     # Registration (P7.2).
 
     def _register(self, now_ns: int, _cluster_token: bytes) -> None:
         """A session is open: show the cookie, then stand in the list of bookies as long as the session lives."""
-        self.is_registered = False
-        self.metadata.request(now_ns, Get(cookie_path(self.bookie_id)), self._on_cookie)
+        if self.metadata.session and not self._is_foreign:
+            self.metadata.request(now_ns, Get(cookie_path(self.bookie_id)), self._on_cookie)
 
     def _on_cookie(self, now_ns: int, result: Result) -> None:
         if not isinstance(result, Value):
@@ -205,12 +279,7 @@ class BookieNode:
         when, then = [Compare(key, ABSENT)], [Put(key, incarnation)]
         if result.record is not None:
             if result.record.value != incarnation:
-                self.failure = StorageError(
-                    f"bookie {self.bookie_id} is known to the cluster with other directories (incarnation "
-                    f"{(result.record.value or b'').hex()}, these are {incarnation.hex()}): wiped or swapped disks?",
-                    hint="give it its own directories back, or start it under a new bookie id",
-                )
-                logger.critical("%s", self.failure)
+                self._refuse(now_ns, result.record.value or b"")
                 return
             when, then = [Compare(key, result.record.revision)], []
         registration = Registration(
@@ -219,14 +288,38 @@ class BookieNode:
             incarnation,
             self.endpoints,
             self.core.is_writable,
-            self._free_bytes(),
+            self._free_bytes_now(),
         )
         then.append(
             Put(registration_path(self.bookie_id), encode_registration(registration), is_ephemeral=True)
         )
-        self.metadata.request(now_ns, Txn(when, list(then)), self._on_registered)
+        session = self.metadata.session
+        self.metadata.request(
+            now_ns, Txn(when, list(then)), lambda now, outcome: self._on_registered(now, session, outcome)
+        )
 
-    def _on_registered(self, now_ns: int, result: Result) -> None:
-        self.is_registered = isinstance(result, TxnDone) and result.is_done
-        if not self.is_registered:
+    def _on_registered(self, now_ns: int, session: int, result: Result) -> None:
+        if isinstance(result, TxnDone) and result.is_done:
+            self._registered_session = session
+        else:
             self._register_at = now_ns + REGISTER_AGAIN_NS
+
+    def _refuse(self, now_ns: int, known: bytes) -> None:
+        """The cluster knows this id with other directories: serve nobody, and say what is to be done (P7.2)."""
+        self._is_foreign = True
+        self.failure = StorageError(
+            f"bookie {self.bookie_id} is known to the cluster with other directories (incarnation {known.hex()}, "
+            f"these are {self.storage.incarnation.hex()}): wiped or swapped disks?",
+            hint="give it its own directories back, or start it under a new bookie id",
+        )
+        logger.critical("%s", self.failure)
+        for link in list(self._links):
+            self._drop(link, str(self.failure))
+        self._step_core(JournalFailed(now_ns, "these are not its directories"))
+
+    def _free_bytes_now(self) -> int:
+        try:
+            return self._free_bytes()
+        except OSError as failed:
+            logger.warning("bookie %s cannot tell its free space: %s", self.bookie_id, failed)
+            return 0

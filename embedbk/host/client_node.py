@@ -50,7 +50,7 @@ from embedbk.core.vocabulary import (
     Transacted,
     TransactUnknown,
 )
-from embedbk.errors import MetadataUnavailable, PeerError, StorageError
+from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError, UsageError
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import Member
@@ -63,6 +63,8 @@ logger = logging.getLogger(__name__)
 
 REDIAL_NS = 50_000_000  # Requests to a bookie whose link was lost this recently fail at once.
 WAITING_BYTES_MAX = 64 << 20  # Requests to one bookie that its link does not take yet; more fail at once.
+DUE_SPARE = 64  # Entries on the heap of deadlines beside two for each operation, before it is cleaned.
+UNANSWERED_MAX = 1 << 17  # Requests to one bookie that it has not answered yet; more fail at once.
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ class _Peer:
     """The link to one bookie in one incarnation."""
 
     member: Member
+    endpoint: str
     link: int
     is_up: bool = False
     # Request id -> whose it is. In the order of sending, so that failures are told in that order.
@@ -91,16 +94,15 @@ class ClientNode:
     ) -> None:
         self.transport = transport
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
-        self.operations: set[Operation] = set()
+        self.operations: dict[Operation, None] = {}
         self.registrations: dict[str, Registration] = {}
         self.bookies: tuple[BookieInfo, ...] = ()
         self.cluster_token = b""
-        self.is_closed = False
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
         # Who waits for anything of this node waits in vain now.
         self.on_closed: Callable[[], None] = lambda: None
-        # To have this node stepped; called from users' threads.
+        # To make the loop take a turn; called from users' threads.
         self.on_wake: Callable[[], None] = lambda: None
         # Told of each step of a core, before its effects are carried out (testing).
         self.on_step: Callable[[Machine, Event, list[Effect]], None] | None = None
@@ -116,15 +118,16 @@ class ClientNode:
         self._due_numbers = itertools.count()
         self._is_watching = False
         self._now_ns = 0  # Of the present turn, for what the watch tells.
+        self._why_closed: EmbedbkError | None = None
 
     # Running operations.
 
     def run(self, now_ns: int, operation: Operation) -> None:
         """Start an operation: its core hears `Started` if it acts by itself."""
-        if self.is_closed:
-            operation.fail(_closed())
+        if self._why_closed is not None:
+            operation.fail(self._why_closed)
             return
-        self.operations.add(operation)
+        self.operations[operation] = None
         if Started in operation.core.HANDLERS:
             self.tell(operation, Started(now_ns))
         else:
@@ -144,7 +147,7 @@ class ClientNode:
     def release(self, operation: Operation) -> None:
         """Forget an operation without touching cluster state."""
         operation.is_over = True
-        self.operations.discard(operation)
+        self.operations.pop(operation, None)
 
     def wake_writing(self, writing: Writing) -> None:
         """From a user's thread: the packer has something to look at."""
@@ -186,7 +189,7 @@ class ClientNode:
             operation.publish()
             self._schedule(operation)
             if operation.is_over:
-                self.operations.discard(operation)
+                self.operations.pop(operation, None)
         self._touched.clear()
 
     def _drain(self, now_ns: int) -> None:
@@ -242,6 +245,11 @@ class ClientNode:
                 self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, dialled))
                 return
             peer = dialled
+        if len(peer.outstanding) >= UNANSWERED_MAX:
+            self.tell(
+                operation, SendFailed(now_ns, effect.tag, effect.member, "it leaves too much unanswered")
+            )
+            return
         request_id = next(self._request_ids)
         pieces = encode_message(request_id, effect.control, effect.frames)
         if not peer.is_up or peer.waiting or not self.transport.send(peer.link, pieces):
@@ -272,11 +280,40 @@ class ClientNode:
         if now_ns < self._dial_after.get(member, 0):
             return "link lost"
         self._dial_after.pop(member, None)
-        expect = Identity("bookie", member.bookie_id, member.incarnation, self.cluster_token)
-        peer = _Peer(member, self.transport.connect(registration.endpoints[0], expect))
-        self._peers[member] = peer
-        self._peer_of_link[peer.link] = peer
+        endpoint = registration.endpoints[0] if registration.endpoints else ""
+        try:
+            link = self._connect(endpoint, member)
+        except UsageError as refused:  # Another machine's address, say, or no link left to have.
+            self._dial_after[member] = now_ns + REDIAL_NS
+            return f"cannot be dialled: {refused}"
+        peer = self._peers[member] = self._peer_of_link[link] = _Peer(member, endpoint, link)
         return peer
+
+    def _connect(self, endpoint: str, member: Member) -> int:
+        expect = Identity("bookie", member.bookie_id, member.incarnation, self.cluster_token)
+        return self.transport.connect(endpoint, expect)
+
+    def _dial_elsewhere(self) -> None:
+        """Go to where a bookie is registered now with what waits for a link that is not up yet: nothing of it was
+        sent, so nothing can be done twice."""
+        for peer in [peer for peer in self._peers.values() if not peer.is_up]:
+            registration = self.registrations.get(peer.member.bookie_id)
+            if registration is None or registration.incarnation != peer.member.incarnation:
+                continue
+            endpoint = registration.endpoints[0] if registration.endpoints else ""
+            if endpoint == peer.endpoint:
+                continue
+            try:
+                link = self._connect(endpoint, peer.member)
+            except UsageError:
+                continue  # The old one may still come up.
+            del self._peer_of_link[peer.link]
+            is_slow = self._slow.pop(peer.link, None) is not None
+            self.transport.drop(peer.link, "it is registered at another endpoint now")
+            peer.endpoint, peer.link = endpoint, link
+            self._peer_of_link[link] = peer
+            if is_slow:
+                self._slow[link] = peer
 
     def _key_reader(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
         def done(now_ns: int, result: Result) -> None:
@@ -317,7 +354,7 @@ class ClientNode:
 
     def _on_link_up(self, now_ns: int, event: LinkUp) -> None:
         if event.link == self.metadata.link:
-            self.metadata.on_link_up(now_ns)
+            self.metadata.on_link_up(now_ns, event.peer)
             return
         peer = self._peer_of_link.get(event.link)
         if peer is None:
@@ -342,7 +379,10 @@ class ClientNode:
         try:
             message = decode_message(event.body)
         except PeerError as broken:
+            logger.warning("a link is dropped: %s", broken)
             self.transport.drop(event.link, str(broken))
+            if event.link != self.metadata.link:
+                self._on_link_down(now_ns, LinkDown(event.link, str(broken)))  # Nothing else of it counts.
             return
         if event.link == self.metadata.link:
             self.metadata.on_message(now_ns, message)
@@ -382,8 +422,9 @@ class ClientNode:
         for operation in self.operations:
             if BookiesChanged in operation.core.HANDLERS:
                 self.tell(operation, BookiesChanged(self._now_ns, self.bookies))
-        if not self.is_ready:
-            self.is_ready = True
+        self._dial_elsewhere()
+        self._dial_after = {member: at for member, at in self._dial_after.items() if at > self._now_ns}
+        self.is_ready = True
         self.on_ready()
 
     # Time.
@@ -394,6 +435,13 @@ class ClientNode:
         if deadline is not None and (operation.due_ns is None or deadline < operation.due_ns):
             operation.due_ns = deadline
             heapq.heappush(self._due, (deadline, next(self._due_numbers), operation))
+            if len(self._due) > 2 * len(self.operations) + DUE_SPARE:
+                self._forget_past_dues()
+
+    def _forget_past_dues(self) -> None:
+        """Entries of operations that are over, or for which an earlier one was made since."""
+        self._due = [entry for entry in self._due if not entry[2].is_over and entry[2].due_ns == entry[0]]
+        heapq.heapify(self._due)
 
     def _tick_due(self, now_ns: int) -> None:
         while self._due and self._due[0][0] <= now_ns:
@@ -407,6 +455,9 @@ class ClientNode:
             else:
                 self._schedule(operation)
 
+    def has_news(self) -> bool:
+        return bool(self._dirty or self._events) or self.transport.has_events()
+
     def deadline_ns(self) -> int | None:
         due = self._due[0][0] if self._due else None
         return earliest(due, self.metadata.deadline_ns(), self.transport.deadline_ns())
@@ -414,18 +465,27 @@ class ClientNode:
     def filenos(self) -> list[int]:
         return self.transport.filenos()
 
-    def close(self) -> None:
-        self.is_closed = True
+    def close(self, failure: BaseException | None = None) -> None:
+        """Give every operation and every request its outcome: nobody waits for this node any more."""
+        self._why_closed = _why_closed(failure)
         for operation in list(self.operations):
-            operation.fail(_closed())
+            operation.fail(self._why_closed)
         self.operations.clear()
-        self.metadata.close(0)
+        self.metadata.end(self._why_closed.args[0])
         self.transport.close()
         self.on_closed()
 
 
-def _closed() -> MetadataUnavailable:
-    return MetadataUnavailable("the client was closed", hint="open a new one")
+def _why_closed(failure: BaseException | None) -> EmbedbkError:
+    if failure is None:
+        return MetadataUnavailable("the client was closed", hint="open a new one")
+    error = EmbedbkError(
+        f"the host thread ended by a failure: {failure!r}",
+        definite=False,
+        hint="close the client and open a new one; the failure is a bug worth reporting",
+    )
+    error.__cause__ = failure
+    return error
 
 
 def _reason(result: Result) -> str:

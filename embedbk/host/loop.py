@@ -1,7 +1,7 @@
-"""The loop of one process: wait until something is ready, step every node, again (ARCHITECTURE.md, threads).
+"""The loop of one process: wait until something is ready, step the nodes that it concerns, again (ARCHITECTURE.md).
 
 One thread owns all sockets, the ledger tables and the cores. It is a plain poll loop; user code never runs on it, so
-a blocking call cannot deadlock it. Other threads reach it by `call` only.
+a blocking call cannot deadlock it. Other threads reach it by `call`, or leave work with a node and `wake` the loop.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import contextlib
 import logging
 import os
 import select
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 __all__ = ["Loop", "Node", "clock_ns"]
@@ -22,6 +24,10 @@ logger = logging.getLogger(__name__)
 
 _POLL_MS_MAX = 1000  # The loop looks around this often even if nothing asks for it.
 _CALLS_PER_TURN_MAX = 1024
+_ROUNDS_PER_TURN_MAX = (
+    8  # Nodes of one loop give each other work; after so many rounds descriptors have their turn.
+)
+_NEVER_NS = sys.maxsize
 
 
 def clock_ns() -> int:
@@ -30,10 +36,19 @@ def clock_ns() -> int:
 
 
 class Node(Protocol):
-    """One role in this process. Reads no clock; never waits."""
+    """One role in this process. Reads no clock; never waits.
+
+    What it has to do can change in `step`, in what `Loop.call` runs, or by news; so it is asked for its deadline only
+    after those.
+    """
 
     def step(self, now_ns: int) -> None:
         """Drain what is ready and carry out what follows from it."""
+        ...
+
+    def has_news(self) -> bool:
+        """Whether something came since the last step that no descriptor tells of: from another node of this thread,
+        or from a user's thread, which then wakes the loop. Asked often: a look, not a search."""
         ...
 
     def deadline_ns(self) -> int | None:
@@ -41,54 +56,49 @@ class Node(Protocol):
         ...
 
     def filenos(self) -> list[int]:
-        """Descriptors whose readability means that `step` has something to do; asked for once."""
+        """Descriptors whose readability means that `step` has something to do. The same from `Loop.add` to `close`."""
         ...
 
-    def close(self) -> None: ...
+    def close(self, failure: BaseException | None = None) -> None:
+        """Let everything go. failure: what ended the loop against its will, for those who wait for this node."""
+        ...
 
 
+@dataclass(slots=True)
 class _Place:
-    """A node on the loop, with what it said after its last step."""
+    """A node on the loop."""
 
-    __slots__ = ("deadline_ns", "is_ready", "is_watched", "node")
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.deadline_ns: int | None = 0  # At once: it was never stepped.
-        self.is_ready = False
-        self.is_watched = False
+    node: Node
+    due_ns: int = 0  # Its deadline as it said after its last step.
+    is_due: bool = True  # A descriptor of it is ready, or it was never stepped.
+    has_moved: bool = False  # Stepped since it was last asked for its deadline.
 
 
 class Loop:
-    """Runs nodes on one thread until it is stopped.
-
-    A turn steps the nodes that have something to do: a descriptor is ready, the deadline came, or they were woken.
-    What one node does to another on the same loop goes through their transports, so it makes a descriptor ready.
-    """
+    """Runs nodes on one thread until it is stopped."""
 
     def __init__(self, name: str = "embedbk") -> None:
-        self._places: list[_Place] = []
         self.failure: BaseException | None = None  # What ended the loop before it was told to stop.
+        self._places: list[_Place] = []
+        self._by_fileno: dict[int, _Place] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._wake_lock = (
-            threading.Lock()
-        )  # Nobody may write to a descriptor that was closed and given out again.
+        # Nobody may write to a descriptor that was closed and given out again.
+        self._wake_lock = threading.Lock()
         self._poll = select.poll()
-        self._place_of: dict[int, _Place] = {}  # By registered descriptor.
-        self._woken: deque[Node] = deque()
         self._is_stopping = False
         self._is_awake = False  # True while a wake-up is on its way: a second one is not needed.
+        self._is_behind = False  # The last turn ended with news left.
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._poll.register(self._wake, select.POLLIN)
 
     def add(self, node: Node) -> None:
         """Run a node from the next turn on. Before `start`, or from the loop's own thread (by `call`)."""
-        self._places.append(_Place(node))
-
-    @property
-    def nodes(self) -> list[Node]:
-        return [place.node for place in self._places]
+        place = _Place(node)
+        self._places.append(place)
+        for fileno in node.filenos():
+            self._by_fileno[fileno] = place
+            self._poll.register(fileno, select.POLLIN)
 
     def start(self) -> None:
         self.thread.start()
@@ -104,13 +114,8 @@ class Loop:
         else:
             self._run_calls()
 
-    def wake_node(self, node: Node) -> None:
-        """Make the loop step a node, soon. From any thread; cheap when a wake-up is on its way already."""
-        self._woken.append(node)
-        self.wake()
-
     def wake(self) -> None:
-        """Make the loop take a turn."""
+        """Make the loop take a turn. From any thread; cheap when a wake-up is on its way already."""
         if not self._is_awake:
             self._is_awake = True
             with self._wake_lock:
@@ -132,61 +137,73 @@ class Loop:
         try:
             while not self._is_stopping:
                 self.turn()
-        except (
-            BaseException
-        ) as failure:  # Nothing may be served by a loop that broke: say so to every caller.
+        except BaseException as failure:
+            # Nothing may be served by a loop that broke: say so to every caller.
             self.failure = failure
             logger.critical("the embedbk loop ends by a failure", exc_info=True)
         finally:
             self._close()
 
     def turn(self) -> None:
-        """Wait for readiness or a deadline, then step once whoever has something to do."""
-        for fd, _ in self._poll.poll(self._timeout_ms(clock_ns())):
-            if fd == self._wake:
+        """Wait for readiness or a deadline, then step the nodes that it concerns, and those that they give work to."""
+        for fileno, _ in self._poll.poll(self._timeout_ms()):
+            if fileno == self._wake:
                 # Read, then clear, then look at the work: who leaves work after the clearing writes again.
                 os.eventfd_read(self._wake)
                 self._is_awake = False
             else:
-                self._place_of[fd].is_ready = True
-        has_calls = bool(self._calls)  # A call may touch any node, so all are stepped behind it.
+                self._by_fileno[fileno].is_due = True
+        if self._calls:
+            self._run_some_calls()
+        now_ns = clock_ns()
+        for place in self._places:
+            if place.is_due or place.due_ns <= now_ns or place.node.has_news():
+                self._step(place, now_ns)
+        self._is_behind = True
+        for _ in range(_ROUNDS_PER_TURN_MAX):
+            woken = [place for place in self._places if place.node.has_news()]
+            if not woken:
+                self._is_behind = False
+                break
+            for place in woken:
+                self._step(place, now_ns)
+
+    @staticmethod
+    def _step(place: _Place, now_ns: int) -> None:
+        place.is_due = False
+        place.has_moved = True
+        place.node.step(now_ns)
+
+    def _run_some_calls(self) -> None:
+        """A call may give any node anything to do, so all are stepped after."""
         for _ in range(min(len(self._calls), _CALLS_PER_TURN_MAX)):
             self._calls.popleft()()
-        woken = [self._woken.popleft() for _ in range(len(self._woken))]
-        now_ns = clock_ns()
-        for place in list(self._places):
-            is_due = place.deadline_ns is not None and place.deadline_ns <= now_ns
-            if place.is_ready or is_due or has_calls or place.node in woken:
-                place.is_ready = False
-                place.node.step(now_ns)
-                place.deadline_ns = place.node.deadline_ns()
-                if not place.is_watched:
-                    self._watch_filenos(place)
-
-    def _timeout_ms(self, now_ns: int) -> float:
-        if self._calls or self._woken:
-            return 0
-        timeout = _POLL_MS_MAX
         for place in self._places:
-            if place.deadline_ns is not None:
-                # Rounded up: a poll that ends before the deadline would spin.
-                timeout = min(timeout, max(0, (place.deadline_ns - now_ns + 999_999) // 1_000_000))
-        return timeout
+            place.is_due = True
 
-    def _watch_filenos(self, place: _Place) -> None:
-        """Behind its first step; they stay the same."""
-        place.is_watched = True
-        for fd in place.node.filenos():
-            self._place_of[fd] = place
-            self._poll.register(fd, select.POLLIN)
+    def _timeout_ms(self) -> int:
+        due_ns = _NEVER_NS
+        for place in self._places:
+            if place.has_moved:
+                place.has_moved = False
+                deadline = place.node.deadline_ns()
+                place.due_ns = _NEVER_NS if deadline is None else deadline
+            due_ns = min(due_ns, place.due_ns)
+        if self._calls or self._is_behind or not due_ns:
+            return 0
+        if due_ns == _NEVER_NS:
+            return _POLL_MS_MAX
+        # Rounded up: a poll that ends before the deadline would spin.
+        return min(_POLL_MS_MAX, max(0, (due_ns - clock_ns() + 999_999) // 1_000_000))
 
     def _close(self) -> None:
-        for node in reversed(self.nodes):
+        for place in reversed(self._places):
             try:
-                node.close()
+                place.node.close(self.failure)
             except Exception:
-                logger.exception("closing %s failed", type(node).__name__)
+                logger.exception("closing %s failed", type(place.node).__name__)
         self._places.clear()
+        self._by_fileno.clear()
         with self._wake_lock:
             if self._wake >= 0:
                 os.close(self._wake)
@@ -194,6 +211,11 @@ class Loop:
         self._run_calls()
 
     def _run_calls(self) -> None:
+        """What was asked for too late: the nodes are closed. One that fails must not keep the others from an answer."""
         while self._calls:
             with contextlib.suppress(IndexError):  # Taken by another thread that came late as well.
-                self._calls.popleft()()
+                function = self._calls.popleft()
+                try:
+                    function()
+                except Exception:
+                    logger.exception("a call after the end of the loop failed")

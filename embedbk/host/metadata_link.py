@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from embedbk.codec.messages import Message, encode_message
-from embedbk.codec.metadata_messages import MetadataReply, Operation, Record, Result, WatchEvents
-from embedbk.core.machine import earliest
-from embedbk.metadata.client import Client, ClientEvent
+from embedbk.codec.metadata_messages import (
+    MetadataReply,
+    MetadataRequest,
+    Operation,
+    Record,
+    Refusal,
+    Result,
+    WatchEvents,
+)
+from embedbk.errors import UsageError
+from embedbk.metadata.client import UNKNOWN, Client, ClientEffect, ClientEvent
 from embedbk.metadata.vocabulary import (
     Cancelled,
     Closed,
@@ -31,13 +40,18 @@ from embedbk.metadata.vocabulary import (
     WatchChanged,
     WatchRequested,
 )
-from embedbk.ports import Transport
+from embedbk.ports import Identity, Transport
 
 __all__ = ["MetadataLink", "WatchCallback"]
 
 logger = logging.getLogger(__name__)
 
-REDIAL_NS = 100_000_000  # Pause before a member is dialled again.
+REDIAL_NS_MIN = (
+    50_000_000  # Pause before a member is dialled again; doubles up to the most while none answers.
+)
+REDIAL_NS_MAX = 1_000_000_000
+
+_NEVER_NS = sys.maxsize
 
 WatchCallback = Callable[[list[Record], int, bool], None]
 
@@ -45,7 +59,8 @@ WatchCallback = Callable[[list[Record], int, bool], None]
 class MetadataLink:
     """Requests to and watches on the metadata quorum, over one link of the node's transport.
 
-    All calls from the host's thread; callbacks run in the step in which the outcome arrives.
+    All calls from the host's thread. Callbacks run one after the other, never one inside another: what a callback
+    asks for is carried out when it has returned.
     """
 
     def __init__(
@@ -56,117 +71,169 @@ class MetadataLink:
         *,
         on_session: Callable[[int, bytes], None] | None = None,
     ) -> None:
-        """on_session(session, cluster_token): a session was opened; ephemeral keys must be put again."""
+        """on_session(now_ns, cluster_token): a session was opened; ephemeral keys must be put again."""
         assert endpoints
         self.transport = transport
         self.endpoints = list(endpoints)
         self.client = client
         self.link: int | None = None
         self.is_up = False
-        self.is_closed = False
-        self.session = 0
+        self.is_closed = False  # No session will be opened any more.
+        self.session = 0  # 0 while there is none.
+        self.trouble = ""  # Why no member could be reached last; for messages.
         self._turn = 0
         self._dial_at = 0
+        self._redial_ns = REDIAL_NS_MIN
+        self._due_ns = _NEVER_NS  # The core's deadline: it moves in its steps only.
         self._tokens = itertools.count(1)
         self._results: dict[int, Callable[[int, Result], None]] = {}
         self._watchers: dict[int, WatchCallback] = {}
         self._on_session = on_session
         self._message_ids = itertools.count(1)
-        self._client_deadline_ns = client.deadline_ns
+        self._effects: deque[tuple[int, ClientEffect]] = deque()  # With the time of their step.
+        self._is_carrying_out = False
+        self._end_reason: str | None = None
 
     def request(self, now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> int:
         """Run an operation; done(now_ns, result) follows exactly once. Returns a token to cancel it with."""
         token = next(self._tokens)
+        if self._end_reason is not None:
+            done(now_ns, Refusal("UNAVAILABLE", self._end_reason))
+            return token
         self._results[token] = done
-        self._step(Requested(now_ns, token, operation), now_ns)
+        self._step(Requested(now_ns, token, operation))
         return token
 
     def cancel(self, now_ns: int, token: int) -> None:
         """Wait no longer for a request's outcome; its callback runs now."""
         if token in self._results:
-            self._step(Cancelled(now_ns, token), now_ns)
+            self._step(Cancelled(now_ns, token))
 
     def watch(self, now_ns: int, prefix: str, changed: WatchCallback) -> int:
         """Follow all keys under prefix: changed(records, revision, is_first) with all of them first, then changes."""
         token = next(self._tokens)
         self._watchers[token] = changed
-        self._step(WatchRequested(now_ns, token, prefix), now_ns)
+        self._step(WatchRequested(now_ns, token, prefix))
         return token
 
     def unwatch(self, now_ns: int, token: int) -> None:
         if self._watchers.pop(token, None) is not None:
-            self._step(WatchCancelled(now_ns, token), now_ns)
+            self._step(WatchCancelled(now_ns, token))
 
     def close(self, now_ns: int) -> None:
         """End the session, so that its ephemeral keys go at once, as far as the quorum can be reached."""
         if not self.is_closed:
             self.is_closed = True
-            self._step(CloseRequested(now_ns), now_ns)
+            self._step(CloseRequested(now_ns))
+
+    def end(self, reason: str) -> None:
+        """No answer will come any more: every request has its outcome when this returns, later ones are refused."""
+        self.close(0)
+        self._end_reason = reason
+        results, self._results = self._results, {}
+        for done in results.values():
+            done(0, Refusal(UNKNOWN, reason))
 
     # What the node tells.
 
-    def on_link_up(self, now_ns: int) -> None:
+    def on_link_up(self, now_ns: int, peer: Identity) -> None:
+        if peer.role != "metadata":
+            assert self.link is not None
+            self.transport.drop(self.link, f"{peer.node_id} is a {peer.role}, not a metadata member")
+            return
         self.is_up = True
-        self._step(Connected(now_ns), now_ns)
+        self.trouble = ""
+        self._redial_ns = REDIAL_NS_MIN
+        self._step(Connected(now_ns))
 
     def on_link_down(self, now_ns: int, reason: str) -> None:
         was_up, self.link, self.is_up = self.is_up, None, False
-        self._dial_at = now_ns + REDIAL_NS
-        self._turn += 1
-        logger.info("metadata link down: %s", reason)
+        self._dial_later(now_ns, reason)
         if was_up:
-            self._step(Disconnected(now_ns), now_ns)
+            self._step(Disconnected(now_ns))
 
     def on_message(self, now_ns: int, message: Message) -> None:
         control = message.control
         if isinstance(control, MetadataReply | WatchEvents):
-            self._step(MessageReceived(now_ns, control), now_ns)
+            self._step(MessageReceived(now_ns, control))
+        elif self.link is not None:
+            self.transport.drop(self.link, f"a {type(control).__name__} is not for a client of the metadata")
 
     def tick(self, now_ns: int) -> None:
         """Dial when there is no link, and let the core do what is due."""
-        if self.link is None and not self.is_closed and now_ns >= self._dial_at:
-            self.link = self.transport.connect(self.endpoints[self._turn % len(self.endpoints)])
-        deadline = self._client_deadline_ns
-        if deadline is not None and now_ns >= deadline:
-            self._step(Tick(now_ns), now_ns)
+        if self.link is None and now_ns >= self._dial_at and not self.is_closed:
+            self._dial(now_ns)
+        if now_ns >= self._due_ns:
+            self._step(Tick(now_ns))
 
     def deadline_ns(self) -> int | None:
-        if self.link is None and not self.is_closed:
-            return earliest(self._dial_at, self._client_deadline_ns)
-        return self._client_deadline_ns
+        due_ns = self._due_ns
+        if self.link is None and not self.is_closed and self._dial_at < due_ns:
+            return self._dial_at
+        return None if due_ns == _NEVER_NS else due_ns
 
-    def _step(self, event: ClientEvent, now_ns: int) -> None:
-        effects = self.client.step(event)
-        self._client_deadline_ns = (
-            self.client.deadline_ns
-        )  # Changes in a step only, and is asked for every turn.
-        self._carry_out(effects, now_ns)
+    # Dialling.
 
-    def _carry_out(self, effects: Sequence[Any], now_ns: int) -> None:
-        for effect in effects:
-            match effect:
-                case Send():
-                    self._send(effect)
-                case Completed():
-                    self._results.pop(effect.token)(now_ns, effect.result)
-                case WatchChanged():
-                    changed = self._watchers.get(effect.token)
-                    if changed is not None:
-                        changed(effect.records, effect.revision, effect.is_first)
-                case SessionReady():
-                    self.session = effect.session
-                    if self._on_session is not None:
-                        self._on_session(now_ns, effect.cluster_token)
-                case SessionLost():
-                    logger.warning("metadata session %d lost: %s", effect.session, effect.reason)
-                    self.session = 0
-                case Closed():
-                    self.is_closed = True
-                case _:
-                    raise AssertionError(effect)
+    def _dial(self, now_ns: int) -> None:
+        endpoint = self.endpoints[self._turn % len(self.endpoints)]
+        try:
+            self.link = self.transport.connect(endpoint)
+        except UsageError as refused:  # An address that this transport may not dial, or no link left to have.
+            self._dial_later(now_ns, str(refused))
 
-    def _send(self, effect: Send) -> None:
+    def _dial_later(self, now_ns: int, reason: str) -> None:
+        """The next member after a pause."""
+        if reason != self.trouble:
+            logger.info("metadata link down: %s", reason)
+        self.trouble = reason
+        self._turn += 1
+        self._dial_at = now_ns + self._redial_ns
+        self._redial_ns = min(2 * self._redial_ns, REDIAL_NS_MAX)
+
+    # The core.
+
+    def _step(self, event: ClientEvent) -> None:
+        for effect in self.client.step(event):
+            self._effects.append((event.now_ns, effect))
+        deadline = self.client.deadline_ns
+        self._due_ns = _NEVER_NS if deadline is None else deadline
+        if self._is_carrying_out:
+            return  # Asked for by a callback: behind what is being carried out.
+        self._is_carrying_out = True
+        try:
+            while self._effects:
+                self._carry_out(*self._effects.popleft())
+        finally:
+            self._is_carrying_out = False
+
+    def _carry_out(self, now_ns: int, effect: ClientEffect) -> None:
+        match effect:
+            case Send():
+                self._send(effect.request)
+            case Completed():
+                done = self._results.pop(effect.token, None)
+                if done is not None:
+                    done(now_ns, effect.result)
+                elif self._watchers.pop(effect.token, None) is not None:
+                    logger.warning("a watch was refused: %s", effect.result)
+            case WatchChanged():
+                changed = self._watchers.get(effect.token)
+                if changed is not None:
+                    changed(effect.records, effect.revision, effect.is_first)
+            case SessionReady():
+                self.session = effect.session
+                if self._on_session is not None:
+                    self._on_session(now_ns, effect.cluster_token)
+            case SessionLost():
+                logger.warning("metadata session %d lost: %s", effect.session, effect.reason)
+                self.session = 0
+            case Closed():
+                self.session = 0
+                self.is_closed = True
+                self.trouble = effect.reason
+
+    def _send(self, request: MetadataRequest) -> None:
         if self.link is None or not self.is_up:
             return  # The core sends it again when a link is up.
-        if not self.transport.send(self.link, encode_message(next(self._message_ids), effect.request)):
+        if not self.transport.send(self.link, encode_message(next(self._message_ids), request)):
             self.transport.drop(self.link, "its queue is full")

@@ -80,6 +80,9 @@ class MetadataNode:
         if self.failure is None and self.store.is_snapshot_due():
             self._save_snapshot()
 
+    def has_news(self) -> bool:
+        return self.transport.has_events()
+
     def deadline_ns(self) -> int | None:
         deadlines = [self.core.deadline_ns, self.transport.deadline_ns()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -87,7 +90,7 @@ class MetadataNode:
     def filenos(self) -> list[int]:
         return [*self.transport.filenos(), *self.store.filenos()]
 
-    def close(self) -> None:
+    def close(self, failure: BaseException | None = None) -> None:
         """Serve no more and make everything durable; sessions live on for the next start."""
         self.transport.close()
         self.store.close()
