@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from embedbk.testing.observer import Observer
 from embedbk.testing.violation import Violation
+from embedbk.testing.world import World
 
-__all__ = ["Observer", "Violation"]
+__all__ = ["Observer", "Violation", "World"]

@@ -44,7 +44,7 @@ class Observer:
         a power cut now would leave: it joins STABLE. Told before the core hears of it."""
 
     def on_disk_lost(self, node: str) -> None:
-        """Everything that the bookie had stored is gone for good (LOSTDISK); it never comes back as this incarnation."""
+        """All that the bookie had stored is gone for good (LOSTDISK); it never comes back as this incarnation."""
 
     def on_damaged(self, node: str, ledger_id: int, entry_id: int) -> None:
         """The bookie's stored bytes of this entry are unreadable from now on, until a valid copy replaces them."""

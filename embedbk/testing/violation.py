@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Violation"]
 
 
-class Violation(Exception):  # noqa: N818  A finding, not a fault of whoever ran the simulation.
+class Violation(Exception):
     """A promise was broken. `invariant` names it as the pages do: "I3", "L1"; the message says by whom and how."""
 
     def __init__(self, invariant: str, message: str) -> None:

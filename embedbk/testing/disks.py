@@ -1,0 +1,208 @@
+"""The disk under each simulated bookie: a Python twin, or the production storage in C on a disk in memory.
+
+Decides what survives a crash and which bytes are bad; what becomes durable, and when, is the world's (`sync`). Both
+kinds stand behind the same words, so that a run under one seed is the same protocol on either.
+
+Faults of disks by number (INVARIANTS 3.3), and who has them:
+
+    D1 unsynced writes lost, any subset ... both (twin: a prefix of records; native: per sector)
+    D2 torn write ......................... native (`tear`), twin: records of a group commit
+    D3 D4 unreadable, flipped ............. both (native flips a bit of an entry log or journal while it is down)
+    D5 D6 D7 misdirected, lost, stale ..... native, while it is down: detected at start, or the start is refused
+    D8 sync fails once, then works ........ both
+    D9 full ............................... both
+    D10 short transfers ................... inside the I/O table, which carries them on
+    D11 slow, stalled ..................... the world's: when it calls `sync`
+    D12 file missing, truncated ........... native, while it is down
+    D13 wiped, swapped .................... both (`lose`)
+    D14 D15 names not synced, old content . native, by what `MemoryDisk.crash(seed)` leaves
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from embedbk.errors import StorageError
+from embedbk.ports import DurableBookie
+from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.memory import MemoryBookieStorage, Survivors
+from embedbk.storage.memory_disk import MemoryDisk
+
+__all__ = ["BookieDisk", "NativeDisk", "TwinDisk"]
+
+TWIN_FLUSH_BYTES = 16 << 10  # Small: a short run passes many flushes.
+NATIVE_FLUSH_BYTES = 64 << 10
+NATIVE_JOURNAL_BYTES = 256 << 10
+NATIVE_CACHE_BYTES = 4 << 20
+
+
+class BookieDisk(Protocol):
+    """One bookie's device; `storage` is what is open on it, None while the process is down."""
+
+    storage: DurableBookie | None
+    incarnation: bytes
+
+    def start(self) -> DurableBookie:
+        """Open it as a starting process does. Raises StorageError: it is damaged, and the bookie must not serve."""
+        ...
+
+    def is_pending(self) -> bool:
+        """Whether something was queued and is not durable."""
+        ...
+
+    def sync(self) -> int:
+        """One group commit; the highest durable token."""
+        ...
+
+    def crash(self, chance: random.Random) -> None:
+        """Power off: what is durable stays, of the rest chance decides as far as this disk knows parts."""
+        ...
+
+    def fail_sync(self, chance: random.Random) -> None:
+        """D8: the next sync fails."""
+        ...
+
+    def damage(self, chance: random.Random) -> tuple[int, int] | None:
+        """D3, D4: one stored entry is unreadable from now on; which, or None when there is none to hit."""
+        ...
+
+    def fill(self, is_full: bool) -> None:
+        """D9: no room from now on, or room again."""
+        ...
+
+    def lose(self, incarnation: bytes) -> None:
+        """D13: everything is gone; what starts next is an empty disk of another incarnation. While it is down."""
+        ...
+
+
+class TwinDisk:
+    """Records and entries as Python values: fast, and every verdict is exact."""
+
+    def __init__(self, incarnation: bytes) -> None:
+        self.storage: MemoryBookieStorage | None = None
+        self.incarnation = incarnation
+        self._survivors = Survivors(incarnation)
+        self._damaged: dict[tuple[int, int], None] = {}
+
+    def start(self) -> MemoryBookieStorage:
+        self.storage = MemoryBookieStorage(self._survivors, flush_bytes=TWIN_FLUSH_BYTES)
+        for (
+            ledger_id,
+            entry_id,
+        ) in self._damaged:  # Damage outlives the process, until the entry is stored again.
+            self.storage.make_unreadable(ledger_id, entry_id)
+        return self.storage
+
+    def is_pending(self) -> bool:
+        return self.storage is not None and bool(self.storage.pending)
+
+    def sync(self) -> int:
+        assert self.storage is not None
+        return self.storage.commit()
+
+    def crash(self, chance: random.Random) -> None:
+        if self.storage is None:
+            return
+        pending = len(self.storage.pending)
+        if pending and self.storage.failed() is None:
+            self.storage.commit(chance.randint(0, pending))  # The power went in the middle of a group commit.
+        self._damaged = dict.fromkeys(sorted(self.storage.store.unreadable))
+        self._survivors = self.storage.crash()
+        self.storage = None
+
+    def fail_sync(self, chance: random.Random) -> None:
+        if self.storage is not None:
+            self.storage.fail_next_sync("input/output error (simulated)")
+
+    def damage(self, chance: random.Random) -> tuple[int, int] | None:
+        if self.storage is None:
+            return None
+        held = [(ledger, ids) for ledger, ids in sorted(self.storage.store.ids.items()) if ids]
+        if not held:
+            return None
+        ledger_id, ids = chance.choice(held)
+        entry_id = chance.choice(ids)
+        self.storage.make_unreadable(ledger_id, entry_id)
+        return ledger_id, entry_id
+
+    def fill(self, is_full: bool) -> None:
+        if self.storage is not None:
+            self.storage.is_read_only = is_full
+
+    def lose(self, incarnation: bytes) -> None:
+        self.storage = None
+        self.incarnation = incarnation
+        self._survivors = Survivors(incarnation)
+        self._damaged.clear()
+
+
+class NativeDisk:
+    """The storage that ships, stepped by hand on a disk in memory."""
+
+    def __init__(self, name: str, incarnation: bytes, cluster_token: bytes) -> None:
+        self.storage: BookieStorage | None = None
+        self.incarnation = incarnation
+        self._name = name
+        self._cluster_token = cluster_token
+        self._disk = MemoryDisk()
+
+    def start(self) -> BookieStorage:
+        self.storage = BookieStorage(
+            f"/{self._name}",
+            self._name,
+            self._cluster_token,
+            flush_bytes=NATIVE_FLUSH_BYTES,
+            cache_bytes_max=NATIVE_CACHE_BYTES,
+            journal_file_bytes=NATIVE_JOURNAL_BYTES,
+            threaded=False,
+            io=self._disk,
+            incarnation=self.incarnation,
+        )
+        return self.storage
+
+    def is_pending(self) -> bool:
+        return self.storage is not None and self.storage.queued_bytes() > 0 and self.storage.failed() is None
+
+    def sync(self) -> int:
+        assert self.storage is not None
+        try:
+            self.storage.step()
+        except StorageError:
+            return self.storage.durable()  # The bookie hears of the failure in its next turn.
+        return self.storage.durable()
+
+    def crash(self, chance: random.Random) -> None:
+        storage, self.storage = self.storage, None
+        if storage is None:
+            return
+        if storage.queued_bytes() and chance.random() < 0.5:
+            self._disk.tear(nth=1, sectors=chance.getrandbits(64))  # D2, in the middle of a group commit.
+            self._try(storage.step)
+        self._disk.crash(chance.getrandbits(63) | 1)
+        self._try(storage.close)  # Its descriptors were cut off: this writes nothing.
+
+    def fail_sync(self, chance: random.Random) -> None:
+        self._disk.fail("write", error=errno.EIO)
+
+    def damage(self, chance: random.Random) -> tuple[int, int] | None:
+        """The next read of an entry log is an I/O error; nothing durable is hurt."""
+        self._disk.fail("read", error=errno.EIO)
+        return None
+
+    def fill(self, is_full: bool) -> None:
+        self._disk.limit(1 if is_full else 0)
+
+    def lose(self, incarnation: bytes) -> None:
+        self.storage = None
+        self.incarnation = incarnation
+        self._disk = MemoryDisk()
+
+    @staticmethod
+    def _try(act: Callable[[], object]) -> None:
+        try:
+            act()
+        except StorageError:
+            pass  # As it should be on a disk without power.

@@ -1,0 +1,555 @@
+"""A whole cluster in one process under one seed: production nodes on the simulated network, disks in memory.
+
+The world owns time. A turn moves it to the next thing that happens anywhere, steps the nodes that it concerns, and
+nobody else; disks sync when the world says so. It decides nothing of the protocol and judges nothing: it tells
+observers (observer.py) what happened, and they judge.
+
+    network ── something arrived ──▶ step its node ──▶ its disk has something ──▶ sync later
+    timers ── deadline of a node, sync of a disk, an actor that sleeps, a fault of the plan
+    actors ── generators: what an application does, waiting for facts about its client's node
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.packer_twin import TwinPacker
+from embedbk.config import Quorum
+from embedbk.core.log import LogTakeover, TakenOver
+from embedbk.core.machine import Machine
+from embedbk.core.writer import Writer, WriterOptions
+from embedbk.errors import EmbedbkError, StorageError
+from embedbk.host.bookie_node import BookieNode
+from embedbk.host.client_node import ClientNode
+from embedbk.host.metadata_node import MetadataNode
+from embedbk.host.operations import OneResult, Operation, Writing
+from embedbk.metadata.client import Client
+from embedbk.ports import Identity
+from embedbk.storage.memory_journal import MemoryJournal
+from embedbk.storage.metadata_store import KIND_COMMAND, MemberIdentity, MetadataStore
+from embedbk.testing.clocks import TRUE, Clock
+from embedbk.testing.disks import BookieDisk, NativeDisk, TwinDisk
+from embedbk.testing.observer import Observer
+from embedbk.testing.violation import Violation
+from embedbk.transports.sim import CALM, Faults, SimNetwork
+
+__all__ = ["KEY", "METADATA", "MS", "SECOND", "Actor", "Sleep", "Steps", "Until", "World"]
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+METADATA = "metadata"
+KEY = bytes(16)
+CLUSTER_TOKEN = bytes(15) + b"\x01"
+SESSION_MS = 2_000
+STEPS_MAX = 2_000_000  # Of one run: a protocol that spins is a failure, not a slow run (L14).
+SYNC_NS = (50_000, 2 * MS)
+
+_HOOKS = [name for name in vars(Observer) if name.startswith(("on_", "at_"))]
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """What an actor yields to go on later, by its client's own clock."""
+
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """What an actor yields to go on when a fact about its client's node holds: it is sent True, or False when the
+    time was over first."""
+
+    is_reached: Callable[[], bool]
+    timeout_ns: int = 60 * SECOND
+
+
+Steps = Generator[Sleep | Until, Any, None]
+
+
+class Actor:
+    """An application in a client's process: its steps run between the node's turns, and end with the process."""
+
+    def __init__(self, client: str, steps: Steps) -> None:
+        self.client = client
+        self.steps = steps
+        self.waits: Until | None = None
+        self.turn = 0  # Tells a timer that it is of an earlier wait.
+        self.is_over = False
+        self.error: Exception | None = None
+
+
+class World:
+    """Nodes by name. A node that is not in `nodes` is down; its disk is in `disks`."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        bookies: int = 5,
+        faults: Faults = CALM,
+        is_native: bool = False,
+        observers: Sequence[Observer] = (),
+        clocks: dict[str, Clock] | None = None,
+    ) -> None:
+        """is_native: bookies on the C storage, stepped by hand, instead of its Python twin."""
+        self.seed = seed
+        self.is_native = is_native
+        self.chance = random.Random(f"world {seed}")
+        self.network = SimNetwork(seed, faults)
+        self.network.on_delivery = self._on_delivery
+        self.nodes: dict[str, Any] = {}
+        self.disks: dict[str, BookieDisk] = {}
+        self.clocks = clocks or {}
+        self.paused: set[str] = set()
+        self.slow_ns: dict[str, int] = {}  # P5: how long after its turn is due a node takes it.
+        self.sync_ns: dict[str, tuple[int, int]] = {}  # D11: of a disk that is slower or faster than others.
+        self.refused: dict[str, StorageError] = {}  # Bookies that would not start on their disks.
+        self.steps = 0
+        self.sometimes: Counter[str] = Counter()
+        self.faults_done: Counter[str] = Counter()
+        self.writings: dict[
+            str, dict[Writing, int]
+        ] = {}  # By client: how far each was told; -2: failed, and told.
+        self.actors: list[Actor] = []
+        self.on_note: Callable[[str], None] | None = None  # What a trace writes between the messages.
+        self.on_body: Callable[[int, str, str, bytes], None] | None = None
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._timer_count = 0
+        self._due: dict[str, int] = {}  # The next turn of a node for which a timer stands.
+        self._syncing: set[str] = set()
+        self._deferred: dict[
+            str, list[Callable[[], None]]
+        ] = {}  # What a paused client's actors would have done.
+        self._incarnations = 0
+        self._metadata_journal = MemoryJournal()
+        self._metadata_values: dict[str, bytes] = {}
+        self._metadata_pending: deque[tuple[int, int, Any]] = deque()
+        self._metadata_seen = 0
+        self._tell: dict[str, list[Callable[..., None]]] = {}
+        self.observers: list[Observer] = []
+        for observer in observers:
+            self.watch(observer)
+        self.start_metadata()
+        for number in range(1, bookies + 1):
+            self.start_bookie(f"b{number}")
+
+    # Watchers.
+
+    def watch(self, observer: Observer) -> None:
+        """Tell this observer from now on. Best before anything runs."""
+        self.observers.append(observer)
+        for hook in _HOOKS:
+            if getattr(type(observer), hook) is not getattr(Observer, hook):
+                self._tell.setdefault(hook, []).append(getattr(observer, hook))
+        for name, node in getattr(self, "nodes", {}).items():
+            node.on_step = self._step_hook(name)
+
+    def tell(self, hook: str, *arguments: Any) -> None:
+        for told in self._tell.get(hook, ()):
+            told(*arguments)
+
+    def _step_hook(self, name: str) -> Callable[..., None] | None:
+        told = self._tell.get("on_step", [])
+        if name == METADATA:
+            return self._on_metadata_step
+        if not told:
+            return None
+        if len(told) == 1:
+            return partial(told[0], name)
+        return lambda core, event, effects: self.tell("on_step", name, core, event, effects)
+
+    def note(self, text: str) -> None:
+        """Into the trace, between the messages."""
+        self._hash.update(f"{self.network.now_ns} {text}\n".encode())
+        if self.on_note is not None:
+            self.on_note(text)
+
+    def trace_digest(self) -> str:
+        """Of everything delivered and noted so far: equal for equal runs, in any process (S1)."""
+        return self._hash.copy().hexdigest()
+
+    def _on_delivery(self, now_ns: int, sender: str, receiver: str, body: bytes) -> None:
+        self._hash.update(b"%d %s>%s " % (now_ns, sender.encode(), receiver.encode()))
+        self._hash.update(body)
+        if self.on_body is not None:
+            self.on_body(now_ns, sender, receiver, body)
+
+    # Starting and stopping.
+
+    def fresh(self) -> bytes:
+        """16 bytes that nobody else of this world has."""
+        self._incarnations += 1
+        return self._incarnations.to_bytes(16, "big")
+
+    def clock(self, name: str) -> Clock:
+        return self.clocks.get(name, TRUE)
+
+    def now_of(self, name: str) -> int:
+        """What the node's own clock shows."""
+        return self.clock(name).local(self.network.now_ns)
+
+    def _enter(self, name: str, role: str, node: Any, incarnation: bytes, last_token: int) -> None:
+        self.nodes[name] = node
+        node.on_step = self._step_hook(name)
+        self.note(f"{name} starts")
+        self.tell("on_started", name, role, incarnation, last_token)
+        self._plan_turn(name, self.network.now_ns)
+
+    def start_metadata(self) -> None:
+        identity = MemberIdentity(CLUSTER_TOKEN, bytes(15) + b"\x02")
+        journal = self._metadata_journal
+        store = MetadataStore(journal, journal.first_token(), new_identity=identity)
+        journal.commit()  # Nobody may hear of an identity that a crash could take back.
+        transport = self.network.transport(Identity("metadata", METADATA, self.fresh(), b""))
+        now_ns, chance = self.now_of(METADATA), random.Random(f"metadata {self.seed}")
+        node = MetadataNode(store, transport, [f"sim://{METADATA}"], now_ns=now_ns, chance=chance)
+        self._metadata_seen = node.core.catalog.revision
+        self._enter(METADATA, "metadata", node, identity.incarnation, 0)
+
+    def start_bookie(self, name: str) -> bool:
+        """False: it refused to start on its disk, and says why in `refused`."""
+        disk = self.disks.get(name)
+        if disk is None:
+            incarnation = self.fresh()
+            disk = NativeDisk(name, incarnation, CLUSTER_TOKEN) if self.is_native else TwinDisk(incarnation)
+            self.disks[name] = disk
+        try:
+            storage = disk.start()
+        except StorageError as refusal:
+            self.refused[name] = refusal
+            self.note(f"{name} refuses to start: {refusal}")
+            return False
+        transport = self.network.transport(Identity("bookie", name, storage.incarnation, b""))
+        client = Client(ttl_ms=SESSION_MS, label=name)
+        node = BookieNode(name, storage, transport, [f"sim://{name}"], [f"sim://{METADATA}"], client)
+        self._enter(name, "bookie", node, storage.incarnation, storage.next_token() - 1)
+        return True
+
+    def start_client(self, name: str) -> ClientNode:
+        """A client that dials at once; `is_ready` when it knows the bookies."""
+        transport = self.network.transport(Identity("client", name, self.fresh(), b""))
+        node = ClientNode(transport, [f"sim://{METADATA}"], Client(ttl_ms=SESSION_MS, label=name))
+        node.on_wake = partial(self._wake, name)
+        self.writings[name] = {}
+        self._enter(name, "client", node, b"", 0)
+        return node
+
+    def _wake(self, name: str) -> None:
+        self._plan_turn(name, self.network.now_ns)
+
+    def crash(self, name: str) -> None:
+        """The process ends without a word: what was not synced is gone, as far as the disk is not ahead."""
+        self.note(f"{name} crashes")
+        self.network.crash(name)
+        del self.nodes[name]
+        self._due.pop(name, None)
+        self._syncing.discard(name)
+        self._deferred.pop(name, None)
+        self.paused.discard(name)
+        self.writings.pop(name, None)
+        for actor in self.actors:
+            if actor.client == name and not actor.is_over:
+                actor.is_over = True
+                actor.turn += 1
+                actor.steps.close()
+        self.actors = [actor for actor in self.actors if not actor.is_over]
+        if name == METADATA:
+            journal = self._metadata_journal
+            self._sync_metadata(self.chance.randint(0, len(journal.pending)))
+            self._metadata_pending.clear()
+            self._metadata_journal = MemoryJournal(journal.crash())
+        elif name in self.disks:
+            self.disks[name].crash(self.chance)
+        self.tell("on_stopped", name)
+
+    def lose_disk(self, name: str) -> None:
+        """The bookie's disk is gone for good (D13); a start of the same name is an empty bookie, which is refused."""
+        if name in self.nodes:
+            self.crash(name)
+        self.note(f"{name} loses its disk")
+        self.disks[name].lose(self.fresh())
+        self.tell("on_disk_lost", name)
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP: it is not stepped, and its actors stand still, while the world goes on."""
+        self.note(f"{name} is paused")
+        self.paused.add(name)
+        self.network.pause(name)
+        self.tell("on_paused", name, True)
+
+    def resume(self, name: str) -> None:
+        self.note(f"{name} goes on")
+        self.paused.discard(name)
+        self.network.resume(name)
+        self.tell("on_paused", name, False)
+        for act in self._deferred.pop(name, []):
+            self.after(0, act)
+        self._plan_turn(name, self.network.now_ns)
+        if self._has_pending(name):
+            self._plan_sync(name)
+
+    # Time.
+
+    @property
+    def now_ns(self) -> int:
+        return self.network.now_ns
+
+    def at(self, when_ns: int, act: Callable[[], None]) -> None:
+        """Do this when the world's time is when_ns."""
+        self._timer_count += 1
+        heapq.heappush(self._timers, (max(when_ns, self.network.now_ns), self._timer_count, act))
+
+    def after(self, delay_ns: int, act: Callable[[], None]) -> None:
+        self.at(self.network.now_ns + delay_ns, act)
+
+    def run_until(self, is_reached: Callable[[], bool], within_ns: int = 60 * SECOND) -> bool:
+        """Run until the fact holds; False when it does not within that time."""
+        give_up = self.network.now_ns + within_ns
+        while not is_reached():
+            if self.network.now_ns >= give_up:
+                return False
+            self.turn(give_up)
+        return True
+
+    def run_for(self, duration_ns: int) -> None:
+        end = self.network.now_ns + duration_ns
+        while self.network.now_ns < end:
+            self.turn(end)
+
+    def turn(self, latest_ns: int) -> None:
+        """Everything of the next moment at which anything happens, at the latest of latest_ns."""
+        when = latest_ns
+        if self._timers and self._timers[0][0] < when:
+            when = self._timers[0][0]
+        arrival = self.network.next_event_ns()
+        if arrival is not None and arrival < when:
+            when = arrival
+        self.network.advance(max(when, self.network.now_ns))
+        for name in self.network.take_ready():
+            self._turn_of(name)
+        timers = self._timers
+        while timers and timers[0][0] <= when:
+            heapq.heappop(timers)[2]()
+
+    def _turn_of(self, name: str) -> None:
+        """A node has something to do: now, or after a while if it is slow."""
+        if name not in self.nodes or name in self.paused:
+            return
+        slow_ns = self.slow_ns.get(name)
+        if slow_ns:
+            self._plan_turn(name, self.network.now_ns + slow_ns)
+        else:
+            self.step(name)
+
+    def step(self, name: str) -> None:
+        """One turn of a node, now."""
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            raise Violation("L14", f"the cluster does not come to rest: {STEPS_MAX} steps")
+        node = self.nodes[name]
+        clock = self.clocks.get(name, TRUE)
+        node.step(clock.local(self.network.now_ns))
+        if name in self.writings:
+            self._after_client(name)
+        elif name not in self._syncing and self._has_pending(name):
+            self._plan_sync(name)
+        if self.nodes.get(name) is node:
+            self._plan_deadline(name, node, clock)
+
+    def _plan_deadline(self, name: str, node: Any, clock: Clock) -> None:
+        if node.transport.has_events():
+            self._plan_turn(name, self.network.now_ns)
+            return
+        deadline = node.deadline_ns()
+        if deadline is not None:
+            self._plan_turn(name, max(clock.time(deadline), self.network.now_ns))
+
+    def _plan_turn(self, name: str, when_ns: int) -> None:
+        due = self._due.get(name)
+        if due is not None and due <= when_ns:
+            return  # It is stepped before, and asked again then.
+        self._due[name] = when_ns
+        self.at(when_ns, partial(self._timed_turn, name, when_ns))
+
+    def _timed_turn(self, name: str, when_ns: int) -> None:
+        if self._due.get(name) != when_ns:
+            return
+        del self._due[name]
+        if name in self.nodes and name not in self.paused:
+            self.step(name)
+
+    # Disks.
+
+    def _has_pending(self, name: str) -> bool:
+        if name == METADATA:
+            return bool(self._metadata_journal.pending)
+        disk = self.disks.get(name)
+        return disk is not None and disk.is_pending()
+
+    def _plan_sync(self, name: str) -> None:
+        if name in self._syncing:
+            return
+        self._syncing.add(name)
+        self.after(
+            self.chance.randint(*self.sync_ns.get(name, SYNC_NS)), partial(self._sync, name, self.nodes[name])
+        )
+
+    def _sync(self, name: str, node: Any) -> None:
+        if self.nodes.get(name) is not node:
+            return  # Of a process that has crashed since.
+        self._syncing.discard(name)
+        if name in self.paused:
+            return  # Planned again when it goes on.
+        if name == METADATA:
+            self._sync_metadata(None)
+        else:
+            token = self.disks[name].sync()
+            self.tell("on_durable", name, token)
+        self.step(name)
+
+    def _sync_metadata(self, count: int | None) -> None:
+        """Make commands durable, and tell what they changed: from now on it is committed."""
+        journal = self._metadata_journal
+        done = journal.commit(count)
+        if not done:
+            return
+        index = max((r.ledger_id for r in journal.records[-done:] if r.kind == KIND_COMMAND), default=0)
+        while self._metadata_pending and self._metadata_pending[0][0] <= index:
+            _, revision, records = self._metadata_pending.popleft()
+            for record in records:
+                old = self._metadata_values.get(record.key)
+                if record.value is None:
+                    self._metadata_values.pop(record.key, None)
+                else:
+                    self._metadata_values[record.key] = record.value
+                self.tell("on_metadata", revision, record.key, old, record.value)
+
+    def _on_metadata_step(self, core: Any, event: Any, effects: Sequence[Any]) -> None:
+        catalog = core.catalog
+        if catalog.revision != self._metadata_seen:
+            for revision, records in catalog.history.after(self._metadata_seen, catalog.revision):
+                self._metadata_pending.append((core.applied_index, revision, records))
+            self._metadata_seen = catalog.revision
+        self.tell("on_step", METADATA, core, event, effects)
+
+    def committed(self, prefix: str) -> dict[str, bytes]:
+        """Committed keys under a prefix, as an all-knowing watcher sees them."""
+        return {key: value for key, value in sorted(self._metadata_values.items()) if key.startswith(prefix)}
+
+    # Actors.
+
+    def spawn(self, client: str, steps: Steps) -> Actor:
+        """Run an application's steps in a client's process."""
+        actor = Actor(client, steps)
+        self.actors.append(actor)
+        self._go_on(actor, actor.turn, None)
+        return actor
+
+    def _after_client(self, name: str) -> None:
+        """Tell what became of appends, then let the applications of this client go on."""
+        for writing, told in list(self.writings[name].items()):
+            if writing.lac > told >= -1:
+                self.writings[name][writing] = writing.lac
+                self.tell("on_acked", name, writing, writing.core.ledger_id, writing.lac)
+            if writing.error is not None and told != -2:
+                self.writings[name][writing] = -2
+                ledger_id = writing.core.ledger_id
+                self.tell("on_failed", name, writing, ledger_id, writing.lac + 1, writing.error)
+        for actor in self.actors:
+            if actor.client == name and actor.waits is not None and actor.waits.is_reached():
+                self._go_on(actor, actor.turn, True)
+
+    def _go_on(self, actor: Actor, turn: int, value: Any) -> None:
+        if actor.is_over or actor.turn != turn:
+            return
+        if actor.client in self.paused:
+            self._deferred.setdefault(actor.client, []).append(partial(self._go_on, actor, turn, value))
+            return
+        actor.turn += 1
+        while True:
+            actor.waits = None
+            try:
+                wish = actor.steps.send(value)
+            except StopIteration:
+                actor.is_over = True
+            except (EmbedbkError, TimeoutError) as error:
+                actor.is_over, actor.error = True, error
+                self.note(f"{actor.client}: ends with {type(error).__name__}: {error}")
+            if actor.is_over:
+                self.actors = [other for other in self.actors if other is not actor]
+                return
+            clock = self.clock(actor.client)
+            now = self.network.now_ns
+            if isinstance(wish, Sleep):
+                due = clock.time(clock.local(now) + wish.duration_ns)
+                self.at(due, partial(self._go_on, actor, actor.turn, None))
+                return
+            if not wish.is_reached():
+                actor.waits = wish
+                due = clock.time(clock.local(now) + wish.timeout_ns)
+                self.at(due, partial(self._time_over, actor, actor.turn))
+                return
+            value = True
+
+    def _time_over(self, actor: Actor, turn: int) -> None:
+        if not actor.is_over and actor.turn == turn and actor.waits is not None:
+            self._go_on(actor, turn, actor.waits.is_reached())
+
+    # What applications do.
+
+    def run(self, client: str, operation: Operation) -> None:
+        """Start an operation in a client, now."""
+        self.nodes[client].run(self.now_of(client), operation)
+        self._turn_soon(client)
+
+    def start(self, client: str, core: Machine) -> OneResult:
+        operation = OneResult(core)
+        self.run(client, operation)
+        return operation
+
+    def _turn_soon(self, client: str) -> None:
+        node = self.nodes[client]
+        self._plan_deadline(client, node, self.clock(client))
+
+    def takeover_core(self, client: str, log: str, quorum: Quorum) -> LogTakeover:
+        node = self.nodes[client]
+        chance = random.Random(self.chance.getrandbits(63))
+        return LogTakeover(log, client.encode(), quorum, KEY, b"", 0, node.bookies, chance)
+
+    def open_writing(self, client: str, taken: TakenOver, add_timeout_ns: int = 1 * SECOND) -> Writing:
+        """The writing handle of a log that was taken over."""
+        return self.write_ledger(client, taken.metadata, taken.revision, add_timeout_ns)
+
+    def write_ledger(
+        self, client: str, metadata: LedgerMetadata, revision: int, add_timeout_ns: int = 1 * SECOND
+    ) -> Writing:
+        node = self.nodes[client]
+        nonce, chance = self.chance.getrandbits(63), random.Random(self.chance.getrandbits(63))
+        options = WriterOptions(add_timeout_ns=add_timeout_ns)
+        core = Writer(metadata, revision, KEY, nonce, node.bookies, chance, options)
+        writing = Writing(core, TwinPacker(metadata.ledger_id), node.wake_writing)
+        self.writings[client][writing] = -1
+        self.run(client, writing)
+        return writing
+
+    def append(self, client: str, writing: Writing, payload: bytes) -> int | None:
+        """Queue one entry as an application would; None when the handle is over."""
+        if writing.error is not None:
+            return None
+        entry_id = writing.try_append(payload)
+        if entry_id >= 0:
+            self.tell("on_sent", client, writing, writing.core.ledger_id, entry_id, payload)
+        return entry_id
+
+    def close_writing(self, client: str, writing: Writing) -> None:
+        self.nodes[client].close_writing(self.now_of(client), writing)
+        self._turn_soon(client)
