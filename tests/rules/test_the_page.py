@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ SOURCES = {".py", ".pyi", ".md", ".c", ".h"}
 NO_RULE = {"P50", "P95", "P99", "I64"}  # Percentiles and the like.
 
 
+@lru_cache
 def cited_in(*folders: str) -> dict[str, str]:
     """Number -> one place that cites it."""
     found: dict[str, str] = {}

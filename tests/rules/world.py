@@ -165,6 +165,11 @@ class Client:
         return any(isinstance(effect, Ended) for effect in self.told)
 
     @property
+    def is_over(self) -> bool:
+        """Ended, or killed."""
+        return self.is_gone or self.has_ended
+
+    @property
     def confirmed(self) -> int:
         """The highest entry that the user was told is done."""
         return max((effect.lac for effect in self.told if isinstance(effect, Confirmed)), default=NO_ENTRY)
