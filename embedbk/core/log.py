@@ -130,6 +130,7 @@ class LogTakeover(Machine):
         self.list_revision = ABSENT
         self.rounds = 0
         self.commit_is_unknown = False
+        self.new_list: LogList | None = None  # What our last commit would publish.
         self.created: tuple[LedgerMetadata, int] | None = None
         self.sub: Recovery | Creation | None = None
         self.sub_number = 0
@@ -172,6 +173,8 @@ class LogTakeover(Machine):
         return []
 
     def _on_list(self, event: KeyRead) -> list[Effect]:
+        if self._is_ours(event.value):
+            return self._taken_over(event.revision)  # An earlier commit, of which we did not hear.
         self.list_revision = event.revision if event.value is not None else ABSENT
         self.segments = decode_log_list(event.value).segments if event.value is not None else ()
         return self._recover_next()
@@ -278,9 +281,12 @@ class LogTakeover(Machine):
 
     def _on_committed_list(self, event: KeyRead) -> list[Effect]:
         """The commit was refused or is unknown: our own list standing there means done (P2.2)."""
-        if event.value is not None and event.value == encode_log_list(self.new_list):
+        if self._is_ours(event.value):
             return self._taken_over(event.revision)
         return [ReadKey("owner", log_owner_path(self.name))]
+
+    def _is_ours(self, value: bytes | None) -> bool:
+        return self.new_list is not None and value == encode_log_list(self.new_list)
 
     def _on_owner(self, event: KeyRead) -> list[Effect]:
         if event.value is None or event.revision != self.epoch:
@@ -298,6 +304,7 @@ class LogTakeover(Machine):
 
     def _taken_over(self, list_revision: int) -> list[Effect]:
         assert self.created is not None
+        assert self.new_list is not None
         self.stage = _Stage.ENDED
         metadata, revision = self.created
         return [Ended(None, TakenOver(self.epoch, self.new_list, list_revision, metadata, revision))]

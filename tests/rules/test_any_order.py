@@ -18,7 +18,6 @@ from embedbk.errors import (
     EmbedbkError,
     LedgerClosed,
     LedgerFenced,
-    MetadataConflict,
     MetadataUnavailable,
     NotEnoughBookies,
     RecoveryInconclusive,
@@ -233,9 +232,7 @@ class LogStorm(Weather):
         self.seen["leaders that appended"] += len(set(self.acks))
 
     def check_error(self, error: EmbedbkError) -> None:
-        expected = (
-            LedgerFenced | RecoveryInconclusive | NotEnoughBookies | MetadataUnavailable | MetadataConflict
-        )
+        expected = LedgerFenced | RecoveryInconclusive | NotEnoughBookies | MetadataUnavailable
         assert isinstance(error, expected)
         assert error.definite == isinstance(error, LedgerFenced | NotEnoughBookies | MetadataUnavailable)
         self.seen[type(error).__name__] += 1

@@ -376,6 +376,26 @@ def test_a_commit_of_unknown_outcome(lands: bool | None, read_fails: bool) -> No
     assert over.list_revision == world.catalog.values[log_key_path(LOG)][1]
 
 
+def test_our_own_commit_is_known_also_when_the_list_is_read_for_a_new_round() -> None:
+    """P2.2: sent twice, the first landed, the second is refused, and the read after it fails: the list then names our
+    ledger, which must not be recovered as if it were somebody else's."""
+    world = World()
+    client = takeover(world)
+    client.start()
+    commit = commit_of(world)
+    world.catalog.tell_unknown(commit)
+    world.catalog.answer(world.catalog.waiting[0])  # The list: absent still.
+    world.catalog.answer(world.catalog.waiting[0])  # The owner: us.
+    assert world.catalog.land(commit)
+    world.catalog.answer(world.catalog.waiting[0])  # The commit again: refused.
+    world.catalog.fail(world.catalog.waiting[0])  # The list: no answer.
+    world.catalog.is_held = False
+    world.run(until=lambda: client.has_ended)
+    over = taken(client)
+    assert listed(world) == over.log_list
+    assert world.catalog.metadata(over.metadata.ledger_id) == (over.metadata, over.revision)
+
+
 def test_a_commit_that_landed_unheard_and_was_overtaken_is_lost() -> None:
     """P8.4: the rival fenced our new ledger before we knew that we had one."""
     world = World()
