@@ -6,13 +6,13 @@ a future. Nothing here decides when something is acknowledged; `core.writer` doe
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Buffer
 from embedbk.core.writer import Writer
-from embedbk.errors import LedgerClosed, OperationTimeout, UsageError
+from embedbk.errors import EmbedbkError, LedgerClosed, OperationTimeout, UsageError
 from embedbk.host.loop import clock_ns
 from embedbk.host.operations import Writing
 from embedbk.ids import NO_ENTRY, Position
@@ -88,12 +88,18 @@ class Ticket:
 class Appending:
     """The creator's handle of one ledger: the logic under `LedgerWriter`, `LogWriter` and their aio twins."""
 
-    def __init__(self, runtime: Runtime, core: Writer, what: str) -> None:
-        """what: how messages name the handle, as "the writer of log 'orders'"."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        core: Writer,
+        what: str,
+        explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
+    ) -> None:
+        """what: how messages name the handle, as "the writer of log 'orders'". explain: as `Writing` takes it."""
         self.runtime = runtime
         self.what = what
         self.ledger_id = core.ledger_id
-        self.writing = Writing(core, Packer(core.ledger_id), runtime.node.wake_writing)
+        self.writing = Writing(core, Packer(core.ledger_id), runtime.node.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
         runtime.start(self.writing)
 

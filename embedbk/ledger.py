@@ -7,7 +7,7 @@ names, awaited.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Quorum, quorum_for
 from embedbk.core.creation import Creation
 from embedbk.core.writer import Writer
-from embedbk.errors import MetadataConflict, UsageError
+from embedbk.errors import EmbedbkError, MetadataConflict, UsageError
 from embedbk.password import Password
 from embedbk.reading import (
     Batch,
@@ -72,12 +72,17 @@ async def create(
 
 
 def begin_writing(
-    runtime: Runtime, metadata: LedgerMetadata, revision: int, password: Password, what: str
+    runtime: Runtime,
+    metadata: LedgerMetadata,
+    revision: int,
+    password: Password,
+    what: str,
+    explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
 ) -> Appending:
     """The creator's handle of a ledger that was created just now."""
     chance = runtime.new_chance()
     core = Writer(metadata, revision, password.key, chance.getrandbits(63), runtime.bookies, chance)
-    return Appending(runtime, core, what)
+    return Appending(runtime, core, what, explain)
 
 
 async def delete(runtime: Runtime, ledger_id: int, password: Password, *, force: bool) -> None:

@@ -15,6 +15,7 @@ from embedbk.appending import Appended, Appending, Ticket
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Quorum
 from embedbk.core.log import LogTakeover, TakenOver
+from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced
 from embedbk.ids import Position
 from embedbk.ledger import begin_writing, iterate, now_ms, queue_blocking, quorum_of
 from embedbk.password import Password
@@ -50,7 +51,16 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
     )
     taken: TakenOver = await runtime.run(core, f"taking over log {name!r}", _TAKEOVER_TIMEOUT_S)
     what = f"the writer of log {name!r}"
-    return Owned(taken, begin_writing(runtime, taken.metadata, taken.revision, password, what))
+
+    def explain(error: EmbedbkError) -> EmbedbkError:
+        """Who closes an owner's ledger has taken the log over, also when the owner hears of it only afterwards."""
+        if not isinstance(error, LedgerClosed):
+            return error
+        fenced = LedgerFenced(f"log {name!r} was taken over: {error.args[0]}", definite=error.definite)
+        fenced.__cause__ = error
+        return fenced
+
+    return Owned(taken, begin_writing(runtime, taken.metadata, taken.revision, password, what, explain))
 
 
 class LogWriter:

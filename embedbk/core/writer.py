@@ -126,6 +126,9 @@ class Writer(Machine):
         self.stalled_until: int | None = (
             None  # Adds stand still for want of a settled change; at most until then.
         )
+        self.shortage: NotEnoughBookies | None = (
+            None  # What the handle fails with unless metadata tells more.
+        )
         self.is_reading_metadata = False
         self.unsettled = False  # A CAS came back unknown: it is still in flight (P2.2).
         self.lap = NO_ENTRY  # Last add pushed.
@@ -228,7 +231,7 @@ class Writer(Machine):
         if self.error is not None or self.state is WriterState.ENDED:
             return []
         self.error = error
-        self.stalled_until = None
+        self.stalled_until = self.shortage = None
         self.in_flight.give_up()
         effects: list[Effect] = [AddFailed(error)]
         if self.state is WriterState.CLOSING:
@@ -261,12 +264,12 @@ class Writer(Machine):
             self.retry_at = min(self.avoid_until[bookie] for bookie in failed)
             return []
         if self.change_count >= self.options.changes_max:
-            return self._check_usable()
+            return self._check_usable(now_ns)
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
         proposal = propose(self.in_flight, self.bookies, avoid, self.chance)
         if proposal is None:
             self.retry_at = now_ns + self.options.retry_ns
-            return self._check_usable()
+            return self._check_usable(now_ns)
         self.proposal = proposal
         self.retry_at = None
         return self._send_change()
@@ -287,14 +290,20 @@ class Writer(Machine):
 
     def _note_stall(self, now_ns: int) -> None:
         """Without Qa usable seats adds stand still until the change is settled, but not for ever (P4.5)."""
+        if self.shortage is not None:
+            return
         if self.proposal is None or self.in_flight.has_usable_quorum():
             self.stalled_until = None
         elif self.stalled_until is None:
             self.stalled_until = now_ns + self.options.add_timeout_ns
 
-    def _check_usable(self) -> list[Effect]:
-        """Go on while every write set keeps Qa unfailed members, else the adds fail (P4.5)."""
-        if self.in_flight.has_usable_quorum():
+    def _check_usable(self, now_ns: int) -> list[Effect]:
+        """Go on while every write set keeps Qa unfailed members, else the adds fail (P4.5).
+
+        Not before the metadata was read: to a writer that was stopped and taken over meanwhile, whose links are all
+        gone, the takeover is the news (P3.6).
+        """
+        if self.shortage is not None or self.in_flight.has_usable_quorum():
             return []
         reasons = ", ".join(
             f"{seating.member.bookie_id}: {seating.failure}"
@@ -305,13 +314,22 @@ class Writer(Machine):
         why = "no replacement could be found or published"
         if self.change_count >= self.options.changes_max:
             why = f"this handle has changed its ensemble {self.change_count} times, which is its limit"
-        return self._fail(
-            NotEnoughBookies(
-                f"ledger {self.ledger_id}: fewer than {quorum.ack_quorum} usable bookies in some write set of "
-                f"{quorum.write_quorum} ({reasons}), and {why}",
-                hint="bring bookies back or add one, then take the log over",
-            )
+        shortage = NotEnoughBookies(
+            f"ledger {self.ledger_id}: fewer than {quorum.ack_quorum} usable bookies in some write set of "
+            f"{quorum.write_quorum} ({reasons}), and {why}",
+            hint="bring bookies back or add one, then take the log over",
         )
+        if self.proposed is not None:
+            return self._fail(shortage)  # Metadata was asked already, and did not answer in time.
+        self.shortage = shortage
+        self.stalled_until = now_ns + self.options.add_timeout_ns
+        return self._read_metadata()
+
+    def _end_shortage(self) -> list[Effect]:
+        shortage, self.shortage = self.shortage, None
+        if shortage is None or self.in_flight.has_usable_quorum():
+            return []  # Somebody was forgiven meanwhile.
+        return self._fail(shortage)
 
     def _send_change(self) -> list[Effect]:
         assert self.proposal is not None
@@ -367,17 +385,21 @@ class Writer(Machine):
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
         self.is_reading_metadata = False
+        if self.proposed is None:
+            return self._end_shortage()
         self.unsettled = True  # Whatever the read was for, only another read tells.
         self.retry_at = event.now_ns + self.options.retry_ns
         return []
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
         self.is_reading_metadata = False
-        if self.proposed is None:
+        if self.proposed is None and self.shortage is None:
             return []
         if event.value is None:
             return self._overtaken(None)
         found = decode_ledger_metadata(event.value)
+        if self.proposed is None:
+            return self._end_shortage() if found.state == LedgerState.OPEN else self._overtaken(found)
         if event.revision == self.revision:
             # The same old version proves nothing. Sending the same CAS again from it either wins or is refused.
             return [self._compare_and_set(self.proposed)]
@@ -454,7 +476,7 @@ class Writer(Machine):
             effects += self._try_again(event.now_ns)
         if self.stalled_until is not None and event.now_ns >= self.stalled_until:
             self.stalled_until = None
-            effects += self._check_usable()
+            effects += self._end_shortage() or self._check_usable(event.now_ns)
         if self._owes_explicit_lac() and event.now_ns >= self.last_active_ns + self.options.explicit_lac_ns:
             effects += self._explicit_lac()
         return effects

@@ -61,7 +61,9 @@ __all__ = ["ClientNode"]
 
 logger = logging.getLogger(__name__)
 
-REDIAL_NS = 50_000_000  # Requests to a bookie whose link was lost this recently fail at once.
+# Requests to a bookie that could not be reached this recently fail at once. A link that was up and is lost is dialled
+# again for the next request: after a stop of this very process all are lost, and every bookie is there.
+REDIAL_NS = 50_000_000
 WAITING_BYTES_MAX = 64 << 20  # Requests to one bookie that its link does not take yet; more fail at once.
 DUE_SPARE = 64  # Entries on the heap of deadlines beside two for each operation, before it is cleaned.
 UNANSWERED_MAX = 1 << 17  # Requests to one bookie that it has not answered yet; more fail at once.
@@ -370,7 +372,8 @@ class ClientNode:
             return
         del self._peers[peer.member]
         self._slow.pop(peer.link, None)
-        self._dial_after[peer.member] = now_ns + REDIAL_NS
+        if not peer.is_up:
+            self._dial_after[peer.member] = now_ns + REDIAL_NS
         logger.info("link to bookie %s down: %s", peer.member.bookie_id, event.reason)
         for operation, tag in peer.outstanding.values():
             self.tell(operation, SendFailed(now_ns, tag, peer.member, event.reason))

@@ -67,8 +67,17 @@ class Writing(Operation):
 
     core: Writer
 
-    def __init__(self, core: Writer, packer: Packing, wake: Callable[[Writing], None]) -> None:
-        """wake(self): tell the host, from a user's thread, that the packer has something to look at."""
+    def __init__(
+        self,
+        core: Writer,
+        packer: Packing,
+        wake: Callable[[Writing], None],
+        explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
+    ) -> None:
+        """wake(self): tell the host, from a user's thread, that the packer has something to look at.
+
+        explain: what an error of the ledger means to the user of this handle.
+        """
         super().__init__(core)
         self.packer = packer
         self.signal = Signal()
@@ -79,6 +88,7 @@ class Writing(Operation):
         self.closed.set_running_or_notify_cancel()
         self.ensemble_changes = 0
         self._wake = wake
+        self._explain = explain
         self._is_moved = False
 
     # The host's side.
@@ -90,7 +100,7 @@ class Writing(Operation):
             self.lac, self.length = effect.lac, effect.length
             self.packer.set_lac(effect.lac, effect.length)
         elif isinstance(effect, AddFailed):
-            self.error = effect.error
+            self.error = self._explain(effect.error)
             self.packer.stop()
         elif isinstance(effect, EnsembleChanged):
             self.ensemble_changes += 1
@@ -99,14 +109,15 @@ class Writing(Operation):
 
     def _end(self, effect: Ended) -> None:
         self.packer.stop()
-        if effect.error is not None:
-            self.error = self.error or effect.error
+        error = None if effect.error is None else self._explain(effect.error)
+        if error is not None:
+            self.error = self.error or error
         elif self.error is None:
             self.error = LedgerClosed("this handle was closed", definite=True, hint="open a new writer")
         if self.closed.done():
             return
-        if effect.error is not None:
-            self.closed.set_exception(effect.error)
+        if error is not None:
+            self.closed.set_exception(error)
         else:
             self.closed.set_result(self.core.lac)
 

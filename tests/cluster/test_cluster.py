@@ -13,7 +13,7 @@ import pytest
 import embedbk
 from embedbk.cluster import Cluster
 from embedbk.config import Settings
-from embedbk.errors import OperationTimeout, StorageError, UsageError
+from embedbk.errors import LedgerFenced, OperationTimeout, StorageError, UsageError
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -71,6 +71,23 @@ def test_a_killed_bookie_serves_what_it_acknowledged_when_it_is_started_again() 
             assert again.first_offset > acknowledged
         found = [bytes(entry) for entry in bk.log("orders").read()]
         assert found == [b"%d" % number for number in range(len(found))]
+
+
+def test_a_writer_whose_log_was_taken_over_is_fenced_also_when_it_reaches_no_bookie_any_more() -> None:
+    """P3.6, P4.5: the takeover is the news, not the lost links; a restarted bookie says it, else the metadata."""
+    with Cluster(bookies=1, settings=QUICK) as cluster, embedbk.open(cluster.url) as bk:
+        old, older = bk.log("orders").writer(), bk.log("invoices").writer()
+        with embedbk.open(cluster.url) as other:
+            for name, writer in (("orders", old), ("invoices", older)):
+                writer.append(b"mine")
+                with other.log(name).writer() as new:
+                    new.append(b"yours")
+        cluster.restart("b1")
+        with pytest.raises(LedgerFenced, match="bookie b1 says so"):
+            old.append(b"mine again")
+        cluster.kill("b1")
+        with pytest.raises(LedgerFenced, match="log 'invoices' was taken over"):
+            older.append(b"mine again")
 
 
 def test_restarting_the_metadata_member_keeps_its_address_and_its_sessions() -> None:

@@ -158,6 +158,7 @@ def test_a_bookie_that_lost_its_disk_may_take_its_own_seat_again() -> None:
     world.tell_bookies()
     world.add(writer, pen, b"one")
     world.fail(world.packet(to="b3"))
+    world.settle()
     assert isinstance(
         writer.failure, NotEnoughBookies
     )  # b2 is no replacement for b3: it would be named twice.
@@ -516,6 +517,52 @@ def test_losing_metadata_stops_adds_only_when_a_write_set_is_short(quorum: Quoru
     else:
         assert isinstance(writer.failure, NotEnoughBookies)
         assert 5_000 * MS <= world.now_ns < 6_000 * MS
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "error"),
+    [
+        ("closed", LedgerClosed),
+        ("in recovery", LedgerFenced),
+        ("deleted", NoSuchLedger),
+        ("nothing", NotEnoughBookies),
+        ("read fails", NotEnoughBookies),
+        ("metadata silent", NotEnoughBookies),
+    ],
+)
+def test_a_writer_that_was_stopped_hears_of_its_takeover_not_of_its_lost_links(
+    meanwhile: str, error: type[Exception]
+) -> None:
+    """P3.6, P4.3, P4.5: all links of a stopped process are gone when it goes on; the metadata says what happened."""
+    world, writer, pen = scene(bookies=3)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    key = ledger_key_path(pen.ledger_id)
+    if meanwhile == "closed":
+        world.recovery(pen.ledger_id).start()
+        world.settle()
+    elif meanwhile == "in recovery":
+        metadata, _ = world.catalog.metadata(pen.ledger_id)
+        value = encode_ledger_metadata(metadata.with_changes(state=LedgerState.IN_RECOVERY))
+        world.catalog.transact([], [Put(key, value)])
+    elif meanwhile == "deleted":
+        del world.catalog.values[key]
+    world.catalog.is_held = True
+    world.add(writer, pen, b"one")
+    for name in ("b1", "b2", "b3"):
+        world.fail(world.packet(writer, to=name))
+    assert writer.failure is None
+    assert len(world.catalog.waiting) == 1  # One question, however many seats failed.
+    if meanwhile == "metadata silent":
+        world.run(seconds=4)
+        assert writer.failure is None
+        world.run(seconds=2)
+    elif meanwhile == "read fails":
+        world.catalog.fail(world.catalog.waiting[0])
+    else:
+        world.catalog.answer(world.catalog.waiting[0])
+    assert isinstance(writer.failure, error)
+    assert writer.confirmed == 0
 
 
 def test_more_failures_than_bookies_replaces_as_many_as_there_are() -> None:
