@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -74,6 +75,10 @@ def _run(options: argparse.Namespace, directory: Path) -> int:
         lines = _input(options, directory / "lines")
     except UsageError as refused:
         print(f"embedbk demo: {refused}", file=sys.stderr)
+        return 2
+    if not options.no_spark and find_spec("pyspark") is None:
+        hint = "pip install 'embedbk[spark]' brings it; --no-spark leaves the last act out"
+        print(f"embedbk demo: the last act needs Spark, which is not installed ({hint})", file=sys.stderr)
         return 2
     # Not before the input is known to be good: Spark and the rest take time to load.
     from embedbk.demo.sparked import SparkAct
