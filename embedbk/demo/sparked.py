@@ -41,7 +41,12 @@ class SparkAct:
         """Also while it still starts: a JVM must not outlive the demo."""
         self._thread.shutdown()
         if self._session.exception() is None:
-            self._session.result().stop()
+            spark = self._session.result()
+            gateway = spark.sparkContext._gateway
+            spark.stop()
+            gateway.shutdown()
+            gateway.proc.stdin.close()  # What the JVM lives for.
+            gateway.proc.wait()
 
 
 def _start() -> Any:
