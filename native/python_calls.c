@@ -2,6 +2,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "crc32c.h"
 #include "python_calls.h"
 
 #include "errors.h"
@@ -265,7 +266,30 @@ static PyObject *packer_calls(PyObject *module, PyObject *arguments)
     return bound;
 }
 
-static PyMethodDef installed[] = {{"packer_calls", packer_calls, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyObject *crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    Py_buffer data;
+    unsigned long crc = 0;
+    if (count < 1 || count > 2) {
+        PyErr_SetString(PyExc_TypeError, "crc32c(data, crc=0)");
+        return NULL;
+    }
+    if (count == 2) {
+        crc = PyLong_AsUnsignedLong(arguments[1]);
+        if (crc == (unsigned long)-1 && PyErr_Occurred()) return NULL;
+    }
+    if (PyObject_GetBuffer(arguments[0], &data, PyBUF_SIMPLE) < 0) return NULL;
+    const uint32_t sum = ebk_crc32c((uint32_t)crc, data.buf, (size_t)data.len);
+    PyBuffer_Release(&data);
+    return PyLong_FromUnsignedLong(sum);
+}
+
+static PyMethodDef installed[] = {
+    {"packer_calls", packer_calls, METH_VARARGS, NULL},
+    {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
 
 static int install(void)
 {

@@ -1,4 +1,4 @@
-/* python_calls.h: the packer's calls as built-in functions of Python, for the path of every append and frame.
+/* python_calls.h: calls on the path of every append, frame and message as built-in functions of Python.
  *
  * A cffi call gives the GIL away and asks for it back. Beside another thread that is busy
  * in Python that costs a thread switch per append, to copy 100 bytes: 7 thousand appends/s
@@ -12,7 +12,11 @@
 #include <stdint.h>
 
 /* cffi:begin */
-/* Put the function `packer_calls` into the module embedbk._native:
+/* Put two functions into the module embedbk._native:
+ *
+ *     crc32c(data, crc=0) -> sum
+ *
+ * for the few dozen bytes of a header, where asking cffi for the address costs more than summing, and
  *
  *     packer_calls(address of an ebk_packer, refuse) -> (append, append_many, seal, set_lac)
  *

@@ -6,8 +6,10 @@ GIL is kept (native/gil.h): a frame is summed in microseconds. Results in new bu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from embedbk import _native
 from embedbk._native import ffi, lib
 from embedbk.codec.twins import Fault, Offsets, Values, check_seat, refusal
 
@@ -19,10 +21,10 @@ _BODY_BYTES_MAX = 2**32 - 1
 _VALUES_BYTES_MAX = 2**31 - 1
 
 
-def crc32c(data: Buffer, crc: int = 0) -> int:
-    """CRC32C of data, going on from crc."""
-    source = ffi.from_buffer(data)
-    return int(lib.ebk_crc32c(crc, source, len(source)))
+# Bound here once; the packer's module needs the installed calls as well.
+if lib.ebk_python_calls_install() != 0:
+    raise MemoryError("the calls of the C module could not be installed")
+crc32c: Callable[..., int] = _native.crc32c  # crc32c(data, crc=0): CRC32C of data, going on from crc.
 
 
 def scan(body: Buffer) -> tuple[int, int, int, int, int]:
