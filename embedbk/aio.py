@@ -19,7 +19,7 @@ from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Settings
 from embedbk.errors import OperationTimeout
 from embedbk.ids import Position, check_log_name
-from embedbk.ledger import quorum_of
+from embedbk.ledger import quorum_of, traits_of
 from embedbk.log import Owned
 from embedbk.password import Password
 from embedbk.reading import (
@@ -121,10 +121,13 @@ class Client(_Closing):
         ack_quorum: int | None = None,
         password: bytes = b"",
         custom: Mapping[str, bytes] = client.NO_CUSTOM,
+        durability: str = "synced",
+        delays_change: bool = False,
     ) -> Opening[LedgerWriter]:
         async def steps() -> LedgerWriter:
             quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-            made = ledger.create(self._runtime, quorum, Password(password), custom)
+            traits = traits_of(durability, delays_change=delays_change)
+            made = ledger.create(self._runtime, quorum, Password(password), custom, traits)
             return LedgerWriter(await run_async(made))
 
         return Opening(steps())
@@ -179,9 +182,17 @@ class _Writer(_Closing):
     def length(self) -> int:
         return self._appending.writing.length
 
+    @property
+    def durability(self) -> str:
+        return self._appending.durability
+
     async def flush(self, timeout_s: float | None = None) -> int:
-        """Until everything queued before is durable; the LAC."""
+        """Until everything queued before is acknowledged as an append is; the LAC."""
         return await run_async(self._appending.flush(timeout_s))
+
+    async def force(self, timeout_s: float | None = None) -> int:
+        """Until everything queued before is durable on its ack quorum, also with deferred sync (P3.2); the LAC."""
+        return await run_async(self._appending.force(timeout_s))
 
     def release(self) -> None:
         """Let go without touching cluster state; the next opener recovers."""
@@ -320,10 +331,13 @@ class Log:
         ensemble_size: int | None = None,
         write_quorum: int | None = None,
         ack_quorum: int | None = None,
+        durability: str = "synced",
+        delays_change: bool = False,
     ) -> Opening[LogWriter]:
         async def steps() -> LogWriter:
             quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-            taken = log.take_over(self._runtime, self.name, self._password, quorum)
+            traits = traits_of(durability, delays_change=delays_change)
+            taken = log.take_over(self._runtime, self.name, self._password, quorum, traits)
             return LogWriter(self.name, await run_async(taken))
 
         return Opening(steps())

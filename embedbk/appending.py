@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Buffer
 from embedbk.core.writer import Writer
@@ -64,8 +65,16 @@ class Ticket:
         """Whether `result()` would answer at once."""
         return self._appending.writing.is_settled(self.entry_id)
 
+    @property
+    def durability(self) -> str | None:
+        """ "synced" on the disks of the ack quorum; "received" in its memory only (P3.2); None: not acknowledged."""
+        writing = self._appending.writing
+        if writing.lac >= self.entry_id:
+            return "synced"
+        return "received" if writing.received >= self.entry_id else None
+
     def result(self, timeout_s: float | None = None) -> Position:
-        """The position, once the entry is durable on its ack quorum.
+        """The position, once the entry is acknowledged: durable on its ack quorum, unless sync is deferred.
 
         Raises:
             LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; the entry may or may not survive (P3.6).
@@ -99,6 +108,7 @@ class Appending:
         self.runtime = runtime
         self.what = what
         self.ledger_id = core.ledger_id
+        self._durability = Durability(core.metadata.durability).name.lower()
         self.writing = Writing(core, Packer(core.ledger_id), runtime.node.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
         runtime.start(self.writing)
@@ -106,6 +116,11 @@ class Appending:
     @property
     def lac(self) -> int:
         return self.writing.lac
+
+    @property
+    def durability(self) -> str:
+        """What an append waits for: "synced" or "deferred" (P3.2)."""
+        return self._durability
 
     # Appending. Payloads are copied before a call returns.
 
@@ -157,19 +172,23 @@ class Appending:
         )
         await has_room
 
-    async def acknowledged(self, entry_id: int, timeout_s: float | None = None) -> None:
-        """Until the LAC reaches the entry; raises what became of it otherwise."""
+    async def acknowledged(
+        self, entry_id: int, timeout_s: float | None = None, *, is_synced: bool = False
+    ) -> None:
+        """Until the entry is acknowledged, with is_synced by disks also where sync is deferred (P3.2); raises what
+        became of it otherwise."""
         if self.runtime.is_forked:
             self.runtime.check()
         writing = self.writing
         if writing.lac >= entry_id:
             return
-        if not await Moved(writing.signal, lambda: writing.is_settled(entry_id), timeout_s):
+        is_so = writing.is_synced if is_synced else writing.is_settled
+        if not await Moved(writing.signal, lambda: is_so(entry_id), timeout_s):
             raise OperationTimeout(
                 f"{self.what}: entry {entry_id} was not acknowledged within {timeout_s:g} s; it may still be",
                 hint="wait for it again, or read the ledger later to learn its fate",
             )
-        writing.check_settled(entry_id)
+        writing.check_settled(entry_id, is_synced=is_synced)
 
     async def append(self, data: Buffer) -> Position:
         entry_id = await self.queue(data)
@@ -187,6 +206,13 @@ class Appending:
         last = self.writing.packer.last_entry
         if last != NO_ENTRY:
             await self.acknowledged(last, timeout_s)
+        return self.lac
+
+    async def force(self, timeout_s: float | None = None) -> int:
+        """Until everything queued before is on the disks of its ack quorum; gives the LAC (P3.2)."""
+        last = self.writing.packer.last_entry
+        if last != NO_ENTRY:
+            await self.acknowledged(last, timeout_s, is_synced=True)
         return self.lac
 
     # Ending.

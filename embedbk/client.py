@@ -14,7 +14,7 @@ from embedbk.config import Settings
 from embedbk.embedded import Opened, connect, open_directory
 from embedbk.errors import UsageError
 from embedbk.ids import check_log_name
-from embedbk.ledger import LedgerReader, LedgerWriter, quorum_of
+from embedbk.ledger import LedgerReader, LedgerWriter, quorum_of, traits_of
 from embedbk.log import Log
 from embedbk.password import Password
 from embedbk.reading import LedgerReading
@@ -50,15 +50,21 @@ class Client:
         ack_quorum: int | None = None,
         password: bytes = b"",
         custom: Mapping[str, bytes] = NO_CUSTOM,
+        durability: str = "synced",
+        delays_change: bool = False,
     ) -> LedgerWriter:
         """A new ledger and its one writer. Left out: 3/3/2, or 1/1/1 with fewer than three bookies.
+
+        durability: "synced", or "deferred" for adds that are told when Qa bookies hold them in memory (P3.2).
+        delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
 
         Raises:
             UsageError: not ensemble_size >= write_quorum >= ack_quorum >= 1.
             NotEnoughBookies: fewer bookies are there than ensemble_size; nothing was made.
         """
         quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-        steps = ledger.create(self._runtime, quorum, Password(password), custom)
+        traits = traits_of(durability, delays_change=delays_change)
+        steps = ledger.create(self._runtime, quorum, Password(password), custom, traits)
         return LedgerWriter(run_blocking(steps, "aio.Client.create_ledger"))
 
     def open_ledger(self, ledger_id: int, *, recover: bool = False, password: bytes = b"") -> LedgerReader:

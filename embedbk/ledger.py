@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from embedbk.appending import Appended, Appending, Ticket
 from embedbk.codec.ledger_metadata import (
+    Durability,
     LedgerMetadata,
     decode_ledger_metadata,
     decode_log_list,
@@ -23,7 +24,7 @@ from embedbk.codec.metadata_messages import Compare, Delete
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Quorum, quorum_for
 from embedbk.core.creation import Creation
-from embedbk.core.writer import Writer
+from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, MetadataConflict, UsageError
 from embedbk.password import Password
 from embedbk.reading import (
@@ -40,7 +41,19 @@ from embedbk.reading import (
 from embedbk.runtime import Runtime, refuse_pickling
 from embedbk.waiting import run_blocking
 
-__all__ = ["LedgerReader", "LedgerWriter", "begin_writing", "create", "delete", "ledger_ids", "quorum_of"]
+__all__ = [
+    "LedgerReader",
+    "LedgerWriter",
+    "Traits",
+    "begin_writing",
+    "create",
+    "delete",
+    "ledger_ids",
+    "quorum_of",
+    "traits_of",
+]
+
+_DURABILITIES = {durability.name.lower(): durability for durability in Durability}
 
 _LEDGERS_PREFIX = ledger_key_path(0)[: -len(f"{0:016x}")]
 _DELETE_ROUNDS_MAX = (
@@ -59,16 +72,39 @@ def quorum_of(
     return quorum_for(writable, ensemble_size, write_quorum, ack_quorum)
 
 
+class Traits(NamedTuple):
+    """How ledgers of one writer are written, beside their quorum."""
+
+    durability: Durability
+    options: WriterOptions
+
+
+def traits_of(durability: str, *, delays_change: bool) -> Traits:
+    """Raises UsageError for a durability that there is not."""
+    if durability not in _DURABILITIES:
+        raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
+    return Traits(_DURABILITIES[durability], WriterOptions(delays_change=delays_change))
+
+
 async def create(
-    runtime: Runtime, quorum: Quorum, password: Password, custom: Mapping[str, bytes]
+    runtime: Runtime, quorum: Quorum, password: Password, custom: Mapping[str, bytes], traits: Traits
 ) -> Appending:
     runtime.check()
     for name, value in custom.items():
         if not isinstance(name, str) or not isinstance(value, bytes):
             raise UsageError(f"custom metadata {name!r}: {value!r}: allowed are names that map to bytes")
-    core = Creation(quorum, password.verifier, now_ms(), dict(custom), runtime.bookies, runtime.new_chance())
+    core = Creation(
+        quorum,
+        password.verifier,
+        now_ms(),
+        dict(custom),
+        runtime.bookies,
+        runtime.new_chance(),
+        traits.durability,
+    )
     metadata, revision = await runtime.run(core, "creating a ledger")
-    return begin_writing(runtime, metadata, revision, password, f"the writer of ledger {metadata.ledger_id}")
+    what = f"the writer of ledger {metadata.ledger_id}"
+    return begin_writing(runtime, metadata, revision, password, what, traits.options)
 
 
 def begin_writing(
@@ -77,11 +113,13 @@ def begin_writing(
     revision: int,
     password: Password,
     what: str,
+    options: WriterOptions,
     explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
 ) -> Appending:
     """The creator's handle of a ledger that was created just now."""
     chance = runtime.new_chance()
-    core = Writer(metadata, revision, password.key, chance.getrandbits(63), runtime.bookies, chance)
+    nonce = chance.getrandbits(63)
+    core = Writer(metadata, revision, password.key, nonce, runtime.bookies, chance, options)
     return Appending(runtime, core, what, explain)
 
 
@@ -193,9 +231,18 @@ class LedgerWriter:
         """Add all items as consecutive entries; returns when the last is durable."""
         return run_blocking(self._appending.append_many(items), "aio.LedgerWriter.add_many")
 
+    @property
+    def durability(self) -> str:
+        """What an add waits for: "synced" (disks of the ack quorum) or "deferred" (its memory; see `force`)."""
+        return self._appending.durability
+
     def flush(self, timeout_s: float | None = None) -> int:
-        """Until everything added before is durable; the LAC."""
+        """Until everything added before is acknowledged as an add is; the LAC."""
         return run_blocking(self._appending.flush(timeout_s), "aio.LedgerWriter.flush")
+
+    def force(self, timeout_s: float | None = None) -> int:
+        """Until everything added before is durable on its ack quorum, also with deferred sync (P3.2); the LAC."""
+        return run_blocking(self._appending.force(timeout_s), "aio.LedgerWriter.force")
 
     def close(self) -> int:
         """Wait for what was added and close the ledger (P5.1); its last entry, -1 when it is empty."""

@@ -17,7 +17,7 @@ from embedbk.config import Quorum
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced
 from embedbk.ids import Position
-from embedbk.ledger import begin_writing, iterate, now_ms, queue_blocking, quorum_of
+from embedbk.ledger import Traits, begin_writing, iterate, now_ms, queue_blocking, quorum_of, traits_of
 from embedbk.password import Password
 from embedbk.reading import Batch, Entry, LogReading, Segment, Start, batch_of, entries_of
 from embedbk.runtime import Runtime, refuse_pickling
@@ -35,7 +35,7 @@ class Owned(NamedTuple):
     appending: Appending
 
 
-async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quorum) -> Owned:
+async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quorum, traits: Traits) -> Owned:
     """Fence whoever wrote before, close their ledgers, list a new one (P8.1)."""
     runtime.check()
     owner = f"{socket.gethostname()}:{os.getpid()}".encode()
@@ -48,6 +48,7 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         now_ms(),
         runtime.bookies,
         runtime.new_chance(),
+        traits.durability,
     )
     taken: TakenOver = await runtime.run(core, f"taking over log {name!r}", _TAKEOVER_TIMEOUT_S)
     what = f"the writer of log {name!r}"
@@ -60,7 +61,10 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         fenced.__cause__ = error
         return fenced
 
-    return Owned(taken, begin_writing(runtime, taken.metadata, taken.revision, password, what, explain))
+    appending = begin_writing(
+        runtime, taken.metadata, taken.revision, password, what, traits.options, explain
+    )
+    return Owned(taken, appending)
 
 
 class LogWriter:
@@ -121,9 +125,18 @@ class LogWriter:
         """Append all items as consecutive entries; returns when the last is durable."""
         return run_blocking(self._appending.append_many(items), "aio.LogWriter.append_many")
 
+    @property
+    def durability(self) -> str:
+        """What an append waits for: "synced" (disks of the ack quorum) or "deferred" (its memory; see `force`)."""
+        return self._appending.durability
+
     def flush(self, timeout_s: float | None = None) -> int:
-        """Until everything appended before is durable; the LAC."""
+        """Until everything appended before is acknowledged as an append is; the LAC."""
         return run_blocking(self._appending.flush(timeout_s), "aio.LogWriter.flush")
+
+    def force(self, timeout_s: float | None = None) -> int:
+        """Until everything appended before is durable on its ack quorum, also with deferred sync (P3.2); the LAC."""
+        return run_blocking(self._appending.force(timeout_s), "aio.LogWriter.force")
 
     def close(self) -> Position:
         """Wait for what was appended and close the ledger; the position of its last entry."""
@@ -167,15 +180,21 @@ class Log:
         ensemble_size: int | None = None,
         write_quorum: int | None = None,
         ack_quorum: int | None = None,
+        durability: str = "synced",
+        delays_change: bool = False,
     ) -> LogWriter:
         """Take the log over: whoever wrote before is fenced, and what they had acknowledged stays (P8.1).
+
+        durability: "synced", or "deferred" for appends that are told when Qa bookies hold them in memory (P3.2).
+        delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
 
         Raises:
             LedgerFenced: another process took it over meanwhile.
             NotEnoughBookies, RecoveryInconclusive, WrongPassword: as they say; trying again is safe.
         """
         quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-        steps = take_over(self._runtime, self.name, self._password, quorum)
+        traits = traits_of(durability, delays_change=delays_change)
+        steps = take_over(self._runtime, self.name, self._password, quorum, traits)
         return LogWriter(self.name, run_blocking(steps, "aio.Log.writer"))
 
     def read(self, start: Start = None, end: Start = None) -> Iterator[Entry]:

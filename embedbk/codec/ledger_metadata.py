@@ -16,6 +16,7 @@ from embedbk.ids import Member
 
 __all__ = [
     "METADATA_VERSION",
+    "Durability",
     "Fragment",
     "LedgerMetadata",
     "LedgerState",
@@ -41,6 +42,13 @@ class LedgerState(enum.IntEnum):
     OPEN = 1
     IN_RECOVERY = 2
     CLOSED = 3
+
+
+class Durability(enum.IntEnum):
+    """What an append of the ledger waits for (P3.2). Numbers are on disk: never re-used."""
+
+    SYNCED = 0  # On the disks of Qa bookies.
+    DEFERRED = 1  # In the memory of Qa bookies; the LAC follows when they have synced it.
 
 
 class Fragment(msgspec.Struct, frozen=True, array_like=True):
@@ -72,6 +80,7 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True):
     created_ms: int
     custom: dict[str, bytes]
     fragments: tuple[Fragment, ...]
+    durability: int = Durability.SYNCED
 
     @property
     def quorum(self) -> Quorum:
@@ -132,6 +141,10 @@ def encode_log_list(value: LogList) -> bytes:
 def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
     """Raises StorageError for bytes that are not ledger metadata of a version this code knows."""
     metadata = _decode(data, LedgerMetadata, "ledger metadata")
+    if metadata.durability not in tuple(Durability):
+        raise StorageError(
+            f"ledger {metadata.ledger_id}: its durability {metadata.durability} is not known here"
+        )
     starts = [fragment.first_entry for fragment in metadata.fragments]
     if not starts or starts[0] != 0 or any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
         raise StorageError(

@@ -40,6 +40,7 @@ __all__ = [
     "Status",
     "decode_message",
     "encode_message",
+    "is_final",
     "register_kind",
 ]
 
@@ -66,6 +67,7 @@ class Status(enum.IntEnum):
     READ_ONLY = 7  # No normal adds here now; fences and recovery adds pass (P7.8).
     NO_SUCH_LEDGER = 8  # An explicit negative: this bookie never stored anything of the ledger (P7.1).
     UNKNOWN = 9  # Could not tell: I/O error, unreadable entry, overload. Never a negative (P7.1).
+    RECEIVED = 10  # Of a deferred add: held in memory. Another answer follows when it is durable (P3.2).
 
 
 # What a peer may send in these fields; msgspec refuses the rest while it decodes.
@@ -87,6 +89,7 @@ class AddRequest(msgspec.Struct, frozen=True, array_like=True):
     nonce: _Nonce  # The handle's; an answer counts only for the handle that asked (P3.8).
     seating: _Count  # Rises whenever a seat's holder changes (P1, seat generation).
     recovery: bool  # Passes fences and limbo (P5.2d).
+    deferred: bool = False  # Say at once, by RECEIVED, that it is held; say OK when it is durable (P3.2).
 
 
 class AddAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -185,6 +188,11 @@ class ErrorAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 Control = msgspec.Struct
+
+
+def is_final(answer: Control) -> bool:
+    """Every request has one final answer; only a deferred add has another one before it (P3.2)."""
+    return not (isinstance(answer, AddAnswer) and answer.status == Status.RECEIVED)
 
 
 @dataclass(slots=True)

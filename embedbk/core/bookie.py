@@ -174,6 +174,9 @@ class Bookie(Machine):
             effects += self._learn_lac(row, header.lac, header.lac_length)
         if frame.first_entry > row.last_entry:
             effects.append(self._store(row, frame))
+            if request.deferred:
+                reply = self._add_reply(event.link, event.request_id, request, header, Status.RECEIVED)
+                effects.append(reply)
             self._reply_when(
                 row.last_token,
                 self._add_reply(event.link, event.request_id, request, header, Status.OK),

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
+    Durability,
     Fragment,
     LedgerMetadata,
     LedgerState,
@@ -50,6 +51,7 @@ class Creation(Machine):
         custom: dict[str, bytes],
         bookies: tuple[BookieInfo, ...],
         chance: Chance,
+        durability: int = Durability.SYNCED,
     ) -> None:
         self.quorum = quorum
         self.password_verifier = password_verifier
@@ -57,6 +59,7 @@ class Creation(Machine):
         self.custom = custom
         self.bookies = bookies
         self.chance = chance
+        self.durability = durability
         self.metadata: LedgerMetadata | None = None
         self.retry_at: int | None = None
 
@@ -101,6 +104,7 @@ class Creation(Machine):
             self.created_ms,
             self.custom,
             (fragment,),
+            self.durability,
         )
         return self._put()
 

@@ -37,6 +37,9 @@ class Pending:
     frame: Frame
     residues: tuple[int, ...]
     acked: set[int] = field(default_factory=set)
+    received: set[int] = field(
+        default_factory=set
+    )  # Those that hold it in memory; deferred sync only (P3.2).
 
 
 class InFlight:
@@ -52,11 +55,13 @@ class InFlight:
         is_recovery: bool,
         done: int,
         next_seating: int = 1,
+        is_deferred: bool = False,
     ) -> None:
         self.ledger_key = ledger_key
         self.quorum = quorum
         self.nonce = nonce
         self.is_recovery = is_recovery
+        self.is_deferred = is_deferred  # Bookies also say what they only received (P3.2).
         self.next_seating = next_seating  # Never given out twice under one nonce (P3.8).
         self.seatings: list[Seating] = []  # In seat order: the ensemble that answers count for.
         for member in ensemble:
@@ -70,6 +75,9 @@ class InFlight:
         self.unanswered: dict[int, dict[int, int]] = {seating.number: {} for seating in self.seatings}
         self.done = done  # Every entry up to here is done.
         self.done_length = 0  # Ledger length up to `done`; set by whoever knows it at the start.
+        # Deferred sync: Qa seats of each write set held every entry up to here, at least in memory (P3.2).
+        self.received = done
+        self.received_length = 0
 
     def new_seating(self, seat: int, member: Member) -> Seating:
         seating = Seating(self.next_seating, seat, member)
@@ -124,7 +132,9 @@ class InFlight:
                 header = encode_frame_header(part, self.ledger_key, lac, lac_length)
             assert part is not None
             self.unanswered[seating.number][frame.first_entry] = now_ns
-            request = AddRequest(seating.member.incarnation, self.nonce, seating.number, self.is_recovery)
+            request = AddRequest(
+                seating.member.incarnation, self.nonce, seating.number, self.is_recovery, self.is_deferred
+            )
             tag = ("add", seating.number, frame.first_entry)
             sends.append(Send(seating.member, request, tag, ((header, part),)))
         return sends
@@ -145,6 +155,17 @@ class InFlight:
         if pending is not None:
             pending.acked.add(seating_number)
         return True
+
+    def take_received(self, seating_number: int, first_entry: int, answer: AddAnswer) -> bool:
+        """Count that a seat holds its part of a frame in memory; its final answer is still owed (P3.2)."""
+        if not self.is_ours(seating_number, answer) or first_entry not in self.unanswered.get(
+            seating_number, ()
+        ):
+            return False
+        pending = self.pending.get(first_entry)
+        if pending is not None:
+            pending.received.add(seating_number)
+        return pending is not None
 
     def seating(self, number: int) -> Seating | None:
         """The seating of that number if it still holds its seat."""
@@ -191,6 +212,7 @@ class InFlight:
             self.unanswered[seating.number] = {}
         for pending in self.pending.values():
             pending.acked &= kept
+            pending.received &= kept
         self.seatings = list(seatings)
         return fresh
 
@@ -213,9 +235,41 @@ class InFlight:
             self.done_length = pending.frame.length
         return self.done > before
 
+    def advance_received(self, proposed: Sequence[Seating] | None = None) -> bool:
+        """Move the mark of what is received, by the same rule, counting what is only in memory too (P3.2).
+
+        It never falls back: a seat may be replaced since, and until the LAC passes the bytes are here to be sent again.
+        """
+        before = self.received
+        self.received, self.received_length = max(
+            (self.received, self.received_length), (self.done, self.done_length)
+        )
+        for pending in self.pending.values():
+            if pending.frame.first_entry <= self.received:
+                continue
+            held = pending.acked | pending.received
+            if not self._has_quorum(held, pending, self.seatings):
+                break
+            if proposed is not None and not self._has_quorum(held, pending, proposed):
+                break
+            self.received, self.received_length = pending.frame.last_entry, pending.frame.length
+        return self.received > before
+
+    def unreceived_frames(self, most: int) -> int:
+        """How many frames are not received yet, counted up to `most`."""
+        count = 0
+        for first_entry in reversed(self.pending):
+            if first_entry <= self.received or count == most:
+                break
+            count += 1
+        return count
+
     def _is_done(self, pending: Pending, seatings: Sequence[Seating]) -> bool:
-        acked = sum(1 << seating.seat for seating in seatings if seating.number in pending.acked)
-        return has_ack_quorum(acked, pending.residues, self.quorum)
+        return self._has_quorum(pending.acked, pending, seatings)
+
+    def _has_quorum(self, numbers: set[int], pending: Pending, seatings: Sequence[Seating]) -> bool:
+        seats = sum(1 << seating.seat for seating in seatings if seating.number in numbers)
+        return has_ack_quorum(seats, pending.residues, self.quorum)
 
     def overdue(self, now_ns: int, timeout_ns: int) -> list[int]:
         """Seating numbers whose oldest unanswered frame was sent longer ago than the timeout."""

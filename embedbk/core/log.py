@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
+    Durability,
     LedgerMetadata,
     LogList,
     LogSegment,
@@ -115,6 +116,7 @@ class LogTakeover(Machine):
         created_ms: int,
         bookies: tuple[BookieInfo, ...],
         chance: Chance,
+        durability: int = Durability.SYNCED,
     ) -> None:
         self.name = name
         self.owner = owner  # Who takes over, for people; the fencing token is the epoch.
@@ -124,6 +126,7 @@ class LogTakeover(Machine):
         self.created_ms = created_ms
         self.bookies = bookies
         self.chance = chance
+        self.durability = durability  # Of the new ledger.
         self.stage = _Stage.EPOCH
         self.epoch = 0
         self.segments: tuple[LogSegment, ...] = ()
@@ -232,6 +235,7 @@ class LogTakeover(Machine):
             {"log": self.name.encode()},
             self.bookies,
             self.chance,
+            self.durability,
         )
         return self._start_sub(creation, 0)
 

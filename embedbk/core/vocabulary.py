@@ -1,7 +1,8 @@
 """The words between a core and its host: events told, effects asked for. Plain data, made fresh, not changed after.
 
 A tag is the core's own plain name for a request; the host hands it back with the outcome and never looks inside.
-Every Send is followed by exactly one `Answered` or `SendFailed`, unless the core ended meanwhile.
+Every Send is followed by exactly one final `Answered` or `SendFailed`, unless the core ended meanwhile; a deferred add
+may be `Answered` once before it (codec.messages.is_final).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ __all__ = [
     "MetadataFailed",
     "ReadEntries",
     "ReadKey",
+    "Received",
     "Reply",
     "RequestReceived",
     "Send",
@@ -225,6 +227,14 @@ class Confirmed:
 
 
 @dataclass(slots=True)
+class Received:
+    """Deferred sync: every entry up to this one is held by Qa bookies of its write set, at least in memory (P3.2)."""
+
+    entry_id: int
+    length: int
+
+
+@dataclass(slots=True)
 class AddFailed:
     """The writing handle failed: every add above the LAC ends with this error, only close remains (P3.6)."""
 
@@ -346,6 +356,7 @@ Event = (
     | EntriesRead
 )  # fmt: skip
 Effect = (
-    Send | AddFailed | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended | Reply
+    Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
+    | Reply
     | StoreFrame | JournalAppend | ReadEntries
 )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import (
+    Durability,
     LedgerMetadata,
     LedgerState,
     decode_ledger_metadata,
@@ -43,6 +44,7 @@ from embedbk.core.vocabulary import (
     KeyRead,
     MetadataFailed,
     ReadKey,
+    Received,
     Send,
     SendFailed,
     Tick,
@@ -115,7 +117,13 @@ class Writer(Machine):
         self.error: EmbedbkError | None = None  # Why the handle failed.
         members = metadata.fragments[-1].members
         self.in_flight = InFlight(
-            ledger_key, metadata.quorum, members, nonce, is_recovery=False, done=NO_ENTRY
+            ledger_key,
+            metadata.quorum,
+            members,
+            nonce,
+            is_recovery=False,
+            done=NO_ENTRY,
+            is_deferred=metadata.durability == Durability.DEFERRED,
         )
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.proposed: LedgerMetadata | None = None
@@ -156,7 +164,11 @@ class Writer(Machine):
             or self.in_flight.pending_bytes >= self.options.inflight_bytes_max
         ):
             return False
-        return len(self.in_flight.pending) < (self.options.inflight_frames_max if is_full else 2)
+        out = len(self.in_flight.pending)
+        if not is_full and self.in_flight.is_deferred:
+            # Frames that are received only wait for a sync that nobody waits for.
+            return out < self.options.inflight_frames_max and self.in_flight.unreceived_frames(2) < 2
+        return out < (self.options.inflight_frames_max if is_full else 2)
 
     @property
     def deadline_ns(self) -> int | None:
@@ -189,6 +201,9 @@ class Writer(Machine):
             )
         if not self.in_flight.is_ours(number, answer):
             return []  # To another handle's request (P3.8).
+        if answer.status == Status.RECEIVED:
+            took = self.in_flight.take_received(number, first_entry, answer)
+            return self._advance_received() if took else []
         if answer.status == Status.OK:
             if not self.in_flight.take_answer(number, first_entry, answer):
                 return []
@@ -213,6 +228,17 @@ class Writer(Machine):
             return []
         return self._seat_failed(event.tag[1], event.reason, event.now_ns)
 
+    def _advance_received(self) -> list[Effect]:
+        """Deferred sync has two marks; only the LAC is ever published (P3.2)."""
+        if self.error is not None or not self.in_flight.is_deferred:
+            return []
+        if not self.in_flight.advance_received(self.proposal.seatings if self.proposal else None):
+            return []
+        ensure(
+            self.lac <= self.in_flight.received <= self.lap, "what is received moved outside what was sent"
+        )
+        return [Received(self.in_flight.received, self.in_flight.received_length)]
+
     def _advance(self, now_ns: int) -> list[Effect]:
         before = self.in_flight.done
         if self.error is not None or not self.in_flight.advance(
@@ -221,7 +247,7 @@ class Writer(Machine):
             return []
         ensure(before < self.in_flight.done <= self.lap, "the LAC moved outside what was sent")
         self.last_active_ns = now_ns
-        effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length)]
+        effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length), *self._advance_received()]
         if self.state is WriterState.CLOSING:
             effects += self._go_on_closing()
         return effects

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from embedbk.codec.messages import Message, decode_message, encode_message
+from embedbk.codec.messages import Message, decode_message, encode_message, is_final
 from embedbk.codec.metadata_messages import (
     Allocated,
     AllocIds,
@@ -395,7 +395,10 @@ class ClientNode:
             self._answer(now_ns, peer, message)
 
     def _answer(self, now_ns: int, peer: _Peer, message: Message) -> None:
-        asked = peer.outstanding.pop(message.request_id, None)
+        if is_final(message.control):
+            asked = peer.outstanding.pop(message.request_id, None)
+        else:
+            asked = peer.outstanding.get(message.request_id)
         if asked is None:
             return  # Delivered twice: it answered already.
         operation, tag = asked

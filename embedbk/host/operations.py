@@ -14,7 +14,15 @@ from typing import Any
 from embedbk.codec.frame import Frame
 from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
 from embedbk.core.machine import Machine
-from embedbk.core.vocabulary import AddFailed, Confirmed, Effect, Ended, EnsembleChanged, EntriesReady
+from embedbk.core.vocabulary import (
+    AddFailed,
+    Confirmed,
+    Effect,
+    Ended,
+    EnsembleChanged,
+    EntriesReady,
+    Received,
+)
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
 from embedbk.host.signal import Signal
@@ -83,6 +91,9 @@ class Writing(Operation):
         self.signal = Signal()
         self.lac = NO_ENTRY  # As published: entries up to here are acknowledged.
         self.length = 0
+        self.received = (
+            NO_ENTRY  # What an append waits for: the LAC, or ahead of it with deferred sync (P3.2).
+        )
         self.error: EmbedbkError | None = None  # Every entry above the LAC ends with it.
         self.closed: Future[int] = Future()  # The last entry, once the ledger is closed by this handle.
         self.closed.set_running_or_notify_cancel()
@@ -98,7 +109,10 @@ class Writing(Operation):
         self._is_moved = True
         if isinstance(effect, Confirmed):
             self.lac, self.length = effect.lac, effect.length
+            self.received = max(self.received, effect.lac)
             self.packer.set_lac(effect.lac, effect.length)
+        elif isinstance(effect, Received):
+            self.received = effect.entry_id
         elif isinstance(effect, AddFailed):
             self.error = self._explain(effect.error)
             self.packer.stop()
@@ -158,11 +172,14 @@ class Writing(Operation):
         return again
 
     def is_settled(self, entry_id: int) -> bool:
+        return self.received >= entry_id or self.error is not None
+
+    def is_synced(self, entry_id: int) -> bool:
         return self.lac >= entry_id or self.error is not None
 
-    def check_settled(self, entry_id: int) -> None:
-        """After `is_settled`: raise what became of the entry unless it is acknowledged."""
-        if self.lac < entry_id:
+    def check_settled(self, entry_id: int, *, is_synced: bool = False) -> None:
+        """After `is_settled` or `is_synced`: raise what became of the entry unless it is acknowledged so far."""
+        if (self.lac if is_synced else self.received) < entry_id:
             assert self.error is not None
             raise self.error
 

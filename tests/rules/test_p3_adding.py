@@ -7,6 +7,7 @@ import pytest
 
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import Frame, frame_of
+from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
@@ -16,7 +17,7 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.config import Quorum
-from embedbk.core.vocabulary import AddFailed, Answered, Confirmed, Ended, FrameSealed
+from embedbk.core.vocabulary import AddFailed, Answered, Confirmed, Ended, FrameSealed, Received, SendFailed
 from embedbk.core.writer import WriterOptions
 from embedbk.errors import LedgerFenced, PeerError, WrongPassword
 from embedbk.ids import NO_ENTRY
@@ -526,3 +527,156 @@ def test_a_request_of_an_unknown_kind_gets_an_answer() -> None:
     world.nodes["b1"]
     world.ask("b1", AddAnswer(0, 0, 0, False, 0, 0, 0))
     assert "does not take" in world.heard()[0].text
+
+
+# P3.2: deferred sync.
+
+
+def deferred_world(quorum: Quorum = THREE, bookies: int = 4) -> tuple[World, Client, Pen]:
+    world = World(bookies)
+    metadata, revision = world.create(quorum, durability=Durability.DEFERRED)
+    return world, world.writer(metadata, revision), Pen(metadata.ledger_id)
+
+
+def hold_syncs(world: World, *names: str) -> None:
+    for name, node in world.nodes.items():
+        node.holds_syncs = name in names
+
+
+def test_with_deferred_sync_there_are_two_marks() -> None:
+    """P3.2: received when Qa bookies hold it in memory, and the LAC only when Qa have synced it."""
+    world, writer, pen = deferred_world()
+    hold_syncs(world, "b1", "b2", "b3")
+    world.add(writer, pen, b"zero")
+    world.add(writer, pen, b"one")
+    world.settle()
+    assert writer.told == [Received(0, 4), Received(1, 7)]
+    hold_syncs(world, "b2", "b3")
+    world.settle()
+    assert writer.confirmed == NO_ENTRY  # One disk is no quorum.
+    hold_syncs(world)
+    world.settle()
+    assert writer.confirmed == 1
+    assert writer.told[-1] == Confirmed(1, 7)
+
+
+def test_what_is_received_is_counted_by_write_set_and_in_order() -> None:
+    """P3.2, P3.3: E4 Qw2 Qa2: e1's quorum holds it first, and says nothing before e0's does."""
+    world, writer, pen = deferred_world(Quorum(4, 2, 2))
+    hold_syncs(world, *world.nodes)
+    world.add(writer, pen, b"zero")
+    world.add(writer, pen, b"one")
+    world.settle(hold=lambda packet: packet.bookie_id == "b1")
+    assert writer.told == []
+    world.settle()
+    assert writer.told == [Received(1, 7)]
+
+
+def test_an_add_of_a_synced_ledger_is_answered_once() -> None:
+    """P3.2: nobody is told RECEIVED who did not ask for it."""
+    world, writer, pen = world_with_writer()
+    hold_syncs(world, *world.nodes)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    assert world.packets() == []
+    assert writer.told == []
+
+
+def test_received_again_after_the_final_answer_counts_for_nothing() -> None:
+    """P3.8: a late or doubled RECEIVED, and one to another handle's request."""
+    world, writer, pen = deferred_world()
+    hold_syncs(world, "b2", "b3")
+    world.add(writer, pen, b"zero")
+    world.settle(hold=lambda packet: packet.bookie_id in ("b2", "b3") and not packet.is_request)
+    (received,) = world.packets(to="b2")
+    assert received.control.status == Status.RECEIVED
+    other = msgspec.structs.replace(received.control, nonce=received.control.nonce + 1)
+    assert writer.step(Answered(0, received.tag, received.member, other)) == []
+    assert world.deliver(received, is_kept=True) == [Received(0, 4)]
+    assert world.deliver(received) == []
+
+
+def test_a_change_with_deferred_sync_loses_nothing_that_was_received() -> None:
+    """P3.2, P4.4: b1 and b2 hold e0 in memory only, and lose it; the writer has the bytes still, and sends them to
+    those that are seated instead. Fragment starts go by the LAC."""
+    world, writer, pen = deferred_world(bookies=5)
+    hold_syncs(world, *world.nodes)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    assert writer.told == [Received(0, 4)]
+    for name in ("b1", "b2"):
+        node = world.nodes[name]
+        asked = list(node.asked.values())
+        node.crash()
+        node.restart()
+        node.holds_syncs = True
+        assert node.holds(pen.ledger_id) == []
+        for packet in asked:
+            writer.step(SendFailed(0, packet.tag, packet.member, "link lost"))
+    world.settle()
+    assert writer.confirmed == NO_ENTRY
+    metadata, _ = world.catalog.metadata(pen.ledger_id)
+    assert [fragment.first_entry for fragment in metadata.fragments] == [0]
+    hold_syncs(world)
+    world.settle()
+    assert writer.confirmed == 0
+    assert world.nodes["b4"].holds(pen.ledger_id) == [0]
+    assert [type(told) for told in writer.told].count(Received) == 1  # The mark never fell.
+
+
+def test_close_waits_for_the_lac_and_recovery_goes_by_it() -> None:
+    """P3.2: what is received is not durable: a close waits for it, a recovery may find nothing of it."""
+    world, writer, pen = deferred_world()
+    hold_syncs(world, *world.nodes)
+    world.add(writer, pen, b"zero")
+    world.close(writer)
+    world.settle()
+    assert not writer.has_ended
+    hold_syncs(world)
+    world.settle()
+    assert world.check_end(pen.ledger_id).last_entry == 0
+
+    world, writer, pen = deferred_world()
+    hold_syncs(world, *world.nodes)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    assert writer.told == [Received(0, 4)]
+    for node in world.nodes.values():
+        node.crash()
+        node.restart()
+    hold_syncs(world)
+    recovery = world.recovery(pen.ledger_id)
+    recovery.start()
+    world.run(until=lambda: recovery.has_ended)
+    assert recovery.ended.error is None
+    assert world.check_end(pen.ledger_id).last_entry == NO_ENTRY
+
+
+def test_a_bookie_that_never_syncs_is_a_failed_one_with_deferred_sync_too() -> None:
+    """P3.2, P4.1: the final answer is owed within the add's time limit; frames that are only received go on."""
+    world, writer, pen = deferred_world()
+    hold_syncs(world, "b3")
+    for number in range(4):
+        assert writer.core.wants_frame(is_full=False)
+        world.add(writer, pen, b"%d" % number)
+        world.settle()
+    world.run(seconds=6)
+    metadata, _ = world.catalog.metadata(pen.ledger_id)
+    assert [m.bookie_id for m in metadata.fragments[-1].members] == ["b1", "b2", "b4"]
+
+
+def test_frames_that_are_received_do_not_hold_back_the_next() -> None:
+    """P3.2: a partial frame is sealed while at most one is not received yet; all that is unsynced has its bound."""
+    world, writer, pen = deferred_world()
+    hold_syncs(world, *world.nodes)
+    bound = writer.core.options.inflight_frames_max
+    for number in range(bound):
+        assert writer.core.wants_frame(is_full=False), number
+        world.add(writer, pen, b"%d" % number)
+        world.settle()
+    assert not writer.core.wants_frame(is_full=False)
+    hold_syncs(world)
+    world.settle()
+    world.add(writer, pen, b"a")
+    world.add(writer, pen, b"b")
+    assert not writer.core.wants_frame(is_full=False)

@@ -20,6 +20,7 @@ from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_o
 from embedbk.codec.journal_records import RecordKind
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
+    Durability,
     Fragment,
     LedgerMetadata,
     LedgerState,
@@ -37,6 +38,7 @@ from embedbk.codec.messages import (
     Status,
     decode_message,
     encode_message,
+    is_final,
 )
 from embedbk.codec.metadata_messages import ABSENT, ANY, Compare, Delete, Put
 from embedbk.config import Quorum
@@ -436,7 +438,11 @@ class World:
         )
 
     def create(
-        self, quorum: Quorum = THREE, ensemble: Iterable[str] = (), ledger_id: int | None = None
+        self,
+        quorum: Quorum = THREE,
+        ensemble: Iterable[str] = (),
+        ledger_id: int | None = None,
+        durability: int = Durability.SYNCED,
     ) -> tuple[LedgerMetadata, int]:
         """An open ledger on the first bookies, or on those named."""
         names = list(ensemble) or list(self.nodes)[: quorum.ensemble_size]
@@ -445,7 +451,7 @@ class World:
         fragment = Fragment(0, 0, tuple(tuple(self.nodes[name].member) for name in names))
         metadata = LedgerMetadata(
             METADATA_VERSION, ledger_id, quorum.ensemble_size, quorum.write_quorum, quorum.ack_quorum,
-            LedgerState.OPEN, None, None, bytes(16), 0, {}, (fragment,),
+            LedgerState.OPEN, None, None, bytes(16), 0, {}, (fragment,), durability,
         )  # fmt: skip
         put = Put(ledger_key_path(ledger_id), encode_ledger_metadata(metadata))
         _, revision = self.catalog.transact([], [put])
@@ -514,7 +520,9 @@ class World:
 
     def answer(self, node: Node, reply: Reply) -> None:
         """A bookie's reply goes on the wire; a second one to the same request is nobody's."""
-        request = node.asked.pop(reply.request_id, None)
+        request = node.asked.get(reply.request_id)
+        if is_final(reply.control):
+            node.asked.pop(reply.request_id, None)
         if request is None:
             return
         asked, said = request.control, reply.control
