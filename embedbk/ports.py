@@ -198,9 +198,14 @@ class DurableBookie(Protocol):
     """
 
     incarnation: bytes
+    may_have_lost: bool  # Something acknowledged may be gone: limbo comes before serving (P7.4).
 
     @property
     def table(self) -> AnyLedgerTable: ...
+
+    def end_loss(self) -> None:
+        """Everything that may be lost is in durable limbo: `may_have_lost` is over, also for the next start."""
+        ...
 
     def next_token(self) -> int:
         """The journal token that the next `append` or `put_frame` will get."""

@@ -74,6 +74,11 @@ def _parser(role: str) -> argparse.ArgumentParser:
     if role == "bookie":
         add("--id", required=True, type=_bookie_id, help="its name in the cluster, for ever")
         add(
+            "--may-have-lost",
+            action="store_true",
+            help="its directories are an older copy, or were repaired: what is missing there counts as unknown",
+        )
+        add(
             "--metadata",
             required=True,
             metavar="ENDPOINTS",
@@ -170,6 +175,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             token,
             journal_directory=options.journal_dir,
             journal_file_bytes=options.journal_file_bytes,
+            may_have_lost=options.may_have_lost,
         )
         opened.append(storage.close)
         transport = _transport(options, listen[0], Identity("bookie", options.id, storage.incarnation, token))

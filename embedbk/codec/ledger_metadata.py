@@ -15,6 +15,7 @@ from embedbk.errors import StorageError
 from embedbk.ids import Member
 
 __all__ = [
+    "LEDGERS_PREFIX",
     "METADATA_VERSION",
     "Durability",
     "Fragment",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 METADATA_VERSION = 1
+LEDGERS_PREFIX = "/ledgers/"
 
 _Versioned = TypeVar("_Versioned", "LedgerMetadata", "LogList")
 
@@ -119,7 +121,7 @@ class LogList(msgspec.Struct, frozen=True, array_like=True):
 
 
 def ledger_key_path(ledger_id: int) -> str:
-    return f"/ledgers/{ledger_id:016x}"
+    return f"{LEDGERS_PREFIX}{ledger_id:016x}"
 
 
 def log_key_path(name: str) -> str:

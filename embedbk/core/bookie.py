@@ -39,10 +39,13 @@ from embedbk.core.vocabulary import (
     JournalAppend,
     JournalDurable,
     JournalFailed,
+    LimboListed,
     LinkLost,
+    Part,
     ReadEntries,
     Reply,
     RequestReceived,
+    ShareTold,
     StoreFrame,
     Tick,
 )
@@ -53,6 +56,7 @@ __all__ = ["Bookie", "LedgerRow", "LedgerTable"]
 
 _MS = 1_000_000
 _NO_KEY = bytes(16)
+_SHARE_PAUSE_NS = 2 * _MS  # Between two looks for what limbo misses: clients come first.
 
 
 class LedgerRow(Protocol):
@@ -76,6 +80,7 @@ class LedgerTable(Protocol):
     def key(self, row: LedgerRow) -> bytes | None: ...
     def set_key(self, row: LedgerRow, key: bytes) -> None: ...
     def mark_dirty(self, row: LedgerRow) -> None: ...
+    def __iter__(self) -> Iterator[int]: ...
 
 
 @dataclass(slots=True)
@@ -84,7 +89,7 @@ class _Look:
 
     link: int
     request_id: int
-    request: AddRequest | ReadRequest
+    request: AddRequest | ReadRequest | None  # None: of the bookie itself, for a share (P7.4).
     ledger_id: int
     wait_token: int  # The answer also waits until this record is durable.
     frame: Frame | None = None  # The repeated add's frame.
@@ -105,7 +110,10 @@ class _Waiter:
 class Bookie(Machine):
     """One bookie in one disk incarnation."""
 
-    def __init__(self, incarnation: bytes, table: LedgerTable, next_token: int) -> None:
+    def __init__(
+        self, incarnation: bytes, table: LedgerTable, next_token: int, *, may_have_lost: bool = False
+    ) -> None:
+        """may_have_lost: something acknowledged may be gone; limbo comes before anything is served (P7.4)."""
         self.incarnation = incarnation
         self.table = table
         self.next_token = next_token  # The journal numbers its records the same way.
@@ -117,14 +125,29 @@ class Bookie(Machine):
         self.next_look = 1
         self.waiters: dict[int, list[_Waiter]] = {}  # Ledger -> parked long polls.
         self.wake_ns: int | None = None  # No parked long poll ends before this.
+        self.is_serving = not may_have_lost
+        self.limbo_token: int | None = None  # While not serving: the last record that limbo waits for.
+        # Ledgers in limbo that may leave it, ascending. A dropped one stays in limbo for ever (P7.3).
+        self.shares: dict[
+            int, list[Part]
+        ] = {}  # Of these: what is still to be found again, the first is looked for.
+        self.share_at_ns: int | None = None
+        self.limbo: dict[int, None] = dict.fromkeys(
+            ledger_id
+            for ledger_id in table
+            if (row := table.get(ledger_id)) is not None and row.in_limbo and not row.is_dropped
+        )
 
     @property
     def deadline_ns(self) -> int | None:
-        return self.wake_ns
+        return earliest(self.wake_ns, self.share_at_ns)
 
     # Requests.
 
     def _on_request(self, event: RequestReceived) -> list[Effect]:
+        if not self.is_serving:
+            # Neither yes nor no: what it may have lost is not in limbo yet (P7.4).
+            return [Reply(event.link, event.request_id, ErrorAnswer("this bookie does not serve yet"))]
         try:
             return self._answer(event, event.control)
         except StorageError as full:
@@ -330,8 +353,8 @@ class Bookie(Machine):
             status = Status.UNKNOWN
         elif bound is not None and bound != request.ledger_key:
             status = Status.WRONG_KEY
-        elif row is not None and (row.is_fenced or row.is_dropped):
-            status = Status.FENCED
+        elif row is not None and (refusal := _refusal(row)) is not None:
+            status = refusal
         if status != Status.OK:
             return [Reply(event.link, event.request_id, ExplicitLacAnswer(status, request.ledger_id))]
         row, effects = self._row_with_key(request.ledger_id, request.ledger_key)
@@ -366,6 +389,83 @@ class Bookie(Machine):
                 effects.append(Reply(waiter.link, waiter.request_id, answer))
         return effects
 
+    # Limbo (P7.4).
+
+    def _on_limbo_listed(self, event: LimboListed) -> list[Effect]:
+        """Every such ledger is fenced and in limbo, with or without a local trace, before anything is served (I32).
+
+        A closed one is only fenced again. (W is paused; recovery fenced b1 b2 and closed; b2 loses all it had: with
+        its fence forgotten, b2 and b3 would acknowledge W's next entry, which is beyond the end for ever.)
+        """
+        if self.is_serving or self.limbo_token is not None or self.failure is not None:
+            return []
+        effects: list[Effect] = []
+        try:
+            for number, ledger_id in enumerate([*event.not_closed, *event.closed]):
+                row = self.table.get(ledger_id) or self.table.create(ledger_id)
+                if not row.is_fenced:
+                    row.is_fenced = 1
+                    effects.append(self._append(row, RecordKind.FENCE, self.table.key(row) or b""))
+                if not row.in_limbo and number < len(event.not_closed):
+                    row.in_limbo = 1
+                    self.limbo[ledger_id] = None
+                    effects.append(self._append(row, RecordKind.LIMBO, b"\1"))
+        except StorageError as full:
+            self.failure = f"not every ledger could be put into limbo: {full}"
+            return effects
+        if effects:
+            self.limbo_token = self.next_token - 1
+        else:
+            self.is_serving = True
+        return effects
+
+    def _on_share_told(self, event: ShareTold) -> list[Effect]:
+        """Limbo ends when every entry of the share is found, read and not only indexed. One look at a time."""
+        if event.ledger_id in self.limbo and event.ledger_id not in self.shares:
+            self.shares[event.ledger_id] = [part for part in event.parts if _first_of(part) is not None]
+            if len(self.shares) == 1:
+                return self._look_at_share(event.now_ns)
+        return []
+
+    def _look_at_share(self, now_ns: int) -> list[Effect]:
+        """Look for the next entries of the first ledger, or end its limbo when nothing is left to be found."""
+        self.share_at_ns = None
+        if not self.shares:
+            return []
+        ledger_id = next(iter(self.shares))
+        row = self.table.get(ledger_id)
+        assert row is not None
+        if self.failure is not None or not row.in_limbo or row.is_dropped:
+            return self._end_share(ledger_id, now_ns)
+        if not self.shares[ledger_id]:
+            row.in_limbo = 0
+            self.limbo.pop(ledger_id, None)
+            return [self._append(row, RecordKind.LIMBO, b"\0"), *self._end_share(ledger_id, now_ns)]
+        part = self.shares[ledger_id][0]
+        look = _Look(0, 0, None, ledger_id, 0)
+        return [
+            self._look(look, part.first_entry, part.last_entry, FRAME_BYTES_MAX, part.modulus, part.residues)
+        ]
+
+    def _end_share(self, ledger_id: int, now_ns: int) -> list[Effect]:
+        del self.shares[ledger_id]
+        self.share_at_ns = now_ns + _SHARE_PAUSE_NS if self.shares else None
+        return []
+
+    def _go_on_with_share(self, ledger_id: int, event: EntriesRead) -> list[Effect]:
+        part, *others = self.shares[ledger_id]
+        ids = [] if event.frame is None else [entry_id for entry_id, _ in split(event.frame)]
+        for entry_id in ids:
+            if entry_id != _first_of(part):
+                ids = []
+                break
+            part = part._replace(first_entry=entry_id + 1)
+        if not ids:
+            return self._end_share(ledger_id, event.now_ns)  # One is missing, or unreadable: limbo stays.
+        self.shares[ledger_id] = [part, *others] if _first_of(part) is not None else others
+        self.share_at_ns = event.now_ns + _SHARE_PAUSE_NS
+        return []
+
     # Completions.
 
     def _on_entries_read(self, event: EntriesRead) -> list[Effect]:
@@ -376,6 +476,8 @@ class Bookie(Machine):
         assert row is not None
         if isinstance(look.request, ReadRequest):
             return self._finish_read(look, row, event)
+        if look.request is None:
+            return self._go_on_with_share(look.ledger_id, event)
         return self._finish_repeated_add(look, look.request, row, event)
 
     def _finish_read(self, look: _Look, row: LedgerRow, event: EntriesRead) -> list[Effect]:
@@ -430,6 +532,8 @@ class Bookie(Machine):
         for token in range(self.durable + 1, event.token + 1):
             effects += self.replies.pop(token, ())
         self.durable = max(self.durable, event.token)
+        if self.limbo_token is not None and self.limbo_token <= self.durable:
+            self.limbo_token, self.is_serving = None, True
         return effects
 
     def _reply_when(self, token: int, reply: Reply, effects: list[Effect]) -> None:
@@ -459,9 +563,12 @@ class Bookie(Machine):
         return []
 
     def _on_tick(self, event: Tick) -> list[Effect]:
-        return [
+        effects: list[Effect] = [
             Reply(waiter.link, waiter.request_id, answer) for waiter, answer in self._expired(event.now_ns)
         ]
+        if self.share_at_ns is not None and event.now_ns >= self.share_at_ns:
+            effects += self._look_at_share(event.now_ns)
+        return effects
 
     def _expired(self, now_ns: int) -> Iterator[tuple[_Waiter, LacAnswer]]:
         self.wake_ns = None
@@ -494,6 +601,8 @@ class Bookie(Machine):
         EntriesRead: _on_entries_read,
         JournalDurable: _on_durable,
         JournalFailed: _on_journal_failed,
+        LimboListed: _on_limbo_listed,
+        ShareTold: _on_share_told,
         LinkLost: _on_link_lost,
         Tick: _on_tick,
     }
@@ -512,6 +621,14 @@ def _refusal(row: LedgerRow) -> Status | None:
     if row.in_limbo and not row.is_dropped:
         return Status.IN_LIMBO
     return Status.FENCED if row.is_fenced or row.is_dropped else None
+
+
+def _first_of(part: Part) -> int | None:
+    """The first entry id of a part, None when it has none."""
+    for entry_id in range(part.first_entry, min(part.last_entry, part.first_entry + part.modulus - 1) + 1):
+        if part.residues >> entry_id % part.modulus & 1:
+            return entry_id
+    return None
 
 
 def _is_in(entry_id: int, ranges: list[tuple[int, int]]) -> bool:

@@ -38,9 +38,11 @@ __all__ = [
     "JournalDurable",
     "JournalFailed",
     "KeyRead",
+    "LimboListed",
     "LinkLost",
     "MetadataChanged",
     "MetadataFailed",
+    "Part",
     "ReadEntries",
     "ReadKey",
     "Received",
@@ -48,6 +50,7 @@ __all__ = [
     "RequestReceived",
     "Send",
     "SendFailed",
+    "ShareTold",
     "StoreFrame",
     "Started",
     "Tag",
@@ -264,6 +267,15 @@ class Ended:
     result: Any = None
 
 
+class Part(NamedTuple):
+    """Entries first..last with id % modulus in residues (bit r for residue r)."""
+
+    first_entry: int
+    last_entry: int
+    modulus: int
+    residues: int
+
+
 # --- Events and effects of a bookie ----------------------------------------------------------------------
 
 
@@ -298,6 +310,24 @@ class JournalFailed:
 
     now_ns: int
     reason: str
+
+
+@dataclass(slots=True)
+class LimboListed:
+    """The ledgers that name this bookie, by a linearizable listing made after it started (P7.4)."""
+
+    now_ns: int
+    not_closed: list[int]
+    closed: list[int]
+
+
+@dataclass(slots=True)
+class ShareTold:
+    """A ledger in limbo is CLOSED, and these are the entries that this bookie should hold of it (P7.4)."""
+
+    now_ns: int
+    ledger_id: int
+    parts: list[Part]
 
 
 @dataclass(slots=True)
@@ -353,7 +383,7 @@ Event = (
     Started | Tick | Answered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated | MetadataFailed
     | BookiesChanged | FrameSealed | CloseRequested | Consumed | MetadataChanged
     | RequestReceived | LinkLost | JournalDurable | JournalFailed
-    | EntriesRead
+    | EntriesRead | LimboListed | ShareTold
 )  # fmt: skip
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended

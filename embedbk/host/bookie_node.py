@@ -10,8 +10,25 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    ledger_key_path,
+)
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import ABSENT, Compare, Get, Put, Result, Txn, TxnDone, Value
+from embedbk.codec.metadata_messages import (
+    ABSENT,
+    Compare,
+    Get,
+    List,
+    Listed,
+    Put,
+    Result,
+    Txn,
+    TxnDone,
+    Value,
+)
 from embedbk.codec.registration import (
     REGISTRATION_VERSION,
     Registration,
@@ -20,6 +37,7 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.core.bookie import Bookie
+from embedbk.core.limbo import is_named, share_of
 from embedbk.core.machine import earliest
 from embedbk.core.vocabulary import (
     Effect,
@@ -28,15 +46,18 @@ from embedbk.core.vocabulary import (
     JournalAppend,
     JournalDurable,
     JournalFailed,
+    LimboListed,
     LinkLost,
     ReadEntries,
     Reply,
     RequestReceived,
+    ShareTold,
     StoreFrame,
     Tick,
 )
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.client import Client
 from embedbk.ports import DurableBookie, EntriesFound, LinkDown, LinkUp, Received, Transport
 
@@ -48,6 +69,9 @@ REGISTER_AGAIN_NS = 500_000_000
 REQUESTS_PER_LINK_MAX = (
     1 << 17
 )  # Unanswered; a peer that asks for more loses its link, and the bookie no memory.
+LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
+LIMBO_ASK_MAX = 64  # Of these asked in one round.
+LIMBO_PAGE = 500
 
 
 class BookieNode:
@@ -69,12 +93,16 @@ class BookieNode:
         self.storage = storage
         self.transport = transport
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
-        self.core = Bookie(storage.incarnation, storage.table, storage.next_token())
+        self.core = Bookie(
+            storage.incarnation, storage.table, storage.next_token(), may_have_lost=storage.may_have_lost
+        )
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._register)
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
         self._is_foreign = False  # The cluster knows this id with other directories: nobody is served (P7.2).
         self._registered_session = 0
         self._register_at: int | None = None
+        self._limbo_at: int | None = None  # When to ask whether ledgers in limbo are closed now.
+        self._limbo_after = NO_ENTRY  # The ledger asked about last: they take turns.
         self._free_bytes = free_bytes
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
         self._events: deque[Event] = deque()
@@ -100,6 +128,11 @@ class BookieNode:
         if self._register_at is not None and now_ns >= self._register_at:
             self._register_at = None
             self._register(now_ns, b"")
+        if self.storage.may_have_lost and self.core.is_serving:
+            self.storage.end_loss()  # What may be lost is in durable limbo.
+            self._register(now_ns, b"")
+        if self._limbo_at is not None and now_ns >= self._limbo_at:
+            self._ask_limbo(now_ns)
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
@@ -116,6 +149,7 @@ class BookieNode:
             self.metadata.deadline_ns(),
             self.transport.deadline_ns(),
             self._register_at,
+            self._limbo_at,
         )
 
     def filenos(self) -> list[int]:
@@ -267,8 +301,12 @@ class BookieNode:
 
     def _register(self, now_ns: int, _cluster_token: bytes) -> None:
         """A session is open: show the cookie, then stand in the list of bookies as long as the session lives."""
-        if self.metadata.session and not self._is_foreign:
-            self.metadata.request(now_ns, Get(cookie_path(self.bookie_id)), self._on_cookie)
+        if not self.metadata.session or self._is_foreign:
+            return
+        if not self.core.is_serving:
+            self._list_limbo(now_ns, "", [])
+            return
+        self.metadata.request(now_ns, Get(cookie_path(self.bookie_id)), self._on_cookie)
 
     def _on_cookie(self, now_ns: int, result: Result) -> None:
         if not isinstance(result, Value):
@@ -301,6 +339,8 @@ class BookieNode:
     def _on_registered(self, now_ns: int, session: int, result: Result) -> None:
         if isinstance(result, TxnDone) and result.is_done:
             self._registered_session = session
+            if self.core.limbo:
+                self._limbo_at = now_ns
         else:
             self._register_at = now_ns + REGISTER_AGAIN_NS
 
@@ -323,3 +363,51 @@ class BookieNode:
         except OSError as failed:
             logger.warning("bookie %s cannot tell its free space: %s", self.bookie_id, failed)
             return 0
+
+    # Limbo (P7.4).
+
+    def _list_limbo(self, now_ns: int, after: str, found: list[LedgerMetadata]) -> None:
+        """Page through all ledgers, each page linearizable: a key that was there at the start is on one of them."""
+
+        def done(now_ns: int, result: Result) -> None:
+            if not isinstance(result, Listed):
+                self._register_at = (
+                    now_ns + REGISTER_AGAIN_NS
+                )  # A partial listing is none: from the start again.
+                return
+            try:
+                ledgers = [decode_ledger_metadata(record.value or b"") for record in result.records]
+            except StorageError as unread:
+                self.failure = unread  # It may name this bookie: what cannot be told keeps it out.
+                return
+            found.extend(each for each in ledgers if is_named(each, self.bookie_id))
+            if result.has_more:
+                self._list_limbo(now_ns, result.records[-1].key, found)
+                return
+            closed = [each.ledger_id for each in found if each.is_closed]
+            not_closed = [each.ledger_id for each in found if not each.is_closed]
+            logger.warning(
+                "bookie %s may have lost entries: %d ledgers in limbo", self.bookie_id, len(not_closed)
+            )
+            self._step_core(LimboListed(now_ns, not_closed, closed))
+            if self.core.failure is not None:
+                self.failure = StorageError(f"bookie {self.bookie_id}: {self.core.failure}")
+
+        self.metadata.request(now_ns, List(LEDGERS_PREFIX, after, LIMBO_PAGE), done)
+
+    def _ask_limbo(self, now_ns: int) -> None:
+        """Has the next ledger in limbo been closed? Then its share is looked for, and limbo may end."""
+        self._limbo_at = now_ns + LIMBO_AGAIN_NS if self.core.limbo else None
+        waiting = list(self.core.limbo)
+        turn = [i for i in waiting if i > self._limbo_after] or waiting
+        for ledger_id in turn[:LIMBO_ASK_MAX]:
+            self._limbo_after = ledger_id
+            self.metadata.request(now_ns, Get(ledger_key_path(ledger_id)), self._on_limbo_metadata)
+
+    def _on_limbo_metadata(self, now_ns: int, result: Result) -> None:
+        if not isinstance(result, Value) or result.record is None or result.record.value is None:
+            return  # Asked again later; what becomes of a deleted ledger's data is the collector's (P7.7).
+        metadata = decode_ledger_metadata(result.record.value)
+        if metadata.is_closed:
+            parts = share_of(metadata, Member(self.bookie_id, self.storage.incarnation))
+            self._step_core(ShareTold(now_ns, metadata.ledger_id, parts))

@@ -38,6 +38,7 @@ __all__ = ["FLUSH_BYTES", "BookieStorage"]
 logger = logging.getLogger(__name__)
 
 FLUSH_BYTES = 64 << 20  # Journaled since the last freeze: write cache and journal have one bound.
+LOSS_FILE = "MAY_HAVE_LOST"  # There from the start that was told of a loss until limbo is durable.
 KICK_BYTES = 256 << 10  # A turn that queues more does not wait for its end to wake the commit thread.
 FLUSH_RETRY_SHARE = 16  # A failed flush is tried again when this part of flush_bytes more was journaled.
 REPLAY_ROOM_BYTES = 2 * FRAME_BYTES_MAX  # Beyond cache_bytes_max, so that a put that was let in always fits.
@@ -54,6 +55,8 @@ class BookieStorage:
         flush_bytes: how much is journaled between flushes.
         cache_bytes_max: of the write cache not flushed yet; a put beyond waits for the flush.
         threaded: commit and flush in native threads; else `step` does both by hand.
+        may_have_lost: these directories are an older copy, or were repaired by hand: what they held may be gone. Kept
+            in a file of the directory until everything that may be lost is in durable limbo (P7.4).
         io, incarnation: a `MemoryDisk` to live on, and who lives there, instead of the real disk.
 
     Raises:
@@ -74,6 +77,7 @@ class BookieStorage:
         journal_file_bytes: int = FILE_BYTES,
         ledgers_max: int = LEDGERS_MAX,
         threaded: bool = True,
+        may_have_lost: bool = False,
         io: MemoryDisk | None = None,
         incarnation: bytes = b"",
     ) -> None:
@@ -88,6 +92,8 @@ class BookieStorage:
         self.flush_bytes = flush_bytes
         self.cache_bytes_max = cache_bytes_max
         self.threaded = threaded
+        self.may_have_lost = may_have_lost
+        self._loss_path: Path | None = None
         self._identity: HeldIdentity | None = None
         self._journal: Journal | None = None
         self._store: NativeEntryStore | None = None
@@ -115,6 +121,8 @@ class BookieStorage:
                 )
                 self.incarnation = self._identity.incarnation
                 self.cluster_token = self._identity.cluster_token
+                self._loss_path = Path(root) / LOSS_FILE
+                self.may_have_lost = _note_loss(self._loss_path, is_new=may_have_lost)
             else:
                 lib.ebk_io_make_directory(io.io, os.fsencode(root))
                 lib.ebk_io_make_directory(io.io, os.fsencode(entries_path))
@@ -164,6 +172,11 @@ class BookieStorage:
         if self._unkicked_bytes >= KICK_BYTES:
             self.kick()
         return self._last_token
+
+    def end_loss(self) -> None:
+        self.may_have_lost = False
+        if self._loss_path is not None:
+            self._loss_path.unlink(missing_ok=True)
 
     def kick(self) -> None:
         if self._unkicked_bytes:
@@ -379,3 +392,21 @@ class BookieStorage:
             store.close()
         if identity is not None:
             identity.close()
+
+
+def _note_loss(path: Path, *, is_new: bool) -> bool:
+    """Whether this start or an unfinished one before it was told of a loss; a new one is durable when this returns."""
+    if is_new and not path.exists():
+        try:
+            with open(path, "wb") as file:
+                os.fsync(file.fileno())
+            directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as refused:
+            raise StorageError(
+                f"{path} cannot be written: {refused}", hint="check its permissions and its disk"
+            ) from refused
+    return path.exists()

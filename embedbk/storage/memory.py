@@ -47,6 +47,7 @@ class Survivors:
     incarnation: bytes
     entry_logs: tuple[EntryLog, ...] = ()
     records: tuple[Record, ...] = ()  # Of the journal, above the last mark.
+    may_have_lost: bool = False  # Something that was durable is not among these (P7.4).
 
 
 @dataclass(slots=True)
@@ -110,6 +111,7 @@ class MemoryBookieStorage:
         self, survivors: Survivors, *, flush_bytes: int = FLUSH_BYTES, ledgers_max: int = LEDGERS_MAX
     ) -> None:
         self.incarnation = survivors.incarnation
+        self.may_have_lost = survivors.may_have_lost
         self.table = LedgerTable(ledgers_max)
         self.store = MemoryEntryStore()
         self.flush_bytes = flush_bytes
@@ -150,6 +152,9 @@ class MemoryBookieStorage:
     def put_frame(self, frame: Frame) -> int:
         self._put(frame)
         return self.append(RecordKind.FRAME, frame.ledger_id, frame.body)
+
+    def end_loss(self) -> None:
+        self.may_have_lost = False
 
     def kick(self) -> None: ...
 
@@ -209,7 +214,16 @@ class MemoryBookieStorage:
 
     def crash(self) -> Survivors:
         """What a power cut now leaves: entry logs that were finished, and journal records that were synced."""
-        return Survivors(self.incarnation, tuple(self.entry_logs), tuple(self.records))
+        return Survivors(self.incarnation, tuple(self.entry_logs), tuple(self.records), self.may_have_lost)
+
+    def lose(self, records: int | None = None, *, entry_logs: int = 0) -> Survivors:
+        """What is left after a crash that also took the newest journal records (None: all of them) and entry logs.
+
+        The node that starts from it knows that something may be lost, and not what.
+        """
+        kept_logs = self.entry_logs[: len(self.entry_logs) - entry_logs]
+        kept = [] if records is None or entry_logs else self.records[: max(0, len(self.records) - records)]
+        return Survivors(self.incarnation, tuple(kept_logs), tuple(kept), may_have_lost=True)
 
     def fail_next_sync(self, reason: str) -> None:
         """Switch: the next commit fails, and with it the journal, for good (P7.6)."""

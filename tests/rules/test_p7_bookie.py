@@ -19,7 +19,8 @@ from embedbk.codec.messages import (
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.ledger_table import LedgerTable
-from embedbk.core.vocabulary import JournalDurable
+from embedbk.core.limbo import share_of
+from embedbk.core.vocabulary import JournalDurable, Part
 from embedbk.errors import InvariantError, LedgerFenced, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
 from tests.rules.world import KEY, Client, Node, Pen, World
@@ -305,3 +306,193 @@ def test_fenced_bookies_tell_a_paused_writer() -> None:
     world.settle(hold=lambda packet: packet.bookie_id == "b1")
     assert isinstance(writer.failure, LedgerFenced)
     assert writer.confirmed == 2
+
+
+def lost_world() -> tuple[World, Client, Pen, Node]:
+    """Entries 0..2 are acknowledged by all three; then b1 loses everything and knows that it may have."""
+    world, writer, pen = world_with_entries()
+    node = b1(world)
+    node.lose()
+    return world, writer, pen, node
+
+
+def test_nothing_is_served_before_limbo_is_durable() -> None:
+    """P7.4, I32: neither yes nor no while the ledgers are listed, and while their limbo is on its way to the disk."""
+    world, _, pen, node = lost_world()
+    requests = [
+        AddRequest(node.member.incarnation, 1, 1, True),
+        FenceRequest(node.member.incarnation, 1, KEY),
+        ReadRequest(node.member.incarnation, 1, 0, 9, 1000, True, KEY),
+        LacRequest(node.member.incarnation, 1),
+    ]
+
+    def verdicts() -> list[type]:
+        for request in requests:
+            world.ask("b1", request, at(0).frame(b"entry 0") if isinstance(request, AddRequest) else None)
+        return [type(answer) for answer in world.heard()]
+
+    assert verdicts() == [ErrorAnswer] * 4
+    node.enter_limbo()
+    assert verdicts() == [ErrorAnswer] * 4
+    node.sync()
+    assert node.core.is_serving
+    assert ErrorAnswer not in verdicts()
+    assert pen.next_entry == 3
+
+
+def test_every_ledger_that_names_it_is_in_limbo_with_or_without_a_trace() -> None:
+    """P7.4, scenario 28 (BP-46): no negative and no LAC of a ledger that it knows nothing of any more."""
+    world, _, _, node = lost_world()
+    assert list(node.storage.table) == []
+    node.enter_limbo()
+    node.sync()
+    assert list(node.core.limbo) == [1]
+    answer, ids = read(world, 0, 9, fence=True)
+    assert (answer.status, answer.absent, answer.lac, ids) == (Status.OK, [], NO_ENTRY, [])
+    world.ask("b1", LacRequest(node.member.incarnation, 1))
+    assert world.heard() == [LacAnswer(Status.IN_LIMBO, 1)]
+    assert add(world, at(3)) == Status.IN_LIMBO
+    assert add(world, at(3), recovery=True) == Status.OK
+
+
+def test_limbo_and_its_fence_outlive_crashes_and_a_crash_on_the_way_begins_again() -> None:
+    """P7.4, P7.3: limbo is durable before it is served; a crash before that finds the loss noted."""
+    _, _, _, node = lost_world()
+    node.enter_limbo()
+    node.crash()
+    node.restart()
+    assert not node.core.is_serving
+    node.enter_limbo()
+    node.sync()
+    node.storage.end_loss()
+    node.crash()
+    node.restart()
+    assert node.core.is_serving
+    row = node.storage.table.get(1)
+    assert row is not None
+    assert (row.in_limbo, row.is_fenced) == (1, 1)
+    assert list(node.core.limbo) == [1]
+
+
+def test_recovery_does_not_truncate_what_one_bookie_lost() -> None:
+    """P7.4, P5.2c, scenario 28: e0..e2 on b1 b2 of Qa 2; b1 lost its copy, b3 never had one. Its silence is no "no"."""
+    world = World(3)
+    metadata, revision = world.create()
+    writer, pen = world.writer(metadata, revision), Pen(1)
+    world.add(writer, pen, b"zero")
+    world.settle(hold=lambda packet: packet.bookie_id == "b3")
+    assert writer.confirmed == 0
+    for packet in world.packets(to="b3"):
+        world.lose(packet)
+    writer.is_gone = True
+    node = b1(world)
+    node.lose()
+    node.enter_limbo()
+    recovery = world.recovery(1)
+    recovery.start()
+    world.run(lambda: recovery.has_ended, seconds=1, hold=lambda packet: packet.bookie_id == "b2")
+    assert not recovery.has_ended  # b1: unknown, b3: no. No verdict before b2 is heard.
+    world.run(lambda: recovery.has_ended)
+    assert recovery.ended.error is None
+    assert world.check_end(1).last_entry == 0
+
+
+def test_the_writer_replaces_a_bookie_in_limbo_and_goes_on() -> None:
+    """P7.4, P4.1: for the writer an ordinary failure of one bookie, not FENCED; its explicit LAC is refused alike."""
+    world, writer, pen, node = lost_world()
+    node.enter_limbo()
+    world.settle()
+    world.ask("b1", ExplicitLacRequest(node.member.incarnation, 1, KEY, 1, 14))
+    assert [answer.status for answer in world.heard()] == [Status.IN_LIMBO]
+    world.add(writer, pen, b"entry 3")
+    world.settle()
+    assert (writer.failure, writer.confirmed) == (None, 3)
+    names = [m.bookie_id for m in world.catalog.metadata(1)[0].fragments[-1].members]
+    assert "b1" not in names
+
+
+def test_a_closed_ledger_is_fenced_again() -> None:
+    """P7.3, P5.3: its writer may be paused still. Fenced on b1 b2 and closed; b1 forgets; b3 was never fenced."""
+    world, writer, pen = world_with_entries()
+    recovery = world.recovery(1)
+    recovery.start()
+    world.run(lambda: recovery.has_ended, hold=lambda packet: packet.bookie_id == "b3")
+    for packet in world.packets(to="b3"):
+        world.lose(packet)
+    node = b1(world)
+    node.lose()
+    node.enter_limbo()
+    world.settle()
+    assert list(node.core.limbo) == []
+    world.add(writer, pen, b"entry 3")
+    world.settle()
+    assert writer.confirmed == 2
+    assert isinstance(writer.failure, LedgerFenced)
+
+
+def test_limbo_ends_when_the_ledger_is_closed_and_the_share_is_found_again() -> None:
+    """P7.4: not while an entry is missing or unreadable; then it stays ended through a crash, and the fence stays."""
+    world, _, _, node = lost_world()
+    node.enter_limbo()
+    node.sync()
+    recovery = world.recovery(1)
+    recovery.start()
+    world.run(lambda: recovery.has_ended)
+    assert world.catalog.metadata(1)[0].last_entry == 2
+    node.storage.end_loss()
+    node.look_for_share(1)
+    row = node.storage.table.get(1)
+    assert row is not None
+    assert row.in_limbo == 1  # Recovery wrote back only what was above the LAC.
+    for entry_id in range(3):
+        assert add(world, at(entry_id), recovery=True) == Status.OK
+    node.storage.make_unreadable(1, 1)
+    node.look_for_share(1)
+    assert row.in_limbo == 1
+    assert add(world, at(1), recovery=True) == Status.OK  # Its bad copy is replaced (P3.4c).
+    node.look_for_share(1)
+    assert (row.in_limbo, row.is_fenced) == (0, 1)
+    assert list(node.core.limbo) == []
+    node.sync()
+    node.crash()
+    node.restart()
+    answer, ids = read(world, 0, 9)
+    assert (ids, [tuple(pair) for pair in answer.absent]) == ([0, 1, 2], [(3, 9)])
+
+
+def test_the_share_of_a_striped_bookie_is_its_own_entries_only() -> None:
+    """P7.4, P1: E 3, Qw 2: seat 0 stands in the write sets of residues 0 and 2."""
+    world = World(3)
+    metadata, revision = world.create(Quorum(3, 2, 2))
+    writer, pen = world.writer(metadata, revision), Pen(1)
+    for number in range(6):
+        world.add(writer, pen, b"entry %d" % number)
+    world.close(writer)
+    world.settle()
+    closed, _ = world.catalog.metadata(1)
+    assert share_of(closed, b1(world).member) == [Part(0, 5, 3, 0b101)]
+    row = b1(world).storage.table.get(1)
+    assert row is not None
+    row.in_limbo = row.is_fenced = 1
+    b1(world).core.limbo[1] = None
+    b1(world).look_for_share(1)
+    assert row.in_limbo == 0
+
+
+def test_a_journal_that_fails_on_the_way_into_limbo_serves_nothing() -> None:
+    """P7.4, P7.6."""
+    _, _, _, node = lost_world()
+    node.enter_limbo()
+    node.storage.fail_next_sync("input/output error")
+    node.sync()
+    assert not node.core.is_serving
+
+
+def test_a_table_too_small_for_limbo_serves_nothing() -> None:
+    """P7.4: a ledger that cannot be put into limbo would answer "no" for what it lost."""
+    _, _, _, node = lost_world()
+    node.storage.table.ledgers_max = 0
+    node.enter_limbo()
+    node.sync()
+    assert not node.core.is_serving
+    assert "full" in (node.core.failure or "")

@@ -43,6 +43,7 @@ from embedbk.codec.messages import (
 from embedbk.codec.metadata_messages import ABSENT, ANY, Compare, Delete, Put
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
+from embedbk.core.limbo import is_named, share_of
 from embedbk.core.machine import Machine
 from embedbk.core.quorum import write_set
 from embedbk.core.reader import RangeRead
@@ -67,6 +68,7 @@ from embedbk.core.vocabulary import (
     JournalDurable,
     JournalFailed,
     KeyRead,
+    LimboListed,
     MetadataFailed,
     ReadEntries,
     ReadKey,
@@ -74,6 +76,7 @@ from embedbk.core.vocabulary import (
     RequestReceived,
     Send,
     SendFailed,
+    ShareTold,
     Started,
     StoreFrame,
     Tick,
@@ -223,7 +226,12 @@ class Node:
 
     def boot(self, survivors: Survivors) -> None:
         self.storage = MemoryBookieStorage(survivors)
-        self.core = Bookie(survivors.incarnation, self.storage.table, self.storage.next_token())
+        self.core = Bookie(
+            survivors.incarnation,
+            self.storage.table,
+            self.storage.next_token(),
+            may_have_lost=self.storage.may_have_lost,
+        )
         self.reads: list[ReadEntries] = []
         self.told_durable = self.storage.durable()
         self.told_failure = False
@@ -237,6 +245,32 @@ class Node:
         self.is_up = False
         self.asked.clear()
         self.boot(survivors)
+
+    def lose(self, records: int | None = None, *, entry_logs: int = 0) -> None:
+        """A crash that also took durable records, and the restart after it: nothing is served before limbo (P7.4)."""
+        survivors = self.storage.lose(records, entry_logs=entry_logs)
+        self.asked.clear()
+        self.boot(survivors)
+        self.world.disks_lost += 1
+
+    def enter_limbo(self) -> None:
+        """What the host does: list the ledgers, and hand over those that may have been lost."""
+        ledgers = [decode_ledger_metadata(value) for value, _ in self.world.catalog.values.values()]
+        named = [metadata for metadata in ledgers if is_named(metadata, self.bookie_id)]
+        listed = LimboListed(
+            self.world.now_ns,
+            [metadata.ledger_id for metadata in named if not metadata.is_closed],
+            [metadata.ledger_id for metadata in named if metadata.is_closed],
+        )
+        self.perform(self.core.step(listed))
+
+    def look_for_share(self, ledger_id: int) -> None:
+        """What the host does once the ledger is closed; until nothing more is looked for."""
+        metadata, _ = self.world.catalog.metadata(ledger_id)
+        self.perform(self.core.step(ShareTold(self.world.now_ns, ledger_id, share_of(metadata, self.member))))
+        while (due_ns := self.core.share_at_ns) is not None:
+            self.world.now_ns = max(self.world.now_ns, due_ns)
+            self.perform(self.core.step(Tick(self.world.now_ns)))
 
     def restart(self) -> None:
         self.is_up = True
@@ -698,7 +732,7 @@ class World:
                 assert row.lac >= node.lacs.get(ledger_id, NO_ENTRY), "a bookie's LAC fell (I11)"
                 assert row.lac <= self.acked.get(ledger_id, NO_ENTRY), "a LAC that was never true (I12)"
                 node.lacs[ledger_id] = row.lac
-            for ledger_id in node.fences_told:
+            for ledger_id in node.fences_told if node.core.is_serving else ():
                 row = node.storage.table.get(ledger_id)
                 assert row is not None, "a fence was forgotten with its ledger (I19)"
                 assert row.is_fenced, "a fence was lifted (I19)"

@@ -1,0 +1,41 @@
+"""What limbo asks of ledger metadata: which ledgers a bookie may have lost entries of, and what it owes them (P7.4).
+
+Leaves to others: what a bookie in limbo answers (core/bookie.py), and where the metadata comes from
+(host/bookie_node.py).
+"""
+
+from __future__ import annotations
+
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.core.quorum import write_set_mask
+from embedbk.core.vocabulary import Part
+from embedbk.ids import Member
+
+__all__ = ["is_named", "share_of"]
+
+
+def is_named(metadata: LedgerMetadata, bookie_id: str) -> bool:
+    """Whether a fragment names the bookie, so that it may have lost something of this ledger.
+
+    By id, whatever the incarnation: to be in limbo without need costs an ensemble change, the contrary costs entries.
+    """
+    return any(bookie_id == seat[0] for fragment in metadata.fragments for seat in fragment.ensemble)
+
+
+def share_of(metadata: LedgerMetadata, member: Member) -> list[Part]:
+    """The entries of a closed ledger that stand in a write set with a seat of this bookie."""
+    assert metadata.last_entry is not None
+    quorum, parts = metadata.quorum, []
+    starts = [fragment.first_entry for fragment in metadata.fragments]
+    for fragment, behind in zip(metadata.fragments, [*starts[1:], metadata.last_entry + 1], strict=True):
+        last = min(behind - 1, metadata.last_entry)
+        if member not in fragment.members or last < fragment.first_entry:
+            continue
+        seat = fragment.members.index(member)
+        residues = sum(
+            1 << residue
+            for residue in range(quorum.ensemble_size)
+            if write_set_mask(residue, quorum) >> seat & 1
+        )
+        parts.append(Part(fragment.first_entry, last, quorum.ensemble_size, residues))
+    return parts
