@@ -1,0 +1,377 @@
+"""The bookie in its place: durability before answers, storage that refuses, registration, hostile links (P3.2, P7)."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    Control,
+    ErrorAnswer,
+    ExplicitLacRequest,
+    FenceAnswer,
+    FenceRequest,
+    LacAnswer,
+    LacRequest,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+    encode_message,
+)
+from embedbk.codec.metadata_messages import Delete, MetadataReply, Put, Refusal, Txn
+from embedbk.codec.registration import cookie_path, registration_path
+from embedbk.config import FRAME_BYTES_MAX
+from embedbk.host import bookie_node
+from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.memory import Survivors
+from embedbk.storage.memory_disk import MemoryDisk
+from tests.host.place import KEY, MS, SECOND, SESSION_MS, TOKEN, Peer, Place, add, frame
+
+
+class DiskStorage(BookieStorage):
+    """The storage that ships, on a disk in memory, committed by hand as the place commits its disks."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self.disk = disk
+        super().__init__(
+            "d",
+            "b1",
+            TOKEN,
+            flush_bytes=256 << 10,
+            cache_bytes_max=2 * FRAME_BYTES_MAX,
+            journal_file_bytes=2 << 20,
+            ledgers_max=64,
+            threaded=False,
+            io=disk,
+            incarnation=b"d" * 16,
+        )
+
+    def commit(self) -> None:
+        while self.step():
+            pass
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def on_disk(disk: MemoryDisk) -> Place:
+    place = Place(bookies=0)
+    place.start_bookie("b1", storage=DiskStorage(disk))
+    place.until(lambda: place.bookie("b1").is_registered)
+    return place
+
+
+def incarnation_of(place: Place, name: str = "b1") -> bytes:
+    incarnation: bytes = place.bookie(name).storage.incarnation
+    return incarnation
+
+
+def status_of(answer: Control) -> Status:
+    assert isinstance(answer, AddAnswer | FenceAnswer | ReadAnswer | LacAnswer), answer
+    return answer.status
+
+
+# --- Durability ------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_acknowledged_before_it_is_durable(place: Place) -> None:
+    """P3.2: the answer leaves in the step that hears of durability."""
+    peer = place.peer("b1")
+    place.held.add("b1")
+    peer.send(*add(incarnation_of(place), frame(7, 0, [b"zero"])))
+    place.turns()
+    peer.look()
+    assert peer.messages == []
+    place.held.clear()
+    place.turns(2)
+    peer.look()
+    assert [status_of(message.control) for message in peer.messages] == [Status.OK]
+
+
+def test_a_failed_journal_answers_unknown_and_serves_reads(place: Place) -> None:
+    """P7.6: nothing is acknowledged any more, and nothing is denied; what was stored is read on, and the list of
+    bookies says that this one takes no adds."""
+    client = place.start_client()
+    incarnation = incarnation_of(place)
+    peer = place.peer("b1")
+    assert status_of(peer.ask(*add(incarnation, frame(7, 0, [b"zero"])))) == Status.OK
+    place.disks["b1"].fail_next_sync("medium error")
+    assert status_of(peer.ask(*add(incarnation, frame(7, 1, [b"one"], 4)))) == Status.UNKNOWN
+    assert "medium error" in str(place.bookie("b1").failure)
+    assert status_of(peer.ask(*add(incarnation, frame(7, 2, [b"two"], 7)))) == Status.UNKNOWN
+    assert status_of(peer.ask(FenceRequest(incarnation, 7, KEY))) == Status.UNKNOWN
+    answer = peer.ask(ReadRequest(incarnation, 7, 0, 0, 1000))
+    assert status_of(answer) == Status.OK
+    place.turns()
+    assert {info.member.bookie_id: info.is_writable for info in client.bookies} == {
+        "b1": False,
+        "b2": True,
+        "b3": True,
+    }
+
+
+def test_a_refused_record_ends_the_promises_at_once(on_disk: Place, disk: MemoryDisk) -> None:
+    """P7.6, P5.2f: a put that the storage refuses was counted by the core and not by the journal. Had the bookie gone
+    on, every later token would have meant two records, and a fence could have been answered for another's sync."""
+    incarnation = incarnation_of(on_disk)
+    peer = on_disk.peer("b1")
+    assert status_of(peer.ask(FenceRequest(incarnation, 8, KEY))) == Status.OK
+    disk.fail("allocate", error=errno.ENOSPC, stays=True)
+    disk.fail("open", error=errno.ENOSPC, stays=True)  # No entry log can be written: the cache fills up.
+    big = [bytes(500_000)]
+    answers = [
+        status_of(peer.ask(*add(incarnation, frame(7, entry, big, entry * 500_000)))) for entry in range(8)
+    ]
+    assert answers[0] == Status.OK
+    assert answers[-1] == Status.UNKNOWN
+    assert sorted(answers) == answers, "OK until the storage refused, unknown from then on"
+    # In one turn: a put that is refused, and a fence that the journal itself would take.
+    assert status_of(peer.ask(FenceRequest(incarnation, 9, KEY))) == Status.UNKNOWN
+    assert "failed" in str(on_disk.bookie("b1").failure)
+    on_disk.close()
+
+
+def test_a_refusal_and_a_fence_in_one_turn(on_disk: Place, disk: MemoryDisk) -> None:
+    """The same with both requests in one batch: the fence behind the refused put is not answered OK."""
+    incarnation = incarnation_of(on_disk)
+    peer = on_disk.peer("b1")
+    disk.fail("open", error=errno.ENOSPC, stays=True)
+    size = 500_000
+    entry = 0
+    while on_disk.bookie("b1").failure is None:
+        peer.send(*add(incarnation, frame(7, entry, [bytes(size)], entry * size)))
+        peer.send(FenceRequest(incarnation, 100 + entry, KEY))
+        on_disk.turn()
+        peer.look()
+        entry += 1
+        assert entry < 10
+    on_disk.turns()
+    peer.look()
+    by_ledger = {
+        message.control.ledger_id: message.control.status
+        for message in peer.messages
+        if isinstance(message.control, FenceAnswer)
+    }
+    assert by_ledger[100] == Status.OK
+    assert by_ledger[100 + entry - 1] == Status.UNKNOWN
+    on_disk.close()
+
+
+def test_a_journal_that_cannot_be_written_is_no_end_of_the_node(on_disk: Place, disk: MemoryDisk) -> None:
+    """P7.6 on the journal that ships: the device refuses a write, every answer from then on is unknown."""
+    incarnation = incarnation_of(on_disk)
+    peer = on_disk.peer("b1")
+    assert status_of(peer.ask(*add(incarnation, frame(7, 0, [b"zero"])))) == Status.OK
+    disk.fail("write", error=errno.EIO, stays=True)
+    for entry in (1, 2, 3):
+        assert status_of(peer.ask(*add(incarnation, frame(7, entry, [b"x"], 3 + entry)))) == Status.UNKNOWN
+    assert status_of(peer.ask(ReadRequest(incarnation, 7, 0, 0, 1000))) == Status.OK
+    on_disk.close()
+
+
+def test_a_full_ledger_table_refuses_and_serves_on(on_disk: Place) -> None:
+    """A bound that is reached answers, and what is known is served."""
+    incarnation = incarnation_of(on_disk)
+    peer = on_disk.peer("b1")
+    for ledger_id in range(64):
+        assert status_of(peer.ask(FenceRequest(incarnation, ledger_id, KEY))) == Status.OK
+    assert isinstance(peer.ask(FenceRequest(incarnation, 64, KEY)), ErrorAnswer)
+    assert status_of(peer.ask(FenceRequest(incarnation, 63, KEY))) == Status.OK
+    on_disk.close()
+
+
+# --- Links -----------------------------------------------------------------------------------------------
+
+
+def test_a_link_that_is_dropped_takes_what_follows_along(place: Place) -> None:
+    """A PeerError costs the peer its link, with what it sent behind, and nobody else anything."""
+    other, peer = place.peer("b1"), place.peer("b1")
+    incarnation = incarnation_of(place)
+    peer.send_bytes(b"no message" * 10)
+    peer.send(*add(incarnation, frame(7, 0, [b"zero"])))
+    place.turns()
+    peer.look()
+    assert peer.down is not None
+    assert place.bookie("b1").storage.table.get(7) is None
+    assert status_of(other.ask(*add(incarnation, frame(7, 0, [b"zero"])))) == Status.OK
+
+
+def test_unanswered_requests_of_a_link_are_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long polls are parked, so their number must have an end: the link's."""
+    monkeypatch.setattr(bookie_node, "REQUESTS_PER_LINK_MAX", 10)
+    incarnation = incarnation_of(place)
+    peer, other = place.peer("b1"), place.peer("b1")
+    for _ in range(10):
+        peer.send(LacRequest(incarnation, 7, -1, 30_000))
+    place.turns()
+    assert peer.down is None
+    peer.send(LacRequest(incarnation, 7, -1, 30_000))
+    place.turns()
+    peer.look()
+    assert "10 requests are unanswered" in str(peer.down)
+    assert place.bookie("b1").core.waiters == {}, "its polls went with it"
+    for _ in range(30):  # Answered ones do not count.
+        assert status_of(other.ask(FenceRequest(incarnation, 7, KEY))) == Status.OK
+
+
+def test_a_peer_that_takes_no_answers_loses_its_link(place: Place) -> None:
+    """An answer that was dropped silently would leave its client waiting; a lost link it understands."""
+    incarnation = incarnation_of(place)
+    filler = place.peer("b1")
+    size = 1_000_000
+    for entry in range(4):
+        filler.ask(*add(incarnation, frame(7, entry, [bytes(size)], entry * size)))
+    peer = place.peer("b1")
+    for _ in range(40):
+        peer.send(ReadRequest(incarnation, 7, 0, 3, 1 << 20))
+    place.turns()
+    peer.look()
+    assert "queue of answers is full" in str(peer.down)
+    assert status_of(filler.ask(ReadRequest(incarnation, 7, 0, 0, 1000))) == Status.OK
+
+
+def mutated(chance: random.Random, body: bytes) -> bytes:
+    """A body as a broken or hostile peer may send it."""
+    kind = chance.randrange(5)
+    mutable = bytearray(body)
+    if kind == 0:
+        return chance.randbytes(chance.randrange(0, 200))
+    if kind == 1:
+        return body[: chance.randrange(len(body))]
+    if kind == 2:
+        return body + chance.randbytes(chance.randrange(1, 64))
+    for _ in range(chance.randrange(1, 4)):
+        mutable[chance.randrange(len(mutable))] = chance.randrange(256)
+    return bytes(mutable)
+
+
+def hostile(chance: random.Random, incarnation: bytes) -> tuple[Control, list[object]]:
+    """A request that is well encoded and says what no client says."""
+    edge = [0, 1, 63, 64, 2**31, 2**62, 2**63 - 1]
+
+    def pick() -> int:
+        return chance.choice(edge)
+
+    who = chance.choice([incarnation, bytes(16), b"x" * 16])
+    sealed = frame(chance.choice([5, 6]), chance.choice([0, 1, 2**40]), [b"p" * chance.randrange(3)] * 2)
+    requests: list[tuple[Control, list[object]]] = [
+        (ReadRequest(who, pick(), pick(), pick(), pick(), chance.random() < 0.5, KEY, 1 + pick() % 64, pick()), []),
+        (FenceRequest(who, pick(), chance.randbytes(16)), []),
+        (LacRequest(who, pick(), pick(), pick()), []),
+        (ExplicitLacRequest(who, pick(), chance.choice([KEY, b"k" * 16]), pick(), pick()), []),
+        (AddRequest(who, pick(), pick(), chance.random() < 0.5), add(who, sealed)[1] * chance.randrange(3)),
+        (LacAnswer(Status.OK, 1), []),
+        (MetadataReply(1, 1, Refusal("BAD_REQUEST", "")), []),
+    ]  # fmt: skip
+    return chance.choice(requests)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_body_ends_the_node(on_disk: Place, seed: int) -> None:
+    """Whatever a client says, it costs it its link at most: the bookie stays up and serves others."""
+    chance = random.Random(f"bookie bodies {seed}")
+    incarnation = incarnation_of(on_disk)
+    good = on_disk.peer("b1")
+    peer: Peer | None = None
+    for _ in range(150):
+        peer = peer if peer is not None and peer.down is None else on_disk.peer("b1")
+        control, frames = hostile(chance, incarnation)
+        body = b"".join(bytes(piece) for piece in encode_message(1, control, frames))  # type: ignore[arg-type]
+        if chance.random() < 0.4:
+            body = mutated(chance, body)
+        if body:
+            peer.send_bytes(body)
+        on_disk.turns(2)
+        peer.look()
+    for entry in range(3):
+        answer = good.ask(*add(incarnation, frame(50, entry, [b"good"], 4 * entry)))
+        assert status_of(answer) == Status.OK
+    assert on_disk.bookie("b1").failure is None
+    on_disk.close()
+
+
+# --- Registration (P7.2) ---------------------------------------------------------------------------------
+
+
+def test_a_lost_session_is_opened_again_and_the_bookie_listed_anew(place: Place) -> None:
+    """I74: silent beyond its ttl (it was stopped, say), the bookie is given up; back again, it registers again."""
+    client = place.start_client()
+    stopped = place.nodes.pop("b1")
+    place.run_for(2 * SESSION_MS * MS)
+    assert [info.member.bookie_id for info in client.bookies] == ["b2", "b3"]
+    assert stopped.is_registered, "it does not know better yet"
+    place.nodes["b1"] = stopped
+    place.turn()
+    assert not stopped.is_registered
+    place.until(lambda: stopped.is_registered)
+    place.turns()
+    assert [info.member.bookie_id for info in client.bookies] == ["b1", "b2", "b3"]
+
+
+def test_a_restarted_bookie_takes_its_registration_over(place: Place) -> None:
+    """The session of the process before it lives on for a while; the new endpoint counts, and stays."""
+    client = place.start_client()
+    before = client.registrations["b1"].endpoints
+    node = place.start_bookie("b1", place.crash("b1"))
+    place.until(lambda: node.is_registered)
+    place.turns()
+    assert client.registrations["b1"].endpoints == node.endpoints != before
+    place.run_for(2 * SESSION_MS * MS)
+    assert client.registrations["b1"].endpoints == node.endpoints, "the old session's end takes nothing away"
+
+
+def test_a_wiped_bookie_is_refused_and_serves_nobody(place: Place) -> None:
+    """P7.2: empty directories under a known id: it says why and what to do, and takes no link."""
+    client = place.start_client()
+    known = client.registrations["b1"].incarnation
+    place.crash("b1")
+    node = place.start_bookie("b1", Survivors(place.fresh()))
+    peer = place.peer("b1")
+    place.until(lambda: node.failure is not None)
+    assert known.hex() in str(node.failure)
+    assert "new bookie id" in str(node.failure)
+    place.turns()
+    peer.look()
+    assert peer.down is not None
+    late = place.peer("b1")
+    assert "other directories" in str(late.down)
+    assert not node.is_registered
+    place.run_for(2 * SESSION_MS * MS)
+    assert [info.member.bookie_id for info in client.bookies] == ["b2", "b3"]
+
+
+def test_registration_is_tried_again_until_the_metadata_answers(place: Place) -> None:
+    """A transaction that lost against another change of the cookie, or was refused, is no end."""
+    client = place.start_client()
+    results: list[object] = []
+    client.metadata.request(
+        place.now_ns,
+        Txn([], [Delete(registration_path("b1")), Put(cookie_path("b1"), incarnation_of(place))]),
+        lambda _, result: results.append(result),
+    )
+    place.until(lambda: bool(results))
+    place.turns()
+    assert [info.member.bookie_id for info in client.bookies] == ["b2", "b3"]
+    place.held.add("metadata")  # The member's disk stands still: nothing is answered.
+    node = place.start_bookie("b1", place.crash("b1"))
+    place.run_for(SECOND)
+    assert not node.is_registered
+    place.held.clear()
+    place.until(lambda: node.is_registered)
+
+
+def test_free_space_that_cannot_be_told_is_no_end(place: Place) -> None:
+    def gone() -> int:
+        raise OSError(errno.ENOENT, "gone")
+
+    survivors = place.crash("b1")
+    node = place.start_bookie("b1", survivors)
+    node._free_bytes = gone
+    place.until(lambda: node.is_registered)

@@ -1,0 +1,520 @@
+"""The client in its place: one outcome per request, links that come and go, liars, the end (P3.6, P3.8, P4)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    Control,
+    ErrorAnswer,
+    FenceAnswer,
+    LacAnswer,
+    LacRequest,
+    Message,
+    ReadAnswer,
+    Status,
+    decode_message,
+    encode_message,
+)
+from embedbk.codec.metadata_messages import Put, Refusal, Result, Txn
+from embedbk.codec.registration import (
+    REGISTRATION_VERSION,
+    Registration,
+    encode_registration,
+    registration_path,
+)
+from embedbk.config import Quorum
+from embedbk.core.machine import Machine
+from embedbk.core.reader import LacRead, RangeRead
+from embedbk.core.vocabulary import Answered, BookiesChanged, Ended, Send, SendFailed, Started
+from embedbk.core.writer import WriterOptions
+from embedbk.errors import EmbedbkError, LedgerClosed, MetadataUnavailable, NotEnoughBookies
+from embedbk.host import client_node
+from embedbk.host.client_node import ClientNode
+from embedbk.host.operations import OneResult, Reading, Writing
+from embedbk.ids import Member
+from embedbk.ports import Identity, LinkDown, LinkUp, Received
+from embedbk.transports.local import LocalTransport
+from tests.host.place import MS, SECOND, TOKEN, Place, add, frame
+from tests.host.test_bookie_node import mutated
+
+ONE = Quorum(1, 1, 1)
+
+
+class Asking(Machine):
+    """A core that sends what it is given and writes down what becomes of it."""
+
+    def __init__(self, sends: Sequence[Send]) -> None:
+        self.sends = sends
+        self.heard: list[tuple[object, str]] = []
+
+    def _on_started(self, event: Started) -> list[Send]:
+        return list(self.sends)
+
+    def _on_answered(self, event: Answered) -> list[Send]:
+        self.heard.append((event.tag, type(event.control).__name__))
+        return []
+
+    def _on_failed(self, event: SendFailed) -> list[Send]:
+        self.heard.append((event.tag, event.reason))
+        return []
+
+    HANDLERS = {Started: _on_started, Answered: _on_answered, SendFailed: _on_failed}  # type: ignore[assignment]  # noqa: RUF012
+
+
+def member_of(place: Place, name: str) -> Member:
+    return Member(name, place.bookie(name).storage.incarnation)
+
+
+def lac_request(member: Member, tag: object) -> Send:
+    return Send(member, LacRequest(member.incarnation, 7), tag)
+
+
+class FakeBookie:
+    """Somebody who listens where a bookie is said to be, and answers as the test says."""
+
+    def __init__(self, place: Place, name: str, answer: Callable[[Message], list[bytes]]) -> None:
+        self.place = place
+        self.member = Member(name, place.fresh())
+        self.transport = LocalTransport(Identity("bookie", name, self.member.incarnation, TOKEN))
+        self.endpoint = self.transport.listen("local://*")
+        self.answer = answer
+        self.heard: list[Message] = []
+        self.links: list[int] = []
+        self.lost = 0
+        place.nodes[name] = self
+
+    def step(self, now_ns: int) -> None:
+        for event in self.transport.receive(now_ns):
+            if isinstance(event, LinkUp):
+                self.links.append(event.link)
+            elif isinstance(event, LinkDown):
+                self.lost += 1
+            else:
+                assert isinstance(event, Received)
+                message = decode_message(event.body)
+                self.heard.append(message)
+                for body in self.answer(message):
+                    self.transport.send(event.link, [body])
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+def register(place: Place, client: ClientNode, member: Member, *endpoints: str) -> None:
+    """Put a registration as its bookie would."""
+    registration = Registration(
+        REGISTRATION_VERSION, member.bookie_id, member.incarnation, list(endpoints), True, 0
+    )
+    done: list[Result] = []
+    put = Put(registration_path(member.bookie_id), encode_registration(registration))
+    client.metadata.request(place.now_ns, Txn([], [put]), lambda _, result: done.append(result))
+    place.until(lambda: bool(done))
+    place.until(
+        lambda: (
+            member.bookie_id in client.registrations
+            and client.registrations[member.bookie_id].endpoints == list(endpoints)
+        )
+    )
+
+
+def encoded(request_id: int, control: Control) -> bytes:
+    return b"".join(bytes(piece) for piece in encode_message(request_id, control))
+
+
+def append(place: Place, writing: Writing, *payloads: bytes) -> None:
+    for payload in payloads:
+        writing.try_append(payload)
+    place.turn()
+
+
+# --- Links -----------------------------------------------------------------------------------------------
+
+
+def test_a_lost_link_fails_each_request_once_in_the_order_of_sending(place: Place) -> None:
+    """Every Send has exactly one outcome; behind a lost link a pause, then it is dialled on demand."""
+    client = place.start_client()
+    b1 = member_of(place, "b1")
+    asking = Asking([lac_request(b1, number) for number in range(5)])
+    place.start(client, asking)
+    place.turns()
+    assert asking.heard == [(number, "LacAnswer") for number in range(5)]
+    survivors = place.crash("b1")
+    client.step(place.now_ns)
+    again = Asking([lac_request(b1, number) for number in range(3)])
+    place.start(client, again)
+    assert [tag for tag, _ in again.heard] == [0, 1, 2]
+    assert {reason for _, reason in again.heard} == {"link lost"}
+    node = place.start_bookie("b1", survivors)
+    place.until(lambda: node.is_registered)
+    place.run_for(client_node.REDIAL_NS + MS, step_ns=MS)
+    third = Asking([lac_request(b1, 0)])
+    place.start(client, third)
+    place.turns()
+    assert third.heard == [(0, "LacAnswer")], "the same member over a new link"
+
+
+def test_a_link_that_dies_with_requests_on_it_answers_none_of_them_twice(place: Place) -> None:
+    client = place.start_client()
+    b1 = member_of(place, "b1")
+    place.start(client, first := Asking([lac_request(b1, "first")]))
+    place.turns()
+    long_poll = Send(b1, LacRequest(b1.incarnation, 7, -1, 30_000), "poll")
+    place.start(client, asking := Asking([long_poll, long_poll]))
+    place.turns()
+    assert (len(first.heard), asking.heard) == (1, [])
+    place.crash("b1")
+    place.turns()
+    assert [tag for tag, _ in asking.heard] == ["poll", "poll"]
+    place.run_for(SECOND)
+    assert len(asking.heard) == 2
+
+
+def test_slowness_is_not_failure(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a full link does not take waits here, in order, up to a bound; beyond it fails at once."""
+    client = place.start_client()
+    slow = FakeBookie(place, "slow", lambda message: [encoded(message.request_id, LacAnswer(Status.OK, 7))])
+    register(place, client, slow.member, slow.endpoint)
+    place.start(client, Asking([lac_request(slow.member, "first")]))
+    place.turns()
+    monkeypatch.setattr(client_node, "WAITING_BYTES_MAX", 3_500_000)
+    del place.nodes["slow"]  # It stands still: its link, 16 MiB, fills up.
+    big = add(slow.member.incarnation, frame(7, 0, [bytes(1_000_000)]))
+    asking = Asking([Send(slow.member, *big[:1], number, big[1]) for number in range(30)])
+    place.start(client, asking)
+    place.turns()
+    failed = [tag for tag, reason in asking.heard if reason == "its queue is full"]
+    assert failed == list(range(19, 30)), "16 are on the link, 3 wait"
+    place.nodes["slow"] = slow
+    place.turns()
+    assert [tag for tag, kind in asking.heard if kind == "LacAnswer"] == list(range(19))
+    ids = [message.request_id for message in slow.heard]
+    assert ids == sorted(ids)
+
+
+def test_unanswered_requests_have_a_bound(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that takes everything and answers nothing costs no memory without end."""
+    monkeypatch.setattr(client_node, "UNANSWERED_MAX", 5)
+    client = place.start_client()
+    quiet = FakeBookie(place, "quiet", lambda _: [])
+    register(place, client, quiet.member, quiet.endpoint)
+    asking = Asking([lac_request(quiet.member, number) for number in range(7)])
+    place.start(client, asking)
+    assert [tag for tag, _ in asking.heard] == [5, 6]
+
+
+def test_a_bookie_that_moved_gets_what_waited_for_it(place: Place) -> None:
+    """P7.2: an id is not an address. Nothing of it was sent before, so nothing is done twice."""
+    client = place.start_client()
+    bookie = FakeBookie(
+        place, "moving", lambda message: [encoded(message.request_id, LacAnswer(Status.OK, 7))]
+    )
+    away = LocalTransport(Identity("bookie", "moving", bookie.member.incarnation, TOKEN))
+    del place.nodes["moving"]
+    register(place, client, bookie.member, away.listen("local://*"))
+    asking = Asking([lac_request(bookie.member, number) for number in range(3)])
+    place.start(client, asking)
+    [peer] = [peer for peer in client._peers.values() if peer.member == bookie.member]
+    peer.is_up = False  # As over a network: the Hello is on its way.
+    client.transport._ends[peer.link].is_up = False  # type: ignore[attr-defined]
+    client.transport._inbox.clear()  # type: ignore[attr-defined]
+    place.nodes["moving"] = bookie
+    register(place, client, bookie.member, bookie.endpoint)
+    place.turns()
+    assert asking.heard == [(number, "LacAnswer") for number in range(3)]
+    assert len(bookie.heard) == 3
+    away.close()
+
+
+@pytest.mark.parametrize("endpoints", [[], ["tcp://192.0.2.1:1"], ["local://nobody"], ["nonsense"]])
+def test_a_registration_that_leads_nowhere_is_a_failed_send(place: Place, endpoints: list[str]) -> None:
+    """What another bookie says of itself ends no client."""
+    client = place.start_client()
+    lost = Member("lost", place.fresh())
+    register(place, client, lost, *endpoints)
+    asking = Asking([lac_request(lost, 0)])
+    place.start(client, asking)
+    place.turns()
+    assert len(asking.heard) == 1
+    place.start(client, good := Asking([lac_request(member_of(place, "b1"), 0)]))
+    place.turns()
+    assert good.heard == [(0, "LacAnswer")]
+
+
+def test_another_incarnation_is_not_sent_to(place: Place) -> None:
+    """P7.2: requests are for (id, incarnation); who is registered under the id now is another member."""
+    client = place.start_client()
+    place.start(client, asking := Asking([lac_request(Member("b1", bytes(16)), 0)]))
+    assert asking.heard == [(0, "registered in another incarnation")]
+    place.start(client, unknown := Asking([lac_request(Member("b9", bytes(16)), 0)]))
+    assert unknown.heard == [(0, "not registered")]
+
+
+# --- Hostile bookies -------------------------------------------------------------------------------------
+
+
+def test_an_answer_counts_once_and_from_whom_was_asked(place: Place) -> None:
+    """P3.8: doubled answers, and answers to what another bookie was asked, count for nothing."""
+    client = place.start_client()
+    others: list[int] = []
+
+    def eager(message: Message) -> list[bytes]:
+        guess = range(max(1, message.request_id - 5), message.request_id + 6)
+        return [encoded(number, LacAnswer(Status.OK, 7)) for number in (*guess, *guess)]
+
+    def silent(message: Message) -> list[bytes]:
+        others.append(message.request_id)
+        return []
+
+    liar, asked = FakeBookie(place, "liar", eager), FakeBookie(place, "silent", silent)
+    register(place, client, liar.member, liar.endpoint)
+    register(place, client, asked.member, asked.endpoint)
+    sends = [lac_request(asked.member, "silent"), lac_request(liar.member, "liar")]
+    place.start(client, asking := Asking([sends[0], sends[1], sends[0]]))
+    place.turns()
+    assert len(others) == 2
+    assert asking.heard == [("liar", "LacAnswer")]
+
+
+def test_garbage_from_a_bookie_fails_its_requests_and_nobody_elses(place: Place) -> None:
+    client = place.start_client()
+    broken = FakeBookie(place, "broken", lambda _: [b"garbage" * 20, encoded(1, LacAnswer(Status.OK, 7))])
+    register(place, client, broken.member, broken.endpoint)
+    sends = [lac_request(broken.member, 0), lac_request(broken.member, 1)]
+    place.start(client, asking := Asking([*sends, lac_request(member_of(place, "b1"), 2)]))
+    place.turns()
+    outcomes = dict(asking.heard)
+    assert len(asking.heard) == len(outcomes) == 3
+    assert "no message" in outcomes[0]
+    assert "no message" in outcomes[1]
+    assert outcomes[2] == "LacAnswer"
+    assert broken.lost == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_answer_ends_the_client(place: Place, seed: int) -> None:
+    """Writers and readers of a ledger whose only bookie lies: they fail, the client does not."""
+    chance = random.Random(f"answers {seed}")
+    client = place.start_client()
+    edge = [0, 1, 2**31, 2**63 - 1]
+
+    def lie(message: Message) -> list[bytes]:
+        asked = message.control
+        nonce = asked.nonce if isinstance(asked, AddRequest) else 1
+        seating = asked.seating if isinstance(asked, AddRequest) else 1
+        status = chance.choice(list(Status))
+        answers: list[Control] = [
+            AddAnswer(status, nonce, seating, False, chance.choice(edge), chance.choice(edge), 0),
+            ReadAnswer(
+                status,
+                chance.choice(edge),
+                [(chance.choice(edge), chance.choice(edge))] * chance.randrange(3),
+                chance.choice(edge),
+            ),
+            FenceAnswer(status, chance.choice(edge), chance.choice(edge), chance.choice(edge)),
+            LacAnswer(status, chance.choice(edge), chance.choice(edge), chance.choice(edge), True),
+            ErrorAnswer("no"),
+            AddRequest(bytes(16), 1, 1, False),
+        ]
+        body = encoded(message.request_id, chance.choice(answers))
+        return [mutated(chance, body) or b"x"] if chance.random() < 0.2 else [body]
+
+    liar = FakeBookie(place, "liar", lie)
+    register(place, client, liar.member, liar.endpoint)
+    for name in ("b1", "b2", "b3"):
+        client.registrations.pop(name)
+    only = tuple(info for info in client.bookies if info.member.bookie_id == "liar")
+    client.bookies = only
+    for _ in range(4):
+        writing = place.write(client, ONE, WriterOptions(add_timeout_ns=100 * MS))
+        append(place, writing, b"zero", b"one")
+        metadata: LedgerMetadata = writing.core.metadata
+        reading = Reading(RangeRead(metadata, 0, 1, 0), lambda *_: None)
+        client.run(place.now_ns, reading)
+        asked = place.start(client, LacRead(metadata))
+        place.run_for(200 * MS)
+        assert asked.future.done()
+        client.release(reading)
+        client.release(writing)
+    place.start(client, asking := Asking([lac_request(liar.member, 0)]))
+    place.run_for(SECOND)
+    assert len(asking.heard) == 1
+
+
+# --- Writers through the host ----------------------------------------------------------------------------
+
+
+def test_a_restarted_bookie_is_the_same_seat(place: Place) -> None:
+    """P7.2: same id, same incarnation, new link and endpoint: the writer goes on, with or without a change."""
+    client = place.start_client()
+    writing = place.write(client)
+    append(place, writing, b"zero")
+    place.until(lambda: writing.lac == 0)
+    node = place.start_bookie("b2", place.crash("b2"))
+    place.until(lambda: node.is_registered)
+    append(place, writing, b"one")
+    place.until(lambda: writing.lac == 1)
+    assert writing.error is None
+    client.close_writing(place.now_ns, _stopped(writing))
+    place.until(writing.closed.done)
+    assert writing.closed.result() == 1
+
+
+def _stopped(writing: Writing) -> Writing:
+    writing.packer.stop()
+    return writing
+
+
+def test_closing_seals_and_waits_for_what_was_appended(place: Place) -> None:
+    """P5.1: nothing that was queued before is left behind, however much is in flight."""
+    client = place.start_client()
+    writing = place.write(client)
+    place.held.update({"b1", "b2", "b3"})
+    for number in range(50):
+        append(place, writing, b"%d" % number)
+    assert writing.lac == -1
+    client.close_writing(place.now_ns, _stopped(writing))
+    place.turns()
+    assert not writing.closed.done()
+    place.held.clear()
+    place.until(writing.closed.done)
+    assert writing.closed.result() == 49
+    assert writing.lac == 49
+
+
+def test_a_client_that_closes_fails_what_is_on_its_way(place: Place) -> None:
+    """P3.6: appends in flight are unknown, every waiting caller is told, later ones are refused."""
+    client = place.start_client()
+    writing = place.write(client)
+    place.held.update({"b1", "b2", "b3"})
+    append(place, writing, b"zero")
+    poll = Asking([])
+    waiting = place.start(client, poll)
+    told: list[str] = []
+    client.on_closed = lambda: told.append("closed")
+    client.close()
+    assert told == ["closed"]
+    assert writing.is_settled(0)
+    with pytest.raises(MetadataUnavailable, match="closed") as failed:
+        writing.check_settled(0)
+    assert not failed.value.definite
+    with pytest.raises(MetadataUnavailable):
+        writing.closed.result(0)
+    with pytest.raises(MetadataUnavailable):
+        waiting.future.result(0)
+    with pytest.raises(MetadataUnavailable) as refused:
+        writing.try_append(b"one")
+    assert refused.value.definite
+    late = OneResult(Asking([]))
+    client.run(place.now_ns, late)
+    with pytest.raises(MetadataUnavailable):
+        late.future.result(0)
+    outcomes: list[Result] = []
+    client.metadata.request(place.now_ns, Txn([], []), lambda _, result: outcomes.append(result))
+    assert isinstance(outcomes[0], Refusal)
+    del place.nodes["c1"]
+
+
+def test_a_loop_that_failed_is_told_to_who_waits(place: Place) -> None:
+    """Not "closed": what ended it, and that it is worth reporting."""
+    client = place.start_client()
+    writing = place.write(client)
+    append(place, writing, b"zero")
+    asked: list[Result] = []
+    place.held.add("metadata")
+    client.metadata.request(place.now_ns, Txn([], [Put("/x", b"")]), lambda _, result: asked.append(result))
+    client.close(ZeroDivisionError("a bug"))
+    for waiting in (writing.closed, place.start(client, Asking([])).future):
+        with pytest.raises(EmbedbkError, match="a bug") as failed:
+            waiting.result(0)
+        assert not isinstance(failed.value, MetadataUnavailable)
+        assert isinstance(failed.value.__cause__, ZeroDivisionError)
+    assert isinstance(asked[0], Refusal)
+    assert "a bug" in asked[0].text
+    del place.nodes["c1"]
+
+
+def test_a_released_handle_hears_nothing_more(place: Place) -> None:
+    """Answers, failures and news for an operation that ended are nobody's."""
+    client = place.start_client()
+    writing = place.write(client)
+    place.held.update({"b1", "b2", "b3"})
+    append(place, writing, b"zero")
+    client.release(writing)
+    writing.fail(LedgerClosed("released"))
+    before = writing.core.digest()
+    place.held.clear()
+    place.turns()
+    place.crash("b3")
+    place.run_for(SECOND)
+    assert writing.core.digest() == before
+    assert writing.lac == -1
+    assert writing not in client.operations
+    append(place, fresh := place.write(client, Quorum(2, 2, 1)), b"zero")
+    place.until(lambda: fresh.lac == 0)
+
+
+def test_bookies_are_told_to_operations_in_their_order(place: Place) -> None:
+    """Same events, same effects: not in the order of a hash."""
+    client = place.start_client()
+    told: list[int] = []
+    writings = [place.write(client) for _ in range(8)]
+    client.on_step = lambda core, event, _: (
+        told.append(core.ledger_id) if isinstance(event, BookiesChanged) else None  # type: ignore[attr-defined]
+    )
+    place.start_bookie("b4")
+    place.until(lambda: len(told) >= 8)
+    assert told[:8] == [writing.core.ledger_id for writing in writings]
+
+
+def test_the_deadlines_of_a_busy_handle_do_not_pile_up(place: Place) -> None:
+    """Each idle moment has a deadline before the last one; what it replaced is cleaned up."""
+    client = place.start_client()
+    writing = place.write(client)
+    for number in range(300):
+        append(place, writing, b"x")
+        place.until(lambda number=number: writing.lac == number)  # type: ignore[misc]
+        place.turns(2)
+    assert len(client._due) <= 2 * len(client.operations) + client_node.DUE_SPARE
+
+
+def test_too_few_bookies_is_an_error_of_the_handle_only(place: Place) -> None:
+    """P4.5: two of three are gone, nobody can take their seats."""
+    client = place.start_client()
+    writing = place.write(client, options=WriterOptions(add_timeout_ns=200 * MS))
+    append(place, writing, b"zero")
+    place.until(lambda: writing.lac == 0)
+    place.crash("b1")
+    place.crash("b2")
+    append(place, writing, b"one")
+    place.until(lambda: writing.error is not None, step_ns=10 * MS)
+    with pytest.raises(NotEnoughBookies):
+        writing.check_settled(1)
+    place.start(client, good := Asking([lac_request(member_of(place, "b3"), 0)]))
+    place.turns()
+    assert good.heard == [(0, "LacAnswer")]
+
+
+def test_a_core_that_ends_while_it_is_told_leaves_the_rest_untold(place: Place) -> None:
+    """Several outcomes arrive in one turn, the first one ends the core: it hears no other."""
+
+    class First(Asking):
+        def _end(self, event: Answered) -> list[Ended]:
+            self.heard.append((event.tag, "first"))
+            return [Ended(None, event.tag)]
+
+        HANDLERS = {**Asking.HANDLERS, Answered: _end}  # noqa: RUF012
+
+    client = place.start_client()
+    core = First([lac_request(member_of(place, name), name) for name in ("b1", "b2", "b3")])
+    operation = place.start(client, core)
+    place.turns()
+    assert len(core.heard) == 1
+    assert operation.future.result(0) == core.heard[0][0]
+    assert operation not in client.operations

@@ -1,0 +1,259 @@
+"""The loop: who is stepped when, what other threads may do, and how it ends (ARCHITECTURE.md, threads)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from embedbk.host import loop as loop_module
+from embedbk.host.loop import Loop
+
+
+class Stepped:
+    """A node that writes down what happens to it, with a descriptor and a mailbox."""
+
+    def __init__(self, name: str = "node", story: list[str] | None = None) -> None:
+        self.name = name
+        self.story = [] if story is None else story
+        self.fileno = os.eventfd(0, os.EFD_NONBLOCK)
+        self.due_ns: int | None = None
+        self.news = 0
+        self.on_step: Callable[[], None] = lambda: None
+        self.failure: BaseException | None = None
+        self.deadlines_asked = 0
+
+    def step(self, now_ns: int) -> None:
+        self.story.append(self.name)
+        self.news = 0
+        if self.due_ns is not None and now_ns >= self.due_ns:
+            self.due_ns = None
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fileno)
+        self.on_step()
+
+    def has_news(self) -> bool:
+        return self.news > 0
+
+    def deadline_ns(self) -> int | None:
+        self.deadlines_asked += 1
+        return self.due_ns
+
+    def filenos(self) -> list[int]:
+        return [self.fileno]
+
+    def close(self, failure: BaseException | None = None) -> None:
+        self.story.append(f"{self.name} closed")
+        self.failure = failure
+        os.close(self.fileno)
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.stop()
+
+
+def settled(loop: Loop, *nodes: Stepped) -> None:
+    """Behind the first step of each."""
+    for node in nodes:
+        loop.add(node)
+    loop.turn()
+    for node in nodes:
+        node.story.clear()
+        node.deadlines_asked = 0
+
+
+def test_only_who_has_something_to_do_is_stepped(loop: Loop) -> None:
+    """A turn costs what happens in it: a ready descriptor, a deadline, news; not the number of nodes."""
+    story: list[str] = []
+    a, b, c = Stepped("a", story), Stepped("b", story), Stepped("c", story)
+    settled(loop, a, b, c)
+    os.eventfd_write(b.fileno, 1)
+    loop.turn()
+    assert story == ["b"]
+    assert (a.deadlines_asked, b.deadlines_asked, c.deadlines_asked) == (1, 1, 1), (
+        "once, behind the first step"
+    )
+    c.news = 1
+    loop.wake()
+    loop.turn()
+    assert story == ["b", "c"]
+    assert (a.deadlines_asked, b.deadlines_asked) == (1, 2), "only who was stepped is asked again"
+
+
+def test_a_deadline_that_passed_has_its_node_stepped(loop: Loop) -> None:
+    node = Stepped()
+    settled(loop, node)
+    node.due_ns = 1  # Long ago.
+    loop.call(lambda: None)  # A call may move any deadline.
+    loop.turn()
+    assert node.due_ns is None
+    node.story.clear()
+    node.due_ns = loop_module.clock_ns() + 1_000_000
+    loop.call(lambda: None)
+    loop.turn()
+    while node.due_ns is not None:
+        loop.turn()
+    assert len(node.story) == 2, "by the call, and when it was due: waiting was rounded up"
+
+
+def test_nodes_hand_work_to_each_other_within_a_turn(loop: Loop) -> None:
+    """An answer inside the process needs no poll of its own, whatever the order of the nodes."""
+    story: list[str] = []
+    a, b = Stepped("a", story), Stepped("b", story)
+    settled(loop, a, b)
+    b.on_step = lambda: setattr(a, "news", 1)
+    os.eventfd_write(b.fileno, 1)
+    loop.turn()
+    assert story == ["b", "a"]
+
+
+def test_nodes_that_never_stop_talking_starve_nobody(loop: Loop) -> None:
+    """After a bounded number of rounds the turn ends, and the next one does not wait."""
+    a, b = Stepped("a"), Stepped("b")
+    settled(loop, a, b)
+    a.on_step = lambda: setattr(b, "news", 1)
+    b.on_step = lambda: setattr(a, "news", 1)
+    a.news = 1
+    loop.wake()
+    loop.turn()
+    assert 0 < len(a.story) <= loop_module._ROUNDS_PER_TURN_MAX + 1
+    told: list[str] = []
+    loop.call(lambda: told.append("heard"))
+    loop.turn()
+    assert told == ["heard"]
+
+
+def test_calls_run_in_order_and_step_every_node(loop: Loop) -> None:
+    story: list[str] = []
+    a, b = Stepped("a", story), Stepped("b", story)
+    settled(loop, a, b)
+    for number in range(3):
+        loop.call(lambda number=number: story.append(f"call {number}"))  # type: ignore[misc]
+    loop.turn()
+    assert story == ["call 0", "call 1", "call 2", "a", "b"]
+
+
+def test_more_calls_than_one_turn_takes_wait_for_the_next(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "_CALLS_PER_TURN_MAX", 2)
+    told: list[int] = []
+    for number in range(5):
+        loop.call(lambda number=number: told.append(number))  # type: ignore[misc]
+    loop.turn()
+    assert told == [0, 1]
+    loop.turn()
+    loop.turn()
+    assert told == [0, 1, 2, 3, 4], "nothing had to wake the loop for the rest"
+
+
+def test_a_failure_ends_all_and_is_told_to_all() -> None:
+    """Nothing may be served by a loop that broke, and nobody may wait for it: every node hears why."""
+    loop = Loop()
+    a, b = Stepped("a"), Stepped("b")
+    loop.add(a)
+    loop.add(b)
+    broken = ZeroDivisionError("a bug")
+
+    def fail() -> None:
+        raise broken
+
+    b.on_step = fail
+    loop.start()
+    loop.thread.join()
+    assert loop.failure is a.failure is b.failure is broken
+    told: list[str] = []
+    loop.call(lambda: told.append("the nodes are closed and say so themselves"))
+    assert len(told) == 1
+    loop.stop()
+
+
+def test_a_late_call_that_fails_keeps_no_other_from_its_answer() -> None:
+    loop = Loop()
+    node = Stepped()
+    loop.add(node)
+    told: list[str] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    def end() -> None:
+        loop._set_stopping()
+        loop.call(fail)
+        loop.call(lambda: told.append("answered"))
+
+    loop.call(end)
+    loop.start()
+    loop.thread.join()
+    assert told == ["answered"]
+    assert loop.failure is None
+
+
+def test_every_call_runs_once_whenever_the_loop_ends() -> None:
+    """Threads that call while it stops: each call runs on the loop's thread or, after the end, in its caller's."""
+    loop = Loop()
+    loop.add(Stepped())
+    loop.start()
+    ran: list[int] = []
+    start = threading.Barrier(5)
+
+    def caller(number: int) -> None:
+        start.wait()
+        for _ in range(200):
+            loop.call(lambda: ran.append(number))
+
+    threads = [threading.Thread(target=caller, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    loop.stop()
+    for thread in threads:
+        thread.join()
+    assert len(ran) == 800
+
+
+def test_nodes_close_in_reverse_order_and_one_that_fails_stops_no_other() -> None:
+    story: list[str] = []
+    loop = Loop()
+    a, b, c = Stepped("a", story), Stepped("b", story), Stepped("c", story)
+    for node in (a, b, c):
+        loop.add(node)
+
+    def fail(failure: BaseException | None = None) -> None:
+        story.append("b fails")
+        raise OSError("at close")
+
+    b.close = fail  # type: ignore[method-assign]
+    loop.stop()  # Never started: closed by the caller.
+    assert story == ["c closed", "b fails", "a closed"]
+    os.close(b.fileno)
+    loop.stop()
+
+
+def test_a_wake_from_another_thread_is_never_lost() -> None:
+    """Work is left first, then the loop is woken; it clears the wake-up before it looks at the work."""
+    loop = Loop()
+    node = Stepped()
+    done = threading.Semaphore(0)
+    left = [0]
+
+    def step() -> None:
+        while left[0]:
+            left[0] -= 1
+            done.release()
+
+    node.on_step = step
+    node.has_news = lambda: left[0] > 0  # type: ignore[method-assign]
+    loop.add(node)
+    loop.start()
+    for _ in range(500):
+        left[0] += 1
+        loop.wake()
+        assert done.acquire(timeout=20), "a wake-up was lost"
+    loop.stop()

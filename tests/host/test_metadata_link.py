@@ -1,0 +1,229 @@
+"""A node's connection with the metadata quorum: every request one outcome, dialling that backs off (P2.2, P10)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from embedbk.codec.messages import FenceAnswer, Status, decode_message, encode_message
+from embedbk.codec.metadata_messages import (
+    AllocIds,
+    Get,
+    KeepAlive,
+    MetadataReply,
+    MetadataRequest,
+    OpenSession,
+    Operation,
+    Put,
+    Refusal,
+    Result,
+    Txn,
+    TxnDone,
+    Unwatch,
+    Value,
+    Watch,
+)
+from embedbk.host import metadata_link
+from embedbk.host.metadata_link import MetadataLink
+from embedbk.metadata.client import Client, is_unknown
+from embedbk.ports import Identity, LinkDown, LinkUp, Received
+from embedbk.transports.local import LocalTransport
+from tests.host.place import MS, SECOND, SESSION_MS, TOKEN, Peer, Place
+from tests.host.test_bookie_node import mutated
+
+
+class Linked:
+    """A metadata link as a node of its own, with the outcomes of what it was asked."""
+
+    def __init__(self, place: Place, endpoints: list[str]) -> None:
+        self.transport = LocalTransport(Identity("client", "linked", place.fresh(), TOKEN))
+        client = Client(ttl_ms=SESSION_MS, label="linked", cluster_token=TOKEN)
+        self.sessions: list[int] = []
+        self.link = MetadataLink(self.transport, endpoints, client, on_session=self._on_session)
+        self.outcomes: list[Result] = []
+        self.dials: list[int] = []
+
+    def _on_session(self, now_ns: int, token: bytes) -> None:
+        self.sessions.append(now_ns)
+
+    def ask(self, place: Place, operation: Operation) -> int:
+        return self.link.request(place.now_ns, operation, lambda _, result: self.outcomes.append(result))
+
+    def step(self, now_ns: int) -> None:
+        for event in self.transport.receive(now_ns):
+            if isinstance(event, LinkUp):
+                self.link.on_link_up(now_ns, event.peer)
+            elif isinstance(event, LinkDown):
+                self.dials.append(now_ns)
+                self.link.on_link_down(now_ns, event.reason)
+            else:
+                assert isinstance(event, Received)
+                self.link.on_message(now_ns, decode_message(event.body))
+        self.link.tick(now_ns)
+
+    def close(self) -> None:
+        self.link.end("closed")
+        self.transport.close()
+
+
+def linked(place: Place, *endpoints: str) -> Linked:
+    made = Linked(place, list(endpoints) or place.metadata.endpoints)
+    place.nodes["linked"] = made
+    return made
+
+
+def test_requests_from_within_a_callback_are_behind_it(place: Place) -> None:
+    """Callbacks never run inside one another, so each finds the state that the one before left."""
+    made = linked(place)
+    story: list[str] = []
+
+    def second(_: int, result: Result) -> None:
+        story.append(type(result).__name__)
+
+    def first(now_ns: int, result: Result) -> None:
+        story.append("first begins")
+        made.link.request(now_ns, KeepAlive(), second)  # Refused at once: it is not for hosts to ask.
+        story.append("first ends")
+
+    made.link.request(place.now_ns, Get("/x"), first)
+    place.until(lambda: len(story) == 3)
+    assert story == ["first begins", "first ends", "Refusal"]
+
+
+def test_the_end_gives_every_request_its_outcome(place: Place) -> None:
+    """A transaction that was sent is unknown (P2.2); what is asked later is refused; nothing is told twice."""
+    made = linked(place)
+    place.until(lambda: made.link.session != 0)
+    place.held.add("metadata")
+    made.ask(place, Txn([], [Put("/x", b"1")]))
+    made.ask(place, Get("/x"))
+    place.turns()
+    assert made.outcomes == []
+    made.link.end("the test is over")
+    assert len(made.outcomes) == 2
+    assert is_unknown(made.outcomes[0])
+    made.ask(place, Get("/x"))
+    assert isinstance(made.outcomes[2], Refusal)
+    assert made.outcomes[2].text == "the test is over"
+    made.link.end("again")
+    place.held.clear()
+    place.turns()
+    assert len(made.outcomes) == 3
+
+
+def test_a_refused_watch_is_no_end(place: Place) -> None:
+    """A prefix that no key can have, and a watch after the close."""
+    made = linked(place)
+    place.until(lambda: made.link.session != 0)
+    made.link.watch(place.now_ns, "/" + "x" * 5000, lambda *_: None)
+    made.link.close(place.now_ns)
+    place.turns()
+    made.link.watch(place.now_ns, "/bookies/", lambda *_: None)
+    place.turns()
+    made.ask(place, Get("/x"))
+    assert isinstance(made.outcomes[0], Refusal)
+
+
+def test_dialling_backs_off_and_begins_anew_behind_an_answer(place: Place) -> None:
+    made = linked(place, "local://nobody-is-here")
+    place.run_for(10 * SECOND)
+    pauses = [after - before for before, after in zip(made.dials, made.dials[1:], strict=False)]
+    assert pauses == sorted(pauses), "longer and longer"
+    assert pauses[-1] >= metadata_link.REDIAL_NS_MAX
+    assert len(made.dials) < 20
+    assert "nobody-is-here" in made.link.trouble
+    made.link.endpoints = place.metadata.endpoints
+    place.until(lambda: made.link.session != 0)
+    assert made.link.trouble == ""
+    made.transport.drop(made.link.link or 0, "cut")
+    place.turn()
+    assert (made.link.deadline_ns() or 0) - place.now_ns <= metadata_link.REDIAL_NS_MIN
+
+
+def test_the_next_member_is_dialled_when_one_is_away(place: Place) -> None:
+    made = linked(place, "local://nobody-is-here", *place.metadata.endpoints)
+    place.until(lambda: made.link.session != 0)
+
+
+def test_an_address_that_may_not_be_dialled_is_no_end(place: Place) -> None:
+    """The transport refuses it by an exception; the reason is kept for whoever waits."""
+    made = linked(place, "tcp://192.0.2.1:1")
+    place.run_for(SECOND)
+    assert "not understood" in made.link.trouble
+    assert made.link.session == 0
+
+
+def test_a_peer_that_is_no_member_is_dropped(place: Place) -> None:
+    """A bookie's address given as the cluster's: said by name, not waited for."""
+    made = linked(place, place.bookie("b1").endpoints[0])
+    place.until(lambda: made.link.trouble != "")
+    assert "b1 is a bookie, not a metadata member" in made.link.trouble
+
+
+def test_a_session_lost_and_found_is_told(place: Place) -> None:
+    made = linked(place)
+    place.until(lambda: made.link.session != 0)
+    del place.nodes["linked"]
+    place.run_for(2 * SESSION_MS * MS)
+    before = made.link.session
+    place.nodes["linked"] = made
+    place.until(lambda: made.link.session not in (0, before))
+    assert len(made.sessions) == 2
+
+
+def test_a_message_of_another_kind_ends_the_link_only(place: Place) -> None:
+    made = linked(place)
+    place.until(lambda: made.link.session != 0)
+    member = place.metadata
+    [end] = [
+        link
+        for link, joined in member.transport._ends.items()  # type: ignore[attr-defined]
+        if joined.other.owner is made.transport
+    ]
+    member.transport.send(end, encode_message(1, FenceAnswer(Status.OK, 1)))
+    place.turns(3)
+    assert "FenceAnswer" in made.link.trouble
+    made.ask(place, Txn([], [Put("/x", b"1")]))
+    place.until(lambda: bool(made.outcomes))
+    assert isinstance(made.outcomes[0], TxnDone)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_body_ends_the_member(place: Place, seed: int) -> None:
+    """What a client says costs it its link at most: the member stays up, and serves others (T10)."""
+    chance = random.Random(f"member bodies {seed}")
+    good = linked(place)
+    place.until(lambda: good.link.session != 0)
+    edge = [0, 1, 2, 2**31, 2**63 - 1, -1, 2**64 - 1]
+    peer: Peer | None = None
+    for _ in range(100):
+        peer = peer if peer is not None and peer.down is None else place.peer("metadata")
+        operations: list[Operation] = [
+            Get("/x" * chance.randrange(1000)),
+            OpenSession(chance.choice([0, 1, 2**62]), "label" * chance.randrange(2000)),
+            Txn([], [Put("/fuzz", bytes(chance.randrange(400_000)))] * chance.randrange(4)),
+            AllocIds(chance.choice([0, 1, 2**40])),
+            Watch(chance.choice(edge), "/", chance.choice(edge)),
+            Unwatch(chance.choice(edge)),
+            KeepAlive(),
+        ]
+        request = MetadataRequest(
+            chance.choice([good.link.session, 0, chance.choice(edge)]),
+            chance.choice(edge),
+            chance.choice(edge),
+            chance.choice(operations),
+        )
+        control = request if chance.random() < 0.9 else MetadataReply(1, 1, Refusal("", ""))
+        body = b"".join(bytes(piece) for piece in encode_message(1, control))
+        if chance.random() < 0.4:
+            body = mutated(chance, body)
+        if body:
+            peer.send_bytes(body)
+        place.turns(2)
+        peer.look()
+    good.outcomes.clear()
+    good.ask(place, Get("/metadata-is-up"))
+    place.until(lambda: bool(good.outcomes))
+    assert isinstance(good.outcomes[0], Value)
+    assert place.metadata.failure is None
