@@ -13,7 +13,8 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from embedbk.address import endpoints_of, is_address
@@ -140,13 +141,14 @@ def _run_metadata(options: argparse.Namespace, serving: Serving) -> None:
     listen = _listen(options)
     file_bytes = max(options.journal_file_bytes, _METADATA_FILE_BYTES_MIN)
     _make_directory(options.dir)
-    with _closing_on_error() as opened:
+    with ExitStack() as opened:  # Closed again when the rest cannot be opened.
         store = open_metadata_store(options.dir, file_bytes=file_bytes)
-        opened.append(store.close)
+        opened.callback(store.close)
         identity = Identity("metadata", "metadata", store.identity.incarnation, store.identity.cluster_token)
         transport = _transport(options, listen[0], identity)
-        opened.append(transport.close)
+        opened.callback(transport.close)
         node = MetadataNode(store, transport, listen, now_ns=clock_ns())
+        opened.pop_all()
     _settle_memory()
     serving.serve(
         node,
@@ -168,7 +170,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
     metadata = _metadata_endpoints(options.metadata, serving)
     token = _learn_cluster(options, serving, metadata)
     _make_directory(options.dir)
-    with _closing_on_error() as opened:
+    with ExitStack() as opened:  # Closed again when the rest cannot be opened.
         storage = BookieStorage(
             options.dir,
             options.id,
@@ -177,9 +179,9 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             journal_file_bytes=options.journal_file_bytes,
             may_have_lost=options.may_have_lost,
         )
-        opened.append(storage.close)
+        opened.callback(storage.close)
         transport = _transport(options, listen[0], Identity("bookie", options.id, storage.incarnation, token))
-        opened.append(transport.close)
+        opened.callback(transport.close)
         client = Client(ttl_ms=options.session_ttl_ms, label=f"bookie {options.id}", cluster_token=token)
         node = BookieNode(
             options.id,
@@ -190,6 +192,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             client,
             free_bytes=lambda: shutil.disk_usage(options.dir).free,
         )
+        opened.pop_all()
     _settle_memory()
     serving.serve(
         node,
@@ -213,19 +216,6 @@ def _make_directory(path: Path) -> None:
             f"directory {path} cannot be used: {refused.strerror}",
             hint="give a directory, or a path where one can be made",
         ) from refused
-
-
-class _closing_on_error:  # noqa: N801  A context manager that is used like a function.
-    """Closes what was opened, in reverse, when the rest could not be."""
-
-    def __enter__(self) -> list[Callable[[], None]]:
-        self._opened: list[Callable[[], None]] = []
-        return self._opened
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is not None:
-            for close in reversed(self._opened):
-                close()
 
 
 def _learn_cluster(options: argparse.Namespace, serving: Serving, endpoints: Sequence[str]) -> bytes:

@@ -73,7 +73,10 @@ def test_a_killed_demo_leaves_no_process_also_none_that_is_stopped(tmp_path: Pat
         assert_all_end(fds)
 
 
-def test_a_demo_that_is_told_to_end_clears_everything_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 128 + signal.SIGINT)]
+)
+def test_a_demo_that_is_told_to_end_clears_everything_away(tmp_path: Path, number: int, code: int) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "embedbk", "demo", "--no-spark", "--lines", "100000"]
     with subprocess.Popen(
@@ -81,7 +84,10 @@ def test_a_demo_that_is_told_to_end_clears_everything_away(tmp_path: Path) -> No
     ) as demo:
         assert demo.stderr is not None
         assert any("owns the log" in line for line in demo.stderr)
-        demo.terminate()
-        demo.communicate(timeout=TIMEOUT_S)
-    assert demo.returncode == 128 + signal.SIGTERM
+        fds = pidfds(children(demo.pid))
+        demo.send_signal(number)
+        _, said = demo.communicate(timeout=TIMEOUT_S)
+        assert_all_end(fds)
+    assert demo.returncode == code
+    assert "Traceback" not in said
     assert not list(tmp_path.iterdir())
