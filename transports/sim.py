@@ -127,6 +127,9 @@ class SimNetwork:
         self._rules: dict[Rule, None] = {}
         self._blocked: dict[tuple[str, str], None] = {}
         self._paused: dict[str, None] = {}
+        self.narrow: dict[
+            str, int
+        ] = {}  # Fault: windows of links that lead to this node; one body always fits.
         self._ready: dict[str, None] = {}  # Nodes to which something came since they were last asked for.
         self.delivered_bodies = 0
         # Told of each body that arrives: (now_ns, sender, receiver, body).
@@ -358,6 +361,10 @@ class SimNetwork:
         """From the end `side`. False: the window is full."""
         to = 1 - side
         if link.queued_bytes[to] + len(body) > self.window_bytes:
+            return False
+        if self.narrow and 0 < link.queued_bytes[to] > self.narrow.get(
+            link.node(to), self.window_bytes
+        ) - len(body):
             return False
         verdict = self._judge(link.node(side), link.node(to), body)
         if verdict.drop:

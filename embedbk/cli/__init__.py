@@ -18,6 +18,7 @@ usage: embedbk COMMAND ...
   demo [FILE]   a replicated log survives kill -9 of a bookie and of its writer
   bookie        run one bookie (a peer process)
   metadata      run the metadata member (a peer process)
+  sim           whole clusters in virtual time, one world per seed
   version       say which version this is
 
 embedbk COMMAND --help says what each takes.
@@ -36,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from embedbk.demo import run_demo
 
         return run_demo(rest)
+    if command == "sim":
+        from embedbk.cli.simulation import run_sim
+
+        return run_sim(rest)
     if command == "version":
         from importlib.metadata import version
 

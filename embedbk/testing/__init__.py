@@ -1,9 +1,33 @@
-"""Whole clusters in one process under one seed: production code, virtual time, faults, and watchers that find lies."""
+"""Whole clusters in one process under one seed: production code, virtual time, faults, and watchers that find lies.
+
+`TESTING.md` beside this file says what is here and how to use it.
+"""
 
 from __future__ import annotations
 
+from embedbk.testing.campaign import Report, run_campaign
+from embedbk.testing.faults import rule_for
 from embedbk.testing.observer import Observer
+from embedbk.testing.plan import Plan, Step, make_plan
+from embedbk.testing.run import Outcome, run_plan, shrink
+from embedbk.testing.trace import Trace
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import World
+from embedbk.testing.world import Sleep, Until, World
 
-__all__ = ["Observer", "Violation", "World"]
+__all__ = [
+    "Observer",
+    "Outcome",
+    "Plan",
+    "Report",
+    "Sleep",
+    "Step",
+    "Trace",
+    "Until",
+    "Violation",
+    "World",
+    "make_plan",
+    "rule_for",
+    "run_campaign",
+    "run_plan",
+    "shrink",
+]

@@ -15,7 +15,7 @@ class Clock:
 
     def __init__(self, offset_ns: int = 0, drift_ppm: int = 0) -> None:
         """drift_ppm: 300_000 runs 30 % fast, -300_000 slow."""
-        assert -_PPM < drift_ppm
+        assert drift_ppm > -_PPM
         self._since_ns = 0
         self._base_ns = offset_ns
         self._rate = _PPM + drift_ppm

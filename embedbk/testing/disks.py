@@ -20,6 +20,7 @@ Faults of disks by number (INVARIANTS 3.3), and who has them:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 from collections.abc import Callable
@@ -42,8 +43,10 @@ NATIVE_CACHE_BYTES = 4 << 20
 class BookieDisk(Protocol):
     """One bookie's device; `storage` is what is open on it, None while the process is down."""
 
-    storage: DurableBookie | None
     incarnation: bytes
+
+    @property
+    def storage(self) -> DurableBookie | None: ...
 
     def start(self) -> DurableBookie:
         """Open it as a starting process does. Raises StorageError: it is damaged, and the bookie must not serve."""
@@ -75,6 +78,10 @@ class BookieDisk(Protocol):
 
     def lose(self, incarnation: bytes) -> None:
         """D13: everything is gone; what starts next is an empty disk of another incarnation. While it is down."""
+        ...
+
+    def close(self) -> None:
+        """The world is over."""
         ...
 
 
@@ -138,6 +145,9 @@ class TwinDisk:
         self._survivors = Survivors(incarnation)
         self._damaged.clear()
 
+    def close(self) -> None:
+        self.storage = None
+
 
 class NativeDisk:
     """The storage that ships, stepped by hand on a disk in memory."""
@@ -164,7 +174,10 @@ class NativeDisk:
         return self.storage
 
     def is_pending(self) -> bool:
-        return self.storage is not None and self.storage.queued_bytes() > 0 and self.storage.failed() is None
+        storage = self.storage  # Tokens, not bytes: a fence has none.
+        return (
+            storage is not None and storage.failed() is None and storage.next_token() - 1 > storage.durable()
+        )
 
     def sync(self) -> int:
         assert self.storage is not None
@@ -178,7 +191,11 @@ class NativeDisk:
         storage, self.storage = self.storage, None
         if storage is None:
             return
-        if storage.queued_bytes() and chance.random() < 0.5:
+        if (
+            storage.failed() is None
+            and storage.next_token() - 1 > storage.durable()
+            and chance.random() < 0.5
+        ):
             self._disk.tear(nth=1, sectors=chance.getrandbits(64))  # D2, in the middle of a group commit.
             self._try(storage.step)
         self._disk.crash(chance.getrandbits(63) | 1)
@@ -200,9 +217,13 @@ class NativeDisk:
         self.incarnation = incarnation
         self._disk = MemoryDisk()
 
+    def close(self) -> None:
+        storage, self.storage = self.storage, None
+        if storage is not None:  # While its disk is there: what is open on it must not outlive it.
+            self._disk.crash()
+            self._try(storage.close)
+
     @staticmethod
     def _try(act: Callable[[], object]) -> None:
-        try:
+        with contextlib.suppress(StorageError):  # As it should be on a disk without power.
             act()
-        except StorageError:
-            pass  # As it should be on a disk without power.

@@ -111,6 +111,8 @@ class World:
         self.paused: set[str] = set()
         self.slow_ns: dict[str, int] = {}  # P5: how long after its turn is due a node takes it.
         self.sync_ns: dict[str, tuple[int, int]] = {}  # D11: of a disk that is slower or faster than others.
+        self.lost: dict[str, None] = {}  # Bookies whose disk is gone for good.
+        self.wall_ms = 0  # What wall clocks show; only the time of creation of a ledger is read from them.
         self.refused: dict[str, StorageError] = {}  # Bookies that would not start on their disks.
         self.steps = 0
         self.sometimes: Counter[str] = Counter()
@@ -122,7 +124,7 @@ class World:
         self.on_note: Callable[[str], None] | None = None  # What a trace writes between the messages.
         self.on_body: Callable[[int, str, str, bytes], None] | None = None
         self._hash = hashlib.blake2b(digest_size=16)
-        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._timers: list[tuple[int, int, Callable[[], object]]] = []
         self._timer_count = 0
         self._due: dict[str, int] = {}  # The next turn of a node for which a timer stands.
         self._syncing: set[str] = set()
@@ -220,7 +222,9 @@ class World:
         disk = self.disks.get(name)
         if disk is None:
             incarnation = self.fresh()
-            disk = NativeDisk(name, incarnation, CLUSTER_TOKEN) if self.is_native else TwinDisk(incarnation)
+            disk = TwinDisk(incarnation)
+            if self.is_native:
+                disk = NativeDisk(name, incarnation, CLUSTER_TOKEN)
             self.disks[name] = disk
         try:
             storage = disk.start()
@@ -276,6 +280,7 @@ class World:
         if name in self.nodes:
             self.crash(name)
         self.note(f"{name} loses its disk")
+        self.lost[name] = None
         self.disks[name].lose(self.fresh())
         self.tell("on_disk_lost", name)
 
@@ -297,18 +302,23 @@ class World:
         if self._has_pending(name):
             self._plan_sync(name)
 
+    def close(self) -> None:
+        """Let everything go; a world with native disks must be closed."""
+        for disk in self.disks.values():
+            disk.close()
+
     # Time.
 
     @property
     def now_ns(self) -> int:
         return self.network.now_ns
 
-    def at(self, when_ns: int, act: Callable[[], None]) -> None:
+    def at(self, when_ns: int, act: Callable[[], object]) -> None:
         """Do this when the world's time is when_ns."""
         self._timer_count += 1
         heapq.heappush(self._timers, (max(when_ns, self.network.now_ns), self._timer_count, act))
 
-    def after(self, delay_ns: int, act: Callable[[], None]) -> None:
+    def after(self, delay_ns: int, act: Callable[[], object]) -> None:
         self.at(self.network.now_ns + delay_ns, act)
 
     def run_until(self, is_reached: Callable[[], bool], within_ns: int = 60 * SECOND) -> bool:
@@ -523,7 +533,7 @@ class World:
     def takeover_core(self, client: str, log: str, quorum: Quorum) -> LogTakeover:
         node = self.nodes[client]
         chance = random.Random(self.chance.getrandbits(63))
-        return LogTakeover(log, client.encode(), quorum, KEY, b"", 0, node.bookies, chance)
+        return LogTakeover(log, client.encode(), quorum, KEY, b"", self.wall_ms, node.bookies, chance)
 
     def open_writing(self, client: str, taken: TakenOver, add_timeout_ns: int = 1 * SECOND) -> Writing:
         """The writing handle of a log that was taken over."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-SEEDS = 40
+SEEDS = 500
+GROUP = 10  # Seeds of one test: a worker takes them together.
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--seeds", type=int, default=SEEDS, help="seeds of each whole-cluster test under tests/sim"
-    )
+    parser.addoption("--seeds", type=int, default=SEEDS, help="seeds of whole clusters under tests/sim")
     parser.addoption("--first-seed", type=int, default=0, help="where the seeds begin")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "seed" in metafunc.fixturenames:
-        first = metafunc.config.getoption("--first-seed")
-        metafunc.parametrize("seed", range(first, first + metafunc.config.getoption("--seeds")))
+    if "seeds" in metafunc.fixturenames:
+        first, count = metafunc.config.getoption("--first-seed"), metafunc.config.getoption("--seeds")
+        groups = [range(at, min(at + GROUP, first + count)) for at in range(first, first + count, GROUP)]
+        metafunc.parametrize("seeds", groups, ids=[f"{group[0]}-{group[-1]}" for group in groups])

@@ -1,0 +1,138 @@
+"""Many seeds over all cores: progress while it runs, an end at the first violation, and a report.
+
+A worker process runs seeds and gives small results; nothing of a run is shared. Which worker runs which seed changes
+nothing: a run depends on its seed alone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from embedbk.testing.plan import make_plan
+from embedbk.testing.run import run_plan
+from embedbk.testing.sightings import SOMETIMES
+
+__all__ = ["Report", "run_campaign", "run_seed"]
+
+PROGRESS_S = 5.0
+
+
+@dataclass
+class Report:
+    """What a campaign did and found; `as_json` is the line of `./run sim --json`."""
+
+    seeds: int = 0
+    violations: int = 0
+    events: int = 0
+    simulated_s: float = 0.0
+    real_s: float = 0.0
+    ledgers: int = 0
+    acked: int = 0
+    refusals: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    sometimes: Counter[str] = field(default_factory=Counter)
+    failures: list[dict[str, Any]] = field(default_factory=list)  # seed, invariant, violation.
+
+    def add(self, found: dict[str, Any]) -> None:
+        self.seeds += 1
+        self.events += found["events"]
+        self.simulated_s += found["simulated_ns"] / 1e9
+        self.ledgers += found["ledgers"]
+        self.acked += found["acked"]
+        self.refusals += found["refusals"]
+        self.faults.update(found["faults"])
+        self.sometimes.update(found["sometimes"])
+        if found["violation"]:
+            self.violations += 1
+            self.failures.append({key: found[key] for key in ("seed", "invariant", "violation")})
+
+    @property
+    def missed(self) -> list[str]:
+        return [name for name in SOMETIMES if not self.sometimes[name]]
+
+    def as_json(self) -> dict[str, Any]:
+        told = asdict(self)
+        told["simulated_s"], told["real_s"] = round(self.simulated_s, 3), round(self.real_s, 3)
+        told["faults"] = dict(sorted(self.faults.items()))
+        reached = {name: self.sometimes[name] for name in SOMETIMES if self.sometimes[name]}
+        told["sometimes"] = {"reached": reached, "missed": self.missed}
+        return told
+
+
+def run_seed(seed: int, *, is_outside: bool = False, is_native: bool | None = None) -> dict[str, Any]:
+    """One seed; plain values, fit to cross between processes."""
+    outcome = run_plan(make_plan(seed, is_outside=is_outside, is_native=is_native))
+    return {
+        "seed": seed,
+        "violation": outcome.violation,
+        "invariant": outcome.invariant,
+        "events": outcome.events,
+        "simulated_ns": outcome.simulated_ns,
+        "ledgers": outcome.ledgers,
+        "acked": outcome.acked,
+        "refusals": outcome.refusals,
+        "digest": outcome.digest,
+        "faults": dict(outcome.faults),
+        "sometimes": dict(outcome.sometimes),
+    }
+
+
+def run_campaign(
+    seeds: int,
+    first_seed: int = 0,
+    *,
+    minutes: float | None = None,
+    processes: int | None = None,
+    is_outside: bool = False,
+    is_native: bool | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Run seeds first_seed .. first_seed + seeds - 1, until a violation or until the minutes are over."""
+    report = Report()
+    begun = told = time.monotonic()
+    give_up = begun + minutes * 60 if minutes is not None else None
+    run = partial(run_seed, is_outside=is_outside, is_native=is_native)
+    results = _results(run, range(first_seed, first_seed + seeds), processes or os.cpu_count() or 1)
+    try:
+        for found in results:
+            report.add(found)
+            now = time.monotonic()
+            report.real_s = now - begun
+            if progress is not None and now - told >= PROGRESS_S:
+                told = now
+                rate = report.events / report.real_s
+                progress(f"{report.seeds} of {seeds} seeds, {report.events} events, {rate:.0f} a second")
+            if report.violations or (give_up is not None and now >= give_up):
+                break
+    finally:
+        results.close()
+    report.real_s = time.monotonic() - begun
+    return report
+
+
+def _results(
+    run: Callable[[int], dict[str, Any]], seeds: range, processes: int
+) -> Generator[dict[str, Any], None, None]:
+    if processes == 1 or len(seeds) < 4:
+        yield from map(run, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(
+        processes, _quieten
+    ) as pool:  # Ends its workers on the way out.
+        yield from pool.imap_unordered(run, seeds, chunksize=2)
+
+
+def _quieten() -> None:
+    """A worker logs nothing: what nodes say under faults is expected."""
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    sys.stdin = open(os.devnull)  # noqa: SIM115  For as long as the worker lives.

@@ -1,0 +1,371 @@
+"""The faults by name (INVARIANTS section 3): how each begins in a world, and how it ends.
+
+Decides nothing of when and whom: that is the plan's (plan.py), or a test's. Every fault ends by itself, or at `heal`.
+Targeted rules stand beside: `lose(world, kind="AddAnswer", node="b2", nth=3)` hits exactly one message.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from embedbk.codec.messages import decode_message
+from embedbk.errors import PeerError
+from embedbk.testing.plan import MS, SECOND, Step
+from embedbk.testing.world import METADATA, World
+from embedbk.transports.sim import CALM, DROP, Rule, Verdict
+
+__all__ = ["begin", "heal", "rule_for"]
+
+
+def rule_for(
+    verdict: Verdict,
+    *,
+    kind: str = "",
+    sender: str = "",
+    receiver: str = "",
+    ledger_id: int | None = None,
+    nth: int = 0,
+) -> Rule:
+    """A rule for `SimNetwork.add_rule`: the verdict for messages of this kind (the control's class name: AddRequest,
+    FenceAnswer ...), from, to, of this ledger; nth: only the nth of them (1 is the first), 0: all."""
+    seen = 0
+
+    def judge(come_from: str, go_to: str, body: bytes) -> Verdict | None:
+        nonlocal seen
+        if (sender and sender != come_from) or (receiver and receiver != go_to):
+            return None
+        if kind or ledger_id is not None:
+            try:
+                message = decode_message(body)
+            except PeerError:
+                return None
+            if kind and type(message.control).__name__ != kind:
+                return None
+            if ledger_id is not None and ledger_id not in _ledgers(message):
+                return None
+        seen += 1
+        return verdict if nth in (0, seen) else None
+
+    return judge
+
+
+def _ledgers(message: Any) -> list[int]:
+    named = getattr(message.control, "ledger_id", None)
+    return [header.ledger_id for header, _ in message.frames] + ([named] if named is not None else [])
+
+
+def begin(world: World, step: Step) -> None:
+    """One fault of a plan, now; a target that is down or gone already is left alone."""
+    world.note(f"fault {step}")
+    if _BEGIN[step.kind](world, step, random.Random(step.seed)):
+        world.faults_done[step.kind] += 1
+
+
+def heal(world: World) -> None:
+    """Everything that can come back comes back: network calm, nobody paused or slow, all but lost disks running."""
+    world.note("faults stop")
+    network = world.network
+    network.faults = CALM
+    for rule in list(network._rules):
+        network.remove_rule(rule)
+    network.heal()
+    network.narrow.clear()
+    world.slow_ns.clear()
+    world.sync_ns.clear()
+    for name in sorted(world.paused):
+        world.resume(name)
+    if METADATA not in world.nodes:
+        world.start_metadata()
+    for name, disk in world.disks.items():
+        if name in world.nodes:
+            disk.fill(False)
+            if world.nodes[name].failure is not None and name not in world.lost:
+                world.crash(name)
+        if name not in world.nodes and name not in world.lost:
+            disk.fill(False)
+            world.start_bookie(name)
+    world.tell("on_healed")
+
+
+# --- Processes ---------------------------------------------------------------------------------------------
+
+
+def _restart(world: World, name: str) -> None:
+    if name not in world.nodes:
+        if name == METADATA:
+            world.start_metadata()
+        elif name not in world.lost:
+            world.start_bookie(name)
+
+
+def _crash(world: World, step: Step, chance: random.Random) -> bool:
+    if step.target not in world.nodes:
+        return False
+    world.crash(step.target)
+    world.after(step.for_ns, lambda: _restart(world, step.target))
+    return True
+
+
+def _crash_loop(world: World, step: Step, chance: random.Random) -> bool:
+    """P2: again and again, soon after each start."""
+    left = chance.randint(2, 5)
+
+    def again() -> None:
+        nonlocal left
+        if step.target in world.nodes:
+            world.crash(step.target)
+        left -= 1
+        world.after(chance.randint(1, 50) * MS, lambda: _restart(world, step.target))
+        if left:
+            world.after(chance.randint(1, 120) * MS, again)
+
+    again()
+    return True
+
+
+def _power_cut(world: World, step: Step, chance: random.Random) -> bool:
+    """P3: all bookies and the metadata at once."""
+    down = [name for name in (METADATA, *world.disks) if name in world.nodes]
+    for name in down:
+        world.crash(name)
+    for name in down:
+        world.after(step.for_ns + chance.randint(0, 20) * MS, lambda name=name: _restart(world, name))  # type: ignore[misc]
+    return bool(down)
+
+
+def _metadata_crash(world: World, step: Step, chance: random.Random) -> bool:
+    if METADATA not in world.nodes:
+        return False
+    world.crash(METADATA)
+    world.after(step.for_ns, lambda: _restart(world, METADATA))
+    return True
+
+
+def _writer_crash(world: World, step: Step, chance: random.Random) -> bool:
+    if step.target not in world.nodes:
+        return False
+    world.crash(step.target)
+    return True
+
+
+def _pause(world: World, step: Step, chance: random.Random) -> bool:
+    name = step.target
+    if name not in world.nodes or name in world.paused:
+        return False
+    node = world.nodes[name]
+    world.pause(name)
+    world.after(step.for_ns, lambda: world.resume(name) if world.nodes.get(name) is node else None)
+    return True
+
+
+def _slow(world: World, step: Step, chance: random.Random) -> bool:
+    world.slow_ns[step.target] = chance.choice([1, 10, 100]) * MS
+    world.after(step.for_ns, lambda: world.slow_ns.pop(step.target, None))
+    return True
+
+
+def _half_dead(world: World, step: Step, chance: random.Random) -> bool:
+    """P6: the thread that syncs stands still, the rest of the process works."""
+    return _slow_disk(world, step, chance, (step.for_ns, step.for_ns + 1))
+
+
+# --- Network -----------------------------------------------------------------------------------------------
+
+
+def _between(world: World, step: Step, *pairs: tuple[str, str]) -> bool:
+    for sender, receiver in pairs:
+        world.network.block(sender, receiver)
+
+    def end() -> None:
+        for sender, receiver in pairs:
+            world.network.unblock(sender, receiver)
+
+    world.after(step.for_ns, end)
+    return True
+
+
+def _partition(world: World, step: Step, chance: random.Random) -> bool:
+    """N5: the target and perhaps others on one side, the rest on the other."""
+    names = [METADATA, *world.disks, *world.writings]
+    some = {step.target, *(name for name in names if chance.random() < 0.3)}
+    others = [name for name in names if name not in some]
+    pairs = [pair for one in sorted(some) for other in others for pair in ((one, other), (other, one))]
+    return _between(world, step, *pairs)
+
+
+def _clog(world: World, step: Step, chance: random.Random) -> bool:
+    return _between(world, step, (step.target, step.other), (step.other, step.target))
+
+
+def _one_way(world: World, step: Step, chance: random.Random) -> bool:
+    return _between(world, step, (step.target, step.other))
+
+
+def _silence(world: World, step: Step, chance: random.Random) -> bool:
+    """N8: nothing leaves or reaches it, and nobody is told."""
+    others = [name for name in (METADATA, *world.disks, *world.writings) if name != step.target]
+    return _between(world, step, *[(step.target, o) for o in others], *[(o, step.target) for o in others])
+
+
+def _chain(world: World, step: Step, chance: random.Random) -> bool:
+    """N7: every client reaches only some bookies."""
+    pairs = []
+    for client in world.writings:
+        for bookie in world.disks:
+            if chance.random() < 0.4:
+                pairs += [(client, bookie), (bookie, client)]
+    return _between(world, step, *pairs)
+
+
+def _with_rule(world: World, step: Step, rule: Rule) -> bool:
+    world.network.add_rule(rule)
+    world.after(step.for_ns, lambda: world.network.remove_rule(rule))
+    return True
+
+
+def _lose_nth(world: World, step: Step, chance: random.Random) -> bool:
+    """N1, targeted: exactly one message of a kind, to or from one bookie."""
+    kind = chance.choice(
+        ["AddRequest", "AddAnswer", "FenceRequest", "FenceAnswer", "ReadRequest", "ReadAnswer", "LacAnswer"]
+    )
+    to_bookie = kind.endswith("Request")
+    return _with_rule(
+        world,
+        step,
+        rule_for(
+            DROP,
+            kind=kind,
+            sender="" if to_bookie else step.target,
+            receiver=step.target if to_bookie else "",
+            nth=chance.randint(1, 4),
+        ),
+    )
+
+
+def _misroute(world: World, step: Step, chance: random.Random) -> bool:
+    """N12: an answer of another request comes in the place of the right one."""
+    before: list[bytes] = []
+
+    def swap(sender: str, receiver: str, body: bytes) -> Verdict | None:
+        if sender != step.target or chance.random() > 0.1:
+            return None
+        other = before.pop() if before else None
+        before.append(body)
+        return Verdict(body=other) if other is not None else None
+
+    return _with_rule(world, step, swap)
+
+
+def _slow_receiver(world: World, step: Step, chance: random.Random) -> bool:
+    """N10: it takes in so slowly that windows fill."""
+    world.network.narrow[step.target] = chance.choice([2_000, 20_000])
+    world.slow_ns[step.target] = 100 * MS
+
+    def end() -> None:
+        world.network.narrow.pop(step.target, None)
+        world.slow_ns.pop(step.target, None)
+
+    world.after(step.for_ns, end)
+    return True
+
+
+# --- Disks -------------------------------------------------------------------------------------------------
+
+
+def _slow_disk(
+    world: World, step: Step, chance: random.Random, sync_ns: tuple[int, int] = (20 * MS, 2 * SECOND)
+) -> bool:
+    world.sync_ns[step.target] = sync_ns
+    world.after(step.for_ns, lambda: world.sync_ns.pop(step.target, None))
+    return True
+
+
+def _sync_fails(world: World, step: Step, chance: random.Random) -> bool:
+    """D8: its journal acknowledges nothing more, until the process is started again."""
+    if step.target not in world.nodes:
+        return False
+    world.disks[step.target].fail_sync(chance)
+    node = world.nodes[step.target]
+
+    def end() -> None:
+        if world.nodes.get(step.target) is node:
+            world.crash(step.target)
+            _restart(world, step.target)
+
+    world.after(step.for_ns, end)
+    return True
+
+
+def _full(world: World, step: Step, chance: random.Random) -> bool:
+    if step.target not in world.nodes:
+        return False
+    node = world.nodes[step.target]
+    node.core.is_writable = False
+
+    def end() -> None:
+        node.core.is_writable = True
+
+    world.after(step.for_ns, end)
+    return True
+
+
+def _unreadable(world: World, step: Step, chance: random.Random) -> bool:
+    hit = world.disks[step.target].damage(chance)
+    if hit is not None:
+        world.tell("on_damaged", step.target, *hit)
+    return hit is not None
+
+
+def _lost_disk(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: for good."""
+    if step.target in world.lost:
+        return False
+    world.lose_disk(step.target)
+    return True
+
+
+def _wipe(world: World, step: Step, chance: random.Random) -> bool:
+    """N11, D13: it comes back empty under its old name and address, and must not serve."""
+    if step.target in world.lost:
+        return False
+    world.lose_disk(step.target)
+    world.start_bookie(step.target)
+    return True
+
+
+def _torn(world: World, step: Step, chance: random.Random) -> bool:
+    """D2, D14: power goes in the middle of a group commit."""
+    if step.target not in world.nodes or not world.disks[step.target].is_pending():
+        return False
+    world.sometimes["a journal torn in a group commit"] += 1
+    return _crash(world, step, chance)
+
+
+# --- Clocks ------------------------------------------------------------------------------------------------
+
+
+def _jump(world: World, step: Step, chance: random.Random) -> bool:
+    if step.target not in world.clocks:
+        return False
+    world.clocks[step.target].jump(world.now_ns, step.for_ns)
+    if step.target in world.nodes:
+        world._wake(step.target)
+    return True
+
+
+def _wall(world: World, step: Step, chance: random.Random) -> bool:
+    """C1: no core reads a wall clock; the creation time of what is made from now on is another one."""
+    world.wall_ms = chance.randint(0, 1 << 42)
+    return True
+
+
+_BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
+    "lose-nth": _lose_nth, "clog": _clog, "partition": _partition, "one-way": _one_way, "chain": _chain,
+    "silence": _silence, "slow-receiver": _slow_receiver, "wipe": _wipe, "misroute": _misroute,
+    "crash": _crash, "crash-loop": _crash_loop, "power-cut": _power_cut, "pause": _pause, "slow": _slow,
+    "half-dead": _half_dead, "writer-crash": _writer_crash, "metadata-crash": _metadata_crash,
+    "torn": _torn, "unreadable": _unreadable, "sync-fails": _sync_fails, "full": _full,
+    "slow-disk": _slow_disk, "lost-disk": _lost_disk, "wall": _wall, "jump": _jump,
+}  # fmt: skip

@@ -1,0 +1,209 @@
+"""What will happen in one run: a plan, drawn whole from the seed before anything runs.
+
+A plan is a list of numbered steps, so that a failing run shrinks by leaving steps out (`without`): each fault brings
+its own end, and nobody's chance depends on another step being there. Swarm testing (S5): every seed switches a random
+subset of the kinds of faults on, each at a rate of its own, since kinds that always act together hide each other.
+
+The atlas (S4) keeps a plan inside the promised fault model, per write set of every ledger:
+
+    copies lost or made unreadable for good   < ack quorum, by choosing the victims once per run
+    everything else (crash, pause, cut, delay, loss of messages, failed syncs, full disks, clocks)  without bound,
+    since it all ends: safety must hold while it lasts, progress when it is over
+
+A plan `outside` loses more disks than that; it must end in refusals, never in a ledger that is silently shorter.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from embedbk.config import Quorum
+from embedbk.transports.sim import CALM, Faults
+
+__all__ = ["FAULT_KINDS", "Plan", "Step", "make_plan"]
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+QUORUMS = [
+    Quorum(3, 3, 2), Quorum(3, 3, 2), Quorum(3, 3, 2), Quorum(2, 2, 1), Quorum(3, 2, 2), Quorum(4, 3, 2),
+    Quorum(5, 3, 2), Quorum(4, 2, 2), Quorum(3, 3, 3), Quorum(1, 1, 1),
+]  # fmt: skip
+
+# Kind -> the fault of INVARIANTS section 3 that it is.
+FAULT_KINDS = {
+    "loss": "N1", "lose-nth": "N1", "duplication": "N2", "reordering": "N3", "clog": "N4", "partition": "N5",
+    "one-way": "N6", "chain": "N7", "silence": "N8", "corruption": "N9", "slow-receiver": "N10", "wipe": "N11",
+    "misroute": "N12",
+    "crash": "P1", "crash-loop": "P2", "power-cut": "P3", "pause": "P4", "slow": "P5", "half-dead": "P6",
+    "writer-crash": "P10", "metadata-crash": "P1",
+    "torn": "D2", "unreadable": "D3", "sync-fails": "D8", "full": "D9", "slow-disk": "D11", "lost-disk": "D13",
+    "wall": "C1", "drift": "C2", "jump": "C3",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing of a plan. number: its name in `--without`."""
+
+    number: int
+    at_ns: int
+    kind: str  # A kind of fault, or what an application does: "writer", "recoverer", "reader", "tail".
+    target: str = ""  # A bookie, a client, "metadata".
+    other: str = ""
+    for_ns: int = 0
+    seed: int = 0  # Of its own chance.
+
+    @property
+    def is_fault(self) -> bool:
+        return self.kind in FAULT_KINDS
+
+    def __str__(self) -> str:
+        what = " ".join(word for word in (self.kind, self.target, self.other) if word)
+        lasting = f" for {self.for_ns / MS:g} ms" if self.for_ns else ""
+        return f"[{self.number}] {self.at_ns / MS:g} ms: {what}{lasting}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run, decided."""
+
+    seed: int
+    bookies: int
+    quorum: Quorum
+    is_native: bool
+    network: Faults
+    drift_ppm: dict[str, int]
+    steps: tuple[Step, ...]
+    duration_ns: int
+    is_outside: bool = False
+    on: tuple[str, ...] = field(default=())  # The kinds of faults that this seed switched on.
+
+    def without(self, numbers: Container[int]) -> Plan:
+        """The same run with these steps left out."""
+        kept = tuple(step for step in self.steps if step.number not in numbers)
+        return Plan(
+            self.seed, self.bookies, self.quorum, self.is_native, self.network, self.drift_ppm, kept,
+            self.duration_ns, self.is_outside, self.on,
+        )  # fmt: skip
+
+    def calmed(self) -> Plan:
+        """The same run on a network that keeps its contract, with true clocks."""
+        return Plan(
+            self.seed, self.bookies, self.quorum, self.is_native, CALM, {}, self.steps, self.duration_ns,
+            self.is_outside, self.on,
+        )  # fmt: skip
+
+
+def make_plan(seed: int, *, is_native: bool | None = None, is_outside: bool = False) -> Plan:
+    """The plan of a seed. is_native None: the seed decides on which disks."""
+    chance = random.Random(f"plan {seed}{' outside' if is_outside else ''}")
+    bookies = chance.choice([3, 4, 5, 5, 6])
+    quorum = chance.choice([quorum for quorum in QUORUMS if quorum.ensemble_size <= bookies])
+    duration_ns = chance.choice([500, 1_000, 2_000, 4_000]) * MS
+    native = chance.random() < 0.1 if is_native is None else is_native
+    share = chance.choice([0.0, 0.2, 0.4, 0.7])
+    on = tuple(kind for kind in FAULT_KINDS if chance.random() < share)
+    network = _network(chance, on)
+    names = [f"b{number}" for number in range(1, bookies + 1)]
+    steps = _workload(chance, duration_ns)
+    clients = [step.target for step in steps]
+    steps += _faults(chance, on, duration_ns, names, clients, quorum, is_outside)
+    drift = {}
+    if "drift" in on:
+        drift = {name: chance.randint(-300_000, 300_000) for name in [*names, "metadata", *clients]}
+    numbered = tuple(
+        Step(number, step.at_ns, step.kind, step.target, step.other, step.for_ns, step.seed)
+        for number, step in enumerate(sorted(steps, key=lambda step: step.at_ns))
+    )
+    return Plan(seed, bookies, quorum, native, network, drift, numbered, duration_ns, is_outside, on)
+
+
+def _network(chance: random.Random, on: tuple[str, ...]) -> Faults:
+    slowest = chance.choice([1, 1, 3, 20]) * MS
+    return Faults(
+        delay_ns_max=slowest,
+        loss=chance.choice([0.002, 0.02, 0.1]) if "loss" in on else 0.0,
+        duplication=chance.choice([0.02, 0.2]) if "duplication" in on else 0.0,
+        reordering=chance.choice([0.02, 0.2]) if "reordering" in on else 0.0,
+        corruption=chance.choice([0.001, 0.01]) if "corruption" in on else 0.0,
+        late_ns_max=chance.choice([20, 200, 2_000]) * MS,
+    )
+
+
+def _workload(chance: random.Random, duration_ns: int) -> list[Step]:
+    steps = [Step(0, 0, "writer", "w1", seed=chance.getrandbits(31))]
+    for number in range(2, chance.randint(2, 4)):
+        at_ns = chance.randint(duration_ns // 10, duration_ns)
+        steps.append(Step(0, at_ns, "writer", f"w{number}", seed=chance.getrandbits(31)))
+    for kind, letter, most in (("recoverer", "r", 3), ("reader", "q", 3), ("tail", "t", 2)):
+        for number in range(1, chance.randint(0, most) + 1):
+            at_ns = chance.randint(0, duration_ns)
+            steps.append(Step(0, at_ns, kind, f"{letter}{number}", seed=chance.getrandbits(31)))
+    return steps
+
+
+def _faults(
+    chance: random.Random,
+    on: tuple[str, ...],
+    duration_ns: int,
+    bookies: list[str],
+    clients: list[str],
+    quorum: Quorum,
+    is_outside: bool,
+) -> list[Step]:
+    steps: list[Step] = []
+    # The atlas: copies that do not come back are hit on these bookies only, fewer than every acknowledged
+    # entry has copies. Those also stay out of a write quorum that could not do without them.
+    victims = chance.sample(bookies, min(quorum.ack_quorum - 1, len(bookies)))
+    if is_outside:
+        victims = chance.sample(bookies, min(quorum.write_quorum, len(bookies)))
+        steps += [
+            Step(0, chance.randint(duration_ns // 2, duration_ns), "lost-disk", name) for name in victims
+        ]
+    for kind in on:
+        if kind in ("loss", "duplication", "reordering", "corruption", "drift"):
+            continue  # The whole run long.
+        for _ in range(chance.choice([1, 1, 2, 4])):
+            step = _fault(chance, kind, duration_ns, bookies, clients, victims)
+            if step is not None:
+                steps.append(step)
+    return steps
+
+
+def _fault(
+    chance: random.Random,
+    kind: str,
+    duration_ns: int,
+    bookies: list[str],
+    clients: list[str],
+    victims: list[str],
+) -> Step | None:
+    at_ns = chance.randint(0, duration_ns)
+    for_ns = chance.choice([5, 50, 300, 1_500, 5_000]) * MS
+    seed = chance.getrandbits(31)
+    bookie = chance.choice(bookies)
+    anybody = chance.choice([*bookies, *clients, "metadata"])
+    other = chance.choice([*bookies, "metadata"])
+    match kind:
+        case "lost-disk" | "wipe" | "unreadable" | "torn":
+            if not victims:
+                return None
+            return Step(0, at_ns, kind, chance.choice(victims), for_ns=for_ns, seed=seed)
+        case "crash" | "crash-loop" | "sync-fails" | "full" | "slow-disk" | "half-dead":
+            return Step(0, at_ns, kind, bookie, for_ns=for_ns, seed=seed)
+        case "power-cut" | "metadata-crash":
+            return Step(0, at_ns, kind, for_ns=min(for_ns, 1_500 * MS), seed=seed)
+        case "writer-crash":
+            writers = [name for name in clients if name.startswith("w")]
+            return Step(0, at_ns, kind, chance.choice(writers), seed=seed)
+        case "pause" | "slow" | "silence" | "jump":
+            return Step(0, at_ns, kind, anybody, for_ns=for_ns, seed=seed)
+        case "lose-nth" | "misroute" | "slow-receiver" | "chain" | "wall":
+            return Step(0, at_ns, kind, bookie, for_ns=for_ns, seed=seed)
+        case _:  # Between two: clog, partition, one-way.
+            if anybody == other:
+                return None
+            return Step(0, at_ns, kind, anybody, other, for_ns, seed)

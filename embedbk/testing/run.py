@@ -1,0 +1,230 @@
+"""One seed, whole: safety mode while faults act, then liveness mode; what came out; and a smaller run that still fails.
+
+plan ──▶ faults and applications (anything may fail, nothing may be wrong) ──▶ faults stop, everything heals
+     ──▶ every ledger is recovered by two, read by both: one end, the bytes that were sent, all that was acknowledged
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from embedbk.codec.ledger_metadata import decode_ledger_metadata
+from embedbk.config import Quorum
+from embedbk.errors import EmbedbkError, InvariantError
+from embedbk.testing import faults, workload
+from embedbk.testing.clocks import Clock
+from embedbk.testing.observer import Observer
+from embedbk.testing.plan import SECOND, Plan, Step
+from embedbk.testing.promises import Promises
+from embedbk.testing.sightings import Sightings
+from embedbk.testing.violation import Violation
+from embedbk.testing.world import Steps, Until, World
+
+__all__ = ["Outcome", "observers", "replay_line", "run_plan", "shrink"]
+
+APPLICATIONS_NS = 400 * SECOND  # For every application to come to an end once faults have stopped (L2).
+REST_NS = 240 * SECOND  # For every ledger to be recovered and read (L1).
+SHRINK_S = 20.0
+
+MakeObservers = Callable[[World], Sequence[Observer]]
+
+
+@dataclass
+class Outcome:
+    """What one run showed."""
+
+    plan: Plan
+    violation: str = ""  # Empty: every promise was kept.
+    invariant: str = ""
+    events: int = 0  # Bodies delivered.
+    steps: int = 0
+    simulated_ns: int = 0
+    digest: str = ""
+    refusals: int = 0  # Ledgers that could not be closed or read, where the plan allows that.
+    ledgers: int = 0
+    acked: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    sometimes: Counter[str] = field(default_factory=Counter)
+
+
+def observers(world: World) -> list[Observer]:
+    """Those that watch every run: the plain promises, what must be met sometimes, and the step invariants."""
+    return [Sightings(world.sometimes)]
+
+
+def run_plan(
+    plan: Plan, *, make_observers: MakeObservers = observers, prepare: Callable[[World], None] | None = None
+) -> Outcome:
+    """Run it. prepare(world) is called before anything happens, as to add a trace or a targeted rule."""
+    outcome = Outcome(plan)
+    promises = Promises()
+    clocks = {
+        name: Clock(plan.seed % 7 * SECOND, plan.drift_ppm.get(name, 0))
+        for name in ["metadata", *(f"b{n}" for n in range(1, plan.bookies + 1)), *_clients(plan)]
+    }
+    world = World(
+        plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native, observers=[promises],
+        clocks=clocks,
+    )  # fmt: skip
+    try:
+        for observer in make_observers(world):
+            world.watch(observer)
+        if prepare is not None:
+            prepare(world)
+        _safety(world, plan)
+        _liveness(world, plan, promises, outcome)
+    except Violation as found:
+        outcome.violation, outcome.invariant = str(found), found.invariant
+    except (InvariantError, AssertionError) as broken:
+        outcome.violation = f"{type(broken).__name__}: {broken}"
+        outcome.invariant = "assert"
+        outcome.violation += _where(broken)
+    except EmbedbkError as escaped:
+        outcome.violation, outcome.invariant = f"escaped: {type(escaped).__name__}: {escaped}", "escape"
+        outcome.violation += _where(escaped)
+    outcome.events, outcome.steps = world.network.delivered_bodies, world.steps
+    outcome.simulated_ns, outcome.digest = world.now_ns, world.trace_digest()
+    outcome.faults, outcome.sometimes = world.faults_done, world.sometimes
+    outcome.faults.update(_network_faults(plan))
+    if world.refused or any(getattr(node, "failure", None) for node in world.nodes.values()):
+        outcome.sometimes["a bookie refused its foreign disk"] += 1
+    outcome.acked = sum(lac + 1 for lac in promises.acked.values())
+    world.close()
+    return outcome
+
+
+def _clients(plan: Plan) -> list[str]:
+    return [step.target for step in plan.steps if not step.is_fault]
+
+
+def _network_faults(plan: Plan) -> dict[str, int]:
+    rates = {
+        kind: getattr(plan.network, kind) for kind in ("loss", "duplication", "reordering", "corruption")
+    }
+    found = {kind: 1 for kind, rate in rates.items() if rate}
+    if plan.drift_ppm:
+        found["drift"] = 1
+    return found
+
+
+def _where(error: BaseException) -> str:
+    """The innermost line, for the report."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    code = trace.tb_frame.f_code
+    return f" ({code.co_qualname}, {code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
+
+
+def _safety(world: World, plan: Plan) -> None:
+    for step in plan.steps:
+        if step.is_fault:
+            world.at(step.at_ns, partial(faults.begin, world, step))
+        else:
+            world.at(step.at_ns, partial(_begin_application, world, step, plan.quorum))
+    world.run_for(plan.duration_ns)
+
+
+def _begin_application(world: World, step: Step, quorum: Quorum) -> None:
+    workload.begin(world, step, quorum)
+
+
+def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) -> None:
+    faults.heal(world)
+    may_stall = _may_stall(world, plan)
+    over = world.run_until(lambda: not world.actors, APPLICATIONS_NS)
+    if not over and not may_stall:
+        raise Violation("L2", f"applications never end: {', '.join(actor.client for actor in world.actors)}")
+    ledgers = sorted(
+        decode_ledger_metadata(value).ledger_id for value in world.committed(workload.LEDGERS_PREFIX).values()
+    )
+    outcome.ledgers = len(ledgers)
+    refusals: list[str] = []
+    for name in ("end-1", "end-2"):
+        world.start_client(name)
+        actor = world.spawn(name, _read_everything(world, name, ledgers, promises, refusals))
+        over = world.run_until(lambda actor=actor: actor.is_over, REST_NS)  # type: ignore[misc]
+        if not over:
+            raise Violation("L1", f"{name} does not get to the end of ledgers {ledgers}")
+        if actor.error is not None:
+            raise Violation("L1", f"{name}: {actor.error}")
+    outcome.refusals = len(refusals)
+    if refusals and not may_stall:
+        raise Violation("L1", f"after everything healed: {refusals[0]}")
+    storages = {name: disk.storage for name, disk in world.disks.items() if disk.storage is not None}
+    world.tell("at_end", storages)
+
+
+def _may_stall(world: World, plan: Plan) -> bool:
+    """Whether so many disks are gone that a ledger cannot be closed again: then a refusal is what is promised."""
+    lost = len(world.lost)
+    has_spare = plan.bookies - lost >= plan.quorum.ensemble_size
+    return plan.is_outside or (lost > plan.quorum.write_quorum - plan.quorum.ack_quorum and not has_spare)
+
+
+def _read_everything(
+    world: World, client: str, ledgers: list[int], promises: Promises, refusals: list[str]
+) -> Steps:
+    node = world.nodes[client]
+    running = sum(1 for name in world.disks if name not in world.lost)
+    yield Until(lambda: node.is_ready and len(node.bookies) >= running, 30 * SECOND)
+    for ledger_id in ledgers:
+        try:
+            closed = yield from workload.recover(world, client, ledger_id)
+            if closed is None:
+                raise Violation("I3", f"ledger {ledger_id} is gone")
+            entries = yield from workload.read_range(world, client, closed, 0, closed.last_entry)
+        except (EmbedbkError, TimeoutError) as refusal:
+            refusals.append(f"ledger {ledger_id}: {type(refusal).__name__}: {refusal}")
+            continue
+        if len(entries) != closed.last_entry + 1 or closed.last_entry < promises.acked.get(ledger_id, -1):
+            raise Violation(
+                "I5", f"ledger {ledger_id}: {len(entries)} entries of {closed.last_entry + 1} read"
+            )
+
+
+# --- After a failure ---------------------------------------------------------------------------------------
+
+
+def replay_line(plan: Plan, without: Sequence[int] = ()) -> str:
+    """The command that shows the same failure again."""
+    left_out = f" --without {','.join(map(str, without))}" if without else ""
+    outside = " --outside" if plan.is_outside else ""
+    return f"./run sim --first-seed {plan.seed} --seeds 1{outside}{left_out}"
+
+
+def shrink(
+    failed: Outcome, *, make_observers: MakeObservers = observers, seconds: float = SHRINK_S
+) -> tuple[Outcome, list[int]]:
+    """A run with fewer steps that breaks the same promise, and the numbers that were left out; in bounded time.
+
+    Halves first, then smaller groups, then single steps (ddmin). The first writer may go as well.
+    """
+    give_up = time.monotonic() + seconds
+    best, without = failed, list[int]()
+    kept = [step.number for step in failed.plan.steps]
+    size = max(1, len(kept) // 2)
+    while size >= 1 and time.monotonic() < give_up:
+        is_smaller = False
+        for begin in range(0, len(kept), size):
+            group = kept[begin : begin + size]
+            tried = sorted([*without, *group])
+            if not group or time.monotonic() > give_up:
+                break
+            outcome = run_plan(failed.plan.without(tried), make_observers=make_observers)
+            if outcome.invariant == failed.invariant:
+                best, without, is_smaller = outcome, tried, True
+                kept = [number for number in kept if number not in group]
+                break
+        if not is_smaller:
+            size //= 2
+        size = min(size, max(1, len(kept)))
+        if not kept:
+            break
+    return best, without

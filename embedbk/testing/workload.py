@@ -1,0 +1,239 @@
+"""What applications do in a run: writers that take logs over, recoverers, readers, tailing readers.
+
+Each is a generator in its client's process (world.Actor); what it was told goes to the observers. Nothing is judged.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from typing import Any
+
+from embedbk.codec.frame import iter_entries
+from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.metadata_messages import Get, Result, Value
+from embedbk.config import Quorum
+from embedbk.core.machine import Machine
+from embedbk.core.reader import LacRead, LacWait, RangeRead
+from embedbk.core.recovery import Recovery
+from embedbk.errors import EmbedbkError
+from embedbk.host.operations import Reading, Writing
+from embedbk.testing.plan import MS, SECOND, Step
+from embedbk.testing.world import KEY, Actor, Sleep, Steps, Until, World
+
+__all__ = ["LEDGERS_PREFIX", "LOG", "begin", "metadata_of", "read_range", "recover"]
+
+LOG = "orders"
+LEDGERS_PREFIX = ledger_key_path(0)[: -len(ledger_key_path(0).rpartition("/")[2])]
+READY_NS = 20 * SECOND
+
+Asking = Generator[Sleep | Until, Any, Any]
+
+
+def begin(world: World, step: Step, quorum: Quorum) -> Actor:
+    """Start the client that a step names, and its application."""
+    chance = random.Random(step.seed)
+    world.note(f"{step}")
+    world.start_client(step.target)
+    steps = {"writer": _writer, "recoverer": _recoverer, "reader": _reader, "tail": _tail}[step.kind]
+    return world.spawn(step.target, steps(world, step.target, chance, quorum))
+
+
+# --- Parts -------------------------------------------------------------------------------------------------
+
+
+def is_ready(world: World, client: str) -> Asking:
+    node = world.nodes[client]
+    return (yield Until(lambda: node.is_ready and len(node.bookies) > 0, READY_NS))
+
+
+def result_of(world: World, client: str, core: Machine, timeout_ns: int = 120 * SECOND) -> Asking:
+    """The result of a core, or its error raised; TimeoutError: it did not end."""
+    operation = world.start(client, core)
+    done = yield Until(operation.future.done, timeout_ns)
+    if not done:
+        raise TimeoutError(f"{type(core).__name__} did not end within {timeout_ns / SECOND:g} s")
+    return operation.future.result()
+
+
+def metadata_of(world: World, client: str, ledger_id: int) -> Asking:
+    """(metadata, revision) by a linearizable read; None: there is no such ledger, or nobody answered."""
+    results: list[Result] = []
+    node = world.nodes[client]
+    key = ledger_key_path(ledger_id)
+    node.metadata.request(world.now_of(client), Get(key), lambda _, result: results.append(result))
+    yield Until(lambda: bool(results), READY_NS)
+    if not results or not isinstance(results[0], Value) or results[0].record is None:
+        return None
+    record = results[0].record
+    return decode_ledger_metadata(record.value or b""), record.revision
+
+
+def recover(world: World, client: str, ledger_id: int) -> Asking:
+    """The closed metadata; raises what recovery ended with."""
+    found = yield from metadata_of(world, client, ledger_id)
+    if found is None:
+        return None
+    metadata, revision = found
+    nonce, chance = world.chance.getrandbits(63), random.Random(world.chance.getrandbits(63))
+    core = Recovery(metadata, revision, KEY, nonce, world.nodes[client].bookies, chance)
+    try:
+        closed, _ = yield from result_of(world, client, core)
+    except (EmbedbkError, TimeoutError) as error:
+        world.tell("on_recovered", client, ledger_id, None, error)
+        raise
+    world.tell("on_recovered", client, ledger_id, closed, None)
+    world.tell("on_reader_lac", client, ledger_id, closed.last_entry, True)
+    return closed
+
+
+def read_range(
+    world: World, client: str, metadata: LedgerMetadata, first: int, last: int, seat: int = 0
+) -> Asking:
+    """[(entry id, payload)] of first..last; told to the observers as it comes."""
+    if last < first:
+        return []
+    ledger_id = metadata.ledger_id
+    reading = Reading(RangeRead(metadata, first, last, seat), lambda reading, size: None)
+    world.run(client, reading)
+    done = yield Until(lambda: reading.is_over, 120 * SECOND)
+    entries = [
+        (entry.entry_id, bytes(entry.data)) for frame in reading.frames for entry in iter_entries(frame)
+    ]
+    world.tell("on_read", client, ledger_id, entries, False)
+    if not done:
+        raise TimeoutError(f"reading {first}..{last} of ledger {ledger_id} did not end")
+    if reading.error is not None:
+        world.tell("on_read_failed", client, ledger_id, first + len(entries), reading.error)
+        raise reading.error
+    return entries
+
+
+def _ledgers(world: World) -> list[int]:
+    """Ids of the ledgers that exist, ascending, as a client that lists them would learn."""
+    found = world.committed(LEDGERS_PREFIX)
+    return sorted(decode_ledger_metadata(value).ledger_id for value in found.values())
+
+
+# --- Applications ------------------------------------------------------------------------------------------
+
+
+def _writer(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
+    yield from is_ready(world, client)
+    core = world.takeover_core(client, LOG, quorum)
+    taken = yield from result_of(world, client, core)
+    add_timeout_ns = chance.choice([100 * MS, 1 * SECOND, 1 * SECOND, 5 * SECOND])
+    writing = world.open_writing(client, taken, add_timeout_ns)
+    most, burst = chance.choice([0, 5, 50, 300]), chance.choice([1, 1, 4, 32])
+    pause_ns = chance.choice([0, 1, 5, 30]) * MS
+    size = chance.choice([1, 1, 40, 400])
+    count = 0
+    while count < most and writing.error is None:
+        for _ in range(chance.randint(1, burst)):
+            if count < most:
+                payload = b"%s/%d/%d " % (client.encode(), writing.core.ledger_id, count)
+                if world.append(client, writing, payload * chance.randint(1, size)) is None:
+                    break
+                count += 1
+        if pause_ns:
+            yield Sleep(chance.randint(0, 2 * pause_ns))
+        if chance.random() < 0.2:
+            yield _settled(writing, count)
+    ends = chance.choice(["close", "close", "wait", "leave"])
+    if ends == "leave":
+        return
+    settled = yield _settled(writing, count, 300 * SECOND)
+    if not settled:
+        raise TimeoutError(f"{client}: an add neither succeeds nor fails")
+    if ends == "close":
+        world.close_writing(client, writing)
+        yield Until(writing.closed.done, 120 * SECOND)
+        writing.closed.result(0)
+
+
+def _settled(writing: Writing, count: int, timeout_ns: int = 60 * SECOND) -> Until:
+    """Until each of the first count entries was acknowledged or has failed."""
+    return Until(lambda: writing.lac >= count - 1 or writing.error is not None, timeout_ns)
+
+
+def _recoverer(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
+    yield from is_ready(world, client)
+    for _ in range(chance.randint(1, 4)):
+        ledgers = _ledgers(world)
+        if ledgers:
+            ledger_id = chance.choice([ledgers[-1], chance.choice(ledgers)])
+            closed = None
+            try:
+                closed = yield from recover(world, client, ledger_id)
+            except EmbedbkError as error:
+                world.note(f"{client}: recovery of {ledger_id}: {error}")
+            if closed is not None and chance.random() < 0.5:
+                yield from read_range(world, client, closed, 0, closed.last_entry, chance.getrandbits(3))
+        yield Sleep(chance.randint(0, 500) * MS)
+
+
+def _reader(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
+    """Without recovery: as far as the LAC of an open ledger, or the end of a closed one."""
+    yield from is_ready(world, client)
+    for _ in range(chance.randint(1, 8)):
+        ledgers = _ledgers(world)
+        found = None
+        if ledgers:
+            found = yield from metadata_of(
+                world, client, chance.choice([ledgers[-1], chance.choice(ledgers)])
+            )
+        if found is not None:
+            try:
+                yield from _read_known(world, client, chance, found[0])
+            except EmbedbkError as error:
+                world.note(f"{client}: reading {found[0].ledger_id}: {error}")
+        yield Sleep(chance.randint(0, 300) * MS)
+
+
+def _read_known(world: World, client: str, chance: random.Random, metadata: LedgerMetadata) -> Steps:
+    if metadata.last_entry is not None:
+        last = metadata.last_entry
+    else:
+        last, _, _ = yield from result_of(world, client, LacRead(metadata))
+    world.tell("on_reader_lac", client, metadata.ledger_id, last, metadata.is_closed)
+    first = chance.randint(0, max(0, last)) if chance.random() < 0.5 else 0
+    yield from read_range(world, client, metadata, first, last, chance.getrandbits(3))
+
+
+def _tail(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
+    """Follows the newest ledger entry by entry, by long polls, until it is closed; then the next one."""
+    yield from is_ready(world, client)
+    begun = world.now_ns
+    ledger_id, next_entry = -1, 0
+    while world.now_ns - begun < 20 * SECOND:
+        ledgers = _ledgers(world)
+        if not ledgers:
+            yield Sleep(50 * MS)
+            continue
+        if ledger_id < 0:
+            ledger_id = ledgers[-1]
+        found = yield from metadata_of(world, client, ledger_id)
+        if found is None:
+            yield Sleep(50 * MS)
+            continue
+        metadata = found[0]
+        last = metadata.last_entry
+        try:
+            if not metadata.is_closed:
+                wait = LacWait(metadata, next_entry - 1, 300, chance.getrandbits(3))
+                last, _, _ = yield from result_of(world, client, wait)
+                if last >= next_entry:
+                    world.tell("on_reader_lac", client, ledger_id, last, False)
+            yield from read_range(world, client, metadata, next_entry, last, chance.getrandbits(3))
+        except EmbedbkError as error:
+            world.note(f"{client}: tailing {ledger_id}: {error}")
+            yield Sleep(100 * MS)
+            continue
+        next_entry = max(next_entry, last + 1)
+        if metadata.is_closed:
+            later = [other for other in _ledgers(world) if other > ledger_id]
+            if not later:
+                return
+            ledger_id, next_entry = later[0], 0
+        else:
+            yield Sleep(chance.randint(1, 50) * MS)

@@ -1,0 +1,45 @@
+"""Whole clusters under seeds: whatever fails, what was acknowledged is readable and a ledger has one end."""
+
+from __future__ import annotations
+
+import pytest
+
+from embedbk.testing.plan import make_plan
+from embedbk.testing.run import replay_line, run_plan
+
+# Seeds that once found a bug, each with what it found. They stay for ever.
+FOUND: dict[int, str] = {}
+
+
+def test_seeds_keep_every_promise(seeds: range) -> None:
+    """I2 I3 I5 I7 I37 L1 L2 and the step invariants: under every fault of the catalogue, in and after it."""
+    for seed in seeds:
+        plan = make_plan(seed)
+        outcome = run_plan(plan)
+        assert not outcome.violation, f"{outcome.violation}\nreplay: {replay_line(plan)}"
+
+
+@pytest.mark.parametrize("seed", sorted(FOUND))
+def test_seeds_that_found_something_stay_clean(seed: int) -> None:
+    """STYLE 9: a simulation failure's seed stays in the suite."""
+    outcome = run_plan(make_plan(seed))
+    assert not outcome.violation, f"{FOUND[seed]} is back: {outcome.violation}"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_more_lost_than_promised_ends_in_refusal(seed: int) -> None:
+    """S4: with a write quorum of disks lost, ledgers are refused; none is ever silently shorter."""
+    outcome = run_plan(make_plan(seed, is_outside=True))
+    assert not outcome.violation, f"{outcome.violation}\nreplay: {replay_line(outcome.plan)}"
+
+
+def test_some_plan_outside_the_model_is_refused() -> None:
+    """S4: the test above would be blind if nothing ever had to be refused."""
+    assert any(run_plan(make_plan(seed, is_outside=True)).refusals for seed in range(12))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_storage_that_ships_keeps_every_promise(seed: int) -> None:
+    """The same plans on the storage in C, its disk in memory torn and cut off."""
+    outcome = run_plan(make_plan(seed, is_native=True))
+    assert not outcome.violation, f"{outcome.violation}\nreplay: {replay_line(outcome.plan)} --native"
