@@ -31,7 +31,11 @@ INTERRUPTED = 130
 def run_demo(arguments: Sequence[str]) -> int:
     """Run the demonstration; the exit code."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _on_terminate)  # So that the processes and the directory are cleared away.
+    for number in (
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # So that the processes and the directory are cleared away.
+        signal.signal(number, _on_terminate)
     directory = Path(tempfile.mkdtemp(prefix="embedbk-demo-"))
     try:
         return _run(options, directory)
@@ -109,5 +113,5 @@ def _input(options: argparse.Namespace, path: Path) -> Lines:
     return copy_file(options.file, path, options.lines)
 
 
-def _on_terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + signal.SIGTERM)
+def _on_terminate(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
