@@ -1,0 +1,222 @@
+"""What really happened, seen from outside: the ghost state that invariants compare the cluster with (2.4).
+
+Decides nothing and judges nothing. No node can see it; it is fed by the world's hooks (`Observer`), one event
+at a time, and never walks through what it holds. Names in capitals are those of the project's list of ghost state:
+
+    SENT, ACKED, RACKED, READ, META, CLOSED    of a ledger       `LedgerGhost`
+    STABLE, FACK, NEG, LOSTDISK                of a bookie       `BookieGhost`, and `LedgerGhost.stable` as bits
+    KNOWN-LAC                                  of a reader       `Ghost.known_lac`
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState
+from embedbk.core.quorum import write_set
+from embedbk.ids import NO_ENTRY, Member
+
+__all__ = ["BookieGhost", "Ghost", "HandleGhost", "LedgerGhost", "RecoveryGhost", "WriterGhost"]
+
+Range = tuple[int, int]  # first..last, both included.
+
+
+@dataclass(slots=True, eq=False)
+class LedgerGhost:
+    """One ledger, whoever wrote, closed or read it."""
+
+    ledger_id: int
+    sent: list[bytes] = field(default_factory=list)  # SENT: by entry id, the entry as its writer made it.
+    given: dict[int, bytes] = field(default_factory=dict)  # Payloads as the application gave them.
+    length: list[int] = field(default_factory=list)  # Payload bytes up to and including the entry.
+    acked: int = NO_ENTRY  # ACKED: everything up to here was acknowledged to the application.
+    failed: int | None = None  # The application was told that entries from here on failed.
+    racked: int = NO_ENTRY  # RACKED: the highest entry that a recovery saw written back to an ack quorum.
+    read: dict[int, bytes] = field(default_factory=dict)  # READ: payloads ever given to a reader.
+    read_last: int = NO_ENTRY  # The highest of them that was given as confirmed.
+    read_healed: set[int] = field(
+        default_factory=set
+    )  # Given to readers since faults stopped. Asked, not walked.
+    versions: list[tuple[int, LedgerMetadata]] = field(default_factory=list)  # META, with revisions.
+    closed: LedgerMetadata | None = None  # CLOSED: the first such version.
+    open: LedgerMetadata | None = (
+        None  # The last OPEN version: what a creator's acknowledgements are judged by.
+    )
+    deleted: int | None = None  # The revision that removed it.
+    stable: dict[int, int] = field(default_factory=dict)  # Entry -> bits of bookies whose disk holds it.
+    damaged: dict[int, int] = field(default_factory=dict)  # Entry -> bits of bookies whose copy turned bad.
+    top: int = NO_ENTRY  # The highest entry that any bookie ever took.
+
+    @property
+    def metadata(self) -> LedgerMetadata | None:
+        """As committed last."""
+        return self.versions[-1][1] if self.versions else None
+
+    @property
+    def revision(self) -> int:
+        return self.versions[-1][0] if self.versions else 0
+
+
+@dataclass(slots=True, eq=False)
+class BookieGhost:
+    """One bookie in one disk incarnation."""
+
+    member: Member
+    bit: int
+    queued: deque[tuple[int, int, tuple[int, ...]]] = field(default_factory=deque)
+    # Above: journal records not durable yet: (token, ledger, entries); a promise has () and stands in `promises`.
+    promises: dict[int, int] = field(default_factory=dict)  # Token of a fence, limbo or drop -> its ledger.
+    stable_fences: set[int] = field(default_factory=set)  # Ledgers whose fence is on the disk.
+    fences: dict[int, int] = field(
+        default_factory=dict
+    )  # FACK: ledger -> the step of the first acknowledgement.
+    negatives: dict[int, list[Range]] = field(
+        default_factory=dict
+    )  # NEG: what recovery reads were told is absent.
+    asked: dict[tuple[int, int], Any] = field(
+        default_factory=dict
+    )  # (link, request id) -> the request's event.
+    looks: dict[int, Any] = field(default_factory=dict)  # Lookup -> the request that waits for it.
+    lacs: dict[int, int] = field(default_factory=dict)  # Ledger -> the LAC its row showed last.
+    found_absent: dict[tuple[int, int], list[Range]] = field(default_factory=dict)
+    # Above: as `asked`: what the lookup for a read found absent; the answer may have to wait for its fence.
+    is_lost: bool = False  # LOSTDISK.
+    is_fresh: bool = False  # Restarted, and not looked at since.
+
+
+@dataclass(slots=True, eq=False)
+class HandleGhost:
+    """A creator's or a recoverer's handle: what it asked for and was answered, frame by frame."""
+
+    ledger: LedgerGhost
+    node: str
+    frames: dict[int, Any] = field(default_factory=dict)  # First entry -> frame, not confirmed yet.
+    asked: dict[tuple[int, int], tuple[Member, int]] = field(default_factory=dict)
+    # Above: (seating, first entry of the part) -> whom, and the frame's first entry.
+    confirmed: dict[int, dict[int, int]] = field(
+        default_factory=dict
+    )  # Frame -> seating -> the member's bit.
+
+
+@dataclass(slots=True, eq=False)
+class WriterGhost(HandleGhost):
+    proposals: dict[Any, tuple[int, LedgerMetadata]] = field(default_factory=dict)
+    # Above: tag of a compare-and-set without an outcome -> revision compared with, what it would publish.
+    failed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class RecoveryGhost(HandleGhost):
+    round: int = -1
+    base: LedgerMetadata | None = None  # The version it started from.
+    fenced: int = 0  # Bits of members that said their fence is durable.
+    lac: int = NO_ENTRY  # The highest LAC among those answers.
+    floor: int | None = None  # Once it reads: the last entry that it takes as given.
+    reads: dict[Any, tuple[Member, int, int]] = field(default_factory=dict)  # Tag -> whom, first, last.
+    negatives: dict[Member, list[Range]] = field(default_factory=dict)
+    copies: set[int] = field(
+        default_factory=set
+    )  # Entries of which a valid copy was shown. Asked, not walked.
+    end: int | None = None  # What it decided is the last entry.
+    is_over: bool = False
+
+
+class Ghost:
+    """All ghost state of one run."""
+
+    def __init__(self) -> None:
+        self.step = 0  # Steps seen; only orders what happened.
+        self.ledgers: dict[int, LedgerGhost] = {}
+        self.bookies: dict[str, BookieGhost] = {}  # By name: the present incarnation.
+        self.members: dict[Member, BookieGhost] = {}  # Every incarnation ever seen.
+        self.writers: dict[Any, WriterGhost] = {}  # By core.
+        self.recoveries: dict[Any, RecoveryGhost] = {}
+        self.known_lac: dict[tuple[str, int], int] = {}  # KNOWN-LAC: (client, ledger) -> what it was shown.
+        self.lost = 0  # LOSTDISK as bits.
+        self.up: set[str] = set()  # Asked, not walked.
+        self.paused: set[str] = set()
+        self.healed_ns: int | None = None  # Since when nothing fails any more.
+        self.now_ns = 0
+        self._masks: dict[Any, tuple[int, ...]] = {}
+
+    def ledger(self, ledger_id: int) -> LedgerGhost:
+        found = self.ledgers.get(ledger_id)
+        if found is None:
+            found = self.ledgers[ledger_id] = LedgerGhost(ledger_id)
+        return found
+
+    def bit(self, member: Member) -> int:
+        return self.member(member).bit
+
+    def member(self, member: Member) -> BookieGhost:
+        found = self.members.get(member)
+        if found is None:
+            found = self.members[member] = BookieGhost(member, 1 << len(self.members))
+        return found
+
+    def bookie(self, node: str, incarnation: bytes) -> BookieGhost:
+        found = self.bookies.get(node)
+        if found is None or found.member.incarnation != incarnation:
+            found = self.bookies[node] = self.member(Member(node, incarnation))
+        return found
+
+    def write_mask(self, metadata: LedgerMetadata, entry_id: int) -> int:
+        """Bits of the bookies that should hold the entry by this version."""
+        fragments = metadata.fragments
+        fragment = fragments[-1] if fragments[-1].first_entry <= entry_id else metadata.fragment_of(entry_id)
+        key = (fragment.ensemble, metadata.write_quorum)
+        masks = self._masks.get(key)
+        if masks is None:
+            bits = [self.bit(member) for member in fragment.members]
+            quorum = metadata.quorum
+            masks = self._masks[key] = tuple(
+                sum(bits[seat] for seat in write_set(residue, quorum))
+                for residue in range(quorum.ensemble_size)
+            )
+        return masks[entry_id % metadata.ensemble_size]
+
+    def copies(self, ledger: LedgerGhost, metadata: LedgerMetadata, entry_id: int) -> tuple[int, int]:
+        """(good stable copies in the entry's write set, copies there that the test itself destroyed)."""
+        wanted = self.write_mask(metadata, entry_id)
+        bad = (self.lost | ledger.damaged.get(entry_id, 0)) & wanted
+        return (ledger.stable.get(entry_id, 0) & wanted & ~bad).bit_count(), bad.bit_count()
+
+    # What the disks hold.
+
+    def take_durable(self, bookie: BookieGhost, token: int) -> None:
+        queued, bit = bookie.queued, bookie.bit
+        while queued and queued[0][0] <= token:
+            number, ledger_id, entries = queued.popleft()
+            if number in bookie.promises:
+                bookie.stable_fences.add(bookie.promises.pop(number))
+            if entries:
+                ledger = self.ledgers[ledger_id]
+                stable, damaged = ledger.stable, ledger.damaged
+                for entry_id in entries:
+                    stable[entry_id] = stable.get(entry_id, 0) | bit
+                    if entry_id in damaged:
+                        damaged[entry_id] &= ~bit
+
+    def restart(self, node: str, incarnation: bytes, last_token: int) -> BookieGhost:
+        """Records up to last_token survived; those above are gone."""
+        bookie = self.bookie(node, incarnation)
+        self.take_durable(bookie, last_token)
+        bookie.queued.clear()
+        bookie.promises.clear()
+        bookie.asked.clear()
+        bookie.looks.clear()
+        bookie.found_absent.clear()
+        bookie.is_fresh = True
+        return bookie
+
+    def take_metadata(self, ledger: LedgerGhost, revision: int, new: LedgerMetadata | None) -> None:
+        if new is None:
+            ledger.deleted = revision
+            return
+        ledger.versions.append((revision, new))
+        if new.state == LedgerState.OPEN:
+            ledger.open = new
+        elif new.is_closed and ledger.closed is None:
+            ledger.closed = new

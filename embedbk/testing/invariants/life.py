@@ -1,0 +1,212 @@
+"""The life of a ledger as its metadata tells it: I1, I2, I3, I6, I15, I17, I18, I28, I34 to I37.
+
+Each function checks one fact about one change; who calls it, and when, is `Invariants`' matter.
+"""
+
+from __future__ import annotations
+
+from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from embedbk.ids import NO_ENTRY
+from embedbk.testing.ghost import Ghost, LedgerGhost
+from embedbk.testing.violation import Violation
+
+__all__ = [
+    "acked_is_inside",
+    "change_is_allowed",
+    "change_starts_at_the_lac",
+    "closed_is_replicated",
+    "closed_once",
+    "deletion_is_final",
+    "drop_is_safe",
+    "fragments_are_sane",
+    "length_is_the_sum",
+    "recovery_publishes_once",
+    "repair_is_safe",
+    "types_are_right",
+]
+
+
+def types_are_right(new: LedgerMetadata) -> None:
+    """I1: types. Numbers where numbers are due, and an end exactly when the ledger is closed."""
+    numbers = (new.ledger_id, new.ensemble_size, new.write_quorum, new.ack_quorum, new.state)
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise Violation("I1", f"ledger {new.ledger_id}: numbers {numbers}")
+    if new.is_closed != (new.last_entry is not None) or new.is_closed != (new.length is not None):
+        raise Violation("I1", f"ledger {new.ledger_id} in state {new.state} has the end {new.last_entry}")
+    if new.last_entry is not None and new.last_entry < NO_ENTRY:
+        raise Violation("I1", f"ledger {new.ledger_id} ends at {new.last_entry}")
+
+
+def closed_once(ledger: LedgerGhost, new: LedgerMetadata) -> None:
+    """I2: one closer. What closed the ledger first is final: state, last entry and length never change."""
+    first = ledger.closed
+    if first is None:
+        return
+    if (new.state, new.last_entry, new.length) != (first.state, first.last_entry, first.length):
+        raise Violation(
+            "I2",
+            f"ledger {ledger.ledger_id} was closed at {first.last_entry}, length {first.length}; now state {new.state} "
+            f"at {new.last_entry}, length {new.length}",
+        )
+
+
+def acked_is_inside(ledger: LedgerGhost, end: LedgerMetadata) -> None:
+    """I3: no truncation. No acknowledged entry is beyond the end of its closed ledger (P5.3)."""
+    assert end.last_entry is not None
+    if ledger.acked > end.last_entry:
+        raise Violation(
+            "I3", f"ledger {ledger.ledger_id} ends at {end.last_entry}; entry {ledger.acked} was acknowledged"
+        )
+
+
+def closed_is_replicated(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> None:
+    """I6: closed is replicated. Every entry up to the end has Qa copies, less those that the test destroyed."""
+    assert new.last_entry is not None
+    for entry_id in range(new.last_entry + 1):
+        good, destroyed = ghost.copies(ledger, new, entry_id)
+        if good < new.ack_quorum - destroyed:
+            raise Violation(
+                "I6",
+                f"ledger {ledger.ledger_id} closed at {new.last_entry}: entry {entry_id} has {good} stable copies of "
+                f"{new.ack_quorum}, {destroyed} were destroyed",
+            )
+
+
+def length_is_the_sum(ledger: LedgerGhost, new: LedgerMetadata) -> None:
+    """I37: length. A closed ledger's length is the sum of its payloads, counted only up to the last entry."""
+    assert new.last_entry is not None
+    if new.last_entry >= len(ledger.length):
+        return  # Not all of it was written under our eyes.
+    wanted = ledger.length[new.last_entry] if new.last_entry >= 0 else 0
+    if new.length != wanted:
+        raise Violation(
+            "I37", f"ledger {ledger.ledger_id} closed with length {new.length}, its payloads have {wanted}"
+        )
+
+
+def fragments_are_sane(new: LedgerMetadata) -> None:
+    """I17: fragment shape. E distinct bookies in each, E >= Qw >= Qa >= 1, starts rise strictly from 0."""
+    if not new.ensemble_size >= new.write_quorum >= new.ack_quorum >= 1:
+        raise Violation("I17", f"ledger {new.ledger_id}: quorum {new.quorum}")
+    starts = [fragment.first_entry for fragment in new.fragments]
+    if not starts or starts[0] != 0 or sorted(set(starts)) != starts:
+        raise Violation("I17", f"ledger {new.ledger_id}: fragments start at {starts}")
+    for fragment in new.fragments:
+        if len({bookie_id for bookie_id, _ in fragment.ensemble}) != new.ensemble_size:
+            raise Violation(
+                "I17", f"ledger {new.ledger_id}: no {new.ensemble_size} distinct bookies in {fragment}"
+            )
+
+
+def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -> None:
+    """I18: life cycle. OPEN, IN_RECOVERY, CLOSED, never back; revisions rise; nothing but ensembles changes after."""
+    if ledger.deleted is not None:
+        raise Violation("I18", f"ledger {ledger.ledger_id} is back after it was deleted")
+    if not ledger.versions:
+        return
+    before, old = ledger.versions[-1]
+    if revision <= before:
+        raise Violation("I18", f"ledger {ledger.ledger_id}: revision {revision} after {before}")
+    if new.state < old.state:
+        raise Violation("I18", f"ledger {ledger.ledger_id} went from state {old.state} back to {new.state}")
+    fixed = ("ledger_id", "ensemble_size", "write_quorum", "ack_quorum", "password_verifier", "created_ms")
+    for name in fixed:
+        if getattr(new, name) != getattr(old, name):
+            raise Violation("I18", f"ledger {ledger.ledger_id}: {name} changed")
+    if old.is_closed and [f.first_entry for f in new.fragments] != [f.first_entry for f in old.fragments]:
+        raise Violation("I18", f"ledger {ledger.ledger_id}: the fragments of a closed ledger changed")
+
+
+def change_starts_at_the_lac(ledger: LedgerGhost, new: LedgerMetadata) -> None:
+    """I15: ensemble change start. While OPEN a new fragment starts behind everything acknowledged, an equal start
+    replaces the last fragment, and no earlier first entry moves."""
+    old = ledger.metadata
+    if old is None or old.is_closed:
+        return
+    starts, before = [f.first_entry for f in new.fragments], [f.first_entry for f in old.fragments]
+    if starts[: len(before)] != before:
+        raise Violation("I15", f"ledger {ledger.ledger_id}: first entries {before} became {starts}")
+    if old.state == new.state == LedgerState.OPEN:
+        if len(starts) > len(before) + 1:
+            raise Violation(
+                "I15", f"ledger {ledger.ledger_id}: one change made fragments at {starts[len(before) :]}"
+            )
+        is_new = len(starts) > len(before)
+        is_replaced = new.fragments[len(before) - 1] != old.fragments[-1]
+        if is_new and is_replaced:
+            raise Violation(
+                "I15", f"ledger {ledger.ledger_id}: a fragment was added and the one before it changed"
+            )
+        if is_new and starts[-1] > ledger.acked + 1:
+            # Entries between would belong to the ensemble that failed them.
+            raise Violation(
+                "I15",
+                f"ledger {ledger.ledger_id}: a fragment at {starts[-1]}, acknowledged is up to {ledger.acked}",
+            )
+
+
+def recovery_publishes_once(ledger: LedgerGhost, new: LedgerMetadata) -> None:
+    """I28: recovery publishes once. Its fragments come with the closing change, all together; marking changes nothing
+    but the state."""
+    old = ledger.metadata
+    if old is None or new.state != LedgerState.IN_RECOVERY:
+        return
+    if new.fragments[-1] != old.fragments[-1] or len(new.fragments) != len(old.fragments):
+        raise Violation("I28", f"ledger {ledger.ledger_id}: IN_RECOVERY, and the last fragment changed")
+
+
+def deletion_is_final(ledger: LedgerGhost, *, is_forced: bool = False) -> None:
+    """I34: deleted is dead. Only a closed ledger is deleted, so that no writer can be acknowledged after it."""
+    if not is_forced and ledger.versions and ledger.closed is None:
+        raise Violation(
+            "I34", f"ledger {ledger.ledger_id} was deleted in state {ledger.versions[-1][1].state}"
+        )
+
+
+def drop_is_safe(ledger: LedgerGhost, bookie_id: str) -> None:
+    """I35: collection is safe. Data goes only when the key is absent, or the ledger is CLOSED and names others."""
+    metadata = ledger.metadata
+    if metadata is None or ledger.deleted is not None:
+        return
+    names = {name for fragment in metadata.fragments for name, _ in fragment.ensemble}
+    if not metadata.is_closed or bookie_id in names:
+        raise Violation(
+            "I35",
+            f"{bookie_id} dropped ledger {ledger.ledger_id}, state {metadata.state}, which names {sorted(names)}",
+        )
+
+
+def repair_is_safe(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> None:
+    """I36: repair is safe. A fragment that nobody writes to may change seats only when the new holder has, on disk,
+    every entry that the seat owes."""
+    old = ledger.metadata
+    if old is None:
+        return
+    immutable = len(old.fragments) if old.is_closed else len(old.fragments) - 1
+    for number, (before, after) in enumerate(zip(old.fragments, new.fragments, strict=False)):
+        if number >= immutable or before.ensemble == after.ensemble:
+            continue
+        end = _end_of(old, number)
+        for entry_id in range(before.first_entry, end + 1):
+            _seats_hold(ghost, ledger, new, before, after, entry_id)
+
+
+def _end_of(metadata: LedgerMetadata, number: int) -> int:
+    if number + 1 < len(metadata.fragments):
+        return metadata.fragments[number + 1].first_entry - 1
+    assert metadata.last_entry is not None
+    return metadata.last_entry
+
+
+def _seats_hold(
+    ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata, before: Fragment, after: Fragment, entry_id: int
+) -> None:
+    wanted = ghost.write_mask(new, entry_id)
+    came = [m for m, old in zip(after.members, before.members, strict=True) if m != old]
+    for member in came:
+        bookie = ghost.member(member)
+        if bookie.bit & wanted and not ledger.stable.get(entry_id, 0) & bookie.bit:
+            raise Violation(
+                "I36",
+                f"ledger {ledger.ledger_id}: {member} was named for entry {entry_id} and does not hold it",
+            )

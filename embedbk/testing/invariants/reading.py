@@ -1,0 +1,114 @@
+"""What readers are given and told: I5, I9, I10, I11, I12, I38, L12."""
+
+from __future__ import annotations
+
+from embedbk.codec.ledger_metadata import LedgerState
+from embedbk.errors import NoSuchEntry
+from embedbk.ids import NO_ENTRY
+from embedbk.testing.ghost import Ghost, LedgerGhost
+from embedbk.testing.violation import Violation
+
+__all__ = [
+    "acknowledged_is_readable",
+    "nothing_is_unread_again",
+    "nothing_past_the_end",
+    "parked_reader_is_quiet",
+    "read_is_clean",
+    "read_is_repeatable",
+    "reader_lac_is_true_and_rises",
+]
+
+PARKED_SENDS_MAX = 200  # Requests of one waiting reader in one virtual second.
+
+
+def read_is_clean(ledger: LedgerGhost, entry_id: int) -> None:
+    """I9: no dirty read. Who did not ask for unconfirmed entries gets none above what was acknowledged, or above the
+    end of the closed ledger."""
+    if entry_id <= ledger.acked:
+        return
+    closed = ledger.closed
+    if closed is None or closed.last_entry is None or entry_id > closed.last_entry:
+        raise Violation(
+            "I9",
+            f"a reader got entry {entry_id} of ledger {ledger.ledger_id}, acknowledged is up to {ledger.acked}",
+        )
+
+
+def nothing_past_the_end(ledger: LedgerGhost, entry_id: int) -> None:
+    """I38: past the end. What is beyond a closed ledger's last entry is given to nobody, wherever it still lies."""
+    closed = ledger.closed
+    if closed is not None and closed.last_entry is not None and entry_id > closed.last_entry:
+        raise Violation(
+            "I38",
+            f"a reader got entry {entry_id} of ledger {ledger.ledger_id}, which ends at {closed.last_entry}",
+        )
+
+
+def read_is_repeatable(ledger: LedgerGhost, entry_id: int, payload: bytes) -> None:
+    """I10: repeatable read. The same entry has the same bytes, whoever reads it, whenever.
+
+    I7: content. They are those that the application gave.
+    """
+    given = ledger.given.get(entry_id)
+    if given is not None and given != payload:
+        raise Violation(
+            "I7", f"a reader got other bytes than were given for ledger {ledger.ledger_id} entry {entry_id}"
+        )
+    if ledger.read.setdefault(entry_id, payload) != payload:
+        raise Violation("I10", f"ledger {ledger.ledger_id} entry {entry_id} was read twice, and differs")
+
+
+def nothing_is_unread_again(ledger: LedgerGhost, entry_id: int, error: Exception | None) -> None:
+    """I10: repeatable read. What was read as confirmed is never "no such entry", nor behind the end, later."""
+    if error is not None and not isinstance(error, NoSuchEntry):
+        return
+    if ledger.deleted is None and entry_id <= ledger.read_last and entry_id in ledger.read:
+        raise Violation(
+            "I10", f"ledger {ledger.ledger_id} entry {entry_id} was read before, and is said to be absent"
+        )
+
+
+def reader_lac_is_true_and_rises(
+    ghost: Ghost, client: str, ledger: LedgerGhost, lac: int, *, is_closed: bool
+) -> None:
+    """I12: LAC is true. No reader is shown a LAC above what was acknowledged, or another end than the ledger has.
+
+    I11: LAC monotone. What a client was shown never falls.
+    """
+    closed = ledger.closed
+    if is_closed and (closed is None or closed.last_entry != lac):
+        end = None if closed is None else closed.last_entry
+        raise Violation("I12", f"{client} was shown the end {lac} of ledger {ledger.ledger_id}; it is {end}")
+    if not is_closed and lac > ledger.acked:
+        raise Violation(
+            "I12",
+            f"{client} was shown LAC {lac} of ledger {ledger.ledger_id}, acknowledged is {ledger.acked}",
+        )
+    before = ghost.known_lac.get((client, ledger.ledger_id), NO_ENTRY)
+    if lac < before:
+        raise Violation("I11", f"{client} was shown LAC {before} of ledger {ledger.ledger_id}, then {lac}")
+    ghost.known_lac[client, ledger.ledger_id] = lac
+
+
+def acknowledged_is_readable(ledger: LedgerGhost) -> None:
+    """I5: acked is readable. Once all is healed, a fresh reader was given every acknowledged entry."""
+    if ledger.deleted is not None or ledger.closed is None:
+        return
+    for entry_id in range(ledger.acked + 1):
+        if entry_id not in ledger.read_healed:
+            raise Violation(
+                "I5", f"ledger {ledger.ledger_id}: nobody could read the acknowledged entry {entry_id}"
+            )
+
+
+def parked_reader_is_quiet(ledger_id: int, sends: int) -> None:
+    """L12: a reader parked on a fenced, never closed ledger does not spin (#2052)."""
+    if sends > PARKED_SENDS_MAX:
+        raise Violation("L12", f"a waiting reader of ledger {ledger_id} sent {sends} requests in one second")
+
+
+def everything_came_to_rest(ledger: LedgerGhost) -> None:
+    """L1: once all is healed, a ledger that clients want closed is closed."""
+    metadata = ledger.metadata
+    if metadata is not None and ledger.deleted is None and metadata.state != LedgerState.CLOSED:
+        raise Violation("L1", f"ledger {ledger.ledger_id} is in state {metadata.state} at the end")

@@ -1,0 +1,62 @@
+"""Facts that a campaign must reach now and then, or it looked at nothing (2.10, S2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+__all__ = ["SOMETIMES", "Sometimes"]
+
+# Name -> what was seen. A run of few seeds reaches some, a campaign all.
+SOMETIMES = {
+    "add acknowledged": "a creator was acknowledged",
+    "add refused behind a fence": "a bookie answered FENCED to a normal add",
+    "add refused in limbo": "a bookie answered IN_LIMBO",
+    "add repeated": "a bookie compared an add with what it held",
+    "add to another incarnation": "a bookie answered WRONG_INCARNATION to an add",
+    "bookie restarted": "a bookie came back on its disk",
+    "closed by its writer": "OPEN became CLOSED",
+    "closed by recovery": "IN_RECOVERY became CLOSED",
+    "closed empty": "a ledger was closed without an entry",
+    "conflict of metadata": "a compare-and-set of a client was refused",
+    "copy damaged": "a stored entry turned bad",
+    "disk lost": "a bookie lost its disk",
+    "ensemble change with adds in flight": "a change was published while entries were outstanding",
+    "ensemble changed": "a creator published another ensemble",
+    "ensemble changed in recovery": "a recovery closed with other seats than it began with",
+    "entry repaired": "a bad copy was replaced by a valid one",
+    "explicit LAC": "a bookie took an explicit LAC",
+    "fence of an unknown ledger": "a fence came before any entry",
+    "fence survived a restart": "a restarted bookie still held a fence that it had acknowledged",
+    "fragment replaced": "a change replaced the last fragment, equal start",
+    "handle failed": "an application was told that adds failed",
+    "in limbo": "a bookie put a ledger into limbo",
+    "last fragment empty": "a ledger closed with nothing in its last fragment",
+    "ledger deleted": "a ledger's key was removed",
+    "node paused": "a process stood still",
+    "process killed": "a process ended without a word",
+    "read answered unknown": "a bookie could not tell about an entry that it was asked for",
+    "read on an open ledger": "a reader was given entries of an open ledger",
+    "read unconfirmed": "a reader asked for entries above the LAC",
+    "recovered above the acknowledged": "recovery kept entries that nobody was acknowledged",
+    "recovery at the same time": "two clients recovered one ledger",
+    "recovery inconclusive": "a recovery gave up",
+    "recovery wrote back": "a recovery copied entries",
+    "seats repaired": "a fragment that nobody writes to changed seats",
+    "striped add": "a ledger with E above Qw was written",
+    "unknown outcome": "a client could not learn whether its compare-and-set was done",
+    "writer fenced by reader of its own": "a creator learned from a bookie that it was fenced",
+}
+
+
+class Sometimes:
+    """Which of them were reached, how often."""
+
+    def __init__(self) -> None:
+        self.reached: Counter[str] = Counter()
+
+    def note(self, name: str) -> None:
+        assert name in SOMETIMES, name
+        self.reached[name] += 1
+
+    def missed(self) -> list[str]:
+        return [name for name in SOMETIMES if not self.reached[name]]

@@ -1,0 +1,138 @@
+"""The small world of tests/rules with every invariant on: each directed scenario is also a test of all promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from embedbk.codec.frame import iter_entries
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.config import Quorum
+from embedbk.core.machine import Machine
+from embedbk.core.reader import RangeRead
+from embedbk.core.vocabulary import EntriesReady, JournalDurable
+from embedbk.storage.memory import Survivors
+from embedbk.testing.invariants import Invariants
+from tests.rules.world import THREE, Catalog, Client, Node, Packet, Pen, World
+
+__all__ = ["Watched", "WatchedNode", "but", "only", "scene"]
+
+
+class WatchedNode(Node):
+    world: Watched
+
+    def boot(self, survivors: Survivors) -> None:
+        super().boot(survivors)
+        watch = self.world.invariants
+        watch.on_started(self.bookie_id, "bookie", self.member.incarnation, self.storage.durable())
+        self.world.attach(self.bookie_id, self.core)
+
+    def crash(self) -> None:
+        self.world.invariants.on_stopped(self.bookie_id)
+        super().crash()
+
+    def lose_disk(self) -> None:
+        self.world.invariants.on_disk_lost(self.bookie_id)
+        super().lose_disk()
+
+
+class WatchedCatalog(Catalog):
+    def __init__(self, watch: Invariants) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def transact(self, when: Any, then: Any) -> tuple[bool, int]:
+        before = {change.key: self.values.get(change.key, (None, 0))[0] for change in then}
+        is_done, revision = super().transact(when, then)
+        if is_done:
+            for key, old in before.items():
+                self.watch.on_metadata(revision, key, old, self.values.get(key, (None, 0))[0])
+        return is_done, revision
+
+
+class Watched(World):
+    """`World`, told to `Invariants` step by step."""
+
+    def __init__(self, bookie_count: int = 3, seed: int = 0) -> None:
+        self.invariants = Invariants()
+        super().__init__(0, seed)
+        self.catalog = WatchedCatalog(self.invariants)
+        for number in range(1, bookie_count + 1):
+            self.nodes[f"b{number}"] = WatchedNode(self, f"b{number}")
+
+    def attach(self, name: str, core: Machine) -> None:
+        """Show every step of this core to the invariants, before its effects are carried out."""
+        step, watch = core.step, self.invariants
+
+        def watched(event: Any) -> list[Any]:
+            if isinstance(event, JournalDurable):
+                watch.on_durable(name, event.token)
+            effects = step(event)
+            watch.on_step(name, core, event, effects)
+            if isinstance(core, RangeRead):
+                for effect in effects:
+                    if isinstance(effect, EntriesReady):
+                        entries = [(e.entry_id, bytes(e.data)) for e in iter_entries(effect.frame)]
+                        watch.on_read(name, core.ledger_id, entries, False)
+            return effects
+
+        core.step = watched  # type: ignore[method-assign]
+
+    def client(self, name: str, core: Machine) -> Client:
+        self.attach(name, core)
+        self.invariants.ghost.up.add(name)
+        return super().client(name, core)
+
+    def damage(self, bookie_id: str, ledger_id: int, entry_id: int) -> None:
+        self.nodes[bookie_id].storage.make_unreadable(ledger_id, entry_id)
+        self.invariants.on_damaged(bookie_id, ledger_id, entry_id)
+
+    def end(self, *ledger_ids: int) -> None:
+        """All is healed: recover what is open, read everything, ask the end checks."""
+        self.invariants.on_healed()
+        for ledger_id in ledger_ids:
+            if not self.catalog.metadata(ledger_id)[0].is_closed:
+                recovery = self.recovery(ledger_id, "last")
+                recovery.start()
+                self.run(lambda recovery=recovery: recovery.has_ended)  # type: ignore[misc]
+            self.check_end(ledger_id)
+        self.invariants.at_end({})
+
+
+class Scene:
+    """One ledger, its writer and its pen."""
+
+    def __init__(self, world: Watched, metadata: LedgerMetadata, writer: Client) -> None:
+        self.world, self.writer, self.pen = world, writer, Pen(metadata.ledger_id)
+        self.ledger_id = metadata.ledger_id
+
+    def add(self, *payloads: bytes) -> None:
+        self.world.add(self.writer, self.pen, *payloads)
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self.world.catalog.metadata(self.ledger_id)[0]
+
+    def recover(
+        self, hold: Callable[[Packet], bool] = lambda _: False, name: str = "r", seconds: float = 60
+    ) -> Client:
+        recovery = self.world.recovery(self.ledger_id, name)
+        recovery.start()
+        self.world.run(until=lambda: recovery.has_ended, hold=hold, seconds=seconds)
+        return recovery
+
+
+def scene(quorum: Quorum = THREE, bookies: int = 3, ensemble: Iterable[str] = (), **options: Any) -> Scene:
+    world = Watched(bookies)
+    metadata, revision = world.create(quorum, ensemble)
+    return Scene(world, metadata, world.writer(metadata, revision, **options))
+
+
+def but(*names: str) -> Callable[[Packet], bool]:
+    """Hold what these bookies get and say."""
+    return lambda packet: packet.bookie_id in names
+
+
+def only(*packets: Packet) -> Callable[[Packet], bool]:
+    """Hold everything else."""
+    return lambda packet: packet not in packets
