@@ -36,6 +36,12 @@ static inline uint64_t ebk_load_u64(const uint8_t *from)
     return EBK_LITTLE_64(value);
 }
 
+static inline void ebk_store_u16(uint8_t *to, uint16_t value)
+{
+    value = EBK_LITTLE_16(value);
+    memcpy(to, &value, sizeof value);
+}
+
 static inline void ebk_store_u32(uint8_t *to, uint32_t value)
 {
     value = EBK_LITTLE_32(value);

@@ -1,7 +1,7 @@
 /* frame.c: scan, cut and read-out of frame bodies.
  *
- *     body  | header 48 | payload | crc 4 | header 48 | payload | crc 4 | ...
- *             ^ offset                      ^ offset + 52 + payload size
+ *     body  | header 48 | attributes | payload | crc 4 | header 48 | payload | crc 4 | ...
+ *             ^ offset                                   ^ offset + 52 + payload size (attributes included)
  *
  * A scan costs its CRC; the rest of the work on an entry hides behind it. Neighbours of
  * small entries are not summed in parallel: at 100 bytes the serial chain still runs
@@ -15,21 +15,67 @@
 
 #define ENTRY_NONE (-1)
 
+/* Are these attributes known, in order, and right about a payload of so many bytes? */
+static __attribute__((noinline)) int are_attributes_sound(const uint8_t *at, uint32_t size, uint32_t payload)
+{
+    uint32_t last_kind = 0;
+    while (size > 0) {
+        if (size < EBK_ATTRIBUTE_HEADER_BYTES || at[0] <= last_kind || at[1] != 0) return 0;
+        const uint32_t value = ebk_load_u16(at + 2);
+        last_kind = at[0];
+        at += EBK_ATTRIBUTE_HEADER_BYTES;
+        size -= EBK_ATTRIBUTE_HEADER_BYTES;
+        if (value > size) return 0;
+        if (last_kind == EBK_ATTRIBUTE_PARTS) {
+            uint32_t end = 0;
+            if (value == 0 || value % 4 != 0) return 0;
+            for (uint32_t i = 0; i < value; i += 4) {
+                if (ebk_load_u32(at + i) < end) return 0;
+                end = ebk_load_u32(at + i);
+            }
+            if (end != payload) return 0;
+        } else if (last_kind != EBK_ATTRIBUTE_PRODUCER || value != EBK_ATTRIBUTE_PRODUCER_BYTES) {
+            return 0;
+        }
+        at += value;
+        size -= value;
+    }
+    return 1;
+}
+
+/* Bytes of attributes of an entry. */
+static inline uint32_t attributes_size(const uint8_t *entry)
+{
+    return ebk_load_u16(entry + EBK_ENTRY_AT_ATTRIBUTES);
+}
+
+/* How many parts the payload of a checked entry has, 0 when it is one record. PARTS is the lowest kind. */
+static inline uint32_t part_count(const uint8_t *entry)
+{
+    const uint8_t *first = entry + EBK_ENTRY_HEADER_BYTES;
+    if (attributes_size(entry) == 0 || first[0] != EBK_ATTRIBUTE_PARTS) return 0;
+    return ebk_load_u16(first + 2) / 4u;
+}
+
 /* The size of the entry at `offset`, whole, or a negated fault of layout. */
 static inline int64_t entry_size(const uint8_t *body, size_t size, size_t offset)
 {
     if (size - offset < EBK_ENTRY_OVERHEAD_BYTES) return -EBK_FRAME_CUT_SHORT;
     const uint8_t *entry = body + offset;
-    if (entry[EBK_ENTRY_AT_VERSION] != EBK_ENTRY_VERSION || entry[EBK_ENTRY_AT_FLAGS] != 0 ||
-        ebk_load_u16(entry + EBK_ENTRY_AT_ATTRIBUTES) != 0)
+    if (entry[EBK_ENTRY_AT_VERSION] != EBK_ENTRY_VERSION || entry[EBK_ENTRY_AT_FLAGS] != 0)
         return -EBK_FRAME_UNKNOWN;
     const uint32_t payload = ebk_load_u32(entry + EBK_ENTRY_AT_PAYLOAD_SIZE);
     if (payload > EBK_ENTRY_PAYLOAD_BYTES_MAX || payload > size - offset - EBK_ENTRY_OVERHEAD_BYTES)
         return -EBK_FRAME_TOO_LONG;
+    const uint32_t attributes = attributes_size(entry);
+    if (attributes != 0 &&
+        (attributes > payload ||
+         !are_attributes_sound(entry + EBK_ENTRY_HEADER_BYTES, attributes, payload - attributes)))
+        return -EBK_FRAME_UNKNOWN;
     return (int64_t)EBK_ENTRY_OVERHEAD_BYTES + payload;
 }
 
-/* Without any check, for a body that was counted. */
+/* Attributes included. Without any check, for a body that was counted. */
 static inline uint32_t payload_size(const uint8_t *entry)
 {
     return ebk_load_u32(entry + EBK_ENTRY_AT_PAYLOAD_SIZE);
@@ -55,7 +101,7 @@ int ebk_frame_scan(const uint8_t *body, size_t size, struct ebk_frame_facts *fac
         if (ebk_crc32c(0, entry, checked) != ebk_load_u32(entry + checked))
             return fault(facts, offset, EBK_FRAME_DIGEST);
 
-        const uint64_t payload = checked - EBK_ENTRY_HEADER_BYTES;
+        const uint64_t payload = checked - EBK_ENTRY_HEADER_BYTES - attributes_size(entry);
         const uint64_t ledger = ebk_load_u64(entry + EBK_ENTRY_AT_LEDGER);
         const int64_t entry_id = (int64_t)ebk_load_u64(entry + EBK_ENTRY_AT_ENTRY);
         const uint64_t length = ebk_load_u64(entry + EBK_ENTRY_AT_LENGTH);
@@ -91,15 +137,18 @@ int ebk_frame_scan(const uint8_t *body, size_t size, struct ebk_frame_facts *fac
 
 int ebk_frame_count(const uint8_t *body, size_t size, struct ebk_frame_facts *facts)
 {
-    uint64_t count = 0, payload_bytes = 0;
+    uint64_t count = 0, records = 0, payload_bytes = 0;
     for (size_t offset = 0; offset < size;) {
         const int64_t whole = entry_size(body, size, offset);
         if (whole < 0) return fault(facts, offset, (int)-whole);
+        const uint32_t parts = part_count(body + offset);
         count += 1;
-        payload_bytes += (uint64_t)whole - EBK_ENTRY_OVERHEAD_BYTES;
+        records += parts > 0 ? parts : 1;
+        payload_bytes += (uint64_t)whole - EBK_ENTRY_OVERHEAD_BYTES - attributes_size(body + offset);
         offset += (size_t)whole;
     }
     facts->count = count;
+    facts->records = records;
     facts->payload_bytes = payload_bytes;
     return EBK_FRAME_SOUND;
 }
@@ -109,10 +158,10 @@ void ebk_frame_offsets(const uint8_t *body, uint64_t count, int64_t *ids, uint32
     size_t offset = 0;
     for (uint64_t i = 0; i < count; i++) {
         const uint8_t *entry = body + offset;
-        const uint32_t payload = payload_size(entry);
+        const uint32_t payload = payload_size(entry), attributes = attributes_size(entry);
         ids[i] = (int64_t)ebk_load_u64(entry + EBK_ENTRY_AT_ENTRY);
-        spans[2 * i] = (uint32_t)(offset + EBK_ENTRY_HEADER_BYTES);
-        spans[2 * i + 1] = payload;
+        spans[2 * i] = (uint32_t)(offset + EBK_ENTRY_HEADER_BYTES) + attributes;
+        spans[2 * i + 1] = payload - attributes;
         offset += EBK_ENTRY_OVERHEAD_BYTES + (size_t)payload;
     }
 }
@@ -124,12 +173,18 @@ void ebk_frame_values(const uint8_t *body, uint64_t count, int64_t *ids, int32_t
     ends[0] = 0;
     for (uint64_t i = 0; i < count; i++) {
         const uint8_t *entry = body + offset;
-        const uint32_t payload = payload_size(entry);
-        ids[i] = (int64_t)ebk_load_u64(entry + EBK_ENTRY_AT_ENTRY);
-        memcpy(values + end, entry + EBK_ENTRY_HEADER_BYTES, payload);
-        end += payload;
-        ends[i + 1] = (int32_t)end;
-        offset += EBK_ENTRY_OVERHEAD_BYTES + (size_t)payload;
+        const uint32_t size = payload_size(entry), attributes = attributes_size(entry), parts = part_count(entry);
+        const int64_t entry_id = (int64_t)ebk_load_u64(entry + EBK_ENTRY_AT_ENTRY);
+        memcpy(values + end, entry + EBK_ENTRY_HEADER_BYTES + attributes, size - attributes);
+        const uint8_t *part_ends = entry + EBK_ENTRY_HEADER_BYTES + EBK_ATTRIBUTE_HEADER_BYTES;
+        for (uint32_t part = 0; part + 1 < parts; part++) {
+            *ids++ = entry_id;
+            *++ends = (int32_t)(end + ebk_load_u32(part_ends + (size_t)4 * part));
+        }
+        end += size - attributes;
+        *ids++ = entry_id;
+        *++ends = (int32_t)end;
+        offset += EBK_ENTRY_OVERHEAD_BYTES + (size_t)size;
     }
 }
 

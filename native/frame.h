@@ -27,7 +27,13 @@
 #define EBK_ENTRY_HEADER_BYTES 48
 #define EBK_ENTRY_CRC_BYTES 4
 #define EBK_ENTRY_OVERHEAD_BYTES (EBK_ENTRY_HEADER_BYTES + EBK_ENTRY_CRC_BYTES)
-#define EBK_ENTRY_PAYLOAD_BYTES_MAX (1u << 20)
+#define EBK_ENTRY_PAYLOAD_BYTES_MAX (1u << 20) /* attributes included */
+
+/* Attributes, before the payload: kind, 0, size, value; kinds ascend. The payload size of the header counts them too. */
+#define EBK_ATTRIBUTE_HEADER_BYTES 4
+#define EBK_ATTRIBUTE_PARTS 1u    /* u32 ends of the parts in the payload, ascending, the last its size */
+#define EBK_ATTRIBUTE_PRODUCER 2u /* u64 producer, u64 sequence */
+#define EBK_ATTRIBUTE_PRODUCER_BYTES 16u
 
 _Static_assert(EBK_ENTRY_AT_LAC_LENGTH + 8 == EBK_ENTRY_HEADER_BYTES, "the header ends with lac_length");
 
@@ -52,6 +58,7 @@ struct ebk_frame_facts {
     uint64_t length;        /* payload bytes of the ledger up to and including last_entry */
     uint64_t count;         /* entries */
     uint64_t payload_bytes; /* of these entries alone */
+    uint64_t records;       /* entries, those with parts counted by part; set by ebk_frame_count() */
     uint64_t fault_at;      /* offset of the entry that is wrong, when a fault is returned */
 };
 
@@ -59,16 +66,16 @@ struct ebk_frame_facts {
  * Returns a fault, EBK_FRAME_SOUND for none; *facts is set but for fault_at then. */
 EBK_SHORT int ebk_frame_scan(const uint8_t *body, size_t size, struct ebk_frame_facts *facts);
 
-/* Count entries and payload bytes by their headers alone: for a body that was scanned before.
- * Returns a fault of layout, or EBK_FRAME_SOUND with count and payload_bytes set. */
+/* Count entries, records and payload bytes by their headers alone: for a body that was scanned before.
+ * Returns a fault of layout, or EBK_FRAME_SOUND with count, records and payload_bytes set. */
 EBK_SHORT int ebk_frame_count(const uint8_t *body, size_t size, struct ebk_frame_facts *facts);
 
 /* Where each payload stands: ids[i], spans[2i] = its offset in body, spans[2i + 1] = its size.
  * Room is for `count` entries, as ebk_frame_count() gave them; body at most 4 GiB - 1. */
 EBK_SHORT void ebk_frame_offsets(const uint8_t *body, uint64_t count, int64_t *ids, uint32_t *spans);
 
-/* Payloads one behind the other: ids[i], and payload i stands at ends[i] to ends[i + 1] of values.
- * Room is for count ids, count + 1 ends and payload_bytes values, at most 2 GiB - 1 of the last. */
+/* Records one behind the other, an entry with parts part by part: ids[i] is the entry's, and record i stands at ends[i]
+ * to ends[i + 1] of values. count entries; room is for records ids, records + 1 ends and payload_bytes values, at most 2 GiB - 1 of the last. */
 EBK_SHORT void ebk_frame_values(const uint8_t *body, uint64_t count, int64_t *ids, int32_t *ends, uint8_t *values);
 
 /* Copy the entries that `seat` holds, (seat - entry) mod ensemble_size < write_quorum (P1), to `to`, which has

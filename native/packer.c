@@ -306,27 +306,31 @@ static int make_room(struct ebk_packer *packer, uint32_t whole, int *should_wake
     return 0;
 }
 
-static void write_entry(uint8_t *to, const struct ebk_packer *packer, const uint8_t *data, uint32_t size)
+static void write_entry(uint8_t *to, const struct ebk_packer *packer, const uint8_t *attributes,
+                        uint32_t attributes_size, const uint8_t *data, uint32_t size)
 {
     const struct ebk_packer_state *state = &packer->state;
-    memset(to, 0, EBK_ENTRY_AT_PAYLOAD_SIZE); /* no flags, no attributes */
+    memset(to, 0, EBK_ENTRY_AT_PAYLOAD_SIZE); /* no flags */
     to[EBK_ENTRY_AT_VERSION] = EBK_ENTRY_VERSION;
-    ebk_store_u32(to + EBK_ENTRY_AT_PAYLOAD_SIZE, size);
+    ebk_store_u16(to + EBK_ENTRY_AT_ATTRIBUTES, (uint16_t)attributes_size);
+    ebk_store_u32(to + EBK_ENTRY_AT_PAYLOAD_SIZE, attributes_size + size);
     ebk_store_u64(to + EBK_ENTRY_AT_LEDGER, packer->ledger_id);
     ebk_store_u64(to + EBK_ENTRY_AT_ENTRY, (uint64_t)state->next_entry);
     ebk_store_u64(to + EBK_ENTRY_AT_LENGTH, state->length + size);
     ebk_store_u64(to + EBK_ENTRY_AT_LAC, (uint64_t)state->lac);
     ebk_store_u64(to + EBK_ENTRY_AT_LAC_LENGTH, state->lac_length);
-    memcpy(to + EBK_ENTRY_HEADER_BYTES, data, size);
-    const size_t checked = EBK_ENTRY_HEADER_BYTES + (size_t)size;
+    memcpy(to + EBK_ENTRY_HEADER_BYTES, attributes, attributes_size);
+    memcpy(to + EBK_ENTRY_HEADER_BYTES + attributes_size, data, size);
+    const size_t checked = EBK_ENTRY_HEADER_BYTES + (size_t)attributes_size + size;
     ebk_store_u32(to + checked, ebk_crc32c(0, to, checked));
 }
 
-static int64_t append_locked(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
+static int64_t append_locked(struct ebk_packer *packer, const uint8_t *attributes, size_t attributes_size,
+                             const uint8_t *data, size_t size, int *should_wake)
 {
-    if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_USAGE;
+    if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX || attributes_size > EBK_ENTRY_PAYLOAD_BYTES_MAX - size) return EBK_USAGE;
     if (packer->state.is_stopped || is_of_parent(packer)) return EBK_FAILED;
-    const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + (uint32_t)size;
+    const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + (uint32_t)(attributes_size + size);
     const uint64_t unreleased = packer->state.unreleased_bytes;
     /* The first entry always fits, however low the bound: else it never would. */
     if (unreleased > 0 && unreleased + whole > packer->state.bytes_max) return EBK_FULL;
@@ -337,7 +341,7 @@ static int64_t append_locked(struct ebk_packer *packer, const uint8_t *data, siz
     struct ebk_block *block = packer->open;
     const int64_t entry_id = packer->state.next_entry;
     const uint64_t length = packer->state.length + size;
-    write_entry(block->data + block->used, packer, data, (uint32_t)size);
+    write_entry(block->data + block->used, packer, attributes, (uint32_t)attributes_size, data, (uint32_t)size);
     if (block->count == 0) block->first_entry = entry_id;
     block->used += whole;
     block->count += 1;
@@ -353,7 +357,21 @@ int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data
 {
     *should_wake = 0;
     ebk_packer_lock(packer);
-    const int64_t entry_id = append_locked(packer, data, size, should_wake);
+    const int64_t entry_id = append_locked(packer, (const uint8_t *)"", 0, data, size, should_wake);
+    ebk_packer_unlock(packer);
+    return entry_id;
+}
+
+int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expected, const uint8_t *attributes,
+                                       size_t attributes_size, const uint8_t *data, size_t size, int *should_wake)
+{
+    *should_wake = 0;
+    if (attributes_size > UINT16_MAX) return EBK_USAGE;
+    ebk_packer_lock(packer);
+    int64_t entry_id = EBK_CONFLICT;
+    /* A packer that is stopped says so whatever was expected. */
+    if (expected < 0 || expected == packer->state.next_entry || packer->state.is_stopped || is_of_parent(packer))
+        entry_id = append_locked(packer, attributes, attributes_size, data, size, should_wake);
     ebk_packer_unlock(packer);
     return entry_id;
 }
@@ -378,7 +396,7 @@ static int append_slices(struct ebk_packer *packer, const uint8_t *run, const ui
         while (out->taken < count && sliced < SLICE_BYTES) {
             const uint32_t size = sizes[out->taken];
             const uint8_t *data = each != NULL ? each[out->taken] : run;
-            answer = append_locked(packer, data, size, &out->should_wake);
+            answer = append_locked(packer, (const uint8_t *)"", 0, data, size, &out->should_wake);
             if (answer < 0) break;
             if (each == NULL) run += size;
             sliced += size;

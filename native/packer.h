@@ -107,6 +107,10 @@ int ebk_packer_try_turn(struct ebk_packer *packer);
 void ebk_packer_take_turn(struct ebk_packer *packer);
 void ebk_packer_end_turn(struct ebk_packer *packer);
 int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake);
+/* As append, with attributes, which count for the limit too. expected: append only if this id is the next, else
+ * EBK_CONFLICT and nothing was appended; below 0: whichever is. */
+int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expected, const uint8_t *attributes,
+                                       size_t attributes_size, const uint8_t *data, size_t size, int *should_wake);
 /* As append_run, for payloads anywhere; data[i] has sizes[i] bytes, each within the limit. */
 int ebk_packer_append_each_in_turn(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
                                    uint64_t count, struct ebk_appended *out);

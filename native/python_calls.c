@@ -143,6 +143,32 @@ static PyObject *append(PyObject *self, PyObject *data)
     return Py_BuildValue("(LO)", (long long)entry_id, should_wake ? Py_True : Py_False);
 }
 
+/* append_with(data, attributes, expected) */
+static PyObject *append_with(PyObject *self, PyObject *arguments)
+{
+    struct ebk_packer *packer = packer_of(self);
+    PyObject *data, *attributes;
+    long long expected;
+    int64_t entry_id;
+    int should_wake;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(arguments, "OSL", &data, &attributes, &expected)) return NULL;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
+        refuse(self, data);
+        return NULL;
+    }
+    IN_TURN(packer, (size_t)view.len <= GIL_BYTES_MAX,
+            entry_id = ebk_packer_append_with_in_turn(
+                packer, expected, (const uint8_t *)PyBytes_AsString(attributes), (size_t)PyBytes_Size(attributes),
+                view.buf, (size_t)view.len, &should_wake));
+    PyBuffer_Release(&view);
+    if (entry_id == EBK_USAGE) {
+        refuse(self, data);
+        return NULL;
+    }
+    return Py_BuildValue("(LO)", (long long)entry_id, should_wake ? Py_True : Py_False);
+}
+
 /* The payloads of a list as pointers and sizes. `kept` owns them: bytes, copied where they were something else. */
 struct payloads {
     PyObject *kept;
@@ -241,6 +267,7 @@ static PyMethodDef calls[] = {
     {"append_many", append_many, METH_O, NULL},
     {"seal", seal, METH_NOARGS, NULL},
     {"set_lac", set_lac, METH_VARARGS, NULL},
+    {"append_with", append_with, METH_VARARGS, NULL},
 };
 
 #define CALL_COUNT (sizeof calls / sizeof *calls)

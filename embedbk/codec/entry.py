@@ -11,6 +11,7 @@ import struct
 from typing import NamedTuple
 
 from embedbk.codec.kernels import crc32c
+from embedbk.codec.twins import are_attributes_sound
 from embedbk.config import ENTRY_BYTES_MAX
 from embedbk.errors import PeerError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
@@ -37,6 +38,7 @@ class Entry(NamedTuple):
     lac_length: int
     data: memoryview
     size: int
+    attributes: memoryview  # Between header and payload, checked; `attributes` says what stands in them.
 
 
 def encode_entry(
@@ -46,12 +48,16 @@ def encode_entry(
     payload: bytes | memoryview,
     lac: int = NO_ENTRY,
     lac_length: int = 0,
+    attributes: bytes = b"",
 ) -> bytes:
     """The entry as its writer makes it. length counts payload bytes up to and including this entry."""
     assert 0 <= lac < entry_id or lac == NO_ENTRY
     assert len(payload) <= length
-    head = ENTRY_HEADER.pack(ENTRY_VERSION, 0, 0, len(payload), ledger_id, entry_id, length, lac, lac_length)
-    checked = head + bytes(payload)
+    size = len(attributes) + len(payload)
+    head = ENTRY_HEADER.pack(
+        ENTRY_VERSION, 0, len(attributes), size, ledger_id, entry_id, length, lac, lac_length
+    )
+    checked = head + attributes + bytes(payload)
     return checked + _CRC.pack(crc32c(checked))
 
 
@@ -66,10 +72,10 @@ def read_entry(block: memoryview, offset: int = 0) -> Entry:
     version, flags, attributes_size, payload_size, ledger_id, entry_id, length, lac, lac_length = (
         ENTRY_HEADER.unpack_from(block, offset)
     )
-    if version != ENTRY_VERSION or flags or attributes_size:
+    if version != ENTRY_VERSION or flags:
         raise PeerError(
-            f"entry at offset {offset} has version {version}, flags {flags:#x}, {attributes_size} bytes "
-            f"of attributes: version {ENTRY_VERSION} without either is what this reader knows"
+            f"entry at offset {offset} has version {version}, flags {flags:#x}: "
+            f"version {ENTRY_VERSION} without any is what this reader knows"
         )
     if payload_size > ENTRY_BYTES_MAX or len(block) - offset < ENTRY_OVERHEAD_BYTES + payload_size:
         raise PeerError(f"entry at offset {offset} claims {payload_size} payload bytes")
@@ -78,9 +84,14 @@ def read_entry(block: memoryview, offset: int = 0) -> Entry:
     (stored,) = _CRC.unpack_from(block, end)
     if crc32c(block[offset:end]) != stored:
         raise PeerError(f"entry at offset {offset} (ledger {ledger_id}, entry {entry_id}) fails its digest")
+    attributes = block[begin : begin + attributes_size]
+    payload_size -= attributes_size
+    if payload_size < 0 or not are_attributes_sound(attributes, payload_size):
+        raise PeerError(f"entry at offset {offset} has attributes that are not known or not sound")
     in_range = entry_id >= 0 and ledger_id <= LEDGER_ID_MAX and payload_size <= length <= ENTRY_LENGTH_MAX
     if not (in_range and NO_ENTRY <= lac < entry_id and lac_length <= length):
         raise PeerError(
             f"entry at offset {offset} has impossible numbers: entry {entry_id}, length {length}, lac {lac}"
         )
-    return Entry(ledger_id, entry_id, length, lac, lac_length, block[begin:end], end + _CRC.size - offset)
+    data, size = block[begin + attributes_size : end], end + _CRC.size - offset
+    return Entry(ledger_id, entry_id, length, lac, lac_length, data, size, attributes)

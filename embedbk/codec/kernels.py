@@ -71,7 +71,7 @@ def offsets(body: Buffer) -> Offsets:
     source = ffi.from_buffer(body)
     if len(source) > _BODY_BYTES_MAX:
         raise refusal(Fault.LARGE, 0, body)
-    count, _ = _count(source, body)
+    count, _, _ = _count(source, body)
     ids, spans = bytearray(8 * count), bytearray(8 * count)
     lib.ebk_frame_offsets(
         source, count, ffi.from_buffer("int64_t[]", ids), ffi.from_buffer("uint32_t[]", spans)
@@ -80,15 +80,16 @@ def offsets(body: Buffer) -> Offsets:
 
 
 def values(body: Buffer) -> Values:
-    """The payloads of a checked body behind each other, with ids and offsets as an Arrow binary array wants them.
+    """The records of a checked body behind each other, with ids and offsets as an Arrow binary array wants them: its
+    payloads, those with parts part by part under the id of their entry.
 
     Raises PeerError when the body is no run of entries (digests are not looked at here).
     """
     source = ffi.from_buffer(body)
-    count, payload_bytes = _count(source, body)
+    count, records, payload_bytes = _count(source, body)
     if payload_bytes > _VALUES_BYTES_MAX:
         raise refusal(Fault.LARGE, 0, body)
-    ids, ends, data = bytearray(8 * count), bytearray(4 * (count + 1)), bytearray(payload_bytes)
+    ids, ends, data = bytearray(8 * records), bytearray(4 * (records + 1)), bytearray(payload_bytes)
     lib.ebk_frame_values(
         source,
         count,
@@ -99,10 +100,10 @@ def values(body: Buffer) -> Values:
     return Values(memoryview(ids).cast("q"), memoryview(ends).cast("i"), memoryview(data))
 
 
-def _count(source: Any, body: Buffer) -> tuple[int, int]:
-    """Entries and payload bytes of a body, its layout checked."""
+def _count(source: Any, body: Buffer) -> tuple[int, int, int]:
+    """Entries, records and payload bytes of a body, its layout checked."""
     facts = ffi.new("struct ebk_frame_facts *")
     fault = lib.ebk_frame_count(source, len(source), facts)
     if fault:
         raise refusal(fault, facts.fault_at, body)
-    return facts.count, facts.payload_bytes
+    return facts.count, facts.records, facts.payload_bytes

@@ -15,6 +15,7 @@ from embedbk import _native
 from embedbk._native import ffi, lib
 from embedbk.codec.frame import Frame
 from embedbk.codec.packer_twin import (
+    PACKER_CONFLICT,
     PACKER_FULL,
     PACKER_STOPPED,
     Buffer,
@@ -27,7 +28,7 @@ from embedbk.codec.packer_twin import (
 from embedbk.config import FRAME_BLOCK_BYTES, PACKER_BYTES_MAX, PACKER_POOL_BYTES_MAX
 from embedbk.errors import StorageError
 
-__all__ = ["PACKER_FULL", "PACKER_STOPPED", "Packer", "Packing", "pool_bytes_used"]
+__all__ = ["PACKER_CONFLICT", "PACKER_FULL", "PACKER_STOPPED", "Packer", "Packing", "pool_bytes_used"]
 
 if lib.ebk_python_calls_install() != 0:
     raise MemoryError("no memory for the calls of the packer")
@@ -35,13 +36,14 @@ lib.ebk_pool_set_bytes_max(PACKER_POOL_BYTES_MAX)
 
 
 class Packer:
-    """`Packing` in C. append, append_many and set_lac are built-in functions bound to the packer."""
+    """`Packing` in C. append, append_many, append_with and set_lac are built-in functions bound to the packer."""
 
-    __slots__ = ("_packer", "_seal", "_state", "append", "append_many", "ledger_id", "set_lac")
+    __slots__ = ("_packer", "_seal", "_state", "append", "append_many", "append_with", "ledger_id", "set_lac")
 
     append: Callable[[Buffer], tuple[int, bool]]
     append_many: Callable[[Iterable[Buffer]], tuple[int, int, bool]]
     set_lac: Callable[[int, int], None]
+    append_with: Callable[[Buffer, bytes, int], tuple[int, bool]]
 
     def __init__(
         self,
@@ -59,9 +61,8 @@ class Packer:
         self.ledger_id = ledger_id
         self._packer = ffi.gc(made, lib.ebk_packer_unref)
         self._state = lib.ebk_packer_state(made)  # Read without a call; whole numbers, each recent.
-        self.append, self.append_many, self._seal, self.set_lac = _native.packer_calls(
-            int(ffi.cast("uintptr_t", made)), refuse_payload
-        )
+        calls = _native.packer_calls(int(ffi.cast("uintptr_t", made)), refuse_payload)
+        self.append, self.append_many, self._seal, self.set_lac, self.append_with = calls
 
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
         """As append_many, for payloads that lie behind each other in data; sizes is an array of uint32."""

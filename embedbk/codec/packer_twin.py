@@ -17,6 +17,7 @@ from embedbk.errors import UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
 __all__ = [
+    "PACKER_CONFLICT",
     "PACKER_FULL",
     "PACKER_STOPPED",
     "Buffer",
@@ -28,9 +29,10 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 
-# Instead of an entry id; the numbers are those of EBK_FULL and EBK_FAILED in native/errors.h.
+# Instead of an entry id; the numbers are those of EBK_FULL, EBK_FAILED and EBK_CONFLICT in native/errors.h.
 PACKER_FULL = -1  # Too many bytes unreleased: nothing was appended, try again when a frame was released.
 PACKER_STOPPED = -2  # After stop(): nothing was appended, nor ever will be.
+PACKER_CONFLICT = -13  # Another id than the expected one is the next: nothing was appended.
 
 # Where frames end depends on these, so that both kinds cut the same frames; native/packer.c draws them.
 _NOTE_BYTES = 48
@@ -47,6 +49,9 @@ class Packing(Protocol):
     append_many(payloads) appends as many as fit, one behind the other, and returns (first id, taken, should_wake);
     fewer taken than given: the packer is full, or is_stopped. A payload that is refused means none was appended.
 
+    append_with(data, attributes, expected): as append, of an entry with attributes (codec.attributes), which count for
+    the limit; unless expected is below 0, only as entry `expected`, or PACKER_CONFLICT.
+
     set_lac(lac, lac_length): what entries carry that are appended from now on; it never falls.
     """
 
@@ -56,6 +61,8 @@ class Packing(Protocol):
     def append(self) -> Callable[[Buffer], tuple[int, bool]]: ...
     @property
     def append_many(self) -> Callable[[Iterable[Buffer]], tuple[int, int, bool]]: ...
+    @property
+    def append_with(self) -> Callable[[Buffer, bytes, int], tuple[int, bool]]: ...
     @property
     def set_lac(self) -> Callable[[int, int], None]: ...
 
@@ -115,9 +122,10 @@ def refuse_payload(data: object) -> NoReturn:
         size = memoryview(data).nbytes  # type: ignore[arg-type]
     except TypeError:
         raise UsageError(f"an entry is bytes or a buffer of them, not {type(data).__name__}") from None
-    if size <= ENTRY_BYTES_MAX:
+    if size <= ENTRY_BYTES_MAX and not memoryview(data).c_contiguous:  # type: ignore[arg-type]
         raise UsageError("the buffer of an entry must be contiguous")
-    raise UsageError(f"an entry of {size} bytes: at most {ENTRY_BYTES_MAX} are allowed")
+    what = "" if size > ENTRY_BYTES_MAX else " and its attributes"
+    raise UsageError(f"an entry of {size} bytes{what}: at most {ENTRY_BYTES_MAX} are allowed")
 
 
 class _Body(bytearray):
@@ -185,6 +193,15 @@ class TwinPacker:
                 taken += 1
             return first, taken, should_wake
 
+    def append_with(self, data: Buffer, attributes: bytes, expected: int) -> tuple[int, bool]:
+        payload = _payload(data)
+        if len(attributes) > 0xFFFF or len(attributes) + len(payload) > ENTRY_BYTES_MAX:
+            refuse_payload(data)
+        with self._lock:
+            if expected >= 0 and expected != self.next_entry and not self.is_stopped:
+                return PACKER_CONFLICT, False
+            return self._append(payload, attributes)
+
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
         counts = memoryview(sizes).cast("B").cast("I").tolist()
         if sum(counts) != memoryview(data).nbytes or max(counts, default=0) > ENTRY_BYTES_MAX:
@@ -234,10 +251,10 @@ class TwinPacker:
         with self._lock:
             self.unreleased_bytes -= size
 
-    def _append(self, payload: bytes) -> tuple[int, bool]:
+    def _append(self, payload: bytes, attributes: bytes = b"") -> tuple[int, bool]:
         if self.is_stopped:
             return PACKER_STOPPED, False
-        whole = ENTRY_OVERHEAD_BYTES + len(payload)
+        whole = ENTRY_OVERHEAD_BYTES + len(attributes) + len(payload)
         if self.unreleased_bytes and self.unreleased_bytes + whole > self._bytes_max:
             return PACKER_FULL, False
         was_idle = self._open is None and not self._full
@@ -246,7 +263,7 @@ class TwinPacker:
         if self._open is None:
             self._open = _OpenFrame(entry_id, [], 0, 0)
         self._open.entries.append(
-            encode_entry(self.ledger_id, entry_id, length, payload, self._lac, self._lac_length)
+            encode_entry(self.ledger_id, entry_id, length, payload, self._lac, self._lac_length, attributes)
         )
         self._open.length = length
         self._used += whole

@@ -10,6 +10,7 @@ import enum
 import struct
 from array import array
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import crcmod.predefined
@@ -26,6 +27,7 @@ __all__ = [
     "crc32c",
     "cut",
     "offsets",
+    "parts_of",
     "refusal",
     "scan",
     "values",
@@ -37,6 +39,9 @@ _HEADER = struct.Struct("<BBHIQqQqQ")
 _CRC = struct.Struct("<I")
 _OVERHEAD = _HEADER.size + _CRC.size
 _VERSION = 1
+_ATTRIBUTE = struct.Struct("<BBH")  # kind, 0, size of the value behind it
+_PARTS = 1
+_PRODUCER, _PRODUCER_BYTES = 2, 16
 _LENGTH_MAX = 2**63 - 1  # A length is an int64 in everything that is built on it (Arrow, index).
 _BODY_BYTES_MAX = 2**32 - 1  # What the offsets of `offsets` can name.
 _VALUES_BYTES_MAX = 2**31 - 1  # What the offsets of an Arrow binary array can name.
@@ -59,7 +64,7 @@ class Fault(enum.IntEnum):
 _TEXT_OF = {
     Fault.EMPTY: "holds no entry",
     Fault.CUT_SHORT: "is cut short",
-    Fault.UNKNOWN: f"has a version other than {_VERSION}, or flags or attributes that this reader does not know",
+    Fault.UNKNOWN: f"has a version other than {_VERSION}, or flags or attributes that are not known or not sound",
     Fault.TOO_LONG: f"claims more payload than is there, or than the {ENTRY_BYTES_MAX} bytes that are allowed",
     Fault.DIGEST: "fails its digest",
     Fault.IMPOSSIBLE: "has impossible numbers",
@@ -76,7 +81,10 @@ class Offsets(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The payloads of a body in the layout of an Arrow binary array: payload i is data[ends[i] : ends[i + 1]]."""
+    """The records of a body in the layout of an Arrow binary array: record i is data[ends[i] : ends[i + 1]].
+
+    An entry is one record, or with parts as many as it has, each under the entry's id.
+    """
 
     ids: memoryview  # int64
     ends: memoryview  # int32, one more than ids
@@ -109,7 +117,10 @@ def scan(body: Buffer) -> tuple[int, int, int, int, int]:
     block = memoryview(body)
     count, first, last, total, ledger = 0, NO_ENTRY, NO_ENTRY, 0, 0
     for offset, end in _walk(block):
-        size, ledger_id, entry_id, length, lac, lac_length = _HEADER.unpack_from(block, offset)[3:]
+        attributes, size, ledger_id, entry_id, length, lac, lac_length = _HEADER.unpack_from(block, offset)[
+            2:
+        ]
+        size -= attributes
         checked = end - _CRC.size
         if _CRC.unpack_from(block, checked)[0] != crc32c(block[offset:checked]):
             raise refusal(Fault.DIGEST, offset, block)
@@ -167,8 +178,10 @@ def offsets(body: Buffer) -> Offsets:
         raise refusal(Fault.LARGE, 0, block)
     ids, spans = array("q"), array("I")
     for offset, end in _walk(block):
-        ids.append(_HEADER.unpack_from(block, offset)[5])
-        spans.extend((offset + _HEADER.size, end - offset - _OVERHEAD))
+        head = _HEADER.unpack_from(block, offset)
+        ids.append(head[5])
+        begin = offset + _HEADER.size + head[2]
+        spans.extend((begin, end - _CRC.size - begin))
     return Offsets(memoryview(ids), memoryview(spans))
 
 
@@ -180,12 +193,43 @@ def values(body: Buffer) -> Values:
     block = memoryview(body)
     ids, ends, data = array("q"), array("i", [0]), bytearray()
     for offset, end in _walk(block):
-        data += block[offset + _HEADER.size : end - _CRC.size]
+        head = _HEADER.unpack_from(block, offset)
+        begin = offset + _HEADER.size + head[2]
+        parts = parts_of(block[offset + _HEADER.size : begin]) or (end - _CRC.size - begin,)
+        ids.extend([head[5]] * len(parts))
+        ends.extend(len(data) + part_end for part_end in parts)
+        data += block[begin : end - _CRC.size]
         if len(data) > _VALUES_BYTES_MAX:
             raise refusal(Fault.LARGE, 0, block)
-        ids.append(_HEADER.unpack_from(block, offset)[5])
-        ends.append(len(data))
     return Values(memoryview(ids), memoryview(ends), memoryview(data))
+
+
+def are_attributes_sound(attributes: Buffer, payload_size: int) -> bool:
+    """Are these attributes known, in order, and right about a payload of so many bytes?"""
+    view, last_kind = memoryview(attributes), 0
+    while view:
+        if len(view) < _ATTRIBUTE.size:
+            return False
+        kind, zero, size = _ATTRIBUTE.unpack_from(view)
+        value, view = view[_ATTRIBUTE.size : _ATTRIBUTE.size + size], view[_ATTRIBUTE.size + size :]
+        if kind <= last_kind or zero or len(value) != size:
+            return False
+        if kind == _PARTS:
+            ends = struct.unpack(f"<{size // 4}I", value) if size % 4 == 0 else ()
+            if not ends or any(a > b for a, b in pairwise(ends)) or ends[-1] != payload_size:
+                return False
+        elif kind != _PRODUCER or size != _PRODUCER_BYTES:
+            return False
+        last_kind = kind
+    return True
+
+
+def parts_of(attributes: Buffer) -> tuple[int, ...]:
+    """Where the parts end in the payload of a checked entry with these attributes; empty when it is one record."""
+    if not attributes or attributes[0] != _PARTS:
+        return ()
+    _, _, size = _ATTRIBUTE.unpack_from(attributes)
+    return struct.unpack_from(f"<{size // 4}I", attributes, _ATTRIBUTE.size)
 
 
 def _walk(block: memoryview) -> Iterator[tuple[int, int]]:
@@ -196,10 +240,15 @@ def _walk(block: memoryview) -> Iterator[tuple[int, int]]:
         if left < _OVERHEAD:
             raise refusal(Fault.CUT_SHORT, offset, block)
         version, flags, attributes_size, size = _HEADER.unpack_from(block, offset)[:4]
-        if version != _VERSION or flags or attributes_size:
+        if version != _VERSION or flags:
             raise refusal(Fault.UNKNOWN, offset, block)
         if size > ENTRY_BYTES_MAX or size > left - _OVERHEAD:
             raise refusal(Fault.TOO_LONG, offset, block)
+        begin = offset + _HEADER.size
+        if attributes_size > size or not are_attributes_sound(
+            block[begin : begin + attributes_size], size - attributes_size
+        ):
+            raise refusal(Fault.UNKNOWN, offset, block)
         end = offset + _OVERHEAD + size
         yield offset, end
         offset = end

@@ -68,7 +68,7 @@ class TestEntry:
         length = before + len(payload)
         block = b"..." + encode_entry(LEDGER, entry_id, length, payload, entry_id - 1, before)
         found = read_entry(memoryview(block), 3)
-        assert found == (LEDGER, entry_id, length, entry_id - 1, before, payload, len(block) - 3)
+        assert found == (LEDGER, entry_id, length, entry_id - 1, before, payload, len(block) - 3, b"")
 
     def test_every_changed_or_missing_byte_is_refused(self) -> None:
         """P3.1: every reader checks the entry whole."""

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedbk.codec import kernels, twins
-from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry
+from embedbk.codec.attributes import Producer, encode_attributes
+from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry, read_entry
 from embedbk.config import ENTRY_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import LEDGER_ID_MAX
@@ -23,13 +24,27 @@ LEDGER = 7
 crc_oracle = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
 
 
-def body_of(payloads: Iterable[bytes], first: int = 0, length: int = 0, ledger_id: int = LEDGER) -> bytes:
+def attributes_of(payload: bytes) -> bytes:
+    """Some that suit the payload, different ones for different payloads."""
+    ends = [len(payload) // 3, len(payload)] if len(payload) % 2 else []
+    return encode_attributes(ends, Producer(len(payload), 1) if len(payload) % 3 else None)
+
+
+def body_of(
+    payloads: Iterable[bytes],
+    first: int = 0,
+    length: int = 0,
+    ledger_id: int = LEDGER,
+    with_attributes: bool = False,
+) -> bytes:
     """Consecutive entries from first on; each carries the LAC two before it."""
     parts = []
     for entry_id, payload in enumerate(payloads, first):
         length += len(payload)
         lac = max(-1, entry_id - 2)
-        parts.append(encode_entry(ledger_id, entry_id, length, payload, lac, length if lac >= 0 else 0))
+        lac_length = length if lac >= 0 else 0
+        attributes = attributes_of(payload) if with_attributes else b""
+        parts.append(encode_entry(ledger_id, entry_id, length, payload, lac, lac_length, attributes))
     return b"".join(parts)
 
 
@@ -177,6 +192,55 @@ class TestKernels:
         assert bytes(data) == b"zerotwo"
         assert (ids.format, ends.format, ends.nbytes) == ("q", "i", 16)
 
+    def test_attributes_are_neither_payload_nor_length(self, kernel: ModuleType) -> None:
+        """P3.1: an entry with attributes among others: scan, offsets and values see its payload alone."""
+        batch = encode_attributes([3, 3, 7], Producer(9, 1))
+        body = memoryview(
+            encode_entry(LEDGER, 0, 2, b"up")
+            + encode_entry(LEDGER, 1, 9, b"onethree"[:7], attributes=batch)
+            + encode_entry(LEDGER, 2, 9, b"", attributes=encode_attributes(producer=Producer(9, 2)))
+        )
+        assert kernel.scan(body) == (0, 2, 3, 9, LEDGER)
+        ids, spans = kernel.offsets(body)
+        assert ids.tolist() == [0, 1, 2]
+        assert [bytes(body[b : b + n]) for b, n in zip(spans[::2], spans[1::2], strict=True)] == [
+            b"up", b"onethre", b"",
+        ]  # fmt: skip
+        values = kernel.values(body)
+        assert values.ids.tolist() == [0, 1, 1, 1, 2]
+        assert values.ends.tolist() == [0, 2, 5, 5, 9, 9]
+        assert bytes(values.data) == b"uponethre"
+        assert len(kernel.cut(body, 1, 1, 0)) == len(body)
+
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            b"\x01",  # No whole header.
+            b"\x00\x00\x00\x00",  # No such kind.
+            b"\x03\x00\x00\x00",
+            b"\xff\x00\x00\x00",
+            b"\x01\x01\x04\x00\x02\x00\x00\x00",  # The byte that is 0.
+            b"\x01\x00\x05\x00\x02\x00\x00\x00",  # A value that goes on into the payload.
+            b"\x01\x00\x00\x00",  # No part.
+            b"\x01\x00\x03\x00\x02\x00\x00",  # Not even whole ends.
+            b"\x01\x00\x04\x00\x01\x00\x00\x00",  # The last part is not the payload's end.
+            b"\x01\x00\x08\x00\x03\x00\x00\x00\x02\x00\x00\x00",  # Ends that fall.
+            b"\x02\x00\x08\x00" + bytes(8),  # Half a producer.
+            2 * (b"\x02\x00\x10\x00" + bytes(16)),  # Twice the same.
+            b"\x02\x00\x10\x00" + bytes(16) + b"\x01\x00\x04\x00\x02\x00\x00\x00",  # In another order.
+        ],
+    )
+    def test_attributes_that_are_not_known_or_not_sound_are_refused(
+        self, kernel: ModuleType, attributes: bytes
+    ) -> None:
+        """P3.1: whoever meets an attribute that it does not know refuses the entry, and reads nothing out of it."""
+        body = raw_entry(0, 2, attributes + b"ab", attributes_size=len(attributes))
+        for function in (kernel.scan, kernel.offsets, kernel.values):
+            with pytest.raises(PeerError, match="attributes that are not known or not sound"):
+                function(body)
+        with pytest.raises(PeerError, match="attributes"):
+            read_entry(memoryview(body))
+
     def test_a_read_out_of_no_entries_is_empty(self, kernel: ModuleType) -> None:
         assert [part.tolist() for part in kernel.offsets(b"")] == [[], []]
         assert [part.tolist() for part in kernel.values(b"")] == [[], [0], []]
@@ -205,13 +269,16 @@ def assert_twins_agree(body: bytes) -> None:
 
 
 @given(
-    st.integers(0, 2**62), st.lists(st.binary(max_size=200), max_size=12), st.randoms(use_true_random=False)
+    st.integers(0, 2**62),
+    st.lists(st.binary(max_size=200), max_size=12),
+    st.randoms(use_true_random=False),
+    st.booleans(),
 )
 def test_damaged_bodies_get_the_same_answer_from_both(
-    first: int, payloads: list[bytes], chance: random.Random
+    first: int, payloads: list[bytes], chance: random.Random, with_attributes: bool
 ) -> None:
     """Flipped, cut, doubled, moved: C and Python refuse the same bytes with the same words."""
-    body = bytearray(body_of(payloads, first, first))
+    body = bytearray(body_of(payloads, first, first, with_attributes=with_attributes))
     assert_twins_agree(bytes(body))
     for _ in range(chance.randrange(4)):
         begin, end = sorted(chance.randrange(len(body) + 1) for _ in range(2))

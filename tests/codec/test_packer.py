@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from embedbk._native import ffi, lib
 from embedbk.codec.frame import Frame, frame_of, iter_entries
-from embedbk.codec.packer import PACKER_FULL, PACKER_STOPPED, Packer, Packing, pool_bytes_used
+from embedbk.codec.attributes import Producer, encode_attributes
+from embedbk.codec.packer import (
+    PACKER_CONFLICT,
+    PACKER_FULL,
+    PACKER_STOPPED,
+    Packer,
+    Packing,
+    pool_bytes_used,
+)
 from embedbk.codec.packer_twin import _NOTE_ALIGN, _NOTE_BYTES, TwinPacker
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, PACKER_POOL_BYTES_MAX
 from embedbk.errors import UsageError
@@ -121,6 +129,40 @@ class TestPacker:
             packer.append(memoryview(b"abcd")[::2])
         assert (packer.next_entry, packer.has_open()) == (0, False)
         assert packer.append(b"good") == (0, True)
+
+    def test_an_entry_with_attributes_stands_among_the_others(self, make: Make) -> None:
+        """P3.1: its attributes are in it, and in no length."""
+        packer = make(LEDGER)
+        attributes = encode_attributes([1, 3], Producer(7, 1))
+        assert packer.append(b"zero") == (0, True)
+        assert packer.append_with(memoryview(b"one"), attributes, -1) == (1, False)
+        assert packer.append_with(b"", b"", -1) == (2, False)
+        assert packer.append(b"three") == (3, False)
+        assert packer.length == 12
+        (frame,) = drain(packer)
+        assert payloads_of(frame) == [b"zero", b"one", b"", b"three"]
+        assert [bytes(entry.attributes) for entry in iter_entries(frame)] == [b"", attributes, b"", b""]
+
+    def test_an_append_under_a_condition_is_done_under_that_id_or_not_at_all(self, make: Make) -> None:
+        packer = make(LEDGER)
+        assert packer.append_with(b"x", b"", 1) == (PACKER_CONFLICT, False)
+        assert packer.append_with(b"x", b"", 0) == (0, True)
+        assert packer.append_with(b"x", b"", 0) == (PACKER_CONFLICT, False)
+        assert packer.next_entry == 1
+        packer.stop()
+        assert packer.append_with(b"x", b"", 9) == (PACKER_STOPPED, False)
+
+    def test_attributes_count_for_the_limit(self, make: Make) -> None:
+        packer = make(LEDGER)
+        attributes = encode_attributes(producer=Producer(7, 1))
+        assert packer.append_with(bytes(ENTRY_BYTES_MAX - len(attributes)), attributes, -1)[0] == 0
+        with pytest.raises(UsageError, match="and its attributes: at most 1048576"):
+            packer.append_with(bytes(ENTRY_BYTES_MAX - len(attributes) + 1), attributes, -1)
+        with pytest.raises(UsageError, match="and its attributes: at most 1048576"):
+            packer.append_with(b"", bytes(1 << 16), -1)
+        with pytest.raises(UsageError, match="not str"):
+            packer.append_with("text", attributes, -1)  # type: ignore[arg-type]
+        assert packer.next_entry == 1
 
     def test_an_array_of_numbers_is_appended_as_its_bytes(self, make: Make) -> None:
         packer = make(LEDGER)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from embedbk.codec import (
+    attributes,
     entry,
     frame,
     journal_records,
@@ -69,7 +70,7 @@ def test_the_headers_lie_as_the_page_says() -> None:
 
 
 def test_the_bounds_are_those_of_the_page() -> None:
-    assert f"at most {ENTRY_BYTES_MAX} |" in PAGE
+    assert f"together at most {ENTRY_BYTES_MAX} |" in PAGE
     assert f"at most {FRAME_BYTES_MAX} |" in PAGE
     assert f"at most {MESSAGE_BYTES_MAX} bytes" in PAGE
     assert f"at most {messages.FRAMES_PER_MESSAGE_MAX} frames" in PAGE
@@ -99,6 +100,10 @@ def test_kinds_statuses_and_states_are_those_of_the_page() -> None:
     assert {int(number): name for number, name, _ in rows("statuses")} == {
         status.value: status.name for status in messages.Status
     }
+    assert {int(kind): name for kind, name, _ in rows("attributes")} == {
+        kind.value: kind.name for kind in attributes.AttributeKind
+    }
+    assert f"at most {attributes.PARTS_MAX} |" in PAGE
     assert {int(number): name for number, name, _ in rows("states")} == {
         state.value: state.name for state in ledger_metadata.LedgerState
     }
