@@ -298,6 +298,15 @@ class LedgerReader(_Closing):
     async def last_add_confirmed(self) -> int:
         return await run_async(self._reading.limit())
 
+    async def try_last_add_confirmed(self) -> int:
+        return await run_async(self._reading.try_limit())
+
+    async def read_last(self) -> Entry:
+        return next(entries_of(await run_async(self._reading.last())))
+
+    def read_unconfirmed(self, first: int = 0, last: int | None = None) -> AsyncIterator[Entry]:
+        return _entries(self._reading.read_unconfirmed(first, last))
+
     def read(self, first: int = 0, last: int | None = None) -> AsyncIterator[Entry]:
         return _entries(self._reading.read(first, last))
 

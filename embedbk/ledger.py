@@ -308,6 +308,27 @@ class LedgerReader:
         """
         return run_blocking(self._reading.limit(), "aio.LedgerReader.last_add_confirmed")
 
+    def try_last_add_confirmed(self) -> int:
+        """The same, content with the first bookie that knows of more than this reader does (CL26)."""
+        return run_blocking(self._reading.try_limit(), "aio.LedgerReader.try_last_add_confirmed")
+
+    def read_last(self) -> Entry:
+        """The last entry that may be read now.
+
+        Raises NoSuchEntry while there is none, and what `read` raises.
+        """
+        located = run_blocking(self._reading.last(), "aio.LedgerReader.read_last")
+        return next(entries_of(located))
+
+    def read_unconfirmed(self, first: int = 0, last: int | None = None) -> Iterator[Entry]:
+        """As `read`, beyond what is acknowledged: as far as any bookie holds entries, and no further than last.
+
+        What it shows above the LAC may never be acknowledged, and may be gone after the ledger's recovery (P6.3).
+        """
+        located = self._reading.read_unconfirmed(first, last)
+        for each in iterate(located, "aio.LedgerReader.read_unconfirmed"):
+            yield from entries_of(each)
+
     def read(self, first: int = 0, last: int | None = None) -> Iterator[Entry]:
         """The entries first..last, both included, in entry order; last None: as far as may be read now.
 

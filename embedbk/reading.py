@@ -126,8 +126,9 @@ def batch_of(located: Located) -> Batch:
 class LedgerReading:
     """One ledger, for reading: the logic under `LedgerReader`, and what a log is read by."""
 
-    def __init__(self, runtime: Runtime, metadata: LedgerMetadata, revision: int) -> None:
+    def __init__(self, runtime: Runtime, metadata: LedgerMetadata, revision: int, password: Password) -> None:
         self.runtime = runtime
+        self._password = password
         self.ledger_id = metadata.ledger_id
         self.lac = NO_ENTRY  # The highest that was heard; reading an open ledger ends there.
         self.is_over = False
@@ -150,7 +151,7 @@ class LedgerReading:
         password.check(metadata)
         if recover and not metadata.is_closed:
             metadata, revision = await recovered(runtime, metadata, revision, password)
-        reading = LedgerReading(runtime, metadata, revision)
+        reading = LedgerReading(runtime, metadata, revision, password)
         if not metadata.is_closed:
             reading._followed = await runtime.follow(key)
         return reading
@@ -185,6 +186,28 @@ class LedgerReading:
             self.lac = max(self.lac, lac)
             metadata = self.metadata
         return self._known_limit(metadata)
+
+    async def try_limit(self) -> int:
+        """As `limit`, but content with the first bookie that has news (CL26)."""
+        self.check()
+        metadata = self.metadata
+        if not metadata.is_closed:
+            core = LacRead(metadata, above=self.lac)
+            lac, _, _ = await self.runtime.run(core, f"asking for the LAC of {self.ledger_id}")
+            self.lac = max(self.lac, lac)
+            metadata = self.metadata
+        return self._known_limit(metadata)
+
+    async def last(self) -> Located:
+        """The last entry that may be read now (CL24). Raises NoSuchEntry while there is none."""
+        limit = await self.limit()
+        if limit == NO_ENTRY:
+            raise NoSuchEntry(f"ledger {self.ledger_id} has no entry that may be read yet")
+        frames = self.frames(limit, limit)
+        try:
+            return await anext(frames)
+        finally:
+            await frames.aclose()
 
     def _known_limit(self, metadata: LedgerMetadata) -> int:
         if metadata.is_closed:
@@ -236,15 +259,27 @@ class LedgerReading:
         pause_s = waited.left_s() if is_fenced else _PAUSE_S
         await followed.beyond(revision, pause_s)
 
-    async def frames(self, first: int, last: int, first_offset: int = 0) -> Frames:
-        """The entries first..last in order, which must be below the limit."""
+    async def frames(
+        self, first: int, last: int, first_offset: int = 0, *, is_unconfirmed: bool = False
+    ) -> Frames:
+        """The entries first..last in order, which must be below the limit but for unconfirmed ones (P6.3)."""
         self.check()
-        reading = self.runtime.read(RangeRead(self.metadata, first, last, self._turn))
+        core = RangeRead(
+            self.metadata,
+            first,
+            last,
+            self._turn,
+            health=self.runtime.read_health,
+            repair_key=None if is_unconfirmed else self._password.key,
+            is_unconfirmed=is_unconfirmed,
+        )
+        reading = self.runtime.read(core)
         try:
             while True:
                 if not reading.has_news():
                     await Moved(reading.signal, reading.has_news)
                 frame = reading.take()
+                self.lac = max(self.lac, core.lac)  # Every answer carries one (CL28).
                 if frame is None:
                     return
                 yield Located(frame, first_offset)
@@ -271,6 +306,20 @@ class LedgerReading:
             )
         async for located in self.frames(first, last):
             yield located
+
+    async def read_unconfirmed(self, first: int, last: int | None) -> Frames:
+        """As far as any bookie holds entries, acknowledged or not (P6.3); a closed ledger ends at its last entry."""
+        self.check()
+        metadata = self.metadata
+        bound = metadata.last_entry if metadata.last_entry is not None else LEDGER_ID_MAX
+        last = bound if last is None else min(last, bound)
+        if first < 0:
+            raise UsageError(
+                f"entries from {first} of ledger {self.ledger_id} were asked for: ids begin at 0"
+            )
+        if first <= last:
+            async for located in self.frames(first, last, is_unconfirmed=not metadata.is_closed):
+                yield located
 
     def close(self) -> None:
         self.is_over = True

@@ -32,6 +32,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.config import Settings
 from embedbk.core.machine import Machine
+from embedbk.core.read_health import ReadHealth
 from embedbk.core.vocabulary import BookieInfo, Consumed
 from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, UsageError
 from embedbk.host.client_node import ClientNode
@@ -100,6 +101,7 @@ class Runtime:
         self.is_forked = False
         self.signal = Signal()  # Moves with the list of bookies.
         self.chance = random.Random()
+        self.read_health = ReadHealth()  # Touched by the reading cores, on the host's thread.
         self.leaving = [node.metadata]  # Sessions to end at close, in this order.
         self.after_close: list[Callable[[], None]] = []
         self.is_ended = False  # The host thread is gone, in whichever way.

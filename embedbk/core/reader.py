@@ -1,8 +1,8 @@
 """Reading: ranges of entries (P6.1), and the LAC of a ledger that is not closed (P6.2).
 
 Decides: which bookie is asked for what, what counts as a failed copy, when a read has failed for good. A copy that is
-missing or damaged where an entry must be is a failed copy, never an end; all readers get the same bytes in the same
-order (P6.4). Leaves to others: up to which entry may be
+missing or damaged where an entry must be is a failed copy, never an end, and is written again from a good one (RP32);
+all readers get the same bytes in the same order (P6.4). Leaves to others: up to which entry may be
 read (the handle knows the last entry, or the LAC), and where the metadata comes from.
 """
 
@@ -11,12 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from embedbk.codec.frame import Frame, frame_of, split
+from embedbk.codec.frame import Frame, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, decode_ledger_metadata, ledger_key_path
-from embedbk.codec.messages import LacAnswer, LacRequest, ReadAnswer, ReadRequest, Status
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    LacAnswer,
+    LacRequest,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+)
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.quorum import has_coverage, write_set
+from embedbk.core.read_health import ReadHealth
 from embedbk.core.vocabulary import (
     Answered,
     Consumed,
@@ -41,11 +50,13 @@ _MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    speculative_ns: int = 300 * _MS  # No answer for this long: ask another copy as well (RP27).
+    # No answer for this long: ask another copy as well (RP27). Only until answers were measured (core/read_health.py).
+    speculative_ns: int = 300 * _MS
     timeout_ns: int = 5_000 * _MS  # No answer for this long: a failed copy.
     ahead_bytes: int = 8 << 20  # Given to the user and not consumed yet; above it nothing more is asked for.
     chunk_entries: int = 8192  # Most entries of one striped request round.
     retry_ns: int = 200 * _MS  # Pause before the second and last round over all copies.
+    repairs_max: int = 64  # Of one read: further bad copies are left to the auditor (RP32).
 
 
 @dataclass(slots=True)
@@ -56,6 +67,8 @@ class _Part:
     seats: list[int]  # Not asked yet, best first.
     asked: dict[int, int] = field(default_factory=dict)  # Seat -> when. Empty once an answer was good.
     frames: list[Frame] | None = None  # Striped: the good answer.
+    no_count: int = 0  # Seats that say for certain that they do not have its first entry.
+    bad_seats: list[int] = field(default_factory=list)  # Answered, and their copy is missing or damaged.
 
 
 class RangeRead(Machine):
@@ -71,14 +84,33 @@ class RangeRead(Machine):
         last: int,
         chance_seat: int,
         options: ReadOptions = ReadOptions(),
+        *,
+        health: ReadHealth | None = None,
+        repair_key: bytes | None = None,
+        is_unconfirmed: bool = False,
     ) -> None:
+        """
+        Args:
+            health: shared by all reads of a client.
+            repair_key: the ledger key; a bad or missing copy is then written again from a good one (RP32).
+            is_unconfirmed: entries above the LAC are asked for. The read ends, without an error, at the first entry
+                that every bookie of its write set says it does not have (P6.3). Nothing is repaired.
+        """
         assert 0 <= first <= last
+        assert repair_key is None or not is_unconfirmed
         self.metadata = metadata
         self.quorum = metadata.quorum
         self.next_entry = first
         self.last = last
         self.options = options
-        self.prefer = chance_seat  # Where in a write set asking begins; sticks to a copy that works.
+        self.prefer = chance_seat  # The seat that asking begins with: readers spread over the copies.
+        self.sticky: str | None = None  # The bookie that gave the last good answer: asked next, too (RP29).
+        self.health = health or ReadHealth()
+        self.repair_key = repair_key
+        self.is_unconfirmed = is_unconfirmed
+        self.repairs_asked = 0
+        self.repaired = 0
+        self.lac = NO_ENTRY  # The highest that an answer carried (P6.2).
         self.round = 0  # Rises with every chunk; answers of an earlier one count for nothing.
         self.parts: list[_Part] = []
         self.unread_bytes = 0  # Given and not consumed.
@@ -106,8 +138,12 @@ class RangeRead(Machine):
             if part.asked:
                 due = earliest(due, min(part.asked.values()) + self.options.timeout_ns)
             if part.asked and part.seats:
-                due = earliest(due, max(part.asked.values()) + self.options.speculative_ns)
+                due = earliest(due, max(part.asked.values()) + self._patience_ns)
         return due
+
+    @property
+    def _patience_ns(self) -> int:
+        return self.health.patience_ns(self.options.speculative_ns)
 
     def _on_started(self, event: Started) -> list[Effect]:
         return self._next_chunk(event.now_ns)
@@ -125,7 +161,7 @@ class RangeRead(Machine):
         residues = sorted(
             {e % count for e in range(self.next_entry, min(self.chunk_last, self.next_entry + count - 1) + 1)}
         )
-        self.parts = [_Part(residue, self._seat_order(residue)) for residue in residues]
+        self.parts = [_Part(residue, self._seat_order(residue, now_ns)) for residue in residues]
         effects: list[Effect] = []
         for part in self.parts:
             effects += self._ask(part, now_ns)
@@ -140,19 +176,26 @@ class RangeRead(Machine):
         last = min(self.last, starts[0] - 1) if starts else self.last
         return min(last, self.next_entry + self.options.chunk_entries - 1) if self.is_striped else last
 
-    def _seat_order(self, residue: int) -> list[int]:
-        seats = write_set(residue if self.is_striped else self.next_entry, self.quorum)
+    def _seat_order(self, residue: int, now_ns: int) -> list[int]:
+        """Best first: whoever failed in this read last, before them who failed lately, first who works (RP28, RP29)."""
+        fragment = self._fragment()
+        names = [member.bookie_id for member in fragment.members]
+        # Striped, each residue begins one seat further, so that the parts of a chunk come from different bookies.
+        seats = write_set(residue, self.quorum) if self.is_striped else tuple(range(len(names)))
         turn = self.prefer % len(seats)
-        order = [*seats[turn:], *seats[:turn]]
-        ensemble = self._fragment().members
         return sorted(
-            order, key=lambda seat: (ensemble[seat].bookie_id, self._fragment().first_entry) in self.bad_seats
+            [*seats[turn:], *seats[:turn]],
+            key=lambda seat: (
+                (names[seat], fragment.first_entry) in self.bad_seats,
+                self.health.has_failed(names[seat], now_ns),
+                names[seat] != self.sticky and not self.is_striped,
+            ),
         )
 
     def _ask(self, part: _Part, now_ns: int) -> list[Effect]:
         """Ask the next copy for a part; when none is left and none is open, all copies failed."""
         if not part.seats:
-            return [] if part.asked else self._all_failed(now_ns)
+            return [] if part.asked else self._all_failed(part, now_ns)
         seat = part.seats.pop(0)
         part.asked[seat] = now_ns
         member = self._fragment().members[seat]
@@ -170,6 +213,9 @@ class RangeRead(Machine):
 
     def _on_answered(self, event: Answered) -> list[Effect]:
         _, number, residue, seat = event.tag
+        if event.tag[0] == "repair":
+            self.repaired += isinstance(event.control, AddAnswer) and event.control.status == Status.OK
+            return []
         part = self._part(number, residue)
         if part is None or seat not in part.asked:
             return []
@@ -177,18 +223,22 @@ class RangeRead(Machine):
         if not isinstance(answer, ReadAnswer) or answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
             status = getattr(answer, "status", Status.UNKNOWN)
             return self._copy_failed(part, seat, Status(status).name, event.now_ns)
+        self.lac = max(self.lac, answer.lac)
         try:
             frames = [frame_of(body, self.ledger_id) for _, body in event.frames]
         except PeerError as broken:
+            part.bad_seats.append(seat)
             return self._copy_failed(part, seat, str(broken), event.now_ns)
-        return self._take(part, seat, frames, event.now_ns)
+        return self._take(part, seat, frames, answer, event.now_ns)
 
     def _part(self, number: int, residue: int) -> _Part | None:
         if number != self.round or self.is_over:
             return None
         return next((part for part in self.parts if part.residue == residue and part.frames is None), None)
 
-    def _take(self, part: _Part, seat: int, frames: list[Frame], now_ns: int) -> list[Effect]:
+    def _take(
+        self, part: _Part, seat: int, frames: list[Frame], answer: ReadAnswer, now_ns: int
+    ) -> list[Effect]:
         if not self.is_striped:
             # The common case: one dense frame from the first id on is handed over whole.
             frame = next(
@@ -198,11 +248,47 @@ class RangeRead(Machine):
             if frame is None or frame.has_gaps:
                 frame = self._dense_prefix(dict(pair for f in frames for pair in split(f)))
             if frame is None:
-                return self._copy_failed(part, seat, f"no copy of entry {self.next_entry}", now_ns)
-            return self._give(frame, now_ns)
+                return self._no_copy(part, seat, self.next_entry, answer, now_ns)
+            self._note_good(part, seat, now_ns)
+            return [*self._repair(part, [frame]), *self._give(frame, now_ns)]
         first = self.next_entry + (part.residue - self.next_entry) % self.quorum.ensemble_size
         if first not in self._entries_of(part.residue, frames):
-            return self._copy_failed(part, seat, f"no copy of entry {first}", now_ns)
+            return self._no_copy(part, seat, first, answer, now_ns)
+        self._note_good(part, seat, now_ns)
+        return [*self._repair(part, frames), *self._finish_part(part, frames, now_ns)]
+
+    def _note_good(self, part: _Part, seat: int, now_ns: int) -> None:
+        self.sticky = self._fragment().members[seat].bookie_id
+        self.health.note_good(self.sticky, now_ns - part.asked[seat])
+
+    def _no_copy(
+        self, part: _Part, seat: int, entry_id: int, answer: ReadAnswer, now_ns: int
+    ) -> list[Effect]:
+        """It answered, and not with the entry: where the entry must be, this copy is missing or damaged (P6.1)."""
+        part.bad_seats.append(seat)
+        is_absent = any(first <= entry_id <= last for first, last in answer.absent)
+        part.no_count += answer.status == Status.NO_SUCH_LEDGER or is_absent
+        return self._copy_failed(part, seat, f"no copy of entry {entry_id}", now_ns)
+
+    def _repair(self, part: _Part, frames: list[Frame]) -> list[Effect]:
+        """Have what was found good written again where it was bad: a recovery add, verbatim, whose outcome nobody waits
+        for. Only what may be read is below the LAC or the last entry, so nothing new becomes true by it (RP32)."""
+        if self.repair_key is None:
+            return []
+        effects: list[Effect] = []
+        for seat in part.bad_seats:
+            member = self._fragment().members[seat]
+            for frame in frames:
+                if self.repairs_asked < self.options.repairs_max:
+                    self.repairs_asked += 1
+                    request = AddRequest(member.incarnation, 0, 0, recovery=True)
+                    header = encode_frame_header(frame, self.repair_key)
+                    tag = ("repair", self.round, part.residue, seat)
+                    effects.append(Send(member, request, tag, [(header, frame)]))
+        return effects
+
+    def _finish_part(self, part: _Part, frames: list[Frame], now_ns: int) -> list[Effect]:
+        """Striped: what is known of one residue; with the last of them, their entries are put into order."""
         part.frames = frames
         part.asked.clear()  # Whoever else was asked for it is not waited for.
         if any(other.frames is None for other in self.parts):
@@ -211,7 +297,10 @@ class RangeRead(Machine):
         for other in self.parts:
             merged |= self._entries_of(other.residue, other.frames or [])
         frame = self._dense_prefix(merged)
-        assert frame is not None
+        if frame is None:
+            assert self.is_unconfirmed
+            self.is_over = True
+            return [Ended()]
         return self._give(frame, now_ns)
 
     def _entries_of(self, residue: int, frames: list[Frame]) -> dict[int, memoryview]:
@@ -241,10 +330,15 @@ class RangeRead(Machine):
         bookie_id = fragment.members[seat].bookie_id
         self.bad_seats.add((bookie_id, fragment.first_entry))
         self.reasons[bookie_id] = reason
+        self.health.note_failed(bookie_id, now_ns)
         return self._ask(part, now_ns)
 
-    def _all_failed(self, now_ns: int) -> list[Effect]:
+    def _all_failed(self, part: _Part, now_ns: int) -> list[Effect]:
         """Repair may have moved the copies: read the metadata again and try once more, then fail (P6.1)."""
+        if self.is_unconfirmed and part.no_count == self.quorum.write_quorum:
+            return self._finish_part(
+                part, [], now_ns
+            )  # Nobody has it: a read beyond the LAC ends there (P6.3).
         if self.second_round:
             told = ", ".join(f"{bookie}: {reason}" for bookie, reason in sorted(self.reasons.items()))
             return self._fail(
@@ -263,8 +357,8 @@ class RangeRead(Machine):
         return [Ended(error)]
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
-        _, number, residue, seat = event.tag
-        part = self._part(number, residue)
+        kind, number, residue, seat = event.tag
+        part = self._part(number, residue) if kind == "read" else None
         if part is None or seat not in part.asked:
             return []
         return self._copy_failed(part, seat, event.reason, event.now_ns)
@@ -297,7 +391,7 @@ class RangeRead(Machine):
         effects: list[Effect] = []
         for part in self.parts:
             newest = max(part.asked.values(), default=None)
-            if newest is not None and part.seats and event.now_ns >= newest + self.options.speculative_ns:
+            if newest is not None and part.seats and event.now_ns >= newest + self._patience_ns:
                 effects += self._ask(part, event.now_ns)
             for seat, when in list(part.asked.items()):
                 if event.now_ns >= when + self.options.timeout_ns:
@@ -321,11 +415,15 @@ class LacRead(Machine):
     """Asks the last fragment's bookies for the LAC without fencing, until coverage (P6.2).
 
     Ends with (lac, length up to it, is any of them fenced). What it gives is a lower bound of the true LAC, and not
-    below any LAC that was published to an ack quorum before it began.
+    below any LAC that was published to an ack quorum before it began. With `above` it ends with the first answer
+    beyond that LAC (CL26).
     """
 
-    def __init__(self, metadata: LedgerMetadata, options: ReadOptions = ReadOptions()) -> None:
+    def __init__(
+        self, metadata: LedgerMetadata, options: ReadOptions = ReadOptions(), *, above: int | None = None
+    ) -> None:
         self.metadata = metadata
+        self.above = above
         self.options = options
         fragment = metadata.fragments[-1]
         self.best = (fragment.first_entry - 1, fragment.length_before)
@@ -356,7 +454,8 @@ class LacRead(Machine):
             self.best = (answer.lac, answer.lac_length)
         self.is_fenced = self.is_fenced or answer.is_fenced
         self.answered |= 1 << seat
-        if not has_coverage(self.answered, self.metadata.quorum):
+        is_news = self.above is not None and self.best[0] > self.above
+        if not is_news and not has_coverage(self.answered, self.metadata.quorum):
             return []
         self.until_ns = None
         return [Ended(None, (*self.best, self.is_fenced))]

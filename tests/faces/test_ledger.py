@@ -207,3 +207,21 @@ def test_threads_share_one_writer(bk: embedbk.Client) -> None:
     assert len(found) == 400
     for thread in range(4):
         assert [number for who, number in found if who == thread] == list(range(100))
+
+
+def test_the_last_entry_and_what_is_beyond_it(bk: embedbk.Client) -> None:
+    """CL24, CL26, P6.3: the last that may be read; the LAC at the first word of it; nothing unconfirmed of a closed
+    ledger."""
+    with bk.create_ledger() as writer, bk.open_ledger(writer.ledger_id) as reader:
+        assert reader.last_add_confirmed() == -1
+        with pytest.raises(embedbk.NoSuchEntry):
+            reader.read_last()
+        writer.add_many([b"a", b"b", b"c"])
+        assert [bytes(entry) for entry in reader.read_unconfirmed()] == [b"a", b"b", b"c"]
+        assert reader.try_last_add_confirmed() >= -1
+    with bk.open_ledger(writer.ledger_id) as reader:
+        assert bytes(reader.read_last()) == b"c"
+        assert reader.read_last().entry_id == 2
+        assert [bytes(entry) for entry in reader.read_unconfirmed(1)] == [b"b", b"c"]
+        assert list(reader.read_unconfirmed(3, 99)) == []
+        assert reader.try_last_add_confirmed() == 2

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
+from embedbk.codec.frame import split
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, encode_ledger_metadata, ledger_key_path
 from embedbk.codec.messages import (
+    AddRequest,
     ErrorAnswer,
     ExplicitLacRequest,
     FenceRequest,
@@ -21,6 +23,13 @@ from embedbk.codec.messages import (
 )
 from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.config import LAC_WAIT_MS_MAX, Quorum
+from embedbk.core.read_health import (
+    BOOKIES_MAX,
+    FAILURE_MEMORY_NS,
+    PATIENCE_NS_MAX,
+    PATIENCE_NS_MIN,
+    ReadHealth,
+)
 from embedbk.core.reader import LacRead, LacWait, RangeRead, ReadOptions
 from embedbk.core.vocabulary import Answered, LinkLost
 from embedbk.errors import EntryUnreadable, NoSuchLedger, PeerError, RecoveryInconclusive
@@ -545,3 +554,211 @@ def test_a_read_of_an_impossible_range_is_refused() -> None:
     ):
         with pytest.raises(PeerError):  # Not even decoded.
             decode_message(b"".join(encode_message(1, request)))
+
+
+# Whom to ask, and for how long to wait (RP27, RP28, RP29).
+
+
+def reads_asked(it: Scene, reader: Client) -> list[str]:
+    return [packet.bookie_id for packet in it.world.packets(reader, kind=ReadRequest, is_request=True)]
+
+
+def test_patience_follows_what_was_observed_within_its_bounds() -> None:
+    """RP27: from the smoothed latency and how far it strays; a fixed delay only before anything was measured."""
+    health = ReadHealth()
+    assert health.patience_ns(300 * MS) == 300 * MS
+    for _ in range(50):
+        health.note_good("b1", 20 * MS)
+    assert 20 * MS <= health.patience_ns(300 * MS) < 25 * MS
+    for _ in range(50):
+        health.note_good("b1", MS // 10)
+    assert health.patience_ns(300 * MS) == PATIENCE_NS_MIN
+    for _ in range(50):
+        health.note_good("b1", 60_000 * MS)
+    assert health.patience_ns(300 * MS) == PATIENCE_NS_MAX
+
+
+def test_a_slow_copy_is_left_behind_at_the_pace_of_the_others() -> None:
+    """P6.1, RP27: what other reads of the client measured counts here too."""
+    it = scene()
+    health = ReadHealth()
+    for _ in range(20):
+        health.note_good("b2", 10 * MS)
+    reader = it.world.reader(it.ledger_id, 0, 9, health=health)
+    reader.start()
+    assert reads_asked(it, reader) == ["b1"]
+    assert it.world.tick(reader, 9 * MS) == []
+    assert reads_asked(it, reader) == ["b1"]
+    it.world.tick(reader, 5 * MS)
+    assert reads_asked(it, reader) == ["b1", "b2"]
+    it.world.settle(hold=but("b1"))
+    assert reader.read == it.payloads(0, 9)
+
+
+def test_a_bookie_that_failed_lately_is_asked_after_the_others() -> None:
+    """RP28: also by other reads of the client, until it answers well or a minute is over."""
+    it = scene()
+    health = ReadHealth()
+    it.world.down.add("b1")
+    first = it.world.reader(it.ledger_id, 0, 9, "first", health=health)
+    first.start()
+    it.world.settle()
+    assert first.read == it.payloads(0, 9)
+    it.world.down.clear()
+    for after_ns, asked in ((0, "b2"), (FAILURE_MEMORY_NS, "b1")):
+        it.world.now_ns += after_ns
+        other = it.world.reader(it.ledger_id, 0, 9, f"after {after_ns}", health=health)
+        other.start()
+        assert reads_asked(it, other) == [asked]
+        it.world.settle()
+        assert other.ended.error is None
+
+
+def test_a_read_stays_with_the_copy_that_works() -> None:
+    """RP29: one bookie's read-ahead serves the whole read, chunk after chunk; of the same content (P6.4)."""
+    it = scene(entries=30)
+    reader = it.world.reader(it.ledger_id, 0, 29, seat=1, options=ReadOptions(ahead_bytes=1))
+    reader.start()
+    asked: set[str] = set()
+    while not reader.has_ended:
+        asked.update(reads_asked(it, reader))
+        it.world.settle()
+        it.world.consume(reader, 1 << 20)
+    assert asked == {"b2"}
+    assert reader.read == it.payloads(0, 29)
+
+
+def test_what_failed_is_bounded() -> None:
+    health = ReadHealth()
+    for number in range(BOOKIES_MAX + 10):
+        health.note_failed(f"b{number}", number)
+    assert len(health.failed_ns) == BOOKIES_MAX
+
+
+# Read repair (RP32).
+
+
+@pytest.mark.parametrize("quorum", [THREE, STRIPED])
+@pytest.mark.parametrize("fault", ["unreadable", "absent", "limbo"])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_bad_copy_is_written_again_from_a_good_one(quorum: Quorum, fault: str, is_closed: bool) -> None:
+    """RP32: missing or damaged, of a closed ledger or below the LAC; verbatim, and durable."""
+    world, writer, _ = it = scene(quorum)
+    if is_closed:
+        world.close(writer)
+        world.settle()
+    node = world.nodes["b1"]
+    mine = node.holds(it.ledger_id)
+    if fault == "unreadable":
+        for entry_id in mine:
+            node.storage.make_unreadable(it.ledger_id, entry_id)
+    else:
+        node.storage.store.entries[it.ledger_id].clear()
+        node.storage.store.ids[it.ledger_id].clear()
+    if fault == "limbo":
+        row = node.storage.table.get(it.ledger_id)
+        assert row is not None
+        row.in_limbo = row.is_fenced = 1
+    for seat in range(3):  # Whichever bookie the reader begins with, b1 is asked by one of these.
+        reader = it.read(0, 9, seat=seat, repair_key=KEY)
+        assert reader.read == it.payloads(0, 9)
+    world.settle()
+    assert node.holds(it.ledger_id) == mine
+    found = node.storage.read(it.ledger_id, 0, 9, 1 << 20)
+    assert found.frame is not None
+    for entry_id, raw in split(found.frame):
+        assert bytes(raw) == world.sent[it.ledger_id, entry_id]
+    assert not node.storage.store.unreadable
+
+
+def test_only_the_bad_copy_is_written_and_only_with_the_key() -> None:
+    """RP32, P3.5: no repair of bookies that are away or slow, none without the ledger's key, a bounded number."""
+    world, _, _ = it = scene()
+    world.nodes["b1"].storage.make_unreadable(it.ledger_id, 0)
+    assert it.read(0, 9).ended.error is None
+    assert world.packets(kind=AddRequest) == []
+    world.down.add("b2")
+    reader = world.reader(it.ledger_id, 0, 9, "repairing", repair_key=KEY)
+    reader.start()
+    for packet in world.packets(reader, "b1"):
+        world.deliver(packet)
+    world.settle(hold=lambda packet: isinstance(packet.control, AddRequest))
+    (repair,) = world.packets(kind=AddRequest)
+    assert (repair.bookie_id, repair.control.recovery) == ("b1", True)
+    assert not repair.frames[0][0].has_lac
+    none = world.reader(it.ledger_id, 0, 0, "bounded", repair_key=KEY, options=ReadOptions(repairs_max=0))
+    none.start()
+    world.settle(hold=lambda packet: isinstance(packet.control, AddRequest))
+    assert none.ended.error is None
+    assert world.packets(kind=AddRequest) == [repair]
+
+
+def test_a_repair_that_fails_fails_no_read() -> None:
+    """RP32: what was read is right whatever becomes of the repair."""
+    world, _, _ = it = scene()
+    world.nodes["b1"].storage.make_unreadable(it.ledger_id, 0)
+    reader = world.reader(it.ledger_id, 0, 9, repair_key=KEY, options=ReadOptions(ahead_bytes=1))
+    reader.start()
+    world.settle(hold=lambda packet: isinstance(packet.control, AddRequest))
+    (repair,) = world.packets(kind=AddRequest)
+    world.fail(repair)
+    world.consume(reader, 1 << 20)
+    world.settle()
+    assert reader.read == it.payloads(0, 9)
+    assert (reader.core.repairs_asked, reader.core.repaired) == (1, 0)
+
+
+# Beyond the LAC (P6.3), and the LAC that every answer carries.
+
+
+@pytest.mark.parametrize("quorum", [THREE, STRIPED])
+def test_unconfirmed_entries_are_read_only_where_asked_for(quorum: Quorum) -> None:
+    """P6.3: entries on one copy only, never acknowledged; the read ends where nobody has more."""
+    world, writer, pen = it = scene(quorum)
+    for number in range(10, 14):
+        world.add(writer, pen, b"entry %d" % number)
+    seen: dict[int, str] = {}
+    for packet in world.packets(writer, kind=AddRequest):
+        entry_id = packet.frames[0][0].first_entry
+        if seen.setdefault(entry_id, packet.bookie_id) == packet.bookie_id:
+            world.deliver(packet)
+        else:
+            world.lose(packet)
+    for node in world.nodes.values():
+        node.sync()
+    assert writer.confirmed == 9
+    reader = it.read(0, 1 << 40, is_unconfirmed=True)
+    assert reader.ended.error is None
+    assert reader.read == it.payloads(0, 13)
+    assert it.read(14, 1 << 40, is_unconfirmed=True).read == []
+
+
+def test_a_read_beyond_the_lac_never_takes_silence_for_the_end() -> None:
+    """P6.3, P7.1: a bookie that cannot tell may hold the entry."""
+    world, _, _ = it = scene()
+    world.down.add("b3")
+    reader = it.read(10, 1 << 40, is_unconfirmed=True)
+    assert isinstance(reader.ended.error, EntryUnreadable)
+
+
+def test_every_read_answer_carries_the_lac() -> None:
+    """P6.2, CL28: a reader's LAC advances without asking."""
+    it = scene()
+    it.world.run(seconds=1)  # Told explicitly while the writer idles.
+    assert it.read(0, 3).core.lac == 9
+
+
+def test_one_answer_with_news_is_enough_where_that_is_asked_for() -> None:
+    """CL26: the first LAC above the known one; without news, coverage as ever (P6.2)."""
+    it = scene()
+    it.world.run(seconds=1)
+    quick = it.world.client("quick", LacRead(it.metadata, above=4))
+    quick.start()
+    it.world.settle(hold=but("b1", "b2"))
+    assert quick.ended.result[0] == 9
+    slow = it.world.client("slow", LacRead(it.metadata, above=9))
+    slow.start()
+    it.world.settle(hold=but("b1", "b2"))
+    assert not slow.has_ended
+    it.world.settle()
+    assert slow.ended.result[0] == 9
