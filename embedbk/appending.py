@@ -14,7 +14,6 @@ from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Buffer
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, OperationTimeout, UsageError
-from embedbk.host.loop import clock_ns
 from embedbk.host.operations import Writing
 from embedbk.ids import NO_ENTRY, Position
 from embedbk.runtime import Runtime, refuse_pickling
@@ -224,7 +223,7 @@ class Appending:
         self.runtime.check()
         self.is_over = True
         self.writing.packer.stop()
-        self.runtime.call(lambda: self.runtime.node.close_writing(clock_ns(), self.writing))
+        self.runtime.call(lambda: self.runtime.node.close_writing(self.runtime.now_ns(), self.writing))
         limit = self.runtime.settings.operation_timeout_s
         last: int = await Outcome(self.writing.closed, limit, f"closing {self.what}")
         return last

@@ -6,7 +6,6 @@ names, awaited.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -96,7 +95,7 @@ async def create(
     core = Creation(
         quorum,
         password.verifier,
-        now_ms(),
+        runtime.wall_ms(),
         dict(custom),
         runtime.bookies,
         runtime.new_chance(),
@@ -159,10 +158,6 @@ async def _refuse_listed(runtime: Runtime, metadata: LedgerMetadata, what: str) 
 async def ledger_ids(runtime: Runtime) -> list[int]:
     records = await runtime.list_keys(_LEDGERS_PREFIX, "listing the ledgers")
     return [int(record.key.removeprefix(_LEDGERS_PREFIX), 16) for record in records]
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def iterate(frames: AsyncGenerator[Located, None], aio_twin: str) -> Iterator[Located]:

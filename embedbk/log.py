@@ -5,8 +5,6 @@ A log is an ordered list of ledgers. Taking it over is decided in `core.log`, re
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -17,7 +15,7 @@ from embedbk.config import Quorum
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced
 from embedbk.ids import Position
-from embedbk.ledger import Traits, begin_writing, iterate, now_ms, queue_blocking, quorum_of, traits_of
+from embedbk.ledger import Traits, begin_writing, iterate, queue_blocking, quorum_of, traits_of
 from embedbk.password import Password
 from embedbk.reading import Batch, Entry, LogReading, Segment, Start, batch_of, entries_of
 from embedbk.runtime import Runtime, refuse_pickling
@@ -38,14 +36,13 @@ class Owned(NamedTuple):
 async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quorum, traits: Traits) -> Owned:
     """Fence whoever wrote before, close their ledgers, list a new one (P8.1)."""
     runtime.check()
-    owner = f"{socket.gethostname()}:{os.getpid()}".encode()
     core = LogTakeover(
         name,
-        owner,
+        runtime.owner().encode(),
         quorum,
         password.key,
         password.verifier,
-        now_ms(),
+        runtime.wall_ms(),
         runtime.bookies,
         runtime.new_chance(),
         traits.durability,

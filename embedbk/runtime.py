@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import socket
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ from embedbk.core.read_health import ReadHealth
 from embedbk.core.vocabulary import BookieInfo, Consumed
 from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, UsageError
 from embedbk.host.client_node import ClientNode
-from embedbk.host.loop import Loop, clock_ns
+from embedbk.host.loop import Loop
 from embedbk.host.operations import OneResult, Reading, Writing
 from embedbk.host.operations import Operation as Running
 from embedbk.host.signal import Signal
@@ -61,7 +62,7 @@ class Followed:
 
     def begin(self) -> None:
         """On the host's thread: ask for the watch."""
-        self._token = self._runtime.node.metadata.watch(clock_ns(), self.key, self._changed)
+        self._token = self._runtime.node.metadata.watch(self._runtime.now_ns(), self.key, self._changed)
 
     def _changed(self, records: list[Record], revision: int, is_first: bool) -> None:
         mine = [record for record in records if record.key == self.key]
@@ -86,7 +87,7 @@ class Followed:
 
     def _unwatch(self) -> None:
         if self._token is not None:
-            self._runtime.node.metadata.unwatch(clock_ns(), self._token)
+            self._runtime.node.metadata.unwatch(self._runtime.now_ns(), self._token)
 
 
 class Runtime:
@@ -159,16 +160,30 @@ class Runtime:
 
     def _leave(self) -> None:
         for link in self.leaving:
-            link.close(clock_ns())
+            link.close(self.now_ns())
 
-    @staticmethod
-    def clock_s() -> float:
+    # Time, in one place, so that a simulated cluster can bring its own.
+
+    def now_ns(self) -> int:
+        """What cores are told."""
+        return self.loop.now_ns()
+
+    def clock_s(self) -> float:
+        """For waiting so many seconds."""
         return time.monotonic()
+
+    def owner(self) -> str:
+        """Who takes a log over, for people."""
+        return f"{socket.gethostname()}:{os.getpid()}"
+
+    def wall_ms(self) -> int:
+        """Since 1970, for people: when something was made."""
+        return time.time_ns() // 1_000_000
 
     # Cores.
 
     def start(self, operation: Running) -> None:
-        self.call(lambda: self.node.run(clock_ns(), operation))
+        self.call(lambda: self.node.run(self.now_ns(), operation))
 
     async def run(self, core: Machine, what: str, timeout_s: float | None = None) -> Any:
         """The result that a core ends with."""
@@ -188,7 +203,7 @@ class Runtime:
         return reading
 
     def _consumed(self, reading: Reading, byte_count: int) -> None:
-        self.call_if_open(lambda: self.node.tell(reading, Consumed(clock_ns(), byte_count)))
+        self.call_if_open(lambda: self.node.tell(reading, Consumed(self.now_ns(), byte_count)))
 
     def write(self, writing: Writing) -> None:
         self.start(writing)
@@ -210,14 +225,16 @@ class Runtime:
 
         def begin() -> None:
             metadata = self.node.metadata
-            tokens.append(metadata.request(clock_ns(), operation, lambda _, result: _settle(future, result)))
+            tokens.append(
+                metadata.request(self.now_ns(), operation, lambda _, result: _settle(future, result))
+            )
 
         self._asked.add(future)
         try:
             self.call(begin)
             result = await Outcome(future, self.settings.operation_timeout_s, what)
         except OperationTimeout as late:
-            self.call_if_open(lambda: self.node.metadata.cancel(clock_ns(), tokens[0]))
+            self.call_if_open(lambda: self.node.metadata.cancel(self.now_ns(), tokens[0]))
             raise MetadataUnavailable(f"{what}: the metadata members did not answer") from late
         finally:
             self._asked.discard(future)

@@ -10,14 +10,20 @@ import asyncio
 import concurrent.futures
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from embedbk.errors import OperationTimeout, UsageError
 from embedbk.host.signal import Signal
 
-__all__ = ["Moved", "Outcome", "Wait", "refuse_in_event_loop", "run_async", "run_blocking"]
+__all__ = ["Moved", "Outcome", "Wait", "drive_waits", "refuse_in_event_loop", "run_async", "run_blocking"]
 
 T = TypeVar("T")
+
+# In a simulated cluster nobody else makes things happen while a call waits, so the wait itself lets virtual time pass:
+# driver(predicate, timeout_s) -> whether the predicate holds.
+Driver = Callable[[Callable[[], bool], float | None], bool]
+drive_waits: ContextVar[Driver | None] = ContextVar("drive_waits", default=None)
 
 
 class Wait(Generic[T]):
@@ -44,6 +50,9 @@ class Moved(Wait[bool]):
         self.timeout_s = timeout_s
 
     def wait(self) -> bool:
+        driver = drive_waits.get()
+        if driver is not None:
+            return driver(self.predicate, self.timeout_s)
         return self.signal.wait(self.predicate, self.timeout_s)
 
     async def wait_async(self) -> bool:
@@ -65,7 +74,10 @@ class Outcome(Wait[T]):
         self.what = what
 
     def wait(self) -> T:
+        driver = drive_waits.get()
         try:
+            if driver is not None and not driver(self.future.done, self.timeout_s):
+                raise self._too_late()
             return self.future.result(self.timeout_s)
         except OperationTimeout:
             raise  # The outcome itself.

@@ -92,6 +92,11 @@ class Loop:
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._poll.register(self._wake, select.POLLIN)
 
+    @staticmethod
+    def now_ns() -> int:
+        """The time that nodes on this loop are told."""
+        return clock_ns()
+
     def add(self, node: Node) -> None:
         """Run a node from the next turn on. Before `start`, or from the loop's own thread (by `call`)."""
         place = _Place(node)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from embedbk.testing.campaign import Report, run_campaign
+from embedbk.testing.cluster import Cluster
 from embedbk.testing.faults import rule_for
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import Plan, Step, make_plan
@@ -15,6 +16,7 @@ from embedbk.testing.violation import Violation
 from embedbk.testing.world import Sleep, Until, World
 
 __all__ = [
+    "Cluster",
     "Observer",
     "Outcome",
     "Plan",

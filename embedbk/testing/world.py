@@ -275,6 +275,16 @@ class World:
             self.disks[name].crash(self.chance)
         self.tell("on_stopped", name)
 
+    def leave(self, name: str) -> None:
+        """A client's process ends in good order."""
+        self.note(f"{name} leaves")
+        node = self.nodes.pop(name)
+        self._due.pop(name, None)
+        self.paused.discard(name)
+        self.writings.pop(name, None)
+        node.close()
+        self.tell("on_stopped", name)
+
     def lose_disk(self, name: str) -> None:
         """The bookie's disk is gone for good (D13); a start of the same name is an empty bookie, which is refused."""
         if name in self.nodes:
