@@ -1,0 +1,98 @@
+"""All interleavings of small worlds over the production cores: nothing acknowledged is lost, a ledger has one end."""
+
+from __future__ import annotations
+
+import pytest
+
+from embedbk.core import bookie, recovery
+from tests.spec.explore import Explored, explore
+from tests.worlds.small_world import Bounds, SmallWorld, State
+
+# Explored whole: the number of distinct states is the proof that nothing was left out.
+WHOLE = [
+    (Bounds(bookies=2, ack_quorum=1, entries=1, recoverers=1), 23_422),
+    (Bounds(bookies=2, ack_quorum=2, entries=1, recoverers=1), 74_960),
+    (Bounds(bookies=2, ack_quorum=1, entries=1, recoverers=1, lazy_sync=True), 31_442),
+]
+
+# Explored up to a bound in the ordinary run.
+BOUNDED = [
+    Bounds(bookies=2, ack_quorum=1, entries=1, recoverers=1, deaths=1),
+    Bounds(bookies=3, ack_quorum=2, entries=1, recoverers=1, failures=1),
+    Bounds(bookies=2, ack_quorum=1, entries=1, recoverers=2, closes=False),
+]
+
+LARGE = [
+    Bounds(bookies, ack_quorum, entries, recoverers, failures, deaths, lazy_sync, closes=recoverers < 2)
+    for bookies, ack_quorum, entries, recoverers, failures, deaths, lazy_sync in [
+        (2, 2, 1, 1, 0, 0, True),
+        (2, 1, 1, 1, 0, 1, False),
+        (2, 2, 1, 1, 0, 1, False),
+        (2, 1, 2, 1, 0, 0, False),
+        (2, 2, 2, 1, 0, 0, False),
+        (2, 1, 1, 1, 1, 0, False),
+        (2, 2, 1, 1, 1, 0, False),
+        (3, 1, 1, 1, 0, 1, False),
+        (3, 2, 1, 1, 0, 1, False),
+        (3, 1, 1, 1, 1, 0, False),
+        (3, 2, 1, 1, 1, 0, True),
+        (3, 2, 2, 1, 1, 1, False),
+        (2, 1, 1, 2, 0, 0, False),
+        (2, 2, 1, 2, 0, 0, False),
+        (3, 2, 1, 2, 1, 1, False),
+        (3, 1, 2, 2, 1, 1, False),
+    ]
+]
+
+
+def told(found: Explored[State]) -> str:
+    return "\n".join([f"broken: {found.broken}", *found.path])
+
+
+@pytest.mark.parametrize(("bounds", "distinct"), WHOLE)
+def test_every_interleaving_of_a_small_world_is_safe(bounds: Bounds, distinct: int):
+    """I2, I3, I4, I6, I7, I18, I19, I21, I28 in every state, until no new state is left."""
+    found = explore(SmallWorld(bounds))
+    assert found.broken is None, told(found)
+    assert found.is_whole
+    # Less is fine after a change of the cores, if its reason is known; the bound keeps the run short.
+    assert found.distinct == distinct
+
+
+@pytest.mark.parametrize("bounds", BOUNDED)
+def test_the_beginning_of_a_larger_world_is_safe(bounds: Bounds):
+    found = explore(SmallWorld(bounds), states_max=50_000)
+    assert found.broken is None, told(found)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("bounds", LARGE)
+def test_a_larger_world_is_safe(bounds: Bounds, request: pytest.FixtureRequest):
+    """Point 14 whole: failures, a dead bookie, three clients; says how far it came."""
+    if not request.config.getoption("--worlds-full"):
+        pytest.skip("minutes long: --worlds-full")
+    world = SmallWorld(bounds)
+    found = explore(world, states_max=request.config.getoption("--worlds-states"))
+    print(f"{bounds}: {found.distinct} distinct, {found.generated} generated, depth {found.depth}, ")
+    print(
+        f"whole: {found.is_whole}; {len(world.states)} machine states by {world.machine_steps} machine steps"
+    )
+    assert found.broken is None, told(found)
+
+
+def test_a_verdict_on_one_negative_is_seen(monkeypatch: pytest.MonkeyPatch):
+    """The checker checks itself: recovery that believes one "no" of two truncates (P5.2c)."""
+    monkeypatch.setattr(recovery, "recovery_verdict", _one_negative_ends)
+    found = explore(SmallWorld(Bounds(bookies=2, ack_quorum=1, entries=1, recoverers=1)))
+    assert found.broken == "no truncation", told(found)
+
+
+def _one_negative_ends(entry_id: int, positive: int, negative: int, quorum: object) -> recovery.Verdict:
+    return recovery.Verdict.NOT_THERE if negative else recovery.Verdict.UNDECIDED
+
+
+def test_a_fence_that_adds_ignore_is_seen(monkeypatch: pytest.MonkeyPatch):
+    """The checker checks itself (P3.4a, I21)."""
+    monkeypatch.setattr(bookie, "_refusal", lambda row: None)
+    found = explore(SmallWorld(Bounds(bookies=2, ack_quorum=2, entries=1, recoverers=1)))
+    assert found.broken == "fenced means fenced", told(found)
