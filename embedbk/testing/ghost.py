@@ -39,6 +39,9 @@ class LedgerGhost:
     read_healed: set[int] = field(
         default_factory=set
     )  # Given to readers since faults stopped. Asked, not walked.
+    is_refused: bool = (
+        False  # Since all healed, a recovery or a read of it was refused: too much was destroyed.
+    )
     versions: list[tuple[int, LedgerMetadata]] = field(default_factory=list)  # META, with revisions.
     closed: LedgerMetadata | None = None  # CLOSED: the first such version.
     open: LedgerMetadata | None = (

@@ -51,8 +51,8 @@ SOMETIMES = {
 class Sometimes:
     """Which of them were reached, how often."""
 
-    def __init__(self) -> None:
-        self.reached: Counter[str] = Counter()
+    def __init__(self, reached: Counter[str] | None = None) -> None:
+        self.reached: Counter[str] = Counter() if reached is None else reached
 
     def note(self, name: str) -> None:
         assert name in SOMETIMES, name

@@ -8,6 +8,7 @@ checks stand by topic in `life`, `fencing`, `adding`, `recovery` and `reading`; 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,9 +69,10 @@ _SAME_TIME_MAX = 1_000  # Ticks of one core at one moment of its clock.
 class Invariants(Observer):
     """Keeps the ghost state of one world and raises `Violation` at the first broken promise."""
 
-    def __init__(self) -> None:
+    def __init__(self, reached: Counter[str] | None = None) -> None:
+        """reached: where to count the facts of `sometimes`; an own counter when None."""
         self.ghost = Ghost()
-        self.sometimes = Sometimes()
+        self.sometimes = Sometimes(reached)
         self._cores: dict[type, Callable[[str, Any, Any, Sequence[Any]], None]] = {
             Bookie: self._on_bookie,
             Writer: self._on_writer,
@@ -336,7 +338,7 @@ class Invariants(Observer):
         adding.replaced_is_forgotten(self.ghost, writer, changed)
         versions = writer.ledger.versions
         before = next((v for _, v in reversed(versions) if v.fragments[-1].members != changed.ensemble), None)
-        if before is not None:
+        if before is not None and not writer.failed:  # What a failed handle has out is given up (P3.6).
             sends = [e for e in effects if type(e) is Send and type(e.control) is AddRequest]
             adding.replacements_get_everything(self.ghost, writer, before, changed, sends)
         self.sometimes.note("ensemble changed")
@@ -496,7 +498,9 @@ class Invariants(Observer):
             self.sometimes.note("read on an open ledger")
 
     def on_read_failed(self, client: str, ledger_id: int, entry_id: int, error: Exception) -> None:
-        reading.nothing_is_unread_again(self.ghost.ledger(ledger_id), entry_id, error)
+        ledger = self.ghost.ledger(ledger_id)
+        reading.nothing_is_unread_again(ledger, entry_id, error)
+        ledger.is_refused = ledger.is_refused or self.ghost.healed_ns is not None
 
     def on_reader_lac(self, client: str, ledger_id: int, lac: int, is_closed: bool) -> None:
         reading.reader_lac_is_true_and_rises(
@@ -529,8 +533,12 @@ class Invariants(Observer):
     def on_recovered(
         self, client: str, ledger_id: int, metadata: LedgerMetadata | None, error: Exception | None
     ) -> None:
+        ledger = self.ghost.ledger(ledger_id)
         if metadata is not None:
-            recovery.recovered_is_what_closed(self.ghost.ledger(ledger_id), metadata)
+            recovery.recovered_is_what_closed(ledger, metadata)
+            ledger.is_refused = False
+        elif self.ghost.healed_ns is not None:
+            ledger.is_refused = True
 
     # Nodes and disks.
 
