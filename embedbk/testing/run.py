@@ -17,6 +17,7 @@ from embedbk.config import Quorum
 from embedbk.errors import EmbedbkError, InvariantError
 from embedbk.testing import faults, workload
 from embedbk.testing.clocks import Clock
+from embedbk.testing.invariants import Invariants
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
@@ -53,7 +54,7 @@ class Outcome:
 
 def observers(world: World) -> list[Observer]:
     """Those that watch every run: the plain promises, what must be met sometimes, and the step invariants."""
-    return [Sightings(world.sometimes)]
+    return [Sightings(world.sometimes), Invariants()]
 
 
 def run_plan(
