@@ -29,6 +29,7 @@ from embedbk.codec.messages import (
 )
 from embedbk.codec.metadata_messages import Put
 from embedbk.core.bookie import Bookie
+from embedbk.core.reader import LacWait
 from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import (
     AddFailed,
@@ -77,6 +78,7 @@ class Invariants(Observer):
             Bookie: self._on_bookie,
             Writer: self._on_writer,
             Recovery: self._on_recovery,
+            LacWait: self._on_parked,
         }
         self._parked: dict[Any, tuple[int, int]] = {}  # Reader core -> (second, requests sent in it).
         self._ticks: dict[Any, tuple[int, int]] = {}  # Core -> (time of its last tick, ticks at that time).
@@ -91,8 +93,6 @@ class Invariants(Observer):
         check = self._cores.get(type(core))
         if check is not None:
             check(node, core, event, effects)
-        elif effects and hasattr(core, "ledger_id"):
-            self._on_reader(core, event, effects)
 
     def _not_in_a_circle(self, node: str, core: Any, event: Tick) -> None:
         """L14: no progress-free cycle. A core is not woken again and again while its clock stands still."""
@@ -467,17 +467,14 @@ class Invariants(Observer):
 
     # Readers.
 
-    def _on_reader(self, core: Any, event: Any, effects: Sequence[Any]) -> None:
+    def _on_parked(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
         sends = sum(1 for effect in effects if type(effect) is Send)
-        if not sends or getattr(core, "ledger_id", None) is None:
-            return
-        if type(core).__name__ != "LacWait":
-            return  # Others end by themselves.
-        second, count = self._parked.get(core, (0, 0))
-        now = event.now_ns // 1_000_000_000
-        count = count + sends if second == now else sends
-        self._parked[core] = (now, count)
-        reading.parked_reader_is_quiet(core.ledger_id, count)
+        if sends:
+            second, count = self._parked.get(core, (0, 0))
+            now = event.now_ns // 1_000_000_000
+            count = count + sends if second == now else sends
+            self._parked[core] = (now, count)
+            reading.parked_reader_is_quiet(core.metadata.ledger_id, count)
 
     def on_read(
         self, client: str, ledger_id: int, entries: Sequence[tuple[int, bytes]], is_unconfirmed: bool

@@ -87,7 +87,10 @@ def length_is_the_sum(ledger: LedgerGhost, new: LedgerMetadata) -> None:
 def fragments_are_sane(new: LedgerMetadata) -> None:
     """I17: fragment shape. E distinct bookies in each, E >= Qw >= Qa >= 1, starts rise strictly from 0."""
     if not new.ensemble_size >= new.write_quorum >= new.ack_quorum >= 1:
-        raise Violation("I17", f"ledger {new.ledger_id}: quorum {new.quorum}")
+        raise Violation(
+            "I17",
+            f"ledger {new.ledger_id}: E {new.ensemble_size}, Qw {new.write_quorum}, Qa {new.ack_quorum}",
+        )
     starts = [fragment.first_entry for fragment in new.fragments]
     if not starts or starts[0] != 0 or sorted(set(starts)) != starts:
         raise Violation("I17", f"ledger {new.ledger_id}: fragments start at {starts}")

@@ -1,0 +1,640 @@
+"""Every invariant fails when it should: a history made by hand, or a core with its rule taken out, breaks each."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import embedbk.testing.invariants as invariants
+from embedbk.codec.entry import encode_entry
+from embedbk.codec.frame import FrameHeader, frame_of
+from embedbk.codec.journal_records import RecordKind
+from embedbk.codec.ledger_metadata import (
+    METADATA_VERSION,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    FenceAnswer,
+    FenceRequest,
+    LacAnswer,
+    LacRequest,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+)
+from embedbk.codec.metadata_messages import Compare, Put
+from embedbk.core.bookie import Bookie
+from embedbk.core.ledger_table import LedgerTable
+from embedbk.core.reader import LacWait
+from embedbk.core.recovery import Recovery
+from embedbk.core.vocabulary import (
+    AddFailed,
+    Answered,
+    BookieInfo,
+    Confirmed,
+    EnsembleChanged,
+    FrameSealed,
+    JournalAppend,
+    Reply,
+    RequestReceived,
+    Send,
+    StoreFrame,
+    Tick,
+    Transact,
+)
+from embedbk.core.writer import Writer
+from embedbk.errors import LedgerFenced, NoSuchEntry, NotEnoughBookies
+from embedbk.ids import NO_ENTRY, Member
+from embedbk.testing.invariants import Invariants
+from embedbk.testing.violation import Violation
+
+LEDGER = 1
+KEY = bytes(16)
+
+
+def member(name: str) -> Member:
+    return Member(name, name.encode().ljust(16, b"."))
+
+
+def version(
+    state: LedgerState = LedgerState.OPEN,
+    last: int | None = None,
+    length: int | None = None,
+    starts: dict[int, str] | None = None,
+    quorum: tuple[int, int, int] = (3, 3, 2),
+) -> LedgerMetadata:
+    """Metadata; starts: first entry -> names of the ensemble, "123" for b1 b2 b3."""
+    fragments = tuple(
+        Fragment(first, first, tuple(tuple(member(f"b{digit}")) for digit in names))  # type: ignore[misc]
+        for first, names in (starts or {0: "123"}).items()
+    )
+    return LedgerMetadata(METADATA_VERSION, LEDGER, *quorum, state, last, length, bytes(16), 0, {}, fragments)
+
+
+def frame(first: int, *payloads: bytes) -> Any:
+    """Entries of one byte each before them, so that lengths add up."""
+    length, entries = first, []
+    for number, payload in enumerate(payloads):
+        length += len(payload)
+        entries.append(encode_entry(LEDGER, first + number, length, payload))
+    return frame_of(memoryview(b"".join(entries)))
+
+
+class History:
+    """What the world would tell, written by hand."""
+
+    def __init__(self, *versions: LedgerMetadata) -> None:
+        self.watch = Invariants()
+        self.revision = 0
+        self.tokens: dict[str, int] = {}
+        self.requests = 0
+        self.cores: dict[str, Bookie] = {}
+        for name in ("b1", "b2", "b3", "b4"):
+            self.start(name)
+        for one in versions or (version(),):
+            self.publish(one)
+        self.writer = Writer(version(), 1, KEY, 5, tuple(BookieInfo(member(f"b{n}"), True) for n in (1, 2, 3, 4)), random.Random(0))  # fmt: skip  # noqa: E501
+
+    def start(self, name: str, last_token: int = 0) -> None:
+        incarnation = member(name).incarnation
+        self.cores[name] = Bookie(incarnation, LedgerTable(), last_token + 1)
+        self.watch.on_started(name, "bookie", incarnation, last_token)
+
+    def publish(self, value: LedgerMetadata | None) -> None:
+        self.revision += 1
+        data = None if value is None else encode_ledger_metadata(value)
+        self.watch.on_metadata(self.revision, ledger_key_path(LEDGER), None, data)
+
+    def seal(self, first: int, *payloads: bytes) -> None:
+        sealed = frame(first, *payloads)
+        request = AddRequest(KEY, 5, 1, False)
+        sends = [
+            Send(member(f"b{n}"), AddRequest(KEY, 5, n, False), ("add", n, first), ((bytes(80), sealed),))
+            for n in (1, 2, 3)
+        ]
+        assert request.recovery is False
+        self.watch.on_step("w", self.writer, FrameSealed(0, sealed), sends)
+
+    def store(self, name: str, first: int, *payloads: bytes, is_recovery: bool = False) -> None:
+        """The bookie takes the entries, syncs, and answers OK."""
+        self.take(name, first, *payloads, is_recovery=is_recovery)
+        self.sync(name)
+        self.answer_add(name, first, first + len(payloads) - 1, is_recovery=is_recovery)
+
+    def take(
+        self, name: str, first: int, *payloads: bytes, is_recovery: bool = False, lac: int = NO_ENTRY
+    ) -> None:
+        taken = frame(first, *payloads)
+        header = FrameHeader(LEDGER, first, taken.last_entry, len(payloads), 1, lac, 0, lac != NO_ENTRY, KEY)
+        self.requests += 1
+        request = AddRequest(member(name).incarnation, 5, int(name[1]), is_recovery)
+        event = RequestReceived(0, 1, self.requests, request, [(header, memoryview(b""))])
+        self.step(name, event, StoreFrame(self.token(name), taken))
+
+    def answer_add(self, name: str, first: int, last: int, *, is_recovery: bool = False) -> None:
+        answer = AddAnswer(Status.OK, 5, int(name[1]), is_recovery, LEDGER, first, last)
+        self.step(name, Tick(0), Reply(1, self.requests, answer))
+
+    def ask(self, name: str, request: Any, answer: Any) -> None:
+        """A request and, in the same step, its answer."""
+        self.requests += 1
+        self.step(name, RequestReceived(0, 1, self.requests, request), Reply(1, self.requests, answer))
+
+    def fence(self, name: str, *, is_durable: bool = True) -> None:
+        self.step(name, Tick(0), JournalAppend(self.token(name), RecordKind.FENCE, LEDGER, b""))
+        row = self.cores[name].table.get(LEDGER) or self.cores[name].table.create(LEDGER)
+        row.is_fenced = 1
+        if is_durable:
+            self.sync(name)
+        request = FenceRequest(member(name).incarnation, LEDGER, KEY)
+        self.ask(name, request, FenceAnswer(Status.OK, LEDGER))
+
+    def read(self, name: str, answer: ReadAnswer, *, fence: bool = False) -> None:
+        self.ask(name, ReadRequest(member(name).incarnation, LEDGER, 0, 9, 99, fence), answer)
+
+    def token(self, name: str) -> int:
+        self.tokens[name] = self.tokens.get(name, 0) + 1
+        return self.tokens[name]
+
+    def sync(self, name: str) -> None:
+        self.watch.on_durable(name, self.tokens.get(name, 0))
+
+    def step(self, name: str, event: Any, *effects: Any) -> None:
+        self.watch.on_step(name, self.cores[name], event, list(effects))
+
+    def heard(self, name: str, first: int, last: int) -> None:
+        """The writer hears an OK of the seat that the bookie held first."""
+        answer = AddAnswer(Status.OK, self.writer.in_flight.nonce, int(name[1]), False, LEDGER, first, last)
+        event = Answered(0, ("add", int(name[1]), first), member(name), answer)
+        self.watch.on_step("w", self.writer, event, [])
+
+    def confirm(self, lac: int) -> None:
+        self.watch.on_step("w", self.writer, Tick(0), [Confirmed(lac, lac + 1)])
+
+    def acked(self, *payloads: bytes, on: tuple[str, ...] = ("b1", "b2")) -> History:
+        """Entries from 0 that were sent, stored, and acknowledged as they should be."""
+        for entry_id, payload in enumerate(payloads):
+            self.seal(entry_id, payload)
+            for name in on:
+                self.store(name, entry_id, payload)
+                self.heard(name, entry_id, entry_id)
+            self.confirm(entry_id)
+        return self
+
+    def propose(self, proposed: LedgerMetadata) -> None:
+        key = ledger_key_path(LEDGER)
+        put = Put(key, encode_ledger_metadata(proposed))
+        self.watch.on_step("w", self.writer, Tick(0), [Transact("cas", [Compare(key, self.revision)], [put])])
+
+
+class Recovering:
+    """A recoverer's steps, by hand; the core only lends its name and its round."""
+
+    def __init__(self, history: History, base: LedgerMetadata) -> None:
+        self.history, self.base = history, base
+        self.core = Recovery(base, history.revision, KEY, 7, (), random.Random(0))
+        fences = [
+            Send(m, FenceRequest(m.incarnation, LEDGER, KEY), ("fence", self.core.round, seat))
+            for seat, m in enumerate(base.fragments[-1].members)
+        ]
+        self.step(Tick(0), *fences)
+
+    def step(self, event: Any, *effects: Any) -> None:
+        self.history.watch.on_step("r", self.core, event, list(effects))
+
+    def fenced(self, *names: str, lac: int = NO_ENTRY) -> Recovering:
+        for name in names:
+            answer = FenceAnswer(Status.OK, LEDGER, lac)
+            self.step(Answered(0, ("fence", self.core.round, 0), member(name), answer))
+        return self
+
+    def read(self, name: str, first: int = 0, absent: int | None = None, found: Any = None) -> Recovering:
+        """Ask the bookie, and hear that everything from `absent` on is not there, or a copy."""
+        tag = ("recover", self.core.round, int(name[1]), first, 9)
+        self.step(
+            Tick(0),
+            Send(member(name), ReadRequest(member(name).incarnation, LEDGER, first, 9, 99, True), tag),
+        )
+        answer = ReadAnswer(Status.OK, LEDGER, [] if absent is None else [(absent, 9)])
+        frames = [] if found is None else [(None, found.body)]
+        self.step(Answered(0, tag, member(name), answer, frames))  # type: ignore[arg-type]
+        return self
+
+    def decide(self, end: int) -> Recovering:
+        self.core.end = end
+        self.step(Tick(0))
+        return self
+
+    def publish(self, proposed: LedgerMetadata) -> None:
+        key = ledger_key_path(LEDGER)
+        put = Put(key, encode_ledger_metadata(proposed))
+        self.step(Tick(0), Transact("cas", [Compare(key, self.history.revision)], [put]))
+
+
+CLOSED = LedgerState.CLOSED
+RECOVERING = LedgerState.IN_RECOVERY
+Broken = dict[str, Callable[[], object]]
+
+
+def i2() -> None:
+    history = History(version(), version(CLOSED, -1, 0))
+    history.publish(version(CLOSED, 0, 1))
+
+
+def i4() -> None:
+    history = History()
+    history.seal(0, b"a")
+    for name in ("b1", "b2"):
+        history.store(name, 0, b"a")
+        history.heard(name, 0, 0)
+    history.watch.ghost.ledger(LEDGER).stable[0] &= ~history.watch.ghost.bookies["b2"].bit
+    history.confirm(0)
+
+
+def i5() -> None:
+    history = History().acked(b"a", b"b")
+    history.publish(version(CLOSED, 1, 2))
+    history.watch.on_healed()
+    history.watch.on_read("c", LEDGER, [(0, b"a")], False)
+    history.watch.at_end({})
+
+
+def i8() -> None:
+    history = History()
+    history.take("b1", 0, b"a")
+    history.take("b2", 0, b"z")
+
+
+def i10() -> None:
+    history = History().acked(b"a")
+    history.watch.on_read("c", LEDGER, [(0, b"a")], False)
+    history.watch.on_read_failed("c", LEDGER, 0, NoSuchEntry("gone"))
+
+
+def i11() -> None:
+    history = History().acked(b"a", b"b")
+    row = history.cores["b1"].table.create(LEDGER)
+    for row.lac in (1, 0):
+        history.ask("b1", LacRequest(member("b1").incarnation, LEDGER), LacAnswer(Status.OK, LEDGER, 1))
+
+
+def i12_row() -> None:
+    history = History().acked(b"a")
+    history.cores["b1"].table.create(LEDGER).lac = 3
+    history.ask("b1", LacRequest(member("b1").incarnation, LEDGER), LacAnswer(Status.OK, LEDGER, 3))
+
+
+def i13_quorum() -> None:
+    history = History()
+    history.seal(0, b"a")
+    history.store("b1", 0, b"a")
+    history.heard("b1", 0, 0)
+    history.heard("b1", 0, 0)  # The same one twice is still one (a duplicated answer).
+    history.confirm(0)
+
+
+def i14() -> None:
+    history = History()
+    history.seal(0, b"a")
+    history.propose(version(starts={0: "143"}))
+    for name in ("b1", "b2"):
+        history.store(name, 0, b"a")
+        history.heard(name, 0, 0)
+    history.confirm(0)  # b2 would be out of it, and b3 and b4 do not have it.
+
+
+def i16_forget() -> None:
+    history = History()
+    history.seal(0, b"a")
+    for name in ("b1", "b2"):
+        history.store(name, 0, b"a")
+        history.heard(name, 0, 0)
+    for names in ("143", "123"):  # b2 loses its seat and comes back.
+        history.publish(version(starts={0: names}))
+        ensemble = tuple(member(f"b{digit}") for digit in names)
+        sends = [
+            Send(m, AddRequest(KEY, 5, 9, False), ("add", 9, 0), ((b"", frame(0, b"a")),)) for m in ensemble
+        ]
+        history.writer.metadata = version(starts={0: names})
+        history.watch.on_step("w", history.writer, Tick(0), [EnsembleChanged(0, ensemble), *sends])
+    history.confirm(0)
+
+
+def i16_resend() -> None:
+    history = History()
+    history.seal(0, b"a")
+    history.publish(version(starts={0: "143"}))
+    ensemble = tuple(member(f"b{digit}") for digit in "143")
+    history.watch.on_step("w", history.writer, Tick(0), [EnsembleChanged(0, ensemble)])
+
+
+def i17_read_only() -> None:
+    history = History()
+    history.writer.bookies = tuple(BookieInfo(member(f"b{n}"), n != 4) for n in (1, 2, 3, 4))
+    history.propose(version(starts={0: "143"}))
+
+
+def i18_gone() -> None:
+    history = History(version(), version(CLOSED, -1, 0))
+    history.publish(None)
+    history.publish(version())
+
+
+def i19_restart() -> None:
+    history = History()
+    history.fence("b1")
+    history.watch.on_stopped("b1")
+    history.start("b1", 1)  # Its table comes back without the row.
+    history.step("b1", Tick(0))
+
+
+def i21() -> None:
+    history = History()
+    history.seal(0, b"a")
+    history.fence("b1")
+    history.store("b1", 0, b"a")
+
+
+def i22() -> None:
+    history = History()
+    history.seal(0, b"a")
+    history.fence("b1")
+    history.read("b1", ReadAnswer(Status.OK, LEDGER, [(0, 9)]), fence=True)
+    history.take("b1", 0, b"a")
+
+
+def i31() -> None:
+    history = History().acked(b"a")
+    history.read("b1", ReadAnswer(Status.OK, LEDGER, [(0, 9)]))
+
+
+def i31_unknown_ledger() -> None:
+    History().acked(b"a").read("b1", ReadAnswer(Status.NO_SUCH_LEDGER, LEDGER))
+
+
+def i32_lac() -> None:
+    history = History().acked(b"a")
+    history.cores["b1"].table.create(LEDGER).in_limbo = 1
+    history.ask("b1", FenceRequest(member("b1").incarnation, LEDGER, KEY), FenceAnswer(Status.OK, LEDGER, 0))
+
+
+def i32_ends() -> None:
+    history = History().acked(b"a")
+    history.step("b3", Tick(0), JournalAppend(1, RecordKind.LIMBO, LEDGER, b"\0"))
+
+
+def i33() -> None:
+    history = History()
+    history.ask("b1", FenceRequest(bytes(16), LEDGER, KEY), FenceAnswer(Status.OK, LEDGER))
+
+
+def i34_dropped() -> None:
+    history = History()
+    history.seal(0, b"a")
+    history.cores["b1"].table.create(LEDGER).is_dropped = 1
+    history.store("b1", 0, b"a")
+
+
+def i36() -> None:
+    history = History().acked(b"a")
+    history.publish(version(CLOSED, 0, 1))
+    history.publish(version(CLOSED, 0, 1, starts={0: "143"}))  # b4 was never given the entry.
+
+
+def i39() -> None:
+    history = History()
+    history.seal(0, b"a")
+    history.watch.on_step("w", history.writer, Tick(0), [AddFailed(LedgerFenced("fenced"))])
+    for name in ("b1", "b2"):
+        history.store(name, 0, b"a")
+        history.heard(name, 0, 0)
+    history.confirm(0)
+
+
+def i40() -> None:
+    history = History()
+    history.seal(0, b"a")
+    history.take("b1", 0, b"a")
+    history.answer_add("b1", 0, 0)
+
+
+def recovering(*versions: LedgerMetadata) -> Recovering:
+    base = version(RECOVERING)
+    return Recovering(History(*(versions or (version(), base))), base)
+
+
+def i23() -> None:
+    recovering().fenced("b1", "b1").read("b1")  # Twice the same bookie covers nothing.
+
+
+def i24() -> None:
+    recovering().fenced("b1", "b2").read("b1", absent=0).read("b2").decide(-1)  # b2 could not tell.
+
+
+def i25() -> None:
+    recovering().fenced("b1", "b2").read("b3", found=frame(0, b"a")).read("b1", absent=0).read(
+        "b2", absent=0
+    ).decide(-1)
+
+
+def i26() -> None:
+    recovering().fenced("b1", "b2").read("b4")
+
+
+def i27() -> None:
+    recovering().fenced("b1", "b2", lac=3).read("b1", first=2)
+
+
+def i28() -> None:
+    history = History()
+    Recovering(history, version()).publish(version(RECOVERING, starts={0: "143"}))
+
+
+def i28_published() -> None:
+    History(version(), version(RECOVERING)).publish(version(RECOVERING, starts={0: "143"}))
+
+
+def i29() -> None:
+    history = History(version(), version(RECOVERING))
+    history.seal(0, b"a")
+    steps = Recovering(history, version(RECOVERING)).fenced("b1", "b2")
+    steps.read("b1", found=frame(0, b"a")).read("b1", first=1, absent=1).read("b2", first=1, absent=1).decide(
+        0
+    )
+    steps.publish(version(CLOSED, 0, 1))  # Before anybody confirmed the write-back.
+
+
+def l2() -> None:
+    history = History()
+    history.seal(0, b"a")
+    history.watch.on_started("w", "client", b"", 0)
+    history.publish(version(CLOSED, -1, 0))
+    history.watch.at_end({})
+
+
+def l3() -> None:
+    history = History()
+    history.watch.on_healed()
+    history.watch.on_step("w", history.writer, Tick(99_000_000_000), [AddFailed(NotEnoughBookies("none"))])
+
+
+def l4() -> None:
+    steps = recovering(version(), version(RECOVERING), version(CLOSED, -1, 0))
+    steps.history.watch.on_started("r", "client", b"", 0)
+    steps.history.watch.at_end({})
+
+
+def l12() -> None:
+    history = History()
+    core = LacWait(version(), -1, 300, 0)
+    send = Send(member("b1"), LacRequest(KEY, LEDGER), "ask")
+    for _ in range(1_000):
+        history.watch.on_step("c", core, Tick(5), [send])
+
+
+def l13() -> None:
+    history = History()
+    history.writer.in_flight.pending = dict.fromkeys(range(100))  # type: ignore[assignment]
+    history.seal(0, b"a")
+
+
+def l14() -> None:
+    history = History()
+    for _ in range(2_000):
+        history.step("b1", Tick(5))
+
+
+def acked_then(*versions: LedgerMetadata) -> None:
+    history = History().acked(b"a", b"b")
+    for one in versions:
+        history.publish(one)
+
+
+BROKEN: dict[str, list[Callable[[], object]]] = {
+    "I1": [lambda: History(version(CLOSED, None, None)), lambda: History(version(last=3, length=3))],
+    "I2": [i2],
+    "I3": [lambda: acked_then(version(CLOSED, 0, 1))],
+    "I4": [i4],
+    "I5": [i5],
+    "I6": [lambda: acked_then(version(CLOSED, 2, 3))],
+    "I7": [
+        lambda: (history := History(), history.seal(0, b"a"), history.take("b1", 0, b"z")),
+        lambda: (
+            history := History(),
+            history.watch.on_sent("w", None, LEDGER, 0, b"z"),
+            history.seal(0, b"a"),
+        ),
+    ],
+    "I8": [i8],
+    "I9": [lambda: History().acked(b"a").watch.on_read("c", LEDGER, [(0, b"a"), (1, b"b")], False)],
+    "I10": [i10],
+    "I11": [i11],
+    "I12": [
+        i12_row,
+        lambda: History().take("b1", 0, b"a", lac=4),
+        lambda: History().acked(b"a").take("b3", 0, b"a", lac=0, is_recovery=True),
+        lambda: History().acked(b"a").watch.on_reader_lac("c", LEDGER, 1, False),
+    ],
+    "I13": [
+        i13_quorum,
+        lambda: (history := History().acked(b"a"), history.confirm(0)),
+        lambda: History().seal(1, b"a"),
+    ],
+    "I14": [i14],
+    "I15": [
+        lambda: History().propose(version(starts={0: "123", 2: "143"})),
+        lambda: acked_then(version(starts={0: "123", 4: "143"})),
+        lambda: acked_then(version(starts={0: "143", 2: "124"})),
+    ],
+    "I16": [i16_resend],
+    "I17": [
+        lambda: History(version(quorum=(3, 2, 3))),
+        i17_read_only,
+        # That ensembles are distinct and starts rise is refused by the codec already, before any checker sees it.
+    ],
+    "I18": [i18_gone, lambda: (h := History(version(), version(RECOVERING)), h.publish(version()))],
+    "I19": [i19_restart, lambda: History().fence("b1", is_durable=False)],
+    "I20": [
+        lambda: History().ask(
+            "b1",
+            FenceRequest(member("b1").incarnation, LEDGER, KEY),
+            FenceAnswer(Status.NO_SUCH_LEDGER, LEDGER),
+        )
+    ],
+    "I21": [i21],
+    "I22": [i22],
+    "I23": [i23],
+    "I24": [i24],
+    "I25": [i25],
+    "I26": [i26],
+    "I27": [i27],
+    "I28": [i28, i28_published],
+    "I29": [i29],
+    "I30": [
+        lambda: History().watch.on_step(
+            "w",
+            History().writer,
+            Tick(0),
+            [Send(member("b4"), AddRequest(KEY, 5, 1, False), ("add", 1, 0), ((b"", frame(0, b"a")),))],
+        )
+    ],
+    "I31": [i31, i31_unknown_ledger],
+    "I32": [i32_lac, i32_ends],
+    "I33": [i33],
+    "I34": [i34_dropped, lambda: History().publish(None)],
+    "I35": [lambda: History().step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))],
+    "I36": [i36],
+    "I37": [lambda: acked_then(version(CLOSED, 1, 7))],
+    "I38": [
+        lambda: (
+            h := History(version(), version(CLOSED, -1, 0)),
+            h.watch.on_read("c", LEDGER, [(0, b"a")], False),
+        )
+    ],
+    "I39": [i39, lambda: History().acked(b"a").watch.on_failed("w", None, LEDGER, 0, LedgerFenced("late"))],
+    "I40": [i40],
+    "L1": [lambda: History().watch.at_end({})],
+    "L2": [l2],
+    "L3": [l3],
+    "L4": [l4],
+    "L12": [l12],
+    "L13": [l13],
+    "L14": [l14],
+}
+
+
+@pytest.mark.parametrize(
+    ("invariant", "number"), [(name, n) for name, made in BROKEN.items() for n in range(len(made))]
+)
+def test_a_broken_history_is_found(invariant: str, number: int) -> None:
+    """2.2: every invariant ships with something that makes it fail; this one is named in the parameters."""
+    with pytest.raises(Violation) as found:
+        BROKEN[invariant][number]()
+    assert found.value.invariant == invariant
+
+
+def test_a_confirmation_of_a_lost_seat_counts_no_more() -> None:
+    """I16, seen through I13: b2 confirmed, lost its seat and came back; without it the entry has one confirmation."""
+    with pytest.raises(Violation, match=r"^I13: .*without 2"):
+        i16_forget()
+
+
+def test_every_checker_says_its_invariant_and_every_invariant_has_one() -> None:
+    """2.5, 2.9: I1 to I39 and the liveness properties of this issue: each is named by a docstring of a checker."""
+    folder = Path(str(invariants.__file__)).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
+    named = set(re.findall(r"^\s*(?:\"\"\")?([IL]\d+): ", text, re.MULTILINE))
+    wanted = {f"I{number}" for number in range(1, 41)} | {"L1", "L2", "L3", "L4", "L12", "L13", "L14"}
+    assert wanted <= named
+    assert set(BROKEN) == wanted
