@@ -18,11 +18,13 @@ from typing import Any
 
 from embedbk.testing.plan import make_plan
 from embedbk.testing.run import run_plan
-from embedbk.testing.sightings import SOMETIMES
+from embedbk.testing.sightings import SIGHTINGS
+from embedbk.testing.sometimes import SOMETIMES as FACTS
 
 __all__ = ["Report", "run_campaign", "run_seed"]
 
 PROGRESS_S = 5.0
+SOMETIMES = (*SIGHTINGS, *FACTS)  # What a campaign that is long enough must have met (S2).
 
 
 @dataclass

@@ -31,7 +31,8 @@ APPLICATIONS_NS = 400 * SECOND  # For every application to come to an end once f
 REST_NS = 240 * SECOND  # For every ledger to be recovered and read (L1).
 SHRINK_S = 20.0
 
-MakeObservers = Callable[[World], Sequence[Observer]]
+# Given the counter of what was met: observers that watch from the first moment on.
+MakeObservers = Callable[[Counter[str]], Sequence[Observer]]
 
 
 @dataclass
@@ -52,9 +53,11 @@ class Outcome:
     sometimes: Counter[str] = field(default_factory=Counter)
 
 
-def observers(world: World) -> list[Observer]:
-    """Those that watch every run: the plain promises, what must be met sometimes, and the step invariants."""
-    return [Sightings(world.sometimes), Invariants()]
+def observers(seen: Counter[str]) -> list[Observer]:
+    """Those that watch every run beside the plain promises: what must be met sometimes, and the invariants."""
+    invariants = Invariants()
+    invariants.sometimes.reached = seen
+    return [Sightings(seen), invariants]
 
 
 def run_plan(
@@ -63,17 +66,17 @@ def run_plan(
     """Run it. prepare(world) is called before anything happens, as to add a trace or a targeted rule."""
     outcome = Outcome(plan)
     promises = Promises()
+    seen: Counter[str] = Counter()
     clocks = {
         name: Clock(plan.seed % 7 * SECOND, plan.drift_ppm.get(name, 0))
         for name in ["metadata", *(f"b{n}" for n in range(1, plan.bookies + 1)), *_clients(plan)]
     }
     world = World(
-        plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native, observers=[promises],
-        clocks=clocks,
+        plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native,
+        observers=[promises, *make_observers(seen)], clocks=clocks,
     )  # fmt: skip
+    world.sometimes = seen
     try:
-        for observer in make_observers(world):
-            world.watch(observer)
         if prepare is not None:
             prepare(world)
         _safety(world, plan)

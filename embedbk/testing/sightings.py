@@ -30,10 +30,10 @@ from embedbk.core.writer import Writer
 from embedbk.errors import LedgerFenced, NotEnoughBookies, RecoveryInconclusive
 from embedbk.testing.observer import Observer
 
-__all__ = ["SOMETIMES", "Sightings"]
+__all__ = ["SIGHTINGS", "Sightings"]
 
 # What each is, in the words of the report.
-SOMETIMES = (
+SIGHTINGS = (
     "a writer changed its ensemble",
     "a writer was fenced",
     "a writer was fenced with an ensemble change in flight",

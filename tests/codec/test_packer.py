@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedbk._native import ffi, lib
-from embedbk.codec.frame import Frame, frame_of, iter_entries
 from embedbk.codec.attributes import Producer, encode_attributes
+from embedbk.codec.frame import Frame, frame_of, iter_entries
 from embedbk.codec.packer import (
     PACKER_CONFLICT,
     PACKER_FULL,
