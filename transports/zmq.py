@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import cast
 
 import zmq
+from zmq.backend import zmq_poll
 
 from embedbk.codec.kernels import crc32c
 from embedbk.config import MESSAGE_BYTES_MAX
@@ -140,11 +141,11 @@ class _Port:
         self.monitor.connect(name)
         self.filenos = tuple(cast(int, each.getsockopt(zmq.FD)) for each in (self.socket, self.monitor))
 
-    def has_work(self) -> bool:
-        """Whether there is something to take, or a dialled connection now stands and waits for our Hello."""
-        if self.dialled is not None and not self.dialled.has_greeted and _state(self.socket) & _WRITABLE:
-            return True
-        return bool((_state(self.socket) | _state(self.monitor)) & _READABLE)
+    @property
+    def awaited(self) -> int:
+        """What there is to do something about: a body, or a dialled connection that stands and waits for our Hello."""
+        is_greeting = self.dialled is not None and not self.dialled.has_greeted
+        return _READABLE | _WRITABLE if is_greeting else _READABLE
 
     def lost_connections(self) -> list[int]:
         """Descriptors of the connections that ended since the last call."""
@@ -337,10 +338,12 @@ class ZmqTransport:
     def deadline_ns(self) -> int | None:
         if self._events:
             return self._now_ns
-        for port in list(self._unsettled):
-            if port.is_open and port.has_work():
+        if self._unsettled:
+            # All in one call. It asks each as `_state` does, so descriptors will tell of anything from then on.
+            asked = [(port.socket, port.awaited) for port in self._unsettled if port.is_open]
+            if asked and zmq_poll(asked, 0):
                 return self._now_ns
-            del self._unsettled[port]  # Its descriptor will tell of anything from now on.
+            self._unsettled.clear()
         return self._due_ns
 
     def filenos(self) -> list[int]:

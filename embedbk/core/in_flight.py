@@ -282,5 +282,10 @@ class InFlight:
 
     def oldest_sent_ns(self) -> int | None:
         """When the oldest unanswered frame was sent."""
-        oldest = [next(iter(sent.values())) for sent in self.unanswered.values() if sent]
-        return min(oldest, default=None)
+        oldest: int | None = None  # A plain loop: asked for behind every step of a writer.
+        for sent in self.unanswered.values():
+            for when in sent.values():
+                if oldest is None or when < oldest:
+                    oldest = when
+                break  # The first was sent first.
+        return oldest

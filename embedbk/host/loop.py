@@ -163,21 +163,22 @@ class Loop:
         now_ns = clock_ns()
         for place in self._places:
             if place.is_due or place.due_ns <= now_ns or place.node.has_news():
-                self._step(place, now_ns)
+                place.is_due = False
+                place.has_moved = True
+                place.node.step(now_ns)
         self._is_behind = True
         for _ in range(_ROUNDS_PER_TURN_MAX):
-            woken = [place for place in self._places if place.node.has_news()]
-            if not woken:
+            if not self._step_who_has_news(now_ns):
                 self._is_behind = False
                 break
-            for place in woken:
-                self._step(place, now_ns)
 
-    @staticmethod
-    def _step(place: _Place, now_ns: int) -> None:
-        place.is_due = False
-        place.has_moved = True
-        place.node.step(now_ns)
+    def _step_who_has_news(self, now_ns: int) -> bool:
+        has_stepped = False
+        for place in self._places:
+            if place.node.has_news():
+                place.has_moved = has_stepped = True
+                place.node.step(now_ns)
+        return has_stepped
 
     def _run_some_calls(self) -> None:
         """A call may give any node anything to do, so all are stepped after."""
@@ -193,7 +194,8 @@ class Loop:
                 place.has_moved = False
                 deadline = place.node.deadline_ns()
                 place.due_ns = _NEVER_NS if deadline is None else deadline
-            due_ns = min(due_ns, place.due_ns)
+            if place.due_ns < due_ns:
+                due_ns = place.due_ns
         if self._calls or self._is_behind or not due_ns:
             return 0
         if due_ns == _NEVER_NS:
