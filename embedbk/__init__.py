@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embedbk import aio, spark
-    from embedbk.appending import Appended, Ticket
+    from embedbk.appending import Appended, Fate, Ticket
     from embedbk.client import Client
     from embedbk.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
     from embedbk.config import Settings
     from embedbk.diagnosis import doctor
     from embedbk.errors import (
+        AppendConflict,
         EmbedbkError,
         EntryUnreadable,
         InvariantError,
@@ -43,19 +44,22 @@ if TYPE_CHECKING:
         UsageError,
         WrongPassword,
     )
-    from embedbk.ids import NO_ENTRY, Position
+    from embedbk.ids import NO_ENTRY, NO_POSITION, Position
     from embedbk.ledger import LedgerReader, LedgerWriter
     from embedbk.log import Log, LogWriter
     from embedbk.reading import Batch, Entry, Segment
 
 __all__ = [
     "NO_ENTRY",
+    "NO_POSITION",
+    "AppendConflict",
     "Appended",
     "Batch",
     "Client",
     "EmbedbkError",
     "Entry",
     "EntryUnreadable",
+    "Fate",
     "InvariantError",
     "LedgerClosed",
     "LedgerFenced",
@@ -88,14 +92,14 @@ __all__ = [
 # Where each public name stands; under another name there where a third word says so.
 _PLACES = """
 aio aio
-appending Appended Ticket
+appending Appended Fate Ticket
 client Client open=open_client
 config Settings
 diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
-errors Truncated UsageError WrongPassword
-ids NO_ENTRY Position
+errors AppendConflict Truncated UsageError WrongPassword
+ids NO_ENTRY NO_POSITION Position
 ledger LedgerReader LedgerWriter
 log Log LogWriter
 reading Batch Entry Segment

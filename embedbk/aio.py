@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from embedbk import client, ledger, log
-from embedbk.appending import Appended, Appending, Ticket
+from embedbk.appending import Appended, Appending, Ticket, terms_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Settings
@@ -183,6 +183,10 @@ class _Writer(_Closing):
         return self._appending.writing.length
 
     @property
+    def last_position(self) -> Position:
+        return self._appending.last_position
+
+    @property
     def durability(self) -> str:
         return self._appending.durability
 
@@ -221,15 +225,37 @@ class _Writer(_Closing):
 class LedgerWriter(_Writer):
     """As `embedbk.LedgerWriter`."""
 
-    async def add(self, data: Buffer) -> int:
-        return (await run_async(self._appending.append(data))).entry_id
+    async def add(
+        self,
+        data: Buffer,
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> int:
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        return (await run_async(self._appending.append(data, terms))).entry_id
+
+    async def add_batch(
+        self,
+        parts: Sequence[Buffer],
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> int:
+        """All parts as one entry: all of them are there, or none."""
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        return (await run_async(self._appending.append_batch(parts, terms))).entry_id
 
     def add_nowait(self, data: Buffer) -> Ticket:
         """Queue one entry, to be awaited; raises OperationTimeout, definite, when there is no room."""
         return self._queue_nowait(data)
 
-    async def add_many(self, items: Sequence[Buffer]) -> Appended:
-        return await run_async(self._appending.append_many(items))
+    async def add_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
+        return await run_async(self._appending.append_many(items, timeout_s))
 
     async def close(self) -> int:
         return await run_async(self._appending.close())
@@ -255,15 +281,37 @@ class LogWriter(_Writer):
     def ensemble_changes(self) -> int:
         return self._appending.writing.ensemble_changes
 
-    async def append(self, data: Buffer) -> Position:
-        return await run_async(self._appending.append(data))
+    async def append(
+        self,
+        data: Buffer,
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> Position:
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        return await run_async(self._appending.append(data, terms))
+
+    async def append_batch(
+        self,
+        parts: Sequence[Buffer],
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> Position:
+        """All parts as one entry: all of them are there, or none."""
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        return await run_async(self._appending.append_batch(parts, terms))
 
     def append_nowait(self, data: Buffer) -> Ticket:
         """Queue one entry, to be awaited; raises OperationTimeout, definite, when there is no room."""
         return self._queue_nowait(data)
 
-    async def append_many(self, items: Sequence[Buffer]) -> Appended:
-        return await run_async(self._appending.append_many(items))
+    async def append_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
+        return await run_async(self._appending.append_many(items, timeout_s))
 
     async def close(self) -> Position:
         return Position(self.ledger_id, await run_async(self._appending.close()))

@@ -6,24 +6,39 @@ a future. Nothing here decides when something is acknowledged; `core.writer` doe
 
 from __future__ import annotations
 
+import enum
+import itertools
+import math
+import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from embedbk.codec.ledger_metadata import Durability
-from embedbk.codec.packer import Packer
-from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.attributes import Producer, encode_attributes, producers_in
+from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.packer import PACKER_CONFLICT, Packer
+from embedbk.codec.packer_twin import Buffer, refuse_payload
+from embedbk.core.producers import Producers
 from embedbk.core.writer import Writer
-from embedbk.errors import EmbedbkError, LedgerClosed, OperationTimeout, UsageError
+from embedbk.errors import (
+    AppendConflict,
+    EmbedbkError,
+    LedgerClosed,
+    NoSuchLedger,
+    OperationTimeout,
+    UsageError,
+)
 from embedbk.host.operations import Writing
-from embedbk.ids import NO_ENTRY, Position
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
+from embedbk.reading import Frames
 from embedbk.runtime import Runtime, refuse_pickling
 from embedbk.waiting import Moved, Outcome, run_async, run_blocking
 
-__all__ = ["Appended", "Appending", "Ticket"]
+__all__ = ["PLAIN", "Appended", "Appending", "Fate", "Terms", "Ticket", "terms_of"]
 
 _ROOM_POLL_S = (
     0.01  # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
 )
+_NEVER_NEXT = LEDGER_ID_MAX  # No ledger has so many entries: a condition that is not met.
 
 
 class Appended(NamedTuple):
@@ -44,6 +59,35 @@ class Appended(NamedTuple):
     @property
     def last(self) -> Position:
         return Position(self.ledger_id, self.last_entry)
+
+
+class Fate(enum.Enum):
+    """What became of an append (P3.6)."""
+
+    SURVIVED = "survived"  # It is in the ledger, for good.
+    LOST = "lost"  # It is not, and never will be.
+    UNKNOWN = "unknown"  # The ledger is not closed, so either may still happen.
+
+
+class Terms(NamedTuple):
+    """What a caller asks of one append, beyond that it be done."""
+
+    timeout_s: float | None = None
+    entry_id: int | None = None
+    after: Position | None = None
+    producer: tuple[int, int] | None = None
+
+
+PLAIN = Terms()
+
+
+def terms_of(
+    timeout_s: float | None, entry_id: int | None, after: Position | None, producer: tuple[int, int] | None
+) -> Terms:
+    """PLAIN where nothing was asked, which is the fast way."""
+    if timeout_s is None and entry_id is None and after is None and producer is None:
+        return PLAIN
+    return Terms(timeout_s, entry_id, after, producer)
 
 
 class Ticket:
@@ -78,9 +122,24 @@ class Ticket:
         Raises:
             LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; the entry may or may not survive (P3.6).
             OperationTimeout: timeout_s passed; the entry is still on its way.
+
+        Both carry this ticket again, as `ticket`.
         """
         run_blocking(self._appending.acknowledged(self.entry_id, timeout_s), "the ticket itself")
         return self.position
+
+    def fate(self) -> Fate:
+        """What became of the entry, also after an error: definite once the ledger's CLOSED metadata is read (P3.6).
+
+        Raises:
+            NoSuchLedger: the ledger was deleted meanwhile.
+            MetadataUnavailable: nobody could be asked; try again.
+        """
+        return run_blocking(self._appending.fate(self.entry_id), "fate_async of the ticket")
+
+    async def fate_async(self) -> Fate:
+        """As `fate`, awaited."""
+        return await run_async(self._appending.fate(self.entry_id))
 
     def __await__(self) -> Generator[Any, None, Position]:
         yield from run_async(self._appending.acknowledged(self.entry_id)).__await__()
@@ -91,6 +150,12 @@ class Ticket:
 
     def __repr__(self) -> str:
         return f"Ticket({self.position.ledger_id}, {self.entry_id}, {'settled' if self.done() else 'on its way'})"
+
+
+def _pair(given: tuple[int, int], name: str) -> tuple[int, int]:
+    if isinstance(given, tuple) and len(given) == 2 and all(type(number) is int for number in given):
+        return given
+    raise UsageError(f"{name}={given!r}: a pair of whole numbers is allowed; nothing was appended")
 
 
 class Appending:
@@ -110,7 +175,23 @@ class Appending:
         self._durability = Durability(core.metadata.durability).name.lower()
         self.writing = Writing(core, Packer(core.ledger_id), runtime.node.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
+        self.producers = Producers()
+        self._producers_lock = threading.Lock()  # Of finding an append and doing it, as one step.
+        self._are_producers_known = True
+        self._before = Position(self.ledger_id, NO_ENTRY)  # What stands before this ledger's first entry.
+        self._history: Callable[[], Frames] | None = None
         runtime.start(self.writing)
+
+    def continue_behind(self, before: Position, history: Callable[[], Frames] | None) -> None:
+        """This ledger goes on behind others: `before` is the last position there, `history` reads the tail."""
+        self._before, self._history = before, history
+        self._are_producers_known = history is None
+
+    @property
+    def last_position(self) -> Position:
+        """Of the last entry that was queued; in front of the first, where what stands before it ends."""
+        last = self.writing.packer.last_entry
+        return Position(self.ledger_id, last) if last != NO_ENTRY else self._before
 
     @property
     def lac(self) -> int:
@@ -140,10 +221,89 @@ class Appending:
             await self._room()
         return entry_id
 
-    async def queue_many(self, items: Sequence[Buffer]) -> Appended:
+    async def _queue_on(
+        self, terms: Terms, data: Buffer, part_ends: Sequence[int], until_s: float
+    ) -> Position:
+        """Queue one entry on these terms, or find where it stands already."""
+        producer = Producer(*_pair(terms.producer, "producer")) if terms.producer is not None else None
+        attributes = encode_attributes(part_ends, producer)
+        expected = self._expected(terms)
+        if producer is not None and not self._are_producers_known:
+            await self._learn_producers()
+        while True:
+            if self.is_over or self.runtime.is_forked:
+                self._refuse()
+            if producer is None:
+                entry_id = self.writing.try_append_with(data, attributes, expected)
+            else:
+                with self._producers_lock:
+                    held = self.producers.find(producer)
+                    if held is not None:
+                        return held
+                    entry_id = self.writing.try_append_with(data, attributes, expected)
+                    if entry_id >= 0:
+                        self.producers.note(producer, Position(self.ledger_id, entry_id))
+            if entry_id >= 0:
+                return Position(self.ledger_id, entry_id)
+            if entry_id == PACKER_CONFLICT:
+                self._conflict(terms)
+            if self.runtime.clock_s() >= until_s:
+                raise OperationTimeout(
+                    f"{self.what}: no room within {terms.timeout_s:g} s for one more append; nothing was appended",
+                    definite=True,
+                    hint="as many bytes are in flight as are allowed: try again when some are acknowledged",
+                )
+            await self._room()
+
+    def _expected(self, terms: Terms) -> int:
+        """The entry id that the terms ask for, below 0 for any."""
+        if terms.entry_id is not None and terms.after is not None:
+            raise UsageError("entry_id= and after= say the same thing in two ways; give one")
+        if terms.after is not None:
+            _pair(terms.after, "after")
+            if terms.after in (self._before, Position(self.ledger_id, NO_ENTRY)):
+                return 0
+            is_here = terms.after[0] == self.ledger_id and terms.after[1] < _NEVER_NEXT
+            return terms.after[1] + 1 if is_here else _NEVER_NEXT
+        if terms.entry_id is None:
+            return NO_ENTRY
+        if isinstance(terms.entry_id, bool) or not isinstance(terms.entry_id, int) or terms.entry_id < 0:
+            raise UsageError(f"entry_id={terms.entry_id!r}: a whole number from 0 on is allowed")
+        return min(terms.entry_id, _NEVER_NEXT)
+
+    def _conflict(self, terms: Terms) -> NoReturn:
+        last = self.last_position
+        if terms.after is None:
+            raise UsageError(
+                f"{self.what}: entry_id={terms.entry_id} was expected, the next is {self.writing.packer.next_entry}; "
+                "nothing was appended"
+            )
+        conflict = AppendConflict(
+            f"{self.what}: after={tuple(terms.after)} was expected to stand last, {tuple(last)} does; nothing was "
+            "appended",
+            hint="read what was appended since, then decide anew",
+        )
+        conflict.last_position = last
+        raise conflict
+
+    async def _learn_producers(self) -> None:
+        """Read back the last entries of the ledgers before: what a producer appended there counts as appended."""
+        assert self._history is not None
+        learnt = [
+            (producer, Position(located.frame.ledger_id, entry_id))
+            async for located in self._history()
+            for entry_id, producer in producers_in(located.frame)
+        ]
+        with self._producers_lock:
+            if not self._are_producers_known:  # Else another thread was faster, and has appended since.
+                for producer, position in learnt:
+                    self.producers.note(producer, position)
+                self._are_producers_known = True
+
+    async def queue_many(self, items: Sequence[Buffer], until_s: float = math.inf) -> Appended:
         """Queue all items as consecutive entries, waiting for room; no object per entry is made.
 
-        Items after a refused one, and the rest when the handle fails half-way, are not queued.
+        Items after a refused one, and the rest when the handle fails or the time is over half-way, are not queued.
         """
         if self.is_over or self.runtime.is_forked:
             self._refuse()
@@ -155,6 +315,15 @@ class Appending:
         items = items if isinstance(items, list | tuple) else list(items)
         first, done = self.writing.try_append_many(items)
         while done < len(items):
+            if self.runtime.clock_s() >= until_s:
+                late = OperationTimeout(
+                    f"{self.what}: no room in time for {len(items) - done} of {len(items)} appends, which were not "
+                    "queued; those before them may survive",
+                    definite=done == 0,
+                    hint="as many bytes are in flight as are allowed: ask the ticket of the last one queued",
+                )
+                late.ticket = Ticket(self, first + done - 1) if done else None
+                raise late
             await self._room()
             begin, taken = self.writing.try_append_many(items[done:])
             first = begin if done == 0 else first
@@ -183,22 +352,83 @@ class Appending:
             return
         is_so = writing.is_synced if is_synced else writing.is_settled
         if not await Moved(writing.signal, lambda: is_so(entry_id), timeout_s):
-            raise OperationTimeout(
+            late = OperationTimeout(
                 f"{self.what}: entry {entry_id} was not acknowledged within {timeout_s:g} s; it may still be",
-                hint="wait for it again, or read the ledger later to learn its fate",
+                hint="wait for its ticket again, or ask the ticket for its fate later",
             )
-        writing.check_settled(entry_id, is_synced=is_synced)
+            late.ticket = Ticket(self, entry_id)
+            raise late
+        try:
+            writing.check_settled(entry_id, is_synced=is_synced)
+        except EmbedbkError as failed:
+            # The handle's error is everybody's; each append gets one of its own, by which its fate can be asked.
+            again = type(failed)(failed.args[0], definite=failed.definite, hint=failed.hint)
+            again.ticket = Ticket(self, entry_id)
+            raise again from failed
 
-    async def append(self, data: Buffer) -> Position:
-        entry_id = await self.queue(data)
-        await self.acknowledged(entry_id)
+    async def append(self, data: Buffer, terms: Terms = PLAIN, part_ends: Sequence[int] = ()) -> Position:
+        """One entry, acknowledged. Who is cancelled or interrupted gets the exception with a `ticket` of what was
+        queued, None when nothing was."""
+        entry_id = NO_ENTRY
+        until_s = math.inf if terms.timeout_s is None else self.runtime.clock_s() + terms.timeout_s
+        try:
+            if terms is PLAIN and not part_ends:
+                entry_id = await self.queue(data)
+            else:
+                placed = await self._queue_on(terms, data, part_ends, until_s)
+                if placed.ledger_id != self.ledger_id:
+                    return placed  # Appended before this writer's time, and closed behind it.
+                entry_id = placed.entry_id
+            left_s = None if terms.timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
+            await self.acknowledged(entry_id, left_s)
+        except EmbedbkError:
+            raise
+        except BaseException as stopped:
+            self._tell_stopped(stopped, entry_id)
+            raise
         return Position(self.ledger_id, entry_id)
 
-    async def append_many(self, items: Sequence[Buffer]) -> Appended:
-        appended = await self.queue_many(items)
+    def _tell_stopped(self, stopped: BaseException, entry_id: int) -> None:
+        """Cancelled or interrupted: say honestly what may still happen."""
+        was_queued = entry_id != NO_ENTRY
+        stopped.ticket = Ticket(self, entry_id) if was_queued else None  # type: ignore[attr-defined]
+        stopped.add_note(
+            f"{self.what}: entry {entry_id} was queued and may survive; `ticket` tells its fate"
+            if was_queued
+            else f"{self.what}: nothing was appended"
+        )
+
+    async def append_batch(self, parts: Sequence[Buffer], terms: Terms = PLAIN) -> Position:
+        """All parts as one entry: all of them are there, or none."""
+        if isinstance(parts, bytes | bytearray | memoryview | str) or not len(parts):
+            raise UsageError("a batch is a list of at least one record; nothing was appended")
+        for part in parts:
+            if not isinstance(part, bytes | bytearray | memoryview):
+                refuse_payload(part)
+        ends = list(itertools.accumulate(memoryview(part).nbytes for part in parts))
+        return await self.append(b"".join(parts), terms, ends)
+
+    async def append_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
+        until_s = math.inf if timeout_s is None else self.runtime.clock_s() + timeout_s
+        appended = await self.queue_many(items, until_s)
         if appended.entry_count:
-            await self.acknowledged(appended.last_entry)
+            left_s = None if timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
+            await self.acknowledged(appended.last_entry, left_s)
         return appended
+
+    async def fate(self, entry_id: int) -> Fate:
+        """What became of an entry: by the LAC, or by the CLOSED metadata (P3.6)."""
+        if self.lac >= entry_id:
+            return Fate.SURVIVED
+        value, _ = await self.runtime.get(
+            ledger_key_path(self.ledger_id), f"asking what became of entry {entry_id}"
+        )
+        if value is None:
+            raise NoSuchLedger(f"ledger {self.ledger_id} was deleted; nothing of it can be read any more")
+        metadata = decode_ledger_metadata(value)
+        if metadata.last_entry is None:
+            return Fate.UNKNOWN
+        return Fate.SURVIVED if entry_id <= metadata.last_entry else Fate.LOST
 
     async def flush(self, timeout_s: float | None = None) -> int:
         """Until everything queued before is acknowledged; gives the LAC."""

@@ -7,9 +7,10 @@ certainly is not there), False when either may turn out to be so. `hint` says wh
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 __all__ = [
+    "AppendConflict",
     "EmbedbkError",
     "EntryUnreadable",
     "InvariantError",
@@ -37,10 +38,13 @@ class EmbedbkError(Exception):
     Attributes:
         definite: is the answer final? A class has a default; an instance may know better.
         hint: what to do next, one sentence; empty when there is nothing to add.
+        ticket: of an append that failed without a final answer: its `fate()` can be asked later (P3.6). None where
+            nothing was sent, and beside appends.
     """
 
     definite: bool = True
     hint: str = ""
+    ticket: Any = None
 
     def __init__(self, message: str, *, definite: bool | None = None, hint: str = "") -> None:
         super().__init__(message)
@@ -92,6 +96,12 @@ class OperationTimeout(EmbedbkError, TimeoutError):
     """The caller's own wait ended; what was asked may still happen."""
 
     definite = False
+
+
+class AppendConflict(EmbedbkError):
+    """A conditional append found another last position than the expected one; nothing was appended."""
+
+    last_position: Any = None  # The position that stands last instead.
 
 
 class MetadataConflict(EmbedbkError):

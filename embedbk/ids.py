@@ -11,6 +11,7 @@ __all__ = [
     "INCARNATION_BYTES",
     "LEDGER_ID_MAX",
     "NO_ENTRY",
+    "NO_POSITION",
     "Member",
     "Position",
     "check_bookie_id",
@@ -39,6 +40,9 @@ class Position(NamedTuple):
 
     ledger_id: int
     entry_id: int
+
+
+NO_POSITION = Position(-1, NO_ENTRY)  # Where a log ends that nothing was ever written to.
 
 
 def check_bookie_id(bookie_id: str) -> str:

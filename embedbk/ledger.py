@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from embedbk.appending import Appended, Appending, Ticket
+from embedbk.appending import Appended, Appending, Ticket, terms_of
 from embedbk.codec.ledger_metadata import (
     Durability,
     LedgerMetadata,
@@ -25,6 +25,7 @@ from embedbk.config import Quorum, quorum_for
 from embedbk.core.creation import Creation
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, MetadataConflict, UsageError
+from embedbk.ids import Position
 from embedbk.password import Password
 from embedbk.reading import (
     Batch,
@@ -208,23 +209,64 @@ class LedgerWriter:
         """Payload bytes up to the LAC."""
         return self._appending.writing.length
 
-    def add(self, data: Buffer) -> int:
+    def add(
+        self,
+        data: Buffer,
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> int:
         """Add one entry; its id, once it is durable on its ack quorum (P3.2, P3.3).
 
+        Args:
+            timeout_s: seconds for the whole call; None waits without end.
+            entry_id: the id that the caller expects; any other is a UsageError, and nothing is added.
+            after: append only if this position stands last (as `last_position` gives it), else AppendConflict.
+            producer: (id, sequence), sequences rising: what was added under them already is answered with its old
+                position, also when another writer added it; within the last 1000 of each producer.
+
         Raises:
-            UsageError: not bytes, over the limit, or this handle was closed; nothing was added.
+            UsageError: not bytes, over the limit, not the expected id, or this handle was closed; nothing was added.
+            AppendConflict: something else stands last; nothing was added.
+            OperationTimeout: timeout_s passed; `definite` where nothing was sent, else `ticket` tells the fate.
             LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; `definite` says whether this entry
-                certainly does not survive (P3.6).
+                certainly does not survive, else `ticket.fate()` tells, once the ledger is closed (P3.6).
         """
-        return run_blocking(self._appending.append(data), "aio.LedgerWriter.add").entry_id
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        steps = self._appending.append(data, terms)
+        return run_blocking(steps, "aio.LedgerWriter.add").entry_id
+
+    def add_batch(
+        self,
+        parts: Sequence[Buffer],
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> int:
+        """Add all parts as one entry: all of them are there, or none; readers get them by `Entry.parts`.
+
+        The arguments and errors are those of `add`; the bounds are those of one entry, and 8192 parts.
+        """
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        steps = self._appending.append_batch(parts, terms)
+        return run_blocking(steps, "aio.LedgerWriter.add_batch").entry_id
+
+    @property
+    def last_position(self) -> Position:
+        """Of the last entry that was queued; in front of the first one, where what stands before it ends."""
+        return self._appending.last_position
 
     def add_nowait(self, data: Buffer) -> Ticket:
         """Queue one entry; blocks only while as many bytes are in flight as are allowed."""
         return queue_blocking(self._appending, data, "aio.LedgerWriter.add")
 
-    def add_many(self, items: Sequence[Buffer]) -> Appended:
+    def add_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
         """Add all items as consecutive entries; returns when the last is durable."""
-        return run_blocking(self._appending.append_many(items), "aio.LedgerWriter.add_many")
+        return run_blocking(self._appending.append_many(items, timeout_s), "aio.LedgerWriter.add_many")
 
     @property
     def durability(self) -> str:

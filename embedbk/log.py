@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from embedbk.appending import Appended, Appending, Ticket
+from embedbk.appending import Appended, Appending, Ticket, terms_of
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Quorum
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced
-from embedbk.ids import Position
+from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 from embedbk.ledger import Traits, begin_writing, iterate, queue_blocking, quorum_of, traits_of
 from embedbk.password import Password
 from embedbk.reading import Batch, Entry, LogReading, Segment, Start, batch_of, entries_of
@@ -23,6 +23,7 @@ from embedbk.waiting import run_blocking
 
 __all__ = ["Log", "LogWriter", "Owned", "take_over"]
 
+_PRODUCER_ENTRIES_MAX = 10_000  # Read back by a new writer to learn who produced what.
 _TAKEOVER_TIMEOUT_S = 120.0  # Recovery has its own patience; this is for a metadata quorum that says nothing.
 
 
@@ -61,7 +62,26 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
     appending = begin_writing(
         runtime, taken.metadata, taken.revision, password, what, traits.options, explain
     )
+    _continue_behind(runtime, name, password, taken, appending)
     return Owned(taken, appending)
+
+
+def _continue_behind(
+    runtime: Runtime, name: str, password: Password, taken: TakenOver, appending: Appending
+) -> None:
+    """Say where the log ends before this ledger, and how its last entries are read."""
+    earlier = [segment for segment in taken.log_list.segments[:-1] if segment.last_entry != NO_ENTRY]
+    if not earlier:
+        appending.continue_behind(NO_POSITION, None)
+        return
+    last_entry = earlier[-1].last_entry
+    assert last_entry is not None  # A takeover closes all before its own (P8.1).
+    first_offset = taken.log_list.segments[0].first_offset
+    begin = max(first_offset, taken.first_offset - _PRODUCER_ENTRIES_MAX)
+    reading = LogReading(runtime, name, password)
+    appending.continue_behind(
+        Position(earlier[-1].ledger_id, last_entry), lambda: reading.read(begin, taken.first_offset)
+    )
 
 
 class LogWriter:
@@ -104,23 +124,64 @@ class LogWriter:
         """How often a failed bookie was replaced under this writer."""
         return self._appending.writing.ensemble_changes
 
-    def append(self, data: Buffer) -> Position:
+    def append(
+        self,
+        data: Buffer,
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> Position:
         """Append one entry; its position, once it is durable on its ack quorum (P3.2, P3.3).
 
+        Args:
+            timeout_s: seconds for the whole call; None waits without end.
+            entry_id: the id that the caller expects; any other is a UsageError, and nothing is appended.
+            after: append only if this position stands last (as `last_position` gives it), else AppendConflict.
+            producer: (id, sequence), sequences rising: what was appended under them already is answered with its old
+                position, also when another writer appended it; within the last 1000 of each producer.
+
         Raises:
-            UsageError: not bytes, over the limit, or this handle was closed; nothing was appended.
+            UsageError: not bytes, over the limit, not the expected id, or this handle was closed; nothing was appended.
+            AppendConflict: something else stands last; nothing was appended.
+            OperationTimeout: timeout_s passed; `definite` where nothing was sent, else `ticket` tells the fate.
             LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; `definite` says whether this entry
-                certainly does not survive (P3.6).
+                certainly does not survive, else `ticket.fate()` tells, once the ledger is closed (P3.6).
         """
-        return run_blocking(self._appending.append(data), "aio.LogWriter.append")
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        steps = self._appending.append(data, terms)
+        return run_blocking(steps, "aio.LogWriter.append")
+
+    def append_batch(
+        self,
+        parts: Sequence[Buffer],
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> Position:
+        """Append all parts as one entry: all of them are there, or none; readers get them by `Entry.parts`.
+
+        The arguments and errors are those of `append`; the bounds are those of one entry, and 8192 parts.
+        """
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        steps = self._appending.append_batch(parts, terms)
+        return run_blocking(steps, "aio.LogWriter.append_batch")
+
+    @property
+    def last_position(self) -> Position:
+        """Of the last entry that was queued; in front of the first one, where what stands before it ends."""
+        return self._appending.last_position
 
     def append_nowait(self, data: Buffer) -> Ticket:
         """Queue one entry; blocks only while as many bytes are in flight as are allowed."""
         return queue_blocking(self._appending, data, "aio.LogWriter.append")
 
-    def append_many(self, items: Sequence[Buffer]) -> Appended:
+    def append_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
         """Append all items as consecutive entries; returns when the last is durable."""
-        return run_blocking(self._appending.append_many(items), "aio.LogWriter.append_many")
+        return run_blocking(self._appending.append_many(items, timeout_s), "aio.LogWriter.append_many")
 
     @property
     def durability(self) -> str:

@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any, NamedTuple
 
 from embedbk.codec import kernels
+from embedbk.codec.attributes import Producer, parts_of, producer_of
+from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
@@ -21,6 +23,7 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     log_key_path,
 )
+from embedbk.codec.packer_twin import Buffer
 from embedbk.config import LAC_WAIT_MS_MAX
 from embedbk.core.reader import LacRead, LacWait, RangeRead
 from embedbk.core.recovery import Recovery
@@ -41,13 +44,27 @@ Start = Position | int | None  # A position, or a dense offset.
 class Entry:
     """One entry. `data` is a memoryview on the block it was read in, which lives as long as it is referenced."""
 
-    __slots__ = ("data", "entry_id", "ledger_id", "offset")
+    __slots__ = ("_attributes", "data", "entry_id", "ledger_id", "offset")
 
-    def __init__(self, ledger_id: int, entry_id: int, offset: int, data: memoryview) -> None:
+    def __init__(
+        self, ledger_id: int, entry_id: int, offset: int, data: memoryview, attributes: Buffer = b""
+    ) -> None:
         self.ledger_id = ledger_id
         self.entry_id = entry_id
         self.offset = offset  # Dense, in the log it was read from; in a ledger by itself, the entry id.
         self.data = data
+        self._attributes = attributes
+
+    @property
+    def parts(self) -> list[memoryview]:
+        """The records of an atomic batch; an entry that is none is one record."""
+        ends = parts_of(self._attributes) or (len(self.data),)
+        return [self.data[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
+
+    @property
+    def producer(self) -> Producer | None:
+        """(producer id, sequence) under which it was appended, None without."""
+        return producer_of(self._attributes)
 
     @property
     def position(self) -> Position:
@@ -63,15 +80,18 @@ class Entry:
         return f"Entry({self.ledger_id}, {self.entry_id}, offset={self.offset}, {len(self.data)} bytes)"
 
     def __reduce__(self) -> Any:
-        return _rebuilt, (self.ledger_id, self.entry_id, self.offset, bytes(self.data))
+        given = (self.ledger_id, self.entry_id, self.offset, bytes(self.data), bytes(self._attributes))
+        return _rebuilt, given
 
 
-def _rebuilt(ledger_id: int, entry_id: int, offset: int, data: bytes) -> Entry:
-    return Entry(ledger_id, entry_id, offset, memoryview(data))
+def _rebuilt(ledger_id: int, entry_id: int, offset: int, data: bytes, attributes: bytes) -> Entry:
+    return Entry(ledger_id, entry_id, offset, memoryview(data), attributes)
 
 
 class Batch(NamedTuple):
-    """A run of entries of one ledger as buffers: payload i is data[ends[i] : ends[i + 1]], of entry ids[i].
+    """A run of entries of one ledger as buffers: record i is data[ends[i] : ends[i + 1]], of entry ids[i].
+
+    An entry is one record, an atomic batch as many as it has parts.
 
     The layout is that of an Arrow int64 and an Arrow binary array.
     """
@@ -113,8 +133,24 @@ def entries_of(located: Located) -> Iterator[Entry]:
     body, ledger_id = frame.body, frame.ledger_id
     ids, spans = kernels.offsets(body)
     begins, sizes = spans[::2].tolist(), spans[1::2].tolist()
+    if len(body) != ENTRY_OVERHEAD_BYTES * len(ids) + sum(sizes):
+        yield from _with_attributes(located, ids.tolist(), begins, sizes)
+        return
     for entry_id, begin, size in zip(ids.tolist(), begins, sizes, strict=True):
         yield Entry(ledger_id, entry_id, first_offset + entry_id, body[begin : begin + size])
+
+
+def _with_attributes(
+    located: Located, ids: list[int], begins: list[int], sizes: list[int]
+) -> Iterator[Entry]:
+    """The same where some have attributes: those stand between the entry's header and its payload."""
+    frame, first_offset = located
+    at = 0
+    for entry_id, begin, size in zip(ids, begins, sizes, strict=True):
+        attributes = frame.body[at + ENTRY_HEADER.size : begin]
+        data = frame.body[begin : begin + size]
+        yield Entry(frame.ledger_id, entry_id, first_offset + entry_id, data, attributes)
+        at = begin + size + ENTRY_OVERHEAD_BYTES - ENTRY_HEADER.size
 
 
 def batch_of(located: Located) -> Batch:

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from embedbk.codec.entry import ENTRY_HEADER
+from embedbk.codec.frame import Frame, split
 from embedbk.codec.twins import parts_of
 from embedbk.errors import UsageError
 
-__all__ = ["PARTS_MAX", "AttributeKind", "Producer", "encode_attributes", "parts_of", "producer_of"]
+__all__ = [
+    "PARTS_MAX",
+    "AttributeKind",
+    "Producer",
+    "encode_attributes",
+    "parts_of",
+    "producer_of",
+    "producers_in",
+]
 
 PARTS_MAX = 8192  # Of one entry: their ends are 32 KiB of it.
 SEQUENCE_MAX = 2**63 - 1
@@ -53,7 +63,16 @@ def encode_attributes(part_ends: Sequence[int] = (), producer: Producer | None =
     return attributes
 
 
-def producer_of(attributes: memoryview | bytes) -> Producer | None:
+def producers_in(frame: Frame) -> Iterator[tuple[int, Producer]]:
+    """(entry id, its producer) of those entries of a checked frame that name one."""
+    for entry_id, entry in split(frame):
+        size = ENTRY_HEADER.unpack_from(entry)[2]
+        producer = producer_of(entry[ENTRY_HEADER.size : ENTRY_HEADER.size + size]) if size else None
+        if producer is not None:
+            yield entry_id, producer
+
+
+def producer_of(attributes: bytes | bytearray | memoryview) -> Producer | None:
     """Who produced a checked entry with these attributes; None when it does not say."""
     offset = 0
     while offset < len(attributes):

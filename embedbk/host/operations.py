@@ -153,6 +153,15 @@ class Writing(Operation):
             raise self.stop_error()
         return NO_ENTRY
 
+    def try_append_with(self, data: Buffer, attributes: bytes, expected: int) -> int:
+        """As `try_append`, with attributes; only as entry `expected` unless that is below 0, else PACKER_CONFLICT."""
+        entry_id, should_wake = self.packer.append_with(data, attributes, expected)
+        if should_wake:
+            self._wake(self)
+        if entry_id == PACKER_STOPPED:
+            raise self.stop_error()
+        return entry_id
+
     def try_append_many(self, items: Sequence[Buffer]) -> tuple[int, int]:
         """Queue as many items as there is room for: the first id, and how many were taken. Raises `stop_error`."""
         first, taken, should_wake = self.packer.append_many(items)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import Frame, frame_of
 from embedbk.codec.ledger_metadata import Durability
@@ -17,10 +18,11 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.config import Quorum
+from embedbk.core.producers import Producers
 from embedbk.core.vocabulary import AddFailed, Answered, Confirmed, Ended, FrameSealed, Received, SendFailed
 from embedbk.core.writer import WriterOptions
-from embedbk.errors import LedgerFenced, PeerError, WrongPassword
-from embedbk.ids import NO_ENTRY
+from embedbk.errors import LedgerFenced, PeerError, UsageError, WrongPassword
+from embedbk.ids import NO_ENTRY, Position
 from tests.rules.world import KEY, MS, THREE, Client, Pen, World
 
 OTHER_KEY = bytes(16)
@@ -680,3 +682,42 @@ def test_frames_that_are_received_do_not_hold_back_the_next() -> None:
     world.add(writer, pen, b"a")
     world.add(writer, pen, b"b")
     assert not writer.core.wants_frame(is_full=False)
+
+
+# P3.1: who produced an entry.
+
+
+def test_a_producer_s_window_is_bounded_and_what_fell_out_is_refused() -> None:
+    """P3.1: an append that is remembered has its position; below the window nothing can be said, so it is refused."""
+    producers = Producers(sequences_max=3, producers_max=2)
+    for sequence in range(5):
+        assert producers.find(Producer(7, sequence)) is None
+        producers.note(Producer(7, sequence), Position(1, sequence))
+    assert [producers.find(Producer(7, sequence)) for sequence in (2, 3, 4)] == [(1, 2), (1, 3), (1, 4)]
+    with pytest.raises(UsageError, match="producer 7 has appended sequence 4, and 1 is not among the last 3"):
+        producers.find(Producer(7, 1))
+    producers.note(Producer(7, 4), Position(9, 9))  # Learnt twice: where it stood first is where it stands.
+    assert producers.find(Producer(7, 4)) == (1, 4)
+    producers.note(Producer(8, 0), Position(1, 5))
+    producers.note(Producer(9, 0), Position(1, 6))
+    assert producers.find(Producer(7, 1)) is None  # The one that appended longest ago is forgotten whole.
+    assert producers.find(Producer(8, 0)) == (1, 5)
+
+
+def test_a_bookie_stores_attributes_verbatim_and_refuses_what_it_does_not_know() -> None:
+    """P3.1: an entry is stored, copied and served verbatim; recovery writes back and closes by payload lengths."""
+    world, writer, pen = world_with_writer()
+    attributes = encode_attributes([1, 4], Producer(7, 1))
+    entry = encode_entry(pen.ledger_id, 0, 4, b"ABCD", attributes=attributes)
+    world.sent[pen.ledger_id, 0] = entry
+    writer.step(FrameSealed(0, frame_of(memoryview(entry))))
+    world.settle(hold=lambda packet: packet.bookie_id != "b1")
+    recovery = world.recovery(pen.ledger_id)
+    recovery.start()
+    world.run(until=lambda: recovery.has_ended, hold=lambda packet: packet.client is writer)
+    assert recovery.ended.error is None
+    metadata = world.check_end(pen.ledger_id)
+    assert (metadata.last_entry, metadata.length) == (0, 4)
+    unknown = encode_entry(5, 0, 0, b"", attributes=b"\x63\x00\x00\x00")
+    world.ask("b1", add_request(world, "b1"), Frame(5, 0, 0, 1, 0, memoryview(unknown)))
+    assert status(world) == Status.BAD_FRAME
