@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from embedbk.codec.frame import iter_entries
+from embedbk.codec.journal_records import RecordKind
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Quorum
 from embedbk.core.machine import Machine
 from embedbk.core.reader import RangeRead
-from embedbk.core.vocabulary import EntriesReady, JournalDurable
+from embedbk.core.vocabulary import EntriesReady, JournalAppend, JournalDurable, Tick
 from embedbk.storage.memory import Survivors
 from embedbk.testing.invariants import Invariants
 from tests.rules.world import THREE, Catalog, Client, Node, Packet, Pen, World
@@ -86,6 +87,25 @@ class Watched(World):
     def damage(self, bookie_id: str, ledger_id: int, entry_id: int) -> None:
         self.nodes[bookie_id].storage.make_unreadable(ledger_id, entry_id)
         self.invariants.on_damaged(bookie_id, ledger_id, entry_id)
+
+    def put_in_limbo(self, bookie_id: str, ledger_id: int) -> None:
+        """As after a start that found that acknowledged data may be lost: fence and limbo are durable (P7.4)."""
+        node = self.nodes[bookie_id]
+        assert isinstance(node, WatchedNode)
+        effects = []
+        for kind, body in ((RecordKind.FENCE, b""), (RecordKind.LIMBO, b"\1")):
+            token = node.storage.append(kind, ledger_id, body)
+            effects.append(JournalAppend(token, kind, ledger_id, body))
+        self.invariants.on_step(bookie_id, node.core, Tick(self.now_ns), effects)
+        node.storage.commit()
+        node.crash()
+        node.restart()
+
+    def kill(self, client: Client) -> None:
+        """Its process ends: it hears nothing more, and what it had on the wire is lost."""
+        client.is_gone = True
+        self.invariants.on_stopped(client.name)
+        self.wire = [packet for packet in self.wire if packet.client is not client]
 
     def end(self, *ledger_ids: int) -> None:
         """All is healed: recover what is open, read everything, ask the end checks."""
