@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from embedbk.appending import Appended, Fate, Ticket
     from embedbk.client import Client
     from embedbk.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
-    from embedbk.config import Settings
+    from embedbk.config import Placement, Settings
     from embedbk.diagnosis import doctor
     from embedbk.errors import (
         AppendConflict,
@@ -77,6 +77,7 @@ __all__ = [
     "Position",
     "RecoveryInconclusive",
     "Segment",
+    "Placement",
     "Settings",
     "StorageError",
     "Ticket",
@@ -94,7 +95,7 @@ _PLACES = """
 aio aio
 appending Appended Fate Ticket
 client Client open=open_client
-config Settings
+config Placement Settings
 diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError

@@ -16,7 +16,7 @@ from embedbk import client, ledger, log
 from embedbk.appending import Appended, Appending, Ticket, terms_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
-from embedbk.config import Settings
+from embedbk.config import Placement, Settings
 from embedbk.errors import OperationTimeout
 from embedbk.ids import Position, check_log_name
 from embedbk.ledger import quorum_of, traits_of
@@ -123,10 +123,11 @@ class Client(_Closing):
         custom: Mapping[str, bytes] = client.NO_CUSTOM,
         durability: str = "synced",
         delays_change: bool = False,
+        placement: Placement | None = None,
     ) -> Opening[LedgerWriter]:
         async def steps() -> LedgerWriter:
             quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-            traits = traits_of(durability, delays_change=delays_change)
+            traits = traits_of(self._runtime, durability, placement, delays_change=delays_change)
             made = ledger.create(self._runtime, quorum, Password(password), custom, traits)
             return LedgerWriter(await run_async(made))
 
@@ -390,10 +391,11 @@ class Log:
         ack_quorum: int | None = None,
         durability: str = "synced",
         delays_change: bool = False,
+        placement: Placement | None = None,
     ) -> Opening[LogWriter]:
         async def steps() -> LogWriter:
             quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-            traits = traits_of(durability, delays_change=delays_change)
+            traits = traits_of(self._runtime, durability, placement, delays_change=delays_change)
             taken = log.take_over(self._runtime, self.name, self._password, quorum, traits)
             return LogWriter(self.name, await run_async(taken))
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from embedbk import ledger
 from embedbk.address import is_address
-from embedbk.config import Settings
+from embedbk.config import Placement, Settings
 from embedbk.embedded import Opened, connect, open_directory
 from embedbk.errors import UsageError
 from embedbk.ids import check_log_name
@@ -52,18 +52,20 @@ class Client:
         custom: Mapping[str, bytes] = NO_CUSTOM,
         durability: str = "synced",
         delays_change: bool = False,
+        placement: Placement | None = None,
     ) -> LedgerWriter:
         """A new ledger and its one writer. Left out: 3/3/2, or 1/1/1 with fewer than three bookies.
 
         durability: "synced", or "deferred" for adds that are told when Qa bookies hold them in memory (P3.2).
         delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
+        placement: over racks, zones, by space; None: that of the settings given to `open`.
 
         Raises:
             UsageError: not ensemble_size >= write_quorum >= ack_quorum >= 1.
             NotEnoughBookies: fewer bookies are there than ensemble_size; nothing was made.
         """
         quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-        traits = traits_of(durability, delays_change=delays_change)
+        traits = traits_of(self._runtime, durability, placement, delays_change=delays_change)
         steps = ledger.create(self._runtime, quorum, Password(password), custom, traits)
         return LedgerWriter(run_blocking(steps, "aio.Client.create_ledger"))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from embedbk.errors import UsageError
 
 __all__ = [
+    "ANYWHERE",
     "ENTRY_BYTES_MAX",
     "FRAME_BYTES_MAX",
     "FRAME_BLOCK_BYTES",
@@ -15,6 +16,7 @@ __all__ = [
     "PACKER_BYTES_MAX",
     "PACKER_POOL_BYTES_MAX",
     "ENSEMBLE_SIZE_MAX",
+    "Placement",
     "Quorum",
     "Settings",
     "quorum_for",
@@ -67,6 +69,28 @@ def quorum_for(
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """Which bookies get the seats of an ensemble (RP37 to RP45). Left as it is: any of the writable ones, by chance."""
+
+    domain: str = (
+        "none"  # "rack": whole locations are kept apart; "zone": what stands before the first "/" of them.
+    )
+    domains_min: int = 2  # So many different ones in every write set, where that can be had.
+    is_strict: bool = False  # Rather no ensemble than one that spans fewer.
+    weighs_space: bool = False  # Chance in proportion to free space, within bounds.
+    local: tuple[str, ...] = ()  # Bookie ids of which one always takes a seat.
+
+    def __post_init__(self) -> None:
+        if self.domain not in ("none", "rack", "zone"):
+            raise UsageError(f"domain={self.domain!r}: allowed are 'none', 'rack' and 'zone'")
+        if not isinstance(self.domains_min, int) or not 1 <= self.domains_min <= ENSEMBLE_SIZE_MAX:
+            raise UsageError(f"domains_min={self.domains_min!r}: allowed is 1 to {ENSEMBLE_SIZE_MAX}")
+
+
+ANYWHERE = Placement()
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What may be set where embedbk is opened; every field has a default that suits a machine of its own."""
 
@@ -77,6 +101,9 @@ class Settings:
     session_ttl_ms: int = 6_000  # A client or bookie that is silent for so long is given up by the metadata.
     journal_file_bytes: int = 16 << 20  # Of files made from now on; at least 2 MiB.
     allow_non_loopback: bool = False  # Bind and dial other machines: links are not encrypted.
+    placement: Placement = (
+        ANYWHERE  # Of every ensemble that this client makes, where a ledger asks for no other.
+    )
 
     def __post_init__(self) -> None:
         for name, low, high in (

@@ -21,7 +21,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.metadata_messages import Compare, Delete
 from embedbk.codec.packer_twin import Buffer
-from embedbk.config import Quorum, quorum_for
+from embedbk.config import Placement, Quorum, quorum_for
 from embedbk.core.creation import Creation
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, MetadataConflict, UsageError
@@ -79,11 +79,14 @@ class Traits(NamedTuple):
     options: WriterOptions
 
 
-def traits_of(durability: str, *, delays_change: bool) -> Traits:
-    """Raises UsageError for a durability that there is not."""
+def traits_of(
+    runtime: Runtime, durability: str, placement: Placement | None, *, delays_change: bool
+) -> Traits:
+    """placement None: that of the settings. Raises UsageError for a durability that there is not."""
     if durability not in _DURABILITIES:
         raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
-    return Traits(_DURABILITIES[durability], WriterOptions(delays_change=delays_change))
+    options = WriterOptions(delays_change=delays_change, placement=placement or runtime.placement)
+    return Traits(_DURABILITIES[durability], options)
 
 
 async def create(
@@ -101,6 +104,7 @@ async def create(
         runtime.bookies,
         runtime.new_chance(),
         traits.durability,
+        traits.options.placement,
     )
     metadata, revision = await runtime.run(core, "creating a ledger")
     what = f"the writer of ledger {metadata.ledger_id}"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from embedbk.appending import Appended, Appending, Ticket, terms_of
 from embedbk.codec.packer_twin import Buffer
-from embedbk.config import Quorum
+from embedbk.config import Placement, Quorum
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
@@ -47,6 +47,7 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         runtime.bookies,
         runtime.new_chance(),
         traits.durability,
+        traits.options.placement,
     )
     taken: TakenOver = await runtime.run(core, f"taking over log {name!r}", _TAKEOVER_TIMEOUT_S)
     what = f"the writer of log {name!r}"
@@ -240,18 +241,20 @@ class Log:
         ack_quorum: int | None = None,
         durability: str = "synced",
         delays_change: bool = False,
+        placement: Placement | None = None,
     ) -> LogWriter:
         """Take the log over: whoever wrote before is fenced, and what they had acknowledged stays (P8.1).
 
         durability: "synced", or "deferred" for appends that are told when Qa bookies hold them in memory (P3.2).
         delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
+        placement: over racks, zones, by space; None: that of the settings given to `open`.
 
         Raises:
             LedgerFenced: another process took it over meanwhile.
             NotEnoughBookies, RecoveryInconclusive, WrongPassword: as they say; trying again is safe.
         """
         quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-        traits = traits_of(durability, delays_change=delays_change)
+        traits = traits_of(self._runtime, durability, placement, delays_change=delays_change)
         steps = take_over(self._runtime, self.name, self._password, quorum, traits)
         return LogWriter(self.name, run_blocking(steps, "aio.Log.writer"))
 

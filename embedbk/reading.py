@@ -26,7 +26,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import LAC_WAIT_MS_MAX
 from embedbk.core.reader import LacRead, LacWait, RangeRead
-from embedbk.core.recovery import Recovery
+from embedbk.core.recovery import Recovery, RecoveryOptions
 from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated, UsageError
 from embedbk.host.operations import OneResult
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
@@ -512,7 +512,10 @@ async def recovered(
 ) -> tuple[LedgerMetadata, int]:
     """The metadata of the ledger, CLOSED by recovery (P5.2)."""
     chance = runtime.new_chance()
-    core = Recovery(metadata, revision, password.key, chance.getrandbits(63), runtime.bookies, chance)
+    options = RecoveryOptions(placement=runtime.placement)
+    core = Recovery(
+        metadata, revision, password.key, chance.getrandbits(63), runtime.bookies, chance, options
+    )
     result: tuple[LedgerMetadata, int] = await runtime.run(core, f"recovering ledger {metadata.ledger_id}")
     return result
 

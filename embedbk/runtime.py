@@ -102,6 +102,7 @@ class Runtime:
         self.is_forked = False
         self.signal = Signal()  # Moves with the list of bookies.
         self.chance = random.Random()
+        self.placement = settings.placement
         self.read_health = ReadHealth()  # Touched by the reading cores, on the host's thread.
         self.leaving = [node.metadata]  # Sessions to end at close, in this order.
         self.after_close: list[Callable[[], None]] = []

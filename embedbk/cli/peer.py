@@ -75,6 +75,12 @@ def _parser(role: str) -> argparse.ArgumentParser:
     if role == "bookie":
         add("--id", required=True, type=_bookie_id, help="its name in the cluster, for ever")
         add(
+            "--location",
+            default="",
+            metavar="ZONE/RACK",
+            help="where it stands, for placement over racks or zones",
+        )
+        add(
             "--may-have-lost",
             action="store_true",
             help="its directories are an older copy, or were repaired: what is missing there counts as unknown",
@@ -191,6 +197,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             metadata,
             client,
             free_bytes=lambda: shutil.disk_usage(options.dir).free,
+            location=options.location,
         )
         opened.pop_all()
     _settle_memory()

@@ -27,6 +27,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     endpoints: list[str]
     is_writable: bool
     free_bytes: int
+    location: str = ""  # "zone/rack" (RP38, RP40); nothing where nobody said it.
 
 
 def registration_path(bookie_id: str) -> str:

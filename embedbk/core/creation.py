@@ -14,9 +14,9 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
-from embedbk.config import Quorum
+from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.machine import Handlers, Machine
-from embedbk.core.placement import Chance, choose_bookies
+from embedbk.core.placement import Chance, fill_seats
 from embedbk.core.vocabulary import (
     AllocateIds,
     BookieInfo,
@@ -52,7 +52,9 @@ class Creation(Machine):
         bookies: tuple[BookieInfo, ...],
         chance: Chance,
         durability: int = Durability.SYNCED,
+        placement: Placement = ANYWHERE,
     ) -> None:
+        self.placement = placement
         self.quorum = quorum
         self.password_verifier = password_verifier
         self.created_ms = created_ms
@@ -86,10 +88,26 @@ class Creation(Machine):
             )
         ]
 
+    def _no_strict_placement(self) -> NotEnoughBookies:
+        where = ", ".join(
+            f"{info.member.bookie_id} in {info.location or 'no place'}" for info in self.bookies
+        )
+        return NotEnoughBookies(
+            f"no ensemble of {self.quorum.ensemble_size} spans {self.placement.domains_min} "
+            f"{self.placement.domain}s in every write set: {where}",
+            definite=True,
+            hint="start bookies elsewhere, or ask for a placement that is not strict",
+        )
+
     def _on_ids(self, event: IdsAllocated) -> list[Effect]:
         if refused := self._refuse():
             return refused  # Bookies went while the id was fetched.
-        members = choose_bookies(self.bookies, self.quorum.ensemble_size, (), self.chance)
+        seats = fill_seats(
+            [None] * self.quorum.ensemble_size, self.bookies, (), self.quorum, self.placement, self.chance
+        )
+        members = [member for member in seats if member is not None]
+        if len(members) < len(seats):
+            return [Ended(self._no_strict_placement())]
         fragment = Fragment(0, 0, tuple((member.bookie_id, member.incarnation) for member in members))
         self.metadata = LedgerMetadata(
             METADATA_VERSION,

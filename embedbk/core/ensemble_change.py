@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from embedbk.codec.ledger_metadata import Fragment
+from embedbk.config import ANYWHERE, Placement
 from embedbk.core.in_flight import InFlight, Seating
-from embedbk.core.placement import Chance, choose_bookies
+from embedbk.core.placement import Chance, fill_seats
 from embedbk.core.vocabulary import BookieInfo
 from embedbk.ids import Member
 
@@ -28,7 +29,11 @@ class Proposal:
 
 
 def propose(
-    in_flight: InFlight, bookies: Sequence[BookieInfo], avoid: Sequence[str], chance: Chance
+    in_flight: InFlight,
+    bookies: Sequence[BookieInfo],
+    avoid: Sequence[str],
+    chance: Chance,
+    placement: Placement = ANYWHERE,
 ) -> Proposal | None:
     """New holders, from the first entry not done on, for as many failed seats as bookies can be found for (RP13).
 
@@ -39,10 +44,11 @@ def propose(
     """
     failed = in_flight.failed_seats
     seated = [seating.member.bookie_id for seating in in_flight.seatings]
-    chosen = choose_bookies(bookies, len(failed), {*seated, *avoid}, chance)
     seatings = list(in_flight.seatings)
-    for index, seat in enumerate(failed):
-        member = chosen[index] if index < len(chosen) else _reborn(seatings[seat].member, bookies, avoid)
+    seats = [None if seat in failed else each.member for seat, each in enumerate(seatings)]
+    filled = fill_seats(seats, bookies, {*seated, *avoid}, in_flight.quorum, placement, chance)
+    for seat in failed:
+        member = filled[seat] or _reborn(seatings[seat].member, bookies, avoid)
         if member is not None:
             seatings[seat] = in_flight.new_seating(seat, member)
     if seatings == in_flight.seatings:

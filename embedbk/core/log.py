@@ -29,11 +29,11 @@ from embedbk.codec.ledger_metadata import (
     log_owner_path,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
-from embedbk.config import Quorum
+from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.creation import Creation
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.placement import Chance
-from embedbk.core.recovery import Recovery
+from embedbk.core.recovery import Recovery, RecoveryOptions
 from embedbk.core.vocabulary import (
     AllocateIds,
     Answered,
@@ -117,8 +117,10 @@ class LogTakeover(Machine):
         bookies: tuple[BookieInfo, ...],
         chance: Chance,
         durability: int = Durability.SYNCED,
+        placement: Placement = ANYWHERE,
     ) -> None:
         self.name = name
+        self.placement = placement
         self.owner = owner  # Who takes over, for people; the fencing token is the epoch.
         self.quorum = quorum
         self.ledger_key = ledger_key
@@ -203,7 +205,10 @@ class LogTakeover(Machine):
                 WrongPassword(f"log {self.name!r}: its ledger {metadata.ledger_id} has another password")
             )
         nonce = self.chance.getrandbits(63)
-        recovery = Recovery(metadata, event.revision, self.ledger_key, nonce, self.bookies, self.chance)
+        options = RecoveryOptions(placement=self.placement)
+        recovery = Recovery(
+            metadata, event.revision, self.ledger_key, nonce, self.bookies, self.chance, options
+        )
         return self._start_sub(recovery, event.now_ns)
 
     def _on_recovered(self, ended: Ended, now_ns: int) -> list[Effect]:
@@ -236,6 +241,7 @@ class LogTakeover(Machine):
             self.bookies,
             self.chance,
             self.durability,
+            self.placement,
         )
         return self._start_sub(creation, 0)
 

@@ -1,17 +1,27 @@
-"""Which bookies get the seats of an ensemble. Random among the writable, not-avoided ones (RP37).
+"""Which bookies get the seats of an ensemble: random, local first, over racks or zones, by free space (RP37 to RP45).
 
-Leaves to others: when to choose (creation, ensemble change, recovery). Chance is the caller's seeded generator.
+Leaves to others: when to choose (creation, ensemble change, recovery), and who is in quarantine (core/quarantine.py).
+Chance is the caller's seeded generator. A location is text like "zone/rack"; who says none stands in one common place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from embedbk.config import ANYWHERE, Placement, Quorum
+from embedbk.core.quorum import write_set
 from embedbk.core.vocabulary import BookieInfo
 from embedbk.ids import Member
 
-__all__ = ["Chance", "choose_bookies"]
+__all__ = ["Chance", "choose_bookies", "fill_seats", "is_adherent"]
+
+WEIGHT_MULTIPLE_MAX = (
+    3  # A new and empty bookie gets at most so many times the chance of the median one (RP43).
+)
+DRAWS_MAX = 16  # Tries to find seats that keep the racks apart, before it is done as well as it goes.
+
+Seats = Sequence[Member | None]
 
 
 class Chance(Protocol):
@@ -28,7 +38,162 @@ def choose_bookies(
     """Up to `count` distinct writable bookies whose id is not excluded; fewer when there are not enough.
 
     Excluded by id, not by member: a bookie in a new incarnation is still the same machine, and one ensemble
-    must not count it twice (P2.4).
+    must not count it twice (P2.4). Who is in quarantine is taken only when the others are not enough (RP45).
     """
-    usable = [info.member for info in bookies if info.is_writable and info.member.bookie_id not in exclude]
-    return chance.sample(usable, min(count, len(usable)))
+    usable = _usable(bookies, exclude)
+    members = [info.member for info in usable if not info.is_quarantined]
+    if len(members) >= count:
+        return chance.sample(members, count)
+    others = [info.member for info in usable if info.is_quarantined]
+    return [
+        *chance.sample(members, len(members)),
+        *chance.sample(others, min(count - len(members), len(others))),
+    ]
+
+
+def fill_seats(
+    seats: Seats,
+    bookies: Sequence[BookieInfo],
+    exclude: Collection[str],
+    quorum: Quorum,
+    placement: Placement,
+    chance: Chance,
+) -> list[Member | None]:
+    """The seats with as many of the empty ones filled as bookies can be found for; none, where a strict placement
+    cannot be kept."""
+    vacant = [seat for seat, member in enumerate(seats) if member is None]
+    if placement == ANYWHERE:
+        chosen = choose_bookies(bookies, len(vacant), exclude, chance)
+        return _seated(seats, vacant, chosen)
+    locations = {info.member: _domain(info.location, placement) for info in bookies}
+    best: list[Member | None] | None = None
+    for _ in range(DRAWS_MAX if placement.domain != "none" else 1):
+        filled = _draw(seats, vacant, _usable(bookies, exclude), locations, quorum, placement, chance)
+        _exchange(filled, vacant, locations, quorum, placement)
+        if is_adherent(filled, locations, quorum, placement):
+            return filled
+        if best is None or _spread(filled, locations, quorum, placement) > _spread(
+            best, locations, quorum, placement
+        ):
+            best = filled
+    assert best is not None
+    return list(seats) if placement.is_strict else best
+
+
+def is_adherent(seats: Seats, locations: Mapping[Member, str], quorum: Quorum, placement: Placement) -> bool:
+    """Whether every write set spans as many racks or zones as it should (RP38, RP40, RP42)."""
+    if placement.domain == "none":
+        return True
+    wanted = min(placement.domains_min, quorum.write_quorum)
+    return all(len(domains) >= wanted for domains in _domains_of_write_sets(seats, locations, quorum))
+
+
+def _usable(bookies: Sequence[BookieInfo], exclude: Collection[str]) -> list[BookieInfo]:
+    return [info for info in bookies if info.is_writable and info.member.bookie_id not in exclude]
+
+
+def _domain(location: str, placement: Placement) -> str:
+    return location.partition("/")[0] if placement.domain == "zone" else location
+
+
+def _seated(seats: Seats, vacant: Sequence[int], chosen: Iterable[Member]) -> list[Member | None]:
+    filled = list(seats)
+    for seat, member in zip(vacant, chosen, strict=False):
+        filled[seat] = member
+    return filled
+
+
+def _draw(
+    seats: Seats,
+    vacant: list[int],
+    usable: list[BookieInfo],
+    locations: Mapping[Member, str],
+    quorum: Quorum,
+    placement: Placement,
+    chance: Chance,
+) -> list[Member | None]:
+    """Seat by seat: who is local, then who brings most write sets nearer to what they should span, then chance."""
+    filled, left = list(seats), list(usable)
+    for seat in vacant:
+        fit = [info for info in left if not info.is_quarantined] or left
+        if not fit:
+            break
+        has_local = any(member is not None and member.bookie_id in placement.local for member in filled)
+        local = [info for info in left if info.member.bookie_id in placement.local]
+        if local and not has_local:
+            fit = local  # One seat is always ours, even in quarantine (RP41).
+        if placement.domain != "none":
+            gains = [_gain(filled, seat, info.member, locations, quorum, placement) for info in fit]
+            fit = [info for info, gain in zip(fit, gains, strict=True) if gain == max(gains)]
+        info = _weighted(fit, placement, chance)
+        filled[seat] = info.member
+        left.remove(info)
+    return filled
+
+
+def _gain(
+    seats: Seats,
+    seat: int,
+    member: Member,
+    locations: Mapping[Member, str],
+    quorum: Quorum,
+    placement: Placement,
+) -> int:
+    """How many write sets of the seat, short of what they should span, would span one domain more."""
+    gain = 0
+    for entry_id in range(quorum.ensemble_size):
+        in_set = write_set(entry_id, quorum)
+        if seat in in_set:
+            domains = {locations.get(m, "") for at in in_set if (m := seats[at]) is not None}
+            gain += len(domains) < placement.domains_min and locations.get(member, "") not in domains
+    return gain
+
+
+def _weighted(infos: Sequence[BookieInfo], placement: Placement, chance: Chance) -> BookieInfo:
+    weights = [1] * len(infos)
+    if placement.weighs_space:
+        median = sorted(info.free_bytes for info in infos)[len(infos) // 2]
+        bound = max(1, median * WEIGHT_MULTIPLE_MAX)
+        weights = [max(1, min(info.free_bytes, bound)) for info in infos]
+    ticket = chance.getrandbits(64) % sum(weights)
+    for info, weight in zip(infos, weights, strict=True):
+        if ticket < weight:
+            return info
+        ticket -= weight
+    raise AssertionError("a ticket beyond the sum")
+
+
+def _exchange(
+    seats: list[Member | None],
+    vacant: list[int],
+    locations: Mapping[Member, str],
+    quorum: Quorum,
+    placement: Placement,
+) -> None:
+    """Let two newly filled seats change places where that helps: seat by seat, few racks are used up too soon."""
+    spread = _spread(seats, locations, quorum, placement)
+    for index, seat in enumerate(vacant):
+        for other in vacant[:index]:
+            if is_adherent(seats, locations, quorum, placement):
+                return
+            seats[seat], seats[other] = seats[other], seats[seat]
+            changed = _spread(seats, locations, quorum, placement)
+            if changed > spread:
+                spread = changed
+            else:
+                seats[seat], seats[other] = seats[other], seats[seat]
+
+
+def _spread(seats: Seats, locations: Mapping[Member, str], quorum: Quorum, placement: Placement) -> int:
+    """How near the write sets are to what they should span, together."""
+    return sum(
+        min(len(domains), placement.domains_min)
+        for domains in _domains_of_write_sets(seats, locations, quorum)
+    )
+
+
+def _domains_of_write_sets(seats: Seats, locations: Mapping[Member, str], quorum: Quorum) -> list[set[str]]:
+    return [
+        {locations.get(m, "") for seat in write_set(entry_id, quorum) if (m := seats[seat]) is not None}
+        for entry_id in range(quorum.ensemble_size)
+    ]

@@ -25,7 +25,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.messages import AddAnswer, FenceAnswer, FenceRequest, ReadAnswer, ReadRequest, Status
 from embedbk.codec.metadata_messages import Compare, Put
-from embedbk.config import FRAME_BLOCK_BYTES, FRAME_BYTES_MAX
+from embedbk.config import ANYWHERE, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, Placement
 from embedbk.core.ensemble_change import change_fragments, propose
 from embedbk.core.in_flight import InFlight
 from embedbk.core.machine import Handlers, Machine, earliest
@@ -60,6 +60,7 @@ class RecoveryOptions:
     ask_timeout_ns: int = 1_000 * _MS  # An unanswered fence or read is asked again.
     retry_ns: int = 50 * _MS  # Pause before an unknown is asked again.
     patience_ns: int = 10_000 * _MS  # Without any progress for this long: inconclusive.
+    placement: Placement = ANYWHERE  # Of whom failed seats are given to.
     write_timeout_ns: int = 5_000 * _MS  # An unanswered write-back makes its bookie a failed one.
     avoid_ns: int = 1_000 * _MS  # A bookie that failed a write-back is not chosen again for this long.
     read_entries: int = 4096  # How far ahead one recovery read looks.
@@ -423,7 +424,7 @@ class Recovery(Machine):
         if not self.in_flight.failed_seats or not self.in_flight.pending:
             return []
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
-        proposal = propose(self.in_flight, self.bookies, avoid, self.chance)
+        proposal = propose(self.in_flight, self.bookies, avoid, self.chance, self.options.placement)
         if proposal is None:
             return []  # The watch may show another one, or somebody need not be avoided any more.
         self.fragments = change_fragments(self.fragments, proposal)

@@ -68,6 +68,9 @@ class BookieInfo(NamedTuple):
 
     member: Member
     is_writable: bool
+    location: str = ""  # "zone/rack", or nothing.
+    free_bytes: int = 0
+    is_quarantined: bool = False  # Failed often lately: chosen only where nobody else is left (RP45).
 
 
 # --- Events of clients -----------------------------------------------------------------------------------

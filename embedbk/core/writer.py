@@ -25,7 +25,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.messages import AddAnswer, ExplicitLacRequest, Status
 from embedbk.codec.metadata_messages import Compare, Put
-from embedbk.config import Quorum
+from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.ensemble_change import Proposal, change_fragments, propose
 from embedbk.core.in_flight import InFlight
 from embedbk.core.machine import Handlers, Machine, earliest
@@ -84,6 +84,7 @@ class WriterOptions:
     delays_change: bool = (
         False  # Tolerate failed bookies while every write set keeps Qa unfailed ones (P4.6).
     )
+    placement: Placement = ANYWHERE  # Of whom failed seats are given to.
     changes_max: int = 100  # Ensemble changes of one handle; metadata that only grows is somebody's outage.
 
 
@@ -292,7 +293,7 @@ class Writer(Machine):
         if self.change_count >= self.options.changes_max:
             return self._check_usable(now_ns)
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
-        proposal = propose(self.in_flight, self.bookies, avoid, self.chance)
+        proposal = propose(self.in_flight, self.bookies, avoid, self.chance, self.options.placement)
         if proposal is None:
             self.retry_at = now_ns + self.options.retry_ns
             return self._check_usable(now_ns)

@@ -87,6 +87,7 @@ class BookieNode:
         client: Client,
         *,
         free_bytes: Callable[[], int] = lambda: 0,
+        location: str = "",
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`, and in the registration."""
         self.bookie_id = bookie_id
@@ -104,6 +105,7 @@ class BookieNode:
         self._limbo_at: int | None = None  # When to ask whether ledgers in limbo are closed now.
         self._limbo_after = NO_ENTRY  # The ledger asked about last: they take turns.
         self._free_bytes = free_bytes
+        self.location = location  # For the placement of ensembles: "zone/rack".
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
         self._events: deque[Event] = deque()
         self._is_stepping = False
@@ -327,6 +329,7 @@ class BookieNode:
             self.endpoints,
             self.core.is_writable,
             self._free_bytes_now(),
+            self.location,
         )
         then.append(
             Put(registration_path(self.bookie_id), encode_registration(registration), is_ephemeral=True)

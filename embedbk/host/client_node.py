@@ -14,7 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from embedbk.codec.messages import Message, decode_message, encode_message, is_final
+from embedbk.codec.messages import (
+    AddAnswer,
+    Control,
+    Message,
+    Status,
+    decode_message,
+    encode_message,
+    is_final,
+)
 from embedbk.codec.metadata_messages import (
     Allocated,
     AllocIds,
@@ -28,6 +36,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
 from embedbk.core.machine import Machine, earliest
+from embedbk.core.quarantine import Quarantine
 from embedbk.core.vocabulary import (
     AllocateIds,
     Answered,
@@ -100,6 +109,7 @@ class ClientNode:
         self.registrations: dict[str, Registration] = {}
         self.bookies: tuple[BookieInfo, ...] = ()
         self.cluster_token = b""
+        self.quarantine = Quarantine()
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
         # Who waits for anything of this node waits in vain now.
@@ -174,6 +184,8 @@ class ClientNode:
             self._is_watching = True
             self.metadata.watch(now_ns, BOOKIES_PREFIX, self._on_bookies)
         self._tick_due(now_ns)
+        if not self.quarantine.is_idle and self.quarantine.expire(now_ns):
+            self._show_bookies()
         while self._dirty:
             self._touch(self._dirty.popleft())
         self._finish_turn(now_ns)
@@ -375,6 +387,8 @@ class ClientNode:
         if not peer.is_up:
             self._dial_after[peer.member] = now_ns + REDIAL_NS
         logger.info("link to bookie %s down: %s", peer.member.bookie_id, event.reason)
+        if self.quarantine.note_error(peer.member.bookie_id, now_ns):
+            self._show_bookies()
         for operation, tag in peer.outstanding.values():
             self.tell(operation, SendFailed(now_ns, tag, peer.member, event.reason))
 
@@ -402,7 +416,20 @@ class ClientNode:
         if asked is None:
             return  # Delivered twice: it answered already.
         operation, tag = asked
+        self._note_answer(now_ns, peer.member.bookie_id, message.control)
         self.tell(operation, Answered(now_ns, tag, peer.member, message.control, message.frames))
+
+    def _note_answer(self, now_ns: int, bookie_id: str, control: Control) -> None:
+        """Keep count of who fails (RP45): adds only, since they are what new seats are for."""
+        if isinstance(control, AddAnswer):
+            if control.status == Status.OK:
+                has_changed = not self.quarantine.is_idle and self.quarantine.note_good(bookie_id)
+            else:
+                has_changed = control.status == Status.UNKNOWN and self.quarantine.note_error(
+                    bookie_id, now_ns
+                )
+            if has_changed:
+                self._show_bookies()
 
     # The cluster, as the watch shows it.
 
@@ -421,17 +448,28 @@ class ClientNode:
                 self.registrations[bookie_id] = decode_registration(record.value)
             except StorageError as broken:
                 logger.error("bookie %s is left out: %s", bookie_id, broken)
+        for record in records:
+            self.quarantine.release(record.key.removeprefix(BOOKIES_PREFIX))  # It came back, or went.
+        self._show_bookies()
+        self._dial_elsewhere()
+        self._dial_after = {member: at for member, at in self._dial_after.items() if at > self._now_ns}
+        self.is_ready = True
+        self.on_ready()
+
+    def _show_bookies(self) -> None:
         self.bookies = tuple(
-            BookieInfo(Member(bookie_id, registration.incarnation), registration.is_writable)
+            BookieInfo(
+                Member(bookie_id, registration.incarnation),
+                registration.is_writable,
+                registration.location,
+                registration.free_bytes,
+                bookie_id in self.quarantine.held,
+            )
             for bookie_id, registration in sorted(self.registrations.items())
         )
         for operation in self.operations:
             if BookiesChanged in operation.core.HANDLERS:
                 self.tell(operation, BookiesChanged(self._now_ns, self.bookies))
-        self._dial_elsewhere()
-        self._dial_after = {member: at for member, at in self._dial_after.items() if at > self._now_ns}
-        self.is_ready = True
-        self.on_ready()
 
     # Time.
 
@@ -466,7 +504,9 @@ class ClientNode:
 
     def deadline_ns(self) -> int | None:
         due = self._due[0][0] if self._due else None
-        return earliest(due, self.metadata.deadline_ns(), self.transport.deadline_ns())
+        return earliest(
+            self.quarantine.deadline_ns, due, self.metadata.deadline_ns(), self.transport.deadline_ns()
+        )
 
     def filenos(self) -> list[int]:
         return self.transport.filenos()
