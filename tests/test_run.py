@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).resolve().parent.parent / "run"
-COMMANDS = ("demo", "test", "check", "sim", "bench", "clean")
+COMMANDS = ("demo", "test", "check", "sim", "mutants", "bench", "clean")
 
 
 def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

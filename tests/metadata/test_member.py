@@ -268,6 +268,13 @@ def test_a_watch_gets_every_change_once_it_is_durable() -> None:
     desk.do(Txn([], [Delete("/w/a")]), session)
     [events] = desk.events(7)
     assert [(record.key, record.value, record.revision) for record in events.records] == [("/w/a", None, 3)]
+    first = desk.index + 1
+    desk.ask(put("/w/c"), session)
+    desk.ask(put("/w/d"), session)
+    desk.step(JournalDurable(desk.now_ns, first))  # The disk has the first of two so far.
+    assert [record.key for events in desk.events(7) for record in events.records] == ["/w/c"]
+    desk.sync()
+    assert [record.key for events in desk.events(7) for record in events.records] == ["/w/d"]
     desk.do(Unwatch(7), session)
     desk.do(put("/w/late"), session)
     assert desk.events(7) == []

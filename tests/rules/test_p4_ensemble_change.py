@@ -278,6 +278,20 @@ def test_further_failures_wait_for_the_outcome() -> None:
             world.check_end(pen.ledger_id)
 
 
+def test_one_change_of_two_members_sends_what_is_pending_to_both() -> None:
+    """P4.4: b2 and b3 fail while the change of b1 is in flight, so that the next one has two new members."""
+    world, writer, pen = it = scene(Quorum(3, 3, 3), 6)
+    world.catalog.is_held = True
+    world.add(writer, pen, b"zero")
+    for name in ("b1", "b2", "b3"):
+        world.fail(world.packet(to=name))
+    world.catalog.is_held = False
+    world.settle()
+    ((first, names),) = it.ensembles()
+    assert (first, sorted(names)) == (0, ["b4", "b5", "b6"])
+    assert writer.confirmed == 0
+
+
 def test_who_fails_while_it_is_being_kept_is_replaced_next() -> None:
     """P4.2: b2 is a member of both ensembles and fails while the change of b3 is in flight."""
     world, writer, pen = it = scene(bookies=5)

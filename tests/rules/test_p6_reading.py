@@ -525,6 +525,17 @@ def test_the_lac_of_a_bookie_never_falls() -> None:
     world.heard()
     world.ask("b1", LacRequest(incarnation, it.ledger_id))
     assert world.heard() == [LacAnswer(Status.OK, it.ledger_id, 9, 70, False)]
+    held = but("b1")
+    world.add(it.writer, it.pen, b"ten")
+    world.settle(held)
+    world.add(it.writer, it.pen, b"eleven")
+    world.settle(held)
+    late, newer = world.packets(it.writer, to="b1", kind=AddRequest)
+    world.deliver(newer)  # It carries LAC 10; the one that is late carries 9.
+    world.deliver(late)
+    world.settle()
+    world.ask("b1", LacRequest(incarnation, it.ledger_id))
+    assert world.heard() == [LacAnswer(Status.OK, it.ledger_id, 10, 73, False)]
 
 
 def test_a_lac_that_readers_saw_survives_all_bookies() -> None:

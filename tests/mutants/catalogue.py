@@ -1,0 +1,1031 @@
+"""The mutants: bugs that this protocol must not have, one at a time, each with the tests that must find it.
+
+An edit is (file, exact text, other text); the text must stand in the file exactly once, so that a mutant that no
+longer means anything fails instead of passing for found. Nothing is listed that changes nothing: every mutant breaks
+a promise, and its directed test says which.
+"""
+
+# ruff: noqa: E501, ISC004 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MUTANTS", "Mutant"]
+
+Edit = tuple[str, str, str]
+
+_BOOKIE = "embedbk/core/bookie.py"
+_ENSEMBLE_CHANGE = "embedbk/core/ensemble_change.py"
+_IN_FLIGHT = "embedbk/core/in_flight.py"
+_JOURNAL = "native/journal.c"
+_JOURNAL_OPEN = "native/journal_open.c"
+_JOURNAL_REPLAY = "native/journal_replay.c"
+_LOG = "embedbk/core/log.py"
+_MEMBER = "embedbk/metadata/member.py"
+_QUORUM = "embedbk/core/quorum.py"
+_READER = "embedbk/core/reader.py"
+_RECOVERY = "embedbk/core/recovery.py"
+_WRITER = "embedbk/core/writer.py"
+
+_P1, _P3, _P4, _P5, _P6, _P7, _P8 = (
+    f"tests/rules/test_{page}.py::test_"
+    for page in (
+        "p1_quorum",
+        "p3_adding",
+        "p4_ensemble_change",
+        "p5_closing",
+        "p6_reading",
+        "p7_bookie",
+        "p8_logs",
+    )
+)
+_MEMBERS = "tests/metadata/test_member.py::test_"
+_TAIL = "tests/crash/test_journal_tail.py::test_"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    rules: str  # What it breaks, in the page's numbers.
+    what: str
+    edits: tuple[Edit, ...]
+    killers: tuple[str, ...]  # Directed tests; at least one of them must fail.
+    seeds: int | None = (
+        None  # A shallow one: random worlds find it within so many seeds too. None: a deep one.
+    )
+    world: str = "ledger"  # Of these random worlds: "ledger" or "log" (tests/mutants/seeds.py).
+
+    @property
+    def is_native(self) -> bool:
+        """Its edits are in C, so that the copy must be built."""
+        return any(path.startswith("native/") for path, _, _ in self.edits)
+
+
+MUTANTS = (
+    Mutant(
+        "coverage-one-fewer",
+        "P1 P5.2b",
+        "coverage needs one bookie fewer",
+        (
+            (
+                _QUORUM,
+                "need = quorum.write_quorum - quorum.ack_quorum + 1\n    return all(",
+                "need = max(1, quorum.write_quorum - quorum.ack_quorum)\n    return all(",
+            ),
+        ),
+        (_P5 + "coverage_is_judged_on_each_write_set",),
+    ),
+    Mutant(
+        "timeout-is-absent",
+        "P5.2c",
+        "recovery takes a read that failed on the way for NoSuchEntry",
+        (
+            (
+                _RECOVERY,
+                "        return self._unknown(event.tag[2], event.reason, event.now_ns)",
+                '        if event.tag[0] == "recover" and self.phase is Phase.READING:\n'
+                "            self.absent.setdefault(event.tag[2], []).append(event.tag[3:])\n"
+                "            return self._go_on(event.now_ns)\n"
+                "        return self._unknown(event.tag[2], event.reason, event.now_ns)",
+            ),
+        ),
+        (_P5 + "without_a_verdict_recovery_is_inconclusive_and_may_be_tried_again",),
+        seeds=210,
+    ),
+    Mutant(
+        "one-negative-ends-recovery",
+        "P5.2c",
+        "a single NoSuchEntry ends recovery",
+        (
+            (
+                _QUORUM,
+                "(negative & mask).bit_count() >= quorum.write_quorum - quorum.ack_quorum + 1",
+                "(negative & mask).bit_count() >= 1",
+            ),
+        ),
+        (_P5 + "explicit_negatives_of_a_write_set_end_the_ledger",),
+        seeds=110,
+    ),
+    Mutant(
+        "writer-closes-without-compare",
+        "P5.1 I15",
+        "the writer closes without checking version and status",
+        (
+            (
+                _WRITER,
+                "[Compare(key, self.revision)], [put])",
+                "[] if metadata.is_closed else [Compare(key, self.revision)], [put])",
+            ),
+        ),
+        (_P5 + "a_refused_close_reads_again_and_decides",),
+        seeds=30,
+    ),
+    Mutant(
+        "fence-ignored-where-ledger-is-unknown",
+        "P5.2b I20",
+        "a bookie that does not know the ledger says fenced and is not",
+        (
+            (
+                _BOOKIE,
+                "        row = self.table.get(ledger_id) or self.table.create(ledger_id)\n"
+                "        bound = self.table.key(row)\n",
+                "        if self.table.get(ledger_id) is None:\n"
+                "            self.table.create(ledger_id)\n"
+                "            return Status.OK, []\n"
+                "        row = self.table.get(ledger_id) or self.table.create(ledger_id)\n"
+                "        bound = self.table.key(row)\n",
+            ),
+        ),
+        (_P5 + "a_fence_creates_the_ledger_and_outlives_a_crash",),
+        seeds=30,
+    ),
+    Mutant(
+        "add-accepted-on-a-fenced-ledger",
+        "P3.4a I19",
+        "a normal add is taken though the ledger is fenced",
+        (
+            (
+                _BOOKIE,
+                "return Status.FENCED if row.is_fenced or row.is_dropped else None",
+                "return Status.FENCED if row.is_dropped else None",
+            ),
+        ),
+        (_P3 + "every_normal_add_of_a_fenced_ledger_is_refused_and_recovery_adds_pass",),
+        seeds=130,
+    ),
+    Mutant(
+        "recovery-closes-before-write-backs",
+        "P5.2d I25",
+        "recovery closes before its write-backs are confirmed",
+        (
+            (
+                _RECOVERY,
+                "        if not self.in_flight.pending:\n            return effects + self._close()\n        return effects\n",
+                "        return effects + ([] if self.phase is Phase.CLOSING else self._close())\n",
+            ),
+            (
+                _RECOVERY,
+                '        ensure(self.in_flight.done == self.end, "recovery closes only what is written back")\n',
+                "        for pending in self.in_flight.pending.values():\n"
+                "            self.in_flight.done_length = pending.frame.length\n",
+            ),
+        ),
+        (_P5 + "the_close_waits_for_qa_acknowledgements_of_every_write_back",),
+        seeds=250,
+    ),
+    Mutant(
+        "lac-jumps-gaps",
+        "P3.3 I3",
+        "the LAC is the highest entry with an ack quorum, whatever is missing below",
+        (
+            (
+                _IN_FLIGHT,
+                "        before = self.done\n        while self.pending:\n",
+                "        before = self.done\n"
+                "        acked = [first for first, one in self.pending.items() if self._is_done(one, self.seatings)]\n"
+                "        for first in [first for first in self.pending if acked and first < acked[-1]]:\n"
+                "            self.pending_bytes -= len(self.pending.pop(first).frame.body)\n"
+                "        while self.pending:\n",
+            ),
+        ),
+        (_P3 + "lac_waits_for_the_gap",),
+        seeds=30,
+    ),
+    Mutant(
+        "recovery-keeps-its-fragments-to-itself",
+        "P5.2d I28",
+        "what recovery replaced is not published by its close",
+        (
+            (
+                _RECOVERY,
+                "                fragments=fragments,\n",
+                "                fragments=self.metadata.fragments,\n",
+            ),
+        ),
+        (_P5 + "fragments_of_recovery_are_published_only_with_the_close",),
+        seeds=520,
+    ),
+    Mutant(
+        "recovery-closes-without-compare",
+        "P5.2e I15",
+        "recovery closes without checking the version",
+        (
+            (
+                _RECOVERY,
+                '"cas", [Compare(key, self.revision)], [Put',
+                '"cas", [] if proposed.is_closed else [Compare(key, self.revision)], [Put',
+            ),
+        ),
+        (_P5 + "recoverers_converge",),
+        seeds=120,
+    ),
+    Mutant(
+        "recovery-reads-do-not-fence",
+        "P5.2c I24",
+        "a recovery read does not carry the fence (BookKeeper #2614)",
+        ((_RECOVERY, "FRAME_BYTES_MAX, True, self.ledger_key", "FRAME_BYTES_MAX, False, self.ledger_key"),),
+        (_P5 + "every_recovery_read_carries_the_fence_and_goes_to_the_ensemble_it_started_from",),
+    ),
+    Mutant(
+        "replaced-bookie-stays-confirmed",
+        "P4.4 I16",
+        "what a replaced bookie acknowledged counts for its successor",
+        (
+            (
+                _IN_FLIGHT,
+                "            pending.acked &= kept\n",
+                "            pending.acked |= {\n"
+                "                new.number\n"
+                "                for new, was in zip(seatings, self.seatings, strict=True)\n"
+                "                if was.number in pending.acked\n"
+                "            }\n",
+            ),
+        ),
+        (_P4 + "a_replaced_seat_counts_no_more",),
+        seeds=140,
+    ),
+    Mutant(
+        "recovery-reads-from-its-own-ensemble",
+        "P5.2c I26",
+        "recovery reads follow the ensemble that it changed itself",
+        (
+            (
+                _RECOVERY,
+                "            member = self.base.members[seat]\n            last =",
+                "            member = self.in_flight.members[seat]\n            last =",
+            ),
+        ),
+        (_P5 + "every_recovery_read_carries_the_fence_and_goes_to_the_ensemble_it_started_from",),
+    ),
+    Mutant(
+        "recovery-publishes-changes-at-once",
+        "P5.2d I28",
+        "an ensemble change of recovery is published before its close",
+        (
+            (
+                _RECOVERY,
+                "        return list(self.in_flight.resend(fresh, now_ns, None, 0))",
+                "        published = self._publish(self.metadata.with_changes(fragments=self.fragments))\n"
+                "        return [*published, *self.in_flight.resend(fresh, now_ns, None, 0)]",
+            ),
+            (
+                _RECOVERY,
+                "            return self._begin_fencing(now_ns)\n        return self._end(None)\n",
+                "            return self._begin_fencing(now_ns)\n"
+                "        if self.phase is Phase.READING:\n"
+                "            return self._go_on(now_ns)\n"
+                "        return self._end(None)\n",
+            ),
+        ),
+        (_P5 + "a_recovery_that_replaced_a_bookie_and_died_leaves_the_ensemble_as_it_was",),
+        seeds=30,
+    ),
+    # Bookies.
+    Mutant(
+        "fence-not-journalled",
+        "P5.2f I20",
+        "a fence is set in memory only",
+        (
+            (
+                _BOOKIE,
+                '        effects: list[Effect] = [self._append(row, RecordKind.FENCE, bound or b"")]\n',
+                "        effects: list[Effect] = []\n",
+            ),
+        ),
+        (_P7 + "a_fence_outlives_crashes_and_is_never_lifted",),
+        seeds=30,
+    ),
+    Mutant(
+        "fence-acknowledged-before-sync",
+        "P5.2b I20",
+        "a fence is acknowledged before its record is durable",
+        (
+            (
+                _BOOKIE,
+                "        self._reply_when(row.last_token, Reply(event.link, event.request_id, answer), effects)\n"
+                "        return effects\n\n    def _fence(",
+                "        effects.append(Reply(event.link, event.request_id, answer))\n"
+                "        return effects\n\n    def _fence(",
+            ),
+        ),
+        (_P5 + "only_durable_fences_count",),
+        seeds=80,
+    ),
+    Mutant(
+        "fence-unseen-by-a-lookup",
+        "P3.4a P5.2f",
+        "an add whose comparison began before the fence is taken after it",
+        (
+            (
+                _BOOKIE,
+                "refusal = None if request.recovery else _refusal(row)  # It may have been fenced since.",
+                "refusal: Status | None = None",
+            ),
+        ),
+        (_P3 + "a_fence_between_lookup_and_answer_refuses_the_add",),
+    ),
+    Mutant(
+        "add-acknowledged-before-sync",
+        "P3.2 I21",
+        "an add is acknowledged when it is queued",
+        (
+            (
+                _BOOKIE,
+                "            self._reply_when(\n                row.last_token,\n"
+                "                self._add_reply(event.link, event.request_id, request, header, Status.OK),\n"
+                "                effects,\n            )\n",
+                "            effects.append(self._add_reply(event.link, event.request_id, request, header, Status.OK))\n",
+            ),
+        ),
+        (_P3 + "what_was_not_synced_is_never_acknowledged_after_a_crash",),
+        seeds=30,
+    ),
+    Mutant(
+        "repeated-add-acknowledged-before-sync",
+        "P3.4b I21",
+        "an add that is held already is acknowledged though the first is not durable yet",
+        (
+            (
+                _BOOKIE,
+                "        self._reply_when(row.last_token, reply, effects)\n        return effects\n\n    def _on_durable",
+                "        effects.append(reply)\n        return effects\n\n    def _on_durable",
+            ),
+        ),
+        (_P3 + "the_same_entry_again_is_acknowledged_only_when_it_is_durable",),
+        seeds=30,
+    ),
+    Mutant(
+        "conflict-acknowledged",
+        "P3.4c I22",
+        "another payload under a stored id is acknowledged",
+        (
+            (
+                _BOOKIE,
+                "                if stored != entry:\n",
+                "                if len(stored) != len(entry):\n",
+            ),
+        ),
+        (_P3 + "another_payload_for_the_id_never_overwrites",),
+    ),
+    Mutant(
+        "negative-before-fence-is-durable",
+        "P5.2f I24",
+        "a fenced read is answered before the fence is durable",
+        (
+            (
+                _BOOKIE,
+                "        wait_token = row.last_token if request.fence else 0\n",
+                "        wait_token = 0\n",
+            ),
+        ),
+        (_P5 + "a_negative_leaves_only_when_the_fence_is_durable",),
+    ),
+    Mutant(
+        "lac-may-fall",
+        "P6.2 I11",
+        "a bookie takes any LAC that it is told, also a lower one",
+        (
+            (
+                _BOOKIE,
+                "        if lac <= row.lac:\n            return []\n",
+                "        if lac == row.lac:\n            return []\n",
+            ),
+        ),
+        (_P6 + "the_lac_of_a_bookie_never_falls",),
+        seeds=30,
+    ),
+    Mutant(
+        "write-backs-carry-a-lac",
+        "P5.2d I12",
+        "a recovery add moves the LAC of a bookie",
+        (
+            (
+                _RECOVERY,
+                "        return list(self.in_flight.send(frame, now_ns, None, 0))",
+                "        return list(self.in_flight.send(frame, now_ns, frame.last_entry, frame.length))",
+            ),
+            (_BOOKIE, "        if header.has_lac and not request.recovery:", "        if header.has_lac:"),
+        ),
+        (_P5 + "write_backs_are_verbatim_without_a_lac_and_pass_fences",),
+        seeds=30,
+    ),
+    Mutant(
+        "another-incarnation-is-served",
+        "P2.4 P7.2",
+        "a bookie that lost its disk takes adds that were meant for the disk before",
+        (
+            (
+                _BOOKIE,
+                "        if request.incarnation != self.incarnation:\n"
+                "            return Status.WRONG_INCARNATION\n"
+                "        if self.failure is not None:\n"
+                "            return Status.UNKNOWN\n"
+                "        row = self.table.get(header.ledger_id)\n",
+                "        if self.failure is not None:\n"
+                "            return Status.UNKNOWN\n"
+                "        row = self.table.get(header.ledger_id)\n",
+            ),
+        ),
+        (_P7 + "two_bookies_that_lost_their_disks_acknowledge_nothing_of_a_paused_writer",),
+    ),
+    Mutant(
+        "failed-journal-says-yes",
+        "P7.6",
+        "what waited for a journal that failed is acknowledged all the same",
+        (
+            (
+                _BOOKIE,
+                "            effects += [_as_unknown(reply) for reply in self.replies[token]]\n",
+                "            effects += self.replies[token]\n",
+            ),
+        ),
+        (_P7 + "after_a_failed_sync_nothing_is_promised_any_more",),
+    ),
+    Mutant(
+        "limbo-not-entered",
+        "P7.4 I32",
+        "a bookie serves at once after an unclean start",
+        ((_BOOKIE, "        self.is_serving = not may_have_lost\n", "        self.is_serving = True\n"),),
+        (_P7 + "nothing_is_served_before_limbo_is_durable",),
+    ),
+    Mutant(
+        "limbo-served-before-it-is-durable",
+        "P7.4 I32",
+        "a bookie serves when limbo is queued, not when it is durable",
+        (
+            (
+                _BOOKIE,
+                "        if effects:\n            self.limbo_token = self.next_token - 1\n        else:\n"
+                "            self.is_serving = True\n",
+                "        self.is_serving = True\n",
+            ),
+        ),
+        (_P7 + "nothing_is_served_before_limbo_is_durable",),
+    ),
+    Mutant(
+        "limbo-leaves-the-fence-open",
+        "P7.4 I32",
+        "a ledger in limbo is not fenced, so that a forgotten fence stays forgotten",
+        (
+            (
+                _BOOKIE,
+                "                if not row.is_fenced:\n",
+                "                if not row.is_fenced and number >= len(event.not_closed):\n",
+            ),
+            (_BOOKIE, "    if row.in_limbo and not row.is_dropped:\n        return Status.IN_LIMBO\n", ""),
+        ),
+        (_P7 + "every_ledger_that_names_it_is_in_limbo_with_or_without_a_trace",),
+    ),
+    Mutant(
+        "limbo-says-absent",
+        "P7.4 P7.1",
+        "in limbo what is missing is absent instead of unknown",
+        (
+            (
+                _BOOKIE,
+                "            (event.absent, row.lac, row.lac_length) if _knows_all(row) else ([], NO_ENTRY, 0)\n",
+                "            (event.absent, row.lac, row.lac_length) if _knows_all(row) else (event.absent, NO_ENTRY, 0)\n",
+            ),
+        ),
+        (_P7 + "in_limbo_what_is_there_is_served_and_what_is_missing_is_unknown",),
+    ),
+    Mutant(
+        "limbo-cleared-early",
+        "P7.4",
+        "limbo ends when the ledger is closed, before its share is found again",
+        (
+            (
+                _BOOKIE,
+                "        if not self.shares[ledger_id]:\n            row.in_limbo = 0\n",
+                "        if ledger_id in self.shares:\n            row.in_limbo = 0\n",
+            ),
+        ),
+        (_P7 + "limbo_ends_when_the_ledger_is_closed_and_the_share_is_found_again",),
+    ),
+    Mutant(
+        "dropped-ledger-not-fenced",
+        "P7.3 I33",
+        "a deleted ledger takes adds again",
+        (
+            (
+                _BOOKIE,
+                "return Status.FENCED if row.is_fenced or row.is_dropped else None",
+                "return Status.FENCED if row.is_fenced and not row.is_dropped else None",
+            ),
+        ),
+        (_P7 + "a_dropped_ledger_stays_fenced_and_in_limbo_for_ever",),
+    ),
+    # Quorums.
+    Mutant(
+        "coverage-by-count",
+        "P1 P5.2b",
+        "coverage counts answers instead of judging each write set",
+        (
+            (
+                _QUORUM,
+                "    return all((mask & seats).bit_count() >= need for mask in _write_set_masks(quorum))",
+                "    return seats.bit_count() >= need",
+            ),
+        ),
+        (_P1 + "three_answers_may_cover_nothing",),
+    ),
+    Mutant(
+        "verdict-over-the-ensemble",
+        "P5.2c",
+        "negatives of bookies outside the write set count",
+        ((_QUORUM, "(negative & mask).bit_count()", "negative.bit_count()"),),
+        (_P1 + "the_verdict_over_all_answer_vectors",),
+        seeds=110,
+    ),
+    Mutant(
+        "ack-quorum-by-count",
+        "P3.3 I4",
+        "acknowledgements are counted over the ensemble, not in the write set",
+        (
+            (
+                _QUORUM,
+                "    return all((masks[residue] & acked).bit_count() >= quorum.ack_quorum for residue in residues)",
+                "    assert masks\n    return acked.bit_count() >= quorum.ack_quorum",
+            ),
+        ),
+        (_P1 + "an_ack_quorum_is_qa_seats_of_each_write_set",),
+        seeds=30,
+    ),
+    Mutant(
+        "ack-quorum-of-the-first-entry",
+        "P3.3 I4",
+        "a striped frame is done when its first entry is",
+        (
+            (
+                _QUORUM,
+                "return tuple(entry_id % size for entry_id in range(first, last + 1))",
+                "return (first % size,)",
+            ),
+        ),
+        (_P1 + "residues_stand_for_every_write_set_of_a_run",),
+        seeds=30,
+    ),
+    # The writer.
+    Mutant(
+        "change-without-compare",
+        "P4.1 I15",
+        "an ensemble change is published without checking the version",
+        (
+            (
+                _WRITER,
+                "[Compare(key, self.revision)], [put])",
+                "[Compare(key, self.revision)] if metadata.is_closed else [], [put])",
+            ),
+        ),
+        (_P4 + "a_change_refused_because_of_recovery_fails_the_adds_as_fenced",),
+        seeds=60,
+    ),
+    Mutant(
+        "acknowledged-before-the-change-is-published",
+        "P4.2 I14",
+        "while a change is in flight the old ensemble's quorum is enough",
+        (
+            (
+                _WRITER,
+                "        if self.error is not None or not self.in_flight.advance(\n"
+                "            self.proposal.seatings if self.proposal else None\n"
+                "        ):\n",
+                "        if self.error is not None or not self.in_flight.advance():\n",
+            ),
+        ),
+        (_P4 + "an_entry_needs_its_quorum_in_both_ensembles_while_the_change_is_in_flight",),
+        seeds=140,
+    ),
+    Mutant(
+        "change-counts-before-it-is-published",
+        "P4.2 I14",
+        "the new ensemble is used when it is proposed",
+        (
+            (
+                _WRITER,
+                "        self.proposed = self.metadata.with_changes(fragments=fragments)\n"
+                "        return [self._compare_and_set(self.proposed)]\n",
+                "        self.proposed = self.metadata.with_changes(fragments=fragments)\n"
+                "        fresh = self.in_flight.replace(self.proposal.seatings)\n"
+                "        sends = self.in_flight.resend(fresh, self.last_active_ns, self.lac, self.in_flight.done_length)\n"
+                "        return [self._compare_and_set(self.proposed), *sends]\n",
+            ),
+        ),
+        (_P4 + "an_entry_needs_its_quorum_in_both_ensembles_while_the_change_is_in_flight",),
+        seeds=30,
+    ),
+    Mutant(
+        "one-of-two-replacements-resent",
+        "P4.4",
+        "what is pending is sent to one of two new bookies only",
+        (
+            (
+                _WRITER,
+                "        effects += self.in_flight.resend(fresh, now_ns, self.lac, self.in_flight.done_length)\n"
+                "        effects += self._advance(now_ns)\n",
+                "        effects += self.in_flight.resend(fresh[:1], now_ns, self.lac, self.in_flight.done_length)\n"
+                "        effects += self._advance(now_ns)\n",
+            ),
+        ),
+        (_P4 + "one_change_of_two_members_sends_what_is_pending_to_both",),
+    ),
+    Mutant(
+        "unknown-change-taken-for-refused",
+        "P2.2 P4.2",
+        "a change of unknown outcome is forgotten",
+        (
+            (
+                _WRITER,
+                "        self.unsettled = True\n        return self._read_metadata()\n",
+                "        self.proposed = self.proposal = None\n        return []\n",
+            ),
+        ),
+        (_P4 + "an_unknown_change_that_landed_is_found_by_reading",),
+        seeds=30,
+    ),
+    Mutant(
+        "change-below-the-lac",
+        "P4.1 P2.3",
+        "a new fragment starts at the LAC, not behind it",
+        (
+            (
+                _ENSEMBLE_CHANGE,
+                "return Proposal(in_flight.done + 1, in_flight.done_length, seatings)",
+                "return Proposal(max(0, in_flight.done), in_flight.done_length, seatings)",
+            ),
+        ),
+        (_P4 + "a_failed_bookie_is_replaced_from_the_lac_on",),
+        seeds=60,
+    ),
+    Mutant(
+        "member-seated-twice",
+        "P2.4 P4.1",
+        "a member of the ensemble may be chosen as a replacement",
+        ((_ENSEMBLE_CHANGE, "{*seated, *avoid}, in_flight.quorum", "{*avoid}, in_flight.quorum"),),
+        (_P4 + "the_replacement_is_no_member_and_no_bookie_that_just_failed",),
+        seeds=30,
+    ),
+    Mutant(
+        "answers-of-other-handles-count",
+        "P3.8",
+        "an acknowledgement of another handle's add counts",
+        (
+            (
+                _IN_FLIGHT,
+                "        return (answer.nonce, answer.seating, answer.recovery) == asked",
+                "        return (answer.seating, answer.recovery) == asked[1:]",
+            ),
+        ),
+        (_P3 + "an_acknowledgement_answers_one_request_of_one_handle",),
+    ),
+    Mutant(
+        "received-counts-as-durable",
+        "P3.2",
+        "with deferred sync what is in memory moves the LAC",
+        (
+            (
+                _IN_FLIGHT,
+                "            pending.received.add(seating_number)\n",
+                "            pending.acked.add(seating_number)\n",
+            ),
+        ),
+        (_P3 + "with_deferred_sync_there_are_two_marks",),
+    ),
+    Mutant(
+        "close-does-not-wait-for-adds",
+        "P5.1",
+        "the writer closes while adds are outstanding",
+        (
+            (
+                _WRITER,
+                "        if self.in_flight.pending or self.proposal is not None or self.proposed is not None:\n",
+                "        if self.proposal is not None or self.proposed is not None:\n",
+            ),
+        ),
+        (_P5 + "outstanding_adds_finish_before_the_close_is_sent",),
+        seeds=40,
+    ),
+    # Recovery.
+    Mutant(
+        "unknown-taken-for-absent",
+        "P5.2c",
+        "any answer but OK is a negative",
+        (
+            (
+                _RECOVERY,
+                "        if answer.status == Status.NO_SUCH_LEDGER:\n            self.absent",
+                "        if answer.status != Status.OK:\n            self.absent",
+            ),
+        ),
+        (_P5 + "unknowns_are_asked_again_within_the_same_recovery",),
+        seeds=570,
+    ),
+    Mutant(
+        "bad-copy-taken-for-absent",
+        "P5.2c P7.1",
+        "a copy that fails its digest is a negative",
+        (
+            (
+                _RECOVERY,
+                "                return self._unknown(seat, str(broken), event.now_ns)\n",
+                "                self.absent.setdefault(seat, []).append((first, last))\n",
+            ),
+        ),
+        (_P5 + "a_copy_that_fails_its_digest_on_the_way_is_unknown",),
+    ),
+    Mutant(
+        "unmentioned-taken-for-absent",
+        "P5.2c",
+        "what a range answer does not mention is a negative",
+        (
+            (
+                _RECOVERY,
+                "            self.absent.setdefault(seat, []).extend(tuple(pair) for pair in answer.absent)  # type: ignore[misc]\n",
+                "            self.absent.setdefault(seat, []).append((first, last))\n",
+            ),
+        ),
+        (_P5 + "a_range_answer_says_nothing_of_ids_it_does_not_mention",),
+    ),
+    Mutant(
+        "fenced-without-marking",
+        "P5.2a",
+        "bookies are fenced before IN_RECOVERY is published",
+        (
+            (
+                _RECOVERY,
+                "        if self.metadata.state == LedgerState.IN_RECOVERY:\n            return self._begin_fencing(now_ns)\n",
+                "        if not self.metadata.is_closed:\n            return self._begin_fencing(now_ns)\n",
+            ),
+        ),
+        (_P5 + "in_recovery_is_published_before_anything_is_fenced",),
+    ),
+    Mutant(
+        "recovery-floor-ignored",
+        "P5.2b",
+        "recovery may start below the last fragment",
+        (
+            (
+                _RECOVERY,
+                "        self.start = self.base.first_entry - 1\n        self.start_length = self.base.length_before\n",
+                "        self.start, self.start_length = -1, 0\n",
+            ),
+        ),
+        (_P5 + "the_start_is_never_below_the_last_fragment",),
+    ),
+    Mutant(
+        "recovery-closes-at-the-lac",
+        "P5.2e P5.3",
+        "recovery closes at the LAC it heard instead of the last entry it recovered",
+        ((_RECOVERY, "                last_entry=self.end,\n", "                last_entry=self.start,\n"),),
+        (_P5 + "recovery_closes_at_the_last_entry_that_anybody_may_have_been_told_of",),
+    ),
+    Mutant(
+        "recovery-length-off",
+        "P5.2e I37",
+        "the length at close is the one at the start of recovery",
+        (
+            (
+                _RECOVERY,
+                "                length=self.in_flight.done_length,\n",
+                "                length=self.start_length,\n",
+            ),
+        ),
+        (_P5 + "recovery_closes_at_the_last_entry_that_anybody_may_have_been_told_of",),
+    ),
+    Mutant(
+        "verdicts-outlive-a-changed-fragment",
+        "P5.2e",
+        "a close refused because the last fragment changed is sent again with the old verdicts",
+        (
+            (
+                _RECOVERY,
+                "        if self.phase is Phase.CLOSING and self.metadata.fragments[-1] == before.fragments[-1]:\n",
+                "        if self.phase is Phase.CLOSING and before is not None:\n",
+            ),
+        ),
+        (_P5 + "a_refused_close_begins_again_where_the_last_fragment_changed",),
+    ),
+    # Reading.
+    Mutant(
+        "reader-ends-at-a-missing-copy",
+        "P6.1 P6.4",
+        "an entry that one bookie does not hold is the end of the ledger",
+        (
+            (
+                _READER,
+                "                return self._no_copy(part, seat, self.next_entry, answer, now_ns)\n",
+                "                self.is_over = True\n                return [Ended()]\n",
+            ),
+        ),
+        (_P6 + "a_failed_copy_is_skipped",),
+    ),
+    Mutant(
+        "lac-of-one-bookie",
+        "P6.2 I13",
+        "the LAC is what the first bookie says",
+        (
+            (
+                _READER,
+                "        if not is_news and not has_coverage(self.answered, self.metadata.quorum):\n",
+                "        if not is_news and not self.answered:\n",
+            ),
+        ),
+        (_P6 + "a_lac_that_was_published_to_an_ack_quorum_is_never_missed",),
+    ),
+    # Logs.
+    Mutant(
+        "list-without-compare",
+        "P8.3 I91",
+        "a new list is published without checking the one that was read",
+        ((_LOG, "            Compare(log_key_path(self.name), self.list_revision),\n", ""),),
+        (_P8 + "the_commit_checks_list_epoch_and_ledger_together",),
+        world="log",
+    ),
+    Mutant(
+        "commit-without-epoch",
+        "P8.3 P9.2",
+        "a leader that was overtaken may still publish its list",
+        ((_LOG, "            Compare(log_owner_path(self.name), self.epoch),\n", ""),),
+        (_P8 + "the_commit_checks_list_epoch_and_ledger_together",),
+        world="log",
+    ),
+    Mutant(
+        "serves-before-the-list-names-it",
+        "P8.2 P8.3",
+        "a new leader serves before its ledger is in the list",
+        (
+            (
+                _LOG,
+                '        return [Transact("commit", when, [Put(log_key_path(self.name), encode_log_list(self.new_list))])]',
+                '        commit = Transact("commit", when, [Put(log_key_path(self.name), encode_log_list(self.new_list))])\n'
+                "        return [commit, *self._taken_over(self.list_revision)]",
+            ),
+        ),
+        (_P8 + "nothing_is_served_before_the_list_names_the_ledger",),
+        world="log",
+    ),
+    Mutant(
+        "fences-only-the-last-ledger",
+        "P8.1",
+        "a takeover recovers only the last ledger of the list",
+        ((_LOG, "        for segment in self.segments:\n", "        for segment in self.segments[-1:]:\n"),),
+        (_P8 + "every_listed_ledger_that_is_not_recorded_as_closed_is_recovered",),
+        world="log",
+    ),
+    Mutant(
+        "offsets-count-from-zero",
+        "P8.3 I93",
+        "a recovered segment's first offset forgets the segments before it",
+        (
+            (
+                _LOG,
+                "first_offset = first_free_offset(self.segments[:index]) if index else segments[0].first_offset",
+                "first_offset = segments[0].first_offset",
+            ),
+        ),
+        (_P8 + "every_listed_ledger_that_is_not_recorded_as_closed_is_recovered",),
+        world="log",
+    ),
+    # Metadata.
+    Mutant(
+        "metadata-answers-before-sync",
+        "P10.1",
+        "the metadata service answers when a change is applied, not when it is durable",
+        (
+            (
+                _MEMBER,
+                "self._waiting[0][0] <= self._durable_index:",
+                "self._waiting[0][0] <= self._applied_index:",
+            ),
+        ),
+        (_MEMBERS + "an_answer_leaves_in_the_step_that_hears_of_durability",),
+    ),
+    Mutant(
+        "watch-shows-what-is-not-durable",
+        "P10.1",
+        "a watch tells changes that a crash may take back",
+        (
+            (
+                _MEMBER,
+                "        while self._revisions and self._revisions[0][0] <= self._durable_index:\n",
+                "        while self._revisions:\n",
+            ),
+        ),
+        (_MEMBERS + "a_watch_gets_every_change_once_it_is_durable",),
+    ),
+    Mutant(
+        "repeated-request-runs-again",
+        "P10.2",
+        "a request that is sent again under its sequence runs again",
+        (
+            (
+                _MEMBER,
+                "        if kept is not None:\n            return kept",
+                "        if kept is not None and request.sequence < 0:\n            return kept",
+            ),
+        ),
+        (_MEMBERS + "a_repeat_is_not_logged_and_waits_for_its_first_run",),
+    ),
+    # In C: the copy is built in its own folder.
+    Mutant(
+        "journal-record-sums-unchecked",
+        "P7.1 I42",
+        "replay takes records that fail their checksum",
+        (
+            (
+                _JOURNAL_REPLAY,
+                "        if (record->crc != ebk_journal_record_crc(seed, offset + at, record)) return false;\n",
+                "",
+            ),
+        ),
+        (_TAIL + "every_byte_of_the_last_group_may_rot_and_never_gives_wrong_records",),
+    ),
+    Mutant(
+        "journal-generation-ignored",
+        "P7.1 I43",
+        "replay takes groups of an earlier use of a recycled file",
+        (
+            (_JOURNAL_REPLAY, "group->generation != generation || group->position", "group->position"),
+            (
+                _JOURNAL_REPLAY,
+                "    return ebk_crc32c(ebk_crc32c(0, identity, EBK_JOURNAL_IDENTITY_BYTES), &generation, sizeof generation);",
+                "    return ebk_crc32c(0, identity, EBK_JOURNAL_IDENTITY_BYTES) + 0 * (uint32_t)generation;",
+            ),
+        ),
+        (_TAIL + "bytes_of_an_earlier_use_are_never_replayed",),
+    ),
+    Mutant(
+        "journal-durable-before-sync",
+        "P3.2 I40",
+        "a group counts as durable when it is written, before it is synced",
+        (
+            (
+                _JOURNAL,
+                "int synced = journal->direct ? 0 : journal->io->sync(journal->io, journal->file);",
+                "int synced = 0;",
+            ),
+        ),
+        (_TAIL + "any_life_of_crashes_keeps_what_was_durable",),
+    ),
+    Mutant(
+        "journal-sync-error-ignored",
+        "P7.6",
+        "a sync that failed counts as done",
+        ((_JOURNAL, "    if (synced < 0)\n", "    if (synced > 0)\n"),),
+        ("tests/storage/test_journal.py::test_a_failed_sync_is_final_and_not_retried",),
+    ),
+    Mutant(
+        "journal-ends-at-damage-in-the-middle",
+        "P7.1 I44",
+        "a bad group before good ones is taken for the end of the journal, and what is behind it is lost",
+        (
+            (
+                _JOURNAL_OPEN,
+                "    if (later > 0)\n        return",
+                "    if (later > 0 && has_any && !has_any)\n        return",
+            ),
+        ),
+        (_TAIL + "every_byte_of_an_earlier_group_that_rots_is_damage",),
+    ),
+    Mutant(
+        "journal-chain-unchecked",
+        "P7.1 I44",
+        "a valid group is taken whether it follows the one before it or not",
+        (
+            (
+                _JOURNAL_OPEN,
+                "        if (has_any && (group.sequence",
+                "        if (has_any && !has_any && (group.sequence",
+            ),
+            (
+                _JOURNAL_REPLAY,
+                "    if (!replay->has_any) return true;\n",
+                "    if (group != NULL) return true;\n    if (!replay->has_any) return true;\n",
+            ),
+        ),
+        (_TAIL + "a_valid_group_that_does_not_follow_is_damage",),
+    ),
+    Mutant(
+        "entry-log-directory-not-synced",
+        "P7.5",
+        "a flush counts before its file's name is durable",
+        (
+            (
+                "native/store_log.c",
+                "    done = flush->io->sync_directory(flush->io, flush->directory);\n",
+                "    done = 0;\n",
+            ),
+        ),
+        (
+            "tests/storage/test_bookie_storage.py::test_a_fault_at_every_call_and_a_crash_lose_nothing_durable",
+        ),
+    ),
+    Mutant(
+        "stored-state-lifts-a-fence",
+        "P5.2f P7.3",
+        "a later stored state without the flag lifts a fence",
+        (("native/table.c", "    row->is_fenced |= (flags", "    row->is_fenced = (flags"),),
+        ("tests/storage/test_ledger_table.py",),
+    ),
+)
