@@ -554,6 +554,7 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
     "I14": [i14],
     "I15": [
         lambda: History().propose(version(starts={0: "123", 2: "143"})),
+        lambda: History().acked(b"a").propose(version(starts={0: "143"})),
         lambda: acked_then(version(starts={0: "123", 4: "143"})),
         lambda: acked_then(version(starts={0: "143", 2: "124"})),
     ],

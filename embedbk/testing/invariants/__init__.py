@@ -354,7 +354,7 @@ class Invariants(Observer):
             del writer.proposals[tag]
         if not proposed.is_closed:
             if compared == writer.ledger.revision and proposed.state == LedgerState.OPEN:
-                adding.change_is_proposed_at_the_lac(writer, core, proposed)
+                adding.change_is_proposed_at_the_lac(self.ghost, writer, core, proposed)
             writer.proposals[effect.tag] = (compared, proposed)
 
     def _on_add_failed(self, writer: WriterGhost, core: Any, effect: AddFailed) -> None:

@@ -107,13 +107,20 @@ def acknowledged_is_kept(ghost: Ghost, ledger: LedgerGhost, first: int, last: in
             )
 
 
-def change_is_proposed_at_the_lac(writer: WriterGhost, core: Any, proposed: LedgerMetadata) -> None:
-    """I15: ensemble change start. The writer proposes a fragment that starts at LAC+1.
+def change_is_proposed_at_the_lac(
+    ghost: Ghost, writer: WriterGhost, core: Any, proposed: LedgerMetadata
+) -> None:
+    """I15: ensemble change start. The writer proposes a fragment that starts at LAC+1; one that it proposes again may
+    start lower, when what was acknowledged since has its quorum there too (P4.2).
 
     I17: fragment shape. It chooses nobody anew who is not registered, or read-only.
     """
     fragment, acked = proposed.fragments[-1], writer.ledger.acked
-    if fragment.first_entry != acked + 1:
+    is_short = any(
+        (ghost.write_mask(proposed, e) & writer.ledger.stable.get(e, 0)).bit_count() < proposed.ack_quorum
+        for e in range(fragment.first_entry, acked + 1)
+    )
+    if fragment.first_entry > acked + 1 or is_short:
         raise Violation(
             "I15",
             f"ledger {writer.ledger.ledger_id}: a change starts at {fragment.first_entry}, acknowledged is {acked}",

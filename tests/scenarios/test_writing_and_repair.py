@@ -1,0 +1,462 @@
+"""Scenarios 15 to 34: known accidents of ensemble change, closing, repair, deletion and readers, all invariants on.
+
+The comment in each test says what was taken out of the product to see it fail. Scenario 31 (a reader that moves to the
+next ledger of a log) has its test beside the log reader, in tests/faces/test_log.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from embedbk.codec.ledger_metadata import METADATA_VERSION, LogList, LogSegment, encode_log_list, log_key_path
+from embedbk.codec.messages import AddAnswer, AddRequest, FenceRequest, LacRequest, ReadRequest, Status
+from embedbk.codec.metadata_messages import Put
+from embedbk.config import Quorum
+from embedbk.core.log import LogTakeover
+from embedbk.core.reader import LacWait
+from embedbk.core.vocabulary import SendFailed
+from embedbk.errors import LedgerClosed, LedgerFenced, NoSuchLedger, UsageError
+from embedbk.testing.actor import Deletion, Repair
+from embedbk.testing.violation import Violation
+from tests.rules.world import KEY, THREE, Client, Packet
+from tests.scenarios.watched import Scene, Watched, but, scene
+
+
+def ended(world: Watched, client: Client, seconds: float = 60) -> object:
+    """Start it, run it to its end: its result, or its error raised."""
+    client.start()
+    world.run(until=lambda: client.has_ended, seconds=seconds)
+    if client.ended.error is not None:
+        raise client.ended.error
+    return client.ended.result
+
+
+def repair(story: Scene, lost: str, target: str) -> Client:
+    world = story.world
+    core = Repair(story.ledger_id, world.nodes[lost].member, world.nodes[target].member, KEY, world.nonce())
+    return world.client(f"repair {lost}", core)
+
+
+def is_add(packet: Packet) -> bool:
+    return isinstance(packet.control, AddRequest)
+
+
+def test_repair_waits_for_the_last_fragment_and_skips_nothing_before_it() -> None:
+    """Scenario 15: #3917. Right after a change at e2, with the LAC known as 0 by bookies: repair of the open ledger
+    leaves the last fragment alone, and copies every entry before it, whatever any LAC says."""
+    # Taken out: that copying is independent of the LAC (testing/actor.py, `_copy`: last -= 1), found by I36.
+    story = scene(bookies=6)
+    world = story.world
+    assert ended(world, repair(story, "b1", "b5")) == "deferred"
+    for number in range(2):
+        story.add(b"entry %d" % number)
+        world.settle(hold=lambda packet: packet.bookie_id == "b1" and is_add(packet))
+    for packet in world.packets(story.writer, "b1", AddRequest):
+        world.fail(packet)
+    world.settle()
+    assert [f.first_entry for f in story.metadata.fragments] == [0, 2]
+    assert ended(world, repair(story, "b1", "b5")) == 1
+    assert world.nodes["b5"].holds(story.ledger_id) == [0, 1]
+    story.add(b"after")
+    world.settle()
+    world.close(story.writer)
+    world.run()
+    world.end(story.ledger_id)
+
+
+def test_late_errors_acknowledge_nothing_on_an_ensemble_nobody_knows() -> None:
+    """Scenario 16: #1591. Metadata cannot be written; b1, b2 and b3 fail one after the other, late."""
+    # Taken out: both quorums while a change is in flight (core/writer.py, `_advance`: in_flight.advance(None)).
+    story = scene(bookies=6)
+    world, writer = story.world, story.writer
+    story.add(b"e0")
+    world.settle()
+    world.catalog.is_held = True
+    story.add(b"e1")
+    world.deliver(world.packet(writer, "b1", AddRequest))
+    world.nodes["b1"].sync()
+    world.deliver(world.packet(writer, "b1", AddAnswer))
+    story.add(b"e2")
+    world.fail(world.packet(writer, "b1", AddRequest))  # b1 has e1, and would be out of its ensemble.
+    world.settle(hold=but("b3"))
+    assert writer.confirmed == 0
+    for packet in world.packets(writer, "b3", AddRequest):
+        world.fail(packet)
+    assert writer.confirmed == 0
+    world.catalog.is_held = False
+    world.run(seconds=20)
+    assert writer.confirmed == 2
+    world.end(story.ledger_id)
+
+
+def test_overlapping_changes_with_striping_reach_the_named_write_sets() -> None:
+    """Scenario 17: #4097, #4194. E 6, Qw 2, Qa 2, several entries pending, a second failure while the first change is
+    in flight: every acknowledged entry is where committed metadata says."""
+    # Taken out: copies for each new seat (core/in_flight.py, `resend`: only chosen[:1]).
+    story = scene(Quorum(6, 2, 2), bookies=10)
+    world, writer = story.world, story.writer
+    for number in range(8):
+        story.add(b"entry %d" % number)
+    world.catalog.is_held = True
+    for name in ("b2", "b3"):
+        for packet in world.packets(writer, name, AddRequest):
+            world.fail(packet)
+    for packet in world.packets(writer, "b5", AddRequest):
+        world.fail(packet)
+    world.settle()
+    world.catalog.is_held = False
+    world.run(seconds=20)
+    assert writer.confirmed == 7
+    world.end(story.ledger_id)
+
+
+def test_a_refused_change_is_decided_anew() -> None:
+    """Scenario 18: #1886. Somebody else's change comes first: the writer reads again, and an old confirmation of the
+    seat that it replaced does not count."""
+    # Taken out: that who lost a seat counts no more (core/in_flight.py, `replace`: the old numbers stay in `seatings`).
+    story = scene(bookies=5)
+    world, writer = story.world, story.writer
+    story.add(b"e0")
+    world.settle()
+    story.add(b"e1")
+    late = world.packet(writer, "b1", AddRequest)
+    world.catalog.is_held = True
+    world.fail(late)
+    (operation,) = world.catalog.waiting
+    world.catalog.transact(
+        [], [Put(operation.effect.then[0].key, world.catalog.values[operation.effect.then[0].key][0])]
+    )
+    world.catalog.is_held = False
+    world.run(seconds=20)
+    assert writer.confirmed == 1
+    assert "b1" not in {name for name, _ in story.metadata.fragments[-1].ensemble}
+    world.end(story.ledger_id)
+
+
+def test_a_close_and_a_change_that_cross_keep_both() -> None:
+    """Scenario 19: BK-584. A recovery closes while the writer's change is on its way: neither overwrites the other."""
+    # Taken out: the comparison (core/writer.py, `_compare_and_set`: no Compare).
+    story = scene(bookies=5)
+    world, writer = story.world, story.writer
+    story.add(b"e0")
+    world.settle()
+    world.catalog.is_held = True
+    story.add(b"e1")
+    world.fail(world.packet(writer, "b1", AddRequest))
+    (change,) = world.catalog.waiting
+    recovery = world.recovery(story.ledger_id)
+    recovery.start()
+    for _ in range(20):
+        world.settle(hold=lambda packet: packet.client is writer)
+        for operation in [o for o in world.catalog.waiting if o is not change]:
+            world.catalog.answer(operation)
+    assert recovery.ended.error is None
+    world.catalog.answer(change)
+    world.catalog.is_held = False
+    world.run(seconds=20)
+    assert isinstance(writer.failure, LedgerFenced | LedgerClosed)
+    world.end(story.ledger_id)
+
+
+def test_a_close_beside_repair_ends_at_the_right_entry() -> None:
+    """Scenario 20: BK-112. Repair changes an earlier fragment between the writer's close and its outcome."""
+    # Taken out: reading again after a refusal (core/writer.py, `_on_transacted`: refused counts as settled).
+    story = scene(bookies=6)
+    world, writer = story.world, story.writer
+    story.add(b"e0")
+    world.settle(hold=lambda packet: packet.bookie_id == "b1" and is_add(packet))
+    world.fail(world.packet(writer, "b1", AddRequest))
+    world.settle()
+    story.add(b"e1")
+    world.settle()
+    world.catalog.is_held = True
+    world.close(writer)
+    (close,) = world.catalog.waiting
+    repairing = repair(story, "b1", "b6")
+    repairing.start()
+    for _ in range(20):
+        world.settle()
+        for operation in [o for o in world.catalog.waiting if o is not close]:
+            world.catalog.answer(operation)
+    assert repairing.ended.result == 1
+    world.catalog.answer(close)
+    world.catalog.is_held = False
+    world.run(seconds=20)
+    assert writer.ended.error is None
+    assert story.metadata.last_entry == 1
+    assert "b6" in {name for name, _ in story.metadata.fragments[0].ensemble}
+    world.end(story.ledger_id)
+
+
+def test_two_members_that_fail_while_repair_edits_are_both_replaced() -> None:
+    """Scenario 21: BK-337, BK-667. The writer's change is refused because of repair; both failed seats are replaced."""
+    # Taken out: deciding anew (core/writer.py, `_on_transacted`: a refusal does nothing).
+    story = scene(bookies=8)
+    world, writer = story.world, story.writer
+    story.add(b"e0")
+    world.settle(hold=lambda packet: packet.bookie_id == "b1" and is_add(packet))
+    world.fail(world.packet(writer, "b1", AddRequest))
+    world.settle()
+    world.catalog.is_held = True
+    story.add(b"e1")
+    for name in ("b2", "b3"):
+        world.fail(world.packet(writer, name, AddRequest))
+    (change,) = world.catalog.waiting
+    repairing = repair(story, "b1", "b8")
+    repairing.start()
+    for _ in range(20):
+        world.settle(hold=lambda packet: packet.client is writer)
+        for operation in [o for o in world.catalog.waiting if o is not change]:
+            world.catalog.answer(operation)
+    assert repairing.ended.result == 1
+    world.catalog.answer(change)
+    world.catalog.is_held = False
+    world.run(seconds=20)
+    assert writer.confirmed == 1
+    assert not {"b2", "b3"} & {name for name, _ in story.metadata.fragments[-1].ensemble}
+    world.end(story.ledger_id)
+
+
+def test_an_entry_completed_by_the_end_of_a_change_is_told() -> None:
+    """Scenario 22: #1857. Its write set does not hold the replaced bookie; it waited only for the outcome."""
+    # Taken out: looking again when the change is settled (core/writer.py, `_settled`: no `_advance`).
+    story = scene(Quorum(4, 2, 2), bookies=6)
+    world, writer = story.world, story.writer
+    world.catalog.is_held = True
+    story.add(b"e0")  # b1 b2.
+    story.add(b"e1")  # b2 b3.
+    story.add(b"e2")  # b3 b4.
+    world.settle(hold=lambda packet: packet.bookie_id == "b1" and is_add(packet))
+    world.fail(world.packet(writer, "b1", AddRequest))
+    world.settle()
+    assert writer.confirmed == -1
+    world.catalog.is_held = False
+    world.run(seconds=20)
+    assert writer.confirmed == 2
+    world.end(story.ledger_id)
+
+
+def test_a_fence_that_arrives_during_completion_leaves_no_add_hanging() -> None:
+    """Scenario 23: #4557, BK-795. Some adds are answered, some meet the fence: each is acknowledged or failed (L2)."""
+    # Taken out: failing all that is outstanding (core/writer.py, `_fail`: no AddFailed).
+    story = scene()
+    world, writer = story.world, story.writer
+    for number in range(6):
+        story.add(b"entry %d" % number)
+    for packet in world.packets(writer, kind=AddRequest)[:7]:
+        world.deliver(packet)
+    recovery = world.recovery(story.ledger_id)
+    recovery.start()
+    world.settle(hold=lambda packet: packet.client is writer and is_add(packet))
+    world.run(seconds=30)
+    assert isinstance(writer.failure, LedgerFenced)
+    world.end(story.ledger_id)
+
+
+def test_a_writer_of_a_deleted_ledger_fails() -> None:
+    """Scenario 24: #4462. Another client fenced, closed and deleted it."""
+    # Taken out: the refusal behind the fence (core/bookie.py, `_refusal`: only limbo is refused).
+    story = scene()
+    world = story.world
+    story.add(b"e0")
+    world.settle()
+    assert story.recover().ended.error is None
+    ended(world, world.client("deleter", Deletion(story.ledger_id)))
+    story.add(b"late")
+    world.run(seconds=20)
+    assert story.writer.confirmed == 0
+    assert isinstance(story.writer.failure, LedgerFenced | LedgerClosed | NoSuchLedger)
+
+
+def test_the_first_two_requests_of_a_ledger_make_one_row() -> None:
+    """Scenario 25: #4701. An add and a fence of an unknown ledger, in either order: entry, fence and key are one."""
+    # Taken out: one table for both (core/bookie.py, `_fence`: a new row without the add's).
+    for first_is_fence in (False, True):
+        story = scene()
+        world, node = story.world, story.world.nodes["b1"]
+        world.ask(
+            "b1", FenceRequest(node.member.incarnation, story.ledger_id, KEY)
+        ) if first_is_fence else None
+        story.add(b"e0")
+        world.deliver(world.packet(story.writer, "b1"))
+        world.ask("b1", FenceRequest(node.member.incarnation, story.ledger_id, KEY))
+        node.sync()
+        row = node.storage.table.get(story.ledger_id)
+        assert row is not None
+        assert row.is_fenced
+        assert node.holds(story.ledger_id) == ([] if first_is_fence else [0])
+        assert len(node.storage.table) == 1
+
+
+def test_empty_bookies_under_old_names_acknowledge_nothing() -> None:
+    """Scenario 26: #4812. Both members were replaced by empty ones of the same names; the ledger is closed."""
+    # Taken out: the incarnation (core/bookie.py, `_refuse_add`: any incarnation is taken).
+    story = scene(Quorum(2, 2, 2), bookies=4)
+    world = story.world
+    assert story.recover().ended.error is None
+    for name in ("b1", "b2"):
+        world.nodes[name].lose_disk()
+        world.disks_lost += 1
+    story.add(b"late")
+    world.run(seconds=20)
+    assert story.writer.confirmed == -1
+    assert story.writer.failure is not None
+
+
+def test_a_bookie_that_may_have_forgotten_a_fence_refuses() -> None:
+    """Scenario 27: BP-46, 1. Fenced on b1 and b2, lost to b3; b2 comes back in limbo: it takes no add."""
+    # Taken out: refusal in limbo (core/bookie.py, `_refusal`: FENCED and limbo only by `is_dropped`).
+    story = scene()
+    world = story.world
+    recovery = story.recover(hold=but("b3"))
+    assert recovery.ended.error is None
+    for packet in world.packets(recovery):
+        world.lose(packet)
+    world.put_in_limbo("b2", story.ledger_id)
+    story.add(b"late")
+    world.run(hold=but("b1"), seconds=20)
+    assert story.writer.confirmed == -1
+
+
+def test_a_bookie_that_lost_an_entry_says_unknown() -> None:
+    """Scenario 28: BP-46, 2. e0 was acknowledged by b1 and b3; b1 lost it and is in limbo; b3 is slow."""
+    # Taken out: unknown in limbo (core/bookie.py, `_knows_all`: always True).
+    story = scene()
+    world, writer = story.world, story.writer
+    story.add(b"e0")
+    world.settle(hold=but("b1", "b2"))
+    world.deliver(world.packet(writer, "b1"))
+    world.nodes["b1"].holds_syncs = True
+    second = world.packet(writer, "b2")
+    world.lose(second)
+    world.put_in_limbo("b1", story.ledger_id)  # Its copy was never synced, and is gone.
+    recovery = story.recover(
+        hold=lambda p: p.bookie_id == "b3" and isinstance(p.control, ReadRequest), seconds=30
+    )
+    assert story.metadata.last_entry is None
+    assert recovery.ended.error is not None
+
+
+def test_the_length_counts_only_what_is_in_the_ledger() -> None:
+    """Scenario 29: BK-673. Some adds fail; the closed length is that of the entries up to the last."""
+    # Taken out: length at the LAC (core/writer.py, `_go_on_closing`: the length of the last frame sent).
+    story = scene(bookies=3)
+    world, writer = story.world, story.writer
+    for number in range(3):
+        story.add(b"x" * (number + 1))
+        world.settle()
+    story.add(b"y" * 50)
+    for packet in world.packets(writer, kind=AddRequest):
+        world.fail(packet)
+    world.run(seconds=20)
+    assert writer.failure is not None
+    world.close(writer)
+    world.run(seconds=20)
+    assert (story.metadata.last_entry, story.metadata.length) == (2, 6)
+    world.end(story.ledger_id)
+
+
+def test_a_reader_of_a_fenced_open_ledger_does_not_spin() -> None:
+    """Scenario 30: #2052. It waits for a LAC that never comes: it is told at once that the ledger is fenced, and asks
+    nothing more (L12)."""
+    # Taken out: the end of the wait by a fence (core/reader.py, `LacWait`: asks again at once).
+    story = scene()
+    world = story.world
+    fencing = world.recovery(story.ledger_id, "half")
+    fencing.start()
+    world.settle(hold=lambda packet: isinstance(packet.control, ReadRequest))
+    world.kill(fencing)
+    waiting = world.client("reader", LacWait(story.metadata, -1, 300, 0))
+    waiting.start()
+    world.run(until=lambda: waiting.has_ended, seconds=2)
+    assert waiting.ended.error is None
+    assert waiting.ended.result[2]
+    assert not world.packets(waiting, kind=LacRequest)
+
+
+@pytest.mark.parametrize("ledger_id", [0, 1])
+def test_a_ledger_of_one_entry_and_ledger_zero_are_ledgers_like_others(ledger_id: int) -> None:
+    """Scenario 32: majordodo#31, #950. Ledger 0, and a ledger with only entry 0: recovered, repaired, read."""
+    # Taken out: zero is an entry (core/recovery.py, `_decide`: `if self.end` instead of `is not None` in `_go_on`).
+    world = Watched(5)
+    metadata, revision = world.create(THREE, ledger_id=ledger_id)
+    story = Scene(world, metadata, world.writer(metadata, revision))
+    story.add(b"only")
+    world.settle()
+    assert story.recover().ended.error is None
+    assert story.metadata.last_entry == 0
+    assert ended(world, repair(story, "b1", "b5")) == 1
+    assert world.nodes["b5"].holds(ledger_id) == [0]
+    world.end(ledger_id)
+
+
+def test_a_listed_ledger_that_is_gone_makes_the_list_be_read_again() -> None:
+    """Scenario 33: pravega#6030, P8.1. Its application deleted an empty ledger and died before it changed its list."""
+    # Taken out: that only a ledger known to be closed empty may be gone (see tests/rules/test_p8_logs.py).
+    world = Watched(4)
+    metadata, revision = world.create(THREE)
+    story = Scene(world, metadata, world.writer(metadata, revision))
+    assert story.recover().ended.error is None
+    segments = (LogSegment(story.ledger_id, 0, -1),)  # The list knows that it closed empty.
+    world.catalog.transact(
+        [], [Put(log_key_path("log"), encode_log_list(LogList(METADATA_VERSION, 1, segments)))]
+    )
+    ended(world, world.client("deleter", Deletion(story.ledger_id)))
+    core = LogTakeover("log", b"p", THREE, KEY, bytes(16), 0, world.bookies, world.chance)
+    over = ended(world, world.client("leader", core))
+    assert over.first_offset == 0  # type: ignore[attr-defined]
+
+
+def test_a_resent_request_carries_the_same_bytes_and_late_answers_touch_nothing() -> None:
+    """Scenario 34: #4829, #4788, #1230. The seat changes hands; the copy is the same, the old answer counts no more."""
+    # Taken out: seat-bound answers (core/in_flight.py, `take_answer`: every number counts for the frame).
+    story = scene(bookies=5)
+    world, writer = story.world, story.writer
+    story.add(b"e0")
+    old = world.packet(writer, "b1", AddRequest)
+    bytes_sent = bytes(old.frames[0][1])
+    world.deliver(old)
+    world.nodes["b1"].sync()
+    answer = world.packet(writer, "b1", AddAnswer)
+    assert answer.control.status == Status.OK
+    held = lambda packet: packet is answer or (is_add(packet) and packet.bookie_id != "b4")  # noqa: E731
+    writer.step(failed(world, old))
+    world.settle(hold=held)
+    new = [p for p in world.wire if is_add(p) and p.bookie_id not in ("b1", "b2", "b3")]
+    stored = [
+        n.storage.store.entries[story.ledger_id][0] for n in world.nodes.values() if n.holds(story.ledger_id)
+    ]
+    assert all(bytes(p.frames[0][1]) == bytes_sent for p in new)
+    assert all(raw == bytes_sent for raw in stored)
+    world.deliver(answer)
+    assert writer.confirmed == -1
+    world.run(seconds=10)
+    assert writer.confirmed == 0
+    world.end(story.ledger_id)
+
+
+def failed(world: Watched, packet: Packet) -> object:
+    return SendFailed(world.now_ns, packet.tag, packet.member, "link lost")
+
+
+def test_an_open_ledger_is_deleted_by_nobody() -> None:
+    """Scenario 24, the other side: a deletion of an open ledger is refused; forced, it is found (I34)."""
+    story = scene()
+    with pytest.raises(UsageError):
+        ended(story.world, story.world.client("deleter", Deletion(story.ledger_id)))
+    with pytest.raises(Violation, match=r"^I34"):
+        ended(story.world, story.world.client("forced", Deletion(story.ledger_id, is_forced=True)))
+
+
+def test_a_repair_that_copies_nothing_is_found() -> None:
+    """I36: seats that are given over without their entries."""
+    story = scene(bookies=5)
+    world = story.world
+    story.add(b"e0")
+    world.settle()
+    world.close(story.writer)
+    world.settle()
+    members = [world.nodes[name].member for name in ("b1", "b5")]
+    bad = Repair(story.ledger_id, members[0], members[1], KEY, 9, copies=False)
+    with pytest.raises(Violation, match=r"^I36"):
+        ended(world, world.client("bad", bad))
