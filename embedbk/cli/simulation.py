@@ -27,7 +27,15 @@ BLIND_SEEDS = 2_000  # A campaign of so many seeds must have met all of SOMETIME
 def run_sim(arguments: Sequence[str]) -> int:
     """Run the command; its exit code."""
     options = _parser().parse_args(arguments)
+    before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # What nodes say under faults is expected; a trace shows it in order.
+    try:
+        return _run(options)
+    finally:
+        logging.disable(before)
+
+
+def _run(options: argparse.Namespace) -> int:
     is_native = True if options.native else False if options.twin else None
     without = [int(number) for number in options.without.split(",") if number]
     if options.trace is not None or without:

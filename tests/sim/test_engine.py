@@ -1,0 +1,198 @@
+"""The simulator itself: plans, clocks, disks, targeted rules, traces, shrinking, campaigns."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embedbk.cli.simulation import run_sim
+from embedbk.codec.journal_records import RecordKind
+from embedbk.testing import Cluster, Observer, Trace, Violation, make_plan, run_plan, shrink
+from embedbk.testing.campaign import run_campaign
+from embedbk.testing.clocks import Clock
+from embedbk.testing.disks import NativeDisk, TwinDisk
+from embedbk.testing.faults import _BEGIN
+from embedbk.testing.plan import FAULT_KINDS
+from embedbk.testing.run import replay_line
+from embedbk.transports.sim import Verdict
+
+# --- Plans -------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_fault_is_drawn_and_can_begin() -> None:
+    """INVARIANTS 3: no kind of the catalogue is a word only."""
+    drawn = {step.kind for seed in range(400) for step in make_plan(seed).steps if step.is_fault}
+    on_the_network = {"loss", "duplication", "reordering", "corruption", "drift"}
+    assert drawn == set(FAULT_KINDS) - on_the_network
+    assert drawn == set(_BEGIN)
+
+
+def test_the_atlas_never_takes_an_ack_quorum_of_copies() -> None:
+    """S4: fewer bookies than the ack quorum lose copies for good, in every plan."""
+    for seed in range(2_000):
+        plan = make_plan(seed)
+        victims = {
+            step.target for step in plan.steps if step.kind in ("lost-disk", "wipe", "unreadable", "torn")
+        }
+        assert len(victims) < plan.quorum.ack_quorum, seed
+
+
+def test_a_step_left_out_changes_no_other_step() -> None:
+    """Shrinking needs that: everybody's chance is their own."""
+    plan = make_plan(11)
+    smaller = plan.without([step.number for step in plan.steps[1::2]])
+    assert [step for step in plan.steps if step in smaller.steps] == list(smaller.steps)
+    assert smaller.steps == plan.steps[::2]
+
+
+# --- Clocks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drift_ppm", [0, 300_000, -300_000])
+def test_a_clock_never_falls_and_its_inverse_is_never_early(drift_ppm: int) -> None:
+    """C2: a timer that is due by the node's clock is due by the world's."""
+    clock = Clock(5_000_000_000, drift_ppm)
+    chance = random.Random(1)
+    now, shown = 0, clock.local(0)
+    for _ in range(1_000):
+        now += chance.randint(0, 10_000_000)
+        if chance.random() < 0.01:
+            clock.jump(now, chance.randint(0, 1_000_000_000))
+        assert clock.local(now) >= shown
+        shown = clock.local(now)
+        due = shown + chance.randint(0, 1_000_000)
+        assert clock.local(clock.time(due)) >= due
+
+
+# --- Disks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [TwinDisk, NativeDisk])
+def test_what_was_synced_survives_every_crash(kind: Any) -> None:
+    """D1, D2: whatever chance tears, no durable record is lost, and nothing comes back that was never queued."""
+    for seed in range(20):
+        chance = random.Random(seed)
+        disk = TwinDisk(bytes(16)) if kind is TwinDisk else NativeDisk("b1", bytes(16), bytes(16))
+        durable = queued = 0
+        for _ in range(6):
+            storage = disk.start()
+            assert durable <= storage.next_token() - 1 <= queued, seed
+            for ledger_id in range(chance.randint(0, 20)):
+                queued = storage.append(RecordKind.FENCE, ledger_id + 1, b"")
+                if chance.random() < 0.2:
+                    durable = disk.sync()
+            durable = max(durable, storage.durable())
+            queued = storage.next_token() - 1
+            assert disk.is_pending() == (durable < queued)
+            disk.crash(chance)
+        disk.close()
+
+
+# --- Rules, traces -----------------------------------------------------------------------------------------
+
+
+def test_a_rule_hits_exactly_one_message() -> None:
+    """N1, targeted: the second add answer of b2 is lost, and nothing else."""
+    with Cluster(seed=4, bookies=3) as cluster:
+        cluster.drop_messages("AddAnswer", sender="b2", nth=2)
+        with cluster.log("orders").writer() as orders:
+            for number in range(5):
+                orders.append(b"%d" % number)
+        assert cluster.network.lost_bodies == 1
+
+
+def test_a_body_that_is_damaged_on_the_wire_is_refused() -> None:
+    """N9: the frame's digest is wrong, so nothing of it is stored, and the entry is acknowledged by the others."""
+    with Cluster(seed=4, bookies=4) as cluster:
+        cluster.drop_messages("AddRequest", receiver="b1", nth=1, verdict=Verdict(body=b"EBKM" + bytes(60)))
+        with cluster.log("orders").writer() as orders:
+            orders.append(b"one")
+        assert [bytes(entry.data) for entry in cluster.log("orders").read()] == [b"one"]
+
+
+def test_a_trace_is_read_by_people(tmp_path: Path) -> None:
+    """Issue 3, 10: who sent what to whom in virtual time; and a chart of it."""
+    trace = Trace()
+    outcome = run_plan(make_plan(3), prepare=trace.attach)
+    assert not outcome.violation
+    lines = list(trace.lines())
+    assert any("AddRequest" in line and "──▶" in line for line in lines)
+    assert any("fault [" in line for line in lines)
+    path = tmp_path / "chart.svg"
+    shown = trace.save_chart(path)
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("<svg") and text.endswith("</svg>\n")
+    assert 0 < shown <= text.count("<text")
+
+
+# --- Failures ----------------------------------------------------------------------------------------------
+
+
+class _NoFences(Observer):
+    """A promise that nobody gives, so that it breaks."""
+
+    def __init__(self) -> None:
+        self.crashed = 0
+
+    def on_stopped(self, node: str) -> None:
+        if node.startswith("b"):
+            self.crashed += 1
+        if self.crashed == 2:
+            raise Violation("X1", "two bookies have crashed")
+
+
+def _no_fences(seen: Counter[str]) -> Sequence[Observer]:
+    return [_NoFences()]
+
+
+def test_a_failure_shrinks_to_what_it_needs_and_replays() -> None:
+    """Issue 3, 10: the steps that do not matter go, and what is left breaks the same promise every time."""
+    failed = next(
+        outcome
+        for outcome in (run_plan(make_plan(seed), make_observers=_no_fences) for seed in range(200))
+        if outcome.invariant == "X1" and len(outcome.plan.steps) > 10
+    )
+    best, without = shrink(failed, make_observers=_no_fences)
+    assert best.invariant == "X1"
+    assert len(best.plan.steps) <= 2
+    again = run_plan(make_plan(failed.plan.seed).without(without), make_observers=_no_fences)
+    assert (again.violation, again.digest) == (best.violation, best.digest)
+    assert f"--first-seed {failed.plan.seed} --seeds 1 --without " in replay_line(failed.plan, without)
+
+
+# --- Campaigns ---------------------------------------------------------------------------------------------
+
+
+def test_a_campaign_over_processes_is_the_sum_of_its_seeds() -> None:
+    """Which process runs a seed changes nothing."""
+    one, two = run_campaign(8, 50, processes=1), run_campaign(8, 50, processes=2)
+    told_one, told_two = one.as_json(), two.as_json()
+    for told in (told_one, told_two):
+        told.pop("real_s")
+        told["simulated_s"] = round(told["simulated_s"], 1)
+    assert told_one == told_two
+
+
+def test_the_command_reports_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Issue 3, 16: the words of the JSON line."""
+    assert run_sim(["--seeds", "3", "--processes", "1", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    told = json.loads(out)
+    assert {"seeds", "violations", "events", "simulated_s", "real_s", "faults", "sometimes"} <= set(told)
+    assert set(told["sometimes"]) == {"reached", "missed"}
+    assert (told["seeds"], told["violations"]) == (3, 0)
+
+
+def test_the_command_shows_one_seed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`./run sim --trace N`: the trace to read, and with --chart drawn."""
+    chart = tmp_path / "chart.svg"
+    assert run_sim(["--trace", "3", "--chart", str(chart)]) == 0
+    assert "──▶" in capsys.readouterr().out
+    assert chart.exists()
