@@ -336,11 +336,18 @@ def _wipe(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _torn(world: World, step: Step, chance: random.Random) -> bool:
-    """D2, D14: power goes in the middle of a group commit."""
-    if step.target not in world.nodes or not world.disks[step.target].is_pending():
-        return False
-    world.sometimes["a journal torn in a group commit"] += 1
-    return _crash(world, step, chance)
+    """D2, D14: power goes in the middle of the next group commit, if one comes in time."""
+    give_up = world.now_ns + step.for_ns
+
+    def look() -> None:
+        if step.target in world.nodes and world.disks[step.target].is_pending():
+            world.sometimes["a journal torn in a group commit"] += 1
+            _crash(world, step, chance)
+        elif world.now_ns < give_up:
+            world.after(MS // 4, look)
+
+    look()
+    return True
 
 
 # --- Clocks ------------------------------------------------------------------------------------------------

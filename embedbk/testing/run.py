@@ -29,6 +29,7 @@ __all__ = ["Outcome", "observers", "replay_line", "run_plan", "shrink"]
 
 APPLICATIONS_NS = 400 * SECOND  # For every application to come to an end once faults have stopped (L2).
 REST_NS = 240 * SECOND  # For every ledger to be recovered and read (L1).
+SETTLE_NS = 120 * SECOND  # For adds to end that nobody waits for.
 SHRINK_S = 20.0
 
 # Given the counter of what was met: observers that watch from the first moment on.
@@ -161,8 +162,22 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
     outcome.refusals = len(refusals)
     if refusals and not may_stall:
         raise Violation("L1", f"after everything healed: {refusals[0]}")
-    storages = {name: disk.storage for name, disk in world.disks.items() if disk.storage is not None}
-    world.tell("at_end", storages)
+    world.run_until(
+        lambda: _are_settled(world, promises), SETTLE_NS
+    )  # Whether they were, the invariants say.
+    if not refusals:  # Else some ledger is not closed, as so many lost disks allow.
+        world.tell(
+            "at_end", {name: disk.storage for name, disk in world.disks.items() if disk.storage is not None}
+        )
+
+
+def _are_settled(world: World, promises: Promises) -> bool:
+    """Whether every add of a process that still lives has ended, also of one whose application waits no longer."""
+    return all(
+        writing.error is not None or writing.lac + 1 >= len(promises.sent.get(writing.core.ledger_id, ()))
+        for writings in world.writings.values()
+        for writing in writings
+    )
 
 
 def _may_stall(world: World, plan: Plan) -> bool:

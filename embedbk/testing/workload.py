@@ -175,6 +175,7 @@ def _recoverer(world: World, client: str, chance: random.Random, quorum: Quorum)
 def _reader(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
     """Without recovery: as far as the LAC of an open ledger, or the end of a closed one."""
     yield from is_ready(world, client)
+    known: dict[int, int] = {}  # A handle never shows a lower LAC than it showed before (P6.2).
     for _ in range(chance.randint(1, 8)):
         ledgers = _ledgers(world)
         found = None
@@ -184,17 +185,20 @@ def _reader(world: World, client: str, chance: random.Random, quorum: Quorum) ->
             )
         if found is not None:
             try:
-                yield from _read_known(world, client, chance, found[0])
+                yield from _read_known(world, client, chance, found[0], known)
             except EmbedbkError as error:
                 world.note(f"{client}: reading {found[0].ledger_id}: {error}")
         yield Sleep(chance.randint(0, 300) * MS)
 
 
-def _read_known(world: World, client: str, chance: random.Random, metadata: LedgerMetadata) -> Steps:
+def _read_known(
+    world: World, client: str, chance: random.Random, metadata: LedgerMetadata, known: dict[int, int]
+) -> Steps:
     if metadata.last_entry is not None:
         last = metadata.last_entry
     else:
         last, _, _ = yield from result_of(world, client, LacRead(metadata))
+        last = known[metadata.ledger_id] = max(last, known.get(metadata.ledger_id, -1))
     world.tell("on_reader_lac", client, metadata.ledger_id, last, metadata.is_closed)
     first = chance.randint(0, max(0, last)) if chance.random() < 0.5 else 0
     yield from read_range(world, client, metadata, first, last, chance.getrandbits(3))

@@ -1,7 +1,7 @@
 """Every promise of a ledger, checked after each event while a world runs (I1 to I40, L1 to L4, L12 to L14).
 
 `Invariants` is an `Observer`: it keeps the ghost state, and asks of each event only the checks that it can break. The
-checks stand by topic in `life`, `fencing`, `adding`, `recovery` and `reading`; each names its property.
+checks stand by topic in `invariants_life`, `fencing`, `adding`, `recovery` and `reading`; each names its property.
 
     world -- event --> Invariants -- before the ghost knows --> checks --> ghost -- after --> checks
 """
@@ -54,8 +54,12 @@ from embedbk.core.writer import Writer
 from embedbk.errors import NotEnoughBookies, PeerError, RecoveryInconclusive
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.memory import MemoryBookieStorage
+from embedbk.testing import invariants_adding as adding
+from embedbk.testing import invariants_fencing as fencing
+from embedbk.testing import invariants_life as life
+from embedbk.testing import invariants_reading as reading
+from embedbk.testing import invariants_recovery as recovery
 from embedbk.testing.ghost import BookieGhost, Ghost, HandleGhost, LedgerGhost, RecoveryGhost, WriterGhost
-from embedbk.testing.invariants import adding, fencing, life, reading, recovery
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
 from embedbk.testing.violation import Violation
