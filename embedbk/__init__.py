@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from embedbk.client import Client
     from embedbk.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
     from embedbk.config import Placement, Settings
+    from embedbk.deleting import DeletedLedger
     from embedbk.diagnosis import doctor
     from embedbk.errors import (
         AppendConflict,
@@ -56,6 +57,7 @@ __all__ = [
     "Appended",
     "Batch",
     "Client",
+    "DeletedLedger",
     "EmbedbkError",
     "Entry",
     "EntryUnreadable",
@@ -103,6 +105,7 @@ errors AppendConflict Truncated UsageError WrongPassword
 ids NO_ENTRY NO_POSITION Position
 ledger LedgerReader LedgerWriter
 log Log LogWriter
+deleting DeletedLedger
 reading Batch Entry Segment
 spark spark
 """

@@ -12,11 +12,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from embedbk import client, ledger, log
+from embedbk import client, deleting, ledger, log
 from embedbk.appending import Appended, Appending, Ticket, terms_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Placement, Settings
+from embedbk.deleting import DeletedLedger
 from embedbk.errors import OperationTimeout
 from embedbk.ids import Position, check_log_name
 from embedbk.ledger import quorum_of, traits_of
@@ -143,7 +144,16 @@ class Client(_Closing):
         return Opening(steps())
 
     async def delete_ledger(self, ledger_id: int, *, password: bytes = b"", force: bool = False) -> None:
-        await run_async(ledger.delete(self._runtime, ledger_id, Password(password), force=force))
+        await run_async(deleting.delete(self._runtime, ledger_id, Password(password), force=force))
+
+    async def undelete_ledger(self, ledger_id: int, *, password: bytes = b"") -> None:
+        await run_async(deleting.undelete(self._runtime, ledger_id, Password(password)))
+
+    async def deleted_ledgers(self) -> list[DeletedLedger]:
+        return await run_async(deleting.deleted(self._runtime))
+
+    async def forget_deleted(self) -> list[int]:
+        return await run_async(deleting.forget_deleted(self._runtime))
 
     async def ledgers(self) -> list[int]:
         return await run_async(ledger.ledger_ids(self._runtime))

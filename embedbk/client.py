@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk import ledger
+from embedbk import deleting, ledger
 from embedbk.address import is_address
 from embedbk.config import Placement, Settings
+from embedbk.deleting import DeletedLedger
 from embedbk.embedded import Opened, connect, open_directory
 from embedbk.errors import UsageError
 from embedbk.ids import check_log_name
@@ -82,13 +83,31 @@ class Client:
         return LedgerReader(run_blocking(steps, "aio.Client.open_ledger"))
 
     def delete_ledger(self, ledger_id: int, *, password: bytes = b"", force: bool = False) -> None:
-        """Delete a ledger. An open one is recovered and closed first; force deletes it as it is (P2.3).
+        """Delete a CLOSED ledger; until its grace is over (`Settings.delete_grace_s`) it can be brought back.
+
+        force: delete it in whatever state it is (P2.3); one that is not CLOSED is then gone at once and for ever.
 
         Raises:
-            NoSuchLedger, WrongPassword, UsageError (it is part of a log): nothing was changed.
+            NoSuchLedger, WrongPassword, UsageError (not CLOSED, or part of a log): nothing was changed.
         """
-        steps = ledger.delete(self._runtime, ledger_id, Password(password), force=force)
+        steps = deleting.delete(self._runtime, ledger_id, Password(password), force=force)
         run_blocking(steps, "aio.Client.delete_ledger")
+
+    def undelete_ledger(self, ledger_id: int, *, password: bytes = b"") -> None:
+        """Bring a deleted ledger back as it was.
+
+        Raises NoSuchLedger when it was not deleted, or was forgotten since; WrongPassword.
+        """
+        steps = deleting.undelete(self._runtime, ledger_id, Password(password))
+        run_blocking(steps, "aio.Client.undelete_ledger")
+
+    def deleted_ledgers(self) -> list[DeletedLedger]:
+        """The ledgers that can be brought back."""
+        return run_blocking(deleting.deleted(self._runtime), "aio.Client.deleted_ledgers")
+
+    def forget_deleted(self) -> list[int]:
+        """Give up the deleted ledgers whose grace is over, for ever; their ids."""
+        return run_blocking(deleting.forget_deleted(self._runtime), "aio.Client.forget_deleted")
 
     def ledgers(self) -> list[int]:
         """The ids of all ledgers, ascending."""

@@ -14,17 +14,13 @@ from embedbk.appending import Appended, Appending, Ticket, terms_of
 from embedbk.codec.ledger_metadata import (
     Durability,
     LedgerMetadata,
-    decode_ledger_metadata,
-    decode_log_list,
     ledger_key_path,
-    log_key_path,
 )
-from embedbk.codec.metadata_messages import Compare, Delete
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Placement, Quorum, quorum_for
 from embedbk.core.creation import Creation
 from embedbk.core.writer import Writer, WriterOptions
-from embedbk.errors import EmbedbkError, MetadataConflict, UsageError
+from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import Position
 from embedbk.password import Password
 from embedbk.reading import (
@@ -33,10 +29,7 @@ from embedbk.reading import (
     LedgerReading,
     Located,
     batch_of,
-    check_ledger_id,
     entries_of,
-    no_such_ledger,
-    recovered,
 )
 from embedbk.runtime import Runtime, refuse_pickling
 from embedbk.waiting import run_blocking
@@ -47,7 +40,6 @@ __all__ = [
     "Traits",
     "begin_writing",
     "create",
-    "delete",
     "ledger_ids",
     "quorum_of",
     "traits_of",
@@ -56,9 +48,6 @@ __all__ = [
 _DURABILITIES = {durability.name.lower(): durability for durability in Durability}
 
 _LEDGERS_PREFIX = ledger_key_path(0)[: -len(f"{0:016x}")]
-_DELETE_ROUNDS_MAX = (
-    20  # The metadata changed under the deletion so often: somebody is at work on the ledger.
-)
 
 
 # --- What is written once --------------------------------------------------------------------------------
@@ -125,39 +114,6 @@ def begin_writing(
     nonce = chance.getrandbits(63)
     core = Writer(metadata, revision, password.key, nonce, runtime.bookies, chance, options)
     return Appending(runtime, core, what, explain)
-
-
-async def delete(runtime: Runtime, ledger_id: int, password: Password, *, force: bool) -> None:
-    """P2.3: a CLOSED ledger; an open one is closed by recovery first, unless it is forced."""
-    check_ledger_id(ledger_id)
-    key, what = ledger_key_path(ledger_id), f"deleting ledger {ledger_id}"
-    for _ in range(_DELETE_ROUNDS_MAX):
-        value, revision = await runtime.get(key, what)
-        if value is None:
-            raise no_such_ledger(ledger_id)
-        metadata = decode_ledger_metadata(value)
-        password.check(metadata)
-        await _refuse_listed(runtime, metadata, what)
-        if not metadata.is_closed and not force:
-            metadata, revision = await recovered(runtime, metadata, revision, password)
-        if await runtime.transact([Compare(key, revision)], [Delete(key)], what):
-            return
-    raise MetadataConflict(
-        f"ledger {ledger_id} changed {_DELETE_ROUNDS_MAX} times while it was to be deleted",
-        hint="stop its writer, or whoever recovers it, and delete it again",
-    )
-
-
-async def _refuse_listed(runtime: Runtime, metadata: LedgerMetadata, what: str) -> None:
-    """A log would lose what it lists."""
-    name = metadata.custom.get("log", b"").decode(errors="replace")
-    if not name:
-        return
-    value, _ = await runtime.get(log_key_path(name), what)
-    if value is None:
-        return
-    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value).segments):
-        raise UsageError(f"ledger {metadata.ledger_id} is part of log {name!r}; nothing was deleted")
 
 
 async def ledger_ids(runtime: Runtime) -> list[int]:

@@ -24,6 +24,7 @@ from embedbk.codec.metadata_messages import (
     List,
     Listed,
     Put,
+    Record,
     Result,
     Txn,
     TxnDone,
@@ -36,6 +37,7 @@ from embedbk.codec.registration import (
     encode_registration,
     registration_path,
 )
+from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.core.bookie import Bookie
 from embedbk.core.limbo import is_named, share_of
 from embedbk.core.machine import earliest
@@ -72,6 +74,8 @@ REQUESTS_PER_LINK_MAX = (
 LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
 LIMBO_ASK_MAX = 64  # Of these asked in one round.
 LIMBO_PAGE = 500
+# One that is deleted or brought back meanwhile is seen in one of these, in whichever direction it went.
+_LIMBO_PREFIXES = (DELETED_PREFIX, LEDGERS_PREFIX, DELETED_PREFIX)
 
 
 class BookieNode:
@@ -306,7 +310,7 @@ class BookieNode:
         if not self.metadata.session or self._is_foreign:
             return
         if not self.core.is_serving:
-            self._list_limbo(now_ns, "", [])
+            self._list_limbo(now_ns, list(_LIMBO_PREFIXES), "", [])
             return
         self.metadata.request(now_ns, Get(cookie_path(self.bookie_id)), self._on_cookie)
 
@@ -369,7 +373,7 @@ class BookieNode:
 
     # Limbo (P7.4).
 
-    def _list_limbo(self, now_ns: int, after: str, found: list[LedgerMetadata]) -> None:
+    def _list_limbo(self, now_ns: int, prefixes: list[str], after: str, found: list[LedgerMetadata]) -> None:
         """Page through all ledgers, each page linearizable: a key that was there at the start is on one of them."""
 
         def done(now_ns: int, result: Result) -> None:
@@ -379,16 +383,19 @@ class BookieNode:
                 )  # A partial listing is none: from the start again.
                 return
             try:
-                ledgers = [decode_ledger_metadata(record.value or b"") for record in result.records]
+                ledgers = [_ledger_of(record) for record in result.records]
             except StorageError as unread:
                 self.failure = unread  # It may name this bookie: what cannot be told keeps it out.
                 return
             found.extend(each for each in ledgers if is_named(each, self.bookie_id))
             if result.has_more:
-                self._list_limbo(now_ns, result.records[-1].key, found)
+                self._list_limbo(now_ns, prefixes, result.records[-1].key, found)
                 return
-            closed = [each.ledger_id for each in found if each.is_closed]
-            not_closed = [each.ledger_id for each in found if not each.is_closed]
+            if len(prefixes) > 1:
+                self._list_limbo(now_ns, prefixes[1:], "", found)
+                return
+            closed = sorted({each.ledger_id for each in found if each.is_closed})
+            not_closed = sorted({each.ledger_id for each in found if not each.is_closed})
             logger.warning(
                 "bookie %s may have lost entries: %d ledgers in limbo", self.bookie_id, len(not_closed)
             )
@@ -396,7 +403,7 @@ class BookieNode:
             if self.core.failure is not None:
                 self.failure = StorageError(f"bookie {self.bookie_id}: {self.core.failure}")
 
-        self.metadata.request(now_ns, List(LEDGERS_PREFIX, after, LIMBO_PAGE), done)
+        self.metadata.request(now_ns, List(prefixes[0], after, LIMBO_PAGE), done)
 
     def _ask_limbo(self, now_ns: int) -> None:
         """Has the next ledger in limbo been closed? Then its share is looked for, and limbo may end."""
@@ -414,3 +421,11 @@ class BookieNode:
         if metadata.is_closed:
             parts = share_of(metadata, Member(self.bookie_id, self.storage.incarnation))
             self._step_core(ShareTold(now_ns, metadata.ledger_id, parts))
+
+
+def _ledger_of(record: Record) -> LedgerMetadata:
+    """The metadata of a ledger, or of a deleted one that may come back."""
+    value = record.value or b""
+    if record.key.startswith(DELETED_PREFIX):
+        value = decode_tombstone(value).metadata
+    return decode_ledger_metadata(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +46,7 @@ from embedbk.codec.registration import (
     encode_registration,
     registration_path,
 )
+from embedbk.codec.tombstone import Tombstone, decode_tombstone, encode_tombstone, tombstone_path
 from embedbk.config import ENTRY_BYTES_MAX, MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, StorageError
 
@@ -289,6 +291,21 @@ class TestMetadataValues:
             decode_registration(encode_registration(Registration(9, "b1", bytes(16), [], True, 0)))
         with pytest.raises(StorageError, match="no bookie registration"):
             decode_registration(b"\xc1")
+
+
+class TestTombstones:
+    def test_a_tombstone_comes_back_and_others_are_refused(self) -> None:
+        value = Tombstone(1, 7, 1000, 2000, b"metadata")
+        assert decode_tombstone(encode_tombstone(value)) == value
+        assert tombstone_path(7) == "/deleted/0000000000000007"
+        with pytest.raises(StorageError, match="version 9"):
+            decode_tombstone(encode_tombstone(Tombstone(9, 7, 1000, 2000, b"")))
+        with pytest.raises(StorageError, match="no tombstone"):
+            decode_tombstone(b"\xc1")
+
+    def test_a_registration_without_a_location_is_read(self) -> None:
+        older = msgspec.msgpack.encode([1, "b1", bytes(16), [], True, 5])
+        assert decode_registration(older) == Registration(1, "b1", bytes(16), [], True, 5, "")
 
 
 class TestJournalRecords:

@@ -76,7 +76,7 @@ def test_a_wrong_password(bk: embedbk.Client) -> None:
     writer = bk.create_ledger(password=b"right")
     for ask in (
         lambda: bk.open_ledger(writer.ledger_id, password=b"wrong", recover=True),
-        lambda: bk.delete_ledger(writer.ledger_id, password=b"wrong"),
+        lambda: bk.delete_ledger(writer.ledger_id, password=b"wrong", force=True),
     ):
         with pytest.raises(embedbk.WrongPassword, match="nothing was changed") as refused:
             ask()

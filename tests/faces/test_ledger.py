@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -122,8 +123,8 @@ def test_an_empty_ledger_reads_as_empty(bk: embedbk.Client) -> None:
         assert list(reader.read()) == []
 
 
-def test_a_deleted_ledger_is_gone(bk: embedbk.Client) -> None:
-    """P2.3: an open ledger is closed by recovery before it is deleted, unless it is forced."""
+def test_a_closed_ledger_is_deleted_and_an_open_one_only_by_force(bk: embedbk.Client) -> None:
+    """P2.3, CL30: an open ledger is refused unless it is forced; then it is gone at once."""
     with bk.create_ledger() as writer:
         writer.add(b"x")
     bk.delete_ledger(writer.ledger_id)
@@ -132,14 +133,45 @@ def test_a_deleted_ledger_is_gone(bk: embedbk.Client) -> None:
         bk.open_ledger(writer.ledger_id)
     open_one = bk.create_ledger()
     open_one.add(b"x")
-    bk.delete_ledger(open_one.ledger_id)
-    with pytest.raises(embedbk.EmbedbkError):
-        open_one.add(b"y")
+    with pytest.raises(embedbk.UsageError, match=r"is OPEN.*force=True") as refused:
+        bk.delete_ledger(open_one.ledger_id)
+    assert refused.value.definite
+    assert open_one.add(b"y") == 1
+    bk.delete_ledger(open_one.ledger_id, force=True)
+    assert open_one.ledger_id not in bk.ledgers()
+    with pytest.raises(embedbk.NoSuchLedger, match="deleted_ledgers"):
+        bk.undelete_ledger(open_one.ledger_id)
     open_one.release()
-    forced = bk.create_ledger()
-    bk.delete_ledger(forced.ledger_id, force=True)
-    assert forced.ledger_id not in bk.ledgers()
-    forced.release()
+
+
+def test_a_deleted_ledger_is_brought_back_while_its_grace_lasts(bk: embedbk.Client) -> None:
+    """CL31, CL32: two steps; in between it is gone for everybody, and its tombstone decides, not a clock."""
+    with bk.create_ledger(password=b"p") as writer:
+        writer.add_many([b"a", b"b"])
+    ledger_id = writer.ledger_id
+    bk.delete_ledger(ledger_id, password=b"p")
+    (found,) = [each for each in bk.deleted_ledgers() if each.ledger_id == ledger_id]
+    assert found.until_ms - found.deleted_ms == pytest.approx(86_400_000, abs=1000)
+    assert ledger_id not in bk.forget_deleted()
+    with pytest.raises(embedbk.WrongPassword):
+        bk.undelete_ledger(ledger_id)
+    bk.undelete_ledger(ledger_id, password=b"p")
+    assert [bytes(entry) for entry in bk.open_ledger(ledger_id, password=b"p").read()] == [b"a", b"b"]
+    with pytest.raises(embedbk.NoSuchLedger):
+        bk.undelete_ledger(ledger_id, password=b"p")
+
+
+def test_a_deleted_ledger_is_forgotten_after_its_grace(data: Path) -> None:
+    """CL31: the second step; then nobody brings it back."""
+    settings = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=30.0, delete_grace_s=0)
+    with embedbk.open(data, bookies=1, settings=settings) as bk:
+        with bk.create_ledger() as writer:
+            writer.add(b"x")
+        bk.delete_ledger(writer.ledger_id)
+        assert bk.forget_deleted() == [writer.ledger_id]
+        assert bk.deleted_ledgers() == []
+        with pytest.raises(embedbk.NoSuchLedger):
+            bk.undelete_ledger(writer.ledger_id)
 
 
 def test_the_largest_entry_is_taken(bk: embedbk.Client) -> None:

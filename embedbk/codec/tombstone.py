@@ -1,0 +1,49 @@
+"""What stands in the place of a deleted ledger while it can be brought back (CL31, CL32).
+
+A ledger is gone for everybody when its key is; its bytes may go only when its tombstone is gone, too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from embedbk.errors import StorageError
+
+__all__ = [
+    "DELETED_PREFIX",
+    "TOMBSTONE_VERSION",
+    "Tombstone",
+    "decode_tombstone",
+    "encode_tombstone",
+    "tombstone_path",
+]
+
+TOMBSTONE_VERSION = 1
+DELETED_PREFIX = "/deleted/"
+
+
+class Tombstone(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    ledger_id: int
+    deleted_ms: int  # By the clock of who deleted it, as the next.
+    until_ms: int  # From then on the tombstone may be taken away, and with it the ledger for ever.
+    metadata: bytes  # The ledger's, as it stood.
+
+
+def tombstone_path(ledger_id: int) -> str:
+    return f"{DELETED_PREFIX}{ledger_id:016x}"
+
+
+def encode_tombstone(value: Tombstone) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def decode_tombstone(data: bytes) -> Tombstone:
+    """Raises StorageError for bytes that are not a tombstone of a version this code knows."""
+    try:
+        value = msgspec.msgpack.decode(data, type=Tombstone)
+    except msgspec.MsgspecError as broken:
+        raise StorageError(f"these {len(data)} bytes are no tombstone: {broken}") from broken
+    if value.version != TOMBSTONE_VERSION:
+        raise StorageError(f"tombstone has version {value.version}; this embedbk knows {TOMBSTONE_VERSION}")
+    return value

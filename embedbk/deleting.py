@@ -1,0 +1,125 @@
+"""Deleting ledgers in two steps, and bringing them back in between (P2.3, CL30, CL31, CL32).
+
+First the ledger's key goes and a tombstone comes, in one transaction: readers and writers see it gone from then on.
+When its grace is over the tombstone is taken away; only a ledger with neither may lose its bytes (P7.7), so no clock
+decides whether one can still be brought back: its tombstone does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from embedbk.codec.ledger_metadata import (
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    decode_log_list,
+    ledger_key_path,
+    log_key_path,
+)
+from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
+from embedbk.codec.tombstone import (
+    DELETED_PREFIX,
+    TOMBSTONE_VERSION,
+    Tombstone,
+    decode_tombstone,
+    encode_tombstone,
+    tombstone_path,
+)
+from embedbk.errors import MetadataConflict, NoSuchLedger, UsageError
+from embedbk.password import Password
+from embedbk.reading import check_ledger_id, no_such_ledger
+from embedbk.runtime import Runtime
+
+__all__ = ["DeletedLedger", "delete", "deleted", "forget_deleted", "undelete"]
+
+_ROUNDS_MAX = 20  # The metadata changed under the deletion so often: somebody is at work on the ledger.
+
+
+class DeletedLedger(NamedTuple):
+    """A ledger that can be brought back."""
+
+    ledger_id: int
+    deleted_ms: int
+    until_ms: int  # Until then for certain, as far as clocks agree; after it until somebody forgets it.
+
+
+async def delete(runtime: Runtime, ledger_id: int, password: Password, *, force: bool) -> None:
+    check_ledger_id(ledger_id)
+    key, what = ledger_key_path(ledger_id), f"deleting ledger {ledger_id}"
+    for _ in range(_ROUNDS_MAX):
+        value, revision = await runtime.get(key, what)
+        if value is None:
+            raise no_such_ledger(ledger_id)
+        metadata = decode_ledger_metadata(value)
+        password.check(metadata)
+        if not metadata.is_closed and not force:
+            raise UsageError(
+                f"ledger {ledger_id} is {LedgerState(metadata.state).name}, and only a CLOSED one is deleted; nothing "
+                "was changed",
+                hint="close it by its writer or by open_ledger(recover=True); force=True deletes it for ever",
+            )
+        when = [Compare(key, revision), *await _unlisted(runtime, metadata, what)]
+        then: list[Put | Delete] = [Delete(key)]
+        if metadata.is_closed:
+            # An open one has no tombstone: nobody watches over what happens to its copies while it is gone.
+            grace_ms = int(runtime.settings.delete_grace_s * 1000)
+            stone = Tombstone(
+                TOMBSTONE_VERSION, ledger_id, runtime.wall_ms(), runtime.wall_ms() + grace_ms, value
+            )
+            then.append(Put(tombstone_path(ledger_id), encode_tombstone(stone)))
+        if await runtime.transact(when, then, what):
+            return
+    raise MetadataConflict(
+        f"ledger {ledger_id} changed {_ROUNDS_MAX} times while it was to be deleted",
+        hint="stop whoever works on it, and delete it again",
+    )
+
+
+async def _unlisted(runtime: Runtime, metadata: LedgerMetadata, what: str) -> list[Compare]:
+    """That no log lists it, to be checked in the deleting transaction itself: a log would lose what it lists (P8.3)."""
+    name = metadata.custom.get("log", b"").decode(errors="replace")
+    if not name:
+        return []
+    key = log_key_path(name)
+    value, revision = await runtime.get(key, what)
+    if value is None:
+        return [Compare(key, ABSENT)]
+    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value).segments):
+        raise UsageError(f"ledger {metadata.ledger_id} is part of log {name!r}; nothing was deleted")
+    return [Compare(key, revision)]
+
+
+async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None:
+    check_ledger_id(ledger_id)
+    key, what = tombstone_path(ledger_id), f"bringing ledger {ledger_id} back"
+    value, revision = await runtime.get(key, what)
+    if value is None:
+        raise NoSuchLedger(
+            f"ledger {ledger_id} was not deleted, or its grace is over",
+            hint="bk.deleted_ledgers() lists those that can be brought back",
+        )
+    metadata = decode_tombstone(value).metadata
+    password.check(decode_ledger_metadata(metadata))
+    when = [Compare(key, revision), Compare(ledger_key_path(ledger_id), ABSENT)]
+    if not await runtime.transact(when, [Delete(key), Put(ledger_key_path(ledger_id), metadata)], what):
+        raise MetadataConflict(f"somebody else brought ledger {ledger_id} back, or forgot it, just now")
+
+
+async def deleted(runtime: Runtime) -> list[DeletedLedger]:
+    records = await runtime.list_keys(DELETED_PREFIX, "listing the deleted ledgers")
+    stones = [decode_tombstone(record.value or b"") for record in records]
+    return [DeletedLedger(stone.ledger_id, stone.deleted_ms, stone.until_ms) for stone in stones]
+
+
+async def forget_deleted(runtime: Runtime) -> list[int]:
+    """The ledgers whose tombstones were taken away: their grace was over."""
+    forgotten: list[int] = []
+    what = "forgetting deleted ledgers"
+    for record in await runtime.list_keys(DELETED_PREFIX, what):
+        stone = decode_tombstone(record.value or b"")
+        if stone.until_ms > runtime.wall_ms():
+            continue
+        if await runtime.transact([Compare(record.key, record.revision)], [Delete(record.key)], what):
+            forgotten.append(stone.ledger_id)
+    return forgotten
