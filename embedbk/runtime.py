@@ -318,8 +318,10 @@ class Runtime:
             raise broken
         if not is_there:
             reason = f"not registered: {', '.join(missing())}" if self.node.is_ready else "nobody answered"
+            trouble = self.node.metadata.trouble
             raise MetadataUnavailable(
-                f"{self.name}: {reason} within {self.settings.open_timeout_s:g} s",
+                f"{self.name}: {reason} within {self.settings.open_timeout_s:g} s"
+                + (f" ({trouble})" * bool(trouble)),
                 definite=True,
                 hint="check that the metadata member runs and that the address is the one it reported",
             )

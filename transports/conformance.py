@@ -354,7 +354,9 @@ class TransportConformance:
         other = a.transport.connect(endpoint)
         self.arena.run([a, b], lambda: len(a.ups()) == 2 and len(b.ups()) == 2)
         other_far = b.ups()[1].link
+        assert not b.transport.has_events()
         b.transport.drop(far, "the peer broke a rule")
+        assert b.transport.has_events(), "no descriptor tells of it"
         assert not b.transport.send(far, [b"too late"])
         self.arena.run([a, b], lambda: a.is_down(link) and b.is_down(far))
         assert b.reason(far) == "the peer broke a rule"

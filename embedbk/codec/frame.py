@@ -142,7 +142,8 @@ def decode_frame_header(block: memoryview, offset: int = 0) -> FrameHeader:
     if (entry_count != dense) != bool(flags & FLAG_GAPS):
         raise PeerError(f"frame at offset {offset}: its count {entry_count} and its gap flag disagree")
     has_lac = bool(flags & FLAG_LAC)
-    if lac < NO_ENTRY or (not has_lac and (lac != NO_ENTRY or lac_length)):
+    # A frame is sent while none of it is done, so its LAC is below it (P3.3).
+    if not NO_ENTRY <= lac < first or (not has_lac and (lac != NO_ENTRY or lac_length)):
         raise PeerError(f"frame at offset {offset} has an impossible LAC {lac}")
     return FrameHeader(ledger_id, first, last, entry_count, body_size, lac, lac_length, has_lac, key)
 

@@ -75,7 +75,8 @@ _Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_l
 _Key = Annotated[bytes, msgspec.Meta(min_length=LEDGER_KEY_BYTES, max_length=LEDGER_KEY_BYTES)]
 _LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 _EntryId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
-_Lac = Annotated[int, msgspec.Meta(ge=NO_ENTRY, le=LEDGER_ID_MAX)]
+# Half of what an entry id may be: who asks for a range behind a LAC that a liar told still asks for possible ids.
+_Lac = Annotated[int, msgspec.Meta(ge=NO_ENTRY, le=LEDGER_ID_MAX // 2)]
 _Modulus = Annotated[int, msgspec.Meta(ge=1, le=ENSEMBLE_SIZE_MAX)]
 _Residues = Annotated[int, msgspec.Meta(ge=0)]
 _Nonce = Annotated[int, msgspec.Meta(ge=0)]  # Any 64 bits.

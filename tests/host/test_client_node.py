@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
+from embedbk.codec.frame import encode_frame_header
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.messages import (
     AddAnswer,
@@ -31,7 +33,8 @@ from embedbk.codec.registration import (
 )
 from embedbk.config import Quorum
 from embedbk.core.machine import Machine
-from embedbk.core.reader import LacRead, RangeRead
+from embedbk.core.reader import LacRead, LacWait, RangeRead
+from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import Answered, BookiesChanged, Ended, Send, SendFailed, Started
 from embedbk.core.writer import WriterOptions
 from embedbk.errors import EmbedbkError, LedgerClosed, MetadataUnavailable, NotEnoughBookies
@@ -41,7 +44,7 @@ from embedbk.host.operations import OneResult, Reading, Writing
 from embedbk.ids import Member
 from embedbk.ports import Identity, LinkDown, LinkUp, Received
 from embedbk.transports.local import LocalTransport
-from tests.host.place import MS, SECOND, TOKEN, Place, add, frame
+from tests.host.place import KEY, MS, SECOND, TOKEN, Place, add, frame
 from tests.host.test_bookie_node import mutated
 
 ONE = Quorum(1, 1, 1)
@@ -300,54 +303,70 @@ def test_garbage_from_a_bookie_fails_its_requests_and_nobody_elses(place: Place)
     assert broken.lost == 1
 
 
+def lie(chance: random.Random, message: Message) -> bytes:
+    """An answer that is well encoded, and most often wrong."""
+    edge = [0, 1, 2, 2**31, 2**63 - 1]
+    asked = message.control
+    nonce, seating = (asked.nonce, asked.seating) if isinstance(asked, AddRequest) else (1, 1)
+    ledger_id = getattr(asked, "ledger_id", chance.choice(edge))
+    status = chance.choice([Status.OK, Status.OK, *Status])
+
+    def pick() -> int:
+        return chance.choice(edge)
+
+    ranges = [(pick(), pick()) for _ in range(chance.randrange(3))]
+    sealed = frame(chance.choice([ledger_id, 6]), chance.choice([0, 1, 2]), [b"p"] * chance.randrange(1, 4))
+    frames = [(encode_frame_header(sealed, KEY), sealed)] * chance.randrange(3)
+    answers: list[tuple[Control, list[Any]]] = [
+        (AddAnswer(status, nonce, seating, chance.random() < 0.5, ledger_id, pick(), pick()), []),
+        (ReadAnswer(status, ledger_id, ranges, pick(), pick()), frames),
+        (FenceAnswer(status, ledger_id, pick() - 1, pick()), []),
+        (LacAnswer(status, ledger_id, pick() - 1, pick(), chance.random() < 0.5), []),
+        (ErrorAnswer("no"), []),
+        (AddRequest(bytes(16), 1, 1, False), frames[:1]),
+    ]
+    control, told = chance.choice(answers)
+    return b"".join(bytes(piece) for piece in encode_message(message.request_id, control, told))
+
+
+@pytest.mark.parametrize("quorum", [ONE, Quorum(3, 2, 2)], ids=str)
 @pytest.mark.parametrize("seed", range(20))
-def test_no_answer_ends_the_client(place: Place, seed: int) -> None:
-    """Writers and readers of a ledger whose only bookie lies: they fail, the client does not."""
+def test_no_answer_ends_the_client(place: Place, seed: int, quorum: Quorum) -> None:
+    """Writers, readers and recoverers of ledgers whose bookies lie: they fail or go on, the client does not end."""
     chance = random.Random(f"answers {seed}")
     client = place.start_client()
-    edge = [0, 1, 2**31, 2**63 - 1]
 
-    def lie(message: Message) -> list[bytes]:
-        asked = message.control
-        nonce = asked.nonce if isinstance(asked, AddRequest) else 1
-        seating = asked.seating if isinstance(asked, AddRequest) else 1
-        status = chance.choice(list(Status))
-        answers: list[Control] = [
-            AddAnswer(status, nonce, seating, False, chance.choice(edge), chance.choice(edge), 0),
-            ReadAnswer(
-                status,
-                chance.choice(edge),
-                [(chance.choice(edge), chance.choice(edge))] * chance.randrange(3),
-                chance.choice(edge),
-            ),
-            FenceAnswer(status, chance.choice(edge), chance.choice(edge), chance.choice(edge)),
-            LacAnswer(status, chance.choice(edge), chance.choice(edge), chance.choice(edge), True),
-            ErrorAnswer("no"),
-            AddRequest(bytes(16), 1, 1, False),
-        ]
-        body = encoded(message.request_id, chance.choice(answers))
-        return [mutated(chance, body) or b"x"] if chance.random() < 0.2 else [body]
+    def answer(message: Message) -> list[bytes]:
+        body = lie(chance, message)
+        return [mutated(chance, body) or b"x"] if chance.random() < 0.1 else [body]
 
-    liar = FakeBookie(place, "liar", lie)
-    register(place, client, liar.member, liar.endpoint)
-    for name in ("b1", "b2", "b3"):
-        client.registrations.pop(name)
-    only = tuple(info for info in client.bookies if info.member.bookie_id == "liar")
-    client.bookies = only
-    for _ in range(4):
-        writing = place.write(client, ONE, WriterOptions(add_timeout_ns=100 * MS))
-        append(place, writing, b"zero", b"one")
+    liars = [FakeBookie(place, f"liar{number}", answer) for number in range(3)]
+    for liar in liars:
+        register(place, client, liar.member, liar.endpoint)
+    client.bookies = tuple(info for info in client.bookies if info.member.bookie_id.startswith("liar"))
+    recoveries = []
+    for round_ in range(3):
+        writing = place.write(client, quorum, WriterOptions(add_timeout_ns=100 * MS))
+        append(place, writing, *([b"x"] * 5))
         metadata: LedgerMetadata = writing.core.metadata
-        reading = Reading(RangeRead(metadata, 0, 1, 0), lambda *_: None)
+        reading = Reading(RangeRead(metadata, 0, 4, round_), lambda *_: None)
         client.run(place.now_ns, reading)
-        asked = place.start(client, LacRead(metadata))
-        place.run_for(200 * MS)
-        assert asked.future.done()
+        core = Recovery(metadata, writing.core.revision, KEY, 5 + round_, client.bookies, place.chance)
+        recoveries.append(place.start(client, core))
+        asked = [
+            place.start(client, LacRead(metadata)),
+            place.start(client, LacWait(metadata, 0, 50, round_)),
+        ]
+        place.run_for(300 * MS)
+        assert all(operation.future.done() for operation in asked)
         client.release(reading)
         client.release(writing)
-    place.start(client, asking := Asking([lac_request(liar.member, 0)]))
-    place.run_for(SECOND)
-    assert len(asking.heard) == 1
+    place.run_for(30 * SECOND, step_ns=100 * MS)
+    assert all(recovery.future.done() for recovery in recoveries), "a recovery ends, one way or the other"
+    honest = place.bookie("b1")
+    place.start(client, asking := Asking([lac_request(Member("b1", honest.storage.incarnation), 0)]))
+    place.turns()
+    assert asking.heard == [(0, "LacAnswer")]
 
 
 # --- Writers through the host ----------------------------------------------------------------------------
