@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         UsageError,
         WrongPassword,
     )
+    from embedbk.explaining import Explanation
     from embedbk.ids import NO_ENTRY, NO_POSITION, Position
     from embedbk.ledger import LedgerReader, LedgerWriter
     from embedbk.log import Log, LogWriter
@@ -62,6 +63,7 @@ __all__ = [
     "Entry",
     "EntryUnreadable",
     "Fate",
+    "Explanation",
     "InvariantError",
     "LedgerClosed",
     "LedgerFenced",
@@ -106,6 +108,7 @@ ids NO_ENTRY NO_POSITION Position
 ledger LedgerReader LedgerWriter
 log Log LogWriter
 deleting DeletedLedger
+explaining Explanation
 reading Batch Entry Segment
 spark spark
 """

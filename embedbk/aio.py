@@ -12,13 +12,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from embedbk import client, deleting, ledger, log
+from embedbk import client, deleting, explaining, ledger, log
 from embedbk.appending import Appended, Appending, Ticket, terms_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Placement, Settings
 from embedbk.deleting import DeletedLedger
 from embedbk.errors import OperationTimeout
+from embedbk.explaining import Explanation
 from embedbk.ids import Position, check_log_name
 from embedbk.ledger import quorum_of, traits_of
 from embedbk.log import Owned
@@ -154,6 +155,9 @@ class Client(_Closing):
 
     async def forget_deleted(self) -> list[int]:
         return await run_async(deleting.forget_deleted(self._runtime))
+
+    async def explain(self, ledger_id: int) -> Explanation:
+        return await run_async(explaining.explain(self._runtime, ledger_id))
 
     async def ledgers(self) -> list[int]:
         return await run_async(ledger.ledger_ids(self._runtime))

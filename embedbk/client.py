@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk import deleting, ledger
+from embedbk import deleting, explaining, ledger
 from embedbk.address import is_address
 from embedbk.config import Placement, Settings
 from embedbk.deleting import DeletedLedger
 from embedbk.embedded import Opened, connect, open_directory
 from embedbk.errors import UsageError
+from embedbk.explaining import Explanation
 from embedbk.ids import check_log_name
 from embedbk.ledger import LedgerReader, LedgerWriter, quorum_of, traits_of
 from embedbk.log import Log
@@ -108,6 +109,10 @@ class Client:
     def forget_deleted(self) -> list[int]:
         """Give up the deleted ledgers whose grace is over, for ever; their ids."""
         return run_blocking(deleting.forget_deleted(self._runtime), "aio.Client.forget_deleted")
+
+    def explain(self, ledger_id: int) -> Explanation:
+        """Why the ledger is as it is, and what is safe to do next: data, and as text by `str()`. Changes nothing."""
+        return run_blocking(explaining.explain(self._runtime, ledger_id), "aio.Client.explain")
 
     def ledgers(self) -> list[int]:
         """The ids of all ledgers, ascending."""

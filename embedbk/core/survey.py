@@ -1,0 +1,117 @@
+"""Asking every bookie of a ledger's last fragment what it can tell, and changing nothing (P5.2b, P6.1, P6.2).
+
+Decides nothing: what it hears is for people (embedbk/explaining.py). Nobody is fenced by it, and it waits for nobody
+longer than a moment.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.messages import ErrorAnswer, LacAnswer, LacRequest, ReadAnswer, ReadRequest, Status
+from embedbk.config import FRAME_BYTES_MAX
+from embedbk.core.machine import Handlers, Machine
+from embedbk.core.quorum import write_set
+from embedbk.core.vocabulary import Answered, Effect, Ended, Send, SendFailed, Started, Tick
+from embedbk.ids import NO_ENTRY
+
+__all__ = ["SeatTold", "Survey"]
+
+SURVEY_NS = 2_000_000_000
+
+
+class SeatTold(NamedTuple):
+    """What the bookie of one seat said."""
+
+    seat: int
+    bookie_id: str
+    told: str  # In a word or two: OK, IN_LIMBO, a lost link ...
+    has_answered: bool  # Its answer would count for coverage.
+    lac: int
+    is_fenced: bool
+    holds_last: bool | None  # The last entry of a closed ledger; None: it owes none, or could not tell.
+
+
+class Survey(Machine):
+    """Ends with a SeatTold for each seat, in seat order."""
+
+    def __init__(self, metadata: LedgerMetadata) -> None:
+        self.metadata = metadata
+        last = metadata.last_entry
+        self.entry = (
+            last if last is not None and last != NO_ENTRY else None
+        )  # A closed ledger's, which must be there.
+        members = metadata.fragments[-1].members
+        self.told = [
+            SeatTold(seat, member.bookie_id, "no answer", False, NO_ENTRY, False, None)
+            for seat, member in enumerate(members)
+        ]
+        self.waiting: set[tuple[str, int]] = set()
+        self.until_ns: int | None = None
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return self.until_ns
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        self.until_ns = event.now_ns + SURVEY_NS
+        effects: list[Effect] = []
+        fragment = self.metadata.fragments[-1]
+        owing = write_set(self.entry, self.metadata.quorum) if self.entry is not None else ()
+        for seat, member in enumerate(fragment.members):
+            effects.append(
+                Send(member, LacRequest(member.incarnation, self.metadata.ledger_id), ("lac", seat))
+            )
+            if self.entry is not None and seat in owing and self.entry >= fragment.first_entry:
+                request = ReadRequest(
+                    member.incarnation, self.metadata.ledger_id, self.entry, self.entry, FRAME_BYTES_MAX
+                )
+                effects.append(Send(member, request, ("last", seat)))
+        self.waiting = {effect.tag for effect in effects if isinstance(effect, Send)}
+        return effects
+
+    def _on_answered(self, event: Answered) -> list[Effect]:
+        kind, seat = event.tag
+        if event.tag not in self.waiting:
+            return []
+        answer, told = event.control, self.told[seat]
+        if isinstance(answer, LacAnswer):
+            self.told[seat] = told._replace(
+                told=Status(answer.status).name,
+                has_answered=answer.status in (Status.OK, Status.NO_SUCH_LEDGER),
+                lac=answer.lac,
+                is_fenced=answer.is_fenced,
+            )
+        elif isinstance(answer, ReadAnswer) and kind == "last":
+            is_no = answer.status == Status.NO_SUCH_LEDGER or bool(answer.absent)
+            self.told[seat] = told._replace(holds_last=True if event.frames else False if is_no else None)
+        elif isinstance(answer, ErrorAnswer):
+            self.told[seat] = told._replace(told=answer.text)
+        return self._heard(event.tag)
+
+    def _on_send_failed(self, event: SendFailed) -> list[Effect]:
+        if event.tag not in self.waiting:
+            return []
+        _, seat = event.tag
+        self.told[seat] = self.told[seat]._replace(told=event.reason)
+        return self._heard(event.tag)
+
+    def _heard(self, tag: tuple[str, int]) -> list[Effect]:
+        self.waiting.discard(tag)
+        return [] if self.waiting else self._end()
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        is_due = self.until_ns is not None and event.now_ns >= self.until_ns
+        return self._end() if is_due else []
+
+    def _end(self) -> list[Effect]:
+        self.waiting, self.until_ns = set(), None
+        return [Ended(None, tuple(self.told))]
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        Answered: _on_answered,
+        SendFailed: _on_send_failed,
+        Tick: _on_tick,
+    }
