@@ -63,6 +63,7 @@ class _Link:
 
     def __init__(self, ends: tuple[SimTransport, SimTransport | None]) -> None:
         self.ends = ends
+        self.names = [end.identity.node_id if end is not None else "" for end in ends]
         self.numbers = [0, 0]  # By which each end knows it.
         self.is_up = [False, False]  # Each end's own view.
         self.is_over = [False, False]
@@ -73,11 +74,10 @@ class _Link:
         self.silent_since: list[int | None] = [None, None]  # Since when nothing can reach that side.
 
     def node(self, side: int) -> str:
-        end = self.ends[side]
-        return end.identity.node_id if end is not None else ""
+        return self.names[side]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Arrival:
     """Something that reaches one end of a link."""
 
