@@ -353,6 +353,10 @@ class Invariants(Observer):
         proposed = _proposal(effect)
         if proposed is None:
             return
+        if not effect.when:
+            raise Violation(
+                "I18", f"ledger {writer.ledger.ledger_id}: a change that compares with no version"
+            )
         compared = effect.when[0].revision
         for tag in [t for t, (revision, _) in writer.proposals.items() if revision < writer.ledger.revision]:
             del writer.proposals[tag]

@@ -113,7 +113,7 @@ def test_overlapping_changes_with_striping_reach_the_named_write_sets() -> None:
 def test_a_refused_change_is_decided_anew() -> None:
     """Scenario 18: #1886. Somebody else's change comes first: the writer reads again, and an old confirmation of the
     seat that it replaced does not count."""
-    # Taken out: that who lost a seat counts no more (core/in_flight.py, `replace`: the old numbers stay in `seatings`).
+    # Taken out: reading again after a refusal (core/writer.py, `_on_transacted`: a refusal does nothing).
     story = scene(bookies=5)
     world, writer = story.world, story.writer
     story.add(b"e0")
@@ -219,18 +219,19 @@ def test_two_members_that_fail_while_repair_edits_are_both_replaced() -> None:
 
 def test_an_entry_completed_by_the_end_of_a_change_is_told() -> None:
     """Scenario 22: #1857. Its write set does not hold the replaced bookie; it waited only for the outcome."""
-    # Taken out: looking again when the change is settled (core/writer.py, `_settled`: no `_advance`).
-    story = scene(Quorum(4, 2, 2), bookies=6)
+    # Taken out: confirming while a change is in flight (core/writer.py, `_advance`: [] while there is a proposal, and
+    # no `_advance` in `_settled`).
+    story = scene(Quorum(4, 2, 2), bookies=5)
     world, writer = story.world, story.writer
     world.catalog.is_held = True
     story.add(b"e0")  # b1 b2.
     story.add(b"e1")  # b2 b3.
     story.add(b"e2")  # b3 b4.
-    world.settle(hold=lambda packet: packet.bookie_id == "b1" and is_add(packet))
-    world.fail(world.packet(writer, "b1", AddRequest))
-    world.settle()
-    assert writer.confirmed == -1
+    world.fail(next(p for p in world.packets(writer, "b4", AddRequest)))
+    world.settle(hold=but("b5"))
     world.catalog.is_held = False
+    world.settle(hold=but("b5"))  # The outcome is there, and nothing else comes.
+    assert writer.confirmed == 1
     world.run(seconds=20)
     assert writer.confirmed == 2
     world.end(story.ledger_id)
@@ -359,7 +360,7 @@ def test_the_length_counts_only_what_is_in_the_ledger() -> None:
 def test_a_reader_of_a_fenced_open_ledger_does_not_spin() -> None:
     """Scenario 30: #2052. It waits for a LAC that never comes: it is told at once that the ledger is fenced, and asks
     nothing more (L12)."""
-    # Taken out: the end of the wait by a fence (core/reader.py, `LacWait`: asks again at once).
+    # Taken out: the look at the fence (core/bookie.py, `_on_lac_request`: `is_idle` also where fenced).
     story = scene()
     world = story.world
     fencing = world.recovery(story.ledger_id, "half")
@@ -371,6 +372,7 @@ def test_a_reader_of_a_fenced_open_ledger_does_not_spin() -> None:
     world.run(until=lambda: waiting.has_ended, seconds=2)
     assert waiting.ended.error is None
     assert waiting.ended.result[2]
+    assert world.now_ns < 300_000_000  # It was not parked until its time was over.
     assert not world.packets(waiting, kind=LacRequest)
 
 
@@ -392,7 +394,7 @@ def test_a_ledger_of_one_entry_and_ledger_zero_are_ledgers_like_others(ledger_id
 
 def test_a_listed_ledger_that_is_gone_makes_the_list_be_read_again() -> None:
     """Scenario 33: pravega#6030, P8.1. Its application deleted an empty ledger and died before it changed its list."""
-    # Taken out: that only a ledger known to be closed empty may be gone (see tests/rules/test_p8_logs.py).
+    # Taken out: leaving alone what the list records as closed (core/log.py, `_recover_next`: asks for every ledger).
     world = Watched(4)
     metadata, revision = world.create(THREE)
     story = Scene(world, metadata, world.writer(metadata, revision))
