@@ -1064,3 +1064,53 @@ def test_every_error_of_closing_says_whether_it_is_final() -> None:
         WrongPassword: True,
     }  # fmt: skip
     assert {error: error("x").definite for error in wanted} == wanted
+
+
+def advance(world: World, steps: int) -> None:
+    """So many single steps of the world: a message, a metadata operation, or a sync."""
+    for _ in range(steps):
+        if world.wire:
+            world.deliver(world.wire[0])
+        elif world.catalog.waiting:
+            world.catalog.answer(world.catalog.waiting[0])
+        elif not any(node.sync() for node in world.nodes.values()):
+            return
+
+
+@pytest.mark.parametrize("quorum", [THREE, Quorum(5, 3, 2)])
+@pytest.mark.parametrize("loses_bookie", [False, True])
+def test_a_recovery_that_dies_after_any_step_leaves_what_the_next_one_finishes(
+    quorum: Quorum, loses_bookie: bool
+) -> None:
+    """P5.2, P5.2d, RP23, RP25: also where it had replaced a bookie in fragments that nobody else ever sees. What it
+    had sent still arrives; the next recovery finds every acknowledged entry."""
+    for steps in range(1000):
+        it = scene(quorum, quorum.ensemble_size + 1)
+        for number in range(4):
+            it.world.add(it.writer, it.pen, b"entry %d" % number)
+            it.world.settle()
+        for number in range(4, 7):  # On their first seat only, or not even there: acknowledged to nobody.
+            it.world.add(it.writer, it.pen, b"entry %d" % number)
+        for packet in it.world.packets(it.writer):
+            if packet.bookie_id == "b2":
+                it.world.deliver(packet)
+            else:
+                it.world.lose(packet)
+        it.world.nodes["b2"].sync()
+        it.writer.is_gone = True
+        it.world.wire.clear()
+        first = it.world.recovery(it.ledger_id, "first")
+        first.start()
+        advance(it.world, min(steps, 12))
+        if loses_bookie:
+            it.world.down.add("b3")
+        advance(it.world, max(0, steps - 12))
+        has_ended = first.has_ended
+        first.is_gone = True
+        it.world.settle()
+        it.world.down.clear()
+        assert it.recover(name="second").ended.error is None
+        assert it.world.check_end(it.ledger_id).last_entry in range(3, 7)
+        if has_ended:
+            break
+    assert 15 < steps < 999  # Else nothing was tested, or nothing ended.
