@@ -126,10 +126,13 @@ class Client(_Closing):
         durability: str = "synced",
         delays_change: bool = False,
         placement: Placement | None = None,
+        digest: str = "crc32c",
     ) -> Opening[LedgerWriter]:
         async def steps() -> LedgerWriter:
             quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-            traits = traits_of(self._runtime, durability, placement, delays_change=delays_change)
+            traits = traits_of(
+                self._runtime, durability, placement, delays_change=delays_change, digest=digest
+            )
             made = ledger.create(self._runtime, quorum, Password(password), custom, traits)
             return LedgerWriter(await run_async(made))
 
@@ -406,10 +409,13 @@ class Log:
         durability: str = "synced",
         delays_change: bool = False,
         placement: Placement | None = None,
+        digest: str = "crc32c",
     ) -> Opening[LogWriter]:
         async def steps() -> LogWriter:
             quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-            traits = traits_of(self._runtime, durability, placement, delays_change=delays_change)
+            traits = traits_of(
+                self._runtime, durability, placement, delays_change=delays_change, digest=digest
+            )
             taken = log.take_over(self._runtime, self.name, self._password, quorum, traits)
             return LogWriter(self.name, await run_async(taken))
 

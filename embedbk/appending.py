@@ -14,9 +14,10 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from embedbk.codec.attributes import Producer, encode_attributes, producers_in
+from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.packer import PACKER_CONFLICT, Packer
-from embedbk.codec.packer_twin import Buffer, refuse_payload
+from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
 from embedbk.core.producers import Producers
 from embedbk.core.writer import Writer
 from embedbk.errors import (
@@ -167,13 +168,22 @@ class Appending:
         core: Writer,
         what: str,
         explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
+        mac_key: bytes = b"",
     ) -> None:
-        """what: how messages name the handle, as "the writer of log 'orders'". explain: as `Writing` takes it."""
+        """what: how messages name the handle, as "the writer of log 'orders'". explain: as `Writing` takes it.
+
+        mac_key: of the ledger's tags, if it has any.
+        """
         self.runtime = runtime
         self.what = what
         self.ledger_id = core.ledger_id
         self._durability = Durability(core.metadata.durability).name.lower()
-        self.writing = Writing(core, Packer(core.ledger_id), runtime.node.wake_writing, explain)
+        digest = core.metadata.digest
+        packer: Packing = Packer(core.ledger_id)
+        if digest != DigestType.CRC32C:
+            # Tags are made entry by entry in Python: who asks for them pays for them.
+            packer = TwinPacker(core.ledger_id, lock=threading.RLock(), digest=digest, mac_key=mac_key)
+        self.writing = Writing(core, packer, runtime.node.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
         self.producers = Producers()
         self._producers_lock = threading.Lock()  # Of finding an append and doing it, as one step.

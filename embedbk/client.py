@@ -55,19 +55,22 @@ class Client:
         durability: str = "synced",
         delays_change: bool = False,
         placement: Placement | None = None,
+        digest: str = "crc32c",
     ) -> LedgerWriter:
         """A new ledger and its one writer. Left out: 3/3/2, or 1/1/1 with fewer than three bookies.
 
         durability: "synced", or "deferred" for adds that are told when Qa bookies hold them in memory (P3.2).
         delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
         placement: over racks, zones, by space; None: that of the settings given to `open`.
+        digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which only
+            clients make and check, entry by entry in Python.
 
         Raises:
             UsageError: not ensemble_size >= write_quorum >= ack_quorum >= 1.
             NotEnoughBookies: fewer bookies are there than ensemble_size; nothing was made.
         """
         quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-        traits = traits_of(self._runtime, durability, placement, delays_change=delays_change)
+        traits = traits_of(self._runtime, durability, placement, delays_change=delays_change, digest=digest)
         steps = ledger.create(self._runtime, quorum, Password(password), custom, traits)
         return LedgerWriter(run_blocking(steps, "aio.Client.create_ledger"))
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from embedbk.appending import Appended, Appending, Ticket, terms_of
+from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import (
     Durability,
     LedgerMetadata,
@@ -45,6 +46,7 @@ __all__ = [
     "traits_of",
 ]
 
+_DIGESTS = {digest.name.lower(): digest for digest in DigestType}
 _DURABILITIES = {durability.name.lower(): durability for durability in Durability}
 
 _LEDGERS_PREFIX = ledger_key_path(0)[: -len(f"{0:016x}")]
@@ -66,16 +68,19 @@ class Traits(NamedTuple):
 
     durability: Durability
     options: WriterOptions
+    digest: DigestType
 
 
 def traits_of(
-    runtime: Runtime, durability: str, placement: Placement | None, *, delays_change: bool
+    runtime: Runtime, durability: str, placement: Placement | None, *, delays_change: bool, digest: str
 ) -> Traits:
-    """placement None: that of the settings. Raises UsageError for a durability that there is not."""
+    """placement None: that of the settings. Raises UsageError for a durability or digest that there is not."""
     if durability not in _DURABILITIES:
         raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
     options = WriterOptions(delays_change=delays_change, placement=placement or runtime.placement)
-    return Traits(_DURABILITIES[durability], options)
+    if digest not in _DIGESTS:
+        raise UsageError(f"digest={digest!r}: allowed are {', '.join(map(repr, _DIGESTS))}")
+    return Traits(_DURABILITIES[durability], options, _DIGESTS[digest])
 
 
 async def create(
@@ -94,6 +99,7 @@ async def create(
         runtime.new_chance(),
         traits.durability,
         traits.options.placement,
+        traits.digest,
     )
     metadata, revision = await runtime.run(core, "creating a ledger")
     what = f"the writer of ledger {metadata.ledger_id}"
@@ -113,7 +119,7 @@ def begin_writing(
     chance = runtime.new_chance()
     nonce = chance.getrandbits(63)
     core = Writer(metadata, revision, password.key, nonce, runtime.bookies, chance, options)
-    return Appending(runtime, core, what, explain)
+    return Appending(runtime, core, what, explain, password.mac_key)
 
 
 async def ledger_ids(runtime: Runtime) -> list[int]:

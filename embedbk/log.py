@@ -48,6 +48,8 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         runtime.new_chance(),
         traits.durability,
         traits.options.placement,
+        traits.digest,
+        password.mac_key,
     )
     taken: TakenOver = await runtime.run(core, f"taking over log {name!r}", _TAKEOVER_TIMEOUT_S)
     what = f"the writer of log {name!r}"
@@ -242,19 +244,22 @@ class Log:
         durability: str = "synced",
         delays_change: bool = False,
         placement: Placement | None = None,
+        digest: str = "crc32c",
     ) -> LogWriter:
         """Take the log over: whoever wrote before is fenced, and what they had acknowledged stays (P8.1).
 
         durability: "synced", or "deferred" for appends that are told when Qa bookies hold them in memory (P3.2).
         delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
         placement: over racks, zones, by space; None: that of the settings given to `open`.
+        digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which only
+            clients make and check, entry by entry in Python.
 
         Raises:
             LedgerFenced: another process took it over meanwhile.
             NotEnoughBookies, RecoveryInconclusive, WrongPassword: as they say; trying again is safe.
         """
         quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-        traits = traits_of(self._runtime, durability, placement, delays_change=delays_change)
+        traits = traits_of(self._runtime, durability, placement, delays_change=delays_change, digest=digest)
         steps = take_over(self._runtime, self.name, self._password, quorum, traits)
         return LogWriter(self.name, run_blocking(steps, "aio.Log.writer"))
 

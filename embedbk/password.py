@@ -14,21 +14,23 @@ from embedbk.errors import UsageError, WrongPassword
 
 __all__ = ["Password"]
 
-# Two personalities, so that the verifier, which anybody can read, is not the key that opens.
+# Personalities, so that the verifier, which anybody can read, is not the key that opens.
 _KEY_PERSON = b"embedbk.key.1"
 _VERIFIER_PERSON = b"embedbk.verify.1"
+_MAC_PERSON = b"embedbk.mac.1"
 _VERIFIER_BYTES = 32
 
 
 class Password:
-    """key: what requests carry. verifier: what the metadata keeps."""
+    """key: what requests carry. verifier: what the metadata keeps. mac_key: of HMAC tags, told to nobody."""
 
-    __slots__ = ("key", "verifier")
+    __slots__ = ("key", "mac_key", "verifier")
 
     def __init__(self, password: bytes) -> None:
         if not isinstance(password, bytes):
             raise UsageError(f"a password is bytes, not {type(password).__name__}")
         self.key = hashlib.blake2b(password, digest_size=LEDGER_KEY_BYTES, person=_KEY_PERSON).digest()
+        self.mac_key = hashlib.blake2b(password, digest_size=_VERIFIER_BYTES, person=_MAC_PERSON).digest()
         self.verifier = hashlib.blake2b(
             self.key, digest_size=_VERIFIER_BYTES, person=_VERIFIER_PERSON
         ).digest()

@@ -308,6 +308,7 @@ class LedgerReading:
             health=self.runtime.read_health,
             repair_key=None if is_unconfirmed else self._password.key,
             is_unconfirmed=is_unconfirmed,
+            mac_key=self._password.mac_key,
         )
         reading = self.runtime.read(core)
         try:
@@ -513,8 +514,9 @@ async def recovered(
     """The metadata of the ledger, CLOSED by recovery (P5.2)."""
     chance = runtime.new_chance()
     options = RecoveryOptions(placement=runtime.placement)
+    nonce = chance.getrandbits(63)
     core = Recovery(
-        metadata, revision, password.key, chance.getrandbits(63), runtime.bookies, chance, options
+        metadata, revision, password.key, nonce, runtime.bookies, chance, options, password.mac_key
     )
     result: tuple[LedgerMetadata, int] = await runtime.run(core, f"recovering ledger {metadata.ledger_id}")
     return result

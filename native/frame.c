@@ -34,7 +34,9 @@ static __attribute__((noinline)) int are_attributes_sound(const uint8_t *at, uin
                 end = ebk_load_u32(at + i);
             }
             if (end != payload) return 0;
-        } else if (last_kind != EBK_ATTRIBUTE_PRODUCER || value != EBK_ATTRIBUTE_PRODUCER_BYTES) {
+        } else if (!((last_kind == EBK_ATTRIBUTE_PRODUCER && value == EBK_ATTRIBUTE_PRODUCER_BYTES) ||
+                     (last_kind == EBK_ATTRIBUTE_XXH3 && value == EBK_ATTRIBUTE_XXH3_BYTES) ||
+                     (last_kind == EBK_ATTRIBUTE_HMAC && value == EBK_ATTRIBUTE_HMAC_BYTES))) {
             return 0;
         }
         at += value;

@@ -34,6 +34,10 @@
 #define EBK_ATTRIBUTE_PARTS 1u    /* u32 ends of the parts in the payload, ascending, the last its size */
 #define EBK_ATTRIBUTE_PRODUCER 2u /* u64 producer, u64 sequence */
 #define EBK_ATTRIBUTE_PRODUCER_BYTES 16u
+#define EBK_ATTRIBUTE_XXH3 3u /* tags, which only clients check */
+#define EBK_ATTRIBUTE_XXH3_BYTES 8u
+#define EBK_ATTRIBUTE_HMAC 4u
+#define EBK_ATTRIBUTE_HMAC_BYTES 32u
 
 _Static_assert(EBK_ENTRY_AT_LAC_LENGTH + 8 == EBK_ENTRY_HEADER_BYTES, "the header ends with lac_length");
 

@@ -38,6 +38,8 @@ class AttributeKind(enum.IntEnum):
 
     PARTS = 1  # u32 ends of the parts in the payload.
     PRODUCER = 2  # u64 producer id, u64 sequence.
+    XXH3 = 3  # Tags (codec.digest).
+    HMAC = 4
 
 
 class Producer(NamedTuple):

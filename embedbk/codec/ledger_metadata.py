@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from embedbk.codec.digest import DigestType
 from embedbk.config import Quorum
 from embedbk.errors import StorageError
 from embedbk.ids import Member
@@ -83,6 +84,7 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True):
     custom: dict[str, bytes]
     fragments: tuple[Fragment, ...]
     durability: int = Durability.SYNCED
+    digest: int = DigestType.CRC32C
 
     @property
     def quorum(self) -> Quorum:
@@ -147,6 +149,8 @@ def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
         raise StorageError(
             f"ledger {metadata.ledger_id}: its durability {metadata.durability} is not known here"
         )
+    if metadata.digest not in tuple(DigestType):
+        raise StorageError(f"ledger {metadata.ledger_id}: its digest {metadata.digest} is not known here")
     starts = [fragment.first_entry for fragment in metadata.fragments]
     if not starts or starts[0] != 0 or any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
         raise StorageError(

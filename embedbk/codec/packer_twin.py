@@ -1,6 +1,7 @@
 """The packer once more in plain Python, and the contract of both: same ids, same bytes, same frames.
 
-For tests, the simulator and reading by hand. Its lock is given to it, because nothing on this floor waits.
+For tests, the simulator and reading by hand; and for ledgers with a second digest, whose tags are made here. Its lock
+is given to it, because nothing on this floor waits.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
+from embedbk.codec.digest import DigestType, encode_tagged, tag_bytes
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES, encode_entry
 from embedbk.codec.frame import Frame
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, PACKER_BYTES_MAX
@@ -157,13 +159,17 @@ class TwinPacker:
         block_bytes: int = FRAME_BLOCK_BYTES,
         bytes_max: int = PACKER_BYTES_MAX,
         lock: AbstractContextManager[object] | None = None,
+        digest: int = DigestType.CRC32C,
+        mac_key: bytes = b"",
     ) -> None:
+        """digest, mac_key: of the tag that every entry gets."""
         check_packer(ledger_id, next_entry, length, block_bytes, bytes_max)
         self.ledger_id = ledger_id
         self.next_entry = next_entry
         self.length = length
         self.unreleased_bytes = 0
         self.is_stopped = False
+        self._digest, self._mac_key, self._tag_bytes = digest, mac_key, tag_bytes(digest)
         self._lac, self._lac_length = NO_ENTRY, 0
         self._block_bytes = block_bytes
         self._bytes_max = bytes_max
@@ -177,12 +183,12 @@ class TwinPacker:
         return self.next_entry - 1
 
     def append(self, data: Buffer) -> tuple[int, bool]:
-        payload = _payload(data)
+        payload = self._payload(data)
         with self._lock:
             return self._append(payload)
 
     def append_many(self, payloads: Iterable[Buffer]) -> tuple[int, int, bool]:
-        checked = [_payload(data) for data in payloads]
+        checked = [self._payload(data) for data in payloads]
         with self._lock:
             first, taken, should_wake = self.next_entry, 0, False
             for payload in checked:
@@ -194,8 +200,10 @@ class TwinPacker:
             return first, taken, should_wake
 
     def append_with(self, data: Buffer, attributes: bytes, expected: int) -> tuple[int, bool]:
-        payload = _payload(data)
-        if len(attributes) > 0xFFFF or len(attributes) + len(payload) > ENTRY_BYTES_MAX:
+        payload = self._payload(data)
+        if len(attributes) > 0xFFFF - self._tag_bytes:
+            refuse_payload(data)
+        if len(attributes) + self._tag_bytes + len(payload) > ENTRY_BYTES_MAX:
             refuse_payload(data)
         with self._lock:
             if expected >= 0 and expected != self.next_entry and not self.is_stopped:
@@ -251,10 +259,16 @@ class TwinPacker:
         with self._lock:
             self.unreleased_bytes -= size
 
+    def _payload(self, data: Buffer) -> bytes:
+        payload = _payload(data)
+        if len(payload) + self._tag_bytes > ENTRY_BYTES_MAX:
+            refuse_payload(data)
+        return payload
+
     def _append(self, payload: bytes, attributes: bytes = b"") -> tuple[int, bool]:
         if self.is_stopped:
             return PACKER_STOPPED, False
-        whole = ENTRY_OVERHEAD_BYTES + len(attributes) + len(payload)
+        whole = ENTRY_OVERHEAD_BYTES + len(attributes) + self._tag_bytes + len(payload)
         if self.unreleased_bytes and self.unreleased_bytes + whole > self._bytes_max:
             return PACKER_FULL, False
         was_idle = self._open is None and not self._full
@@ -262,9 +276,11 @@ class TwinPacker:
         entry_id, length = self.next_entry, self.length + len(payload)
         if self._open is None:
             self._open = _OpenFrame(entry_id, [], 0, 0)
-        self._open.entries.append(
-            encode_entry(self.ledger_id, entry_id, length, payload, self._lac, self._lac_length, attributes)
-        )
+        given = (self.ledger_id, entry_id, length, payload, self._lac, self._lac_length, attributes)
+        if self._tag_bytes:
+            self._open.entries.append(encode_tagged(self._digest, self._mac_key, *given))
+        else:
+            self._open.entries.append(encode_entry(*given))
         self._open.length = length
         self._used += whole
         self.unreleased_bytes += whole

@@ -41,7 +41,7 @@ _OVERHEAD = _HEADER.size + _CRC.size
 _VERSION = 1
 _ATTRIBUTE = struct.Struct("<BBH")  # kind, 0, size of the value behind it
 _PARTS = 1
-_PRODUCER, _PRODUCER_BYTES = 2, 16
+_SIZES = {2: 16, 3: 8, 4: 32}  # Of the values of the other kinds: producer, XXH3, HMAC.
 _LENGTH_MAX = 2**63 - 1  # A length is an int64 in everything that is built on it (Arrow, index).
 _BODY_BYTES_MAX = 2**32 - 1  # What the offsets of `offsets` can name.
 _VALUES_BYTES_MAX = 2**31 - 1  # What the offsets of an Arrow binary array can name.
@@ -218,7 +218,7 @@ def are_attributes_sound(attributes: Buffer, payload_size: int) -> bool:
             ends = struct.unpack(f"<{size // 4}I", value) if size % 4 == 0 else ()
             if not ends or any(a > b for a, b in pairwise(ends)) or ends[-1] != payload_size:
                 return False
-        elif kind != _PRODUCER or size != _PRODUCER_BYTES:
+        elif _SIZES.get(kind) != size:
             return False
         last_kind = kind
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Durability,
@@ -53,6 +54,7 @@ class Creation(Machine):
         chance: Chance,
         durability: int = Durability.SYNCED,
         placement: Placement = ANYWHERE,
+        digest: int = DigestType.CRC32C,
     ) -> None:
         self.placement = placement
         self.quorum = quorum
@@ -62,6 +64,7 @@ class Creation(Machine):
         self.bookies = bookies
         self.chance = chance
         self.durability = durability
+        self.digest_type = digest
         self.metadata: LedgerMetadata | None = None
         self.retry_at: int | None = None
 
@@ -123,6 +126,7 @@ class Creation(Machine):
             self.custom,
             (fragment,),
             self.durability,
+            self.digest_type,
         )
         return self._put()
 

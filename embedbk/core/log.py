@@ -15,6 +15,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Durability,
@@ -118,8 +119,12 @@ class LogTakeover(Machine):
         chance: Chance,
         durability: int = Durability.SYNCED,
         placement: Placement = ANYWHERE,
+        digest: int = DigestType.CRC32C,
+        mac_key: bytes = b"",
     ) -> None:
         self.name = name
+        self.digest_type = digest  # Of the new ledger.
+        self.mac_key = mac_key  # By which the tags of those before are checked, where they have any.
         self.placement = placement
         self.owner = owner  # Who takes over, for people; the fencing token is the epoch.
         self.quorum = quorum
@@ -207,7 +212,7 @@ class LogTakeover(Machine):
         nonce = self.chance.getrandbits(63)
         options = RecoveryOptions(placement=self.placement)
         recovery = Recovery(
-            metadata, event.revision, self.ledger_key, nonce, self.bookies, self.chance, options
+            metadata, event.revision, self.ledger_key, nonce, self.bookies, self.chance, options, self.mac_key
         )
         return self._start_sub(recovery, event.now_ns)
 
@@ -242,6 +247,7 @@ class LogTakeover(Machine):
             self.chance,
             self.durability,
             self.placement,
+            self.digest_type,
         )
         return self._start_sub(creation, 0)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.messages import (
@@ -88,9 +89,11 @@ class RangeRead(Machine):
         health: ReadHealth | None = None,
         repair_key: bytes | None = None,
         is_unconfirmed: bool = False,
+        mac_key: bytes = b"",
     ) -> None:
         """
         Args:
+            mac_key: of the ledger's tags, where it has any; a copy without a right one is a failed copy (P3.1).
             health: shared by all reads of a client.
             repair_key: the ledger key; a bad or missing copy is then written again from a good one (RP32).
             is_unconfirmed: entries above the LAC are asked for. The read ends, without an error, at the first entry
@@ -99,6 +102,7 @@ class RangeRead(Machine):
         assert 0 <= first <= last
         assert repair_key is None or not is_unconfirmed
         self.metadata = metadata
+        self.mac_key = mac_key
         self.quorum = metadata.quorum
         self.next_entry = first
         self.last = last
@@ -226,6 +230,8 @@ class RangeRead(Machine):
         self.lac = max(self.lac, answer.lac)
         try:
             frames = [frame_of(body, self.ledger_id) for _, body in event.frames]
+            for frame in frames:
+                check_tags(frame, self.metadata.digest, self.mac_key)
         except PeerError as broken:
             part.bad_seats.append(seat)
             return self._copy_failed(part, seat, str(broken), event.now_ns)

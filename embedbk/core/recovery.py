@@ -15,6 +15,7 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar
 
+from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import frame_of, split
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
@@ -87,8 +88,10 @@ class Recovery(Machine):
         bookies: tuple[BookieInfo, ...],
         chance: Chance,
         options: RecoveryOptions = RecoveryOptions(),
+        mac_key: bytes = b"",
     ) -> None:
         self.metadata = metadata
+        self.mac_key = mac_key  # Of the ledger's tags; whose tag is wrong has said nothing (P3.1).
         self.revision = revision
         self.ledger_key = ledger_key
         self.nonce = nonce
@@ -381,7 +384,9 @@ class Recovery(Machine):
 
     def _take_copies(self, event: Answered) -> None:
         for _, body in event.frames:
-            for entry_id, entry in split(frame_of(body, self.ledger_id)):
+            frame = frame_of(body, self.ledger_id)
+            check_tags(frame, self.metadata.digest, self.mac_key)
+            for entry_id, entry in split(frame):
                 if entry_id >= self.next_entry:
                     self.found.setdefault(entry_id, bytes(entry))
 

@@ -11,6 +11,7 @@ from embedbk.errors import EmbedbkError, InvariantError, ensure
 
 # True: what was asked certainly did not happen, or certainly is not there. False: either may turn out to be so.
 DEFINITE = {
+    "AppendConflict": True,
     "EmbedbkError": True,
     "EntryUnreadable": False,
     "LedgerClosed": False,

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from embedbk.codec.attributes import Producer, encode_attributes
+from embedbk.codec.digest import DigestType, encode_tagged
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import Frame, frame_of
 from embedbk.codec.ledger_metadata import Durability
@@ -21,7 +22,7 @@ from embedbk.config import Quorum
 from embedbk.core.producers import Producers
 from embedbk.core.vocabulary import AddFailed, Answered, Confirmed, Ended, FrameSealed, Received, SendFailed
 from embedbk.core.writer import WriterOptions
-from embedbk.errors import LedgerFenced, PeerError, UsageError, WrongPassword
+from embedbk.errors import LedgerFenced, PeerError, RecoveryInconclusive, UsageError, WrongPassword
 from embedbk.ids import NO_ENTRY, Position
 from tests.rules.world import KEY, MS, THREE, Client, Pen, World
 
@@ -721,3 +722,39 @@ def test_a_bookie_stores_attributes_verbatim_and_refuses_what_it_does_not_know()
     unknown = encode_entry(5, 0, 0, b"", attributes=b"\x63\x00\x00\x00")
     world.ask("b1", add_request(world, "b1"), Frame(5, 0, 0, 1, 0, memoryview(unknown)))
     assert status(world) == Status.BAD_FRAME
+
+
+@pytest.mark.parametrize("bad_copies", [1, 3])
+def test_a_copy_with_a_wrong_tag_is_a_failed_copy(bad_copies: int) -> None:
+    """P3.1: one of three bookies holds an entry that somebody else made under a right CRC: readers and recovery go to
+    the others; where all do, the read fails and the recovery is inconclusive, never "not there"."""
+    world = World(3)
+    metadata, revision = world.create(THREE, digest=DigestType.HMAC)
+    writer = world.writer(metadata, revision)
+    ledger_id = metadata.ledger_id
+    good, forged = (
+        frame_of(memoryview(encode_tagged(DigestType.HMAC, key, ledger_id, 0, 4, b"zero")))
+        for key in (b"right", b"wrong")
+    )
+    for number, name in enumerate(("b1", "b2", "b3")):
+        world.ask(name, add_request(world, name), forged if number < bad_copies else good)
+        world.nodes[name].sync()
+        assert status(world) == Status.OK
+    assert not writer.told
+    recovery = world.recovery(ledger_id, mac_key=b"right")
+    recovery.start()
+    if bad_copies == 3:
+        world.run(until=lambda: recovery.has_ended)
+        assert isinstance(recovery.ended.error, RecoveryInconclusive)
+        return
+    world.sent[ledger_id, 0] = bytes(good.body)
+    world.down.add("b1")  # It would refuse the write-back: another payload under the id.
+    world.run(until=lambda: recovery.has_ended)
+    assert recovery.ended.error is None
+    assert world.catalog.metadata(ledger_id)[0].last_entry == 0
+    world.down.clear()
+    reader = world.reader(ledger_id, 0, 0, mac_key=b"right")
+    reader.start()
+    world.run(until=lambda: reader.has_ended)
+    assert reader.ended.error is None
+    assert reader.read == [(0, b"zero")]

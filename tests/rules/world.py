@@ -477,6 +477,7 @@ class World:
         ensemble: Iterable[str] = (),
         ledger_id: int | None = None,
         durability: int = Durability.SYNCED,
+        digest: int = 0,
     ) -> tuple[LedgerMetadata, int]:
         """An open ledger on the first bookies, or on those named."""
         names = list(ensemble) or list(self.nodes)[: quorum.ensemble_size]
@@ -485,7 +486,7 @@ class World:
         fragment = Fragment(0, 0, tuple(tuple(self.nodes[name].member) for name in names))
         metadata = LedgerMetadata(
             METADATA_VERSION, ledger_id, quorum.ensemble_size, quorum.write_quorum, quorum.ack_quorum,
-            LedgerState.OPEN, None, None, bytes(16), 0, {}, (fragment,), durability,
+            LedgerState.OPEN, None, None, bytes(16), 0, {}, (fragment,), durability, digest,
         )  # fmt: skip
         put = Put(ledger_key_path(ledger_id), encode_ledger_metadata(metadata))
         _, revision = self.catalog.transact([], [put])

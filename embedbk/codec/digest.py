@@ -1,0 +1,91 @@
+"""The second digest of an entry, its tag: only clients make and check it (P3.1; WIRE.md section 1).
+
+CRC32C is always there and everybody checks it. A ledger may ask for a tag beside it: XXH3, against damage that a
+CRC of 32 bits can miss, or HMAC under a key from the password, which no bookie knows, against entries that its writer
+did not make. The tag is the last attribute and covers the entry without itself and its CRC32C. A copy without a right
+one is a failed copy.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+import struct
+
+import xxhash
+
+from embedbk.codec.entry import ENTRY_HEADER, encode_entry
+from embedbk.codec.frame import Frame, split
+from embedbk.codec.kernels import crc32c
+from embedbk.errors import PeerError
+from embedbk.ids import NO_ENTRY
+
+__all__ = ["DigestType", "check_tags", "encode_tagged", "tag_bytes"]
+
+_ATTRIBUTE = struct.Struct("<BBH")
+_CRC_BYTES = 4
+
+
+class DigestType(enum.IntEnum):
+    """What the entries of a ledger are checked by. Numbers are on disk: never re-used."""
+
+    CRC32C = 0
+    XXH3 = 1  # And XXH3 of 64 bits.
+    HMAC = 2  # And HMAC-SHA256.
+
+
+_KIND_AND_SIZE = {DigestType.XXH3: (3, 8), DigestType.HMAC: (4, 32)}  # Of the attribute.
+
+
+def tag_bytes(digest: int) -> int:
+    """What the tag makes each entry longer."""
+    found = _KIND_AND_SIZE.get(DigestType(digest))
+    return _ATTRIBUTE.size + found[1] if found is not None else 0
+
+
+def encode_tagged(
+    digest: int,
+    mac_key: bytes,
+    ledger_id: int,
+    entry_id: int,
+    length: int,
+    payload: bytes | memoryview,
+    lac: int = NO_ENTRY,
+    lac_length: int = 0,
+    attributes: bytes = b"",
+) -> bytes:
+    """As `encode_entry`, with the tag of this digest behind the attributes."""
+    kind, size = _KIND_AND_SIZE[DigestType(digest)]
+    untagged = attributes + _ATTRIBUTE.pack(kind, 0, size) + bytes(size)
+    entry = encode_entry(ledger_id, entry_id, length, payload, lac, lac_length, untagged)
+    begin = ENTRY_HEADER.size + len(untagged) - size
+    head, rest = entry[:begin], entry[begin + size : -_CRC_BYTES]
+    checked = head + _tag(digest, mac_key, head + rest) + rest
+    return checked + crc32c(checked).to_bytes(_CRC_BYTES, "little")
+
+
+def check_tags(frame: Frame, digest: int, mac_key: bytes) -> None:
+    """Check the tag of every entry of a frame that was scanned; with CRC32C alone there is nothing left to check.
+
+    Raises:
+        PeerError: an entry has no tag of this kind, or a wrong one; says which.
+    """
+    if digest == DigestType.CRC32C:
+        return
+    kind, size = _KIND_AND_SIZE[DigestType(digest)]
+    wanted = _ATTRIBUTE.pack(kind, 0, size)
+    for entry_id, entry in split(frame):
+        end = ENTRY_HEADER.size + ENTRY_HEADER.unpack_from(entry)[2]
+        begin = end - size
+        at = begin - _ATTRIBUTE.size
+        covered = bytes(entry[:begin]) + bytes(entry[end:-_CRC_BYTES])
+        is_tagged = at >= ENTRY_HEADER.size and entry[at:begin] == wanted
+        if not is_tagged or not hmac.compare_digest(entry[begin:end], _tag(digest, mac_key, covered)):
+            name = DigestType(digest).name
+            raise PeerError(f"ledger {frame.ledger_id}, entry {entry_id} fails its {name} tag")
+
+
+def _tag(digest: int, mac_key: bytes, covered: bytes) -> bytes:
+    if digest == DigestType.XXH3:
+        return xxhash.xxh3_64_digest(covered)
+    return hmac.digest(mac_key, covered, "sha256")

@@ -1,0 +1,76 @@
+"""Tags: what they cover, and what a copy without a right one is (P3.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import pytest
+import xxhash
+
+from embedbk.codec.attributes import Producer, encode_attributes
+from embedbk.codec.digest import DigestType, check_tags, encode_tagged, tag_bytes
+from embedbk.codec.entry import encode_entry
+from embedbk.codec.frame import frame_of
+from embedbk.codec.kernels import crc32c
+from embedbk.errors import PeerError
+
+KEY = b"key of the tags"
+TAGGED = [DigestType.XXH3, DigestType.HMAC]
+
+
+def body_of(digest: DigestType, key: bytes = KEY) -> bytes:
+    attributes = encode_attributes([1, 5], Producer(7, 1))
+    zero = encode_tagged(digest, key, 7, 0, 4, b"zero")
+    return zero + encode_tagged(digest, key, 7, 1, 9, b"aaaaa", 0, 4, attributes)
+
+
+@pytest.mark.parametrize("digest", TAGGED)
+def test_a_tag_covers_all_of_its_entry_but_itself(digest: DigestType) -> None:
+    """P3.1: as WIRE.md says: the entry without the tag's value and without the CRC32C."""
+    entry = encode_tagged(digest, KEY, 7, 0, 4, b"zero")
+    size = tag_bytes(digest) - 4
+    covered = entry[: 48 + 4] + b"zero"
+    want = {
+        DigestType.XXH3: xxhash.xxh3_64(covered).digest(),
+        DigestType.HMAC: hmac.new(KEY, covered, hashlib.sha256).digest(),
+    }[digest]
+    assert entry[48 + 4 : 48 + 4 + size] == want
+    assert len(entry) == 52 + tag_bytes(digest) + 4
+    check_tags(frame_of(memoryview(body_of(digest))), digest, KEY)
+
+
+@pytest.mark.parametrize("digest", TAGGED)
+def test_damage_under_a_right_crc_is_found(digest: DigestType) -> None:
+    """P3.1: every byte of header, attributes, tag and payload; bookies see nothing wrong with it, a client does."""
+    sound = encode_tagged(digest, KEY, 7, 3, 9, b"four", 1, 4)
+    found = 0
+    for at in range(len(sound) - 4):
+        damaged = bytearray(sound[:-4])
+        damaged[at] ^= 0x01
+        body = bytes(damaged) + crc32c(damaged).to_bytes(4, "little")
+        try:
+            frame = frame_of(memoryview(body))
+        except PeerError:
+            continue  # The scan refused it: an impossible header.
+        with pytest.raises(PeerError, match=rf"entry \d+ fails its {digest.name} tag"):
+            check_tags(frame, digest, KEY)
+        found += 1
+    assert found > tag_bytes(digest)
+
+
+def test_no_tag_and_the_other_kind_of_tag_are_failed_copies() -> None:
+    plain = frame_of(memoryview(encode_entry(7, 0, 4, b"zero")))
+    check_tags(plain, DigestType.CRC32C, b"")
+    for digest, body in ((DigestType.XXH3, DigestType.HMAC), (DigestType.HMAC, DigestType.XXH3)):
+        with pytest.raises(PeerError, match="entry 0 fails"):
+            check_tags(frame_of(memoryview(body_of(body))), digest, KEY)
+        with pytest.raises(PeerError, match="entry 0 fails"):
+            check_tags(plain, digest, KEY)
+
+
+def test_an_hmac_of_another_key_is_a_failed_copy() -> None:
+    """P3.1: who does not know the password made it."""
+    frame = frame_of(memoryview(body_of(DigestType.HMAC, b"another")))
+    with pytest.raises(PeerError, match="ledger 7, entry 0 fails its HMAC tag"):
+        check_tags(frame, DigestType.HMAC, KEY)
