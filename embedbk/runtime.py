@@ -153,8 +153,10 @@ class Runtime:
     def _end(self) -> None:
         """On the host's thread, at its end: nobody may wait for it any longer."""
         self.is_ended = True
-        for future in list(self._asked):
-            _settle(future, Refusal("UNAVAILABLE", "the client was closed"))
+        failure = self.loop.failure
+        why = "the client was closed" if failure is None else f"the host thread ended by a failure: {failure!r}"
+        for future in list(self._asked):  # Asked too late to be begun.
+            _settle(future, Refusal("UNAVAILABLE", why))
         for followed in list(self.followed):
             followed.signal.notify()
         self.signal.notify()
