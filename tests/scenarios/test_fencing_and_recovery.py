@@ -248,7 +248,7 @@ def test_what_a_reader_saw_through_an_explicit_lac_survives_restarts() -> None:
 @pytest.mark.parametrize("does_recover", [False, True])
 def test_a_bookie_in_limbo_completes_no_coverage_with_a_lac(does_recover: bool) -> None:
     """Scenario 14: #2612. b3 lost its data and answers first: nobody is told of an empty ledger by it."""
-    # Taken out: silence in limbo (core/bookie.py, `_lac_answer`: no IN_LIMBO; `_finish_read`: absent in limbo).
+    # Taken out: silence in limbo (core/bookie.py, `_lac_answer`: no IN_LIMBO).
     story = scene(Quorum(3, 3, 2))
     world = story.world
     story.add(b"e0")

@@ -1,7 +1,7 @@
 """Scenarios 15 to 34: known accidents of ensemble change, closing, repair, deletion and readers, all invariants on.
 
 The comment in each test says what was taken out of the product to see it fail. Scenario 31 (a reader that moves to the
-next ledger of a log) has its test beside the log reader, in tests/faces/test_log.py.
+next ledger of a log) is in test_log_readers.py.
 """
 
 from __future__ import annotations
