@@ -36,7 +36,7 @@ __all__ = ["BookieDisk", "NativeDisk", "TwinDisk"]
 
 TWIN_FLUSH_BYTES = 16 << 10  # Small: a short run passes many flushes.
 NATIVE_FLUSH_BYTES = 64 << 10
-NATIVE_JOURNAL_BYTES = 256 << 10
+NATIVE_JOURNAL_BYTES = 4 << 20  # The largest frame must fit as one record.
 NATIVE_CACHE_BYTES = 4 << 20
 
 

@@ -555,6 +555,13 @@ class Invariants(Observer):
             if self._lives[node] > 1:
                 self.sometimes.note("bookie restarted")
 
+    def on_found(self, node: str, ledger_id: int, is_fenced: bool, entry_ids: Sequence[int]) -> None:
+        bookie, ledger = self.ghost.bookies[node], self.ghost.ledger(ledger_id)
+        for entry_id in entry_ids:
+            ledger.stable[entry_id] = ledger.stable.get(entry_id, 0) | bookie.bit
+        if is_fenced:
+            bookie.stable_fences.add(ledger_id)
+
     def on_stopped(self, node: str) -> None:
         ghost = self.ghost
         ghost.up.discard(node)

@@ -36,6 +36,10 @@ class Observer:
         """role: "metadata", "bookie" or "client". A bookie that replayed its disk: journal records up to last_token
         survived, those above (queued by an incarnation of the process before) are gone."""
 
+    def on_found(self, node: str, ledger_id: int, is_fenced: bool, entry_ids: Sequence[int]) -> None:
+        """Behind `on_started` of a bookie that starts again: what it found on its disk, ledger by ledger. An entry or a
+        fence may have survived in an entry log although its journal record did not."""
+
     def on_stopped(self, node: str) -> None:
         """The process ended without a word (crash); its volatile state is gone, its disk keeps what is durable."""
 

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import TwinPacker
-from embedbk.config import Quorum
+from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.core.machine import Machine
 from embedbk.core.writer import Writer, WriterOptions
@@ -31,8 +32,9 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Operation, Writing
+from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.client import Client
-from embedbk.ports import Identity
+from embedbk.ports import DurableBookie, Identity
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import KIND_COMMAND, MemberIdentity, MetadataStore
 from embedbk.testing.clocks import TRUE, Clock
@@ -236,7 +238,23 @@ class World:
         client = Client(ttl_ms=SESSION_MS, label=name)
         node = BookieNode(name, storage, transport, [f"sim://{name}"], [f"sim://{METADATA}"], client)
         self._enter(name, "bookie", node, storage.incarnation, storage.next_token() - 1)
+        if "on_found" in self._tell:
+            self._tell_found(name, storage)
         return True
+
+    def _tell_found(self, name: str, storage: DurableBookie) -> None:
+        for ledger_id in sorted(storage.table):
+            row = storage.table.get(ledger_id)
+            entry_ids: list[int] = []
+            next_entry, has_more = 0, row is not None
+            while has_more:
+                found = storage.read(ledger_id, next_entry, LEDGER_ID_MAX, FRAME_BYTES_MAX).frame
+                has_more = found is not None
+                if found is not None:
+                    entry_ids += [entry.entry_id for entry in iter_entries(found)]
+                    next_entry = found.last_entry + 1
+            if row is not None:
+                self.tell("on_found", name, ledger_id, row.is_fenced, entry_ids)
 
     def start_client(self, name: str) -> ClientNode:
         """A client that dials at once; `is_ready` when it knows the bookies."""

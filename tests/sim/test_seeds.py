@@ -11,6 +11,7 @@ from embedbk.testing.run import replay_line, run_plan
 FOUND = {
     26: "a fence, whose record has no bytes, was never synced on the disk in memory",
     94: "the same, on every bookie of a ledger",
+    11043: "entries that survived in an entry log whose journal had failed counted as lost",
     10403: "a run ended while adds were in flight that no application waited for",
 }
 
