@@ -41,6 +41,8 @@ _P1, _P3, _P4, _P5, _P6, _P7, _P8 = (
     )
 )
 _MEMBERS = "tests/metadata/test_member.py::test_"
+_SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
+_SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
 _TAIL = "tests/crash/test_journal_tail.py::test_"
 
 
@@ -228,7 +230,10 @@ MUTANTS = (
         "P5.2c I24",
         "a recovery read does not carry the fence (BookKeeper #2614)",
         ((_RECOVERY, "FRAME_BYTES_MAX, True, self.ledger_key", "FRAME_BYTES_MAX, False, self.ledger_key"),),
-        (_P5 + "every_recovery_read_carries_the_fence_and_goes_to_the_ensemble_it_started_from",),
+        (
+            _P5 + "every_recovery_read_carries_the_fence_and_goes_to_the_ensemble_it_started_from",
+            _SCENES + "a_delayed_add_does_not_slip_past_a_recovery_that_read_no",
+        ),
     ),
     Mutant(
         "replaced-bookie-stays-confirmed",
@@ -245,7 +250,10 @@ MUTANTS = (
                 "            }\n",
             ),
         ),
-        (_P4 + "a_replaced_seat_counts_no_more",),
+        (
+            _P4 + "a_replaced_seat_counts_no_more",
+            _SCENES_OF_WRITING + "late_errors_acknowledge_nothing_on_an_ensemble_nobody_knows",
+        ),
         seeds=140,
     ),
     Mutant(
@@ -259,7 +267,10 @@ MUTANTS = (
                 "            member = self.in_flight.members[seat]\n            last =",
             ),
         ),
-        (_P5 + "every_recovery_read_carries_the_fence_and_goes_to_the_ensemble_it_started_from",),
+        (
+            _P5 + "every_recovery_read_carries_the_fence_and_goes_to_the_ensemble_it_started_from",
+            _SCENES + "a_recovery_that_died_leaves_the_copies_where_the_next_one_looks",
+        ),
     ),
     Mutant(
         "recovery-publishes-changes-at-once",
@@ -281,7 +292,10 @@ MUTANTS = (
                 "        return self._end(None)\n",
             ),
         ),
-        (_P5 + "a_recovery_that_replaced_a_bookie_and_died_leaves_the_ensemble_as_it_was",),
+        (
+            _P5 + "a_recovery_that_replaced_a_bookie_and_died_leaves_the_ensemble_as_it_was",
+            _SCENES + "a_recovery_that_died_leaves_the_copies_where_the_next_one_looks",
+        ),
         seeds=30,
     ),
     # Bookies.
@@ -296,7 +310,10 @@ MUTANTS = (
                 "        effects: list[Effect] = []\n",
             ),
         ),
-        (_P7 + "a_fence_outlives_crashes_and_is_never_lifted",),
+        (
+            _P7 + "a_fence_outlives_crashes_and_is_never_lifted",
+            _SCENES + "a_fence_outlives_its_journal_record",
+        ),
         seeds=30,
     ),
     Mutant(
@@ -410,7 +427,10 @@ MUTANTS = (
             ),
             (_BOOKIE, "        if header.has_lac and not request.recovery:", "        if header.has_lac:"),
         ),
-        (_P5 + "write_backs_are_verbatim_without_a_lac_and_pass_fences",),
+        (
+            _P5 + "write_backs_are_verbatim_without_a_lac_and_pass_fences",
+            _SCENES + "two_recoverers_move_no_lac",
+        ),
         seeds=30,
     ),
     Mutant(
@@ -430,7 +450,10 @@ MUTANTS = (
                 "        row = self.table.get(header.ledger_id)\n",
             ),
         ),
-        (_P7 + "two_bookies_that_lost_their_disks_acknowledge_nothing_of_a_paused_writer",),
+        (
+            _P7 + "two_bookies_that_lost_their_disks_acknowledge_nothing_of_a_paused_writer",
+            _SCENES_OF_WRITING + "empty_bookies_under_old_names_acknowledge_nothing",
+        ),
     ),
     Mutant(
         "failed-journal-says-yes",
@@ -491,7 +514,10 @@ MUTANTS = (
                 "            (event.absent, row.lac, row.lac_length) if _knows_all(row) else (event.absent, NO_ENTRY, 0)\n",
             ),
         ),
-        (_P7 + "in_limbo_what_is_there_is_served_and_what_is_missing_is_unknown",),
+        (
+            _P7 + "in_limbo_what_is_there_is_served_and_what_is_missing_is_unknown",
+            _SCENES_OF_WRITING + "a_bookie_that_lost_an_entry_says_unknown",
+        ),
     ),
     Mutant(
         "limbo-cleared-early",
@@ -531,7 +557,7 @@ MUTANTS = (
                 "    return seats.bit_count() >= need",
             ),
         ),
-        (_P1 + "three_answers_may_cover_nothing",),
+        (_P1 + "three_answers_may_cover_nothing", _SCENES + "coverage_is_judged_write_set_by_write_set"),
     ),
     Mutant(
         "verdict-over-the-ensemble",
@@ -597,7 +623,10 @@ MUTANTS = (
                 "        if self.error is not None or not self.in_flight.advance():\n",
             ),
         ),
-        (_P4 + "an_entry_needs_its_quorum_in_both_ensembles_while_the_change_is_in_flight",),
+        (
+            _P4 + "an_entry_needs_its_quorum_in_both_ensembles_while_the_change_is_in_flight",
+            _SCENES_OF_WRITING + "late_errors_acknowledge_nothing_on_an_ensemble_nobody_knows",
+        ),
         seeds=140,
     ),
     Mutant(
@@ -631,7 +660,10 @@ MUTANTS = (
                 "        effects += self._advance(now_ns)\n",
             ),
         ),
-        (_P4 + "one_change_of_two_members_sends_what_is_pending_to_both",),
+        (
+            _P4 + "one_change_of_two_members_sends_what_is_pending_to_both",
+            _SCENES_OF_WRITING + "overlapping_changes_with_striping_reach_the_named_write_sets",
+        ),
     ),
     Mutant(
         "unknown-change-taken-for-refused",
@@ -774,7 +806,10 @@ MUTANTS = (
                 "        self.start, self.start_length = -1, 0\n",
             ),
         ),
-        (_P5 + "the_start_is_never_below_the_last_fragment",),
+        (
+            _P5 + "the_start_is_never_below_the_last_fragment",
+            _SCENES + "recovery_of_an_empty_last_fragment_stays_above_it",
+        ),
     ),
     Mutant(
         "recovery-closes-at-the-lac",
