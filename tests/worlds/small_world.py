@@ -64,8 +64,15 @@ __all__ = ["Bounds", "SmallWorld"]
 LEDGER = 1
 KEY = bytes(16)
 NEVER_NS = 1 << 60
-WRITER_TIMES = WriterOptions(NEVER_NS, 0, 0, NEVER_NS)
-RECOVERY_TIMES = RecoveryOptions(NEVER_NS, 0, NEVER_NS, NEVER_NS, 0, read_entries=1)
+WRITER_TIMES = WriterOptions(add_timeout_ns=NEVER_NS, retry_ns=0, avoid_ns=0, explicit_lac_ns=NEVER_NS)
+RECOVERY_TIMES = RecoveryOptions(
+    ask_timeout_ns=NEVER_NS,
+    retry_ns=0,
+    patience_ns=NEVER_NS,
+    write_timeout_ns=NEVER_NS,
+    avoid_ns=0,
+    read_entries=1,
+)
 
 State = tuple[int, ...]
 
