@@ -154,7 +154,9 @@ class Runtime:
         """On the host's thread, at its end: nobody may wait for it any longer."""
         self.is_ended = True
         failure = self.loop.failure
-        why = "the client was closed" if failure is None else f"the host thread ended by a failure: {failure!r}"
+        why = (
+            "the client was closed" if failure is None else f"the host thread ended by a failure: {failure!r}"
+        )
         for future in list(self._asked):  # Asked too late to be begun.
             _settle(future, Refusal("UNAVAILABLE", why))
         for followed in list(self.followed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 # Before anything starts a JVM or asks for a proxy: a test speaks to this machine only.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -16,3 +17,8 @@ for name in [name for name in os.environ if name.startswith("EMBEDBK_")]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests first: one worker is busy with them while the other does the many short ones."""
     items.sort(key=lambda item: not any(item.iter_markers("xdist_group")))
+
+
+# Machines are shared, so no example is timed; and the same examples for everybody, so that a red run can be repeated.
+settings.register_profile("embedbk", deadline=None, derandomize=True)
+settings.load_profile("embedbk")
