@@ -842,7 +842,7 @@ MUTANTS = (
                 "        if self.phase is Phase.CLOSING and before is not None:\n",
             ),
         ),
-        (_P5 + "a_refused_close_begins_again_where_the_last_fragment_changed",),
+        (_P5 + "an_acknowledgement_of_the_first_round_counts_for_nothing_in_the_second",),
     ),
     # Reading.
     Mutant(
