@@ -25,9 +25,11 @@ from embedbk.core.vocabulary import (
     AddFailed,
     Answered,
     Confirmed,
+    EntriesRead,
     FrameSealed,
     JournalAppend,
     KeyRead,
+    ReadEntries,
     Reply,
     RequestReceived,
     Send,
@@ -50,6 +52,7 @@ class Translator(Observer):
         self.tell = tell
         self._handles: dict[tuple[int, int], int] = {}
         self._cores: list[Any] = []  # Kept, so that no two of them ever have one identity.
+        self._lookups: dict[tuple[str, int], int] = {}
         self._requests: dict[tuple[str, int, int], tuple[Any, dict[int, bytes]]] = {}
 
     # Nodes.
@@ -165,8 +168,14 @@ class Translator(Observer):
             except PeerError:
                 entries = {}
             self._requests[node, event.link, event.request_id] = (event.control, entries)
+        elif isinstance(event, EntriesRead):
+            # Judged when it was looked up: the answer may wait for the disk, and another recoverer write back since.
+            ledger_id = self._lookups.pop((node, event.read_id))
+            self.tell(("look up", node, ledger_id, [tuple(pair) for pair in event.absent]))
         for effect in effects:
-            if isinstance(effect, StoreFrame):
+            if isinstance(effect, ReadEntries):
+                self._lookups[node, effect.read_id] = effect.ledger_id
+            elif isinstance(effect, StoreFrame):
                 entries = _entries(effect.frame)
                 self.tell(("store", node, effect.token, effect.frame.ledger_id, entries))
             elif isinstance(effect, JournalAppend) and effect.kind == RecordKind.FENCE:
@@ -183,11 +192,10 @@ class Translator(Observer):
         elif isinstance(answer, FenceAnswer):
             self.tell(("answer fence", node, answer.ledger_id, Status(answer.status).name))
         elif isinstance(answer, ReadAnswer) and isinstance(asked, ReadRequest):
-            absent = [tuple(pair) for pair in answer.absent]
             if answer.status == Status.NO_SUCH_LEDGER:
-                absent = [(asked.first_entry, asked.last_entry)]
+                self.tell(("look up", node, answer.ledger_id, [(asked.first_entry, asked.last_entry)]))
             told = answer.status in (Status.OK, Status.NO_SUCH_LEDGER)
-            self.tell(("answer read", node, answer.ledger_id, asked.fence and told, absent))
+            self.tell(("answer read", node, answer.ledger_id, asked.fence and told))
 
 
 def _unwrapped(tag: Any) -> tuple[int, Any]:
