@@ -438,11 +438,11 @@ def test_a_bookie_on_a_real_disk(tmp_path: Path) -> None:
     incarnation = bookie.incarnation
     row = bookie.table.create(9)
     assert row.last_entry == NO_ENTRY
-    flushes = 0
+    has_begun = False
     for number in range(100):
         token = put(bookie, number % 4, range(number // 4 * 100, number // 4 * 100 + 100))
-        bookie.begin_flush_if_due()
-        flushes += bookie.finish_flush()
+        has_begun |= bookie.begin_flush_if_due()
+        bookie.finish_flush()
     wait_durable(bookie, token)
     with pytest.raises(UsageError, match=f"in use by process {os.getpid()}"):
         BookieStorage(tmp_path / "b1", "b1", TOKEN, **settings)
@@ -450,7 +450,7 @@ def test_a_bookie_on_a_real_disk(tmp_path: Path) -> None:
         BookieStorage(tmp_path / "b1", "b2", TOKEN, **settings)
     assert held(bookie, 3, 2499) == list(range(2500))
     bookie.close()
-    assert flushes > 0
+    assert has_begun  # When a flush ends is its thread's own time; that it ends is what close waits for.
     again = BookieStorage(tmp_path / "b1", "b1", b"", **settings)
     assert again.incarnation == incarnation
     assert again.cluster_token == TOKEN
