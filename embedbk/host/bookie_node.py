@@ -326,6 +326,20 @@ class BookieNode:
                 self._refuse(now_ns, result.record.value or b"")
                 return
             when, then = [Compare(key, result.record.revision)], []
+        self.metadata.request(
+            now_ns,
+            Get(registration_path(self.bookie_id)),
+            lambda now, found: self._put_registration(now, found, when, then),
+        )
+
+    def _put_registration(self, now_ns: int, result: Result, when: list[Compare], then: list[Put]) -> None:
+        """Only over the registration that was read. A late one of the process before, which the network still carried
+        when that process died, must not take the place of ours and then go with its session."""
+        if not isinstance(result, Value):
+            self._register_at = now_ns + REGISTER_AGAIN_NS
+            return
+        incarnation, key = self.storage.incarnation, registration_path(self.bookie_id)
+        when = [*when, Compare(key, ABSENT if result.record is None else result.record.revision)]
         registration = Registration(
             REGISTRATION_VERSION,
             self.bookie_id,
@@ -335,12 +349,10 @@ class BookieNode:
             self._free_bytes_now(),
             self.location,
         )
-        then.append(
-            Put(registration_path(self.bookie_id), encode_registration(registration), is_ephemeral=True)
-        )
+        put = Put(key, encode_registration(registration), is_ephemeral=True)
         session = self.metadata.session
         self.metadata.request(
-            now_ns, Txn(when, list(then)), lambda now, outcome: self._on_registered(now, session, outcome)
+            now_ns, Txn(when, [*then, put]), lambda now, outcome: self._on_registered(now, session, outcome)
         )
 
     def _on_registered(self, now_ns: int, session: int, result: Result) -> None:
