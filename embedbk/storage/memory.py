@@ -225,8 +225,8 @@ class MemoryBookieStorage:
         kept = [] if records is None or entry_logs else self.records[: max(0, len(self.records) - records)]
         return Survivors(self.incarnation, tuple(kept_logs), tuple(kept), may_have_lost=True)
 
-    def fail_next_sync(self, reason: str) -> None:
-        """Switch: the next commit fails, and with it the journal, for good (P7.6)."""
+    def fail_next_sync(self, reason: str | None) -> None:
+        """Switch: the next commit fails, and with it the journal, for good (P7.6). None: it does not after all."""
         self._sync_fault = reason
 
     def make_unreadable(self, ledger_id: int, entry_id: int) -> None:

@@ -76,6 +76,10 @@ class BookieDisk(Protocol):
         """D9: no room from now on, or room again."""
         ...
 
+    def calm(self) -> None:
+        """A fault that was laid and has not struck yet never will."""
+        ...
+
     def lose(self, incarnation: bytes) -> None:
         """D13: everything is gone; what starts next is an empty disk of another incarnation. While it is down."""
         ...
@@ -138,6 +142,10 @@ class TwinDisk:
     def fill(self, is_full: bool) -> None:
         if self.storage is not None:
             self.storage.is_read_only = is_full
+
+    def calm(self) -> None:
+        if self.storage is not None:
+            self.storage.fail_next_sync(None)
 
     def lose(self, incarnation: bytes) -> None:
         self.storage = None
@@ -211,6 +219,10 @@ class NativeDisk:
 
     def fill(self, is_full: bool) -> None:
         self._disk.limit(1 if is_full else 0)
+
+    def calm(self) -> None:
+        for call in ("read", "write"):
+            self._disk.fail(call, nth=0)
 
     def lose(self, incarnation: bytes) -> None:
         self.storage = None

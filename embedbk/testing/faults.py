@@ -66,6 +66,7 @@ def begin(world: World, step: Step) -> None:
 def heal(world: World) -> None:
     """Everything that can come back comes back: network calm, nobody paused or slow, all but lost disks running."""
     world.note("faults stop")
+    world.is_healed = True
     network = world.network
     network.faults = CALM
     for rule in list(network._rules):
@@ -79,6 +80,7 @@ def heal(world: World) -> None:
     if METADATA not in world.nodes:
         world.start_metadata()
     for name, disk in world.disks.items():
+        disk.calm()
         if name in world.nodes:
             disk.fill(False)
             if world.nodes[name].failure is not None and name not in world.lost:
@@ -114,6 +116,8 @@ def _crash_loop(world: World, step: Step, chance: random.Random) -> bool:
 
     def again() -> None:
         nonlocal left
+        if world.is_healed:
+            return
         if step.target in world.nodes:
             world.crash(step.target)
         left -= 1
@@ -290,7 +294,7 @@ def _sync_fails(world: World, step: Step, chance: random.Random) -> bool:
     node = world.nodes[step.target]
 
     def end() -> None:
-        if world.nodes.get(step.target) is node:
+        if world.nodes.get(step.target) is node and not world.is_healed:
             world.crash(step.target)
             _restart(world, step.target)
 
@@ -340,6 +344,8 @@ def _torn(world: World, step: Step, chance: random.Random) -> bool:
     give_up = world.now_ns + step.for_ns
 
     def look() -> None:
+        if world.is_healed:
+            return
         if step.target in world.nodes and world.disks[step.target].is_pending():
             world.sometimes["a journal torn in a group commit"] += 1
             _crash(world, step, chance)

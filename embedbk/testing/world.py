@@ -114,6 +114,7 @@ class World:
         self.slow_ns: dict[str, int] = {}  # P5: how long after its turn is due a node takes it.
         self.sync_ns: dict[str, tuple[int, int]] = {}  # D11: of a disk that is slower or faster than others.
         self.lost: dict[str, None] = {}  # Bookies whose disk is gone for good.
+        self.is_healed = False  # Faults have stopped: one that goes on by itself ends.
         self.wall_ms = 0  # What wall clocks show; only the time of creation of a ledger is read from them.
         self.refused: dict[str, StorageError] = {}  # Bookies that would not start on their disks.
         self.steps = 0

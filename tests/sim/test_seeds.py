@@ -12,6 +12,10 @@ FOUND = {
     26: "a fence, whose record has no bytes, was never synced on the disk in memory",
     94: "the same, on every bookie of a ledger",
     11043: "entries that survived in an entry log whose journal had failed counted as lost",
+    42142: "a late registration of the process before took the place of the new one and went with its session",
+    43371: "the same",
+    43988: "the same: the only bookie of a ledger stayed unregistered for ever, while its session lived",
+    44456: "the same",
     10403: "a run ended while adds were in flight that no application waited for",
 }
 
