@@ -17,8 +17,17 @@ class Row:
     work: str  # What was done: append/zmq/1KiB/many.
     value: float
     unit: str  # entries/s, us, MB/s.
-    ceiling: float  # What the machine can do, in the same unit.
+    ceiling: float | None = None  # What the machine can do, in the same unit.
+    cpu_us_per_entry: float | None = None  # User and system time of all processes of ours.
+    peer: str | None = (
+        None  # Another system that did the same work in the same run: "nats 2.15 R3 sync always".
+    )
+    peer_value: float | None = None  # None with a peer: it could not be had here.
 
     @property
-    def ratio(self) -> float:
-        return self.value / self.ceiling if self.ceiling else 0.0
+    def ratio(self) -> float | None:
+        return self.value / self.ceiling if self.ceiling else None
+
+    @property
+    def peer_ratio(self) -> float | None:
+        return self.value / self.peer_value if self.peer_value else None

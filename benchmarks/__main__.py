@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import Row
@@ -16,19 +17,20 @@ def names() -> list[str]:
 
 
 def as_json(row: Row) -> str:
-    fields = {
-        "work": row.work,
-        "value": row.value,
-        "unit": row.unit,
-        "ceiling": row.ceiling,
-        "ratio": row.ratio,
-    }
-    return json.dumps(fields)
+    return json.dumps({**asdict(row), "ratio": row.ratio, "peer_ratio": row.peer_ratio})
 
 
 def as_text(row: Row) -> str:
-    value, ceiling = f"{row.value:,.1f}", f"{row.ceiling:,.1f}"
-    return f"{row.work:<28}{value:>14} {row.unit:<10}{ceiling:>14} ceiling{row.ratio:>8.2f}x"
+    text = f"{row.work:<30}{row.value:>14,.1f} {row.unit:<10}"
+    if row.ceiling is not None:
+        text += f"{row.ceiling:>14,.1f} ceiling{row.ratio:>8.2f}x"
+    if row.cpu_us_per_entry is not None:
+        text += f"{row.cpu_us_per_entry:>10.2f} us of CPU an entry"
+    if row.peer_value is not None:
+        text += f"{row.peer_value:>14,.1f} {row.peer}{row.peer_ratio:>8.2f}x"
+    elif row.peer is not None:
+        text += f"  absent here: {row.peer}"
+    return text
 
 
 def main(argv: list[str]) -> int:
