@@ -1,4 +1,4 @@
-"""Benchmarks, one file per question: `./run bench NAME [--json]`.
+"""Benchmarks, one file per question: `./run bench NAME [--only PATTERN] [--json]`, or `all` of them.
 
 A file `benchmarks/NAME.py` has `measure() -> Iterator[Row]` and yields each row once it is measured. What a row
 is compared with (a bare probe, the device, a peer) is this machine's own, measured in the same run, and stands
@@ -7,9 +7,15 @@ only in the fields of the row. Progress belongs on stderr.
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["Row"]
+__all__ = ["Row", "is_wanted", "want", "workplace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +24,14 @@ class Row:
     value: float
     unit: str  # entries/s, us, MB/s.
     ceiling: float | None = None  # What the machine can do, in the same unit.
-    cpu_us_per_entry: float | None = None  # User and system time of all processes of ours.
+    cpu_us_per_entry: float | None = None  # User and system time of all processes under test, per entry.
     peer: str | None = (
-        None  # Another system that did the same work in the same run: "nats 2.15 R3 sync always".
+        None  # Who else was measured in the same run; the name says the version and the profile.
     )
-    peer_value: float | None = None  # None with a peer: it could not be had here.
+    peer_value: float | None = None  # In the same unit.
+    foreign: float | None = (
+        None  # Share of the processors that others had meanwhile; above 0.1 it is no result.
+    )
 
     @property
     def ratio(self) -> float | None:
@@ -31,3 +40,28 @@ class Row:
     @property
     def peer_ratio(self) -> float | None:
         return self.value / self.peer_value if self.peer_value else None
+
+
+_patterns: list[str] = []
+
+
+def want(patterns: Sequence[str]) -> None:
+    """Measure only rows whose work matches one of these, as a shell matches names; all of them when there is none."""
+    _patterns[:] = patterns
+
+
+def is_wanted(*works: str) -> bool:
+    """Whether one of these rows was asked for. Asked before the work is done, which is what takes the time."""
+    return not _patterns or any(fnmatch.fnmatchcase(work, pattern) for work in works for pattern in _patterns)
+
+
+@contextlib.contextmanager
+def workplace(name: str) -> Iterator[Path]:
+    """An empty directory on the project's disk, gone afterwards: a temporary directory may be no real disk."""
+    place = Path(__file__).parents[1] / ".run"
+    place.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=place))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)

@@ -1,4 +1,4 @@
-"""`./run bench NAME [--json]`: run one benchmark; one line per row, nothing else, on standard output."""
+"""`./run bench NAME [--only PATTERN] [--json]`: run one benchmark, or all; one line per row on standard output."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import argparse
 import importlib
 import json
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import Row
+from benchmarks import Row, is_wanted, want
+
+EVERYTHING = "all"
+FOREIGN_MAX = 0.1  # PERFORMANCE rule: a row measured while others had more than this is no result.
 
 
 def names() -> list[str]:
@@ -21,27 +25,47 @@ def as_json(row: Row) -> str:
 
 
 def as_text(row: Row) -> str:
-    text = f"{row.work:<30}{row.value:>14,.1f} {row.unit:<10}"
-    if row.ceiling is not None:
-        text += f"{row.ceiling:>14,.1f} ceiling{row.ratio:>8.2f}x"
+    parts = [f"{row.work:<34}{row.value:>14,.1f} {row.unit:<10}"]
+    parts.append(f"{row.ceiling:>14,.1f} ceiling{row.ratio:>7.2f}x" if row.ceiling else " " * 30)
     if row.cpu_us_per_entry is not None:
-        text += f"{row.cpu_us_per_entry:>10.2f} us of CPU an entry"
+        parts.append(f"{row.cpu_us_per_entry:>10.2f} us CPU")
     if row.peer_value is not None:
-        text += f"{row.peer_value:>14,.1f} {row.peer}{row.peer_ratio:>8.2f}x"
+        parts.append(f"  {row.peer}: {row.peer_value:,.1f}, {row.peer_ratio:.2f}x")
     elif row.peer is not None:
-        text += f"  absent here: {row.peer}"
-    return text
+        parts.append(f"  absent here: {row.peer}")
+    if row.foreign is not None and row.foreign > FOREIGN_MAX:
+        parts.append(f"  no result: others had {row.foreign:.0%}")
+    return "".join(parts).rstrip()
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="./run bench", description="Measure one question of benchmarks/.")
-    parser.add_argument("name", choices=names(), help="the question")
+    parser.add_argument("name", choices=[*names(), EVERYTHING], help="the question, or all of them")
     parser.add_argument("--json", action="store_true", help="one JSON object per row")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="rows whose name matches: 'append/zmq/*'",
+    )
     options = parser.parse_args(argv)
+    want(options.only)
     write = as_json if options.json else as_text
-    for row in importlib.import_module(f"benchmarks.{options.name}").measure():
-        print(write(row), flush=True)
-    return 0
+    failed = []
+    for name in names() if options.name == EVERYTHING else [options.name]:
+        began = time.monotonic()
+        try:
+            for row in importlib.import_module(f"benchmarks.{name}").measure():
+                if is_wanted(row.work):
+                    print(write(row), flush=True)
+        except Exception as broken:  # One question that cannot be answered must not hide the others.
+            if options.name != EVERYTHING:
+                raise
+            failed.append(name)
+            print(f"bench {name} failed: {broken!r}", file=sys.stderr)
+        print(f"bench {name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

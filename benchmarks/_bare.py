@@ -1,4 +1,4 @@
-"""A bare probe for `append`: the processes, threads, journals and wake-ups of one append, and nothing of the protocol.
+"""A bare probe for appends: the processes, threads, journals and wake-ups of one append, and nothing of the protocol.
 
 `python -m benchmarks._bare DIRECTORY` is one bare storage process: it prints its port, then answers each body with
 the number of it once it is on the device, and ends when its standard input does.
@@ -21,37 +21,74 @@ import zmq
 from embedbk.storage.journal import Journal
 
 _KIND = 1
+_TRIM_EVERY = 64  # Blocks; the files behind are recycled, as those of a bookie are.
 
 
-class BareLocal:
-    """A caller, one host thread, `count` journals: an append is over when `acks` of them have it on the device."""
+class Bare:
+    """A caller and one host thread: a block is over when `acks` of the journals have it on the device."""
 
-    def __init__(self, directory: Path, count: int, *, acks: int) -> None:
-        directory.mkdir()
-        self._journals = [Journal(directory / f"{number}") for number in range(count)]
+    def __init__(self, acks: int) -> None:
         self._acks = acks
         self._queue: deque[bytes] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self._done = threading.Condition()
-        self._done_count = 0
         self._asked_count = 0
+        self.done_count = 0  # Blocks that are over, which come in order.
         self._is_open = True
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
 
     def append(self, data: bytes) -> None:
+        self.wait(self.submit(data))
+
+    def stream(self, data: bytes, count: int, window: int) -> None:
+        """So many blocks, at most `window` of them not over."""
+        for _ in range(count):
+            self.wait(self.submit(data) - window)
+        self.wait(self._asked_count)
+
+    def submit(self, data: bytes) -> int:
+        """Hand one block over; its number, from 1 on."""
         self._asked_count += 1
-        wanted = self._asked_count
         self._queue.append(bytes(memoryview(data)))
         os.eventfd_write(self._wake, 1)
+        return self._asked_count
+
+    def wait(self, number: int) -> None:
         with self._done:
-            self._done.wait_for(lambda: self._done_count >= wanted)
+            self._done.wait_for(lambda: self.done_count >= number)
+
+    def _advance(self, durable: list[int]) -> None:
+        done = sorted(durable, reverse=True)[self._acks - 1]
+        if done > self.done_count:
+            with self._done:
+                self.done_count = done
+                self._done.notify_all()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._is_open = False
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        os.close(self._wake)
+
+
+class BareLocal(Bare):
+    """With the journals in this process."""
+
+    def __init__(self, directory: Path, count: int, *, acks: int) -> None:
+        super().__init__(acks)
+        directory.mkdir()
+        self._journals = [Journal(directory / f"{number}") for number in range(count)]
+        self._thread.start()
 
     def _run(self) -> None:
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         for journal in self._journals:
             poll.register(journal.fileno(), select.POLLIN)
+        trimmed = 0
         while self._is_open:
             for fd, _ in poll.poll():
                 if fd == self._wake:
@@ -60,27 +97,25 @@ class BareLocal:
                 data = self._queue.popleft()
                 for journal in self._journals:
                     journal.append(_KIND, 1, data)
-            durable = sorted((journal.durable() for journal in self._journals), reverse=True)[self._acks - 1]
-            if durable > self._done_count:
-                with self._done:
-                    self._done_count = durable
-                    self._done.notify_all()
+            durable = [journal.durable() for journal in self._journals]
+            self._advance(durable)
+            if durable[0] > trimmed + _TRIM_EVERY:
+                trimmed = durable[0]
+                for journal, token in zip(self._journals, durable, strict=True):
+                    journal.trim(token)
 
     def close(self) -> None:
-        self._is_open = False
-        os.eventfd_write(self._wake, 1)
-        self._thread.join()
-        os.close(self._wake)
+        super().close()
         for journal in self._journals:
             journal.close()
 
 
-class BareProcesses:
-    """The same, with each journal in a process of its own behind a ZeroMQ socket."""
+class BareProcesses(Bare):
+    """With each journal in a process of its own behind a ZeroMQ socket."""
 
     def __init__(self, directory: Path, count: int, *, acks: int) -> None:
+        super().__init__(acks)
         directory.mkdir()
-        self._acks = acks
         self._peers = [
             subprocess.Popen(
                 [sys.executable, "-m", "benchmarks._bare", str(directory / f"{number}")],
@@ -97,22 +132,7 @@ class BareProcesses:
             socket = self._context.socket(zmq.DEALER)
             socket.connect(f"tcp://127.0.0.1:{int(peer.stdout.readline())}")
             self._sockets.append(socket)
-        self._queue: deque[bytes] = deque()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK)
-        self._done = threading.Condition()
-        self._done_count = 0
-        self._asked_count = 0
-        self._is_open = True
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-
-    def append(self, data: bytes) -> None:
-        self._asked_count += 1
-        wanted = self._asked_count
-        self._queue.append(bytes(memoryview(data)))
-        os.eventfd_write(self._wake, 1)
-        with self._done:
-            self._done.wait_for(lambda: self._done_count >= wanted)
 
     def _run(self) -> None:
         poll = select.poll()
@@ -132,17 +152,10 @@ class BareProcesses:
             for number, socket in enumerate(self._sockets):
                 while socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
                     durable[number] = int.from_bytes(socket.recv(), "little")
-            done = sorted(durable, reverse=True)[self._acks - 1]
-            if done > self._done_count:
-                with self._done:
-                    self._done_count = done
-                    self._done.notify_all()
+            self._advance(durable)
 
     def close(self) -> None:
-        self._is_open = False
-        os.eventfd_write(self._wake, 1)
-        self._thread.join()
-        os.close(self._wake)
+        super().close()
         self._context.destroy(0)
         for peer in self._peers:
             assert peer.stdin is not None
@@ -162,7 +175,7 @@ def serve(directory: Path) -> None:
         poll = select.poll()
         for fd in (0, socket.getsockopt(zmq.FD), journal.fileno()):
             poll.register(fd, select.POLLIN)
-        route, answered = b"", 0
+        route, answered, trimmed = b"", 0, 0
         while True:
             if not socket.getsockopt(zmq.EVENTS) & zmq.POLLIN and (0, select.POLLHUP) in poll.poll():
                 break
@@ -173,6 +186,9 @@ def serve(directory: Path) -> None:
             if durable > answered:
                 answered = durable
                 socket.send_multipart((route, durable.to_bytes(8, "little")))
+            if answered > trimmed + _TRIM_EVERY:
+                trimmed = answered
+                journal.trim(answered)
     context.destroy(0)
 
 

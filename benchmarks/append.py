@@ -1,138 +1,176 @@
-"""What does appending to a log cost beyond the device? One writer, three bookies, 3/3/2, every entry synced.
+"""What does appending to a log cost beyond the wire and the device? One writer, three bookies, 3/3/2, all synced.
 
-`many`: batches through `append_many`. Its ceiling is the device: three files written at once in synced blocks of
-512 KiB, counted as entries with their headers, three copies each. What is left out: every copy, checksum, thread and
-message between the caller and the files. Expect the copies to matter at 1 KiB and the work per frame at 100 B.
+`many`: batches through `append_many`. Its ceiling is a bare probe of the same processes, threads, sockets and syncs
+without any protocol (`_bare.py`), fed with blocks of the size of a full frame; counted in entries with their headers.
+What the probe leaves out: checksums, ids, quorums, metadata, and the making of entries out of payloads.
 
-`depth1_p50`: one entry at a time, the median of the caller's wait. Its ceiling is a bare probe of the same processes,
-threads and syncs without any protocol (`_bare.py`): hand over to a host thread, append the bytes to three journals,
-wake the caller when two are durable. Both are measured in turns, A B B A; the row is the pair with the median ratio.
+`depth1_p50`: one entry at a time, the median of the caller's wait. Its ceiling is the same probe with one entry at a
+time: hand over to a host thread, append the bytes to three journals, wake the caller when two are durable.
 
-`local`: the bookies are in this process. `zmq`: each is a process of its own, reached over tcp on loopback.
+`aio/.../outstanding1000`: a thousand tasks, each of which awaits one append after the other. Its ceiling is asyncio:
+the same tasks, each awaiting a future that a callback resolves together with all others of the turn.
+
+Both sides take turns, A B B A; the row is the pair with the median ratio. `local`: the bookies are in this process.
+`zmq`: each is a process of its own, reached over tcp on loopback.
 """
 
 from __future__ import annotations
 
-import shutil
+import asyncio
+import os
 import statistics
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import embedbk
-from benchmarks import Row
-from benchmarks._bare import BareLocal, BareProcesses
+from benchmarks import Row, is_wanted, workplace
+from benchmarks._bare import Bare, BareLocal, BareProcesses
+from benchmarks._load import Load
+from embedbk import aio
 from embedbk.cluster import Cluster
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
-from embedbk.storage.probe import DeviceProbe
+from embedbk.config import FRAME_BLOCK_BYTES
 
-COPIES = 3
-BLOCK_BYTES = 512 << 10
-BLOCK_COUNT = 60  # Per file and measurement: 90 MiB in all.
+COPIES, ACKS = 3, 2
+SIZES = {"100B": 100, "1KiB": 1 << 10, "4KiB": 4 << 10, "64KiB": 64 << 10}
+LOCAL_SIZES = ("100B", "1KiB")
 MANY_BYTES = 48 << 20  # Payload of one measurement of `many`.
-MANY_BATCH_BYTES = 4 << 20  # Of one append_many.
-MANY_RUNS = 5
+MANY_ENTRIES_MAX = 200_000
+MANY_PAIRS = 5
+BARE_WINDOW = 32  # Blocks of the probe on their way at a time: 8 MiB.
 DEPTH1_COUNT = 200  # Appends of one side before the other has its turn.
 DEPTH1_PAIRS = 11
-SIZES = {"1KiB": 1024, "100B": 100}
+AIO_OUTSTANDING = 1000
+AIO_COUNT = 60_000
+AIO_PAIRS = 5
 
 
 def measure() -> Iterator[Row]:
-    place = Path(__file__).parents[1] / ".run"  # In the project: a temporary directory may be no real disk.
-    place.mkdir(exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix="bench-append-", dir=place))
+    with workplace("append") as directory:
+        if is_wanted(*works("append/local", LOCAL_SIZES)):
+            with embedbk.open(directory / "local", bookies=COPIES) as bk:
+                bare = BareLocal(directory / "bare", COPIES, acks=ACKS)
+                yield from rows("append/local", bk, bare, Place(directory), LOCAL_SIZES)
+        if is_wanted(*works("append/zmq", SIZES), AIO_WORK):
+            with Cluster(directory / "zmq", bookies=COPIES) as cluster:
+                place = Place(directory, [peer.pid for peer in cluster.processes.values()])
+                with embedbk.open(cluster.url) as bk:
+                    bare = BareProcesses(directory / "bare-zmq", COPIES, acks=ACKS)
+                    yield from rows("append/zmq", bk, bare, place, SIZES)
+                if is_wanted(AIO_WORK):
+                    yield asyncio.run(awaited_row(cluster.url, place))
+
+
+def works(place: str, sizes: Sequence[str] | dict[str, int]) -> list[str]:
+    return [*(f"{place}/{size}/many" for size in sizes), f"{place}/1KiB/depth1_p50"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where it runs: a directory of the device, and the processes beside this one."""
+
+    directory: Path
+    pids: Sequence[int] = ()
+
+    def load(self) -> Load:
+        return Load(self.directory, self.pids)
+
+
+def rows(
+    work: str, bk: embedbk.Client, bare: Bare, place: Place, sizes: Sequence[str] | dict[str, int]
+) -> Iterator[Row]:
     try:
-        yield from local(directory)
-        yield from over_zmq(directory)
+        for size in sizes:
+            if is_wanted(f"{work}/{size}/many"):
+                yield many_row(f"{work}/{size}/many", bk, bare, place, SIZES[size])
+        if is_wanted(f"{work}/1KiB/depth1_p50"):
+            yield depth1_row(f"{work}/1KiB/depth1_p50", bk, bare, place)
     finally:
-        shutil.rmtree(directory)
+        bare.close()
 
 
-def local(directory: Path) -> Iterator[Row]:
-    with embedbk.open(directory / "local", bookies=COPIES) as bk:
-        yield from many_rows("append/local", bk, directory)
-        bare = BareLocal(directory / "bare", COPIES, acks=2)
-        try:
-            yield depth1_row("append/local", bk, bare.append)
-        finally:
-            bare.close()
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One turn of our side."""
+
+    value: float
+    cpu_us_per_entry: float
+    foreign: float
 
 
-def over_zmq(directory: Path) -> Iterator[Row]:
-    with Cluster(directory / "zmq", bookies=COPIES) as cluster, embedbk.open(cluster.url) as bk:
-        yield from many_rows("append/zmq", bk, directory)
-        bare = BareProcesses(directory / "bare-zmq", COPIES, acks=2)
-        try:
-            yield depth1_row("append/zmq", bk, bare.append)
-        finally:
-            bare.close()
+Pairs = list[tuple[Measured, float]]
+
+
+def alternate(pair_count: int, ours: Callable[[], Measured], ceiling: Callable[[], float]) -> Pairs:
+    """Pairs of both sides, in the order A B B A, after one turn of each that does not count."""
+    ours()
+    ceiling()
+    pairs: Pairs = []
+    for number in range(pair_count):
+        if number % 2:
+            bare = ceiling()
+            pairs.append((ours(), bare))
+        else:
+            pairs.append((ours(), ceiling()))
+    return pairs
+
+
+def median_row(work: str, unit: str, pairs: Pairs) -> Row:
+    """The pair with the median ratio, and the median cost; all ratios on stderr."""
+    ratios = [measured.value / ceiling for measured, ceiling in pairs]
+    print(f"{work}: ratios " + " ".join(f"{ratio:.2f}" for ratio in ratios), file=sys.stderr)
+    measured, ceiling = pairs[ratios.index(statistics.median_low(ratios))]
+    cpu_us = statistics.median(each.cpu_us_per_entry for each, _ in pairs)
+    foreign = statistics.median(each.foreign for each, _ in pairs)
+    return Row(
+        work, round(measured.value, 1), unit, round(ceiling, 1), round(cpu_us, 2), foreign=round(foreign, 3)
+    )
 
 
 # --- Many ------------------------------------------------------------------------------------------------
 
 
-def many_rows(work: str, bk: embedbk.Client, directory: Path) -> Iterator[Row]:
-    place = Path(tempfile.mkdtemp(dir=directory))
-    probes = [DeviceProbe(place / f"probe-{number}", write_bytes=BLOCK_BYTES) for number in range(COPIES)]
-    device_rate(probes)  # Once for its blocks to be mapped.
-    try:
-        for name, size in SIZES.items():
-            with bk.log(f"many-{name}").writer() as writer:
-                append_rate(writer, size)
-                pairs = [(append_rate(writer, size), device_rate(probes)) for _ in range(MANY_RUNS)]
-            entry_bytes = COPIES * (size + ENTRY_OVERHEAD_BYTES)
-            rates = [(value, device / entry_bytes) for value, device in pairs]
-            yield median_row(f"{work}/{name}/many", "entries/s", rates)
-    finally:
-        for probe in probes:
-            probe.close()
+def many_row(work: str, bk: embedbk.Client, bare: Bare, place: Place, size: int) -> Row:
+    count = min(MANY_BYTES // size, MANY_ENTRIES_MAX)
+    items = [os.urandom(size)] * count
+    entry_bytes = size + ENTRY_OVERHEAD_BYTES
+    block = os.urandom(FRAME_BLOCK_BYTES // entry_bytes * entry_bytes)
+    block_count = count * entry_bytes // len(block)
+    with bk.log(work.replace("/", "-")).writer() as writer:
 
+        def ours() -> Measured:
+            with place.load() as load:
+                writer.append_many(items)
+            load.check_flushes(1)
+            return Measured(count / load.wall_s, load.cpu_s * 1e6 / count, load.foreign)
 
-def append_rate(writer: embedbk.LogWriter, size: int) -> float:
-    """Entries per second, each batch waited for behind the one after it."""
-    batch = [bytes(size)] * (MANY_BATCH_BYTES // size)
-    rounds = MANY_BYTES // MANY_BATCH_BYTES
-    begin = time.perf_counter()
-    writer.append_many(batch * rounds)
-    return len(batch) * rounds / (time.perf_counter() - begin)
+        def ceiling() -> float:
+            begin = time.perf_counter()
+            bare.stream(block, block_count, BARE_WINDOW)
+            return block_count * len(block) / entry_bytes / (time.perf_counter() - begin)
 
-
-def device_rate(probes: list[DeviceProbe]) -> float:
-    """Bytes per second of synced blocks into all files at once."""
-    threads = [threading.Thread(target=probe.writes, args=(BLOCK_COUNT,)) for probe in probes]
-    begin = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return len(probes) * BLOCK_COUNT * BLOCK_BYTES / (time.perf_counter() - begin)
+        return median_row(work, "entries/s", alternate(MANY_PAIRS, ours, ceiling))
 
 
 # --- One at a time ---------------------------------------------------------------------------------------
 
 
-def depth1_row(work: str, bk: embedbk.Client, bare_append: Callable[[bytes], None]) -> Row:
-    payload = bytes(SIZES["1KiB"])
-    with bk.log("depth1").writer() as writer:
+def depth1_row(work: str, bk: embedbk.Client, bare: Bare, place: Place) -> Row:
+    payload = os.urandom(SIZES["1KiB"])
+    with bk.log(work.replace("/", "-")).writer() as writer:
 
-        def ours() -> float:
-            return p50_us(lambda: writer.append(payload))
+        def ours() -> Measured:
+            with place.load() as load:
+                value = p50_us(lambda: writer.append(payload))
+            load.check_flushes(DEPTH1_COUNT)
+            return Measured(value, load.cpu_s * 1e6 / DEPTH1_COUNT, load.foreign)
 
-        def bare() -> float:
-            return p50_us(lambda: bare_append(payload))
-
-        ours(), bare()
-        pairs: list[tuple[float, float]] = []
-        for number in range(DEPTH1_PAIRS):
-            if number % 2:
-                ceiling, value = bare(), ours()
-            else:
-                value, ceiling = ours(), bare()
-            pairs.append((value, ceiling))
-    return median_row(f"{work}/1KiB/depth1_p50", "us", pairs)
+        return median_row(
+            work, "us", alternate(DEPTH1_PAIRS, ours, lambda: p50_us(lambda: bare.append(payload)))
+        )
 
 
 def p50_us(append: Callable[[], object]) -> float:
@@ -144,9 +182,63 @@ def p50_us(append: Callable[[], object]) -> float:
     return statistics.median(times) / 1000
 
 
-def median_row(work: str, unit: str, pairs: list[tuple[float, float]]) -> Row:
-    """The pair with the median ratio; all ratios on stderr."""
-    ratios = [value / ceiling for value, ceiling in pairs]
-    print(f"{work}: ratios " + " ".join(f"{ratio:.2f}" for ratio in ratios), file=sys.stderr)
-    value, ceiling = pairs[ratios.index(statistics.median_low(ratios))]
-    return Row(work, round(value, 1), unit, round(ceiling, 1))
+# --- Awaited one by one ----------------------------------------------------------------------------------
+
+AIO_WORK = f"aio/zmq/1KiB/outstanding{AIO_OUTSTANDING}"
+
+
+async def awaited_row(url: str, place: Place) -> Row:
+    payload = os.urandom(SIZES["1KiB"])
+    async with aio.open(url) as bk, bk.log("awaited").writer() as writer:
+
+        async def ours() -> Measured:
+            with place.load() as load:
+                await outstanding(lambda: writer.append(payload))
+            load.check_flushes(AIO_COUNT // AIO_OUTSTANDING)
+            return Measured(AIO_COUNT / load.wall_s, load.cpu_s * 1e6 / AIO_COUNT, load.foreign)
+
+        async def ceiling() -> float:
+            begin = time.perf_counter()
+            await outstanding(Turn().append)
+            return AIO_COUNT / (time.perf_counter() - begin)
+
+        await ours()
+        await ceiling()
+        pairs: Pairs = []
+        for number in range(AIO_PAIRS):
+            if number % 2:
+                bare = await ceiling()
+                pairs.append((await ours(), bare))
+            else:
+                pairs.append((await ours(), await ceiling()))
+        return median_row(AIO_WORK, "entries/s", pairs)
+
+
+async def outstanding(append: Callable[[], object]) -> None:
+    """So many tasks at a time, each of which awaits one append after the other."""
+
+    async def append_all() -> None:
+        for _ in range(AIO_COUNT // AIO_OUTSTANDING):
+            await append()  # type: ignore[misc]
+
+    await asyncio.gather(*(append_all() for _ in range(AIO_OUTSTANDING)))
+
+
+class Turn:
+    """Futures that are resolved together, at the next turn of the loop."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def append(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._resolve)
+        future = loop.create_future()
+        self._waiting.append(future)
+        await future
+
+    def _resolve(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            future.set_result(None)

@@ -11,15 +11,13 @@ place once and keeps it, and the draw alone made ratios from 0.75 to 1.4 between
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import Row
+from benchmarks import Row, workplace
 from embedbk.storage.journal import Journal
 from embedbk.storage.probe import DeviceProbe, journal_writes
 
@@ -32,13 +30,8 @@ WARM_UP_COUNT = 3 * 4096  # Three files of 16 MiB: from then on every file is a 
 
 def measure() -> Iterator[Row]:
     """The row `journal/depth1`: synced records per second against synced raw writes per second."""
-    place = Path(__file__).parents[1] / ".run"  # In the project: a temporary directory may be no real disk.
-    place.mkdir(exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix="bench-journal-", dir=place))
-    try:
+    with workplace("journal") as directory:
         yield depth1(directory)
-    finally:
-        shutil.rmtree(directory)
 
 
 def depth1(directory: Path) -> Row:
