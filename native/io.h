@@ -91,6 +91,27 @@ void ebk_memory_disk_fail(struct ebk_memory_disk *disk, int call, uint64_t nth, 
 /* Power goes away in the middle of the nth write from now: of its sectors of 512 bytes those are on the
  * platter that `sectors` says (bit i: sector i, beyond 63 the last bit repeats); every later call answers -EIO. */
 void ebk_memory_disk_tear(struct ebk_memory_disk *disk, uint64_t nth, uint64_t sectors);
+enum ebk_memory_lie { /* what a device does that answers OK */
+    EBK_LIE_NONE,
+    EBK_LIE_LOST,        /* a write is nowhere (D6) */
+    EBK_LIE_MISDIRECTED, /* a write goes, or a read comes from, `where` bytes further on in the file, round its end (D5) */
+    EBK_LIE_FLIPPED,     /* bit `where` (modulo its bits) of what is written or read is another one (D4) */
+    EBK_LIE_STALE        /* a read gives what was there before the last write (D7); needs history */
+};
+
+/* The nth read or write (1: the next one) of a file whose path contains `part` is such a lie. nth 0 takes back what
+ * was laid. spares_last, for writes: a lie about the last write of its file before a crash was none after all. Such
+ * a one no reader of that file could ever tell from a loss of power in the middle of it. */
+void ebk_memory_disk_lie(struct ebk_memory_disk *disk, int call, int kind, const char *part, uint64_t nth,
+                         int64_t where, bool spares_last);
+/* How many lies were told. */
+uint64_t ebk_memory_disk_lies(struct ebk_memory_disk *disk);
+/* Remember from now on, for every byte, what its last write replaced. */
+void ebk_memory_disk_keep_history(struct ebk_memory_disk *disk);
+/* Stale sectors at rest: size bytes from offset on are again what their last write replaced, as far as the file goes.
+ * -ENOENT: no such file, or no history. */
+int ebk_memory_disk_revert(struct ebk_memory_disk *disk, const char *path, uint64_t offset, uint64_t size);
+
 /* How many calls of this kind were made. */
 uint64_t ebk_memory_disk_calls(struct ebk_memory_disk *disk, int call);
 

@@ -9,68 +9,11 @@
  *          └ stable ▶       └─ stable bytes   (survive ebk_memory_disk_crash)
  */
 #include "errors.h"
-#include "io.h"
+#include "io_memory_inside.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SECTOR_BYTES 512u
-#define PATH_BYTES_MAX 512
-#define NAME_COUNT_MAX 8192
-#define OPEN_COUNT_MAX 4096
-#define CHANGE_COUNT_MAX 8192
-#define DIRECTORY_COUNT_MAX 1024
-#define FILE_BYTES_MAX (1u << 30)
-
-struct inode {
-    uint8_t *now, *stable;
-    size_t now_size, stable_size, capacity;
-    size_t dirty_begin, dirty_end; /* now and stable are equal outside, up to the smaller size */
-    struct inode *next;
-};
-
-struct name {
-    char path[PATH_BYTES_MAX];
-    struct inode *now, *stable; /* NULL: no such name, now or after a crash */
-};
-
-struct change { /* from goes, to comes; an empty path stands for "none" */
-    char from[PATH_BYTES_MAX], to[PATH_BYTES_MAX];
-    struct inode *inode;
-};
-
-struct open_file {
-    struct inode *inode; /* NULL: free, or cut off by a crash and not closed yet */
-    int flags;
-    bool is_taken, is_lock;
-};
-
-struct fault {
-    uint64_t at; /* the count of calls at which it strikes; 0: never */
-    int error;
-    bool stays;
-};
-
-struct ebk_memory_disk {
-    struct ebk_io io; /* first: the table is the disk */
-    pthread_mutex_t mutex;
-    struct inode *inodes;
-    struct name *names;
-    size_t name_count;
-    struct change *changes;
-    size_t change_count;
-    char (*directories)[PATH_BYTES_MAX];
-    size_t directory_count;
-    struct open_file files[OPEN_COUNT_MAX];
-    uint64_t calls[EBK_CALL_COUNT];
-    struct fault faults[EBK_CALL_COUNT];
-    uint64_t tear_at, tear_sectors;
-    uint64_t bytes_max;
-    bool refuses_direct_open, refuses_direct_write, halted;
-    bool is_orphan; /* given up by its owner: the last close frees it */
-};
 
 /* ---- small pieces ------------------------------------------------------------------ */
 
@@ -176,6 +119,7 @@ static void free_inode(struct inode *inode)
 {
     free(inode->now);
     free(inode->stable);
+    free(inode->before);
     free(inode);
 }
 
@@ -187,7 +131,7 @@ static bool is_used(struct ebk_memory_disk *disk, const struct inode *inode)
         if (disk->changes[i].inode == inode) return true;
     for (int i = 0; i < OPEN_COUNT_MAX; i++)
         if (disk->files[i].inode == inode) return true;
-    return false;
+    return disk->held.inode == inode;
 }
 
 /* Give back the files that no name, change or open file refers to any more. */
@@ -226,6 +170,12 @@ static int grow(struct ebk_memory_disk *disk, struct inode *inode, size_t size)
         uint8_t *stable = realloc(inode->stable, capacity);
         if (stable == NULL) return -ENOMEM;
         inode->stable = stable;
+        if (inode->before != NULL) {
+            uint8_t *before = realloc(inode->before, capacity);
+            if (before == NULL) return -ENOMEM;
+            inode->before = before;
+            memset(before + inode->capacity, 0, capacity - inode->capacity);
+        }
         memset(now + inode->capacity, 0, capacity - inode->capacity);
         memset(stable + inode->capacity, 0, capacity - inode->capacity);
         inode->capacity = capacity;
@@ -234,7 +184,7 @@ static int grow(struct ebk_memory_disk *disk, struct inode *inode, size_t size)
     return 0;
 }
 
-static void dirty(struct inode *inode, size_t begin, size_t end)
+void ebk_memory_dirty(struct inode *inode, size_t begin, size_t end)
 {
     if (inode->dirty_begin == inode->dirty_end) {
         inode->dirty_begin = begin;
@@ -314,6 +264,7 @@ static void destroy(struct ebk_memory_disk *disk)
     free(disk->names);
     free(disk->changes);
     free(disk->directories);
+    free(disk->held.intended);
     free(disk);
 }
 
@@ -353,7 +304,8 @@ static int64_t memory_read(struct ebk_io *io, int file, void *to, size_t size, u
     size_t have = open->inode->now_size;
     if (offset >= have) return give(disk, 0);
     if (size > have - offset) size = have - (size_t)offset;
-    memcpy(to, open->inode->now + offset, size);
+    if (!ebk_memory_lie_read(disk, open->inode, to, size, (size_t)offset))
+        memcpy(to, open->inode->now + offset, size);
     return give(disk, (int64_t)size);
 }
 
@@ -386,9 +338,16 @@ static int64_t memory_write(struct ebk_io *io, int file, const void *from, size_
     if (refused) return give(disk, refused);
     if (disk->tear_at != 0 && disk->calls[EBK_CALL_WRITE] >= disk->tear_at)
         return give(disk, tear(disk, inode, from, size, (size_t)offset));
-    memcpy(inode->now + offset, from, size);
-    dirty(inode, (size_t)offset, (size_t)offset + size);
-    if (open->flags & EBK_OPEN_DSYNC) make_stable(inode);
+    bool is_lie = ebk_memory_lie_write(disk, inode, from, size, (size_t)offset);
+    if (!is_lie) {
+        ebk_memory_remember(disk, inode, size, (size_t)offset);
+        memcpy(inode->now + offset, from, size);
+        ebk_memory_dirty(inode, (size_t)offset, (size_t)offset + size);
+    }
+    if (open->flags & EBK_OPEN_DSYNC) {
+        make_stable(inode);
+        if (!is_lie) ebk_memory_lie_outlived(disk, inode);
+    }
     return give(disk, (int64_t)size);
 }
 
@@ -628,6 +587,7 @@ static void crash_inode(struct inode *inode, uint64_t *seed)
 void ebk_memory_disk_crash(struct ebk_memory_disk *disk, uint64_t seed)
 {
     take(&disk->io);
+    ebk_memory_lie_end(disk);
     /* A file system with a journal keeps a prefix of the changes of names. */
     size_t kept = seed == 0 ? 0 : (size_t)(draw(&seed) % (disk->change_count + 1));
     for (size_t i = 0; i < kept; i++) apply_change(disk, &disk->changes[i]);

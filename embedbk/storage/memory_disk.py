@@ -1,4 +1,4 @@
-"""A disk in memory for tests and simulation: it can refuse, fail, tear and forget (native/io_memory.c).
+"""A disk in memory for tests and simulation: it can refuse, fail, tear, forget and lie (native/io_memory.c).
 
 Decides nothing; it is the second backing of the table of calls through which all C code does its I/O, so the code
 under test is the code that ships. Everything here is deterministic: faults strike at counted calls, crashes draw
@@ -27,6 +27,14 @@ _CALLS = {
     "sync_directory": lib.EBK_CALL_SYNC_DIRECTORY,
     "list": lib.EBK_CALL_LIST,
 }
+
+_LIES = {
+    "lost": lib.EBK_LIE_LOST,
+    "misdirected": lib.EBK_LIE_MISDIRECTED,
+    "flipped": lib.EBK_LIE_FLIPPED,
+    "stale": lib.EBK_LIE_STALE,
+}
+_LIED_CALLS = {"read": ("misdirected", "flipped", "stale"), "write": ("lost", "misdirected", "flipped")}
 
 
 class MemoryDisk:
@@ -61,6 +69,31 @@ class MemoryDisk:
         """Lose power inside the nth write from now: bit i of `sectors` says whether its sector i (512 bytes) is
         stored; bit 63 stands for all from there on. Every later call fails until `crash`."""
         lib.ebk_memory_disk_tear(self._disk, nth, sectors)
+
+    def lie(
+        self, call: str, kind: str, *, part: str = "", nth: int = 1, where: int = 0, spares_last: bool = False
+    ) -> None:
+        """Answer OK to the nth such `call` from now, and do something else. nth 0: no lie.
+
+        Args:
+            call, kind: a "write" is "lost", "misdirected" or "flipped"; a "read" is "misdirected", "flipped" or "stale"
+                (what was there before the last write, since `keep_history`).
+            part: only on files whose path contains it.
+            where: bytes that a misdirected call is off, or the bit that is flipped.
+            spares_last: a lie about the last write of its file before a crash is taken back by the crash: from that
+                file alone it could not be told from a loss of power.
+        """
+        if kind not in _LIED_CALLS.get(call, ()):
+            raise UsageError(f"lie {kind!r} about {call!r}: allowed are {_LIED_CALLS}")
+        lib.ebk_memory_disk_lie(self._disk, _CALLS[call], _LIES[kind], part.encode(), nth, where, spares_last)
+
+    def lies(self) -> int:
+        """How many lies were told so far."""
+        return int(lib.ebk_memory_disk_lies(self._disk))
+
+    def keep_history(self) -> None:
+        """Remember from now on what the last write of every byte replaced."""
+        lib.ebk_memory_disk_keep_history(self._disk)
 
     def refuse_direct(self, *, at_open: bool = True, at_write: bool = False) -> None:
         """Answer direct I/O with EINVAL, as some file systems do, at open or only at the first write."""
@@ -105,6 +138,10 @@ class MemoryDisk:
         if parent:
             self._checked(lib.ebk_io_make_directory(io, parent.encode()), parent)
         self._checked(lib.ebk_memory_disk_put(self._disk, path.encode(), content, len(content)), path)
+
+    def revert(self, path: str, offset: int, size: int) -> None:
+        """Make these bytes again what their last write replaced, durably: stale sectors. Needs `keep_history`."""
+        self._checked(lib.ebk_memory_disk_revert(self._disk, path.encode(), offset, size), path)
 
     def drop(self, path: str) -> None:
         """Remove the file, durably."""

@@ -17,6 +17,7 @@ SOURCES = [
         "crc32c",
         "io_disk",
         "io_memory",
+        "io_memory_lies",
         "journal",
         "journal_open",
         "journal_files",

@@ -1,0 +1,99 @@
+/* io_memory_inside.h: what io_memory.c (a disk that refuses, fails, tears and forgets) and io_memory_lies.c (one that
+ * answers OK and did something else) know of the disk in memory. */
+#ifndef EBK_IO_MEMORY_INSIDE_H
+#define EBK_IO_MEMORY_INSIDE_H
+
+#include "io.h"
+
+#include <pthread.h>
+
+#define SECTOR_BYTES 512u
+#define PATH_BYTES_MAX 512
+#define NAME_COUNT_MAX 8192
+#define OPEN_COUNT_MAX 4096
+#define CHANGE_COUNT_MAX 8192
+#define DIRECTORY_COUNT_MAX 1024
+#define FILE_BYTES_MAX (1u << 30)
+
+struct inode {
+    uint8_t *now, *stable;
+    uint8_t *before; /* while history is kept: each byte as it was before its last write; else NULL */
+    size_t now_size, stable_size, capacity;
+    size_t dirty_begin, dirty_end; /* now and stable are equal outside, up to the smaller size */
+    struct inode *next;
+};
+
+struct name {
+    char path[PATH_BYTES_MAX];
+    struct inode *now, *stable; /* NULL: no such name, now or after a crash */
+};
+
+struct change { /* from goes, to comes; an empty path stands for "none" */
+    char from[PATH_BYTES_MAX], to[PATH_BYTES_MAX];
+    struct inode *inode;
+};
+
+struct open_file {
+    struct inode *inode; /* NULL: free, or cut off by a crash and not closed yet */
+    int flags;
+    bool is_taken, is_lock;
+};
+
+struct fault {
+    uint64_t at; /* the count of calls at which it strikes; 0: never */
+    int error;
+    bool stays;
+};
+
+struct lie { /* one wrong thing that the device will do, and say that it did the right one */
+    int kind;    /* EBK_LIE_NONE: nothing is laid */
+    uint64_t left; /* matching calls until it strikes; 0: it has struck */
+    int64_t where;
+    bool spares_last;
+    char part[64]; /* of the paths that it may strike; empty: all */
+};
+
+struct held { /* what the last write of a file should have been, until a later one proves that it is not the last */
+    struct inode *inode; /* NULL: nothing is held */
+    uint8_t *intended;
+    size_t size, offset;
+};
+
+struct ebk_memory_disk {
+    struct ebk_io io; /* first: the table is the disk */
+    pthread_mutex_t mutex;
+    struct inode *inodes;
+    struct name *names;
+    size_t name_count;
+    struct change *changes;
+    size_t change_count;
+    char (*directories)[PATH_BYTES_MAX];
+    size_t directory_count;
+    struct open_file files[OPEN_COUNT_MAX];
+    uint64_t calls[EBK_CALL_COUNT];
+    struct fault faults[EBK_CALL_COUNT];
+    struct lie read_lie, write_lie;
+    struct held held;
+    uint64_t lie_count;
+    bool keeps_history;
+    uint64_t tear_at, tear_sectors;
+    uint64_t bytes_max;
+    bool refuses_direct_open, refuses_direct_write, halted;
+    bool is_orphan; /* given up by its owner: the last close frees it */
+};
+
+/* What a laid lie makes of this write: false, nothing, and the caller does it right; else it was answered for. */
+bool ebk_memory_lie_write(struct ebk_memory_disk *disk, struct inode *inode, const void *from, size_t size,
+                          size_t offset);
+/* The same of a read. */
+bool ebk_memory_lie_read(struct ebk_memory_disk *disk, struct inode *inode, void *to, size_t size, size_t offset);
+/* A later write of this file is durable: what is held of it was lost for good. */
+void ebk_memory_lie_outlived(struct ebk_memory_disk *disk, const struct inode *inode);
+/* Power goes: a lie about the last write of its file is taken back, and lies are laid no more. */
+void ebk_memory_lie_end(struct ebk_memory_disk *disk);
+/* Keep what the write is about to replace. */
+void ebk_memory_remember(struct ebk_memory_disk *disk, struct inode *inode, size_t size, size_t offset);
+/* now differs from stable in begin..end. */
+void ebk_memory_dirty(struct inode *inode, size_t begin, size_t end);
+
+#endif
