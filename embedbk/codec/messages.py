@@ -24,7 +24,9 @@ from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NO_ENTRY
 __all__ = [
     "MESSAGE_HEADER_BYTES",
     "MESSAGE_VERSION",
+    "ADD_ANSWER_BYTES",
     "AddAnswer",
+    "AddAnswers",
     "AddRequest",
     "Control",
     "ErrorAnswer",
@@ -39,6 +41,7 @@ __all__ = [
     "ReadRequest",
     "Status",
     "decode_message",
+    "encode_add_answers",
     "encode_message",
     "is_final",
     "register_kind",
@@ -48,6 +51,10 @@ MESSAGE_MAGIC = b"EBKM"
 MESSAGE_VERSION = 1
 MESSAGE_HEADER_BYTES = 32
 FRAMES_PER_MESSAGE_MAX = 1024
+
+# request_id, nonce, seating, ledger_id, first_entry, last_entry, status, recovery, reserved
+_ADD_ANSWER = struct.Struct("<QQQQqqBB6s")
+ADD_ANSWER_BYTES = _ADD_ANSWER.size
 
 # magic, version, kind, frame_count, control_size, frames_size, request_id, crc32c, reserved
 _HEADER = struct.Struct("<4sBBHIIQII")
@@ -103,6 +110,37 @@ class AddAnswer(msgspec.Struct, frozen=True, array_like=True):
     ledger_id: _LedgerId
     first_entry: _EntryId
     last_entry: _EntryId
+
+
+class AddAnswers(msgspec.Struct, frozen=True, array_like=True):
+    """Several answers to adds of one link, one behind the other, so that a group commit costs a link one message. Its
+    own request id is 0; each answer names the request that it is for."""
+
+    answers: bytes
+
+    def unpack(self) -> list[tuple[int, AddAnswer]]:
+        """(request id, answer) in the order in which they were given.
+
+        Raises:
+            PeerError: not whole answers, or impossible numbers in one.
+        """
+        if not self.answers or len(self.answers) % ADD_ANSWER_BYTES:
+            raise PeerError(
+                f"answers to adds of {len(self.answers)} bytes: allowed are multiples of {ADD_ANSWER_BYTES}"
+            )
+        found = []
+        for asked, nonce, seating, ledger_id, first, last, status, recovery, rest in _ADD_ANSWER.iter_unpack(
+            self.answers
+        ):
+            is_possible = status in _STATUSES and recovery <= 1 and first >= 0 and last >= 0 and not any(rest)
+            if not is_possible or max(seating, ledger_id) > LEDGER_ID_MAX:
+                raise PeerError(f"an answer to an add of ledger {ledger_id} has impossible numbers")
+            answer = AddAnswer(Status(status), nonce, seating, bool(recovery), ledger_id, first, last)
+            found.append((asked, answer))
+        return found
+
+
+_STATUSES = frozenset(status.value for status in Status)
 
 
 class FenceRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -219,9 +257,21 @@ def register_kind(kind: int, struct_type: type[Control]) -> None:
 
 for _kind, _struct in (
     (1, AddRequest), (2, AddAnswer), (3, FenceRequest), (4, FenceAnswer), (5, ReadRequest), (6, ReadAnswer),
-    (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (15, ErrorAnswer),
+    (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers),
+    (15, ErrorAnswer),
 ):  # fmt: skip
     register_kind(_kind, _struct)
+
+
+def encode_add_answers(answers: Sequence[tuple[int, AddAnswer]]) -> list[bytes | memoryview]:
+    """One message with the answers to these requests, at most as many as fit: as it is when there is only one."""
+    if len(answers) == 1:
+        return encode_message(*answers[0])
+    packed = b"".join(
+        _ADD_ANSWER.pack(asked, a.nonce, a.seating, a.ledger_id, a.first_entry, a.last_entry, a.status, a.recovery, b"")
+        for asked, a in answers
+    )  # fmt: skip
+    return encode_message(0, AddAnswers(packed))
 
 
 def encode_message(

@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from embedbk.codec.frame import FrameHeader
 from embedbk.codec.messages import (
     AddAnswer,
+    AddAnswers,
     Control,
-    Message,
     Status,
     decode_message,
     encode_message,
@@ -393,8 +394,11 @@ class ClientNode:
             self.tell(operation, SendFailed(now_ns, tag, peer.member, event.reason))
 
     def _take_body(self, now_ns: int, event: Received) -> None:
+        answers: list[tuple[int, AddAnswer]] = []
         try:
             message = decode_message(event.body)
+            if isinstance(message.control, AddAnswers):
+                answers = message.control.unpack()
         except PeerError as broken:
             logger.warning("a link is dropped: %s", broken)
             self.transport.drop(event.link, str(broken))
@@ -405,19 +409,30 @@ class ClientNode:
             self.metadata.on_message(now_ns, message)
             return
         peer = self._peer_of_link.get(event.link)
-        if peer is not None:
-            self._answer(now_ns, peer, message)
+        if peer is None:
+            return
+        if not answers:
+            self._answer(now_ns, peer, message.request_id, message.control, message.frames)
+        for request_id, answer in answers:
+            self._answer(now_ns, peer, request_id, answer, [])
 
-    def _answer(self, now_ns: int, peer: _Peer, message: Message) -> None:
-        if is_final(message.control):
-            asked = peer.outstanding.pop(message.request_id, None)
+    def _answer(
+        self,
+        now_ns: int,
+        peer: _Peer,
+        request_id: int,
+        control: Control,
+        frames: list[tuple[FrameHeader, memoryview]],
+    ) -> None:
+        if is_final(control):
+            asked = peer.outstanding.pop(request_id, None)
         else:
-            asked = peer.outstanding.get(message.request_id)
+            asked = peer.outstanding.get(request_id)
         if asked is None:
             return  # Delivered twice: it answered already.
         operation, tag = asked
-        self._note_answer(now_ns, peer.member.bookie_id, message.control)
-        self.tell(operation, Answered(now_ns, tag, peer.member, message.control, message.frames))
+        self._note_answer(now_ns, peer.member.bookie_id, control)
+        self.tell(operation, Answered(now_ns, tag, peer.member, control, frames))
 
     def _note_answer(self, now_ns: int, bookie_id: str, control: Control) -> None:
         """Keep count of who fails (RP45): adds only, since they are what new seats are for."""

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from embedbk.codec.messages import decode_message
+from embedbk.codec.messages import AddAnswers, decode_message
 from embedbk.errors import PeerError
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.world import METADATA, World
@@ -41,7 +41,8 @@ def rule_for(
                 message = decode_message(body)
             except PeerError:
                 return None
-            if kind and type(message.control).__name__ != kind:
+            names = (type(message.control).__name__, _SINGLE.get(type(message.control)))
+            if kind and kind not in names:
                 return None
             if ledger_id is not None and ledger_id not in _ledgers(message):
                 return None
@@ -51,7 +52,14 @@ def rule_for(
     return judge
 
 
+_SINGLE: dict[type, str] = {
+    AddAnswers: "AddAnswer"
+}  # A message with several of a kind is also one of that kind.
+
+
 def _ledgers(message: Any) -> list[int]:
+    if isinstance(message.control, AddAnswers):
+        return [answer.ledger_id for _, answer in message.control.unpack()]
     named = getattr(message.control, "ledger_id", None)
     return [header.ledger_id for header, _ in message.frames] + ([named] if named is not None else [])
 

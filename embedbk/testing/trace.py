@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embedbk.codec.messages import decode_message
+from embedbk.codec.messages import AddAnswers, decode_message
 from embedbk.errors import PeerError
 from embedbk.testing.world import World
 
@@ -93,6 +93,8 @@ def _control(control: Any) -> str:
     result = getattr(control, "result", None)
     if result is not None:
         return f"{type(result).__name__}{_fields(result)}"
+    if isinstance(control, AddAnswers):
+        return " ".join(_control(answer) for _, answer in control.unpack())
     return f"{type(control).__name__}{_fields(control)}"
 
 

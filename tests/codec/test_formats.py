@@ -33,10 +33,14 @@ from embedbk.codec.ledger_metadata import (
     encode_log_list,
 )
 from embedbk.codec.messages import (
+    AddAnswer,
+    AddAnswers,
     AddRequest,
     ErrorAnswer,
     ReadAnswer,
+    Status,
     decode_message,
+    encode_add_answers,
     encode_message,
 )
 from embedbk.codec.metadata_messages import Compare, Get, MetadataRequest, Put, Txn
@@ -49,6 +53,7 @@ from embedbk.codec.registration import (
 from embedbk.codec.tombstone import Tombstone, decode_tombstone, encode_tombstone, tombstone_path
 from embedbk.config import ENTRY_BYTES_MAX, MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, StorageError
+from embedbk.ids import LEDGER_ID_MAX
 
 LEDGER = 7
 KEY = bytes(range(16))
@@ -227,6 +232,25 @@ class TestMessage:
         body[24:28] = kernels.crc32c(body[32:], kernels.crc32c(body[:24])).to_bytes(4, "little")
         with pytest.raises(PeerError, match="message kind 1: "):
             decode_message(body)
+
+    def test_answers_to_adds_travel_together_and_impossible_ones_are_refused(self) -> None:
+        given = [
+            (9, AddAnswer(Status.OK, 2**64 - 1, 3, False, LEDGER, 4, 5)),
+            (2**64 - 1, AddAnswer(Status.CONFLICT, 1, 2, True, LEDGER_ID_MAX, 0, LEDGER_ID_MAX)),
+        ]
+        assert encode_add_answers(given[:1]) == encode_message(*given[0])
+        (sent,) = encode_add_answers(given)
+        control = decode_message(sent).control
+        assert isinstance(control, AddAnswers)
+        assert control.unpack() == given
+        wrong = [b"", control.answers[:-1]]
+        for at, value in ((23, 0x80), (31, 0x80), (39, 0x80), (47, 0x80), (48, 99), (49, 2), (55, 1)):
+            damaged = bytearray(control.answers)
+            damaged[at] = value
+            wrong.append(bytes(damaged))
+        for answers in wrong:
+            with pytest.raises(PeerError, match="answer"):
+                AddAnswers(answers).unpack()
 
     def test_metadata_operations_come_back_as_what_they_are(self) -> None:
         for operation in (Get("/a"), Txn([Compare("/a", 0)], [Put("/a", b"x")])):

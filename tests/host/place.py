@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embedbk.codec.frame import Frame, encode_frame_header
-from embedbk.codec.messages import AddRequest, Control, Message, decode_message, encode_message
+from embedbk.codec.messages import AddAnswers, AddRequest, Control, Message, decode_message, encode_message
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import Quorum
 from embedbk.core.creation import Creation
@@ -165,7 +165,8 @@ class Peer:
         self.transport = LocalTransport(Identity("client", "raw", place.fresh(), TOKEN), **settings)
         place.transports.append(self.transport)
         self.link = self.transport.connect(endpoint)
-        self.messages: list[Message] = []
+        self.messages: list[Message] = []  # Answers to adds one by one, however they came.
+        self.bodies = 0  # How many messages came.
         self.down: str | None = None
         self.count = 0
         self.look()
@@ -175,7 +176,12 @@ class Peer:
     def look(self) -> None:
         for event in self.transport.receive(self.place.now_ns):
             if isinstance(event, Received):
-                self.messages.append(decode_message(event.body))
+                self.bodies += 1
+                message = decode_message(event.body)
+                if isinstance(message.control, AddAnswers):
+                    self.messages += [Message(asked, answer) for asked, answer in message.control.unpack()]
+                else:
+                    self.messages.append(message)
             elif isinstance(event, LinkDown):
                 self.down = event.reason
             else:

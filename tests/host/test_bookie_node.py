@@ -95,6 +95,27 @@ def test_nothing_is_acknowledged_before_it_is_durable(place: Place) -> None:
     assert [status_of(message.control) for message in peer.messages] == [Status.OK]
 
 
+@pytest.mark.parametrize("split", [3, 16], ids=["in several messages", "in one message"])
+def test_a_commit_costs_a_link_one_message(place: Place, monkeypatch: pytest.MonkeyPatch, split: int) -> None:
+    """PERFORMANCE T6: what one sync made durable is told each link at once, every request by its own id."""
+    monkeypatch.setattr(bookie_node, "ANSWERS_PER_MESSAGE_MAX", split)
+    one, other = place.peer("b1"), place.peer("b1")
+    place.held.add("b1")
+    asked = [one.send(*add(incarnation_of(place), frame(7, entry, [b"x"], entry))) for entry in range(7)]
+    alone = other.send(*add(incarnation_of(place), frame(8, 0, [b"y"])))
+    place.turns()
+    place.held.clear()
+    place.turns(2)
+    one.look()
+    other.look()
+    assert [(message.request_id, status_of(message.control)) for message in one.messages] == [
+        (request_id, Status.OK) for request_id in asked
+    ]
+    assert [message.control.first_entry for message in one.messages] == list(range(7))  # type: ignore[attr-defined]
+    assert one.bodies == -(-7 // split)
+    assert [(message.request_id, type(message.control)) for message in other.messages] == [(alone, AddAnswer)]
+
+
 def test_a_failed_journal_answers_unknown_and_serves_reads(place: Place) -> None:
     """P7.6: nothing is acknowledged any more, and nothing is denied; what was stored is read on, and the list of
     bookies says that this one takes no adds."""

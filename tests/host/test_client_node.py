@@ -11,7 +11,9 @@ import pytest
 from embedbk.codec.frame import encode_frame_header
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.messages import (
+    ADD_ANSWER_BYTES,
     AddAnswer,
+    AddAnswers,
     AddRequest,
     Control,
     ErrorAnswer,
@@ -22,6 +24,7 @@ from embedbk.codec.messages import (
     ReadAnswer,
     Status,
     decode_message,
+    encode_add_answers,
     encode_message,
 )
 from embedbk.codec.metadata_messages import Put, Refusal, Result, Txn
@@ -323,10 +326,22 @@ def lie(chance: random.Random, message: Message) -> bytes:
         (FenceAnswer(status, ledger_id, pick() - 1, pick()), []),
         (LacAnswer(status, ledger_id, pick() - 1, pick(), chance.random() < 0.5), []),
         (ErrorAnswer("no"), []),
+        (AddAnswers(chance.randbytes(chance.choice([0, 10, ADD_ANSWER_BYTES]))), []),
+        (AddAnswers(_add_answer(message.request_id, status, nonce, seating, ledger_id, pick(), pick())), []),
         (AddRequest(bytes(16), 1, 1, False), frames[:1]),
     ]
     control, told = chance.choice(answers)
     return b"".join(bytes(piece) for piece in encode_message(message.request_id, control, told))
+
+
+def _add_answer(
+    asked: int, status: Status, nonce: int, seating: int, ledger_id: int, first: int, last: int
+) -> bytes:
+    answer = AddAnswer(status, nonce, seating, False, ledger_id, first, last)
+    (message,) = encode_add_answers([(asked, answer), (asked + 1, answer)])
+    control = decode_message(message).control
+    assert isinstance(control, AddAnswers)
+    return control.answers
 
 
 @pytest.mark.parametrize("quorum", [ONE, Quorum(3, 2, 2)], ids=str)
