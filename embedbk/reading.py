@@ -219,7 +219,7 @@ class LedgerReading:
         metadata = self.metadata
         if not metadata.is_closed:
             lac, _, _ = await self.runtime.run(LacRead(metadata), f"asking for the LAC of {self.ledger_id}")
-            self.lac = max(self.lac, lac)
+            self._hear(lac)
             metadata = self.metadata
         return self._known_limit(metadata)
 
@@ -230,7 +230,7 @@ class LedgerReading:
         if not metadata.is_closed:
             core = LacRead(metadata, above=self.lac)
             lac, _, _ = await self.runtime.run(core, f"asking for the LAC of {self.ledger_id}")
-            self.lac = max(self.lac, lac)
+            self._hear(lac)
             metadata = self.metadata
         return self._known_limit(metadata)
 
@@ -245,11 +245,14 @@ class LedgerReading:
         finally:
             await frames.aclose()
 
+    def _hear(self, lac: int) -> None:
+        """A LAC that was told. What this handle shows never falls: bookies do not know the newest all at once (I11)."""
+        self.lac = max(self.lac, lac)
+
     def _known_limit(self, metadata: LedgerMetadata) -> int:
-        if metadata.is_closed:
-            assert metadata.last_entry is not None
-            return metadata.last_entry
-        return self.lac
+        limit = self.lac if metadata.last_entry is None else metadata.last_entry
+        self.runtime.on_limit(self, self.ledger_id, limit, is_closed=metadata.is_closed)
+        return limit
 
     async def wait_beyond(self, entry_id: int, idle_s: float | None) -> int | None:
         """Until something above entry_id may be read, or the ledger is closed; gives the limit, None after idle_s."""
@@ -288,7 +291,7 @@ class LedgerReading:
         if not wait.future.done():
             return
         lac, _, is_fenced = wait.future.result()
-        self.lac = max(self.lac, lac)
+        self._hear(lac)
         if lac > entry_id:
             return
         # Fenced: what comes next is the metadata's to say. Else nobody had news, or nobody could be asked.
@@ -316,7 +319,7 @@ class LedgerReading:
                 if not reading.has_news():
                     await Moved(reading.signal, reading.has_news)
                 frame = reading.take()
-                self.lac = max(self.lac, core.lac)  # Every answer carries one (CL28).
+                self._hear(core.lac)  # Every answer carries one (CL28).
                 if frame is None:
                     return
                 yield Located(frame, first_offset)

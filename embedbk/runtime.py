@@ -131,6 +131,9 @@ class Runtime:
                 hint="close it and call embedbk.open again; the failure is a bug worth reporting",
             ) from self.loop.failure
 
+    def on_limit(self, reader: object, ledger_id: int, limit: int, *, is_closed: bool) -> None:
+        """A reading handle shows up to where may be read. Nothing to do here; who watches overrides it (testing)."""
+
     def call(self, function: Callable[[], None]) -> None:
         """Run a function on the host's thread, soon."""
         self.check()

@@ -31,8 +31,11 @@ DIRECTED = (
     "add to another incarnation",
     "in limbo",
     "ledger deleted",
+    "ledger dropped",
     "read unconfirmed",
     "seats repaired",
+    "served after an unclean start",
+    "unclean start",
 )
 # What a campaign that is long enough must have met (S2).
 SOMETIMES = tuple(name for name in (*SIGHTINGS, *FACTS) if name not in DIRECTED)

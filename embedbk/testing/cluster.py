@@ -283,6 +283,9 @@ class _SimRuntime(Runtime):
             self._world.writings[self._client][operation] = -1
         super().start(operation)
 
+    def on_limit(self, reader: object, ledger_id: int, limit: int, *, is_closed: bool) -> None:
+        self._world.tell("on_reader_lac", self._client, ledger_id, limit, is_closed, reader)
+
     def clock_s(self) -> float:
         return self.now_ns() / SECOND
 

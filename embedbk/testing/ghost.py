@@ -5,20 +5,32 @@ at a time, and never walks through what it holds. Names in capitals are those of
 
     SENT, ACKED, RACKED, READ, META, CLOSED    of a ledger       `LedgerGhost`
     STABLE, FACK, NEG, LOSTDISK                of a bookie       `BookieGhost`, and `LedgerGhost.stable` as bits
-    KNOWN-LAC                                  of a reader       `Ghost.known_lac`
+    KNOWN-LAC                                  of a reader       `Ghost.known_lac`, by handle
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState
+from embedbk.core.limbo import is_named
 from embedbk.core.quorum import write_set
 from embedbk.ids import NO_ENTRY, Member
 
-__all__ = ["BookieGhost", "Ghost", "HandleGhost", "LedgerGhost", "RecoveryGhost", "WriterGhost"]
+__all__ = [
+    "LEDGERS_PREFIX",
+    "BookieGhost",
+    "Ghost",
+    "HandleGhost",
+    "LedgerGhost",
+    "RecoveryGhost",
+    "WriterGhost",
+]
+
+LEDGERS_PREFIX = "/ledgers/"  # Of the keys that hold ledger metadata.
 
 Range = tuple[int, int]  # first..last, both included.
 
@@ -87,6 +99,8 @@ class BookieGhost:
     # Above: as `asked`: what the lookup for a read found absent; the answer may have to wait for its fence.
     is_lost: bool = False  # LOSTDISK.
     is_fresh: bool = False  # Restarted, and not looked at since.
+    owed_limbo: list[int] | None = None
+    # Above: after an unclean start, until it serves: ledgers that named it and were not closed when it started.
 
 
 @dataclass(slots=True, eq=False)
@@ -136,7 +150,7 @@ class Ghost:
         self.members: dict[Member, BookieGhost] = {}  # Every incarnation ever seen.
         self.writers: dict[Any, WriterGhost] = {}  # By core.
         self.recoveries: dict[Any, RecoveryGhost] = {}
-        self.known_lac: dict[tuple[str, int], int] = {}  # KNOWN-LAC: (client, ledger) -> what it was shown.
+        self.known_lac: dict[Hashable, int] = {}  # KNOWN-LAC: (client, ledger, handle) -> what it was shown.
         self.lost = 0  # LOSTDISK as bits.
         self.up: set[str] = set()  # Asked, not walked.
         self.paused: set[str] = set()
@@ -212,7 +226,22 @@ class Ghost:
         bookie.looks.clear()
         bookie.found_absent.clear()
         bookie.is_fresh = True
+        bookie.owed_limbo = None
         return bookie
+
+    def forget(self, bookie: BookieGhost) -> None:
+        """It started, and anything of what it held may be gone; what is there after all is told next."""
+        bookie.stable_fences.clear()
+        bookie.owed_limbo = []
+        for ledger in self.ledgers.values():
+            metadata = ledger.metadata
+            is_open = metadata is not None and ledger.deleted is None and not metadata.is_closed
+            if metadata is not None and is_open and is_named(metadata, bookie.member.bookie_id):
+                bookie.owed_limbo.append(ledger.ledger_id)
+            for entry_id, bits in ledger.stable.items():
+                if bits & bookie.bit:
+                    ledger.stable[entry_id] = bits & ~bookie.bit
+                    ledger.damaged[entry_id] = ledger.damaged.get(entry_id, 0) | bookie.bit
 
     def take_metadata(self, ledger: LedgerGhost, revision: int, new: LedgerMetadata | None) -> None:
         if new is None:

@@ -14,6 +14,7 @@ from embedbk.codec.messages import (
     ReadRequest,
     Status,
 )
+from embedbk.core.limbo import is_named
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.violation import Violation
@@ -26,6 +27,7 @@ __all__ = [
     "fence_creates_the_ledger",
     "fence_is_sticky",
     "identity_is_checked",
+    "limbo_comes_first",
     "limbo_ends_complete",
     "limbo_gives_nothing_away",
     "lookup_is_honest",
@@ -202,6 +204,30 @@ def _first_held(bookie: BookieGhost, ledger: LedgerGhost, ranges: list[tuple[int
             if stable.get(entry_id, 0) & bit:
                 return entry_id
     return None
+
+
+def limbo_comes_first(ghost: Ghost, bookie: BookieGhost, table: Any) -> None:
+    """I32: limbo. After an unclean start nobody is served before every ledger that was not closed and named the bookie
+    is durably fenced and in limbo; one that was closed meanwhile is fenced.
+
+    I19: fence is sticky. Fences that it may have forgotten are there again, wherever metadata still names it.
+    """
+    queued = set(bookie.promises.values())  # Asked, not walked.
+    for ledger_id in bookie.owed_limbo or ():
+        ledger, row = ghost.ledger(ledger_id), table.get(ledger_id)
+        if ledger.deleted is not None or ledger.metadata is None:
+            continue
+        in_limbo = row is not None and (row.in_limbo or ledger.metadata.is_closed)
+        if row is None or not row.is_fenced or not in_limbo or ledger_id in queued:
+            raise Violation(
+                "I32",
+                f"{bookie.member} serves after an unclean start, and ledger {ledger_id} is not in durable limbo",
+            )
+    for ledger_id in bookie.fences:
+        ledger = ghost.ledger(ledger_id)
+        metadata = ledger.metadata if ledger.deleted is None else None
+        if metadata is not None and is_named(metadata, bookie.member.bookie_id):
+            fence_is_sticky(bookie, ledger_id, table.get(ledger_id))
 
 
 def limbo_gives_nothing_away(bookie: BookieGhost, row: Any, answer: Any) -> None:

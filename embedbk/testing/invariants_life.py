@@ -6,8 +6,10 @@ Each function checks one fact about one change; who calls it, and when, is `Inva
 from __future__ import annotations
 
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from embedbk.config import FRAME_BYTES_MAX
 from embedbk.ids import NO_ENTRY
-from embedbk.testing.ghost import Ghost, LedgerGhost
+from embedbk.ports import DurableBookie
+from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.violation import Violation
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "drop_is_safe",
     "fragments_are_sane",
     "length_is_the_sum",
+    "nothing_was_collected",
     "recovery_publishes_once",
     "repair_is_safe",
     "types_are_right",
@@ -177,6 +180,30 @@ def drop_is_safe(ledger: LedgerGhost, bookie_id: str) -> None:
             "I35",
             f"{bookie_id} dropped ledger {ledger.ledger_id}, state {metadata.state}, which names {sorted(names)}",
         )
+
+
+def nothing_was_collected(bookie: BookieGhost, ledger: LedgerGhost, storage: DurableBookie) -> None:
+    """I35: collection is safe. What was on the bookie's disk, and was never dropped, is not absent at the end; what is
+    unreadable is not absent either."""
+    bit = bookie.bit
+    held = [entry_id for entry_id, bits in ledger.stable.items() if bits & bit]
+    if not held:
+        return
+    first, last = min(held), max(held)
+    absent: list[tuple[int, int]] = []
+    while first <= last:
+        found = storage.read(ledger.ledger_id, first, last, FRAME_BYTES_MAX)
+        absent += found.absent
+        if found.frame is None:
+            break
+        first = found.frame.last_entry + 1
+    for entry_id in held:
+        if any(begin <= entry_id <= end for begin, end in absent):
+            raise Violation(
+                "I35",
+                f"entry {entry_id} of ledger {ledger.ledger_id} was durable on {bookie.member}, which nobody dropped "
+                "there, and is gone",
+            )
 
 
 def repair_is_safe(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from embedbk.errors import NoSuchEntry
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import Ghost, LedgerGhost
@@ -14,7 +16,8 @@ __all__ = [
     "parked_reader_is_quiet",
     "read_is_clean",
     "read_is_repeatable",
-    "reader_lac_is_true_and_rises",
+    "reader_lac_is_true",
+    "reader_lac_rises",
 ]
 
 PARKED_SENDS_MAX = 200  # Requests of one waiting reader in one virtual second.
@@ -67,14 +70,8 @@ def nothing_is_unread_again(ledger: LedgerGhost, entry_id: int, error: Exception
         )
 
 
-def reader_lac_is_true_and_rises(
-    ghost: Ghost, client: str, ledger: LedgerGhost, lac: int, *, is_closed: bool
-) -> None:
-    """I12: LAC is true. No reader is shown a LAC above what was acknowledged, or another end than the ledger has.
-
-    I11: LAC monotone. No end is below what the client was shown before. (A fresh handle may hear less than an older
-    one; within a handle the LAC is a maximum.)
-    """
+def reader_lac_is_true(client: str, ledger: LedgerGhost, lac: int, *, is_closed: bool) -> None:
+    """I12: LAC is true. No reader is shown a LAC above what was acknowledged, or another end than the ledger has."""
     closed = ledger.closed
     if is_closed and (closed is None or closed.last_entry != lac):
         end = None if closed is None else closed.last_entry
@@ -84,10 +81,18 @@ def reader_lac_is_true_and_rises(
             "I12",
             f"{client} was shown LAC {lac} of ledger {ledger.ledger_id}, acknowledged is {ledger.acked}",
         )
-    before = ghost.known_lac.get((client, ledger.ledger_id), NO_ENTRY)
-    if is_closed and lac < before:
-        raise Violation("I11", f"{client} was shown LAC {before} of ledger {ledger.ledger_id}, then {lac}")
-    ghost.known_lac[client, ledger.ledger_id] = max(lac, before)
+
+
+def reader_lac_rises(ghost: Ghost, client: str, ledger: LedgerGhost, lac: int, handle: Hashable) -> None:
+    """I11: LAC monotone. A reader's handle never shows less than it showed before, be it a LAC or the end. (A fresh
+    handle may hear less than an older one of the same client.)"""
+    key = (client, ledger.ledger_id, handle)
+    before = ghost.known_lac.get(key, NO_ENTRY)
+    if lac < before:
+        raise Violation(
+            "I11", f"a reader of {client} showed LAC {before} of ledger {ledger.ledger_id}, then {lac}"
+        )
+    ghost.known_lac[key] = lac
 
 
 def acknowledged_is_readable(ledger: LedgerGhost) -> None:

@@ -9,12 +9,12 @@ event, its effects are *not yet* carried out), then what applications are told (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.host.operations import Writing
-from embedbk.storage.memory import MemoryBookieStorage
+from embedbk.ports import DurableBookie
 from embedbk.testing.violation import Violation
 
 __all__ = ["Observer", "Violation"]
@@ -32,9 +32,12 @@ class Observer:
 
     # Nodes and their disks.
 
-    def on_started(self, node: str, role: str, incarnation: bytes, last_token: int) -> None:
+    def on_started(
+        self, node: str, role: str, incarnation: bytes, last_token: int, may_have_lost: bool
+    ) -> None:
         """role: "metadata", "bookie" or "client". A bookie that replayed its disk: journal records up to last_token
-        survived, those above (queued by an incarnation of the process before) are gone."""
+        survived, those above (queued by an incarnation of the process before) are gone. may_have_lost: an unclean
+        start, after which durable records may be gone too; the bookie must enter limbo before it serves (P7.4)."""
 
     def on_found(self, node: str, ledger_id: int, is_fenced: bool, entry_ids: Sequence[int]) -> None:
         """Behind `on_started` of a bookie that starts again: what it found on its disk, ledger by ledger. An entry or a
@@ -83,8 +86,9 @@ class Observer:
     def on_read_failed(self, client: str, ledger_id: int, entry_id: int, error: Exception) -> None:
         """A reader was told that entry_id cannot be read, or is not there (NoSuchEntry)."""
 
-    def on_reader_lac(self, client: str, ledger_id: int, lac: int, is_closed: bool) -> None:
-        """A reader's handle was shown a LAC, or the end of a closed ledger."""
+    def on_reader_lac(self, client: str, ledger_id: int, lac: int, is_closed: bool, handle: Hashable) -> None:
+        """A reader's handle showed up to where may be read: a LAC, or the end of a closed ledger. handle: which of the
+        client's, the same object or name for as long as it is the same handle."""
 
     def on_recovered(
         self, client: str, ledger_id: int, metadata: LedgerMetadata | None, error: Exception | None
@@ -96,5 +100,5 @@ class Observer:
     def on_healed(self) -> None:
         """Faults have stopped, everything is up: from here on the world must come to rest (liveness)."""
 
-    def at_end(self, storages: dict[str, MemoryBookieStorage]) -> None:
+    def at_end(self, storages: dict[str, DurableBookie]) -> None:
         """The run is over: every ledger was recovered and read. storages: bookies by name, as far as they are up."""

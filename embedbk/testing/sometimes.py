@@ -32,6 +32,7 @@ SOMETIMES = {
     "in limbo": "a bookie put a ledger into limbo",
     "last fragment empty": "a ledger closed with nothing in its last fragment",
     "ledger deleted": "a ledger's key was removed",
+    "ledger dropped": "a bookie dropped the data of a ledger",
     "node paused": "a process stood still",
     "process killed": "a process ended without a word",
     "read answered unknown": "a bookie could not tell about an entry that it was asked for",
@@ -42,7 +43,9 @@ SOMETIMES = {
     "recovery inconclusive": "a recovery gave up",
     "recovery wrote back": "a recovery copied entries",
     "seats repaired": "a fragment that nobody writes to changed seats",
+    "served after an unclean start": "a bookie that may have lost something answered again",
     "striped add": "a ledger with E above Qw was written",
+    "unclean start": "a bookie started that may have lost what was durable",
     "unknown outcome": "a client could not learn whether its compare-and-set was done",
     "writer fenced by reader of its own": "a creator learned from a bookie that it was fenced",
 }

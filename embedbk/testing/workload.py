@@ -83,7 +83,7 @@ def recover(world: World, client: str, ledger_id: int) -> Asking:
         world.tell("on_recovered", client, ledger_id, None, error)
         raise
     world.tell("on_recovered", client, ledger_id, closed, None)
-    world.tell("on_reader_lac", client, ledger_id, closed.last_entry, True)
+    world.tell("on_reader_lac", client, ledger_id, closed.last_entry, True, nonce)
     return closed
 
 
@@ -199,7 +199,7 @@ def _read_known(
     else:
         last, _, _ = yield from result_of(world, client, LacRead(metadata))
         last = known[metadata.ledger_id] = max(last, known.get(metadata.ledger_id, -1))
-    world.tell("on_reader_lac", client, metadata.ledger_id, last, metadata.is_closed)
+    world.tell("on_reader_lac", client, metadata.ledger_id, last, metadata.is_closed, "reader")
     first = chance.randint(0, max(0, last)) if chance.random() < 0.5 else 0
     yield from read_range(world, client, metadata, first, last, chance.getrandbits(3))
 
@@ -227,7 +227,7 @@ def _tail(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
                 wait = LacWait(metadata, next_entry - 1, 300, chance.getrandbits(3))
                 last, _, _ = yield from result_of(world, client, wait)
                 if last >= next_entry:
-                    world.tell("on_reader_lac", client, ledger_id, last, False)
+                    world.tell("on_reader_lac", client, ledger_id, last, False, "tail")
             yield from read_range(world, client, metadata, next_entry, last, chance.getrandbits(3))
         except EmbedbkError as error:
             world.note(f"{client}: tailing {ledger_id}: {error}")

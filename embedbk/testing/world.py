@@ -202,11 +202,20 @@ class World:
         """What the node's own clock shows."""
         return self.clock(name).local(self.network.now_ns)
 
-    def _enter(self, name: str, role: str, node: Any, incarnation: bytes, last_token: int) -> None:
+    def _enter(
+        self,
+        name: str,
+        role: str,
+        node: Any,
+        incarnation: bytes,
+        last_token: int,
+        *,
+        may_have_lost: bool = False,
+    ) -> None:
         self.nodes[name] = node
         node.on_step = self._step_hook(name)
         self.note(f"{name} starts")
-        self.tell("on_started", name, role, incarnation, last_token)
+        self.tell("on_started", name, role, incarnation, last_token, may_have_lost)
         self._plan_turn(name, self.network.now_ns)
 
     def start_metadata(self) -> None:
@@ -238,7 +247,10 @@ class World:
         transport = self.network.transport(Identity("bookie", name, storage.incarnation, b""))
         client = Client(ttl_ms=SESSION_MS, label=name)
         node = BookieNode(name, storage, transport, [f"sim://{name}"], [f"sim://{METADATA}"], client)
-        self._enter(name, "bookie", node, storage.incarnation, storage.next_token() - 1)
+        last_token = storage.next_token() - 1
+        self._enter(
+            name, "bookie", node, storage.incarnation, last_token, may_have_lost=storage.may_have_lost
+        )
         if "on_found" in self._tell:
             self._tell_found(name, storage)
         return True

@@ -24,13 +24,23 @@ class WatchedNode(Node):
 
     def boot(self, survivors: Survivors) -> None:
         super().boot(survivors)
-        watch = self.world.invariants
-        watch.on_started(self.bookie_id, "bookie", self.member.incarnation, self.storage.durable())
+        watch, storage = self.world.invariants, self.storage
+        watch.on_started(
+            self.bookie_id, "bookie", self.member.incarnation, storage.durable(), storage.may_have_lost
+        )
+        for ledger_id in sorted(storage.table):
+            row = storage.table.get(ledger_id)
+            assert row is not None
+            watch.on_found(self.bookie_id, ledger_id, bool(row.is_fenced), self.holds(ledger_id))
         self.world.attach(self.bookie_id, self.core)
 
     def crash(self) -> None:
         self.world.invariants.on_stopped(self.bookie_id)
         super().crash()
+
+    def lose(self, records: int | None = None, *, entry_logs: int = 0) -> None:
+        self.world.invariants.on_stopped(self.bookie_id)
+        super().lose(records, entry_logs=entry_logs)
 
     def lose_disk(self) -> None:
         self.world.invariants.on_disk_lost(self.bookie_id)

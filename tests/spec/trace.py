@@ -57,7 +57,9 @@ class Translator(Observer):
 
     # Nodes.
 
-    def on_started(self, node: str, role: str, incarnation: bytes, last_token: int) -> None:
+    def on_started(
+        self, node: str, role: str, incarnation: bytes, last_token: int, may_have_lost: bool
+    ) -> None:
         if role == "bookie":
             self._requests = {key: value for key, value in self._requests.items() if key[0] != node}
             self.tell(("started", node, incarnation, last_token))

@@ -56,6 +56,7 @@ from embedbk.core.vocabulary import (
 from embedbk.core.writer import Writer
 from embedbk.errors import LedgerFenced, NoSuchEntry, NotEnoughBookies
 from embedbk.ids import NO_ENTRY, Member
+from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.violation import Violation
 
@@ -106,10 +107,10 @@ class History:
             self.publish(one)
         self.writer = Writer(version(), 1, KEY, 5, tuple(BookieInfo(member(f"b{n}"), True) for n in (1, 2, 3, 4)), random.Random(0))  # fmt: skip  # noqa: E501
 
-    def start(self, name: str, last_token: int = 0) -> None:
+    def start(self, name: str, last_token: int = 0, *, may_have_lost: bool = False) -> None:
         incarnation = member(name).incarnation
         self.cores[name] = Bookie(incarnation, LedgerTable(), last_token + 1)
-        self.watch.on_started(name, "bookie", incarnation, last_token)
+        self.watch.on_started(name, "bookie", incarnation, last_token, may_have_lost)
 
     def publish(self, value: LedgerMetadata | None) -> None:
         self.revision += 1
@@ -289,6 +290,19 @@ def i11() -> None:
         history.ask("b1", LacRequest(member("b1").incarnation, LEDGER), LacAnswer(Status.OK, LEDGER, 1))
 
 
+def i11_reader() -> None:
+    history = History().acked(b"a", b"b")
+    for lac, handle in ((1, "old"), (0, "fresh"), (1, "fresh"), (0, "old")):
+        history.watch.on_reader_lac("c", LEDGER, lac, False, handle)
+
+
+def i11_end() -> None:
+    history = History().acked(b"a", b"b")
+    history.watch.on_reader_lac("c", LEDGER, 1, False, "handle")
+    history.watch.ghost.ledger(LEDGER).closed = version(CLOSED, 0, 1)  # As if I2 and I3 had not seen it.
+    history.watch.on_reader_lac("c", LEDGER, 0, True, "handle")
+
+
 def i12_row() -> None:
     history = History().acked(b"a")
     history.cores["b1"].table.create(LEDGER).lac = 3
@@ -394,6 +408,48 @@ def i32_ends() -> None:
     history.step("b3", Tick(0), JournalAppend(1, RecordKind.LIMBO, LEDGER, b"\0"))
 
 
+def unclean(*, fenced: bool = True, limbo: bool = True, synced: bool = True) -> History:
+    """b1 held an entry and comes back with nothing; what it does before it serves is in the parameters."""
+    history = History().acked(b"a")
+    history.watch.on_stopped("b1")
+    history.start("b1", 0, may_have_lost=True)
+    row = history.cores["b1"].table.create(LEDGER)
+    row.is_fenced, row.in_limbo = int(fenced), int(limbo)
+    kinds = [RecordKind.FENCE] * fenced + [RecordKind.LIMBO] * limbo
+    history.step("b1", Tick(0), *(JournalAppend(history.token("b1"), kind, LEDGER, b"\1") for kind in kinds))
+    if synced:
+        history.sync("b1")
+    return history
+
+
+def serve(history: History) -> None:
+    """The first request that anybody is answered."""
+    history.ask("b1", LacRequest(member("b1").incarnation, LEDGER), LacAnswer(Status.IN_LIMBO, LEDGER))
+
+
+def i32_closed_meanwhile() -> None:
+    history = unclean(fenced=False, limbo=False)
+    history.publish(version(CLOSED, 0, 1))
+    serve(history)
+
+
+def i19_forgotten() -> None:
+    history = History()
+    history.fence("b1")
+    history.publish(version(CLOSED, -1, 0))
+    history.watch.on_stopped("b1")
+    history.start("b1", 0, may_have_lost=True)
+    serve(history)  # It was closed before, so that limbo is not owed, but its fence was told.
+
+
+def i35_gone() -> None:
+    history = History().acked(b"a")
+    history.publish(version(CLOSED, 0, 1))
+    history.watch.ghost.ledger(LEDGER).read_healed.add(0)
+    empty: dict[str, Any] = {"b1": MemoryBookieStorage(Survivors(member("b1").incarnation))}
+    history.watch.at_end(empty)
+
+
 def i33() -> None:
     history = History()
     history.ask("b1", FenceRequest(bytes(16), LEDGER, KEY), FenceAnswer(Status.OK, LEDGER))
@@ -404,6 +460,12 @@ def i34_dropped() -> None:
     history.seal(0, b"a")
     history.cores["b1"].table.create(LEDGER).is_dropped = 1
     history.store("b1", 0, b"a")
+
+
+def dropped(*versions: LedgerMetadata) -> None:
+    """b1 drops the ledger as things stand."""
+    history = History(*(versions or (version(),)))
+    history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
 
 
 def i36() -> None:
@@ -478,7 +540,7 @@ def i29() -> None:
 def l2() -> None:
     history = History()
     history.seal(0, b"a")
-    history.watch.on_started("w", "client", b"", 0)
+    history.watch.on_started("w", "client", b"", 0, False)
     history.publish(version(CLOSED, -1, 0))
     history.watch.at_end({})
 
@@ -491,7 +553,7 @@ def l3() -> None:
 
 def l4() -> None:
     steps = recovering(version(), version(RECOVERING), version(CLOSED, -1, 0))
-    steps.history.watch.on_started("r", "client", b"", 0)
+    steps.history.watch.on_started("r", "client", b"", 0, False)
     steps.history.watch.at_end({})
 
 
@@ -539,12 +601,12 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
     "I8": [i8],
     "I9": [lambda: History().acked(b"a").watch.on_read("c", LEDGER, [(0, b"a"), (1, b"b")], False)],
     "I10": [i10],
-    "I11": [i11],
+    "I11": [i11, i11_reader, i11_end],
     "I12": [
         i12_row,
         lambda: History().take("b1", 0, b"a", lac=4),
         lambda: History().acked(b"a").take("b3", 0, b"a", lac=0, is_recovery=True),
-        lambda: History().acked(b"a").watch.on_reader_lac("c", LEDGER, 1, False),
+        lambda: History().acked(b"a").watch.on_reader_lac("c", LEDGER, 1, False, "handle"),
     ],
     "I13": [
         i13_quorum,
@@ -565,7 +627,7 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         # That ensembles are distinct and starts rise is refused by the codec already, before any checker sees it.
     ],
     "I18": [i18_gone, lambda: (h := History(version(), version(RECOVERING)), h.publish(version()))],
-    "I19": [i19_restart, lambda: History().fence("b1", is_durable=False)],
+    "I19": [i19_restart, i19_forgotten, lambda: History().fence("b1", is_durable=False)],
     "I20": [
         lambda: History().ask(
             "b1",
@@ -591,10 +653,22 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         )
     ],
     "I31": [i31, i31_unknown_ledger],
-    "I32": [i32_lac, i32_ends],
+    "I32": [
+        i32_lac,
+        i32_ends,
+        i32_closed_meanwhile,
+        lambda: serve(unclean(fenced=False)),
+        lambda: serve(unclean(limbo=False)),
+        lambda: serve(unclean(synced=False)),
+    ],
     "I33": [i33],
     "I34": [i34_dropped, lambda: History().publish(None)],
-    "I35": [lambda: History().step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))],
+    "I35": [
+        dropped,  # Open.
+        lambda: dropped(version(CLOSED, -1, 0)),  # Closed, and names the bookie.
+        lambda: dropped(version(RECOVERING, starts={0: "234"})),  # Not closed, whomever it names.
+        i35_gone,
+    ],
     "I36": [i36],
     "I37": [lambda: acked_then(version(CLOSED, 1, 7))],
     "I38": [
@@ -623,6 +697,16 @@ def test_a_broken_history_is_found(invariant: str, number: int) -> None:
     with pytest.raises(Violation) as found:
         BROKEN[invariant][number]()
     assert found.value.invariant == invariant
+
+
+def test_what_is_rightly_done_breaks_nothing() -> None:
+    """I32, I35, I11: served from durable limbo, dropped where metadata names others, a fresh handle that hears less."""
+    serve(unclean())
+    history = History(version(starts={0: "123"}), version(CLOSED, -1, 0, starts={0: "234"}))
+    history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
+    history = History().acked(b"a", b"b")
+    for handle, lac in (("old", 1), ("fresh", 0), ("fresh", 1)):
+        history.watch.on_reader_lac("c", LEDGER, lac, False, handle)
 
 
 def test_a_confirmation_of_a_lost_seat_counts_no_more() -> None:

@@ -12,8 +12,11 @@ _DIRECTED = {
     "add to another incarnation",
     "in limbo",
     "ledger deleted",
+    "ledger dropped",
     "read unconfirmed",
     "seats repaired",
+    "served after an unclean start",
+    "unclean start",
     "unknown outcome",
 }
 # What some hundred seeds reach, and not always a few.

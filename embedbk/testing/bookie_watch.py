@@ -1,0 +1,198 @@
+"""Watching the bookies of a world: which checks each of their steps may break (I1 to I40 of bookies).
+
+Keeps the ghost state of bookies up to date and asks `invariants_fencing` and `invariants_life`, which judge. Clients'
+handles are `handle_watch`'s; what the world tells beside steps is `invariants`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from embedbk.codec.journal_records import RecordKind
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    ErrorAnswer,
+    ExplicitLacAnswer,
+    FenceAnswer,
+    LacAnswer,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+)
+from embedbk.core.vocabulary import (
+    EntriesRead,
+    JournalAppend,
+    ReadEntries,
+    Reply,
+    RequestReceived,
+    StoreFrame,
+)
+from embedbk.ids import NO_ENTRY
+from embedbk.testing import invariants_fencing as fencing
+from embedbk.testing import invariants_life as life
+from embedbk.testing.ghost import BookieGhost, Ghost
+from embedbk.testing.sometimes import Sometimes
+
+__all__ = ["BookieWatch"]
+
+
+class BookieWatch:
+    """Every step of every `core.bookie.Bookie`."""
+
+    def __init__(self, ghost: Ghost, sometimes: Sometimes) -> None:
+        self.ghost = ghost
+        self.sometimes = sometimes
+
+    def on_step(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
+        ghost = self.ghost
+        bookie = ghost.bookies.get(node)
+        if bookie is None or bookie.member.incarnation != core.incarnation:
+            bookie = ghost.bookie(node, core.incarnation)
+        if bookie.is_fresh:
+            self._look_at_restarted(bookie, core)
+        request: Any = None
+        if type(event) is RequestReceived:
+            request = event
+            bookie.asked[event.link, event.request_id] = event
+            if type(event.control) is AddRequest and event.frames:
+                header = event.frames[0][0]
+                ledger = ghost.ledger(header.ledger_id)
+                fencing.carried_lac_is_true(ledger, header, is_recovery=event.control.recovery)
+        elif type(event) is EntriesRead:
+            request = bookie.looks.pop(event.read_id, None)
+            if request is not None and type(request.control) is ReadRequest and event.absent:
+                ledger = ghost.ledger(request.control.ledger_id)
+                fencing.lookup_is_honest(bookie, ledger, event.absent)
+                bookie.found_absent[request.link, request.request_id] = event.absent
+        for effect in effects:
+            kind = type(effect)
+            if kind is Reply:
+                self._on_reply(bookie, core, effect)
+            elif kind is StoreFrame:
+                self._on_store(bookie, core, effect, request)
+            elif kind is JournalAppend:
+                self._on_journal(bookie, effect)
+            elif kind is ReadEntries:
+                bookie.looks[effect.read_id] = request
+                if request is not None and type(request.control) is AddRequest:
+                    self.sometimes.note("add repeated")
+        if request is not None:
+            ledger_id = _ledger_of(request)
+            if ledger_id is not None:
+                row = core.table.get(ledger_id)
+                if row is not None:
+                    fencing.row_lac_is_true_and_rises(bookie, ghost.ledger(ledger_id), row)
+                if bookie.owed_limbo is None:
+                    fencing.fence_is_sticky(bookie, ledger_id, row)
+
+    def _look_at_restarted(self, bookie: BookieGhost, core: Any) -> None:
+        bookie.is_fresh = False
+        bookie.lacs.clear()  # What was only in memory may be gone; what was acknowledged is judged by I12.
+        if bookie.owed_limbo is not None:
+            return  # It may have forgotten, and serves nobody before it is in limbo.
+        for ledger_id in bookie.fences:
+            fencing.fence_is_sticky(bookie, ledger_id, core.table.get(ledger_id))
+            self.sometimes.note("fence survived a restart")
+
+    def _begin_serving(self, bookie: BookieGhost, core: Any) -> None:
+        """The first answer after a start that may have lost something."""
+        fencing.limbo_comes_first(self.ghost, bookie, core.table)
+        bookie.owed_limbo = None
+        self.sometimes.note("served after an unclean start")
+
+    def _on_store(self, bookie: BookieGhost, core: Any, effect: StoreFrame, request: Any) -> None:
+        frame = effect.frame
+        ledger = self.ghost.ledger(frame.ledger_id)
+        entries = fencing.content_is_what_was_sent(bookie, ledger, frame)
+        is_recovery = request is not None and type(request.control) is AddRequest and request.control.recovery
+        if bookie.negatives:
+            fencing.negative_is_final(bookie, ledger, entries, is_recovery=is_recovery)
+        if frame.last_entry > ledger.top:
+            ledger.top = frame.last_entry
+        if ledger.damaged and any(ledger.damaged.get(e, 0) & bookie.bit for e in entries):
+            self.sometimes.note("entry repaired")
+        bookie.queued.append((effect.token, frame.ledger_id, entries))
+
+    def _on_journal(self, bookie: BookieGhost, effect: JournalAppend) -> None:
+        bookie.queued.append((effect.token, effect.ledger_id, ()))
+        kind = effect.kind
+        ledger = self.ghost.ledger(effect.ledger_id)
+        if kind == RecordKind.LIMBO and bytes(effect.body) == b"\0":
+            fencing.limbo_ends_complete(self.ghost, bookie, ledger)
+            return
+        if kind in (RecordKind.FENCE, RecordKind.LIMBO, RecordKind.DROP):
+            bookie.promises[effect.token] = effect.ledger_id
+        if kind == RecordKind.LIMBO:
+            self.sometimes.note("in limbo")
+        elif kind == RecordKind.DROP:
+            life.drop_is_safe(ledger, bookie.member.bookie_id)
+            for entry_id in ledger.stable:
+                ledger.stable[entry_id] &= ~bookie.bit
+            self.sometimes.note("ledger dropped")
+        elif kind == RecordKind.EXPLICIT_LAC:
+            self.sometimes.note("explicit LAC")
+        elif kind == RecordKind.FENCE and ledger.top == NO_ENTRY:
+            self.sometimes.note("fence of an unknown ledger")
+
+    def _on_reply(self, bookie: BookieGhost, core: Any, effect: Reply) -> None:
+        asked = bookie.asked.pop((effect.link, effect.request_id), None)
+        if asked is None:
+            return
+        if bookie.owed_limbo is not None and type(effect.control) is not ErrorAnswer:
+            self._begin_serving(bookie, core)
+        request, answer = asked.control, effect.control
+        if getattr(request, "incarnation", None) != bookie.member.incarnation:
+            fencing.identity_is_checked(bookie, request, answer)
+            if isinstance(answer, AddAnswer):
+                self.sometimes.note("add to another incarnation")
+            return
+        ghost = self.ghost
+        if type(answer) is AddAnswer:
+            row = core.table.get(answer.ledger_id)
+            if answer.status == Status.OK:
+                ledger = ghost.ledger(answer.ledger_id)
+                fencing.normal_add_stops_at_the_fence(bookie, answer, row)
+                fencing.acknowledged_is_stable(bookie, ledger, answer, asked.frames[0][0])
+                fencing.limbo_gives_nothing_away(bookie, row, answer)
+            elif answer.status == Status.FENCED:
+                self.sometimes.note("add refused behind a fence")
+            elif answer.status == Status.IN_LIMBO:
+                self.sometimes.note("add refused in limbo")
+        elif type(answer) in (FenceAnswer, ReadAnswer, LacAnswer, ExplicitLacAnswer):
+            self._on_answer(bookie, core, request, answer, effect)
+
+    def _on_answer(self, bookie: BookieGhost, core: Any, request: Any, answer: Any, effect: Reply) -> None:
+        ghost = self.ghost
+        row = core.table.get(answer.ledger_id)
+        fencing.limbo_gives_nothing_away(bookie, row, answer)
+        if isinstance(answer, FenceAnswer):
+            fencing.fence_creates_the_ledger(bookie, request, answer)
+        is_fenced_read = isinstance(request, ReadRequest) and request.fence
+        positive = (
+            answer.status in (Status.OK, Status.NO_SUCH_LEDGER)
+            if is_fenced_read
+            else answer.status == Status.OK
+        )
+        if positive and fencing.is_fencing(request):
+            fencing.fence_answer_is_durable(bookie, answer.ledger_id, ghost.step)
+        if isinstance(answer, ReadAnswer) and isinstance(request, ReadRequest):
+            ledger = ghost.ledger(answer.ledger_id)
+            found = bookie.found_absent.pop((effect.link, effect.request_id), [])
+            fencing.negative_is_honest(bookie, ledger, request, answer, row, found)
+            if request.fence and answer.status == Status.OK and answer.absent:
+                told = bookie.negatives.setdefault(answer.ledger_id, [])
+                for first, last in answer.absent:
+                    pair = (max(first, request.first_entry), min(last, request.last_entry))
+                    if pair not in told:
+                        told.append(pair)
+            if answer.status == Status.OK and not answer.absent and not effect.frames:
+                self.sometimes.note("read answered unknown")
+
+
+def _ledger_of(request: Any) -> int | None:
+    control = request.control
+    if type(control) is AddRequest:
+        return request.frames[0][0].ledger_id if request.frames else None
+    return getattr(control, "ledger_id", None)

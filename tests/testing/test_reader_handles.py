@@ -1,0 +1,44 @@
+"""I11 for readers: the handles that users hold, in the simulator, while bookies know different LACs."""
+
+from __future__ import annotations
+
+import pytest
+
+from embedbk.ledger import LedgerReader
+from embedbk.reading import LedgerReading
+from embedbk.testing import Cluster
+from embedbk.testing.invariants import Invariants
+from embedbk.testing.violation import Violation
+
+
+def ask_two_sides(cluster: Cluster) -> tuple[int, int]:
+    """What one handle shows when b1, which alone knows the newest LAC, answers, and when it does not."""
+    writer = cluster.client("writer").create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    writer.add(b"zero")
+    cluster.run_for(1.0)  # Its LAC reaches all of them.
+    for name in ("b2", "b3"):
+        cluster.drop_messages("ExplicitLacRequest", receiver=name)
+    writer.add(b"one")
+    cluster.run_for(1.0)
+    reader: LedgerReader = cluster.client("reader").open_ledger(writer.ledger_id, recover=False)
+    hear = cluster.drop_messages("LacAnswer", sender="b3")
+    newest = reader.last_add_confirmed()
+    hear()
+    cluster.drop_messages("LacAnswer", sender="b1")
+    return newest, reader.last_add_confirmed()
+
+
+def test_a_handle_shows_the_newest_that_it_heard() -> None:
+    """I11: the second answer comes from bookies that know less, and the handle does not go back."""
+    with Cluster(seed=3, bookies=3, observers=[Invariants()]) as cluster:
+        assert ask_two_sides(cluster) == (1, 1)
+
+
+def test_a_handle_that_goes_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I11 broken: what was heard last is shown, not the highest."""
+    monkeypatch.setattr(LedgerReading, "_hear", lambda self, lac: setattr(self, "lac", lac))
+    with (
+        Cluster(seed=3, bookies=3, observers=[Invariants()]) as cluster,
+        pytest.raises(Violation, match=r"^I11: a reader of reader showed LAC 1 of ledger \d+, then 0"),
+    ):
+        ask_two_sides(cluster)
