@@ -17,7 +17,11 @@ FOREIGN_MAX = 0.1  # PERFORMANCE rule: a row measured while others had more than
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_"))
+    here = Path(__file__).parent
+    files = [path.stem for path in here.glob("*.py")] + [
+        path.parent.name for path in here.glob("*/__init__.py")
+    ]
+    return sorted(name for name in files if not name.startswith("_"))
 
 
 def as_json(row: Row) -> str:
