@@ -106,6 +106,7 @@ class BookieNode:
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
         self._is_foreign = False  # The cluster knows this id with other directories: nobody is served (P7.2).
         self._registered_session = 0
+        self._registered_writable = False  # As the list of bookies was told last.
         self._register_at: int | None = None
         self._limbo_at: int | None = None  # When to ask whether ledgers in limbo are closed now.
         self._limbo_after = NO_ENTRY  # The ledger asked about last: they take turns.
@@ -143,6 +144,11 @@ class BookieNode:
             self._register(now_ns, b"")
         if self._limbo_at is not None and now_ns >= self._limbo_at:
             self._ask_limbo(now_ns)
+        if self.is_registered and self.core.is_writable != self._registered_writable:
+            self._registered_writable = (
+                self.core.is_writable
+            )  # Not asked again each turn; a refusal asks later.
+            self._register(now_ns, b"")
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
@@ -362,12 +368,13 @@ class BookieNode:
             return
         incarnation, key = self.storage.incarnation, registration_path(self.bookie_id)
         when = [*when, Compare(key, ABSENT if result.record is None else result.record.revision)]
+        self._registered_writable = self.core.is_writable
         registration = Registration(
             REGISTRATION_VERSION,
             self.bookie_id,
             incarnation,
             self.endpoints,
-            self.core.is_writable,
+            self._registered_writable,
             self._free_bytes_now(),
             self.location,
         )

@@ -138,6 +138,17 @@ def test_a_failed_journal_answers_unknown_and_serves_reads(place: Place) -> None
     }
 
 
+def test_the_list_of_bookies_follows_whether_one_takes_adds(place: Place) -> None:
+    """P7.8, L11: a bookie that was registered while it was too full is chosen again once it is not."""
+    client = place.start_client()
+    for is_writable in (False, True):
+        place.bookie("b2").core.is_writable = is_writable
+        place.turns()
+        assert {info.member.bookie_id for info in client.bookies if info.is_writable} == (
+            {"b1", "b2", "b3"} if is_writable else {"b1", "b3"}
+        )
+
+
 def test_a_refused_record_ends_the_promises_at_once(on_disk: Place, disk: MemoryDisk) -> None:
     """P7.6, P5.2f: a put that the storage refuses was counted by the core and not by the journal. Had the bookie gone
     on, every later token would have meant two records, and a fence could have been answered for another's sync."""
