@@ -19,6 +19,10 @@ usage: embedbk COMMAND ...
   bookie        run one bookie (a peer process)
   metadata      run the metadata member (a peer process)
   sim           whole clusters in virtual time, one world per seed
+  storage       storage check DIR: read every byte of what is stored, and say what is damaged
+  journal       journal cat DIR: the records of a journal
+  entrylog      entrylog cat FILE: the entries of an entry log
+  index         index cat DIR|FILE: which ledger's entries stand where
   version       say which version this is
 
 embedbk COMMAND --help says what each takes.
@@ -41,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from embedbk.cli.simulation import run_sim
 
         return run_sim(rest)
+    if command in ("storage", "journal", "entrylog", "index"):
+        from embedbk.cli.storage import run_storage
+
+        return run_storage(command, rest)
     if command == "version":
         from importlib.metadata import version
 

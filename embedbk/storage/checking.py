@@ -1,0 +1,390 @@
+"""The offline verifier: reads every byte of a bookie's or metadata member's directories and trusts nothing (I31, I41,
+I42, I45, I46; P7.1, P7.2, P7.3, P7.5).
+
+Decides what of it is damage. It writes nothing, locks only against a start meanwhile, and reads by code of its own
+(journal_reader, entry_log_reader), so that a mistake of the C module cannot hide itself. What it cannot see: whether
+the bookie ever acknowledged something of which no trace is left; only its peers know that.
+
+    identity of each directory ─▶ entry logs (descriptors, states, index, every entry) ─▶ journal above the log mark
+                                  └── cross references: marks, missing logs, ledgers without state, double entries
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from embedbk.codec.frame import Frame
+from embedbk.codec.kernels import offsets, scan
+from embedbk.codec.registration import cookie_path
+from embedbk.core.ledger_table import LedgerTable
+from embedbk.errors import PeerError, StorageError
+from embedbk.storage.entry_log_reader import (
+    READ_BYTES_MAX,
+    Descriptor,
+    EntryLog,
+    Run,
+    Whose,
+    is_entry,
+    log_name,
+    parse_log_name,
+    read_entry_log,
+)
+from embedbk.storage.findings import Findings
+from embedbk.storage.journal_reader import look_at_journal, walk_records
+from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
+from embedbk.storage.metadata_store import MetadataStore
+from embedbk.storage.raw_files import RawDirectory, RawFile
+from embedbk.storage.replay import replay_record
+
+__all__ = ["BookieFacts", "MetadataFacts", "Progress", "check_bookie", "check_metadata"]
+
+Progress = Callable[[str, int], None]  # (what is being read, bytes of it that were read)
+
+
+def _silent(_what: str, _bytes: int) -> None: ...
+
+
+@dataclass(slots=True)
+class BookieFacts:
+    """What was read, for the report."""
+
+    entry_logs: int = 0
+    entries: int = 0  # In entry logs, replaced ones too.
+    ledgers: int = 0
+    fenced: int = 0
+    log_mark: int = 0
+    journal_records: int = 0  # Above the log mark.
+    last_token: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class MetadataFacts:
+    records: int = 0
+    last_index: int = 0
+    revision: int = 0
+    cluster_token: bytes = b""
+    incarnation: bytes = b""
+    cookies: dict[str, bytes] = field(default_factory=dict)  # Bookie id to incarnation.
+
+
+# --- Bookie -------------------------------------------------------------------------------------------------
+
+
+def check_bookie(
+    journal: RawDirectory | None,
+    entries: RawDirectory | None,
+    whose: Whose,
+    findings: Findings,
+    *,
+    progress: Progress = _silent,
+) -> BookieFacts:
+    """Check what one bookie has stored. A part that is not given is not looked at, nor what crosses to it.
+
+    whose: as its identity says; what is empty is not compared.
+    """
+    check = _BookieCheck(whose, findings, progress)
+    try:
+        if entries is not None:
+            check.read_entry_logs(entries)
+        if journal is not None:
+            check.read_journal(journal, has_entry_logs=entries is not None)
+    except OSError as refused:  # Of a directory; what one file refuses is told where it is met.
+        findings.damage(str(refused.filename or "directory"), f"it cannot be read: {refused.strerror}")
+        return check.facts
+    if entries is not None and journal is not None:
+        check.cross(entries.path)
+    check.count_ledgers()
+    return check.facts
+
+
+class _BookieCheck:
+    def __init__(self, whose: Whose, findings: Findings, progress: Progress) -> None:
+        self.whose = whose
+        self.findings = findings
+        self.facts = BookieFacts()
+        self.table = LedgerTable()
+        self.is_complete = True  # False: something could not be read, so that what is missing proves nothing.
+        self._progress = progress
+        self._highest: dict[int, int] = {}  # Ledger -> highest entry found.
+        self._runs: dict[int, list[tuple[Run, str]]] = {}  # Ledger -> runs of the logs read so far.
+        self._directory: RawDirectory | None = None
+
+    # Entry logs.
+
+    def read_entry_logs(self, directory: RawDirectory) -> None:
+        self._directory = directory
+        previous: Descriptor | None = None
+        known: set[int] = set()
+        for log_id, name in self._log_names(directory):
+            log = self._read_log(directory, log_id, name)
+            if log is None:
+                self.is_complete = False
+                continue
+            self._check_place(directory, log, previous, known)
+            known.add(log_id)
+            previous = log.descriptor
+            self.facts.log_mark = max(self.facts.log_mark, log.descriptor.mark)
+
+    def _log_names(self, directory: RawDirectory) -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        unfinished: list[tuple[int, str]] = []
+        for name in directory.names():
+            parsed = parse_log_name(name)
+            path = f"{directory.path}/{name}"
+            if parsed is None:
+                if name not in ("IDENTITY", "OWNER", "lost+found"):
+                    self.findings.note(path, "not a file of a bookie; left alone")
+            elif parsed[1]:
+                unfinished.append((parsed[0], path))
+            else:
+                found.append((parsed[0], name))
+        for _, path in unfinished:
+            self.findings.note(
+                path, "an unfinished entry log: a flush was cut off; the journal has its content"
+            )
+        return sorted(found)
+
+    def _read_log(self, directory: RawDirectory, log_id: int, name: str) -> EntryLog | None:
+        path = f"{directory.path}/{name}"
+        try:
+            with directory.open(name) as file:
+                log = read_entry_log(file, name, log_id, self.whose, self.findings)
+                if log is None:
+                    return None
+                self.facts.entry_logs += 1
+                self._load_states(path, log)
+                self._check_padding(file, log.descriptor)
+                for run in log.runs or []:
+                    self._check_run(file, run)
+                    self._note_run(file, run)
+                    self._progress(path, run.size)
+                for ledger_id, entry_id, *_ in log.scanned:  # Each was checked by the scan.
+                    self._note_entry(ledger_id, entry_id)
+                self.is_complete &= log.dark is None
+                self.facts.bytes += log.descriptor.file_size
+                return log
+        except OSError as refused:
+            self.findings.damage(path, f"the file cannot be read: {refused.strerror}")
+            return None
+
+    def _check_place(
+        self, directory: RawDirectory, log: EntryLog, previous: Descriptor | None, known: set[int]
+    ) -> None:
+        path = f"{directory.path}/{log.name}"
+        before = log.descriptor.previous_id
+        if before and before not in known:
+            self.is_complete = False
+            self.findings.damage(
+                path, f"it was written after {log_name(before)}, which is missing or refused"
+            )
+        if previous is not None and log.descriptor.mark < previous.mark:
+            self.findings.damage(
+                path, f"its log mark {log.descriptor.mark} is below {previous.mark}, an older one's"
+            )
+
+    def _load_states(self, path: str, log: EntryLog) -> None:
+        try:
+            self.table.load(log.states)
+        except StorageError as impossible:
+            self.findings.damage(path, str(impossible), offset=4096)
+
+    def _check_padding(self, file: RawFile, descriptor: Descriptor) -> None:
+        """What lies between the sections was written as zeros; no sum covers it, and nobody reads it."""
+        end = descriptor.second_states_offset + descriptor.states_size
+        for begin, stop in ((128, 4096), (end, descriptor.file_size - 128)):
+            if any(file.read(begin, stop - begin)):
+                self.findings.note(file.path, "padding is not zero; nobody reads it", offset=begin)
+
+    def _check_run(self, file: RawFile, run: Run) -> None:
+        """Every entry of the run stands where the index says, with its digest."""
+        located = run.entries() or []
+        begin = 0
+        while begin < len(located):
+            end = begin + 1
+            while (
+                end < len(located) and located[end][1] + located[end][2] - located[begin][1] <= READ_BYTES_MAX
+            ):
+                end += 1
+            self._check_entries(file, run.ledger_id, located[begin:end])
+            begin = end
+
+    def _check_entries(self, file: RawFile, ledger_id: int, located: list[tuple[int, int, int]]) -> None:
+        offset = located[0][1]
+        size = located[-1][1] + located[-1][2] - offset
+        self.facts.entries += len(located)
+        try:
+            block = file.read(offset, size)
+        except OSError:
+            block = b""  # Entry by entry, so that the others are found.
+        if len(block) == size and _is_run(block, ledger_id, located):
+            return
+        bad: list[tuple[int, int, str]] = []  # Entry id, offset, why.
+        for entry_id, at, entry_size in located:
+            try:
+                raw = file.read(at, entry_size)
+            except OSError as refused:
+                bad.append((entry_id, at, f"cannot be read: {refused.strerror}"))
+                continue
+            if len(raw) < entry_size:
+                bad.append((entry_id, at, "the file ends before it"))
+            elif not is_entry(raw, ledger_id, entry_id):
+                bad.append((entry_id, at, _why(raw, ledger_id)))
+        for entry_id, at, why in bad:
+            self.findings.damage(file.path, why, offset=at, ledger_id=ledger_id, first_entry=entry_id)
+
+    # What stands in which log.
+
+    def _note_entry(self, ledger_id: int, entry_id: int) -> None:
+        self._highest[ledger_id] = max(self._highest.get(ledger_id, -1), entry_id)
+
+    def _note_run(self, file: RawFile, run: Run) -> None:
+        runs = self._runs.setdefault(run.ledger_id, [])
+        if run.first <= self._highest.get(run.ledger_id, -1):
+            for other, name in runs:
+                if other.first <= run.last and run.first <= other.last:
+                    self._compare(file, run, other, name)
+        runs.append((run, os.path.basename(file.path)))
+        self._note_entry(run.ledger_id, run.last)
+
+    def _compare(self, file: RawFile, run: Run, other: Run, name: str) -> None:
+        """An id in two logs: a valid copy may replace a bad one, but two valid ones are the same (P3.4c)."""
+        assert self._directory is not None
+        if name == os.path.basename(file.path):
+            return
+        elsewhere = {entry_id: (offset, size) for entry_id, offset, size in other.entries() or []}
+        with self._directory.open(name) as older:
+            for entry_id, offset, size in run.entries() or []:
+                if entry_id not in elsewhere:
+                    continue
+                copies = [file.read(offset, size), older.read(*elsewhere[entry_id])]
+                if copies[0] != copies[1] and all(is_entry(copy, run.ledger_id, entry_id) for copy in copies):
+                    self.findings.damage(
+                        file.path,
+                        f"another entry is stored under this id in {name}, and both are valid",
+                        offset=offset,
+                        ledger_id=run.ledger_id,
+                        first_entry=entry_id,
+                    )
+
+    # Journal.
+
+    def read_journal(self, directory: RawDirectory, *, has_entry_logs: bool) -> None:
+        picture = look_at_journal(directory, self.findings)
+        self.facts.last_token = picture.last_token
+        mark = self.facts.log_mark if has_entry_logs else max(0, picture.first_token - 1)
+        damages = self.findings.damage_count
+        for record in walk_records(directory, picture, mark, self.findings):
+            self.facts.journal_records += 1
+            self.facts.bytes += len(record.body)
+            try:
+                replay_record(
+                    self.table, self._take_frame, record.token, record.kind, record.ledger_id, record.body
+                )
+            except StorageError as impossible:
+                self.findings.damage(directory.path, str(impossible))
+            self._progress(directory.path, len(record.body))
+        self.is_complete &= picture.is_sound and self.findings.damage_count == damages
+
+    def _take_frame(self, frame: Frame) -> None:
+        self._note_entry(frame.ledger_id, frame.last_entry)
+
+    # What crosses.
+
+    def cross(self, path: str) -> None:
+        """Entries without a ledger state, and ledgers whose last entry is nowhere. Only when all could be read."""
+        if not self.is_complete:
+            return
+        for ledger_id in sorted(self._highest.keys() - set(self.table)):
+            self.findings.damage(
+                path,
+                "entries are there, but no state of the ledger: a fence could be forgotten",
+                ledger_id=ledger_id,
+            )
+        for ledger_id in self.table:
+            row = self.table.get(ledger_id)
+            assert row is not None
+            if row.last_entry > self._highest.get(ledger_id, -1) and not row.in_limbo and not row.is_dropped:
+                self.findings.damage(
+                    path,
+                    "it was accepted, and neither an entry log nor the journal has it",
+                    ledger_id=ledger_id,
+                    first_entry=row.last_entry,
+                )
+
+    def count_ledgers(self) -> None:
+        self.facts.ledgers = len(self.table)
+        rows = (self.table.get(ledger_id) for ledger_id in self.table)
+        self.facts.fenced = sum(1 for row in rows if row is not None and row.is_fenced)
+
+
+def _is_run(block: bytes, ledger_id: int, located: list[tuple[int, int, int]]) -> bool:
+    """Whether the block is these entries and nothing else, by one pass in C; False also where lengths do not go on."""
+    try:
+        _, _, count, _, found = scan(block)
+    except PeerError:
+        return False
+    if (count, found) != (len(located), ledger_id):
+        return False
+    spans = offsets(block)
+    base = located[0][1]
+    ends = [begin + size + 4 for begin, size in zip(spans.spans[::2], spans.spans[1::2], strict=True)]
+    return spans.ids.tolist() == [entry_id for entry_id, _, _ in located] and ends == [
+        offset + size - base for _, offset, size in located
+    ]
+
+
+def _why(raw: bytes, ledger_id: int) -> str:
+    try:
+        first, _, _, _, found = scan(raw)
+    except PeerError as broken:
+        return f"damaged: {broken}"
+    return f"ledger {found}, entry {first} stands in its place: written to the wrong offset"
+
+
+# --- Metadata member ----------------------------------------------------------------------------------------
+
+
+def check_metadata(
+    directory: RawDirectory, findings: Findings, *, progress: Progress = _silent
+) -> MetadataFacts:
+    """Check a metadata member's log: every record, and that commands and snapshots give a catalog."""
+    facts = MetadataFacts()
+    try:
+        picture = look_at_journal(directory, findings)
+        records: list[MemoryRecord] = []
+        for record in walk_records(directory, picture, max(0, picture.first_token - 1), findings):
+            records.append(MemoryRecord(record.token, record.kind, record.ledger_id, bytes(record.body)))
+            progress(directory.path, len(record.body))
+    except OSError as refused:
+        findings.damage(directory.path, f"it cannot be read: {refused.strerror}")
+        return facts
+    facts.records = len(records)
+    if not picture.is_sound or not records:
+        return facts
+    try:
+        store = MetadataStore(MemoryJournal(records), picture.first_token)
+    except StorageError as broken:
+        findings.damage(directory.path, str(broken))
+        return facts
+    facts.last_index = store.index
+    facts.revision = store.catalog.revision
+    facts.cluster_token = store.identity.cluster_token
+    facts.incarnation = store.identity.incarnation
+    facts.cookies = _cookies(store)
+    return facts
+
+
+def _cookies(store: MetadataStore) -> dict[str, bytes]:
+    prefix = cookie_path("")
+    found: dict[str, bytes] = {}
+    after = ""
+    while True:
+        page = store.catalog.page(prefix, after, 1000)
+        for record in page.records:
+            found[record.key.removeprefix(prefix)] = bytes(record.value or b"")
+        if not page.has_more:
+            return found
+        after = page.records[-1].key

@@ -1,0 +1,308 @@
+"""Which directories on a disk are a bookie's, a metadata member's or a whole cluster's, and whose they say they are.
+
+Decides what a path given by a person means, holds it against a start meanwhile, and checks the identity files of the
+set (P7.2) without believing any of them. Nothing is written. Leaves what the files hold to checking.py.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from embedbk.codec.kernels import crc32c
+from embedbk.errors import UsageError
+from embedbk.storage.checking import (
+    BookieFacts,
+    MetadataFacts,
+    Progress,
+    check_bookie,
+    check_metadata,
+)
+from embedbk.storage.entry_log_reader import Whose, parse_log_name
+from embedbk.storage.findings import Findings
+from embedbk.storage.identity import (
+    IDENTITY_FILE,
+    IDENTITY_MAGIC,
+    IDENTITY_VERSION,
+    OWNER_FILE,
+    SLOT_BYTES,
+    SLOT_COUNT,
+    SLOT_HEADER,
+    IdentityBody,
+    IdentityState,
+)
+from embedbk.storage.raw_files import DiskDirectory
+
+__all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place"]
+
+_LOSS_FILE = "MAY_HAVE_LOST"
+
+
+@dataclass(slots=True)
+class Place:
+    """One bookie or member: its root, and its parts by purpose ("journal", "entries")."""
+
+    kind: str  # "bookie" or "metadata"
+    root: Path
+    parts: dict[str, Path] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PlaceReport:
+    """What a check of one place has read and found."""
+
+    place: Place
+    findings: Findings
+    node_id: str = ""
+    incarnation: bytes = b""
+    cluster_token: bytes = b""
+    facts: BookieFacts | MetadataFacts = field(default_factory=BookieFacts)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        numbers = msgspec.to_builtins(self.facts)
+        if self.place.kind == "metadata":
+            numbers = {name: numbers[name] for name in ("records", "last_index", "revision")}
+        return {
+            "kind": self.place.kind,
+            "directory": str(self.place.root),
+            "id": self.node_id,
+            "incarnation": self.incarnation.hex(),
+            "cluster": self.cluster_token.hex(),
+            "is_clean": self.findings.damage_count == 0,
+            "damages": self.findings.damage_count,
+            "notes": self.findings.note_count,
+            **numbers,
+        }
+
+
+# --- What a path is -----------------------------------------------------------------------------------------
+
+
+def find_places(path: Path, journal_directory: Path | None = None) -> list[Place]:
+    """The bookies and members that a directory is or holds.
+
+    Raises:
+        UsageError: it is not there, cannot be read, is empty, or holds nothing of embedbk.
+    """
+    names = _names(path)
+    place = _place(path, names)
+    if place is not None:
+        if journal_directory is not None:
+            _names(journal_directory)
+            place.parts["journal"] = journal_directory
+        elif place.kind == "bookie" and "journal" not in place.parts:
+            _add_journal_elsewhere(place)
+        return [place]
+    if journal_directory is not None:
+        raise UsageError(
+            f"directory {path} is no bookie's: --journal-dir goes with one",
+            hint="give the bookie's own directory; it has a folder 'entries'",
+        )
+    found = [
+        each
+        for name in names
+        if (path / name).is_dir() and (each := _place(path / name, _names(path / name))) is not None
+    ]
+    for each in found:
+        if each.kind == "bookie" and "journal" not in each.parts:
+            _add_journal_elsewhere(each)
+    if found:
+        return found
+    held = f"holds {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "") if names else "is empty"
+    raise UsageError(
+        f"directory {path} {held} and nothing of embedbk",
+        hint="give the directory of a bookie, of a metadata member, or the one that holds them",
+    )
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(path))
+    except NotADirectoryError:
+        raise UsageError(f"{path} is not a directory", hint="give the directory that it stands in") from None
+    except OSError as refused:
+        raise UsageError(
+            f"directory {path} cannot be read: {refused.strerror}", hint="check the path and its permissions"
+        ) from refused
+
+
+def _place(path: Path, names: list[str]) -> Place | None:
+    held = set(names)
+    if "entries" in held or (_LOSS_FILE in held and "journal" in held):
+        place = Place("bookie", path)
+        place.parts = {name: path / name for name in ("journal", "entries") if name in held}
+        return place
+    if "journal" in held and (path / "journal").is_dir():
+        return Place("bookie", path, {"journal": path / "journal"})
+    has_journal = any(name.startswith("journal-") for name in names)
+    has_logs = any(parse_log_name(name) for name in names)
+    if has_logs:
+        return Place("bookie", path, {"entries": path})
+    if has_journal:
+        is_bookies = IDENTITY_FILE in held
+        return Place("bookie" if is_bookies else "metadata", path, {"journal": path})
+    return None
+
+
+def _add_journal_elsewhere(place: Place) -> None:
+    """A journal on another device: where it was made stands in the identity of the entries."""
+    body = _read_identity(place.parts["entries"], Findings()) if "entries" in place.parts else None
+    for mark in body.directories if body is not None else ():
+        if mark.purpose == "journal" and Path(mark.path).is_dir():
+            place.parts["journal"] = Path(mark.path)
+
+
+# --- Holding it ---------------------------------------------------------------------------------------------
+
+
+def hold_place(place: Place, stack: ExitStack) -> None:
+    """Keep it from being started until the stack is left, without writing anything.
+
+    Raises:
+        UsageError: a process has it in use; says which.
+    """
+    for path in {place.root, *place.parts.values()}:
+        for name in (OWNER_FILE, "LOCK"):
+            try:
+                descriptor = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            except OSError as refused:
+                raise UsageError(
+                    f"{path / name} cannot be opened, so nobody can tell whether the directory is in use: "
+                    f"{refused.strerror}",
+                    hint="run this as the user that the bookie runs as, or give --in-use to read it as it is",
+                ) from refused
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+                raise UsageError(
+                    f"directory {path} is in use" + (f" by process {holder}" if holder else ""),
+                    hint="stop that process first, or give --in-use: what is being written then looks like damage",
+                ) from None
+
+
+# --- Whose it is --------------------------------------------------------------------------------------------
+
+
+def _read_identity(directory: Path, findings: Findings) -> IdentityBody | None:
+    """The newest whole copy in a directory's IDENTITY; None when there is none, with the reason told."""
+    path = directory / IDENTITY_FILE
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        findings.damage(str(path), "it is missing: the directory was wiped, or is another's")
+        return None
+    except OSError as refused:
+        findings.damage(str(path), f"the file cannot be read: {refused.strerror}")
+        return None
+    best: tuple[int, IdentityState, IdentityBody] | None = None
+    bad: list[int] = []
+    for slot in range(SLOT_COUNT):
+        copy = _read_copy(content[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES])
+        if copy is None:
+            bad.append(slot * SLOT_BYTES)
+        elif best is None or copy[0] > best[0]:
+            best = copy
+    if best is None:
+        findings.damage(str(path), "both copies are damaged: nobody can tell whose directory it is", offset=0)
+        return None
+    if best[1] != IdentityState.COMPLETE:
+        findings.note(str(path), "the first start was cut short; the next one makes another identity")
+    for offset in bad if best[0] > 1 else ():  # At the very first copy the other slot was never written.
+        findings.damage(str(path), "one of the two copies is damaged; the other one serves", offset=offset)
+    return best[2]
+
+
+def _read_copy(slot: bytes) -> tuple[int, IdentityState, IdentityBody] | None:
+    if len(slot) < SLOT_HEADER.size:
+        return None
+    magic, version, state, sequence, size, crc = SLOT_HEADER.unpack_from(slot)
+    body = slot[SLOT_HEADER.size : SLOT_HEADER.size + size]
+    if magic != IDENTITY_MAGIC or version != IDENTITY_VERSION or len(body) != size:
+        return None
+    if crc != crc32c(body, crc32c(slot[: SLOT_HEADER.size - 4])):
+        return None
+    try:
+        return sequence, IdentityState(state), msgspec.msgpack.decode(body, type=IdentityBody)
+    except (ValueError, msgspec.MsgspecError):
+        return None
+
+
+def _check_identities(place: Place, findings: Findings) -> IdentityBody | None:
+    """The identity files of a bookie's parts against each other; the one to believe."""
+    bodies = {
+        purpose: body
+        for purpose, path in sorted(place.parts.items())
+        if (body := _read_identity(path, findings)) is not None
+    }
+    if not bodies:
+        return None
+    known = bodies.get("entries") or next(iter(bodies.values()))
+    if known.role != place.kind:
+        findings.damage(str(place.root), f"its identity is that of a {known.role}, not of a {place.kind}")
+    marks = {mark.purpose: mark.mark for mark in known.directories}
+    for purpose in sorted(marks.keys() - place.parts.keys()):
+        findings.damage(
+            str(place.root),
+            f"its {purpose} directory is not here: give it, or it was lost and nothing says what it held",
+        )
+    for purpose, body in bodies.items():
+        own = {mark.purpose: mark.mark for mark in body.directories}
+        same = (body.node_id, body.cluster_token, body.incarnation) == (
+            known.node_id,
+            known.cluster_token,
+            known.incarnation,
+        )
+        if not same or body.purpose != purpose or own.get(purpose) != marks.get(purpose):
+            findings.damage(
+                str(place.parts[purpose] / IDENTITY_FILE),
+                f"this is the {body.purpose} directory of {body.role} {body.node_id!r}, incarnation "
+                f"{body.incarnation.hex()}; expected was the {purpose} directory of {known.node_id!r}, incarnation "
+                f"{known.incarnation.hex()}: swapped?",
+            )
+    return known
+
+
+# --- The check ----------------------------------------------------------------------------------------------
+
+
+def check_place(place: Place, *, progress: Progress | None = None) -> PlaceReport:
+    """Check one bookie or member whole. Whoever calls holds it, or knows that it is in use."""
+    findings = Findings()
+    report = PlaceReport(place, findings)
+    options = {} if progress is None else {"progress": progress}
+    if place.kind == "metadata":
+        facts = check_metadata(DiskDirectory(place.parts["journal"]), findings, **options)
+        report.facts = facts
+        report.node_id, report.incarnation, report.cluster_token = (
+            "metadata",
+            facts.incarnation,
+            facts.cluster_token,
+        )
+        return report
+    if (place.root / _LOSS_FILE).exists():
+        findings.note(
+            str(place.root / _LOSS_FILE), "it may have lost entries, and is not through with telling which"
+        )
+    body = _check_identities(place, findings)
+    whose = Whose()
+    if body is not None:
+        report.node_id, report.incarnation, report.cluster_token = (
+            body.node_id,
+            body.incarnation,
+            body.cluster_token,
+        )
+        whose = Whose(body.cluster_token, body.incarnation)
+    parts = {purpose: DiskDirectory(path) for purpose, path in place.parts.items()}
+    report.facts = check_bookie(parts.get("journal"), parts.get("entries"), whose, findings, **options)
+    return report

@@ -1,0 +1,306 @@
+"""The commands that read what is stored: what they print, their exit codes, and what they say of paths that make no
+sense."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import embedbk
+from embedbk.cli import main
+from embedbk.storage import places
+from embedbk.storage.identity import open_identity
+from tests.storage.small_bookie import TOKEN, make
+
+PAGE = (Path(places.__file__).parent / "CHECKING.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cluster of three bookies that was used and closed."""
+    root = tmp_path_factory.mktemp("cluster") / "data"
+    with embedbk.open(root, bookies=3) as bk, bk.log("orders").writer() as orders:
+        orders.append_many([b"entry %d" % number for number in range(300)])
+    return root
+
+
+@pytest.fixture
+def bookie(tmp_path: Path) -> Path:
+    """A bookie's directory on the real disk, with all that `small_bookie` makes."""
+    parts = {part: tmp_path / "b1" / part for part in ("journal", "entries")}
+    make_bookie(parts)
+    return tmp_path / "b1"
+
+
+def make_bookie(parts: dict[str, Path]) -> None:
+    identity = open_identity(parts, role="bookie", node_id="b1", cluster_token=TOKEN)
+    identity.close()
+    for path, content in make(incarnation=identity.incarnation).files.items():
+        (parts[path.split("/")[2]] / Path(path).name).write_bytes(content)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:
+    """(exit code, lines of standard output, standard error)"""
+    try:
+        code = main([str(each) for each in arguments])
+    except SystemExit as ended:  # argparse, for arguments that it does not understand.
+        code = int(str(ended.code))
+    said = capsys.readouterr()
+    return code, said.out.splitlines(), said.err
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0xFF
+    path.write_bytes(content)
+
+
+def pictures(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+# --- storage check ------------------------------------------------------------------------------------------
+
+
+def test_a_whole_cluster_is_checked_at_once(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, error = run(capsys, "storage", "check", cluster)
+    assert (code, error) == (0, "")
+    assert [line.split(":")[0] for line in lines] == [
+        *(f"bookie b{number} in {cluster / f'b{number}'}" for number in (1, 2, 3)),
+        f"metadata in {cluster / 'metadata'}",
+    ]
+    assert all(": clean; " in line for line in lines)
+
+
+def test_nothing_is_written(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = pictures(cluster)
+    run(capsys, "storage", "check", cluster)
+    run(capsys, "journal", "cat", cluster / "metadata")
+    run(capsys, "index", "cat", cluster / "b1")
+    assert pictures(cluster) == before
+
+
+def test_json_is_one_object_a_line_with_the_fields_of_the_page(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines, _ = run(capsys, "storage", "check", cluster, "--json")
+    found = [json.loads(line) for line in lines]
+    assert code == 0
+    assert [each["kind"] for each in found] == ["bookie"] * 3 + ["metadata"]
+    for each in found:
+        assert each["is_clean"]
+        for name in each:
+            assert f"`{name}`" in PAGE, name
+
+
+def test_damage_is_told_with_its_place_and_exit_code_1(
+    bookie: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = bookie / "entries" / "00000001.elog"
+    flip(log, 4096 + 3 * 56 + 60)
+    code, lines, _ = run(capsys, "storage", "check", bookie)
+    assert code == 1
+    assert lines[0].startswith(f"DAMAGE  {log} at offset ")
+    assert "ledger 3, entry 0: damaged:" in lines[0]
+    assert "1 DAMAGED" in lines[-1]
+    code, lines, _ = run(capsys, "storage", "check", bookie, "--json")
+    first = json.loads(lines[0])
+    assert (code, first["finding"], first["ledger_id"], first["first_entry"]) == (1, "damage", 3, 0)
+    for name in first:
+        assert f"`{name}`" in PAGE, name
+
+
+def test_a_directory_in_use_is_refused_unless_told(bookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """I54: beside a running bookie what is being written would look like damage."""
+    with open(bookie / "journal" / "OWNER", "r+b") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        owner.write(b"4321\n")
+        owner.flush()
+        code, lines, error = run(capsys, "storage", "check", bookie)
+        assert (code, lines) == (2, [])
+        assert "is in use by process 4321" in error
+        assert "--in-use" in error
+        assert run(capsys, "storage", "check", bookie, "--in-use")[0] == 0
+
+
+def test_while_it_checks_nobody_can_start(bookie: Path) -> None:
+    """The lock is shared: two checks go side by side, a bookie waits."""
+    with ExitStack() as first, ExitStack() as second:
+        for stack in (first, second):
+            places.hold_place(places.find_places(bookie)[0], stack)
+        with pytest.raises(embedbk.UsageError, match="is in use"):
+            open_identity(
+                {part: bookie / part for part in ("journal", "entries")},
+                role="bookie",
+                node_id="b1",
+                cluster_token=TOKEN,
+            )
+
+
+def test_swapped_directories_are_told(
+    bookie: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """P7.2: the journal of one bookie beside the entries of another."""
+    others = {part: tmp_path / "b2" / part for part in ("journal", "entries")}
+    open_identity(others, role="bookie", node_id="b2", cluster_token=TOKEN).close()
+    (bookie / "journal" / "IDENTITY").write_bytes((tmp_path / "b2" / "journal" / "IDENTITY").read_bytes())
+    code, lines, _ = run(capsys, "storage", "check", bookie)
+    assert code == 1
+    assert any("this is the journal directory of bookie 'b2'" in line for line in lines)
+
+
+@pytest.mark.parametrize("part", ["journal", "entries"])
+def test_a_lost_part_is_told(bookie: Path, part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """D13: one of the directories is gone, or empty."""
+    for path in (bookie / part).iterdir():
+        path.unlink()
+    assert run(capsys, "storage", "check", bookie)[0] == 1
+    (bookie / part).rmdir()
+    code, lines, _ = run(capsys, "storage", "check", bookie)
+    assert code == 1
+    assert any(f"its {part} directory is not here" in line for line in lines)
+
+
+def test_a_journal_elsewhere_is_found_by_the_identity_or_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = {"journal": tmp_path / "fast" / "j", "entries": tmp_path / "b1" / "entries"}
+    make_bookie(parts)
+    code, lines, _ = run(capsys, "storage", "check", tmp_path / "b1")
+    assert (code, "journal records above the log mark 14" in lines[-1]) == (0, True)
+    (tmp_path / "fast" / "j").rename(tmp_path / "moved")
+    assert run(capsys, "storage", "check", tmp_path / "b1")[0] == 1
+    assert run(capsys, "storage", "check", tmp_path / "b1", "--journal-dir", tmp_path / "moved")[0] == 0
+
+
+def test_a_bookie_that_the_metadata_beside_it_knows_with_other_disks(
+    cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """I33: cookies and identities are compared where both are here."""
+    copy = shutil.copytree(cluster, tmp_path / "copy")
+    shutil.rmtree(copy / "b2")
+    with embedbk.open(tmp_path / "another", bookies=3):
+        pass
+    shutil.copytree(tmp_path / "another" / "b2", copy / "b2")
+    code, lines, _ = run(capsys, "storage", "check", copy)
+    assert code == 1
+    assert any("belongs to the cluster" in line for line in lines)
+
+
+# --- cat ----------------------------------------------------------------------------------------------------
+
+
+def test_the_records_of_a_journal(bookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, error = run(capsys, "journal", "cat", bookie / "journal", "--json")
+    records = [json.loads(line) for line in lines]
+    assert (code, error) == (0, "")
+    assert [each["token"] for each in records] == list(range(1, records[-1]["token"] + 1))
+    assert {each["name"] for each in records} == {"FRAME", "BIRTH", "FENCE", "EXPLICIT_LAC"}
+    code, lines, _ = run(capsys, "journal", "cat", bookie / "journal", "--after", 14, "--ledger", 201)
+    assert (code, lines[0].split()[:5]) == (0, ["16", "FRAME", "ledger", "201", "entries"])
+    assert lines[-1].split()[1:] == ["FENCE", "ledger", "201"]
+
+
+def test_the_commands_of_a_metadata_log(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, _ = run(capsys, "journal", "cat", cluster / "metadata", "--json")
+    names = [json.loads(line)["name"] for line in lines]
+    assert (code, names[0], set(names[1:])) == (0, "IDENTITY", {"COMMAND"})
+
+
+def test_the_entries_of_a_log(bookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = bookie / "entries" / "00000002.elog"
+    code, lines, _ = run(capsys, "entrylog", "cat", path, "--ledger", 9, "--json", "--payload")
+    head, *entries = [json.loads(line) for line in lines]
+    assert (code, head["log"], [each["entry_id"] for each in entries]) == (0, path.name, [1, 101, 1500])
+    assert entries[0]["payload"] == "OToxLg=="  # 9:1.
+    code, lines, _ = run(capsys, "entrylog", "cat", path, "--ledger", 9)
+    assert lines[1].split()[:4] == ["ledger", "9", "entry", "1"]
+    flip(path, entries[1]["offset"] + 50)
+    code, lines, error = run(capsys, "entrylog", "cat", path, "--ledger", 9)
+    assert (code, len(lines)) == (1, 3)
+    assert "ledger 9, entry 101" in error
+
+
+def test_the_index(bookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, _ = run(capsys, "index", "cat", bookie, "--json")
+    found = [json.loads(line) for line in lines]
+    runs = [each for each in found if "modulus" in each and each["log"] == "00000001.elog"]
+    assert code == 0
+    assert {(each["ledger_id"], each["entries"], each["modulus"]) for each in runs} >= {
+        (3, 40, 1),
+        (5, 20, 3),
+    }
+    assert [each["flags"] for each in found if each.get("state_of") == 5][1] == ["fenced"]
+    one = run(capsys, "index", "cat", bookie / "entries" / "00000001.elog")[1]
+    assert one[0].startswith("00000001.elog: after 00000000, log mark ")
+
+
+# --- What makes no sense ------------------------------------------------------------------------------------
+
+
+def test_paths_that_make_no_sense_are_refused_with_what_to_do(
+    tmp_path: Path, bookie: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange" / "holiday.jpg").write_bytes(b"")
+    for arguments, says in (
+        (("storage", "check", tmp_path / "gone"), "cannot be read: No such file"),
+        (("storage", "check", tmp_path / "empty"), "is empty and nothing of embedbk"),
+        (("storage", "check", tmp_path / "strange"), "holds holiday.jpg and nothing of embedbk"),
+        (("storage", "check", tmp_path / "strange" / "holiday.jpg"), "is not a directory"),
+        (
+            ("storage", "check", tmp_path / "strange", "--journal-dir", tmp_path),
+            "--journal-dir goes with one",
+        ),
+        (("journal", "cat", bookie), f"give {bookie / 'journal'}"),
+        (("journal", "cat", bookie / "journal", "--after", -1), "tokens are 0 or more"),
+        (("entrylog", "cat", bookie / "entries"), "is a directory"),
+        (("entrylog", "cat", tmp_path / "strange" / "holiday.jpg"), "is not named as an entry log"),
+        (("entrylog", "cat", bookie / "entries" / "00000077.elog"), "cannot be read: No such file"),
+        (("index", "cat", bookie / "journal"), "holds no entry logs"),
+    ):
+        code, lines, error = run(capsys, *arguments)
+        assert (code, lines) == (2, []), arguments
+        assert says in error, (arguments, error)
+        assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("storage",), ("storage", "mend", "x"), ("storage", "check"), ("journal", "cat", "x", "--after", "y")],
+)
+def test_arguments_that_make_no_sense_are_refused(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines, error = run(capsys, *arguments)
+    assert (code, lines) == (2, [])
+    assert error.startswith(f"usage: embedbk {arguments[0]}")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_told(bookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (bookie / "entries" / "00000001.elog").chmod(0)
+    code, lines, _ = run(capsys, "storage", "check", bookie)
+    assert code == 1
+    assert any("Permission denied" in line for line in lines)
+
+
+def test_it_is_found_where_a_user_looks() -> None:
+    """`python -m embedbk`, its help, the README and the page."""
+    said = subprocess.run(
+        [sys.executable, "-m", "embedbk", "--help"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for command in ("storage check", "journal cat", "entrylog cat", "index cat"):
+        assert command in said
+        assert f"embedbk {command}" in PAGE
+    assert "embedbk storage check" in readme

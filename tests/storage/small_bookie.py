@@ -1,0 +1,101 @@
+"""A small bookie directory with everything in it: flushed and journaled entries, striped and gapped ids, a fence, an
+explicit LAC, a conflict-free double entry; and the truth about it, for tests that damage it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from embedbk.codec.journal_records import RecordKind, encode_explicit_lac
+from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.memory_disk import MemoryDisk
+from tests.storage.stored_entries import make_frame
+
+TOKEN, INCARNATION = b"T" * 16, b"I" * 16
+JOURNAL_FILE_BYTES = 65536
+KEY = b"k" * 16
+
+
+@dataclass(frozen=True)
+class SmallBookie:
+    """Files by path under /b1, and every entry that was acknowledged: (ledger, entry) to its bytes."""
+
+    files: Mapping[str, bytes]
+    entries: Mapping[tuple[int, int], bytes]
+    fenced: frozenset[int]
+
+
+def open_on(files: Mapping[str, bytes]) -> BookieStorage:
+    return open_disk(MemoryDisk(files))
+
+
+def open_disk(disk: MemoryDisk, incarnation: bytes = INCARNATION) -> BookieStorage:
+    return BookieStorage(
+        "/b1",
+        "b1",
+        TOKEN,
+        journal_file_bytes=JOURNAL_FILE_BYTES,
+        flush_bytes=4 << 20,
+        cache_bytes_max=4 << 20,
+        threaded=False,
+        io=disk,
+        incarnation=incarnation,
+    )
+
+
+def flush(storage: BookieStorage) -> None:
+    """One entry log of what was put since the last one."""
+    commit(storage)
+    storage._freeze()
+    storage._flush()
+    storage._wait_flush()
+
+
+def commit(storage: BookieStorage) -> None:
+    while storage.durable() + 1 < storage.next_token():
+        storage.step()
+
+
+def make(*, logs: int = 3, incarnation: bytes = INCARNATION) -> SmallBookie:
+    """logs entry logs of a few KiB each, and a journal with records above the log mark, in two files."""
+    disk = MemoryDisk({"/b1/.made": b""})
+    storage = open_disk(disk, incarnation)
+    entries: dict[tuple[int, int], bytes] = {}
+
+    def put(ledger_id: int, ids: list[int], size: int = 0) -> None:
+        frame = make_frame(ledger_id, ids, size=size)
+        storage.put_frame(frame)
+        row = storage.table.get(ledger_id) or storage.table.create(ledger_id)
+        row.last_entry = max(row.last_entry, ids[-1])
+        storage.table.mark_dirty(row)
+        at = 0
+        for entry_id in ids:
+            end = at + 52 + int.from_bytes(frame.body[at + 4 : at + 8], "little")
+            entries[ledger_id, entry_id] = bytes(frame.body[at:end])
+            at = end
+
+    for number in range(logs):
+        storage.append(RecordKind.BIRTH, 100 + number, KEY)
+        put(3, list(range(40 * number, 40 * number + 40)), size=30)
+        put(5, [i for i in range(30 * number, 30 * number + 30) if i % 3 != 1])
+        put(9, [number, 100 + number, 1000 * number + 500])
+        if number == 1:
+            row = storage.table.get(5)
+            assert row is not None
+            row.is_fenced = 1
+            storage.table.mark_dirty(row)
+            storage.append(RecordKind.FENCE, 5, b"")
+        flush(storage)
+    put(3, [1, 2], size=30)  # Stored again, as a recovery does.
+    flush(storage)
+    for number in range(15):
+        put(200 + number % 3, list(range(8 * (number // 3), 8 * (number // 3) + 8)), size=300 + number)
+        if number % 2:
+            storage.append(RecordKind.EXPLICIT_LAC, 200, encode_explicit_lac(number // 3, 0))
+        commit(storage)
+    storage.append(RecordKind.FENCE, 201, b"")
+    storage.table.get(201).is_fenced = 1  # type: ignore[union-attr]
+    commit(storage)
+    files = {path: content for path, content in disk.files().items() if not path.endswith(("LOCK", ".made"))}
+    storage._release()
+    return SmallBookie(files, entries, frozenset({5, 201}))
