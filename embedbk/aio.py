@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from embedbk import client, deleting, explaining, ledger, log
-from embedbk.appending import Appended, Appending, Ticket, terms_of
+from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Placement, Settings
@@ -253,6 +253,8 @@ class LedgerWriter(_Writer):
         producer: tuple[int, int] | None = None,
     ) -> int:
         terms = terms_of(timeout_s, entry_id, after, producer)
+        if terms is PLAIN:
+            return (await self._appending.append_awaited(data)).entry_id
         return (await run_async(self._appending.append(data, terms))).entry_id
 
     async def add_batch(
@@ -309,6 +311,8 @@ class LogWriter(_Writer):
         producer: tuple[int, int] | None = None,
     ) -> Position:
         terms = terms_of(timeout_s, entry_id, after, producer)
+        if terms is PLAIN:
+            return await self._appending.append_awaited(data)
         return await run_async(self._appending.append(data, terms))
 
     async def append_batch(

@@ -32,7 +32,7 @@ from embedbk.host.operations import Writing
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 from embedbk.reading import Frames
 from embedbk.runtime import Runtime, refuse_pickling
-from embedbk.waiting import Moved, Outcome, run_async, run_blocking
+from embedbk.waiting import Moved, Outcome, Passed, refuse_in_event_loop, run_async, run_blocking
 
 __all__ = ["PLAIN", "Appended", "Appending", "Fate", "Terms", "Ticket", "terms_of"]
 
@@ -360,21 +360,61 @@ class Appending:
         writing = self.writing
         if writing.lac >= entry_id:
             return
-        is_so = writing.is_synced if is_synced else writing.is_settled
-        if not await Moved(writing.signal, lambda: is_so(entry_id), timeout_s):
+        passed: Moved | Passed = Passed(writing.settled, entry_id, timeout_s)
+        if is_synced:
+            passed = Moved(writing.signal, lambda: writing.is_synced(entry_id), timeout_s)
+        if not await passed:
             late = OperationTimeout(
                 f"{self.what}: entry {entry_id} was not acknowledged within {timeout_s:g} s; it may still be",
                 hint="wait for its ticket again, or ask the ticket for its fate later",
             )
             late.ticket = Ticket(self, entry_id)
             raise late
+        if (writing.lac if is_synced else writing.received) < entry_id:
+            self._raise_failed(entry_id)
+
+    def _raise_failed(self, entry_id: int) -> NoReturn:
+        """The handle's error is everybody's; each append gets one of its own, by which its fate can be asked."""
+        failed = self.writing.error
+        assert failed is not None
+        again = type(failed)(failed.args[0], definite=failed.definite, hint=failed.hint)
+        again.ticket = Ticket(self, entry_id)
+        raise again from failed
+
+    # One entry without any terms, in both faces: nearly every append, so no more steps than it takes.
+
+    def append_blocking(self, data: Buffer, aio_twin: str) -> Position:
+        """As `append`, blocking this thread."""
+        refuse_in_event_loop(aio_twin)
+        entry_id = self.try_append(data)
+        if entry_id == NO_ENTRY:
+            return run_blocking(self.append(data), aio_twin)
         try:
-            writing.check_settled(entry_id, is_synced=is_synced)
-        except EmbedbkError as failed:
-            # The handle's error is everybody's; each append gets one of its own, by which its fate can be asked.
-            again = type(failed)(failed.args[0], definite=failed.definite, hint=failed.hint)
-            again.ticket = Ticket(self, entry_id)
-            raise again from failed
+            Passed(self.writing.settled, entry_id).wait()
+        except BaseException as stopped:
+            self._tell_stopped(stopped, entry_id)
+            raise
+        if self.writing.received < entry_id:
+            self._raise_failed(entry_id)
+        return Position(self.ledger_id, entry_id)
+
+    async def append_awaited(self, data: Buffer) -> Position:
+        """As `append`, as part of the running task."""
+        entry_id = self.try_append(data)
+        if entry_id == NO_ENTRY:
+            return await run_async(self.append(data))
+        settled = self.writing.settled
+        future = settled.future(entry_id)
+        if future is not None:
+            try:
+                await future
+            except BaseException as stopped:
+                settled.forget(future)
+                self._tell_stopped(stopped, entry_id)
+                raise
+        if self.writing.received < entry_id:
+            self._raise_failed(entry_id)
+        return Position(self.ledger_id, entry_id)
 
     async def append(self, data: Buffer, terms: Terms = PLAIN, part_ends: Sequence[int] = ()) -> Position:
         """One entry, acknowledged. Who is cancelled or interrupted gets the exception with a `ticket` of what was

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from embedbk.appending import Appended, Appending, Ticket, terms_of
+from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import (
     Durability,
@@ -201,6 +201,8 @@ class LedgerWriter:
                 certainly does not survive, else `ticket.fate()` tells, once the ledger is closed (P3.6).
         """
         terms = terms_of(timeout_s, entry_id, after, producer)
+        if terms is PLAIN:
+            return self._appending.append_blocking(data, "aio.LedgerWriter.add").entry_id
         steps = self._appending.append(data, terms)
         return run_blocking(steps, "aio.LedgerWriter.add").entry_id
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from embedbk.appending import Appended, Appending, Ticket, terms_of
+from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Placement, Quorum
 from embedbk.core.log import LogTakeover, TakenOver
@@ -153,6 +153,8 @@ class LogWriter:
                 certainly does not survive, else `ticket.fate()` tells, once the ledger is closed (P3.6).
         """
         terms = terms_of(timeout_s, entry_id, after, producer)
+        if terms is PLAIN:
+            return self._appending.append_blocking(data, "aio.LogWriter.append")
         steps = self._appending.append(data, terms)
         return run_blocking(steps, "aio.LogWriter.append")
 

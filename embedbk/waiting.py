@@ -14,9 +14,18 @@ from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from embedbk.errors import OperationTimeout, UsageError
-from embedbk.host.signal import Signal
+from embedbk.host.signal import Signal, Watermark
 
-__all__ = ["Moved", "Outcome", "Wait", "drive_waits", "refuse_in_event_loop", "run_async", "run_blocking"]
+__all__ = [
+    "Moved",
+    "Outcome",
+    "Passed",
+    "Wait",
+    "drive_waits",
+    "refuse_in_event_loop",
+    "run_async",
+    "run_blocking",
+]
 
 T = TypeVar("T")
 
@@ -57,6 +66,26 @@ class Moved(Wait[bool]):
 
     async def wait_async(self) -> bool:
         return await self.signal.wait_async(self.predicate, self.timeout_s)
+
+
+class Passed(Wait[bool]):
+    """Until a watermark has passed an entry; False when the time was over first."""
+
+    __slots__ = ("entry_id", "timeout_s", "watermark")
+
+    def __init__(self, watermark: Watermark, entry_id: int, timeout_s: float | None = None) -> None:
+        self.watermark = watermark
+        self.entry_id = entry_id
+        self.timeout_s = timeout_s
+
+    def wait(self) -> bool:
+        driver = drive_waits.get()
+        if driver is not None:
+            return driver(lambda: self.watermark.mark >= self.entry_id, self.timeout_s)
+        return self.watermark.wait(self.entry_id, self.timeout_s)
+
+    async def wait_async(self) -> bool:
+        return await self.watermark.wait_async(self.entry_id, self.timeout_s)
 
 
 class Outcome(Wait[T]):

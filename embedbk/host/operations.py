@@ -25,7 +25,7 @@ from embedbk.core.vocabulary import (
 )
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
-from embedbk.host.signal import Signal
+from embedbk.host.signal import Signal, Watermark
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["Operation", "OneResult", "Reading", "Writing"]
@@ -88,7 +88,8 @@ class Writing(Operation):
         """
         super().__init__(core)
         self.packer = packer
-        self.signal = Signal()
+        self.signal = Signal()  # Any move: room, a mark, the end.
+        self.settled = Watermark()  # Entries that are acknowledged, or never will be by this handle.
         self.lac = NO_ENTRY  # As published: entries up to here are acknowledged.
         self.length = 0
         self.received = (
@@ -138,6 +139,10 @@ class Writing(Operation):
     def publish(self) -> None:
         if self._is_moved:
             self._is_moved = False
+            if self.error is not None:
+                self.settled.end()
+            else:
+                self.settled.rise(self.received)
             self.signal.notify()
 
     # The users' side.
@@ -185,12 +190,6 @@ class Writing(Operation):
 
     def is_synced(self, entry_id: int) -> bool:
         return self.lac >= entry_id or self.error is not None
-
-    def check_settled(self, entry_id: int, *, is_synced: bool = False) -> None:
-        """After `is_settled` or `is_synced`: raise what became of the entry unless it is acknowledged so far."""
-        if (self.lac if is_synced else self.received) < entry_id:
-            assert self.error is not None
-            raise self.error
 
 
 class Reading(Operation):

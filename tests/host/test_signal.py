@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
-from embedbk.host.signal import Signal
+from embedbk.host.signal import Signal, Watermark
 
 
 def test_a_thread_is_woken_when_the_state_moved() -> None:
@@ -41,7 +42,7 @@ def test_a_coroutine_is_woken_once_per_batch_and_looks_again() -> None:
         return list(await asyncio.gather(*waiting))
 
     assert asyncio.run(wait()) == [True, True, True]
-    assert signal._sleepers == {}
+    assert not signal._sleepers
 
 
 def test_nobody_who_stopped_waiting_stays_listed() -> None:
@@ -53,13 +54,14 @@ def test_nobody_who_stopped_waiting_stays_listed() -> None:
             assert not await signal.wait_async(lambda: False, 0.0005)
         task = asyncio.ensure_future(signal.wait_async(lambda: False))
         await asyncio.sleep(0)
+        assert signal._sleepers is not None
         assert len(next(iter(signal._sleepers.values()))) == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(wait())
-    assert signal._sleepers == {}
+    assert not signal._sleepers
 
 
 def test_an_event_loop_that_is_gone_disturbs_nobody() -> None:
@@ -69,5 +71,118 @@ def test_an_event_loop_that_is_gone_disturbs_nobody() -> None:
     gone.run_until_complete(asyncio.sleep(0))
     gone.close()
     signal.notify()
-    assert signal._sleepers == {}
+    assert not signal._sleepers
     del task
+
+
+def test_a_mark_wakes_whose_entry_it_passed_and_nobody_else() -> None:
+    """Rule P3.3: acknowledgements come in entry order, so the mark alone answers every waiter."""
+    mark = Watermark()
+    woken: list[int] = []
+
+    async def wait_for(entry_id: int) -> None:
+        future = mark.future(entry_id)
+        assert future is not None
+        await future
+        woken.append(entry_id)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        waiting = [asyncio.ensure_future(wait_for(entry_id)) for entry_id in range(6)]
+        await asyncio.sleep(0)
+        held = waiting[4].get_coro()
+        await loop.run_in_executor(None, mark.rise, 2)
+        await asyncio.wait(waiting[:3], timeout=20)
+        assert woken == [0, 1, 2]
+        assert held.cr_frame is not None and not waiting[4].done()  # type: ignore[union-attr]
+        await loop.run_in_executor(None, mark.rise, 5)
+        await asyncio.gather(*waiting)
+
+    asyncio.run(story())
+    assert woken == [0, 1, 2, 3, 4, 5]
+    assert mark._queues is None, "nobody waits: nothing is kept"
+
+
+def test_tickets_may_be_awaited_in_any_order() -> None:
+    mark = Watermark()
+    woken: list[int] = []
+
+    async def wait_for(entry_id: int) -> None:
+        assert await mark.wait_async(entry_id, 20)
+        woken.append(entry_id)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        waiting = [asyncio.ensure_future(wait_for(entry_id)) for entry_id in (3, 1, 2, 0)]
+        await asyncio.sleep(0)
+        await loop.run_in_executor(None, mark.rise, 1)
+        await asyncio.wait([waiting[1], waiting[3]], timeout=20)
+        assert sorted(woken) == [0, 1]
+        await loop.run_in_executor(None, mark.rise, 3)
+        await asyncio.gather(*waiting)
+
+    asyncio.run(story())
+    assert sorted(woken) == [0, 1, 2, 3]
+
+
+def test_who_gives_up_on_an_entry_is_forgotten() -> None:
+    mark = Watermark()
+
+    async def story() -> None:
+        assert not await mark.wait_async(7, 0.0005)
+        future = mark.future(7)
+        assert future is not None
+        future.cancel()
+        mark.forget(future)
+
+    asyncio.run(story())
+    assert mark._queues is None
+    assert not mark.wait(7, 0.0005)
+    assert mark._threads is None
+
+
+def test_threads_wake_when_their_entry_is_passed_and_all_at_the_end() -> None:
+    mark = Watermark()
+    woken: list[int] = []
+    first, second = threading.Event(), threading.Event()
+
+    def wait_for(entry_id: int, done: threading.Event) -> None:
+        assert mark.wait(entry_id, 20)
+        woken.append(entry_id)
+        done.set()
+
+    threads = [threading.Thread(target=wait_for, args=(n, done)) for n, done in ((0, first), (9, second))]
+    for thread in threads:
+        thread.start()
+    mark.rise(3)
+    assert first.wait(20)
+    assert woken == [0]
+    mark.end()
+    assert second.wait(20)
+    for thread in threads:
+        thread.join()
+    assert mark._threads is None
+
+
+def test_marks_of_many_ledgers_wake_their_loop_once() -> None:
+    """A turn of the host that moves a thousand marks wakes a loop by one call (ARCHITECTURE.md, one add)."""
+    marks = [Watermark() for _ in range(50)]
+
+    async def story() -> int:
+        loop = asyncio.get_running_loop()
+        calls = 0
+        real = loop.call_soon_threadsafe
+
+        def counted(*given: Any, **named: Any) -> asyncio.Handle:
+            nonlocal calls
+            calls += 1
+            return real(*given, **named)
+
+        futures = [future for mark in marks if (future := mark.future(0)) is not None]
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign, assignment]
+        for mark in marks:
+            mark.rise(0)
+        await asyncio.gather(*futures)
+        return calls
+
+    assert asyncio.run(story()) == 1
