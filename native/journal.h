@@ -136,6 +136,33 @@ int64_t ebk_replay_next(struct ebk_replay *replay, struct ebk_record *records, s
                         struct ebk_journal_fault *fault);
 
 void ebk_replay_close(struct ebk_replay *replay);
+
+/* What is left of a journal that open() or replay() refused as damaged (journal_salvage.c). */
+struct ebk_salvage;
+
+struct ebk_salvage_facts {
+    uint64_t missing_count;         /* records above the mark that were there and cannot be read */
+    bool may_have_lost;             /* some are missing, or nobody can tell that none is */
+    uint64_t start_token;           /* above every token that was ever given, as far as can be seen */
+    uint64_t start_sequence;
+    struct ebk_journal_fault first; /* damage that was met first; its code is EBK_OK if there is none */
+};
+
+/* Take the directory as open() does. after: the log mark; what it covers cannot be lost here. */
+int ebk_salvage_open(struct ebk_io *io, const char *directory, const struct ebk_journal_settings *settings,
+                     uint64_t after, struct ebk_salvage **out, struct ebk_journal_fault *fault);
+
+/* As ebk_replay_next, of what can be read before, between and behind damage: tokens rise and may leave gaps. */
+int64_t ebk_salvage_next(struct ebk_salvage *salvage, struct ebk_record *records, size_t count_max);
+
+/* After ebk_salvage_next() answered 0. */
+void ebk_salvage_tell(const struct ebk_salvage *salvage, struct ebk_salvage_facts *facts);
+
+/* Let the journal begin with start_token: everything below must be durable elsewhere, or given up for lost. The next
+ * open() sets the older files aside. After an error it may be closed and done again from the beginning. */
+int ebk_salvage_finish(struct ebk_salvage *salvage, struct ebk_journal_fault *fault);
+
+void ebk_salvage_close(struct ebk_salvage *salvage);
 /* cffi:end */
 
 #endif

@@ -2,6 +2,7 @@
  *
  *     next-G  ── header and zeros durable, then rename ──▶  journal-G  (blank, "next")
  *     journal-G (trimmed) ── rename, new header, rename ──▶  journal-H
+ *     journal-G (before a start behind damage) ── rename ──▶  damaged-G  (never read again, never removed)
  *
  * A file called journal-G therefore always has a durable header of generation G, and one
  * called next-G is raw material that open() removes. Overwriting blocks that were written
@@ -20,6 +21,7 @@
 
 #define NAME_LIST_BYTES_MAX (1u << 20)
 #define NEXT_PREFIX "next-"
+#define ASIDE_PREFIX "damaged-"
 #define GENERATION_DIGITS 16
 
 int ebk_fault_set(struct ebk_journal_fault *fault, int code, int system_error, const char *path, uint64_t offset,
@@ -134,7 +136,7 @@ static int read_names(struct ebk_journal *journal, char *names, int64_t size, st
     return EBK_OK;
 }
 
-static int list_names(struct ebk_journal *journal, struct ebk_journal_fault *fault)
+int ebk_journal_list_names(struct ebk_journal *journal, struct ebk_journal_fault *fault)
 {
     struct ebk_io *io = journal->io;
     char *names = malloc(NAME_LIST_BYTES_MAX);
@@ -151,31 +153,36 @@ static int list_names(struct ebk_journal *journal, struct ebk_journal_fault *fau
     return code;
 }
 
-/* Check the first block of a file; the first file tells the journal's identity. */
-static int check_header(struct ebk_journal *journal, struct journal_file *entry, bool is_first, const char *path,
-                        int64_t size, const struct file_header *header, struct ebk_journal_fault *fault)
+/* Check the first block of a file; the first one that is looked at tells the journal's identity. */
+static int check_header(struct ebk_journal *journal, struct journal_file *entry, const char *path, int64_t size,
+                        const struct file_header *header, struct ebk_journal_fault *fault)
 {
     if (header->magic != FILE_MAGIC)
-        return ebk_fault_set(fault, EBK_FOREIGN, 0, path, 0, "the file does not begin as a journal's file does");
+        return ebk_fault_set(fault, EBK_DAMAGED, 0, path, 0, "the file does not begin as a journal's file does");
     if (header->crc != ebk_file_header_crc(header))
         return ebk_fault_set(fault, EBK_DAMAGED, 0, path, 0, "the header fails its checksum");
-    if (header->version != FORMAT_VERSION)
-        return ebk_fault_set(fault, EBK_VERSION, 0, path, 8, "format version %u; this program knows %u", header->version,
-                             FORMAT_VERSION);
+    if (header->version != FORMAT_VERSION && header->version != FORMAT_VERSION_START)
+        return ebk_fault_set(fault, EBK_VERSION, 0, path, 8, "format version %u; this program knows %u and %u",
+                             header->version, FORMAT_VERSION, FORMAT_VERSION_START);
     if (header->generation != entry->generation)
         return ebk_fault_set(fault, EBK_FOREIGN, 0, path, 32, "the header says generation %" PRIu64
                              ", the name another: the file was renamed", header->generation);
-    if (is_first)
+    if (!journal->has_identity)
         memcpy(journal->identity, header->identity, sizeof journal->identity);
     else if (memcmp(journal->identity, header->identity, sizeof journal->identity) != 0)
         return ebk_fault_set(fault, EBK_FOREIGN, 0, path, 16, "the file belongs to another journal than its neighbours");
+    journal->has_identity = true;
+    bool is_start = header->version == FORMAT_VERSION_START;
     if (header->block_bytes != BLOCK_BYTES || header->file_bytes % BLOCK_BYTES != 0 ||
-        header->file_bytes < EBK_JOURNAL_FILE_BYTES_MIN)
+        header->file_bytes < EBK_JOURNAL_FILE_BYTES_MIN || (header->start_token != 0) != is_start ||
+        (header->start_sequence != 0) != is_start)
         return ebk_fault_set(fault, EBK_DAMAGED, 0, path, 12, "the header gives impossible sizes");
     if ((uint64_t)size < header->file_bytes)
         return ebk_fault_set(fault, EBK_DAMAGED, 0, path, (uint64_t)size, "the file is cut short: it had %" PRIu64 " bytes",
                              header->file_bytes);
     entry->bytes = header->file_bytes;
+    entry->start_token = header->start_token;
+    entry->start_sequence = header->start_sequence;
     return EBK_OK;
 }
 
@@ -202,6 +209,24 @@ static int read_first_group(struct ebk_journal *journal, struct journal_file *en
     return EBK_OK;
 }
 
+int ebk_journal_read_header(struct ebk_journal *journal, struct journal_file *entry, int file, const char *path,
+                            struct file_header *header, struct ebk_journal_fault *fault)
+{
+    struct ebk_io *io = journal->io;
+    /* What is read from here on will be acted on, so it must be durable first: a killed process
+     * may have left a group that reached the page cache or the device's cache only. */
+    int error = io->sync(io, file);
+    if (error < 0) return ebk_fault_set(fault, EBK_IO, -error, path, 0, "the file cannot be synced");
+    int64_t size = io->size(io, file);
+    int64_t got = size < (int64_t)BLOCK_BYTES ? size : io->read(io, file, journal->buffer, BLOCK_BYTES, 0);
+    if (got < 0) return ebk_fault_set(fault, EBK_IO, (int)-got, path, 0, "the header cannot be read");
+    entry->bytes = (uint64_t)size;
+    if (got < (int64_t)BLOCK_BYTES)
+        return ebk_fault_set(fault, EBK_DAMAGED, 0, path, (uint64_t)got, "the file is cut short in its header");
+    memcpy(header, journal->buffer, sizeof *header);
+    return check_header(journal, entry, path, size, header, fault);
+}
+
 static int find_file(struct ebk_journal *journal, uint32_t index, struct ebk_journal_fault *fault)
 {
     struct ebk_io *io = journal->io;
@@ -210,26 +235,30 @@ static int find_file(struct ebk_journal *journal, uint32_t index, struct ebk_jou
     ebk_journal_path(journal, FILE_PREFIX, entry->generation, path);
     int file = io->open(io, path, EBK_OPEN_WRITE);
     if (file < 0) return ebk_fault_set(fault, EBK_IO, -file, path, 0, "the file cannot be opened");
-    /* What is read from here on will be acted on, so it must be durable first: a killed process
-     * may have left a group that reached the page cache or the device's cache only. */
-    int error = io->sync(io, file);
-    int64_t size = error < 0 ? 0 : io->size(io, file);
-    int64_t got = size < (int64_t)BLOCK_BYTES ? size : io->read(io, file, journal->buffer, BLOCK_BYTES, 0);
-    int code;
-    if (error < 0)
-        code = ebk_fault_set(fault, EBK_IO, -error, path, 0, "the file cannot be synced");
-    else if (got < 0)
-        code = ebk_fault_set(fault, EBK_IO, (int)-got, path, 0, "the header cannot be read");
-    else if (got < (int64_t)BLOCK_BYTES)
-        code = ebk_fault_set(fault, EBK_DAMAGED, 0, path, (uint64_t)got, "the file is cut short in its header");
-    else {
-        struct file_header header;
-        memcpy(&header, journal->buffer, sizeof header);
-        code = check_header(journal, entry, index == 0, path, size, &header, fault);
-    }
+    struct file_header header;
+    int code = ebk_journal_read_header(journal, entry, file, path, &header, fault);
     if (code == EBK_OK) code = read_first_group(journal, entry, file, path, fault);
     io->close(io, file);
     return code;
+}
+
+/* files[0 .. count) stand before the file with which the journal begins: what they held is in entry logs as far as
+ * it could be read (journal_salvage.c). They are kept for people, under a name that no journal reads. */
+static int set_aside(struct ebk_journal *journal, uint32_t count, struct ebk_journal_fault *fault)
+{
+    struct ebk_io *io = journal->io;
+    for (uint32_t i = 0; i < count; i++) {
+        char from[EBK_JOURNAL_PATH_BYTES], to[EBK_JOURNAL_PATH_BYTES];
+        ebk_journal_path(journal, FILE_PREFIX, journal->files[i].generation, from);
+        ebk_journal_path(journal, ASIDE_PREFIX, journal->files[i].generation, to);
+        int error = io->rename(io, from, to);
+        if (error < 0) return ebk_fault_set(fault, EBK_IO, -error, from, 0, "a damaged file cannot be set aside");
+    }
+    int error = io->sync_directory(io, journal->directory);
+    if (error < 0) return ebk_fault_set(fault, EBK_IO, -error, journal->directory, 0, "the directory cannot be synced");
+    journal->file_count -= count;
+    memmove(journal->files, journal->files + count, journal->file_count * sizeof *journal->files);
+    return EBK_OK;
 }
 
 /* Groups fill files in order of generation; blank ones may only stand at the end. */
@@ -248,11 +277,15 @@ static int check_order(struct ebk_journal *journal, struct ebk_journal_fault *fa
     return EBK_OK;
 }
 
-/* Find the files, check their headers and their order. files[] holds all of them afterwards. */
+/* Find the files, check their headers and their order, newest first: what stands before a start behind damage is not
+ * looked at. files[] holds all of them afterwards. */
 int ebk_journal_find_files(struct ebk_journal *journal, struct ebk_journal_fault *fault)
 {
-    int code = list_names(journal, fault);
-    for (uint32_t i = 0; code == EBK_OK && i < journal->file_count; i++) code = find_file(journal, i, fault);
+    int code = ebk_journal_list_names(journal, fault);
+    uint32_t begin = journal->file_count;
+    while (code == EBK_OK && begin > 0 && (begin == journal->file_count || journal->files[begin].start_token == 0))
+        code = find_file(journal, --begin, fault);
+    if (code == EBK_OK && begin > 0) code = set_aside(journal, begin, fault);
     return code == EBK_OK ? check_order(journal, fault) : code;
 }
 
@@ -262,8 +295,10 @@ static int write_header(struct ebk_journal *journal, int file, uint64_t generati
 {
     uint8_t *block = aligned_alloc(BLOCK_BYTES, BLOCK_BYTES); /* Never on the commit path. */
     if (block == NULL) return -ENOMEM;
-    struct file_header header = {.magic = FILE_MAGIC, .version = FORMAT_VERSION, .block_bytes = BLOCK_BYTES,
-                                 .generation = generation, .file_bytes = bytes};
+    struct file_header header = {.magic = FILE_MAGIC,
+                                 .version = journal->start_token == 0 ? FORMAT_VERSION : FORMAT_VERSION_START,
+                                 .block_bytes = BLOCK_BYTES, .generation = generation, .file_bytes = bytes,
+                                 .start_token = journal->start_token, .start_sequence = journal->start_sequence};
     memcpy(header.identity, journal->identity, sizeof header.identity);
     header.crc = ebk_file_header_crc(&header);
     memset(block, 0, BLOCK_BYTES);

@@ -4,6 +4,7 @@
  *   journal_open.c    open and close
  *   journal_files.c   names, headers, files prepared ahead, recycled and dropped
  *   journal_replay.c  reading groups back: where the tail is, and what damage is
+ *   journal_salvage.c what is left of a damaged journal, and a start behind it
  */
 #ifndef EBK_JOURNAL_INSIDE_H
 #define EBK_JOURNAL_INSIDE_H
@@ -26,6 +27,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the formats are littl
 #define FILE_MAGIC 0x4A4B4245u  /* "EBKJ" */
 #define GROUP_MAGIC 0x474B4245u /* "EBKG" */
 #define FORMAT_VERSION 1u
+#define FORMAT_VERSION_START 2u /* of a file that begins behind damage: older programs must not pass it over */
 #define RECORD_ALIGNMENT 8u
 
 struct file_header { /* first block of a file */
@@ -37,7 +39,8 @@ struct file_header { /* first block of a file */
     uint8_t identity[EBK_JOURNAL_IDENTITY_BYTES];
     uint64_t generation;
     uint64_t file_bytes;
-    uint8_t reserved_b[16];
+    uint64_t start_token; /* version 2: the journal begins here, with this token and group; else 0 */
+    uint64_t start_sequence;
 };
 
 struct group_header { /* at a multiple of BLOCK_BYTES; its records follow */
@@ -92,6 +95,8 @@ struct journal_file {
     uint64_t bytes;
     uint64_t first_token;    /* 0: no group yet */
     uint64_t first_sequence; /* of its first group */
+    uint64_t start_token;    /* not 0: the journal begins with this file, behind damage */
+    uint64_t start_sequence;
 };
 
 enum next_state { NEXT_MISSING, NEXT_READY, NEXT_REFUSED };
@@ -141,10 +146,12 @@ struct ebk_journal {
     int next_error;           /* errno, of NEXT_REFUSED */
     int next_file;
     struct journal_file next;
+    uint64_t start_token, start_sequence; /* what the next file's header says; 0 but in a salvage */
     uint8_t *zeros; /* ZERO_BYTES, never written */
 
     /* What replay may read: settled at open. */
     uint8_t identity[EBK_JOURNAL_IDENTITY_BYTES];
+    bool has_identity; /* read from a file's header */
     uint64_t opened_token, opened_sequence;
 
     /* Threads. */
@@ -191,8 +198,22 @@ int ebk_journal_start_threads(struct ebk_journal *journal, struct ebk_journal_fa
 /* The commit thread commits what is queued first. Also after a start that failed half-way. */
 void ebk_journal_stop_threads(struct ebk_journal *journal);
 
+/* journal_open.c */
+struct ebk_journal *ebk_journal_make(struct ebk_io *io, const char *directory,
+                                     const struct ebk_journal_settings *settings);
+void ebk_journal_release(struct ebk_journal *journal);
+int ebk_journal_check_settings(const struct ebk_journal_settings *settings, const char *directory,
+                               struct ebk_journal_fault *fault);
+/* The directory is there, its name durable, and ours alone. */
+int ebk_journal_take_directory(struct ebk_journal *journal, struct ebk_journal_fault *fault);
+
 /* journal_files.c */
 #define FILE_PREFIX "journal-"
+/* files[] by their names only, leftovers removed. */
+int ebk_journal_list_names(struct ebk_journal *journal, struct ebk_journal_fault *fault);
+/* Sync the file and check its first block; *entry learns its sizes. */
+int ebk_journal_read_header(struct ebk_journal *journal, struct journal_file *entry, int file, const char *path,
+                            struct file_header *header, struct ebk_journal_fault *fault);
 void ebk_journal_path(const struct ebk_journal *journal, const char *kind, uint64_t generation, char *path);
 uint32_t ebk_file_header_crc(const struct file_header *header);
 int ebk_journal_probe_direct(struct ebk_journal *journal, struct ebk_journal_fault *fault);
@@ -202,6 +223,8 @@ int ebk_journal_prepare(struct ebk_journal *journal);
 void ebk_journal_tidy(struct ebk_journal *journal);
 
 /* journal_replay.c */
+bool ebk_group_is_valid_header(uint32_t seed, uint64_t generation, uint64_t offset, uint64_t file_bytes,
+                               const struct group_header *group);
 /* 1: whole and valid, in buffer; 0: not a valid group; or -errno. */
 int ebk_group_read(struct ebk_io *io, int file, uint32_t seed, uint64_t generation, uint64_t offset,
                    uint64_t file_bytes, uint8_t *buffer, struct group_header *header);

@@ -29,7 +29,7 @@ static void give_back(void *memory, size_t size)
     if (memory != NULL) munmap(memory, size);
 }
 
-static void release(struct ebk_journal *journal)
+void ebk_journal_release(struct ebk_journal *journal)
 {
     struct ebk_io *io = journal->io;
     if (journal->file >= 0) io->close(io, journal->file);
@@ -50,11 +50,11 @@ void ebk_journal_close(struct ebk_journal *journal)
         ebk_journal_stop_threads(journal);
         while (!journal->settings.threaded && ebk_journal_commit(journal) > 0) continue;
     }
-    release(journal);
+    ebk_journal_release(journal);
 }
 
-static int check_settings(const struct ebk_journal_settings *settings, const char *directory,
-                          struct ebk_journal_fault *fault)
+int ebk_journal_check_settings(const struct ebk_journal_settings *settings, const char *directory,
+                               struct ebk_journal_fault *fault)
 {
     if (strlen(directory) == 0 || strlen(directory) + PATH_ROOM > EBK_JOURNAL_PATH_BYTES)
         return ebk_fault_set(fault, EBK_USAGE, 0, "", 0, "the directory's path must have 1 to %d bytes",
@@ -70,7 +70,8 @@ static int check_settings(const struct ebk_journal_settings *settings, const cha
     return EBK_OK;
 }
 
-static struct ebk_journal *make(struct ebk_io *io, const char *directory, const struct ebk_journal_settings *settings)
+struct ebk_journal *ebk_journal_make(struct ebk_io *io, const char *directory,
+                                     const struct ebk_journal_settings *settings)
 {
     struct ebk_journal *journal = calloc(1, sizeof *journal);
     if (journal == NULL) return NULL;
@@ -93,12 +94,11 @@ static struct ebk_journal *make(struct ebk_io *io, const char *directory, const 
     bool is_whole = journal->slots != NULL && journal->buffer != NULL && journal->zeros != NULL &&
                     journal->files != NULL && (journal->event >= 0 || !settings->threaded);
     if (is_whole) return journal;
-    release(journal);
+    ebk_journal_release(journal);
     return NULL;
 }
 
-/* The directory is there, its name durable, and ours alone. */
-static int take_directory(struct ebk_journal *journal, struct ebk_journal_fault *fault)
+int ebk_journal_take_directory(struct ebk_journal *journal, struct ebk_journal_fault *fault)
 {
     struct ebk_io *io = journal->io;
     char path[EBK_JOURNAL_PATH_BYTES];
@@ -129,7 +129,11 @@ static int find_tail(struct ebk_journal *journal, const struct journal_file *ent
 {
     struct ebk_io *io = journal->io;
     struct group_header group;
-    bool has_any = false;
+    bool has_any = entry->start_token != 0; /* Then the header says what the first group must be. */
+    if (has_any) {
+        journal->opened_token = entry->start_token - 1;
+        journal->sequence = entry->start_sequence - 1;
+    }
     journal->offset = BLOCK_BYTES;
     for (;;) {
         int valid = ebk_group_read(io, journal->file, journal->seed, entry->generation, journal->offset, entry->bytes,
@@ -233,16 +237,16 @@ int ebk_journal_open(struct ebk_io *io, const char *directory, const struct ebk_
                      struct ebk_journal **out, struct ebk_journal_fault *fault)
 {
     *out = NULL;
-    int code = check_settings(settings, directory, fault);
+    int code = ebk_journal_check_settings(settings, directory, fault);
     if (code < 0) return code;
-    struct ebk_journal *journal = make(io, directory, settings);
+    struct ebk_journal *journal = ebk_journal_make(io, directory, settings);
     if (journal == NULL) return ebk_fault_set(fault, EBK_NO_MEMORY, errno, directory, 0, "memory for it was refused");
-    code = take_directory(journal, fault);
+    code = ebk_journal_take_directory(journal, fault);
     if (code == EBK_OK) code = open_files(journal, fault);
     if (code == EBK_OK && settings->threaded) code = ebk_journal_start_threads(journal, fault);
     if (code < 0) {
         ebk_journal_stop_threads(journal);
-        release(journal);
+        ebk_journal_release(journal);
         return code;
     }
     *out = journal;

@@ -63,8 +63,8 @@ uint32_t ebk_journal_group_crc(uint32_t seed, const struct group_header *group)
 
 /* ---- groups ------------------------------------------------------------------------ */
 
-static bool is_valid_header(uint32_t seed, uint64_t generation, uint64_t offset, uint64_t file_bytes,
-                            const struct group_header *group)
+bool ebk_group_is_valid_header(uint32_t seed, uint64_t generation, uint64_t offset, uint64_t file_bytes,
+                               const struct group_header *group)
 {
     if (group->magic != GROUP_MAGIC || group->generation != generation || group->position != offset) return false;
     if (group->crc != ebk_journal_group_crc(seed, group)) return false;
@@ -99,7 +99,7 @@ int ebk_group_read(struct ebk_io *io, int file, uint32_t seed, uint64_t generati
     if (got < 0) return (int)got;
     if (got < (int64_t)BLOCK_BYTES) return 0;
     memcpy(header, buffer, sizeof *header);
-    if (!is_valid_header(seed, generation, offset, file_bytes, header)) return 0;
+    if (!ebk_group_is_valid_header(seed, generation, offset, file_bytes, header)) return 0;
     size_t rest = round_up(header->group_bytes, BLOCK_BYTES) - BLOCK_BYTES;
     if (rest > 0) {
         got = io->read(io, file, buffer + BLOCK_BYTES, rest, offset + BLOCK_BYTES);
@@ -118,7 +118,8 @@ int64_t ebk_group_find(struct ebk_io *io, int file, uint32_t seed, uint64_t gene
         if (got < 0) return got;
         for (uint64_t at = 0; at + BLOCK_BYTES <= (uint64_t)got; at += BLOCK_BYTES) {
             memcpy(header, buffer + at, sizeof *header);
-            if (is_valid_header(seed, generation, begin + at, file_bytes, header)) return (int64_t)(begin + at);
+            if (ebk_group_is_valid_header(seed, generation, begin + at, file_bytes, header))
+                return (int64_t)(begin + at);
         }
     }
     return 0;

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from embedbk.codec.frame import Frame
@@ -27,20 +28,27 @@ from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ports import Buffer, EntriesFound
 from embedbk.storage.entry_store import HALF_BYTES_MAX, NativeEntryStore
 from embedbk.storage.identity import HeldIdentity, open_identity
-from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT, Journal
+from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT, DamagedJournal, Journal, UnreadableJournal
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
 from embedbk.storage.replay import replay_record
+from embedbk.storage.salvage import JournalSalvage, SalvageFacts
 
 __all__ = ["FLUSH_BYTES", "BookieStorage"]
 
 logger = logging.getLogger(__name__)
 
+Records = Iterable[tuple[int, int, int, memoryview]]  # token, kind, ledger_id, body
+
 FLUSH_BYTES = 64 << 20  # Journaled since the last freeze: write cache and journal have one bound.
 LOSS_FILE = "MAY_HAVE_LOST"  # There from the start that was told of a loss until limbo is durable.
 KICK_BYTES = 256 << 10  # A turn that queues more does not wait for its end to wake the commit thread.
 FLUSH_RETRY_SHARE = 16  # A failed flush is tried again when this part of flush_bytes more was journaled.
+_DAMAGE_HINT = (
+    f"if no better copy of its directories exists, start it with --may-have-lost, or with an empty file {LOSS_FILE} in "
+    "its directory: then it goes on behind the damage, and what is missing counts as unknown until it is repaired"
+)
 REPLAY_ROOM_BYTES = 2 * FRAME_BYTES_MAX  # Beyond cache_bytes_max, so that a put that was let in always fits.
 RECORD_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the bound above.
 
@@ -61,8 +69,8 @@ class BookieStorage:
 
     Raises:
         UsageError: the directory is another bookie's or in use.
-        StorageError: it is wiped or damaged; says which file, where, why and what to do. A damaged journal refuses
-            here, since what it held may have been acknowledged.
+        StorageError: it is wiped or damaged; says which file, where, why and what to do. A journal that may have lost
+            something refuses here, unless `may_have_lost` says to go on behind it.
     """
 
     def __init__(
@@ -135,8 +143,7 @@ class BookieStorage:
                 half_bytes_max=cache_bytes_max + REPLAY_ROOM_BYTES,
                 half_bytes_kept=flush_bytes,
             )
-            self._journal = Journal(journal_path, io=io, file_bytes=journal_file_bytes, threaded=threaded)
-            self._load()
+            self._load(journal_path, journal_file_bytes, io)
         except BaseException:
             self._release()
             raise
@@ -269,23 +276,81 @@ class BookieStorage:
 
     # --- Start -------------------------------------------------------------------------------------------
 
-    def _load(self) -> None:
+    def _load(self, journal_path: str, journal_file_bytes: int, io: MemoryDisk | None) -> None:
         """Footers first, then what the journal has above their mark (P7.3, P7.5)."""
-        store, journal = self._open_store(), self._open_journal()
+        store = self._open_store()
         for line in store.reports():
             logger.error("bookie %s: %s", self.bookie_id, line)
         for states in store.take_states():
             self.table.load(states)
-        mark = store.log_mark()
-        self._durable = mark
-        for token, kind, ledger_id, body in journal.replay(mark):
+        self._durable = store.log_mark()
+
+        def open_journal() -> Journal:
+            return Journal(journal_path, io=io, file_bytes=journal_file_bytes, threaded=self.threaded)
+
+        try:
+            self._journal = open_journal()
+            self._replay(self._journal.replay(self._durable), self._flush_replayed)
+        except (DamagedJournal, UnreadableJournal) as refused:
+            if isinstance(refused, UnreadableJournal) and not self.may_have_lost:
+                raise
+            journal, self._journal = self._journal, None
+            if journal is not None:
+                journal.close()
+
+            def begin_salvage() -> JournalSalvage:
+                mark = self._open_store().log_mark()
+                return JournalSalvage(journal_path, after=mark, io=io, file_bytes=journal_file_bytes)
+
+            self._go_on_behind(refused, begin_salvage)
+            self._journal = open_journal()
+        self._last_token = self._durable
+        ensure(self._journal.next_token() == self._durable + 1, "the journal goes on where its replay ended")
+
+    def _replay(self, records: Records, flush: Callable[[], None]) -> None:
+        """Take records in; a long journal does not have to fit into the write cache."""
+        for token, kind, ledger_id, body in records:
             if self._unflushed_bytes >= self.flush_bytes:
-                self._flush_replayed()
-            replay_record(self.table, store.put, token, kind, ledger_id, body)
+                flush()
+            replay_record(self.table, self._open_store().put, token, kind, ledger_id, body)
             self._durable = token
             self._unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
-        self._last_token = self._durable
-        ensure(journal.next_token() == self._durable + 1, "the journal goes on where its replay ended")
+
+    def _go_on_behind(self, damage: StorageError, begin_salvage: Callable[[], JournalSalvage]) -> None:
+        """Take in what is left of a damaged journal and let it begin anew behind the damage (P7.4, I42).
+
+        Only if nothing above the log mark is missing, or the owner knows of the loss: then `may_have_lost` brings
+        every ledger that is not closed into fence and limbo before anything is served. The mark passes the damage
+        before the journal does, so that a crash in between leads back to here.
+        """
+        with begin_salvage() as salvage:
+            for _ in salvage.records():
+                pass
+            facts = salvage.facts()
+            if facts.may_have_lost and not self.may_have_lost:
+                raise DamagedJournal(f"{damage.args[0]}; {_missing(facts)}", hint=_DAMAGE_HINT) from damage
+        with begin_salvage() as salvage:
+            self._replay(salvage.records(), self._flush_salvaged)
+            self._durable = facts.start_token - 1
+            self._flush_salvaged()
+            salvage.finish()
+        logger.error(
+            "bookie %s goes on behind a damaged journal (%s); %s; its records begin with %d now",
+            self.bookie_id,
+            facts.damage,
+            _missing(facts) if facts.may_have_lost else "nothing was lost: all of it was in entry logs",
+            facts.start_token,
+        )
+
+    def _flush_salvaged(self) -> None:
+        """What was taken in so far is in an entry log, under the mark of the last record, when this returns."""
+        store = self._open_store()
+        ensure(store.freeze(self.table.take_dirty(), self._durable), "one frozen half at a time")
+        store.flush(threaded=self.threaded)
+        while not store.finish_flush():
+            select.select([store.fileno()], [], [])
+        store.release()
+        self._unflushed_bytes = 0
 
     def _flush_replayed(self) -> None:
         """A long journal does not have to fit into the write cache: flush in between, before anything is served."""
@@ -392,6 +457,12 @@ class BookieStorage:
             store.close()
         if identity is not None:
             identity.close()
+
+
+def _missing(facts: SalvageFacts) -> str:
+    if facts.missing_count:
+        return f"acknowledged records are missing: {facts.missing_count}"
+    return "whether acknowledged records are missing cannot be told"
 
 
 def _note_loss(path: Path, *, is_new: bool) -> bool:

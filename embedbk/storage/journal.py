@@ -17,7 +17,7 @@ from embedbk.errors import StorageError, UsageError
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import ffi, lib, raise_code, system_reason
 
-__all__ = ["FILE_BYTES", "FILE_BYTES_MIN", "Journal", "JournalFacts"]
+__all__ = ["FILE_BYTES", "FILE_BYTES_MIN", "DamagedJournal", "Journal", "JournalFacts", "UnreadableJournal"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,15 @@ _FAIL_HINTS = {
     lib.EBK_NO_SPACE: "make room on the device, then open it again",
     lib.EBK_IO: "look at the device and at the directory's permissions, then open it again",
 }
+
+
+class DamagedJournal(StorageError):
+    """Stored bytes are not what was written: something acknowledged may be lost (I42). A `JournalSalvage` reads the
+    rest."""
+
+
+class UnreadableJournal(StorageError):
+    """The system refused a call on its files or its directory; another try may do better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +103,14 @@ class Journal:
         self._kept: deque[tuple[int, Any]] = (
             deque()
         )  # (token, pinned buffer) of what C has borrowed, in order.
-        settings = ffi.new("struct ebk_journal_settings *")
-        if not 0 <= file_bytes < 1 << 63 or not 0 <= file_count_max < 1 << 32:
-            raise UsageError(f"file_bytes={file_bytes}, file_count_max={file_count_max}: out of range")
-        settings.file_bytes = file_bytes
-        settings.file_count_max = file_count_max
-        settings.threaded = threaded
-        settings.identity = identity if identity is not None else os.urandom(lib.EBK_JOURNAL_IDENTITY_BYTES)
+        self._replays: set[Any] = set()  # Open ones, which use the journal's memory.
+        settings = journal_settings(file_bytes, threaded, file_count_max, identity)
         out = ffi.new("struct ebk_journal **")
         fault = ffi.new("struct ebk_journal_fault *")
         table = lib.ebk_io_disk() if io is None else io.io
         code = lib.ebk_journal_open(table, os.fsencode(self.directory), settings, out, fault)
         if code < 0:
-            _raise_fault(fault, f"journal {self.directory} cannot be opened")
+            raise_fault(fault, f"journal {self.directory} cannot be opened")
         self._journal = out[0]
         self.direct = self.facts().direct
         if not self.direct:
@@ -211,7 +215,7 @@ class Journal:
         """Why the journal stopped for good, or None. It is never tried again: open it anew (P7.6)."""
         # Asked in every turn of a host: the room for an answer is made once.
         fault = self._failure_found
-        return None if lib.ebk_journal_failure(self.handle(), fault) == lib.EBK_OK else _fault_text(fault)
+        return None if lib.ebk_journal_failure(self.handle(), fault) == lib.EBK_OK else fault_text(fault)
 
     # --- Reading back ------------------------------------------------------------------------------------
 
@@ -228,7 +232,8 @@ class Journal:
         code = lib.ebk_replay_open(self.handle(), max(0, after), out, fault)
         replay = ffi.gc(out[0], lib.ebk_replay_close) if out[0] != ffi.NULL else None
         if code < 0:
-            _raise_fault(fault, f"journal {self.directory} cannot be replayed")
+            raise_fault(fault, f"journal {self.directory} cannot be replayed")
+        self._replays.add(replay)
         return self._records(replay)
 
     def _records(self, replay: Any) -> Iterator[tuple[int, int, int, memoryview]]:
@@ -239,7 +244,7 @@ class Journal:
                 self.handle()
                 count = lib.ebk_replay_next(replay, records, REPLAY_COUNT_MAX, fault)
                 if count < 0:
-                    _raise_fault(fault, f"journal {self.directory} cannot be replayed")
+                    raise_fault(fault, f"journal {self.directory} cannot be replayed")
                 if count == 0:
                     return
                 batch = [
@@ -253,6 +258,7 @@ class Journal:
                 ]
                 yield from batch
         finally:
+            self._replays.discard(replay)
             ffi.release(replay)
 
     # --- Whole -------------------------------------------------------------------------------------------
@@ -280,6 +286,8 @@ class Journal:
         """Commit what is queued (if the journal still works), stop its threads, release the directory."""
         journal, self._journal = self._journal, None
         if journal is not None:
+            while self._replays:  # Of a loop that was left, and is kept by a traceback.
+                ffi.release(self._replays.pop())
             lib.ebk_journal_close(journal)
             self._kept.clear()
 
@@ -321,12 +329,29 @@ class Journal:
         )
 
 
-def _fault_text(fault: Any) -> str:
+def journal_settings(file_bytes: int, threaded: bool, file_count_max: int, identity: bytes | None) -> Any:
+    """The settings as C takes them; what is out of bounds there is refused by C."""
+    if not 0 <= file_bytes < 1 << 63 or not 0 <= file_count_max < 1 << 32:
+        raise UsageError(f"file_bytes={file_bytes}, file_count_max={file_count_max}: out of range")
+    settings = ffi.new("struct ebk_journal_settings *")
+    settings.file_bytes = file_bytes
+    settings.file_count_max = file_count_max
+    settings.threaded = threaded
+    settings.identity = identity if identity is not None else os.urandom(lib.EBK_JOURNAL_IDENTITY_BYTES)
+    return settings
+
+
+def fault_text(fault: Any) -> str:
     """Where and why: the offset only where one inside a file is meant."""
     path = ffi.string(fault.path).decode(errors="replace")
     place = f"{path} at offset {fault.offset}" if fault.offset else path
     return f"{place}: {ffi.string(fault.reason).decode(errors='replace')}{system_reason(fault.system_error)}"
 
 
-def _raise_fault(fault: Any, what: str) -> NoReturn:
-    raise_code(fault.code, f"{what}: {_fault_text(fault)}", hint=_FAIL_HINTS.get(fault.code, ""))
+def raise_fault(fault: Any, what: str) -> NoReturn:
+    text, hint = f"{what}: {fault_text(fault)}", _FAIL_HINTS.get(fault.code, "")
+    if fault.code == lib.EBK_DAMAGED:
+        raise DamagedJournal(text, hint=hint)
+    if fault.code == lib.EBK_IO:
+        raise UnreadableJournal(text, hint=hint)
+    raise_code(fault.code, text, hint=hint)

@@ -8,7 +8,7 @@ bookie read-only, an entry unreadable. Everything is deterministic and plain dat
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.frame import Frame
@@ -16,6 +16,7 @@ from embedbk.codec.journal_records import RecordKind
 from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
 from embedbk.errors import StorageError, ensure
 from embedbk.ports import Buffer, EntriesFound
+from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.replay import replay_record
 
 __all__ = ["MemoryBookieStorage", "MemoryEntryStore", "Survivors"]
@@ -48,6 +49,7 @@ class Survivors:
     entry_logs: tuple[EntryLog, ...] = ()
     records: tuple[Record, ...] = ()  # Of the journal, above the last mark.
     may_have_lost: bool = False  # Something that was durable is not among these (P7.4).
+    bad_tokens: tuple[int, ...] = ()  # Journal records whose bytes are not what was written.
 
 
 @dataclass(slots=True)
@@ -108,10 +110,16 @@ class MemoryBookieStorage:
     """The port `DurableBookie` on a device that exists in memory and syncs when it is told."""
 
     def __init__(
-        self, survivors: Survivors, *, flush_bytes: int = FLUSH_BYTES, ledgers_max: int = LEDGERS_MAX
+        self,
+        survivors: Survivors,
+        *,
+        flush_bytes: int = FLUSH_BYTES,
+        ledgers_max: int = LEDGERS_MAX,
+        may_have_lost: bool = False,
     ) -> None:
+        """may_have_lost: its owner says that something may be gone, and to go on behind a damaged journal."""
         self.incarnation = survivors.incarnation
-        self.may_have_lost = survivors.may_have_lost
+        self.may_have_lost = survivors.may_have_lost or may_have_lost
         self.table = LedgerTable(ledgers_max)
         self.store = MemoryEntryStore()
         self.flush_bytes = flush_bytes
@@ -129,12 +137,26 @@ class MemoryBookieStorage:
             self.table.load(entry_log.states)
             for ledger_id, entry_id, raw in entry_log.entries:
                 self.store.put_entry(ledger_id, entry_id, raw)
-        for record in self.records:
-            replay_record(
-                self.table, self._put, record.token, record.kind, record.ledger_id, memoryview(record.body)
+        bad = {record.token for record in self.records} & set(survivors.bad_tokens)
+        if bad and not self.may_have_lost:
+            raise DamagedJournal(
+                f"journal record {min(bad)} is not what was written, and later ones are there",
+                hint="start it with may_have_lost=True",
             )
+        for record in self.records:
+            if record.token not in bad:
+                replay_record(
+                    self.table,
+                    self._put,
+                    record.token,
+                    record.kind,
+                    record.ledger_id,
+                    memoryview(record.body),
+                )
         self._durable = self.records[-1].token if self.records else self.mark
         self._next_token = self._durable + 1
+        if bad:
+            self._flush_now()  # What can be read is in an entry log, and the journal begins behind the damage.
 
     # --- the port ---------------------------------------------------------------------------------------
 
@@ -178,9 +200,9 @@ class MemoryBookieStorage:
     def cached_bytes(self) -> int:
         return self._unflushed_bytes
 
-    def begin_flush_if_due(self) -> bool:
+    def begin_flush_if_due(self, *, is_due: bool = False) -> bool:
         """Freeze what is not in an entry log yet; a crash before `finish_flush` leaves the journal as it was."""
-        if self._frozen is not None or self._unflushed_bytes < self.flush_bytes:
+        if self._frozen is not None or not (is_due or self._unflushed_bytes >= self.flush_bytes):
             return False
         entries = tuple((*key, raw) for key, raw in sorted(self._unflushed.items()))
         self._frozen = EntryLog(entries, self.table.take_dirty(), self._durable)
@@ -195,6 +217,10 @@ class MemoryBookieStorage:
         self.mark, self._frozen = self._frozen.mark, None
         self.records = [record for record in self.records if record.token > self.mark]
         return True
+
+    def _flush_now(self) -> None:
+        self.begin_flush_if_due(is_due=True)
+        self.finish_flush()
 
     def close(self) -> None:
         self.commit()
@@ -224,6 +250,14 @@ class MemoryBookieStorage:
         kept_logs = self.entry_logs[: len(self.entry_logs) - entry_logs]
         kept = [] if records is None or entry_logs else self.records[: max(0, len(self.records) - records)]
         return Survivors(self.incarnation, tuple(kept_logs), tuple(kept), may_have_lost=True)
+
+    @staticmethod
+    def damage(survivors: Survivors, token: int) -> Survivors:
+        """What is left when the bytes of one durable journal record are bad: a start refuses unless it is told to go
+        on. The last record cannot be told from a torn one (JOURNAL.md, section 4): it is gone without a word."""
+        if survivors.records and survivors.records[-1].token == token:
+            return replace(survivors, records=survivors.records[:-1])
+        return replace(survivors, bad_tokens=(*survivors.bad_tokens, token))
 
     def fail_next_sync(self, reason: str | None) -> None:
         """Switch: the next commit fails, and with it the journal, for good (P7.6). None: it does not after all."""

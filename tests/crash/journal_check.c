@@ -58,6 +58,28 @@ static uint64_t replay(struct ebk_journal *journal, uint64_t after)
     return sum;
 }
 
+/* What is left of a damaged journal; with luck, a start behind it. */
+static void salvage(struct ebk_memory_disk *disk)
+{
+    struct ebk_journal_settings settings = {.file_bytes = FILE_BYTES, .identity = "check"};
+    struct ebk_salvage *found;
+    struct ebk_salvage_facts facts;
+    struct ebk_journal_fault fault;
+    struct ebk_record records[3];
+    if (ebk_salvage_open(ebk_memory_disk_io(disk), "j", &settings, draw() % 100, &found, &fault) != EBK_OK) return;
+    uint64_t token = 0, sum = 0;
+    int64_t count;
+    while ((count = ebk_salvage_next(found, records, 3)) > 0)
+        for (int64_t i = 0; i < count; i++) {
+            EBK_ASSERT(records[i].token > token);
+            token = records[i].token;
+            for (uint32_t at = 0; at < records[i].size; at++) sum += records[i].data[at];
+        }
+    ebk_salvage_tell(found, &facts);
+    EBK_ASSERT(facts.start_token > token);
+    ebk_salvage_close(found);
+}
+
 /* Lives of a stepped journal with torn writes, power cuts and trimming. */
 static void live(struct ebk_memory_disk *disk)
 {
@@ -96,6 +118,7 @@ static void rot(struct ebk_memory_disk *disk)
             struct ebk_journal *journal = open_journal(disk, false);
             if (journal != NULL) replay(journal, 0);
             ebk_journal_close(journal);
+            salvage(disk);
         }
         ebk_memory_disk_put(disk, name, content, FILE_BYTES);
     }

@@ -22,6 +22,7 @@ SOURCES = [
         "journal_open",
         "journal_files",
         "journal_replay",
+        "journal_salvage",
     )
 ]
 SEEDS = ("1", "2", "3")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.journal_records import RecordKind
 from embedbk.codec.messages import (
     AddRequest,
     ErrorAnswer,
@@ -23,6 +24,8 @@ from embedbk.core.limbo import share_of
 from embedbk.core.vocabulary import JournalDurable, Part
 from embedbk.errors import InvariantError, LedgerFenced, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
+from embedbk.storage.journal import DamagedJournal
+from embedbk.storage.memory import MemoryBookieStorage
 from tests.rules.world import KEY, Client, Node, Pen, World
 
 STRANGER = b"another disk...."
@@ -395,6 +398,44 @@ def test_recovery_does_not_truncate_what_one_bookie_lost() -> None:
     world.run(lambda: recovery.has_ended)
     assert recovery.ended.error is None
     assert world.check_end(1).last_entry == 0
+
+
+def test_behind_a_damaged_journal_nothing_is_absent() -> None:
+    """P7.4, I42, scenario 48: e0 on b1 b2, e1 on b1 only; b1's record of e0 rots, that of e1 does not. Without its
+    owner's word b1 does not start; with it, e1 is there again, and the silence about e0 is no "no"."""
+    world = World(3)
+    metadata, revision = world.create()
+    writer, pen = world.writer(metadata, revision), Pen(1)
+    world.add(writer, pen, b"zero")
+    world.settle(hold=lambda packet: packet.bookie_id == "b3")
+    world.add(writer, pen, b"one")
+    world.settle(hold=lambda packet: packet.bookie_id != "b1")
+    for bookie_id in ("b2", "b3"):
+        for packet in world.packets(to=bookie_id):
+            world.lose(packet)
+    assert writer.confirmed == 0
+    writer.is_gone = True
+    node = b1(world)
+    zero = next(record for record in node.storage.records if record.kind == RecordKind.FRAME)
+    survivors = node.storage.damage(node.storage.crash(), zero.token)
+    with pytest.raises(DamagedJournal, match=f"record {zero.token} is not what was written"):
+        MemoryBookieStorage(survivors)
+    next_token = node.storage.next_token()
+    node.boot(survivors, may_have_lost=True)
+    world.disks_lost += 1
+    assert node.storage.next_token() == next_token
+    assert node.storage.read(1, 0, 9, 1000).absent == [
+        (0, 0),
+        (2, 9),
+    ]  # What the limbo below keeps it from telling.
+    node.enter_limbo()
+    recovery = world.recovery(1)
+    recovery.start()
+    world.run(lambda: recovery.has_ended, seconds=1, hold=lambda packet: packet.bookie_id == "b2")
+    assert not recovery.has_ended
+    world.run(lambda: recovery.has_ended)
+    assert recovery.ended.error is None
+    assert world.check_end(1).last_entry in (0, 1)
 
 
 def test_the_writer_replaces_a_bookie_in_limbo_and_goes_on() -> None:

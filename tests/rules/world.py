@@ -224,8 +224,8 @@ class Node:
     def member(self) -> Member:
         return member(self.bookie_id, self.disk)
 
-    def boot(self, survivors: Survivors) -> None:
-        self.storage = MemoryBookieStorage(survivors)
+    def boot(self, survivors: Survivors, *, may_have_lost: bool = False) -> None:
+        self.storage = MemoryBookieStorage(survivors, may_have_lost=may_have_lost)
         self.core = Bookie(
             survivors.incarnation,
             self.storage.table,

@@ -22,8 +22,8 @@ __all__ = ["Watched", "WatchedNode", "but", "only", "scene"]
 class WatchedNode(Node):
     world: Watched
 
-    def boot(self, survivors: Survivors) -> None:
-        super().boot(survivors)
+    def boot(self, survivors: Survivors, *, may_have_lost: bool = False) -> None:
+        super().boot(survivors, may_have_lost=may_have_lost)
         watch, storage = self.world.invariants, self.storage
         watch.on_started(
             self.bookie_id, "bookie", self.member.incarnation, storage.durable(), storage.may_have_lost

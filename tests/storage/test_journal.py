@@ -437,6 +437,18 @@ def test_a_file_of_another_journal_is_refused(disk):
         stepped(disk)
 
 
+def test_a_replay_that_was_left_does_not_outlive_its_journal(disk):
+    """A traceback may keep the loop; what it read from is given back with the journal all the same."""
+    with stepped(disk) as journal:
+        journal.append(1, 7, b"x")
+    journal = stepped(disk)
+    records = journal.replay(0)
+    next(records)
+    journal.close()
+    with pytest.raises(StorageError, match="is closed"):
+        next(records)
+
+
 def test_a_renamed_file_is_refused(disk):
     with stepped(disk) as journal:
         journal.append(1, 7, b"x")

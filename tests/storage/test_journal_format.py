@@ -6,6 +6,7 @@ import pytest
 
 from embedbk.storage.journal import Journal
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.salvage import JournalSalvage
 from tests.storage.journal_pages import BLOCK_BYTES, fields, read_file, size_of, table
 
 IDENTITY = bytes(range(16))
@@ -22,6 +23,21 @@ def content():
         journal.step()
     journal.close()
     return disk.read("j/journal-0000000000000001")
+
+
+def test_the_page_reads_a_start_behind_damage():
+    """Section 6: version 2, and the first group is the one that the header names."""
+    disk = MemoryDisk()
+    with JournalSalvage("j", after=41, io=disk, file_bytes=65536, identity=IDENTITY) as salvage:
+        assert list(salvage.records()) == []
+        salvage.finish()
+    with Journal("j", io=disk, threaded=False, file_bytes=65536) as journal:
+        journal.append(*APPENDED[0])
+        journal.step()
+    header, groups = read_file(disk.read("j/journal-0000000000000001"))
+    assert (header["version"], header["start_token"], header["start_sequence"]) == (2, 42, 1)
+    assert [record[0] for record in groups[0].records] == [42]
+    assert (groups[0].header["sequence"], groups[0].header["previous_crc"]) == (1, 0)
 
 
 @pytest.mark.parametrize(("name", "size"), [("file", 64), ("group", 64), ("record", 24)])
@@ -53,7 +69,7 @@ def test_groups_are_chained_and_start_at_blocks(content):
 
 def test_reserved_fields_and_padding_are_zero(content):
     header, groups = read_file(content)
-    found = [header["reserved_a"], header["reserved_b"]]
+    found = [header["reserved_a"], header["start_token"], header["start_sequence"]]
     for group in groups:
         found.append(group.header["reserved"])
         found.append(fields("record", content, group.position + size_of("group"))["reserved"])
