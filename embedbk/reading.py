@@ -24,7 +24,7 @@ from embedbk.codec.ledger_metadata import (
     log_key_path,
 )
 from embedbk.codec.packer_twin import Buffer
-from embedbk.config import LAC_WAIT_MS_MAX
+from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.reader import LacRead, LacWait, RangeRead
 from embedbk.core.recovery import Recovery, RecoveryOptions
 from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated, UsageError
@@ -171,6 +171,7 @@ class LedgerReading:
         self._metadata = metadata
         self._revision = revision
         self._followed: Followed | None = None
+        self._came_along: Frame | None = None  # With the LAC that was heard last.
         self._turn = random.getrandbits(
             16
         )  # Where in a write set asking begins: readers spread over the copies.
@@ -271,10 +272,15 @@ class LedgerReading:
         """One long poll for the LAC, which newer metadata ends: its bookie may have been replaced."""
         followed, revision = self._followed, self._revision
         assert followed is not None
-        self._turn += 1
-        wait = OneResult(
-            LacWait(metadata, entry_id, waited.limit_ms(LAC_WAIT_MS_MAX), self._turn % metadata.ensemble_size)
+        core = LacWait(
+            metadata,
+            entry_id,
+            waited.limit_ms(LAC_WAIT_MS_MAX),
+            self._turn % metadata.ensemble_size,
+            bytes_max=FRAME_BYTES_MAX,
+            mac_key=self._password.mac_key,
         )
+        wait = OneResult(core)
         wait.future.add_done_callback(lambda _: followed.signal.notify())
         self.runtime.start(wait)
         try:
@@ -293,7 +299,11 @@ class LedgerReading:
         lac, _, is_fenced = wait.future.result()
         self._hear(lac)
         if lac > entry_id:
+            self._came_along = core.frame
             return
+        self._turn += (
+            1  # Where there was news the same bookie is asked again: its writer knows that somebody waits.
+        )
         # Fenced: what comes next is the metadata's to say. Else nobody had news, or nobody could be asked.
         pause_s = waited.left_s() if is_fenced else _PAUSE_S
         await followed.beyond(revision, pause_s)
@@ -303,6 +313,12 @@ class LedgerReading:
     ) -> Frames:
         """The entries first..last in order, which must be below the limit but for unconfirmed ones (P6.3)."""
         self.check()
+        along, self._came_along = self._came_along, None
+        if along is not None and along.first_entry == first and along.last_entry <= last:
+            yield Located(along, first_offset)
+            first = along.last_entry + 1
+            if first > last:
+                return
         core = RangeRead(
             self.metadata,
             first,

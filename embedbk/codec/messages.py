@@ -195,9 +195,12 @@ class LacRequest(msgspec.Struct, frozen=True, array_like=True):
     ledger_id: _LedgerId
     after_lac: _Lac = NO_ENTRY
     wait_ms: _Count = 0
+    bytes_max: _Count = 0  # Above 0: give the entries after_lac + 1 .. LAC along, as far as they fit.
 
 
 class LacAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """With a frame where entries were asked for and are here: positive verdicts only, what is missing is unknown."""
+
     status: Status
     ledger_id: _LedgerId
     lac: _Lac = NO_ENTRY
@@ -206,18 +209,25 @@ class LacAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ExplicitLacRequest(msgspec.Struct, frozen=True, array_like=True):
-    """The writer's LAC, sent when it idles so that readers see the last entries (P6.2)."""
+    """The writer's LAC, sent when it idles so that readers see the last entries (P6.2).
+
+    A hint is kept in memory only and answered at once: it wakes who waits now. The one that is durable follows.
+    """
 
     incarnation: _Incarnation
     ledger_id: _LedgerId
     ledger_key: _Key
     lac: _Lac
     lac_length: _Count
+    is_hint: bool = False
 
 
 class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
     status: Status
     ledger_id: _LedgerId
+    is_awaited: bool = (
+        False  # A reader waited here for a newer LAC when this one came: further ones are worth a hint.
+    )
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, array_like=True):

@@ -33,6 +33,7 @@ from embedbk.codec.messages import (
 )
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.machine import Handlers, Machine, earliest
+from embedbk.core.parked import Parked, Poll
 from embedbk.core.vocabulary import (
     Effect,
     EntriesRead,
@@ -89,22 +90,12 @@ class _Look:
 
     link: int
     request_id: int
-    request: AddRequest | ReadRequest | None  # None: of the bookie itself, for a share (P7.4).
+    request: AddRequest | ReadRequest | LacRequest | None  # None: of the bookie itself, for a share (P7.4).
     ledger_id: int
     wait_token: int  # The answer also waits until this record is durable.
     frame: Frame | None = None  # The repeated add's frame.
     first_entry: int = 0  # Where the lookup began; before it all was compared already.
     missing: set[int] = field(default_factory=set)  # Entries of the frame to be stored. Asked by key only.
-
-
-@dataclass(slots=True)
-class _Waiter:
-    """A parked long poll for the LAC."""
-
-    link: int
-    request_id: int
-    after_lac: int
-    until_ns: int
 
 
 class Bookie(Machine):
@@ -123,8 +114,7 @@ class Bookie(Machine):
         self.replies: dict[int, list[Reply]] = {}  # Journal token -> answers that wait for it.
         self.looks: dict[int, _Look] = {}
         self.next_look = 1
-        self.waiters: dict[int, list[_Waiter]] = {}  # Ledger -> parked long polls.
-        self.wake_ns: int | None = None  # No parked long poll ends before this.
+        self.parked = Parked()  # Long polls for a LAC.
         self.is_serving = not may_have_lost
         self.limbo_token: int | None = None  # While not serving: the last record that limbo waits for.
         # Ledgers in limbo that may leave it, ascending. A dropped one stays in limbo for ever (P7.3).
@@ -140,7 +130,7 @@ class Bookie(Machine):
 
     @property
     def deadline_ns(self) -> int | None:
-        return earliest(self.wake_ns, self.share_at_ns)
+        return earliest(self.parked.deadline_ns, self.share_at_ns)
 
     # Requests.
 
@@ -193,8 +183,9 @@ class Bookie(Machine):
         ):
             return [self._add_reply(event.link, event.request_id, request, header, Status.BAD_FRAME)]
         row, effects = self._row_with_key(header.ledger_id, header.ledger_key)
+        woken: list[Effect] = []  # Behind the frame: who waits for the LAC must not keep it from the journal.
         if header.has_lac and not request.recovery:
-            effects += self._learn_lac(row, header.lac, header.lac_length)
+            woken = self._learn_lac(row, header.lac, header.lac_length)
         if frame.first_entry > row.last_entry:
             effects.append(self._store(row, frame))
             if request.deferred:
@@ -205,11 +196,11 @@ class Bookie(Machine):
                 self._add_reply(event.link, event.request_id, request, header, Status.OK),
                 effects,
             )
-            return effects
+            return effects + woken
         # Some of it may be held already: compare before anything is said (P3.4b, P3.4c).
         look = _Look(event.link, event.request_id, request, row.ledger_id, 0, frame, frame.first_entry)
         effects.append(self._look(look, frame.first_entry, frame.last_entry, FRAME_BYTES_MAX))
-        return effects
+        return effects + woken
 
     def _refuse_add(self, request: AddRequest, header: FrameHeader) -> Status | None:
         """Why this add must not be stored, as things stand now; None when it may be."""
@@ -281,7 +272,7 @@ class Bookie(Machine):
             return Status.OK, []
         row.is_fenced = 1
         effects: list[Effect] = [self._append(row, RecordKind.FENCE, bound or b"")]
-        return Status.OK, effects + self._wake_waiters(row)
+        return Status.OK, effects + self._wake_parked(row)
 
     def _on_read(self, event: RequestReceived, request: ReadRequest) -> list[Effect]:
         sane = (
@@ -328,13 +319,19 @@ class Bookie(Machine):
         row = self.table.get(request.ledger_id)
         # A ledger nobody wrote to yet is waited for like one that is idle: its first entry wakes the reader.
         is_idle = row is None or (_knows_all(row) and row.lac <= request.after_lac and not row.is_fenced)
-        if request.wait_ms > 0 and is_idle:
-            until = event.now_ns + min(request.wait_ms, LAC_WAIT_MS_MAX) * _MS
-            waiter = _Waiter(event.link, event.request_id, request.after_lac, until)
-            self.waiters.setdefault(request.ledger_id, []).append(waiter)
-            self.wake_ns = until if self.wake_ns is None else min(self.wake_ns, until)
+        until_ns = event.now_ns + min(request.wait_ms, LAC_WAIT_MS_MAX) * _MS
+        poll = Poll(event.link, event.request_id, request, until_ns)
+        if request.wait_ms > 0 and is_idle and self.parked.park(poll):
             return []
-        return [Reply(event.link, event.request_id, self._lac_answer(request.ledger_id, row))]
+        return [self._answer_poll(poll, row)]
+
+    def _answer_poll(self, poll: Poll, row: LedgerRow | None) -> Effect:
+        """The LAC as it is now; where entries up to it are wanted along, they are looked up first."""
+        request = poll.request
+        if row is not None and _knows_all(row) and request.bytes_max > 0 and row.lac > request.after_lac:
+            look = _Look(poll.link, poll.request_id, request, row.ledger_id, 0)
+            return self._look(look, request.after_lac + 1, row.lac, min(request.bytes_max, FRAME_BYTES_MAX))
+        return Reply(poll.link, poll.request_id, self._lac_answer(request.ledger_id, row))
 
     def _lac_answer(self, ledger_id: int, row: LedgerRow | None) -> LacAnswer:
         if row is None:
@@ -355,18 +352,24 @@ class Bookie(Machine):
             status = Status.WRONG_KEY
         elif row is not None and (refusal := _refusal(row)) is not None:
             status = refusal
+        elif bound is None and request.is_hint:
+            status = Status.NO_SUCH_LEDGER
+        is_awaited = self.parked.is_awaited(request.ledger_id)
+        answer = ExplicitLacAnswer(status, request.ledger_id, is_awaited)
+        reply = Reply(event.link, event.request_id, answer)
         if status != Status.OK:
-            return [Reply(event.link, event.request_id, ExplicitLacAnswer(status, request.ledger_id))]
+            return [reply]
         row, effects = self._row_with_key(request.ledger_id, request.ledger_key)
-        if request.lac > row.lac:
+        if request.is_hint:
+            return [*self._learn_lac(row, request.lac, request.lac_length), reply]
+        if request.lac >= row.lac:  # Also of one that is known by a hint: that is in memory only.
             effects.append(
                 self._append(
                     row, RecordKind.EXPLICIT_LAC, encode_explicit_lac(request.lac, request.lac_length)
                 )
             )
             effects += self._learn_lac(row, request.lac, request.lac_length)
-        answer = Reply(event.link, event.request_id, ExplicitLacAnswer(Status.OK, row.ledger_id))
-        self._reply_when(row.last_token, answer, effects)
+        self._reply_when(row.last_token, reply, effects)
         return effects
 
     def _learn_lac(self, row: LedgerRow, lac: int, length: int) -> list[Effect]:
@@ -374,20 +377,11 @@ class Bookie(Machine):
         if lac <= row.lac:
             return []
         row.lac, row.lac_length = lac, length
-        return self._wake_waiters(row)
+        return self._wake_parked(row)
 
-    def _wake_waiters(self, row: LedgerRow) -> list[Effect]:
-        parked = self.waiters.pop(row.ledger_id, None)
-        if parked is None:
-            return []
-        answer = self._lac_answer(row.ledger_id, row)
-        effects: list[Effect] = []
-        for waiter in parked:
-            if waiter.after_lac >= row.lac and not row.is_fenced:
-                self.waiters.setdefault(row.ledger_id, []).append(waiter)
-            else:
-                effects.append(Reply(waiter.link, waiter.request_id, answer))
-        return effects
+    def _wake_parked(self, row: LedgerRow) -> list[Effect]:
+        polls = self.parked.wake(row.ledger_id, row.lac, is_fenced=bool(row.is_fenced))
+        return [self._answer_poll(poll, row) for poll in polls]
 
     # Limbo (P7.4).
 
@@ -476,6 +470,10 @@ class Bookie(Machine):
         assert row is not None
         if isinstance(look.request, ReadRequest):
             return self._finish_read(look, row, event)
+        if isinstance(look.request, LacRequest):
+            return [
+                Reply(look.link, look.request_id, self._lac_answer(row.ledger_id, row), _framed(event.frame))
+            ]
         if look.request is None:
             return self._go_on_with_share(look.ledger_id, event)
         return self._finish_repeated_add(look, look.request, row, event)
@@ -486,9 +484,9 @@ class Bookie(Machine):
             (event.absent, row.lac, row.lac_length) if _knows_all(row) else ([], NO_ENTRY, 0)
         )
         answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)
-        frames = [(encode_frame_header(event.frame, _NO_KEY), event.frame)] if event.frame is not None else []
         effects: list[Effect] = []
-        self._reply_when(look.wait_token, Reply(look.link, look.request_id, answer, frames), effects)
+        reply = Reply(look.link, look.request_id, answer, _framed(event.frame))
+        self._reply_when(look.wait_token, reply, effects)
         return effects
 
     def _finish_repeated_add(
@@ -556,30 +554,17 @@ class Bookie(Machine):
         return effects
 
     def _on_link_lost(self, event: LinkLost) -> list[Effect]:
-        for ledger_id in list(self.waiters):
-            self.waiters[ledger_id] = [w for w in self.waiters[ledger_id] if w.link != event.link]
-            if not self.waiters[ledger_id]:
-                del self.waiters[ledger_id]
+        self.parked.forget(event.link)
         return []
 
     def _on_tick(self, event: Tick) -> list[Effect]:
-        effects: list[Effect] = [
-            Reply(waiter.link, waiter.request_id, answer) for waiter, answer in self._expired(event.now_ns)
-        ]
+        effects: list[Effect] = []
+        if self.parked.deadline_ns is not None and event.now_ns >= self.parked.deadline_ns:
+            over = self.parked.expire(event.now_ns)
+            effects += [self._answer_poll(poll, self.table.get(poll.request.ledger_id)) for poll in over]
         if self.share_at_ns is not None and event.now_ns >= self.share_at_ns:
             effects += self._look_at_share(event.now_ns)
         return effects
-
-    def _expired(self, now_ns: int) -> Iterator[tuple[_Waiter, LacAnswer]]:
-        self.wake_ns = None
-        for ledger_id in list(self.waiters):
-            answer = self._lac_answer(ledger_id, self.table.get(ledger_id))
-            parked = self.waiters.pop(ledger_id)
-            yield from ((waiter, answer) for waiter in parked if waiter.until_ns <= now_ns)
-            stay = [waiter for waiter in parked if waiter.until_ns > now_ns]
-            if stay:
-                self.waiters[ledger_id] = stay
-                self.wake_ns = earliest(self.wake_ns, *(waiter.until_ns for waiter in stay))
 
     def _add_reply(
         self, link: int, request_id: int, request: AddRequest, part: FrameHeader | Frame, status: Status
@@ -621,6 +606,11 @@ def _refusal(row: LedgerRow) -> Status | None:
     if row.in_limbo and not row.is_dropped:
         return Status.IN_LIMBO
     return Status.FENCED if row.is_fenced or row.is_dropped else None
+
+
+def _framed(frame: Frame | None) -> list[tuple[bytes, Frame]]:
+    """What was found, as an answer carries it."""
+    return [] if frame is None else [(encode_frame_header(frame, _NO_KEY), frame)]
 
 
 def _first_of(part: Part) -> int | None:

@@ -28,6 +28,7 @@ class Seating:
     seat: int
     member: Member
     failure: str | None = None  # Why nothing more is sent to it; it waits to be replaced.
+    awaited_until_ns: int = 0  # A reader waited there for a newer LAC lately (P6.2).
 
 
 @dataclass(slots=True)

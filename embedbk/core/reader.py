@@ -504,7 +504,8 @@ class LacWait(Machine):
     """Waits until the LAC of an open ledger passes a value, or the ledger is fenced, or the time is over (P6.2).
 
     One bookie's word is enough to raise the LAC, so one is asked at a time, and another when it does not answer.
-    Ends with (lac, length, is_fenced); lac is NO_ENTRY where nobody told anything new.
+    Ends with (lac, length, is_fenced); lac is NO_ENTRY where nobody told anything new. `frame` then holds the entries
+    behind after_lac, as far as they came along: what is missing there is read as ever.
     """
 
     def __init__(
@@ -514,11 +515,23 @@ class LacWait(Machine):
         wait_ms: int,
         chance_seat: int,
         options: ReadOptions = ReadOptions(),
+        *,
+        bytes_max: int = 0,
+        mac_key: bytes = b"",
     ) -> None:
+        """
+        Args:
+            bytes_max: above 0, the entries themselves are wanted along, up to so many bytes of them. Not of a striped
+                ledger: there no bookie has a run of them.
+            mac_key: of the ledger's tags, where it has any.
+        """
         self.metadata = metadata
         self.after_lac = after_lac
         self.wait_ms = wait_ms
         self.options = options
+        self.bytes_max = 0 if metadata.ensemble_size > metadata.write_quorum else bytes_max
+        self.mac_key = mac_key
+        self.frame: Frame | None = None
         self.turn = chance_seat
         self.tries = 0
         self.ask_until_ns: int | None = None
@@ -538,7 +551,9 @@ class LacWait(Machine):
         member = members[(self.turn + self.tries) % len(members)]
         self.tries += 1
         self.ask_until_ns = now_ns + self.wait_ms * _MS + self.options.timeout_ns
-        request = LacRequest(member.incarnation, self.metadata.ledger_id, self.after_lac, self.wait_ms)
+        request = LacRequest(
+            member.incarnation, self.metadata.ledger_id, self.after_lac, self.wait_ms, self.bytes_max
+        )
         return [Send(member, request, ("wait", self.tries))]
 
     def _on_answered(self, event: Answered) -> list[Effect]:
@@ -547,7 +562,20 @@ class LacWait(Machine):
             return []
         if not isinstance(answer, LacAnswer) or answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
             return self._ask(event.now_ns)
+        if event.frames and self.bytes_max:
+            self._take(event.frames[0][1], answer.lac)
         return self._end(answer.lac, answer.lac_length, is_fenced=answer.is_fenced)
+
+    def _take(self, body: memoryview, lac: int) -> None:
+        """Keep what goes on without a gap and may be read. A copy with a fault in it is left to the range read, which
+        asks another and has this one repaired."""
+        try:
+            frame = frame_of(body, self.metadata.ledger_id)
+            check_tags(frame, self.metadata.digest, self.mac_key)
+        except PeerError:
+            return
+        if frame.first_entry == self.after_lac + 1 and frame.last_entry <= lac and not frame.has_gaps:
+            self.frame = frame
 
     def _end(self, lac: int, length: int, *, is_fenced: bool) -> list[Effect]:
         self.is_over = True

@@ -23,11 +23,11 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import AddAnswer, ExplicitLacRequest, Status
+from embedbk.codec.messages import AddAnswer, Control, ExplicitLacAnswer, ExplicitLacRequest, Status
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.ensemble_change import Proposal, change_fragments, propose
-from embedbk.core.in_flight import InFlight
+from embedbk.core.in_flight import InFlight, Seating
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.placement import Chance
 from embedbk.core.vocabulary import (
@@ -79,6 +79,10 @@ class WriterOptions:
     retry_ns: int = 200 * _MS  # Pause before replacement, or an unsettled compare-and-set, is tried again.
     avoid_ns: int = 10_000 * _MS  # A bookie that failed is not chosen again for this long.
     explicit_lac_ns: int = 5 * _MS  # Idle for this long with an unpublished LAC: tell the bookies (P6.2).
+    # Idle with an unpublished LAC: a hint, at once to the bookies where a reader waited lately, and to all of them so
+    # often, to hear where one waits.
+    hint_ns: int = 10 * _MS
+    awaited_ns: int = 1_000 * _MS  # What "lately" means.
     inflight_frames_max: int = 64
     inflight_bytes_max: int = 16 << 20
     delays_change: bool = (
@@ -143,6 +147,7 @@ class Writer(Machine):
         self.lap = NO_ENTRY  # Last add pushed.
         self.lac_published = NO_ENTRY  # The newest LAC that any frame or explicit LAC carried.
         self.last_active_ns = 0
+        self.hint_at_ns: int | None = None  # From then on the next hint goes to all.
 
     # What the host and the face may look at.
 
@@ -195,7 +200,8 @@ class Writer(Machine):
         kind, number, first_entry = event.tag
         answer = event.control
         if kind != "add":
-            return []  # Of an explicit LAC: nothing depends on it.
+            self._note_awaited(number, answer, event.now_ns)
+            return []  # Of an explicit LAC: nothing else depends on it.
         if not isinstance(answer, AddAnswer):
             return self._seat_failed(
                 number, getattr(answer, "text", "an answer of the wrong kind"), event.now_ns
@@ -251,6 +257,8 @@ class Writer(Machine):
         effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length), *self._advance_received()]
         if self.state is WriterState.CLOSING:
             effects += self._go_on_closing()
+        elif not self.in_flight.pending:
+            effects += self._hint(now_ns)
         return effects
 
     def _fail(self, error: EmbedbkError) -> list[Effect]:
@@ -523,21 +531,37 @@ class Writer(Machine):
     def _explicit_lac(self) -> list[Effect]:
         """Tell the bookies, so that readers without recovery see the last entries before a next add (P6.2)."""
         self.lac_published = self.lac
+        return [self._tell_lac(seating) for seating in self.in_flight.seatings if seating.failure is None]
+
+    def _hint(self, now_ns: int) -> list[Effect]:
+        """Nothing is under way that would carry the LAC: tell it where a reader waits for it, or may wait (P6.2).
+
+        It is not published by that: the durable one follows when the idleness lasts.
+        """
+        is_to_all = self.hint_at_ns is not None and now_ns >= self.hint_at_ns
+        if self.hint_at_ns is None or is_to_all:
+            self.hint_at_ns = now_ns + self.options.hint_ns
         return [
-            Send(
-                seating.member,
-                ExplicitLacRequest(
-                    seating.member.incarnation,
-                    self.ledger_id,
-                    self.in_flight.ledger_key,
-                    self.lac,
-                    self.in_flight.done_length,
-                ),
-                ("lac", seating.number, self.lac),
-            )
+            self._tell_lac(seating, is_hint=True)
             for seating in self.in_flight.seatings
-            if seating.failure is None
+            if seating.failure is None and (is_to_all or seating.awaited_until_ns > now_ns)
         ]
+
+    def _tell_lac(self, seating: Seating, *, is_hint: bool = False) -> Send:
+        request = ExplicitLacRequest(
+            seating.member.incarnation,
+            self.ledger_id,
+            self.in_flight.ledger_key,
+            self.lac,
+            self.in_flight.done_length,
+            is_hint,
+        )
+        return Send(seating.member, request, ("lac", seating.number, self.lac))
+
+    def _note_awaited(self, number: int, answer: Control, now_ns: int) -> None:
+        seating = self.in_flight.seating(number)
+        if seating is not None and isinstance(answer, ExplicitLacAnswer) and answer.is_awaited:
+            seating.awaited_until_ns = now_ns + self.options.awaited_ns
 
     HANDLERS: ClassVar[Handlers] = {
         FrameSealed: _on_frame,

@@ -158,7 +158,7 @@ class Sightings(Observer):
                     self.seen["a bookie answered WRONG_INCARNATION"] += 1
                 elif status == Status.UNKNOWN:
                     self.seen["a bookie was asked for an unreadable entry"] += 1
-        if type(event) is RequestReceived and core.waiters:
+        if type(event) is RequestReceived and core.parked.by_ledger:
             self.seen["a long poll was parked"] += 1
 
     def _reader(self, core: RangeRead, event: Any, effects: Sequence[Any]) -> None:

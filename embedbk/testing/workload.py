@@ -9,10 +9,10 @@ import random
 from collections.abc import Generator
 from typing import Any
 
-from embedbk.codec.frame import iter_entries
+from embedbk.codec.frame import Frame, iter_entries
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.metadata_messages import Get, Result, Value
-from embedbk.config import Quorum
+from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.machine import Machine
 from embedbk.core.reader import LacRead, LacWait, RangeRead
 from embedbk.core.recovery import Recovery
@@ -97,9 +97,7 @@ def read_range(
     reading = Reading(RangeRead(metadata, first, last, seat), lambda reading, size: None)
     world.run(client, reading)
     done = yield Until(lambda: reading.is_over, 120 * SECOND)
-    entries = [
-        (entry.entry_id, bytes(entry.data)) for frame in reading.frames for entry in iter_entries(frame)
-    ]
+    entries = [pair for frame in reading.frames for pair in payloads_of(frame)]
     world.tell("on_read", client, ledger_id, entries, False)
     if not done:
         raise TimeoutError(f"reading {first}..{last} of ledger {ledger_id} did not end")
@@ -107,6 +105,10 @@ def read_range(
         world.tell("on_read_failed", client, ledger_id, first + len(entries), reading.error)
         raise reading.error
     return entries
+
+
+def payloads_of(frame: Frame) -> list[tuple[int, bytes]]:
+    return [(entry.entry_id, bytes(entry.data)) for entry in iter_entries(frame)]
 
 
 def _ledgers(world: World) -> list[int]:
@@ -224,10 +226,14 @@ def _tail(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
         last = metadata.last_entry
         try:
             if not metadata.is_closed:
-                wait = LacWait(metadata, next_entry - 1, 300, chance.getrandbits(3))
+                seat = chance.getrandbits(3)
+                wait = LacWait(metadata, next_entry - 1, 300, seat, bytes_max=FRAME_BYTES_MAX)
                 last, _, _ = yield from result_of(world, client, wait)
                 if last >= next_entry:
                     world.tell("on_reader_lac", client, ledger_id, last, False, "tail")
+                if wait.frame is not None:
+                    world.tell("on_read", client, ledger_id, payloads_of(wait.frame), False)
+                    next_entry = wait.frame.last_entry + 1
             yield from read_range(world, client, metadata, next_entry, last, chance.getrandbits(3))
         except EmbedbkError as error:
             world.note(f"{client}: tailing {ledger_id}: {error}")

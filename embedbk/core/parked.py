@@ -1,0 +1,88 @@
+"""Long polls for a LAC that a bookie has not answered yet: who waits, for what, until when (P6.2).
+
+Decides which of them an advancing LAC, a fence, the time or a lost link ends. Leaves what they are answered to the
+bookie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from embedbk.codec.messages import LacRequest
+
+__all__ = ["POLLS_PER_LINK_MAX", "Parked", "Poll"]
+
+POLLS_PER_LINK_MAX = (
+    16_384  # One more is answered at once, as if its time were over: its reader pauses by itself.
+)
+
+
+@dataclass(slots=True)
+class Poll:
+    link: int
+    request_id: int
+    request: LacRequest
+    until_ns: int
+
+
+class Parked:
+    """Plain data; the order in which polls came is the order in which they are answered."""
+
+    def __init__(self) -> None:
+        self.by_ledger: dict[int, list[Poll]] = {}
+        self.per_link: dict[int, int] = {}
+        self.deadline_ns: int | None = None  # No poll ends by its time before this.
+
+    def is_awaited(self, ledger_id: int) -> bool:
+        return ledger_id in self.by_ledger
+
+    def park(self, poll: Poll) -> bool:
+        """False: this link has so many that it is to be answered at once."""
+        count = self.per_link.get(poll.link, 0)
+        if count >= POLLS_PER_LINK_MAX:
+            return False
+        self.per_link[poll.link] = count + 1
+        self.by_ledger.setdefault(poll.request.ledger_id, []).append(poll)
+        if self.deadline_ns is None or poll.until_ns < self.deadline_ns:
+            self.deadline_ns = poll.until_ns
+        return True
+
+    def wake(self, ledger_id: int, lac: int, *, is_fenced: bool) -> list[Poll]:
+        """Those that this LAC, or the fence, ends."""
+        polls = self.by_ledger.get(ledger_id)
+        if polls is None:
+            return []
+        return self._take(ledger_id, [p for p in polls if is_fenced or p.request.after_lac < lac])
+
+    def expire(self, now_ns: int) -> list[Poll]:
+        """Those whose time is over. Looks at all that are parked, at most so often as polls end by their time."""
+        self.deadline_ns = None
+        over: list[Poll] = []
+        for ledger_id in list(self.by_ledger):
+            polls = self.by_ledger[ledger_id]
+            over += self._take(ledger_id, [poll for poll in polls if poll.until_ns <= now_ns])
+            for poll in self.by_ledger.get(ledger_id, ()):
+                if self.deadline_ns is None or poll.until_ns < self.deadline_ns:
+                    self.deadline_ns = poll.until_ns
+        return over
+
+    def forget(self, link: int) -> None:
+        """The link is lost, and with it who waited there."""
+        if link in self.per_link:
+            for ledger_id in list(self.by_ledger):
+                self._take(ledger_id, [poll for poll in self.by_ledger[ledger_id] if poll.link == link])
+
+    def _take(self, ledger_id: int, polls: list[Poll]) -> list[Poll]:
+        if not polls:
+            return polls
+        taken = {id(poll) for poll in polls}
+        left = [poll for poll in self.by_ledger[ledger_id] if id(poll) not in taken]
+        if left:
+            self.by_ledger[ledger_id] = left
+        else:
+            del self.by_ledger[ledger_id]
+        for poll in polls:
+            self.per_link[poll.link] -= 1
+            if not self.per_link[poll.link]:
+                del self.per_link[poll.link]
+        return polls
