@@ -19,6 +19,7 @@ from pathlib import Path
 
 from embedbk.address import endpoints_of, is_address
 from embedbk.cli.serving import Serving, Stopped
+from embedbk.codec.kernels import keep_freed_memory
 from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.host.loop import clock_ns
@@ -43,6 +44,7 @@ def run_peer(role: str, arguments: Sequence[str]) -> int:
     )
     name = f"embedbk {role}" + (f" {options.id}" if role == "bookie" else "")
     serving = Serving(options.ready_fd, options.parent_fd)
+    keep_freed_memory()
     try:
         _check(options)
         run = _run_bookie if role == "bookie" else _run_metadata
