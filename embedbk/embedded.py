@@ -30,6 +30,7 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop, clock_ns
 from embedbk.host.metadata_node import MetadataNode
+from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.metadata.client import Client as MetadataClient
 from embedbk.ports import Identity, Transport
@@ -212,6 +213,7 @@ class _Building:
                     metadata.endpoints,
                     client,
                     free_bytes=_free_bytes(self.root),
+                    scrub=ScrubPace(storage.bookie_id, storage, self.settings.scrub_bytes_per_s),
                 )
             )
         loop.add(metadata)

@@ -96,6 +96,12 @@ uint32_t ebk_store_log_count(const struct ebk_store *store)
     return store->log_count;
 }
 
+uint32_t ebk_store_log_id(const struct ebk_store *store, uint32_t log)
+{
+    EBK_ASSERT(log < store->log_count);
+    return store->logs[log]->descriptor.log_id;
+}
+
 size_t ebk_store_states(const struct ebk_store *store, uint32_t log, const uint8_t **states)
 {
     EBK_ASSERT(log < store->log_count);

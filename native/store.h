@@ -38,6 +38,7 @@ EBK_SHORT const char *ebk_store_report(const struct ebk_store *store, uint32_t n
 /* How many entry logs there are, and the states of ledgers in the footer of each, oldest first.
  * Returns bytes; *states is borrowed until ebk_store_forget_states(). */
 EBK_SHORT uint32_t ebk_store_log_count(const struct ebk_store *store);
+EBK_SHORT uint32_t ebk_store_log_id(const struct ebk_store *store, uint32_t log); /* ascending */
 EBK_SHORT size_t ebk_store_states(const struct ebk_store *store, uint32_t log, const uint8_t **states);
 EBK_SHORT void ebk_store_forget_states(struct ebk_store *store);
 /* The journal token below and at which everything is in entry logs. */

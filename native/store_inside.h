@@ -201,6 +201,11 @@ void ebk_log_path(const char *directory, uint32_t log_id, bool is_tmp, char *pat
 /* The bytes of a descriptor, with its checksum, and back; 0, or the reason as EBK_DAMAGED / EBK_VERSION. */
 void ebk_descriptor_write(const struct ebk_descriptor *descriptor, uint8_t *to);
 int ebk_descriptor_read(struct ebk_descriptor *descriptor, const uint8_t *from);
+/* Whether the sections lie one behind the other inside a file of file_size bytes. */
+bool ebk_descriptor_is_possible(const struct ebk_descriptor *descriptor);
+/* The run at *at of the log's index, which moves on to the next one; false when it is not sound. */
+bool ebk_run_read(const struct ebk_log *log, const uint8_t **at, const uint8_t *end, uint64_t *ledger_id,
+                  struct ebk_run *run);
 /* Checksum of a section, bound to the file that it stands in. */
 uint32_t ebk_section_crc(const struct ebk_descriptor *descriptor, const uint8_t *bytes, size_t size);
 static inline uint64_t ebk_entries_offset(const struct ebk_descriptor *descriptor)

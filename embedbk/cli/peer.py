@@ -100,6 +100,12 @@ def _parser(role: str) -> argparse.ArgumentParser:
             default=Settings().session_ttl_ms,
             help="silent for so long: given up",
         )
+        add(
+            "--scrub-bytes-per-s",
+            type=int,
+            default=Settings().scrub_bytes_per_s,
+            help="read so much of what is stored, again and again, to find rot; 0: nothing",
+        )
     add("--journal-file-bytes", type=int, default=Settings().journal_file_bytes)
     add(
         "--allow-non-loopback", action="store_true", help="links are not encrypted: on a trusted network only"
@@ -119,7 +125,8 @@ def _bookie_id(text: str) -> str:
 def _check(options: argparse.Namespace) -> None:
     """Numbers as `Settings` allows them."""
     ttl_ms = getattr(options, "session_ttl_ms", Settings().session_ttl_ms)
-    Settings(journal_file_bytes=options.journal_file_bytes, session_ttl_ms=ttl_ms)
+    scrub = getattr(options, "scrub_bytes_per_s", Settings().scrub_bytes_per_s)
+    Settings(journal_file_bytes=options.journal_file_bytes, session_ttl_ms=ttl_ms, scrub_bytes_per_s=scrub)
 
 
 def _listen(options: argparse.Namespace) -> list[str]:
@@ -171,6 +178,7 @@ def _run_metadata(options: argparse.Namespace, serving: Serving) -> None:
 
 def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
     from embedbk.host.bookie_node import BookieNode
+    from embedbk.host.scrub_pace import ScrubPace
     from embedbk.metadata.client import Client
     from embedbk.storage.bookie_storage import BookieStorage
 
@@ -200,6 +208,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             client,
             free_bytes=lambda: shutil.disk_usage(options.dir).free,
             location=options.location,
+            scrub=ScrubPace(options.id, storage, options.scrub_bytes_per_s),
         )
         opened.pop_all()
     _settle_memory()

@@ -59,6 +59,7 @@ from embedbk.core.vocabulary import (
 )
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.client import Client
 from embedbk.ports import DurableBookie, EntriesFound, LinkDown, LinkUp, Received, Transport
@@ -93,8 +94,10 @@ class BookieNode:
         *,
         free_bytes: Callable[[], int] = lambda: 0,
         location: str = "",
+        scrub: ScrubPace | None = None,
     ) -> None:
-        """listen: endpoints to bind; what was bound stands in `endpoints`, and in the registration."""
+        """listen: endpoints to bind; what was bound stands in `endpoints`, and in the registration. scrub: how fast
+        what is stored is read for rot; None reads nothing."""
         self.bookie_id = bookie_id
         self.storage = storage
         self.transport = transport
@@ -111,6 +114,7 @@ class BookieNode:
         self._limbo_at: int | None = None  # When to ask whether ledgers in limbo are closed now.
         self._limbo_after = NO_ENTRY  # The ledger asked about last: they take turns.
         self._free_bytes = free_bytes
+        self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self.location = location  # For the placement of ensembles: "zone/rack".
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
         self._events: deque[Event] = deque()
@@ -155,6 +159,7 @@ class BookieNode:
         self.storage.kick()
         if self.failure is None:
             self._flush(now_ns)
+        self.scrub.step(now_ns)
 
     def has_news(self) -> bool:
         return self.transport.has_events()
@@ -166,6 +171,7 @@ class BookieNode:
             self.transport.deadline_ns(),
             self._register_at,
             self._limbo_at,
+            self.scrub.deadline_ns,
         )
 
     def filenos(self) -> list[int]:

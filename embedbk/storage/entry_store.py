@@ -102,6 +102,13 @@ class NativeEntryStore:
     def entry_log_count(self) -> int:
         return int(lib.ebk_store_log_count(self._store))
 
+    def entry_log_ids(self) -> list[int]:
+        """The ids of the entry logs, ascending."""
+        return [
+            int(lib.ebk_store_log_id(self._store, number))
+            for number in range(lib.ebk_store_log_count(self._store))
+        ]
+
     # --- The port ----------------------------------------------------------------------------------------
 
     def put(self, frame: Frame) -> memoryview:

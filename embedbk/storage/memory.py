@@ -15,7 +15,7 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
 from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
 from embedbk.errors import StorageError, ensure
-from embedbk.ports import Buffer, EntriesFound
+from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.replay import replay_record
 
@@ -133,6 +133,9 @@ class MemoryBookieStorage:
         self._frozen: EntryLog | None = None
         self._unflushed: dict[tuple[int, int], bytes] = {}
         self._unflushed_bytes = 0
+        self._scrub_after = (-1, -1)  # (ledger, entry) that was read last.
+        self._scrubbed: ScrubPiece | None = None
+        self._scrub_damages: dict[tuple[int | None, int | None], ScrubDamage] = {}
         for entry_log in self.entry_logs:
             self.table.load(entry_log.states)
             for ledger_id, entry_id, raw in entry_log.entries:
@@ -221,6 +224,37 @@ class MemoryBookieStorage:
     def _flush_now(self) -> None:
         self.begin_flush_if_due(is_due=True)
         self.finish_flush()
+
+    def begin_scrub(self, bytes_max: int) -> bool:
+        """The stored entries in (ledger, entry) order, those of the entry logs only."""
+        if self._scrubbed is not None or not self.entry_logs:
+            return False
+        stored = sorted({(ledger, entry) for log in self.entry_logs for ledger, entry, _ in log.entries})
+        bytes_read = 0
+        damages: list[ScrubDamage] = []
+        place = bisect.bisect_right(stored, self._scrub_after)
+        while place < len(stored) and bytes_read < bytes_max:
+            ledger_id, entry_id = self._scrub_after = stored[place]
+            bytes_read += len(self.store.entries[ledger_id][entry_id])
+            if (ledger_id, entry_id) in self.store.unreadable:
+                damages.append(
+                    ScrubDamage("memory", place, "entries are damaged", ledger_id, entry_id, entry_id)
+                )
+            place += 1
+        is_pass_end = place == len(stored)
+        if is_pass_end:
+            self._scrub_after = (-1, -1)
+        self._scrubbed = ScrubPiece(bytes_read, tuple(damages), is_pass_end)
+        return True
+
+    def finish_scrub(self) -> ScrubPiece | None:
+        piece, self._scrubbed = self._scrubbed, None
+        for damage in piece.damages if piece is not None else ():
+            self._scrub_damages[damage.ledger_id, damage.first_entry] = damage
+        return piece
+
+    def scrub_damages(self) -> list[ScrubDamage]:
+        return [damage for key, damage in sorted(self._scrub_damages.items()) if key in self.store.unreadable]
 
     def close(self) -> None:
         self.commit()

@@ -32,6 +32,7 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Operation, Writing
+from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.client import Client
 from embedbk.ports import DurableBookie, Identity
@@ -53,6 +54,8 @@ CLUSTER_TOKEN = bytes(15) + b"\x01"
 SESSION_MS = 2_000
 STEPS_MAX = 2_000_000  # Of one run: a protocol that spins is a failure, not a slow run (L14).
 SYNC_NS = (50_000, 2 * MS)
+# Of each bookie: a run sees a few passes over its small store (I55).
+SCRUB_BYTES_PER_S, SCRUB_START_NS, SCRUB_PAUSE_NS = 1 << 20, SECOND, 3 * SECOND
 
 _HOOKS = [name for name in vars(Observer) if name.startswith(("on_", "at_"))]
 
@@ -246,7 +249,17 @@ class World:
             return False
         transport = self.network.transport(Identity("bookie", name, storage.incarnation, b""))
         client = Client(ttl_ms=SESSION_MS, label=name)
-        node = BookieNode(name, storage, transport, [f"sim://{name}"], [f"sim://{METADATA}"], client)
+        node = BookieNode(
+            name,
+            storage,
+            transport,
+            [f"sim://{name}"],
+            [f"sim://{METADATA}"],
+            client,
+            scrub=ScrubPace(
+                name, storage, SCRUB_BYTES_PER_S, start_ns=SCRUB_START_NS, pass_pause_ns=SCRUB_PAUSE_NS
+            ),
+        )
         last_token = storage.next_token() - 1
         self._enter(
             name, "bookie", node, storage.incarnation, last_token, may_have_lost=storage.may_have_lost
