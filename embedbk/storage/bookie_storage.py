@@ -305,7 +305,11 @@ class BookieStorage:
         self._durable = store.log_mark()
 
         def open_journal() -> Journal:
-            return Journal(journal_path, io=io, file_bytes=journal_file_bytes, threaded=self.threaded)
+            # A simulated disk is the same, byte for byte, in every run.
+            identity = self.incarnation if io is not None else None
+            return Journal(
+                journal_path, io=io, file_bytes=journal_file_bytes, threaded=self.threaded, identity=identity
+            )
 
         try:
             self._journal = open_journal()

@@ -116,7 +116,9 @@ class World:
         self.paused: set[str] = set()
         self.slow_ns: dict[str, int] = {}  # P5: how long after its turn is due a node takes it.
         self.sync_ns: dict[str, tuple[int, int]] = {}  # D11: of a disk that is slower or faster than others.
-        self.lost: dict[str, None] = {}  # Bookies whose disk is gone for good.
+        self.lost: dict[
+            str, None
+        ] = {}  # Bookies whose disk is gone for good, or damaged so that they refuse it.
         self.is_healed = False  # Faults have stopped: one that goes on by itself ends.
         self.wall_ms = 0  # What wall clocks show; only the time of creation of a ledger is read from them.
         self.refused: dict[str, StorageError] = {}  # Bookies that would not start on their disks.
@@ -245,6 +247,8 @@ class World:
             storage = disk.start()
         except StorageError as refusal:
             self.refused[name] = refusal
+            if disk.is_harmed:
+                self.sometimes["damaged disk refused"] += 1
             self.note(f"{name} refuses to start: {refusal}")
             return False
         transport = self.network.transport(Identity("bookie", name, storage.incarnation, b""))
@@ -337,6 +341,13 @@ class World:
         self.lost[name] = None
         self.disks[name].lose(self.fresh())
         self.tell("on_disk_lost", name)
+
+    def doubt(self, name: str, before: Any = None) -> None:
+        """While it is down: its owner says that something may be lost (P7.4), as when its disk is the older copy
+        `before` (D13), or to go on behind damage."""
+        self.note(f"{name} may have lost something")
+        self.disks[name].doubt(before)
+        self.tell("on_disk_doubted", name)
 
     def pause(self, name: str) -> None:
         """SIGSTOP: it is not stepped, and its actors stand still, while the world goes on."""
