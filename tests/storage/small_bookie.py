@@ -29,9 +29,7 @@ def open_on(files: Mapping[str, bytes]) -> BookieStorage:
     return open_disk(MemoryDisk(files))
 
 
-def open_disk(
-    disk: MemoryDisk, incarnation: bytes = INCARNATION, *, may_have_lost: bool = False
-) -> BookieStorage:
+def open_disk(disk: MemoryDisk, incarnation: bytes = INCARNATION) -> BookieStorage:
     return BookieStorage(
         "/b1",
         "b1",
@@ -42,7 +40,6 @@ def open_disk(
         threaded=False,
         io=disk,
         incarnation=incarnation,
-        may_have_lost=may_have_lost,
     )
 
 
