@@ -5,4 +5,5 @@ from typing import Any
 ffi: Any
 lib: Any
 crc32c: Any  # Put there by ebk_python_calls_install (native/python_calls.h).
+gather: Any  # Put there by ebk_gather_install (native/gather.h).
 packer_calls: Any  # Put there by ebk_python_calls_install (native/python_calls.h).

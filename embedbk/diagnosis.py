@@ -20,6 +20,7 @@ from embedbk.errors import EmbedbkError, InvariantError
 from embedbk.spark.java import find_java, java_version
 from embedbk.storage.journal import FILE_BYTES_MIN, Journal
 from embedbk.storage.native import self_test
+from embedbk.storage.scrubbing import SCRUB_FILE, read_scrub_state
 
 __all__ = ["Finding", "Report", "doctor"]
 
@@ -136,6 +137,26 @@ def _directory(path: Path) -> Iterator[Finding]:
         )
     yield Finding(subject, f"commits by {facts.sync_method}", facts.direct, advice)
     yield Finding(f"{subject}, one commit", f"{sync_ns / 1000:.0f} us")
+    yield from _scrubs(path)
+
+
+def _scrubs(path: Path) -> Iterator[Finding]:
+    """What the scrubbers of the bookies in a directory have found (I55)."""
+    for note in sorted([*path.glob(SCRUB_FILE), *path.glob(f"*/{SCRUB_FILE}")]):
+        try:
+            state = read_scrub_state(note.read_bytes())
+        except OSError:
+            continue
+        if state is None:
+            continue  # It begins anew at the next start.
+        damages = [damage for found in state.damages.values() for damage in found]
+        value = (
+            f"{len(damages)} damaged places known, {state.passes} passes, then {state.pass_bytes >> 20} MiB"
+        )
+        advice = ""
+        if damages:
+            advice = f"the first is {damages[0].path} at offset {damages[0].offset}: {damages[0].what}"
+        yield Finding(f"scrub of {note.parent}", value, not damages, advice)
 
 
 def _try_journal(scratch: Path) -> tuple[Any, int]:

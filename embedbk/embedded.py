@@ -25,12 +25,12 @@ from pathlib import Path
 from embedbk.address import endpoints_of, url_of
 from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
-from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop, clock_ns
 from embedbk.host.metadata_node import MetadataNode
+from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.metadata.client import Client as MetadataClient
 from embedbk.ports import Identity, Transport
@@ -213,7 +213,7 @@ class _Building:
                     metadata.endpoints,
                     client,
                     free_bytes=_free_bytes(self.root),
-                    collector=CollectorOptions(interval_ns=int(self.settings.collect_s * 1e9)),
+                    scrub=ScrubPace(storage.bookie_id, storage, self.settings.scrub_bytes_per_s),
                 )
             )
         loop.add(metadata)

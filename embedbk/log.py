@@ -24,7 +24,6 @@ from embedbk.waiting import run_blocking
 __all__ = ["Log", "LogWriter", "Owned", "take_over"]
 
 _PRODUCER_ENTRIES_MAX = 10_000  # Read back by a new writer to learn who produced what.
-_TAKEOVER_TIMEOUT_S = 120.0  # Recovery has its own patience; this is for a metadata quorum that says nothing.
 
 
 class Owned(NamedTuple):
@@ -51,7 +50,7 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         traits.digest,
         password.mac_key,
     )
-    taken: TakenOver = await runtime.run(core, f"taking over log {name!r}", _TAKEOVER_TIMEOUT_S)
+    taken: TakenOver = await runtime.run(core, f"taking over log {name!r}")
     what = f"the writer of log {name!r}"
 
     def explain(error: EmbedbkError) -> EmbedbkError:

@@ -22,6 +22,8 @@ __all__ = [
     "LinkDown",
     "LinkUp",
     "Received",
+    "ScrubDamage",
+    "ScrubPiece",
     "Transport",
     "TransportEvent",
 ]
@@ -169,6 +171,27 @@ class EntriesFound:
     absent: list[tuple[int, int]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class ScrubDamage:
+    """Something that was stored and is not there any more as it was (I55)."""
+
+    path: str
+    offset: int
+    what: str
+    ledger_id: int | None = None
+    first_entry: int | None = None  # With last_entry: which entries, both included.
+    last_entry: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubPiece:
+    """What was read of everything that is stored, since the piece before."""
+
+    bytes_read: int
+    damages: tuple[ScrubDamage, ...] = ()
+    is_pass_end: bool = False  # Everything was read once; the next piece begins anew.
+
+
 class EntryStore(Protocol):
     """Entries by (ledger, entry): the write cache and the entry logs with their index, as one."""
 
@@ -219,10 +242,6 @@ class DurableBookie(Protocol):
         """Copy a checked frame's body into the write cache and queue it as one record; returns its token."""
         ...
 
-    def drop(self, ledger_id: int) -> None:
-        """The ledger's DROP record is durable: forget its entries; on disk they go when it suits (P7.7)."""
-        ...
-
     def kick(self) -> None:
         """End of a turn: let what was queued be committed. Until then it may wait, so that one sync serves it all."""
         ...
@@ -259,6 +278,19 @@ class DurableBookie(Protocol):
 
     def finish_flush(self) -> bool:
         """Take a flush in that is ready, and trim the journal below its mark (P7.5); False when none is."""
+        ...
+
+    def begin_scrub(self, bytes_max: int) -> bool:
+        """Start reading the next piece of what is stored, about bytes_max bytes, to find what has rotted (I55).
+        False when there is nothing to be read, or a piece is being read."""
+        ...
+
+    def finish_scrub(self) -> ScrubPiece | None:
+        """The piece that was begun, when it is read; None while it is not, or none was begun."""
+        ...
+
+    def scrub_damages(self) -> list[ScrubDamage]:
+        """What is known to be damaged now: of each file what its last reading has found."""
         ...
 
     def close(self) -> None:

@@ -13,7 +13,6 @@
 
 #include "gil.h"
 #include "io.h"
-#include "table.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,6 +38,7 @@ EBK_SHORT const char *ebk_store_report(const struct ebk_store *store, uint32_t n
 /* How many entry logs there are, and the states of ledgers in the footer of each, oldest first.
  * Returns bytes; *states is borrowed until ebk_store_forget_states(). */
 EBK_SHORT uint32_t ebk_store_log_count(const struct ebk_store *store);
+EBK_SHORT uint32_t ebk_store_log_id(const struct ebk_store *store, uint32_t log); /* ascending */
 EBK_SHORT size_t ebk_store_states(const struct ebk_store *store, uint32_t log, const uint8_t **states);
 EBK_SHORT void ebk_store_forget_states(struct ebk_store *store);
 /* The journal token below and at which everything is in entry logs. */
@@ -49,10 +49,6 @@ EBK_SHORT uint64_t ebk_store_entry_count(const struct ebk_store *store); /* in e
  * Returns EBK_OK; EBK_FULL when the half has no room, EBK_NO_MEMORY: nothing was taken. */
 EBK_SHORT int ebk_store_put(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, uint32_t count,
                   const uint8_t *body, size_t size, const uint8_t **copy);
-/* The ledger was dropped, durably: nothing of it is found any more. Its bytes on disk go with their entry logs. */
-EBK_SHORT void ebk_store_drop(struct ebk_store *store, uint64_t ledger_id);
-/* The same for every ledger that the table knows as dropped: after a start. */
-void ebk_store_drop_dead(struct ebk_store *store, const struct ebk_table *table);
 /* Bytes in the write cache that no entry log holds. */
 EBK_SHORT uint64_t ebk_store_cached_bytes(const struct ebk_store *store);
 EBK_SHORT uint64_t ebk_store_active_bytes(const struct ebk_store *store);

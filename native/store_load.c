@@ -68,8 +68,7 @@ static bool read_whole(const struct source *source, void *to, size_t size, uint6
     return source->io->read(source->io, source->file, to, size, offset) == (int64_t)size;
 }
 
-/* Whether the sections lie one behind the other inside a file of file_size bytes. */
-static bool is_possible(const struct ebk_descriptor *descriptor)
+bool ebk_descriptor_is_possible(const struct ebk_descriptor *descriptor)
 {
     const uint64_t limit = UINT64_C(1) << 48;
     if (descriptor->states_size > limit || descriptor->entries_size > limit || descriptor->index_size > limit)
@@ -85,7 +84,7 @@ static int read_descriptor(const struct source *source, uint64_t offset, struct 
     uint8_t bytes[EBK_LOG_DESCRIPTOR_BYTES];
     if (offset + sizeof bytes > source->size || !read_whole(source, bytes, sizeof bytes, offset)) return EBK_DAMAGED;
     const int code = ebk_descriptor_read(descriptor, bytes);
-    return code == EBK_OK && !is_possible(descriptor) ? EBK_DAMAGED : code;
+    return code == EBK_OK && !ebk_descriptor_is_possible(descriptor) ? EBK_DAMAGED : code;
 }
 
 static int load_descriptor(struct ebk_store *store, const struct source *source, struct ebk_log *log, char *text,
@@ -154,8 +153,8 @@ static int load_states(struct ebk_store *store, const struct source *source, str
 
 /* ---- the index of one log ----------------------------------------------------------- */
 
-static bool read_run(const struct ebk_log *log, const uint8_t **at, const uint8_t *end, uint64_t *ledger_id,
-                     struct ebk_run *run)
+bool ebk_run_read(const struct ebk_log *log, const uint8_t **at, const uint8_t *end, uint64_t *ledger_id,
+                  struct ebk_run *run)
 {
     if ((size_t)(end - *at) < EBK_LOG_RUN_BYTES) return false;
     const uint8_t *head = *at;
@@ -178,9 +177,8 @@ static bool read_run(const struct ebk_log *log, const uint8_t **at, const uint8_
     return ebk_run_is_sound(run);
 }
 
-/* Walk the index section: its runs tile the entries, ledger by ledger. add: put them into the index. frozen: NULL,
- * or what was written as this log, of which ledgers may have been dropped since (scenario 51). */
-static int walk_index(struct ebk_store *store, const struct ebk_log *log, const struct ebk_cache *frozen, bool add)
+/* Walk the index section: its runs tile the entries, ledger by ledger. add: put them into the index. */
+static int walk_index(struct ebk_store *store, const struct ebk_log *log, bool add)
 {
     const struct ebk_descriptor *descriptor = &log->descriptor;
     const uint8_t *at = log->index, *end = log->index + descriptor->index_size;
@@ -189,7 +187,7 @@ static int walk_index(struct ebk_store *store, const struct ebk_log *log, const 
     for (uint32_t i = 0; i < descriptor->run_count; i++) {
         uint64_t ledger_id;
         struct ebk_run run;
-        if (!read_run(log, &at, end, &ledger_id, &run)) return EBK_DAMAGED;
+        if (!ebk_run_read(log, &at, end, &ledger_id, &run)) return EBK_DAMAGED;
         const bool is_next_ledger = i == 0 || ledger_id > ledger_before;
         if (!is_next_ledger && (ledger_id != ledger_before || run.first <= last_before)) return EBK_DAMAGED;
         if (run.offset != offset) return EBK_DAMAGED;
@@ -197,17 +195,16 @@ static int walk_index(struct ebk_store *store, const struct ebk_log *log, const 
         entries += run.count;
         ledger_before = ledger_id;
         last_before = run.last;
-        if (!add || (frozen != NULL && ebk_cache_find(frozen, ledger_id) == NULL)) continue;
-        if (ebk_index_add(&store->index, ledger_id, &run) < 0) return EBK_NO_MEMORY;
+        if (add && ebk_index_add(&store->index, ledger_id, &run) < 0) return EBK_NO_MEMORY;
     }
     return at == end && offset == ebk_index_offset(descriptor) && entries == descriptor->entry_count ? EBK_OK
                                                                                                      : EBK_DAMAGED;
 }
 
-int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log, const struct ebk_cache *frozen)
+int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log)
 {
-    const int sound = walk_index(store, log, frozen, false);
-    return sound < 0 ? sound : walk_index(store, log, frozen, true);
+    const int sound = walk_index(store, log, false);
+    return sound < 0 ? sound : walk_index(store, log, true);
 }
 
 /* ---- scan of the entries where the index is lost ------------------------------------ */
@@ -341,7 +338,7 @@ static int load_log(struct ebk_store *store, const struct source *source, struct
     const struct ebk_descriptor *descriptor = &log->descriptor;
     log->index = load_section(source, descriptor, ebk_index_offset(descriptor), descriptor->index_size,
                               descriptor->index_crc);
-    int code = log->index == NULL ? EBK_DAMAGED : ebk_store_index_log(store, log, NULL);
+    int code = log->index == NULL ? EBK_DAMAGED : ebk_store_index_log(store, log);
     if (code == EBK_DAMAGED) code = scan_entries(store, source, log);
     if (code < 0) return refuse(text, room, code, log, "its index could not be read in");
     return EBK_OK;

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Sequence
 
+from embedbk.codec.kernels import gather
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
 from embedbk.ports import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
@@ -257,4 +258,4 @@ def _as_one(pieces: Sequence[Buffer]) -> memoryview:
     """The body as one read-only buffer: itself when it is one piece that its owner leaves unchanged, else joined."""
     if len(pieces) == 1 and len(pieces[0]) and not isinstance(pieces[0], bytearray):
         return memoryview(pieces[0]).cast("B").toreadonly()
-    return memoryview(b"".join(pieces))
+    return memoryview(gather(tuple(pieces)))

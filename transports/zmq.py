@@ -26,7 +26,7 @@ from typing import cast
 import zmq
 from zmq.backend import zmq_poll
 
-from embedbk.codec.kernels import crc32c
+from embedbk.codec.kernels import crc32c, gather
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ports import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
@@ -293,7 +293,7 @@ class ZmqTransport:
             raise UsageError(f"body has {size} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
         if end.sent_bytes - end.credited_bytes + size > self._window_bytes:
             return False
-        if not self._put(end, b"".join((seal(end.data_prefix, size), *pieces))):
+        if not self._put(end, gather((seal(end.data_prefix, size), *pieces))):
             return False
         end.sent_bytes += size
         return True
@@ -405,7 +405,7 @@ class ZmqTransport:
             self._put(link, self._bye(link.dialler_nonce, link.listener_nonce, reason))
         self._forget(link, reason)
 
-    def _put(self, link: _Link, block: bytes) -> bool:
+    def _put(self, link: _Link, block: Buffer) -> bool:
         """Queue one envelope with its body; False when there is no room, or no longer a peer."""
         port = link.port
         try:

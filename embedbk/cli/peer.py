@@ -19,6 +19,7 @@ from pathlib import Path
 
 from embedbk.address import endpoints_of, is_address
 from embedbk.cli.serving import Serving, Stopped
+from embedbk.codec.kernels import keep_freed_memory
 from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.host.loop import clock_ns
@@ -43,6 +44,7 @@ def run_peer(role: str, arguments: Sequence[str]) -> int:
     )
     name = f"embedbk {role}" + (f" {options.id}" if role == "bookie" else "")
     serving = Serving(options.ready_fd, options.parent_fd)
+    keep_freed_memory()
     try:
         _check(options)
         run = _run_bookie if role == "bookie" else _run_metadata
@@ -99,10 +101,10 @@ def _parser(role: str) -> argparse.ArgumentParser:
             help="silent for so long: given up",
         )
         add(
-            "--collect-s",
-            type=float,
-            default=Settings().collect_s,
-            help="between two rounds of asking what need not be held any more",
+            "--scrub-bytes-per-s",
+            type=int,
+            default=Settings().scrub_bytes_per_s,
+            help="read so much of what is stored, again and again, to find rot; 0: nothing",
         )
     add("--journal-file-bytes", type=int, default=Settings().journal_file_bytes)
     add(
@@ -123,8 +125,8 @@ def _bookie_id(text: str) -> str:
 def _check(options: argparse.Namespace) -> None:
     """Numbers as `Settings` allows them."""
     ttl_ms = getattr(options, "session_ttl_ms", Settings().session_ttl_ms)
-    collect_s = getattr(options, "collect_s", Settings().collect_s)
-    Settings(journal_file_bytes=options.journal_file_bytes, session_ttl_ms=ttl_ms, collect_s=collect_s)
+    scrub = getattr(options, "scrub_bytes_per_s", Settings().scrub_bytes_per_s)
+    Settings(journal_file_bytes=options.journal_file_bytes, session_ttl_ms=ttl_ms, scrub_bytes_per_s=scrub)
 
 
 def _listen(options: argparse.Namespace) -> list[str]:
@@ -175,8 +177,8 @@ def _run_metadata(options: argparse.Namespace, serving: Serving) -> None:
 
 
 def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
-    from embedbk.core.collector import CollectorOptions
     from embedbk.host.bookie_node import BookieNode
+    from embedbk.host.scrub_pace import ScrubPace
     from embedbk.metadata.client import Client
     from embedbk.storage.bookie_storage import BookieStorage
 
@@ -206,7 +208,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             client,
             free_bytes=lambda: shutil.disk_usage(options.dir).free,
             location=options.location,
-            collector=CollectorOptions(interval_ns=int(options.collect_s * 1e9)),
+            scrub=ScrubPace(options.id, storage, options.scrub_bytes_per_s),
         )
         opened.pop_all()
     _settle_memory()

@@ -13,7 +13,7 @@ from embedbk import _native
 from embedbk._native import ffi, lib
 from embedbk.codec.twins import Fault, Offsets, Values, check_seat, refusal
 
-__all__ = ["Offsets", "Values", "crc32c", "cut", "offsets", "scan", "values"]
+__all__ = ["Offsets", "Values", "crc32c", "cut", "gather", "keep_freed_memory", "offsets", "scan", "values"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -22,9 +22,11 @@ _VALUES_BYTES_MAX = 2**31 - 1
 
 
 # Bound here once; the packer's module needs the installed calls as well.
-if lib.ebk_python_calls_install() != 0:
+if lib.ebk_python_calls_install() != 0 or lib.ebk_gather_install() != 0:
     raise MemoryError("the calls of the C module could not be installed")
 crc32c: Callable[..., int] = _native.crc32c  # crc32c(data, crc=0): CRC32C of data, going on from crc.
+# gather(tuple of buffers): all of them, one behind the other, in a block that is used again when no view of it is left.
+gather: Callable[[tuple[Buffer, ...]], Buffer] = _native.gather
 
 
 def scan(body: Buffer) -> tuple[int, int, int, int, int]:
@@ -107,3 +109,11 @@ def _count(source: Any, body: Buffer) -> tuple[int, int, int]:
     if fault:
         raise refusal(fault, facts.fault_at, body)
     return facts.count, facts.records, facts.payload_bytes
+
+
+def keep_freed_memory() -> None:
+    """Have malloc keep freed memory for what comes in next, instead of giving its pages back each time.
+
+    For processes of our own: in a user's process that is the user's to decide.
+    """
+    lib.ebk_keep_freed_memory()

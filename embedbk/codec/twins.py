@@ -26,6 +26,7 @@ __all__ = [
     "check_seat",
     "crc32c",
     "cut",
+    "gather",
     "offsets",
     "parts_of",
     "refusal",
@@ -105,6 +106,11 @@ def refusal(fault: int, offset: int, body: Buffer) -> PeerError:
 def crc32c(data: Buffer, crc: int = 0) -> int:
     """CRC32C of data, going on from crc."""
     return int(_crc(bytes(data), crc))
+
+
+def gather(pieces: tuple[Buffer, ...]) -> Buffer:
+    """All pieces, one behind the other."""
+    return b"".join(pieces)
 
 
 def scan(body: Buffer) -> tuple[int, int, int, int, int]:

@@ -39,11 +39,9 @@ from embedbk.codec.registration import (
 )
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.core.bookie import Bookie
-from embedbk.core.collector import CollectorOptions
 from embedbk.core.limbo import is_named, share_of
 from embedbk.core.machine import earliest
 from embedbk.core.vocabulary import (
-    DropEntries,
     Effect,
     EntriesRead,
     Event,
@@ -60,8 +58,8 @@ from embedbk.core.vocabulary import (
     Tick,
 )
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
-from embedbk.host.collecting import Collecting
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.client import Client
 from embedbk.ports import DurableBookie, EntriesFound, LinkDown, LinkUp, Received, Transport
@@ -75,7 +73,6 @@ REQUESTS_PER_LINK_MAX = (
     1 << 17
 )  # Unanswered; a peer that asks for more loses its link, and the bookie no memory.
 ANSWERS_PER_MESSAGE_MAX = 1 << 14  # To adds; more of one step leave in several messages.
-USUAL_COLLECTION = CollectorOptions()
 LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
 LIMBO_ASK_MAX = 64  # Of these asked in one round.
 LIMBO_PAGE = 500
@@ -97,9 +94,10 @@ class BookieNode:
         *,
         free_bytes: Callable[[], int] = lambda: 0,
         location: str = "",
-        collector: CollectorOptions = USUAL_COLLECTION,
+        scrub: ScrubPace | None = None,
     ) -> None:
-        """listen: endpoints to bind; what was bound stands in `endpoints`, and in the registration."""
+        """listen: endpoints to bind; what was bound stands in `endpoints`, and in the registration. scrub: how fast
+        what is stored is read for rot; None reads nothing."""
         self.bookie_id = bookie_id
         self.storage = storage
         self.transport = transport
@@ -108,9 +106,6 @@ class BookieNode:
             storage.incarnation, storage.table, storage.next_token(), may_have_lost=storage.may_have_lost
         )
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._register)
-        self.collecting = Collecting(
-            bookie_id, collector, storage.table, self.metadata, self._step_core, self._may_collect
-        )
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
         self._is_foreign = False  # The cluster knows this id with other directories: nobody is served (P7.2).
         self._registered_session = 0
@@ -119,6 +114,7 @@ class BookieNode:
         self._limbo_at: int | None = None  # When to ask whether ledgers in limbo are closed now.
         self._limbo_after = NO_ENTRY  # The ledger asked about last: they take turns.
         self._free_bytes = free_bytes
+        self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self.location = location  # For the placement of ensembles: "zone/rack".
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
         self._events: deque[Event] = deque()
@@ -157,16 +153,13 @@ class BookieNode:
                 self.core.is_writable
             )  # Not asked again each turn; a refusal asks later.
             self._register(now_ns, b"")
-        self.collecting.step(now_ns)
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
         self.storage.kick()
         if self.failure is None:
             self._flush(now_ns)
-
-    def _may_collect(self) -> bool:
-        return self.is_registered and self.core.is_serving and self.failure is None
+        self.scrub.step(now_ns)
 
     def has_news(self) -> bool:
         return self.transport.has_events()
@@ -178,7 +171,7 @@ class BookieNode:
             self.transport.deadline_ns(),
             self._register_at,
             self._limbo_at,
-            self.collecting.deadline_ns(),
+            self.scrub.deadline_ns,
         )
 
     def filenos(self) -> list[int]:
@@ -265,8 +258,6 @@ class BookieNode:
             self._reply(effect)
         elif isinstance(effect, ReadEntries):
             self._read(effect, now_ns)
-        elif isinstance(effect, DropEntries):
-            self.storage.drop(effect.ledger_id)
         elif self.failure is None:
             self._queue(effect, now_ns)
 

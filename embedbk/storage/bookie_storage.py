@@ -25,7 +25,7 @@ from embedbk.codec.journal_records import RecordKind
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.ledger_table import LEDGERS_MAX
 from embedbk.errors import StorageError, UsageError, ensure
-from embedbk.ports import Buffer, EntriesFound
+from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.entry_store import HALF_BYTES_MAX, NativeEntryStore
 from embedbk.storage.identity import HeldIdentity, open_identity
 from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT, DamagedJournal, Journal, UnreadableJournal
@@ -34,6 +34,7 @@ from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
 from embedbk.storage.replay import replay_record
 from embedbk.storage.salvage import JournalSalvage, SalvageFacts
+from embedbk.storage.scrubbing import SCRUB_FILE, LogScrubber
 
 __all__ = ["FLUSH_BYTES", "BookieStorage"]
 
@@ -105,6 +106,7 @@ class BookieStorage:
         self._identity: HeldIdentity | None = None
         self._journal: Journal | None = None
         self._store: NativeEntryStore | None = None
+        self._scrubber: LogScrubber | None = None
         self._failure: str | None = None
         self._durable = 0  # As far as the caller knows.
         self._last_token = 0  # Queued last.
@@ -144,6 +146,14 @@ class BookieStorage:
                 half_bytes_kept=flush_bytes,
             )
             self._load(journal_path, journal_file_bytes, io)
+            self._scrubber = LogScrubber(
+                entries_path,
+                self.cluster_token,
+                self.incarnation,
+                io=io,
+                threaded=threaded,
+                state_path=Path(root) / SCRUB_FILE if io is None else None,
+            )
         except BaseException:
             self._release()
             raise
@@ -180,9 +190,6 @@ class BookieStorage:
             self.kick()
         return self._last_token
 
-    def drop(self, ledger_id: int) -> None:
-        self._open_store().drop(ledger_id)
-
     def end_loss(self) -> None:
         self.may_have_lost = False
         if self._loss_path is not None:
@@ -201,9 +208,9 @@ class BookieStorage:
         return self._failure or self._open_journal().failed()
 
     def filenos(self) -> list[int]:
-        return [
-            fileno for fileno in (self._open_journal().fileno(), self._open_store().fileno()) if fileno >= 0
-        ]
+        scrubber = self._open_scrubber()
+        found = (self._open_journal().fileno(), self._open_store().fileno(), scrubber.fileno())
+        return [fileno for fileno in found if fileno >= 0]
 
     def read(
         self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
@@ -249,6 +256,15 @@ class BookieStorage:
             self._is_flushed = False
         return is_done
 
+    def begin_scrub(self, bytes_max: int) -> bool:
+        return self._open_scrubber().begin(self._open_store().entry_log_ids(), bytes_max)
+
+    def finish_scrub(self) -> ScrubPiece | None:
+        return self._open_scrubber().finish(self._open_store().entry_log_ids())
+
+    def scrub_damages(self) -> list[ScrubDamage]:
+        return self._open_scrubber().damages()
+
     def close(self) -> None:
         """Make everything durable, flush, release the directory; what cannot be flushed stays in the journal."""
         if self._store is None or self._journal is None:
@@ -289,7 +305,11 @@ class BookieStorage:
         self._durable = store.log_mark()
 
         def open_journal() -> Journal:
-            return Journal(journal_path, io=io, file_bytes=journal_file_bytes, threaded=self.threaded)
+            # A simulated disk is the same, byte for byte, in every run.
+            identity = self.incarnation if io is not None else None
+            return Journal(
+                journal_path, io=io, file_bytes=journal_file_bytes, threaded=self.threaded, identity=identity
+            )
 
         try:
             self._journal = open_journal()
@@ -307,8 +327,6 @@ class BookieStorage:
 
             self._go_on_behind(refused, begin_salvage)
             self._journal = open_journal()
-        store.drop_dead(self.table)
-        self.table.retire(self._durable)
         self._last_token = self._durable
         ensure(self._journal.next_token() == self._durable + 1, "the journal goes on where its replay ended")
 
@@ -372,7 +390,6 @@ class BookieStorage:
         is queued above the mark is in the entry log too: replaying it once more changes nothing (I44).
         """
         try:
-            self.table.retire(self._durable)
             taken = self._open_store().freeze(self.table.take_dirty(), self._durable)
         except StorageError as failed:
             # The states left the table and are in no entry log: no flush may trim the journal from now on (P7.3).
@@ -452,8 +469,14 @@ class BookieStorage:
             raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
         return self._store
 
+    def _open_scrubber(self) -> LogScrubber:
+        if self._scrubber is None:
+            raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
+        return self._scrubber
+
     def _release(self) -> None:
         """Let everything go, the journal first: it borrows from the store."""
+        scrubber, self._scrubber = self._scrubber, None
         journal, self._journal = self._journal, None
         store, self._store = self._store, None
         identity, self._identity = self._identity, None
@@ -461,6 +484,8 @@ class BookieStorage:
             journal.close()
         if store is not None:
             store.close()
+        if scrubber is not None:
+            scrubber.close()
         if identity is not None:
             identity.close()
 

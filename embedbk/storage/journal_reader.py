@@ -40,9 +40,10 @@ RECORD_BYTES_MAX = 1179648
 GROUP_BYTES_MAX = RECORD_BYTES_MAX + 2 * BLOCK_BYTES  # In whole blocks.
 FILE_MAGIC, GROUP_MAGIC = b"EBKJ", b"EBKG"
 VERSION = 1
+VERSION_START = 2  # Of a file with which the journal begins, behind damage.
 
-# crc, magic, version, reserved_a, block_bytes, identity, generation, file_bytes, reserved_b
-FILE_HEADER = struct.Struct("<I4sHHI16sQQ16s")
+# crc, magic, version, reserved_a, block_bytes, identity, generation, file_bytes, start_token, start_sequence
+FILE_HEADER = struct.Struct("<I4sHHI16sQQQQ")
 # crc, magic, generation, position, sequence, first_token, record_count, group_bytes, records_crc, previous_crc,
 # reserved
 GROUP_HEADER = struct.Struct("<I4sQQQQIIII8s")
@@ -51,6 +52,7 @@ RECORD_HEADER = struct.Struct("<IIHHIQ")
 
 _NAME = re.compile(r"journal-([0-9a-f]{16})")
 _RAW_NAME = re.compile(r"next-[0-9a-f]{16}")
+_ASIDE_NAME = re.compile(r"damaged-[0-9a-f]{16}")
 _OTHERS = {"LOCK", "IDENTITY", "OWNER", "lost+found"}  # What else belongs into the directory.
 _FIND_BYTES = 256 * BLOCK_BYTES
 
@@ -60,6 +62,8 @@ class FileHeader:
     identity: bytes
     generation: int
     file_bytes: int
+    start_token: int = 0  # Not 0: the journal begins with this file.
+    start_sequence: int = 0
 
     def seed(self) -> int:
         return crc32c(self.identity + self.generation.to_bytes(8, "little"))
@@ -221,24 +225,41 @@ def look_at_journal(directory: RawDirectory, findings: Findings) -> JournalPictu
     """
     picture = JournalPicture([])
     damages = findings.damage_count
-    identity = b""
+    generations: list[int] = []
     for name in directory.names():
         found = _NAME.fullmatch(name)
+        path = f"{directory.path}/{name}"
         if found and int(found[1], 16) > 0:
-            identity = _look_at_file(directory, name, int(found[1], 16), identity, picture, findings)
+            generations.append(int(found[1], 16))
         elif name.startswith("journal-"):
-            findings.damage(f"{directory.path}/{name}", "this is no name that a journal gives: not its file")
+            findings.damage(path, "this is no name that a journal gives: not its file")
         elif _RAW_NAME.fullmatch(name):
-            findings.note(
-                f"{directory.path}/{name}", "prepared or left by a crash; the next start removes it"
-            )
+            findings.note(path, "prepared or left by a crash; the next start removes it")
+        elif _ASIDE_NAME.fullmatch(name):
+            findings.note(path, "set aside when the journal began anew behind damage; never read again")
         elif name not in _OTHERS:
-            findings.note(f"{directory.path}/{name}", "not a file of a journal; left alone")
-    picture.files.sort(key=lambda each: each.header.generation)
+            findings.note(path, "not a file of a journal; left alone")
+    _look_at_files(directory, sorted(generations, reverse=True), picture, findings)
     _check_order(directory, picture, findings)
     _find_tail(directory, picture, findings)
     picture.is_sound = findings.damage_count == damages
     return picture
+
+
+def _look_at_files(
+    directory: RawDirectory, generations: list[int], picture: JournalPicture, findings: Findings
+) -> None:
+    """Newest first: what stands before a start behind damage is not looked at."""
+    identity = b""
+    for number, generation in enumerate(generations):
+        identity = _look_at_file(directory, file_name(generation), generation, identity, picture, findings)
+        newest = picture.files[-1].header if picture.files else None
+        if newest is not None and newest.generation == generation and newest.start_token:
+            for older in generations[number + 1 :]:
+                path = f"{directory.path}/{file_name(older)}"
+                findings.note(path, "stands before a start behind damage; the next start sets it aside")
+            break
+    picture.files.reverse()
 
 
 def _look_at_file(
@@ -276,9 +297,10 @@ def _read_header(file: RawFile, generation: int, identity: bytes, findings: Find
     if len(block) < BLOCK_BYTES:
         findings.damage(file.path, f"the file is cut short in its header: {size} bytes", offset=len(block))
         return None
-    crc, magic, version, _, block_bytes, found_identity, found_generation, file_bytes, _ = (
+    crc, magic, version, _, block_bytes, found_identity, found_generation, file_bytes, token, sequence = (
         FILE_HEADER.unpack_from(block)
     )
+    has_start = (token != 0, sequence != 0)
 
     def refuse(offset: int, what: str) -> None:
         findings.damage(file.path, what, offset=offset)
@@ -287,20 +309,25 @@ def _read_header(file: RawFile, generation: int, identity: bytes, findings: Find
         refuse(4, "the file does not begin as a journal's file does")
     elif crc != crc32c(block[4 : FILE_HEADER.size]):
         refuse(0, "the header fails its checksum")
-    elif version != VERSION:
-        refuse(8, f"format version {version}; this program knows {VERSION}")
+    elif version not in (VERSION, VERSION_START):
+        refuse(8, f"format version {version}; this program knows {VERSION} and {VERSION_START}")
     elif found_generation != generation:
         refuse(32, f"the header says generation {found_generation:016x}: the file was renamed")
     elif identity and found_identity != identity:
         refuse(16, "the file belongs to another journal than its neighbours")
-    elif block_bytes != BLOCK_BYTES or file_bytes % BLOCK_BYTES or file_bytes < FILE_BYTES_MIN:
+    elif (
+        block_bytes != BLOCK_BYTES
+        or file_bytes % BLOCK_BYTES
+        or file_bytes < FILE_BYTES_MIN
+        or has_start != (version == VERSION_START,) * 2
+    ):
         refuse(12, "the header gives impossible sizes")
     elif size < file_bytes:
         refuse(size, f"the file is cut short: it had {file_bytes} bytes")
     else:
         if any(block[FILE_HEADER.size :]):
             findings.note(file.path, "bytes behind the header are not zero", offset=FILE_HEADER.size)
-        return FileHeader(found_identity, found_generation, file_bytes)
+        return FileHeader(found_identity, found_generation, file_bytes, token, sequence)
     return None
 
 
@@ -321,16 +348,18 @@ def _check_order(directory: RawDirectory, picture: JournalPicture, findings: Fin
 
 def _find_tail(directory: RawDirectory, picture: JournalPicture, findings: Findings) -> None:
     """Follow the groups of the newest file that has some to the end of what is durable (I42)."""
-    used = [index for index, each in enumerate(picture.files) if each.first is not None]
-    if not used:
+    if not picture.files:
         return
-    picture.last_index = used[-1]
-    oldest, newest = picture.files[used[0]], picture.files[used[-1]]
-    assert oldest.first is not None
-    picture.first_token = oldest.first.first_token
+    used = [index for index, each in enumerate(picture.files) if each.first is not None]
+    picture.last_index = used[-1] if used else 0
+    oldest, newest = picture.files[0], picture.files[picture.last_index]
+    picture.first_token = oldest.header.start_token or (oldest.first.first_token if oldest.first else 0)
     path = f"{directory.path}/{newest.name}"
     before: Group | None = None
     position = BLOCK_BYTES
+    if newest.header.start_token:
+        before = _before_start(newest.header)
+        picture.last_token, picture.last_sequence = before.last_token, before.sequence
     try:
         with directory.open(newest.name) as file:
             while (group := read_group(file, newest.header, position)) is not None:
@@ -348,6 +377,11 @@ def _find_tail(directory: RawDirectory, picture: JournalPicture, findings: Findi
                 _tell_tail(file, newest.header, position, findings)
     except OSError as refused:
         findings.damage(path, f"the file cannot be read: {refused.strerror}", offset=position)
+
+
+def _before_start(header: FileHeader) -> Group:
+    """What the first group of a start file follows: no group, but its header says which numbers come next."""
+    return Group(0, BLOCK_BYTES, header.start_sequence - 1, header.start_token, 0, 0, [])
 
 
 def _tell_tail(file: RawFile, header: FileHeader, position: int, findings: Findings) -> None:

@@ -18,27 +18,11 @@ from typing import Any
 
 from embedbk.testing.plan import make_plan
 from embedbk.testing.run import run_plan
-from embedbk.testing.sightings import SIGHTINGS
-from embedbk.testing.sometimes import SOMETIMES as FACTS
+from embedbk.testing.sometimes import SOMETIMES, Sometimes
 
 __all__ = ["Report", "run_campaign", "run_seed"]
 
 PROGRESS_S = 5.0
-# What no plan does by chance: directed scenarios reach it.
-DIRECTED = (
-    "a bookie answered WRONG_INCARNATION",  # Nobody dials who is registered in another incarnation.
-    "add refused in limbo",
-    "add to another incarnation",
-    "in limbo",
-    "ledger deleted",
-    "ledger dropped",
-    "read unconfirmed",
-    "seats repaired",
-    "served after an unclean start",
-    "unclean start",
-)
-# What a campaign that is long enough must have met (S2).
-SOMETIMES = tuple(name for name in (*SIGHTINGS, *FACTS) if name not in DIRECTED)
 
 
 @dataclass
@@ -65,6 +49,8 @@ class Report:
         self.acked += found["acked"]
         self.refusals += found["refusals"]
         self.faults.update(found["faults"])
+        unknown = found["sometimes"].keys() - SOMETIMES.keys()
+        assert not unknown, f"not on the list: {unknown}"
         self.sometimes.update(found["sometimes"])
         if found["violation"]:
             self.violations += 1
@@ -72,7 +58,7 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        return [name for name in SOMETIMES if not self.sometimes[name]]
+        return Sometimes(self.sometimes).missed()
 
     def as_json(self) -> dict[str, Any]:
         told = asdict(self)

@@ -7,30 +7,32 @@ Faults of disks by number (INVARIANTS 3.3), and who has them:
 
     D1 unsynced writes lost, any subset ... both (twin: a prefix of records; native: per sector)
     D2 torn write ......................... native (`tear`), twin: records of a group commit
-    D3 D4 unreadable, flipped ............. both (native flips a bit of an entry log or journal while it is down)
-    D5 D6 D7 misdirected, lost, stale ..... native, while it is down: detected at start, or the start is refused
+    D3 unreadable ......................... both
+    D4 to D7 rot, misdirected, lost, stale  native, at work and at rest (harm.py): refused, or what is bad is unreadable
     D8 sync fails once, then works ........ both
     D9 full ............................... both
     D10 short transfers ................... inside the I/O table, which carries them on
     D11 slow, stalled ..................... the world's: when it calls `sync`
-    D12 file missing, truncated ........... native, while it is down
-    D13 wiped, swapped .................... both (`lose`)
+    D12 file missing, cut, extended ....... native, at rest
+    D13 wiped, swapped; an older copy ..... both (`lose`; `remember`, `doubt`)
     D14 D15 names not synced, old content . native, by what `MemoryDisk.crash(seed)` leaves
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import random
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from embedbk.errors import StorageError
 from embedbk.ports import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.testing.harm import harm, lay_lie
 
 __all__ = ["BookieDisk", "NativeDisk", "TwinDisk"]
 
@@ -44,6 +46,7 @@ class BookieDisk(Protocol):
     """One bookie's device; `storage` is what is open on it, None while the process is down."""
 
     incarnation: bytes
+    is_harmed: bool  # Its bytes were changed behind its back, so that it may refuse to start.
 
     @property
     def storage(self) -> DurableBookie | None: ...
@@ -72,6 +75,24 @@ class BookieDisk(Protocol):
         """D3, D4: one stored entry is unreadable from now on; which, or None when there is none to hit."""
         ...
 
+    def harm(self, kind: str, chance: random.Random, before: Any) -> str:
+        """D4 to D7, D12, while it is down: which bytes changed, in words; empty where there are no such bytes.
+        before: of `remember`."""
+        ...
+
+    def lie(self, kind: str, chance: random.Random) -> bool:
+        """D4 to D6, while it works: a coming call is answered OK and does something else. Whether one was laid."""
+        ...
+
+    def remember(self) -> Any:
+        """A copy of what is durable now."""
+        ...
+
+    def doubt(self, before: Any) -> None:
+        """While it is down: whoever starts it says that something may be lost. before: only that copy of `remember`
+        is left (D13); None: what is there."""
+        ...
+
     def fill(self, is_full: bool) -> None:
         """D9: no room from now on, or room again."""
         ...
@@ -95,6 +116,7 @@ class TwinDisk:
     def __init__(self, incarnation: bytes) -> None:
         self.storage: MemoryBookieStorage | None = None
         self.incarnation = incarnation
+        self.is_harmed = False
         self._survivors = Survivors(incarnation)
         self._damaged: dict[tuple[int, int], None] = {}
 
@@ -139,6 +161,20 @@ class TwinDisk:
         self.storage.make_unreadable(ledger_id, entry_id)
         return ledger_id, entry_id
 
+    def harm(self, kind: str, chance: random.Random, before: Any) -> str:
+        return ""  # It has no bytes that could be others.
+
+    def lie(self, kind: str, chance: random.Random) -> bool:
+        return False
+
+    def remember(self) -> Survivors:
+        return self._survivors if self.storage is None else self.storage.crash()
+
+    def doubt(self, before: Survivors | None) -> None:
+        if before is not None:
+            self._damaged.clear()
+        self._survivors = dataclasses.replace(before or self._survivors, may_have_lost=True)
+
     def fill(self, is_full: bool) -> None:
         if self.storage is not None:
             self.storage.is_read_only = is_full
@@ -163,6 +199,8 @@ class NativeDisk:
     def __init__(self, name: str, incarnation: bytes, cluster_token: bytes) -> None:
         self.storage: BookieStorage | None = None
         self.incarnation = incarnation
+        self.is_harmed = False
+        self._may_have_lost = False
         self._name = name
         self._cluster_token = cluster_token
         self._disk = MemoryDisk()
@@ -176,6 +214,7 @@ class NativeDisk:
             cache_bytes_max=NATIVE_CACHE_BYTES,
             journal_file_bytes=NATIVE_JOURNAL_BYTES,
             threaded=False,
+            may_have_lost=self._may_have_lost,
             io=self._disk,
             incarnation=self.incarnation,
         )
@@ -199,6 +238,7 @@ class NativeDisk:
         storage, self.storage = self.storage, None
         if storage is None:
             return
+        self._may_have_lost = storage.may_have_lost
         if (
             storage.failed() is None
             and storage.next_token() - 1 > storage.durable()
@@ -217,16 +257,36 @@ class NativeDisk:
         self._disk.fail("read", error=errno.EIO)
         return None
 
+    def harm(self, kind: str, chance: random.Random, before: Any) -> str:
+        done = harm(self._disk, kind, chance, before)
+        self.is_harmed |= done != ""
+        return done
+
+    def lie(self, kind: str, chance: random.Random) -> bool:
+        is_laid = lay_lie(self._disk, kind, chance)
+        self.is_harmed |= is_laid
+        return is_laid
+
+    def remember(self) -> dict[str, bytes]:
+        return self._disk.files()
+
+    def doubt(self, before: dict[str, bytes] | None) -> None:
+        if before is not None:
+            self._disk = MemoryDisk(before)
+        self._may_have_lost = True
+
     def fill(self, is_full: bool) -> None:
         self._disk.limit(1 if is_full else 0)
 
     def calm(self) -> None:
         for call in ("read", "write"):
             self._disk.fail(call, nth=0)
+            self._disk.lie(call, "flipped", nth=0)
 
     def lose(self, incarnation: bytes) -> None:
         self.storage = None
         self.incarnation = incarnation
+        self.is_harmed = self._may_have_lost = False
         self._disk = MemoryDisk()
 
     def close(self) -> None:

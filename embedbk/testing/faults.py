@@ -12,6 +12,7 @@ from typing import Any
 
 from embedbk.codec.messages import AddAnswers, decode_message
 from embedbk.errors import PeerError
+from embedbk.storage.journal import DamagedJournal, UnreadableJournal
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.world import METADATA, World
 from embedbk.transports.sim import CALM, DROP, Rule, Verdict
@@ -95,7 +96,7 @@ def heal(world: World) -> None:
                 world.crash(name)
         if name not in world.nodes and name not in world.lost:
             disk.fill(False)
-            world.start_bookie(name)
+            _restart(world, name)
     world.tell("on_healed")
 
 
@@ -106,8 +107,17 @@ def _restart(world: World, name: str) -> None:
     if name not in world.nodes:
         if name == METADATA:
             world.start_metadata()
-        elif name not in world.lost:
-            world.start_bookie(name)
+        elif name not in world.lost and not world.start_bookie(name) and world.disks[name].is_harmed:
+            _go_on_behind(world, name)
+
+
+def _go_on_behind(world: World, name: str) -> None:
+    """A harmed disk was refused: it is lost, or its owner gives the word to go on behind a damaged journal (P7.4)."""
+    if isinstance(world.refused[name], DamagedJournal | UnreadableJournal) and world.chance.random() < 0.5:
+        world.doubt(name)
+        if world.start_bookie(name):
+            return
+    world.lost[name] = None
 
 
 def _crash(world: World, step: Step, chance: random.Random) -> bool:
@@ -347,6 +357,50 @@ def _wipe(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _harm(world: World, step: Step, chance: random.Random) -> bool:
+    """D4 to D7, D12: its files are not what it wrote, from some call on or from its next start on."""
+    name, disk = step.target, world.disks[step.target]
+    if name in world.lost or name not in world.nodes or not world.is_native:
+        return False
+    if chance.random() < 0.5 and disk.lie(step.kind, chance):
+        world.tell("on_disk_harmed", name)
+        world.after(step.for_ns, lambda: _crash(world, step, chance) if not world.is_healed else None)
+        return True
+    before = disk.remember()
+
+    def strike() -> None:
+        if world.is_healed or name in world.lost:
+            return
+        if name in world.nodes:
+            world.crash(name)
+        world.note(disk.harm(step.kind, chance, before))
+        if disk.is_harmed:
+            world.tell("on_disk_harmed", name)
+        world.after(chance.randint(1, 500) * MS, lambda: _restart(world, name))
+
+    world.after(step.for_ns, strike)
+    return True
+
+
+def _old_copy(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: its disk is lost, and an older copy of it starts in its place, which is told so (P7.4)."""
+    name = step.target
+    if name in world.lost or name not in world.nodes:
+        return False
+    before, incarnation = world.disks[name].remember(), world.disks[name].incarnation
+
+    def strike() -> None:
+        if world.is_healed or name in world.lost or world.disks[name].incarnation != incarnation:
+            return
+        if name in world.nodes:
+            world.crash(name)
+        world.doubt(name, before)
+        world.after(chance.randint(1, 500) * MS, lambda: _restart(world, name))
+
+    world.after(step.for_ns, strike)
+    return True
+
+
 def _torn(world: World, step: Step, chance: random.Random) -> bool:
     """D2, D14: power goes in the middle of the next group commit, if one comes in time."""
     give_up = world.now_ns + step.for_ns
@@ -355,7 +409,7 @@ def _torn(world: World, step: Step, chance: random.Random) -> bool:
         if world.is_healed:
             return
         if step.target in world.nodes and world.disks[step.target].is_pending():
-            world.sometimes["a journal torn in a group commit"] += 1
+            world.sometimes["journal torn"] += 1
             _crash(world, step, chance)
         elif world.now_ns < give_up:
             world.after(MS // 4, look)
@@ -389,4 +443,6 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "half-dead": _half_dead, "writer-crash": _writer_crash, "metadata-crash": _metadata_crash,
     "torn": _torn, "unreadable": _unreadable, "sync-fails": _sync_fails, "full": _full,
     "slow-disk": _slow_disk, "lost-disk": _lost_disk, "wall": _wall, "jump": _jump,
+    "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
+    "old-copy": _old_copy,
 }  # fmt: skip

@@ -243,6 +243,17 @@ class Ghost:
                     ledger.stable[entry_id] = bits & ~bookie.bit
                     ledger.damaged[entry_id] = ledger.damaged.get(entry_id, 0) | bookie.bit
 
+    def doubt(self, bookie: BookieGhost) -> None:
+        """Its copies count no more. Limbo renews its fences, but for ledgers that do not name it, on which nothing
+        depends: there it may forget what it promised."""
+        bookie.is_lost = True
+        self.lost |= bookie.bit
+        for promised in (bookie.fences, bookie.negatives):
+            for ledger_id in list(promised):
+                metadata = self.ledger(ledger_id).metadata
+                if metadata is None or not is_named(metadata, bookie.member.bookie_id):
+                    del promised[ledger_id]
+
     def take_metadata(self, ledger: LedgerGhost, revision: int, new: LedgerMetadata | None) -> None:
         if new is None:
             ledger.deleted = revision

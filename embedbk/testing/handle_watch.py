@@ -150,8 +150,17 @@ class HandleWatch:
         self, writer: WriterGhost, core: Any, changed: EnsembleChanged, effects: Sequence[Any]
     ) -> None:
         adding.replaced_is_forgotten(self.ghost, writer, changed)
-        versions = writer.ledger.versions
-        before = next((v for _, v in reversed(versions) if v.fragments[-1].members != changed.ensemble), None)
+        # The version before the one that it published: a recovery may have published newer ones since.
+        ensembles = [version.fragments[-1].members for _, version in writer.ledger.versions]
+        own = len(ensembles) - ensembles[::-1].index(changed.ensemble)
+        before = next(
+            (
+                v
+                for _, v in reversed(writer.ledger.versions[:own])
+                if v.fragments[-1].members != changed.ensemble
+            ),
+            None,
+        )
         if before is not None and not writer.failed:  # What a failed handle has out is given up (P3.6).
             sends = [e for e in effects if type(e) is Send and type(e.control) is AddRequest]
             adding.replacements_get_everything(self.ghost, writer, before, changed, sends)

@@ -194,6 +194,21 @@ class Invariants(Observer):
             self._recount(bookie)
         self.sometimes.note("disk lost")
 
+    def on_disk_harmed(self, node: str) -> None:
+        bookie = self.ghost.bookies.get(node)
+        if bookie is not None:
+            bookie.is_lost = True  # As copies: what it held it must not call absent (I31).
+            self.ghost.lost |= bookie.bit
+            self._recount(bookie)
+        self.sometimes.note("disk harmed")
+
+    def on_disk_doubted(self, node: str) -> None:
+        bookie = self.ghost.bookies.get(node)
+        if bookie is not None:
+            self.ghost.doubt(bookie)
+            self._recount(bookie)
+        self.sometimes.note("disk doubted")
+
     def on_damaged(self, node: str, ledger_id: int, entry_id: int) -> None:
         bookie = self.ghost.bookies.get(node)
         if bookie is not None:

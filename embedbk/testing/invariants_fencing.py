@@ -217,6 +217,8 @@ def limbo_comes_first(ghost: Ghost, bookie: BookieGhost, table: Any) -> None:
         ledger, row = ghost.ledger(ledger_id), table.get(ledger_id)
         if ledger.deleted is not None or ledger.metadata is None:
             continue
+        if row is None and not is_named(ledger.metadata, bookie.member.bookie_id):
+            continue  # Taken out of it meanwhile, and without a trace: no listing tells (core/PROTOCOL.md, P7.4).
         in_limbo = row is not None and (row.in_limbo or ledger.metadata.is_closed)
         if row is None or not row.is_fenced or not in_limbo or ledger_id in queued:
             raise Violation(

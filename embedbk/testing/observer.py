@@ -53,6 +53,14 @@ class Observer:
     def on_disk_lost(self, node: str) -> None:
         """All that the bookie had stored is gone for good (LOSTDISK); it never comes back as this incarnation."""
 
+    def on_disk_harmed(self, node: str) -> None:
+        """Bytes that the bookie had stored are or will be wrong: any copy may be bad, and it may refuse to start.
+        What it held it held all the same: it must not say that anything of it is absent."""
+
+    def on_disk_doubted(self, node: str) -> None:
+        """While it is down: what it held and promised may be gone, and its owner says so at the next start
+        (`on_started` with may_have_lost)."""
+
     def on_damaged(self, node: str, ledger_id: int, entry_id: int) -> None:
         """The bookie's stored bytes of this entry are unreadable from now on, until a valid copy replaces them."""
 

@@ -20,6 +20,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from embedbk.config import Quorum
+from embedbk.testing.harm import HARMS
 from embedbk.transports.sim import CALM, Faults
 
 __all__ = ["FAULT_KINDS", "Plan", "Step", "make_plan"]
@@ -41,7 +42,17 @@ FAULT_KINDS = {
     "writer-crash": "P10", "metadata-crash": "P1",
     "torn": "D2", "unreadable": "D3", "sync-fails": "D8", "full": "D9", "slow-disk": "D11", "lost-disk": "D13",
     "wall": "C1", "drift": "C2", "jump": "C3",
+    "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
 }  # fmt: skip
+# Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
+LATER_KINDS = ("old-copy", *HARMS)
+_HARMFUL = {
+    "lost-disk",
+    "wipe",
+    "unreadable",
+    "torn",
+    *LATER_KINDS,
+}  # Copies that do not come back: victims only.
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +108,32 @@ class Plan:
         )  # fmt: skip
 
 
-def make_plan(seed: int, *, is_native: bool | None = None, is_outside: bool = False) -> Plan:
-    """The plan of a seed. is_native None: the seed decides on which disks."""
+def make_plan(
+    seed: int, *, is_native: bool | None = None, is_outside: bool = False, is_plain: bool = False
+) -> Plan:
+    """The plan of a seed. is_native None: the seed decides on which disks. is_plain: without what came later than the
+    first kinds of faults, so that seeds that found something can be kept."""
     chance = random.Random(f"plan {seed}{' outside' if is_outside else ''}")
     bookies = chance.choice([3, 4, 5, 5, 6])
     quorum = chance.choice([quorum for quorum in QUORUMS if quorum.ensemble_size <= bookies])
     duration_ns = chance.choice([500, 1_000, 2_000, 4_000]) * MS
-    native = chance.random() < 0.1 if is_native is None else is_native
+    native = chance.random() < 0.1 if is_native is None else is_native  # Harm needs bytes: see below.
     share = chance.choice([0.0, 0.2, 0.4, 0.7])
-    on = tuple(kind for kind in FAULT_KINDS if chance.random() < share)
+    on = tuple(kind for kind in FAULT_KINDS if kind not in LATER_KINDS and chance.random() < share)
+    more = random.Random(f"more {seed}{' outside' if is_outside else ''}")
+    later = _later_kinds(more) if not is_plain else ()
+    native = native or (is_native is None and any(kind in HARMS for kind in later))
     network = _network(chance, on)
     names = [f"b{number}" for number in range(1, bookies + 1)]
     steps = _workload(chance, duration_ns)
     clients = [step.target for step in steps]
-    steps += _faults(chance, on, duration_ns, names, clients, quorum, is_outside)
+    victims, faults = _faults(chance, on, duration_ns, names, clients, quorum, is_outside)
+    steps += faults
+    for kind in later:
+        for _ in range(more.choice([1, 1, 2])):
+            step = _fault(more, kind, duration_ns, names, clients, victims)
+            steps += [step] if step is not None else []
+    on += later
     drift = {}
     if "drift" in on:
         drift = {name: chance.randint(-300_000, 300_000) for name in [*names, "metadata", *clients]}
@@ -153,7 +176,7 @@ def _faults(
     clients: list[str],
     quorum: Quorum,
     is_outside: bool,
-) -> list[Step]:
+) -> tuple[list[str], list[Step]]:
     steps: list[Step] = []
     # The atlas: copies that do not come back are hit on these bookies only, fewer than every acknowledged
     # entry has copies. Those also stay out of a write quorum that could not do without them.
@@ -170,7 +193,12 @@ def _faults(
             step = _fault(chance, kind, duration_ns, bookies, clients, victims)
             if step is not None:
                 steps.append(step)
-    return steps
+    return victims, steps
+
+
+def _later_kinds(more: random.Random) -> tuple[str, ...]:
+    kinds = HARMS if more.random() < 0.2 else ()
+    return tuple(kind for kind in ("old-copy", *kinds) if more.random() < 0.3)
 
 
 def _fault(
@@ -188,9 +216,11 @@ def _fault(
     anybody = chance.choice([*bookies, *clients, "metadata"])
     other = chance.choice([*bookies, "metadata"])
     match kind:
-        case "lost-disk" | "wipe" | "unreadable" | "torn":
+        case _ if kind in _HARMFUL:
             if not victims:
                 return None
+            if kind in LATER_KINDS:
+                for_ns = min(for_ns, 300 * MS)  # Before everything heals.
             return Step(0, at_ns, kind, chance.choice(victims), for_ns=for_ns, seed=seed)
         case "crash" | "crash-loop" | "sync-fails" | "full" | "slow-disk" | "half-dead":
             return Step(0, at_ns, kind, bookie, for_ns=for_ns, seed=seed)

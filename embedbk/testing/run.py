@@ -82,6 +82,7 @@ def run_plan(
             prepare(world)
         _safety(world, plan)
         _liveness(world, plan, promises, outcome)
+        _no_refusal_without_harm(world)
     except Violation as found:
         outcome.violation, outcome.invariant = str(found), found.invariant
     except (InvariantError, AssertionError) as broken:
@@ -95,11 +96,18 @@ def run_plan(
     outcome.simulated_ns, outcome.digest = world.now_ns, world.trace_digest()
     outcome.faults, outcome.sometimes = world.faults_done, world.sometimes
     outcome.faults.update(_network_faults(plan))
-    if world.refused or any(getattr(node, "failure", None) for node in world.nodes.values()):
-        outcome.sometimes["a bookie refused its foreign disk"] += 1
+    if any(getattr(node, "_is_foreign", False) for node in world.nodes.values()):
+        outcome.sometimes["foreign disk refused"] += 1
     outcome.acked = sum(lac + 1 for lac in promises.acked.values())
     world.close()
     return outcome
+
+
+def _no_refusal_without_harm(world: World) -> None:
+    """I42: what a crash leaves of a disk that keeps its promises is never taken for damage."""
+    for name, refusal in world.refused.items():
+        if name not in world.nodes and name not in world.lost:
+            raise Violation("I42", f"{name} refuses a disk that nobody harmed: {refusal}")
 
 
 def _clients(plan: Plan) -> list[str]:

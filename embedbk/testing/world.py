@@ -24,15 +24,15 @@ from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import FRAME_BYTES_MAX, Quorum
-from embedbk.core.collector import CollectorOptions
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.core.machine import Machine
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, StorageError
-from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
+from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Operation, Writing
+from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.client import Client
 from embedbk.ports import DurableBookie, Identity
@@ -54,6 +54,8 @@ CLUSTER_TOKEN = bytes(15) + b"\x01"
 SESSION_MS = 2_000
 STEPS_MAX = 2_000_000  # Of one run: a protocol that spins is a failure, not a slow run (L14).
 SYNC_NS = (50_000, 2 * MS)
+# Of each bookie: a run sees a few passes over its small store (I55).
+SCRUB_BYTES_PER_S, SCRUB_START_NS, SCRUB_PAUSE_NS = 1 << 20, SECOND, 3 * SECOND
 
 _HOOKS = [name for name in vars(Observer) if name.startswith(("on_", "at_"))]
 
@@ -101,10 +103,8 @@ class World:
         is_native: bool = False,
         observers: Sequence[Observer] = (),
         clocks: dict[str, Clock] | None = None,
-        collector: CollectorOptions = USUAL_COLLECTION,
     ) -> None:
         """is_native: bookies on the C storage, stepped by hand, instead of its Python twin."""
-        self.collector = collector
         self.seed = seed
         self.is_native = is_native
         self.chance = random.Random(f"world {seed}")
@@ -116,7 +116,9 @@ class World:
         self.paused: set[str] = set()
         self.slow_ns: dict[str, int] = {}  # P5: how long after its turn is due a node takes it.
         self.sync_ns: dict[str, tuple[int, int]] = {}  # D11: of a disk that is slower or faster than others.
-        self.lost: dict[str, None] = {}  # Bookies whose disk is gone for good.
+        self.lost: dict[
+            str, None
+        ] = {}  # Bookies whose disk is gone for good, or damaged so that they refuse it.
         self.is_healed = False  # Faults have stopped: one that goes on by itself ends.
         self.wall_ms = 0  # What wall clocks show; only the time of creation of a ledger is read from them.
         self.refused: dict[str, StorageError] = {}  # Bookies that would not start on their disks.
@@ -245,6 +247,8 @@ class World:
             storage = disk.start()
         except StorageError as refusal:
             self.refused[name] = refusal
+            if disk.is_harmed:
+                self.sometimes["damaged disk refused"] += 1
             self.note(f"{name} refuses to start: {refusal}")
             return False
         transport = self.network.transport(Identity("bookie", name, storage.incarnation, b""))
@@ -256,7 +260,9 @@ class World:
             [f"sim://{name}"],
             [f"sim://{METADATA}"],
             client,
-            collector=self.collector,
+            scrub=ScrubPace(
+                name, storage, SCRUB_BYTES_PER_S, start_ns=SCRUB_START_NS, pass_pause_ns=SCRUB_PAUSE_NS
+            ),
         )
         last_token = storage.next_token() - 1
         self._enter(
@@ -335,6 +341,13 @@ class World:
         self.lost[name] = None
         self.disks[name].lose(self.fresh())
         self.tell("on_disk_lost", name)
+
+    def doubt(self, name: str, before: Any = None) -> None:
+        """While it is down: its owner says that something may be lost (P7.4), as when its disk is the older copy
+        `before` (D13), or to go on behind damage."""
+        self.note(f"{name} may have lost something")
+        self.disks[name].doubt(before)
+        self.tell("on_disk_doubted", name)
 
     def pause(self, name: str) -> None:
         """SIGSTOP: it is not stepped, and its actors stand still, while the world goes on."""

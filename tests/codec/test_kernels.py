@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embedbk._native import lib
 from embedbk.codec import kernels, twins
 from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry, read_entry
@@ -313,3 +314,44 @@ def test_odd_numbers_under_a_right_digest_get_the_same_answer_from_both(
 
 def test_one_entry_is_as_large_as_the_kernels_think() -> None:
     assert ENTRY_OVERHEAD_BYTES == len(encode_entry(LEDGER, 0, 0, b"")) == 52
+
+
+@pytest.mark.parametrize("kernel", [kernels, twins], ids=["C", "twin"])
+@pytest.mark.parametrize("sizes", [[], [0], [5, 0, 3], [32, 80, 65536], [1] * 40, [3 << 20, 1]])
+def test_pieces_are_gathered_in_their_order(kernel: ModuleType, sizes: list[int]) -> None:
+    pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
+    given = tuple(memoryview(piece) if number % 2 else piece for number, piece in enumerate(pieces))
+    gathered = kernel.gather(given)
+    assert len(gathered) == sum(sizes)
+    assert memoryview(gathered).readonly
+    assert bytes(gathered) == b"".join(pieces)
+
+
+def test_what_is_no_buffer_is_not_gathered() -> None:
+    for pieces in ((b"a", "b"), (b"a", None), (1,)):
+        with pytest.raises(TypeError):
+            kernels.gather(pieces)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        kernels.gather([b"a"])  # type: ignore[arg-type]
+
+
+def test_a_block_is_used_again_when_its_last_view_is_gone() -> None:
+    """PERFORMANCE T6: a message costs its copy, not the clearing of fresh pages; what is kept has a bound."""
+    size = 300 << 10
+    gathered = kernels.gather((bytes(size),))
+    view = memoryview(gathered)[100:200]
+    kept = lib.ebk_gather_kept_bytes()
+    del gathered
+    assert lib.ebk_gather_kept_bytes() == kept, "a view holds it"
+    view.release()
+    assert lib.ebk_gather_kept_bytes() == kept + (512 << 10)
+    again = kernels.gather((b"x" * size,))
+    assert lib.ebk_gather_kept_bytes() == kept, "the kept one was taken"
+    del again
+    held = [kernels.gather((bytes(1 << 20),)) for _ in range(40)]
+    held.clear()
+    assert lib.ebk_gather_kept_bytes() <= 32 << 20
+    huge = kernels.gather((bytes(17 << 20),))
+    before = lib.ebk_gather_kept_bytes()
+    del huge
+    assert lib.ebk_gather_kept_bytes() == before, "too long to be kept"

@@ -21,7 +21,7 @@ from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.core.limbo import share_of
-from embedbk.core.vocabulary import JournalDurable, Part
+from embedbk.core.vocabulary import JournalDurable, LimboListed, Part
 from embedbk.errors import InvariantError, LedgerFenced, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.journal import DamagedJournal
@@ -280,10 +280,10 @@ def test_a_read_only_bookie_still_fences_and_takes_recovery_adds() -> None:
 
 
 def test_a_full_ledger_table_is_an_answer_and_not_a_crash() -> None:
-    """The table's bound and its reserve: nothing was done, the bookie goes on with the ledgers it knows."""
+    """The table's bound: nothing was done, the bookie goes on with the ledgers it knows."""
     world, _, _ = world_with_entries()
     node = b1(world)
-    node.storage.table.ledgers_max = 0
+    node.storage.table.ledgers_max = 1
     incarnation = node.member.incarnation
     world.ask("b1", AddRequest(incarnation, 1, 1, False), Pen(2).frame(b"x"))
     world.ask("b1", FenceRequest(incarnation, 2, KEY))
@@ -471,6 +471,18 @@ def test_a_closed_ledger_is_fenced_again() -> None:
     assert isinstance(writer.failure, LedgerFenced)
 
 
+def test_a_ledger_that_names_it_no_longer_is_fenced_again() -> None:
+    """P7.3, P5.3: recovery fenced b1 b2, then closed with another bookie in the seat of b1: no listing names b1. Its
+    forgotten fence would let it acknowledge the paused writer, as long as anything here tells of the ledger."""
+    world, _, pen = world_with_entries()
+    node = b1(world)
+    node.boot(node.storage.crash(), may_have_lost=True)
+    node.perform(node.core.step(LimboListed(world.now_ns, [], [])))
+    node.sync()
+    assert node.core.is_serving
+    assert add(world, pen) == Status.FENCED
+
+
 def test_limbo_ends_when_the_ledger_is_closed_and_the_share_is_found_again() -> None:
     """P7.4: not while an entry is missing or unreadable; then it stays ended through a crash, and the fence stays."""
     world, _, _, node = lost_world()
@@ -532,7 +544,7 @@ def test_a_journal_that_fails_on_the_way_into_limbo_serves_nothing() -> None:
 def test_a_table_too_small_for_limbo_serves_nothing() -> None:
     """P7.4: a ledger that cannot be put into limbo would answer "no" for what it lost."""
     _, _, _, node = lost_world()
-    node.storage.table.ledgers_max = -16
+    node.storage.table.ledgers_max = 0
     node.enter_limbo()
     node.sync()
     assert not node.core.is_serving

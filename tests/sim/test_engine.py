@@ -18,7 +18,7 @@ from embedbk.testing.campaign import run_campaign
 from embedbk.testing.clocks import Clock
 from embedbk.testing.disks import NativeDisk, TwinDisk
 from embedbk.testing.faults import _BEGIN
-from embedbk.testing.plan import FAULT_KINDS
+from embedbk.testing.plan import FAULT_KINDS, LATER_KINDS
 from embedbk.testing.run import replay_line
 from embedbk.transports.sim import Verdict
 
@@ -38,7 +38,9 @@ def test_the_atlas_never_takes_an_ack_quorum_of_copies() -> None:
     for seed in range(2_000):
         plan = make_plan(seed)
         victims = {
-            step.target for step in plan.steps if step.kind in ("lost-disk", "wipe", "unreadable", "torn")
+            step.target
+            for step in plan.steps
+            if step.kind in ("lost-disk", "wipe", "unreadable", "torn", *LATER_KINDS)
         }
         assert len(victims) < plan.quorum.ack_quorum, seed
 

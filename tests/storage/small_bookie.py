@@ -29,7 +29,9 @@ def open_on(files: Mapping[str, bytes]) -> BookieStorage:
     return open_disk(MemoryDisk(files))
 
 
-def open_disk(disk: MemoryDisk, incarnation: bytes = INCARNATION) -> BookieStorage:
+def open_disk(
+    disk: MemoryDisk, incarnation: bytes = INCARNATION, *, may_have_lost: bool = False
+) -> BookieStorage:
     return BookieStorage(
         "/b1",
         "b1",
@@ -40,6 +42,7 @@ def open_disk(disk: MemoryDisk, incarnation: bytes = INCARNATION) -> BookieStora
         threaded=False,
         io=disk,
         incarnation=incarnation,
+        may_have_lost=may_have_lost,
     )
 
 

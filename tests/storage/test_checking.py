@@ -18,7 +18,8 @@ from embedbk.storage.journal_reader import BLOCK_BYTES
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from embedbk.storage.raw_files import PictureDirectory
-from tests.storage.small_bookie import INCARNATION, TOKEN, make
+from tests.storage.small_bookie import INCARNATION, TOKEN, commit, make, open_disk
+from tests.storage.stored_entries import make_frame
 
 SMALL = make()
 JOURNAL = "/b1/journal/journal-0000000000000001"
@@ -254,3 +255,18 @@ def test_a_damaged_metadata_log_is_told() -> None:
     files = {**METADATA, path: content[:4100] + b"?" + content[4101:]}
     check_metadata(PictureDirectory("/m", files), findings)
     assert findings.damage_count
+
+
+def test_a_journal_that_began_anew_behind_damage_is_clean_again() -> None:
+    """I42, P7.4: what was set aside is a note; the file that it begins with says what comes first."""
+    at = SMALL.files[JOURNAL].rindex(b"EBKG") - 4
+    disk = MemoryDisk({**flipped(JOURNAL, at + 70), "/b1/.made": b""})
+    assert check(disk.files()).damage_count
+    storage = open_disk(disk, may_have_lost=True)
+    storage.put_frame(make_frame(300, range(5)))
+    commit(storage)
+    storage._release()
+    findings = check(disk.files(stable=False))
+    assert findings.damage_count == 0, [str(each) for each in findings.found]
+    assert all("set aside" in each.what for each in findings.found)
+    assert len(findings.found) == 2
