@@ -261,6 +261,7 @@ class Cluster:
         else:
             command += ["bookie", "--id", check_bookie_id(name), "--metadata", "-"]
             command += ["--session-ttl-ms", str(settings.session_ttl_ms)]
+            command += ["--collect-s", str(settings.collect_s)]
         command += ["--dir", str(directory / name), "--journal-file-bytes", str(settings.journal_file_bytes)]
         for endpoint in listen:
             command += ["--listen", endpoint]

@@ -105,6 +105,7 @@ class Settings:
     )  # What each bookie reads of its entry logs to find rot; 0: nothing (I55).
     allow_non_loopback: bool = False  # Bind and dial other machines: links are not encrypted.
     delete_grace_s: float = 86_400.0  # A deleted ledger can be brought back for so long.
+    collect_s: float = 900.0  # Between two rounds in which a bookie asks what it need not hold any more.
     placement: Placement = (
         ANYWHERE  # Of every ensemble that this client makes, where a ledger asks for no other.
     )
@@ -116,6 +117,7 @@ class Settings:
             ("session_ttl_ms", 200, 600_000),
             ("scrub_bytes_per_s", 0, 1 << 40),
             ("delete_grace_s", 0, 10 * 365 * 86_400),
+            ("collect_s", 0.01, 10 * 365 * 86_400),
             ("journal_file_bytes", 2 << 20, 1 << 40),  # The largest frame must fit into one file.
         ):
             value = getattr(self, name)

@@ -25,6 +25,7 @@ from pathlib import Path
 from embedbk.address import endpoints_of, url_of
 from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
+from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
@@ -214,6 +215,7 @@ class _Building:
                     client,
                     free_bytes=_free_bytes(self.root),
                     scrub=ScrubPace(storage.bookie_id, storage, self.settings.scrub_bytes_per_s),
+                    collector=CollectorOptions(interval_ns=int(self.settings.collect_s * 1e9)),
                 )
             )
         loop.add(metadata)

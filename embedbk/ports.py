@@ -242,6 +242,10 @@ class DurableBookie(Protocol):
         """Copy a checked frame's body into the write cache and queue it as one record; returns its token."""
         ...
 
+    def drop(self, ledger_id: int) -> None:
+        """The ledger's DROP record is durable: forget its entries; on disk they go when it suits (P7.7)."""
+        ...
+
     def kick(self) -> None:
         """End of a turn: let what was queued be committed. Until then it may wait, so that one sync serves it all."""
         ...

@@ -1,4 +1,4 @@
-/* id_map.h: 64-bit ids to 32-bit numbers; open addressing, at most half full, nothing is ever removed one by one. */
+/* id_map.h: 64-bit ids to 32-bit numbers; open addressing, at most half full. */
 #ifndef EBK_ID_MAP_H
 #define EBK_ID_MAP_H
 
@@ -21,11 +21,17 @@ struct ebk_id_map {
     uint32_t slot_count, count;
 };
 
+/* Ids are dense: the finaliser of splitmix64 spreads them. */
+static inline uint32_t ebk_id_map_hash(uint64_t id)
+{
+    id = (id ^ (id >> 30)) * 0xBF58476D1CE4E5B9u;
+    id = (id ^ (id >> 27)) * 0x94D049BB133111EBu;
+    return (uint32_t)(id ^ (id >> 31));
+}
+
 static inline uint32_t ebk_id_map_slot(const struct ebk_id_map *map, uint64_t id)
 {
-    uint64_t mixed = (id ^ (id >> 30)) * 0xBF58476D1CE4E5B9u; /* Ids are dense: splitmix64 spreads them. */
-    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBu;
-    uint32_t slot = (uint32_t)(mixed ^ (mixed >> 31)) & (map->slot_count - 1);
+    uint32_t slot = ebk_id_map_hash(id) & (map->slot_count - 1);
     while (map->slots[slot].number != EBK_ID_MAP_NONE && map->slots[slot].id != id)
         slot = (slot + 1) & (map->slot_count - 1);
     return slot;
@@ -59,6 +65,22 @@ static inline int ebk_id_map_add(struct ebk_id_map *map, uint64_t id, uint32_t n
     map->slots[ebk_id_map_slot(map, id)] = (struct ebk_id_slot){.id = id, .number = number};
     map->count += 1;
     return EBK_OK;
+}
+
+/* Take an id out that is in the map. */
+static inline void ebk_id_map_remove(struct ebk_id_map *map, uint64_t id)
+{
+    const uint32_t mask = map->slot_count - 1;
+    uint32_t hole = ebk_id_map_slot(map, id);
+    EBK_ASSERT(map->slots[hole].number != EBK_ID_MAP_NONE);
+    for (uint32_t at = (hole + 1) & mask; map->slots[at].number != EBK_ID_MAP_NONE; at = (at + 1) & mask) {
+        const uint32_t home = ebk_id_map_hash(map->slots[at].id) & mask;
+        if (((at - home) & mask) < ((at - hole) & mask)) continue; /* Its own place lies behind the hole. */
+        map->slots[hole] = map->slots[at];
+        hole = at;
+    }
+    map->slots[hole].number = EBK_ID_MAP_NONE;
+    map->count -= 1;
 }
 
 static inline void ebk_id_map_clear(struct ebk_id_map *map)

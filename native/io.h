@@ -91,6 +91,8 @@ void ebk_memory_disk_fail(struct ebk_memory_disk *disk, int call, uint64_t nth, 
 /* Power goes away in the middle of the nth write from now: of its sectors of 512 bytes those are on the
  * platter that `sectors` says (bit i: sector i, beyond 63 the last bit repeats); every later call answers -EIO. */
 void ebk_memory_disk_tear(struct ebk_memory_disk *disk, uint64_t nth, uint64_t sectors);
+/* Power goes away before the nth call of any kind from now: it and every later one answer -EIO. 0: it stays. */
+void ebk_memory_disk_halt(struct ebk_memory_disk *disk, uint64_t nth);
 enum ebk_memory_lie { /* what a device does that answers OK */
     EBK_LIE_NONE,
     EBK_LIE_LOST,        /* a write is nowhere (D6) */
@@ -112,7 +114,7 @@ void ebk_memory_disk_keep_history(struct ebk_memory_disk *disk);
  * -ENOENT: no such file, or no history. */
 int ebk_memory_disk_revert(struct ebk_memory_disk *disk, const char *path, uint64_t offset, uint64_t size);
 
-/* How many calls of this kind were made. */
+/* How many calls of this kind were made; of any kind for EBK_CALL_COUNT. */
 uint64_t ebk_memory_disk_calls(struct ebk_memory_disk *disk, int call);
 
 /* Power off and on: what was not synced is gone, open files and locks are closed, faults are lifted. With a

@@ -34,6 +34,8 @@ static int64_t give(struct ebk_memory_disk *disk, int64_t answer)
 static int struck(struct ebk_memory_disk *disk, int call)
 {
     disk->calls[call] += 1;
+    disk->call_count += 1;
+    if (disk->halt_at != 0 && disk->call_count >= disk->halt_at) disk->halted = true;
     if (disk->halted) return -EIO;
     struct fault *fault = &disk->faults[call];
     if (fault->at == 0 || disk->calls[call] < fault->at) return 0;
@@ -550,11 +552,18 @@ void ebk_memory_disk_tear(struct ebk_memory_disk *disk, uint64_t nth, uint64_t s
     give(disk, 0);
 }
 
+void ebk_memory_disk_halt(struct ebk_memory_disk *disk, uint64_t nth)
+{
+    take(&disk->io);
+    disk->halt_at = nth == 0 ? 0 : disk->call_count + nth;
+    give(disk, 0);
+}
+
 uint64_t ebk_memory_disk_calls(struct ebk_memory_disk *disk, int call)
 {
-    EBK_ASSERT(call >= 0 && call < EBK_CALL_COUNT);
+    EBK_ASSERT(call >= 0 && call <= EBK_CALL_COUNT);
     take(&disk->io);
-    return (uint64_t)give(disk, (int64_t)disk->calls[call]);
+    return (uint64_t)give(disk, (int64_t)(call == EBK_CALL_COUNT ? disk->call_count : disk->calls[call]));
 }
 
 /* A draw from the seed (splitmix64): the same crash on every machine. */
@@ -598,6 +607,7 @@ void ebk_memory_disk_crash(struct ebk_memory_disk *disk, uint64_t seed)
     for (int i = 0; i < OPEN_COUNT_MAX; i++) disk->files[i].inode = NULL;
     memset(disk->faults, 0, sizeof disk->faults);
     disk->tear_at = 0;
+    disk->halt_at = 0;
     disk->halted = false;
     sweep(disk);
     give(disk, 0);

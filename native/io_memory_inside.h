@@ -76,6 +76,7 @@ struct ebk_memory_disk {
     struct held held;
     uint64_t lie_count;
     bool keeps_history;
+    uint64_t call_count, halt_at; /* of any kind */
     uint64_t tear_at, tear_sectors;
     uint64_t bytes_max;
     bool refuses_direct_open, refuses_direct_write, halted;

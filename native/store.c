@@ -135,6 +135,24 @@ int ebk_store_put(struct ebk_store *store, uint64_t ledger_id, int64_t first, in
     return ebk_cache_put(&store->halves[store->active], ledger_id, first, last, count, body, size, copy);
 }
 
+void ebk_store_drop(struct ebk_store *store, uint64_t ledger_id)
+{
+    ebk_index_drop(&store->index, ledger_id);
+    ebk_cache_drop(&store->halves[store->active], ledger_id, true);
+    ebk_cache_drop(&store->halves[1 - store->active], ledger_id, false);
+}
+
+void ebk_store_drop_dead(struct ebk_store *store, const struct ebk_table *table)
+{
+    for (uint32_t i = store->index.ledger_count; i > 0; i--) { /* From behind: the last one takes a dropped one's place. */
+        const uint64_t ledger_id = store->index.ledgers[i - 1].ledger_id;
+        if (ebk_table_is_dropped(table, ledger_id)) ebk_store_drop(store, ledger_id);
+    }
+    const struct ebk_cache *cache = &store->halves[store->active];
+    for (uint32_t i = 0; i < cache->ledger_count; i++)
+        if (ebk_table_is_dropped(table, cache->ledgers[i].ledger_id)) ebk_store_drop(store, cache->ledgers[i].ledger_id);
+}
+
 uint64_t ebk_store_active_bytes(const struct ebk_store *store)
 {
     return store->halves[store->active].used;
@@ -241,7 +259,7 @@ static int take_in(struct ebk_store *store)
         return refused;
     }
     store->flush.index = NULL;
-    return ebk_store_index_log(store, log);
+    return ebk_store_index_log(store, log, &store->halves[1 - store->active]);
 }
 
 int ebk_store_flush_finish(struct ebk_store *store)

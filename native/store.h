@@ -13,6 +13,7 @@
 
 #include "gil.h"
 #include "io.h"
+#include "table.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -49,6 +50,10 @@ EBK_SHORT uint64_t ebk_store_entry_count(const struct ebk_store *store); /* in e
  * Returns EBK_OK; EBK_FULL when the half has no room, EBK_NO_MEMORY: nothing was taken. */
 EBK_SHORT int ebk_store_put(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, uint32_t count,
                   const uint8_t *body, size_t size, const uint8_t **copy);
+/* The ledger was dropped, durably: nothing of it is found any more. Its bytes on disk go with their entry logs. */
+EBK_SHORT void ebk_store_drop(struct ebk_store *store, uint64_t ledger_id);
+/* The same for every ledger that the table knows as dropped: after a start. */
+void ebk_store_drop_dead(struct ebk_store *store, const struct ebk_table *table);
 /* Bytes in the write cache that no entry log holds. */
 EBK_SHORT uint64_t ebk_store_cached_bytes(const struct ebk_store *store);
 EBK_SHORT uint64_t ebk_store_active_bytes(const struct ebk_store *store);

@@ -68,7 +68,15 @@ void ebk_cache_reset(struct ebk_cache *cache, size_t kept)
 const struct ebk_cached_ledger *ebk_cache_find(const struct ebk_cache *cache, uint64_t ledger_id)
 {
     const uint32_t number = ebk_id_map_get(&cache->numbers, ledger_id);
-    return number == EBK_ID_MAP_NONE ? NULL : &cache->ledgers[number];
+    return number == EBK_ID_MAP_NONE || cache->ledgers[number].is_dropped ? NULL : &cache->ledgers[number];
+}
+
+void ebk_cache_drop(struct ebk_cache *cache, uint64_t ledger_id, bool may_change)
+{
+    const uint32_t number = ebk_id_map_get(&cache->numbers, ledger_id);
+    if (number == EBK_ID_MAP_NONE) return;
+    if (may_change) cache->ledgers[number].count = 0;
+    else cache->ledgers[number].is_dropped = true;
 }
 
 static struct ebk_cached_ledger *find_or_make(struct ebk_cache *cache, uint64_t ledger_id)

@@ -243,16 +243,40 @@ int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_
         chain->capacity = capacity;
     }
     chain->runs[chain->count++] = *run;
+    run->log->live_bytes += run->bytes;
     if (chain == &ledger->chains[ledger->count]) ledger->count += 1;
     return EBK_OK;
 }
 
+static void free_chains(struct ebk_indexed_ledger *ledger)
+{
+    for (uint32_t i = 0; i < ledger->count; i++) free(ledger->chains[i].runs);
+    free(ledger->chains);
+}
+
+void ebk_index_drop(struct ebk_index *index, uint64_t ledger_id)
+{
+    const uint32_t number = ebk_id_map_get(&index->numbers, ledger_id);
+    if (number == EBK_ID_MAP_NONE) return;
+    struct ebk_indexed_ledger *ledger = &index->ledgers[number], *last = &index->ledgers[index->ledger_count - 1];
+    for (uint32_t i = 0; i < ledger->count; i++)
+        for (uint32_t j = 0; j < ledger->chains[i].count; j++) {
+            struct ebk_run *run = &ledger->chains[i].runs[j];
+            EBK_ASSERT(run->log->live_bytes >= run->bytes);
+            run->log->live_bytes -= run->bytes;
+        }
+    free_chains(ledger);
+    ebk_id_map_remove(&index->numbers, ledger_id);
+    if (ledger != last) { /* The last one takes its place. */
+        *ledger = *last;
+        index->numbers.slots[ebk_id_map_slot(&index->numbers, ledger->ledger_id)].number = number;
+    }
+    index->ledger_count -= 1;
+}
+
 void ebk_index_close(struct ebk_index *index)
 {
-    for (uint32_t i = 0; i < index->ledger_count; i++) {
-        for (uint32_t j = 0; j < index->ledgers[i].count; j++) free(index->ledgers[i].chains[j].runs);
-        free(index->ledgers[i].chains);
-    }
+    for (uint32_t i = 0; i < index->ledger_count; i++) free_chains(&index->ledgers[i]);
     free(index->ledgers);
     ebk_id_map_clear(&index->numbers);
     *index = (struct ebk_index){0};

@@ -26,6 +26,7 @@ struct ebk_cached_ledger {
     uint64_t ledger_id;
     struct ebk_span *spans;
     uint32_t count, capacity;
+    bool is_dropped; /* since it was frozen: nobody reads it, and no index takes it in. The loop's thread only */
 };
 
 struct ebk_cache {
@@ -42,7 +43,11 @@ void ebk_cache_close(struct ebk_cache *cache);
 void ebk_cache_reset(struct ebk_cache *cache, size_t kept);
 int ebk_cache_put(struct ebk_cache *cache, uint64_t ledger_id, int64_t first, int64_t last, uint32_t count,
                   const uint8_t *body, size_t size, const uint8_t **copy);
+/* NULL when it holds nothing of the ledger, or nothing that counts any more. */
 const struct ebk_cached_ledger *ebk_cache_find(const struct ebk_cache *cache, uint64_t ledger_id);
+/* Forget what was put of a ledger. A frozen cache, which a flush may be reading, keeps the bytes and shows them to
+ * nobody; may_change: it is not frozen. */
+void ebk_cache_drop(struct ebk_cache *cache, uint64_t ledger_id, bool may_change);
 /* Order the ledgers by id; the cache only serves reads from then on. */
 void ebk_cache_sort(struct ebk_cache *cache);
 /* Whole size of the entry at `entry`, which was checked before. */
@@ -88,6 +93,7 @@ struct ebk_log {
     uint8_t *index;  /* the index section; runs point into it */
     int file;        /* -1: not open */
     uint64_t used_at;
+    uint64_t live_bytes; /* of its runs that are in the index */
 };
 
 /* Ids of which a damaged part of an entry log may have held any: (ledger, entry) order, both ends included. */
@@ -120,6 +126,8 @@ struct ebk_index {
 /* Runs of one ledger come in ascending order, logs from the oldest to the newest. */
 int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_run *run);
 const struct ebk_indexed_ledger *ebk_index_find(const struct ebk_index *index, uint64_t ledger_id);
+/* Forget a ledger; nothing happens when it is not there. */
+void ebk_index_drop(struct ebk_index *index, uint64_t ledger_id);
 void ebk_index_close(struct ebk_index *index);
 
 /* A place in a chain of runs or a list of spans that only moves up. */
@@ -222,8 +230,9 @@ void ebk_log_flush(struct ebk_flush *flush);
 
 /* Read all entry logs of the directory into the store. */
 int ebk_store_load(struct ebk_store *store, char *text, size_t room);
-/* Put the runs of a log's index section into the index; EBK_DAMAGED when they are not sound. */
-int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log);
+/* Put the runs of a log's index section into the index; EBK_DAMAGED when they are not sound. frozen: NULL, or the
+ * half that was written as this log; ledgers dropped meanwhile stay out. */
+int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log, const struct ebk_cache *frozen);
 int ebk_store_add_log(struct ebk_store *store, struct ebk_log *log);
 /* Open the log's file if it is not; -errno when that fails. */
 int ebk_store_log_file(struct ebk_store *store, struct ebk_log *log);

@@ -177,8 +177,9 @@ bool ebk_run_read(const struct ebk_log *log, const uint8_t **at, const uint8_t *
     return ebk_run_is_sound(run);
 }
 
-/* Walk the index section: its runs tile the entries, ledger by ledger. add: put them into the index. */
-static int walk_index(struct ebk_store *store, const struct ebk_log *log, bool add)
+/* Walk the index section: its runs tile the entries, ledger by ledger. add: put them into the index. frozen: NULL,
+ * or what was written as this log, of which ledgers may have been dropped since (scenario 51). */
+static int walk_index(struct ebk_store *store, const struct ebk_log *log, const struct ebk_cache *frozen, bool add)
 {
     const struct ebk_descriptor *descriptor = &log->descriptor;
     const uint8_t *at = log->index, *end = log->index + descriptor->index_size;
@@ -195,16 +196,17 @@ static int walk_index(struct ebk_store *store, const struct ebk_log *log, bool a
         entries += run.count;
         ledger_before = ledger_id;
         last_before = run.last;
-        if (add && ebk_index_add(&store->index, ledger_id, &run) < 0) return EBK_NO_MEMORY;
+        if (!add || (frozen != NULL && ebk_cache_find(frozen, ledger_id) == NULL)) continue;
+        if (ebk_index_add(&store->index, ledger_id, &run) < 0) return EBK_NO_MEMORY;
     }
     return at == end && offset == ebk_index_offset(descriptor) && entries == descriptor->entry_count ? EBK_OK
                                                                                                      : EBK_DAMAGED;
 }
 
-int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log)
+int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log, const struct ebk_cache *frozen)
 {
-    const int sound = walk_index(store, log, false);
-    return sound < 0 ? sound : walk_index(store, log, true);
+    const int sound = walk_index(store, log, frozen, false);
+    return sound < 0 ? sound : walk_index(store, log, frozen, true);
 }
 
 /* ---- scan of the entries where the index is lost ------------------------------------ */
@@ -338,7 +340,7 @@ static int load_log(struct ebk_store *store, const struct source *source, struct
     const struct ebk_descriptor *descriptor = &log->descriptor;
     log->index = load_section(source, descriptor, ebk_index_offset(descriptor), descriptor->index_size,
                               descriptor->index_crc);
-    int code = log->index == NULL ? EBK_DAMAGED : ebk_store_index_log(store, log);
+    int code = log->index == NULL ? EBK_DAMAGED : ebk_store_index_log(store, log, NULL);
     if (code == EBK_DAMAGED) code = scan_entries(store, source, log);
     if (code < 0) return refuse(text, room, code, log, "its index could not be read in");
     return EBK_OK;

@@ -8,6 +8,8 @@
 
 #include "bytes.h"
 #include "errors.h"
+#include "id_map.h"
+#include "id_ranges.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -22,7 +24,9 @@
 #define STATE_IN_LIMBO 2u
 #define STATE_DROPPED 4u
 #define STATE_HAS_KEY 8u
-#define STATE_FLAGS 15u
+#define STATE_RANGE 16u /* of all ledgers from ledger_id to last_entry */
+#define STATE_FLAGS 31u
+#define STATE_DROPPED_RANGE (STATE_FENCED | STATE_IN_LIMBO | STATE_DROPPED | STATE_RANGE)
 
 /* Where the numbers of a stored state stand. */
 #define AT_LEDGER 0
@@ -36,11 +40,20 @@
 _Static_assert(sizeof(struct ebk_ledger_row) == 64, "a row is one cache line");
 _Static_assert(AT_RESERVED + 7 == EBK_STATE_BYTES, "a state has no room left");
 
+#define RESERVE_SHARE 16u /* One row in so many is kept for fences and recovery. */
+#define DIRTY_END UINT32_MAX
+#define NO_LEDGER UINT64_MAX /* in a row that no ledger has */
+
 struct ebk_table {
-    struct ebk_ledger_row **slabs; /* ledgers_max / SLAB_ROWS pointers, rounded up */
+    struct ebk_ledger_row **slabs; /* rows_max / SLAB_ROWS pointers, rounded up */
     uint32_t *slots;
     uint32_t slot_count; /* a power of two */
-    uint32_t row_count, rows_max, dirty_count;
+    uint32_t row_count;  /* rows ever used; of these free_count stand in a list from free_head */
+    uint32_t ledgers_max, rows_max, free_count, free_head;
+    uint32_t dirty_count, dirty_head; /* a list through dirty_next: row number + 1, DIRTY_END behind the last */
+    struct ebk_id_ranges dropped;
+    uint64_t *dirty_ids; /* of dropped ranges that are in no entry log as they are now */
+    uint32_t dirty_id_count, dirty_id_capacity;
 };
 
 static uint32_t slab_count(uint32_t rows)
@@ -53,19 +66,11 @@ static struct ebk_ledger_row *row_at(const struct ebk_table *table, uint32_t num
     return &table->slabs[number / SLAB_ROWS][number % SLAB_ROWS];
 }
 
-/* Ledger ids are dense: the finaliser of splitmix64 spreads them. */
-static uint32_t hash(uint64_t id)
-{
-    id = (id ^ (id >> 30)) * 0xBF58476D1CE4E5B9u;
-    id = (id ^ (id >> 27)) * 0x94D049BB133111EBu;
-    return (uint32_t)(id ^ (id >> 31));
-}
-
 /* The slot that holds the ledger, or the free one where it belongs. */
 static uint32_t find_slot(const struct ebk_table *table, uint64_t ledger_id)
 {
     const uint32_t mask = table->slot_count - 1;
-    uint32_t slot = hash(ledger_id) & mask;
+    uint32_t slot = ebk_id_map_hash(ledger_id) & mask;
     while (table->slots[slot] != 0 && row_at(table, table->slots[slot] - 1)->ledger_id != ledger_id)
         slot = (slot + 1) & mask;
     return slot;
@@ -76,9 +81,11 @@ struct ebk_table *ebk_table_new(uint32_t ledgers_max)
     EBK_ASSERT(ledgers_max >= 1 && ledgers_max <= LEDGERS_LIMIT);
     struct ebk_table *table = calloc(1, sizeof *table);
     if (table == NULL) return NULL;
-    table->rows_max = ledgers_max;
+    table->ledgers_max = ledgers_max;
+    table->rows_max = ledgers_max + ledgers_max / RESERVE_SHARE + 1;
+    table->dirty_head = DIRTY_END;
     table->slot_count = SLOTS_MIN;
-    table->slabs = calloc(slab_count(ledgers_max), sizeof *table->slabs);
+    table->slabs = calloc(slab_count(table->rows_max), sizeof *table->slabs);
     table->slots = calloc(table->slot_count, sizeof *table->slots);
     if (table->slabs == NULL || table->slots == NULL) {
         ebk_table_free(table);
@@ -93,13 +100,32 @@ void ebk_table_free(struct ebk_table *table)
     for (uint32_t i = 0; table->slabs != NULL && i < slab_count(table->row_count); i++) free(table->slabs[i]);
     free(table->slabs);
     free(table->slots);
+    free(table->dirty_ids);
+    ebk_id_ranges_clear(&table->dropped);
     free(table);
 }
 
-struct ebk_ledger_row *ebk_table_get(const struct ebk_table *table, uint64_t ledger_id)
+static struct ebk_ledger_row *find(const struct ebk_table *table, uint64_t ledger_id)
 {
     const uint32_t number = table->slots[find_slot(table, ledger_id)];
     return number == 0 ? NULL : row_at(table, number - 1);
+}
+
+int ebk_table_get(struct ebk_table *table, uint64_t ledger_id, struct ebk_ledger_row **row)
+{
+    *row = find(table, ledger_id);
+    if (*row != NULL || ebk_id_ranges_find(&table->dropped, ledger_id) == NULL) return EBK_OK;
+    const int refused = ebk_table_create(table, ledger_id, true, row);
+    if (refused < 0) return refused;
+    (*row)->is_fenced = (*row)->in_limbo = (*row)->is_dropped = 1;
+    ebk_table_mark_dirty(table, *row); /* So that it is retired again. */
+    return EBK_OK;
+}
+
+bool ebk_table_is_dropped(const struct ebk_table *table, uint64_t ledger_id)
+{
+    const struct ebk_ledger_row *row = find(table, ledger_id);
+    return row != NULL ? row->is_dropped != 0 : ebk_id_ranges_find(&table->dropped, ledger_id) != NULL;
 }
 
 /* Twice as many slots, so that at most half are ever used. */
@@ -110,36 +136,96 @@ static int grow_slots(struct ebk_table *table)
     if (slots == NULL) return EBK_NO_MEMORY;
     table->slots = slots;
     table->slot_count *= 2;
-    for (uint32_t number = 0; number < table->row_count; number++)
-        slots[find_slot(table, row_at(table, number)->ledger_id)] = number + 1;
+    for (uint32_t number = 0; number < table->row_count; number++) {
+        const uint64_t ledger_id = row_at(table, number)->ledger_id;
+        if (ledger_id != NO_LEDGER) slots[find_slot(table, ledger_id)] = number + 1;
+    }
     free(before);
     return EBK_OK;
 }
 
-int ebk_table_create(struct ebk_table *table, uint64_t ledger_id, struct ebk_ledger_row **row)
+/* The number of a row that no ledger has; its slab is there. */
+static int take_row(struct ebk_table *table, uint32_t *number)
 {
-    EBK_ASSERT(ledger_id <= INT64_MAX);
-    if (table->row_count == table->rows_max) return EBK_FULL;
-    if (table->row_count >= table->slot_count / 2 && grow_slots(table) < 0) return EBK_NO_MEMORY;
+    if (table->free_count > 0) {
+        *number = table->free_head;
+        table->free_head = row_at(table, *number)->dirty_next;
+        table->free_count -= 1;
+        return EBK_OK;
+    }
     struct ebk_ledger_row **slab = &table->slabs[table->row_count / SLAB_ROWS];
     if (table->row_count % SLAB_ROWS == 0) {
         EBK_ASSERT(*slab == NULL);
         *slab = calloc(SLAB_ROWS, sizeof **slab);
         if (*slab == NULL) return EBK_NO_MEMORY;
     }
+    *number = table->row_count++;
+    return EBK_OK;
+}
+
+int ebk_table_create(struct ebk_table *table, uint64_t ledger_id, bool from_reserve, struct ebk_ledger_row **row)
+{
+    EBK_ASSERT(ledger_id <= INT64_MAX);
+    const uint32_t used = ebk_table_count(table);
+    if (used >= (from_reserve ? table->rows_max : table->ledgers_max)) return EBK_FULL;
+    if (used >= table->slot_count / 2 && grow_slots(table) < 0) return EBK_NO_MEMORY;
+    uint32_t number;
+    if (take_row(table, &number) < 0) return EBK_NO_MEMORY;
     const uint32_t slot = find_slot(table, ledger_id);
     EBK_ASSERT(table->slots[slot] == 0);
-    *row = row_at(table, table->row_count);
-    (*row)->ledger_id = ledger_id;
-    (*row)->last_entry = (*row)->lac = NO_ENTRY;
-    table->row_count += 1;
-    table->slots[slot] = table->row_count;
+    *row = row_at(table, number);
+    **row = (struct ebk_ledger_row){.ledger_id = ledger_id, .last_entry = NO_ENTRY, .lac = NO_ENTRY};
+    table->slots[slot] = number + 1;
     return EBK_OK;
+}
+
+/* Take the ledger's slot out; what was pushed aside by it moves back, so that every search still ends at a free slot. */
+static void free_slot(struct ebk_table *table, uint32_t hole)
+{
+    const uint32_t mask = table->slot_count - 1;
+    for (uint32_t at = (hole + 1) & mask; table->slots[at] != 0; at = (at + 1) & mask) {
+        const uint32_t home = ebk_id_map_hash(row_at(table, table->slots[at] - 1)->ledger_id) & mask;
+        if (((at - home) & mask) < ((at - hole) & mask)) continue; /* Its own place lies behind the hole. */
+        table->slots[hole] = table->slots[at];
+        hole = at;
+    }
+    table->slots[hole] = 0;
+}
+
+/* The row of a clean ledger goes; its memory is used again. */
+static void remove_row(struct ebk_table *table, struct ebk_ledger_row *row)
+{
+    EBK_ASSERT(row->dirty_next == 0);
+    const uint32_t slot = find_slot(table, row->ledger_id), number = table->slots[slot] - 1;
+    free_slot(table, slot);
+    row->ledger_id = NO_LEDGER;
+    row->dirty_next = table->free_head;
+    table->free_head = number;
+    table->free_count += 1;
+}
+
+void ebk_table_mark_dirty(struct ebk_table *table, struct ebk_ledger_row *row)
+{
+    if (row->dirty_next != 0) return;
+    row->dirty_next = table->dirty_head;
+    table->dirty_head = table->slots[find_slot(table, row->ledger_id)];
+    table->dirty_count += 1;
+}
+
+/* Take the first dirty row out of the list; NULL when there is none. */
+static struct ebk_ledger_row *pop_dirty(struct ebk_table *table)
+{
+    if (table->dirty_head == DIRTY_END) return NULL;
+    struct ebk_ledger_row *row = row_at(table, table->dirty_head - 1);
+    table->dirty_head = row->dirty_next;
+    table->dirty_count -= 1;
+    row->dirty_next = 0;
+    return row;
 }
 
 uint32_t ebk_table_count(const struct ebk_table *table)
 {
-    return table->row_count;
+    return table->row_count - table->free_count;
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -150,23 +236,103 @@ static int compare_ids(const void *a, const void *b)
 
 void ebk_table_ids(const struct ebk_table *table, uint64_t *ids)
 {
-    for (uint32_t number = 0; number < table->row_count; number++) ids[number] = row_at(table, number)->ledger_id;
-    qsort(ids, table->row_count, sizeof *ids, compare_ids);
+    uint32_t count = 0;
+    bool is_sorted = true; /* Ledgers are usually heard of in the order of their ids. */
+    for (uint32_t number = 0; number < table->row_count; number++) {
+        const uint64_t ledger_id = row_at(table, number)->ledger_id;
+        if (ledger_id == NO_LEDGER) continue;
+        is_sorted &= count == 0 || ids[count - 1] < ledger_id;
+        ids[count++] = ledger_id;
+    }
+    if (!is_sorted) qsort(ids, count, sizeof *ids, compare_ids);
+}
+
+uint32_t ebk_table_limbo(const struct ebk_table *table, uint64_t *ids, uint32_t room)
+{
+    uint32_t count = 0;
+    for (uint32_t number = 0; number < table->row_count; number++) {
+        const struct ebk_ledger_row *row = row_at(table, number);
+        if (row->ledger_id == NO_LEDGER || !row->in_limbo || row->is_dropped) continue;
+        if (count < room) ids[count] = row->ledger_id;
+        count += 1;
+    }
+    if (count > 1 && count <= room) qsort(ids, count, sizeof *ids, compare_ids);
+    return count;
 }
 
 size_t ebk_table_resident(const struct ebk_table *table)
 {
     return sizeof *table + slab_count(table->rows_max) * sizeof *table->slabs +
            (size_t)table->slot_count * sizeof *table->slots +
-           (size_t)slab_count(table->row_count) * SLAB_ROWS * sizeof(struct ebk_ledger_row);
+           (size_t)slab_count(table->row_count) * SLAB_ROWS * sizeof(struct ebk_ledger_row) +
+           (size_t)table->dropped.capacity * sizeof *table->dropped.ranges +
+           (size_t)table->dirty_id_capacity * sizeof *table->dirty_ids;
 }
 
-/* Counted afresh: `is_dirty` is set from both sides of the house. */
+/* ---- dropped ranges ----------------------------------------------------------------- */
+
+static int note_dirty_id(struct ebk_table *table, uint64_t id)
+{
+    if (table->dirty_id_count == table->dirty_id_capacity) {
+        const uint32_t capacity = table->dirty_id_capacity ? table->dirty_id_capacity * 2 : 64;
+        uint64_t *ids = realloc(table->dirty_ids, capacity * sizeof *ids);
+        if (ids == NULL) return EBK_NO_MEMORY;
+        table->dirty_ids = ids;
+        table->dirty_id_capacity = capacity;
+    }
+    table->dirty_ids[table->dirty_id_count++] = id;
+    return EBK_OK;
+}
+
+/* The ledger's row goes into the ranges; one that stood there all along is in an entry log as it is. */
+static int retire(struct ebk_table *table, struct ebk_ledger_row *row)
+{
+    const bool was_there = ebk_id_ranges_find(&table->dropped, row->ledger_id) != NULL;
+    if (!was_there) {
+        if (note_dirty_id(table, row->ledger_id) < 0) return EBK_NO_MEMORY;
+        if (ebk_id_ranges_add(&table->dropped, row->ledger_id, row->ledger_id) < 0) return EBK_NO_MEMORY;
+    }
+    remove_row(table, row);
+    return EBK_OK;
+}
+
+int ebk_table_retire(struct ebk_table *table, uint64_t durable)
+{
+    int refused = EBK_OK;
+    uint32_t kept = DIRTY_END, kept_count = 0, number = table->dirty_head;
+    struct ebk_ledger_row *row;
+    for (; (row = pop_dirty(table)) != NULL; number = table->dirty_head) {
+        if (refused == EBK_OK && row->is_dropped && row->last_token <= durable) {
+            refused = retire(table, row);
+            if (refused == EBK_OK) continue;
+        }
+        row->dirty_next = kept;
+        kept = number;
+        kept_count += 1;
+    }
+    table->dirty_head = kept;
+    table->dirty_count = kept_count;
+    return refused;
+}
+
+uint32_t ebk_table_range_count(const struct ebk_table *table)
+{
+    return table->dropped.count;
+}
+
+void ebk_table_ranges(const struct ebk_table *table, uint64_t *bounds)
+{
+    for (uint32_t i = 0; i < table->dropped.count; i++) {
+        bounds[2 * i] = table->dropped.ranges[i].first;
+        bounds[2 * i + 1] = table->dropped.ranges[i].last;
+    }
+}
+
+/* ---- states ------------------------------------------------------------------------- */
+
 uint32_t ebk_table_dirty_count(const struct ebk_table *table)
 {
-    uint32_t count = 0;
-    for (uint32_t number = 0; number < table->row_count; number++) count += row_at(table, number)->is_dirty != 0;
-    return count;
+    return table->dirty_count + table->dirty_id_count;
 }
 
 static void pack(const struct ebk_ledger_row *row, uint8_t *to)
@@ -181,28 +347,74 @@ static void pack(const struct ebk_ledger_row *row, uint8_t *to)
                              (row->is_dropped ? STATE_DROPPED : 0) | (row->has_key ? STATE_HAS_KEY : 0));
 }
 
-static int compare_rows(const void *a, const void *b)
+static void pack_range(const struct ebk_id_range *range, uint8_t *to)
 {
-    const struct ebk_ledger_row *one = *(struct ebk_ledger_row *const *)a, *other = *(struct ebk_ledger_row *const *)b;
-    return one->ledger_id < other->ledger_id ? -1 : one->ledger_id > other->ledger_id;
+    const struct ebk_ledger_row row = {
+        .ledger_id = range->first, .last_entry = (int64_t)range->last, .lac = NO_ENTRY,
+    };
+    pack(&row, to);
+    to[AT_FLAGS] = STATE_DROPPED_RANGE;
 }
 
-int ebk_table_take_dirty(struct ebk_table *table, uint8_t *states)
+/* By ledger id, a range first: the row that stands behind it is newer. */
+static int compare_states(const void *a, const void *b)
 {
-    const uint32_t count = ebk_table_dirty_count(table);
-    if (count == 0) return EBK_OK;
-    struct ebk_ledger_row **dirty = malloc(count * sizeof *dirty);
-    if (dirty == NULL) return EBK_NO_MEMORY;
-    uint32_t found = 0;
-    for (uint32_t number = 0; number < table->row_count; number++)
-        if (row_at(table, number)->is_dirty) dirty[found++] = row_at(table, number);
-    EBK_ASSERT(found == count);
-    qsort(dirty, count, sizeof *dirty, compare_rows);
-    for (uint32_t i = 0; i < count; i++) {
-        pack(dirty[i], states + (size_t)i * EBK_STATE_BYTES);
-        dirty[i]->is_dirty = 0;
+    const uint8_t *one = a, *other = b;
+    const uint64_t id = ebk_load_u64(one + AT_LEDGER), other_id = ebk_load_u64(other + AT_LEDGER);
+    if (id != other_id) return id < other_id ? -1 : 1;
+    return (other[AT_FLAGS] & STATE_RANGE) - (one[AT_FLAGS] & STATE_RANGE);
+}
+
+int64_t ebk_table_take_dirty(struct ebk_table *table, uint8_t *states)
+{
+    for (uint32_t number = table->dirty_head; number != DIRTY_END;) { /* A ledger that came back is dropped no more. */
+        const struct ebk_ledger_row *row = row_at(table, number - 1);
+        const struct ebk_id_range *range = row->is_dropped ? NULL : ebk_id_ranges_find(&table->dropped, row->ledger_id);
+        if (range != NULL && ebk_id_ranges_cut(&table->dropped, row->ledger_id) < 0) return EBK_NO_MEMORY;
+        number = row->dirty_next;
     }
-    free(dirty);
+    int64_t count = 0;
+    uint32_t kept = DIRTY_END, kept_count = 0, number = table->dirty_head;
+    for (struct ebk_ledger_row *row; (row = pop_dirty(table)) != NULL; number = table->dirty_head) {
+        pack(row, states + count++ * EBK_STATE_BYTES);
+        if (!row->is_dropped) continue;
+        row->dirty_next = kept; /* Not retired yet: it stays where ebk_table_retire() looks. */
+        kept = number;
+        kept_count += 1;
+    }
+    table->dirty_head = kept;
+    table->dirty_count = kept_count;
+    if (table->dirty_id_count > 1) qsort(table->dirty_ids, table->dirty_id_count, sizeof(uint64_t), compare_ids);
+    const struct ebk_id_range *packed = NULL;
+    for (uint32_t i = 0; i < table->dirty_id_count; i++) {
+        const struct ebk_id_range *range = ebk_id_ranges_find(&table->dropped, table->dirty_ids[i]);
+        if (range == NULL || range == packed) continue;
+        packed = range;
+        pack_range(range, states + count++ * EBK_STATE_BYTES);
+    }
+    table->dirty_id_count = 0;
+    if (count > 1) qsort(states, (size_t)count, EBK_STATE_BYTES, compare_states);
+    return count;
+}
+
+/* All present ranges that meet first..last are dirty. */
+static int touch_ranges(struct ebk_table *table, uint64_t first, uint64_t last)
+{
+    for (uint32_t at = ebk_id_ranges_at(&table->dropped, first);
+         at < table->dropped.count && table->dropped.ranges[at].first <= last; at++)
+        if (note_dirty_id(table, table->dropped.ranges[at].first) < 0) return EBK_NO_MEMORY;
+    return EBK_OK;
+}
+
+int ebk_table_touch(struct ebk_table *table, const uint8_t *states, size_t count)
+{
+    for (const uint8_t *state = states; state < states + count * EBK_STATE_BYTES; state += EBK_STATE_BYTES) {
+        const uint64_t first = ebk_load_u64(state + AT_LEDGER);
+        const uint64_t last = state[AT_FLAGS] & STATE_RANGE ? ebk_load_u64(state + AT_LAST) : first;
+        struct ebk_ledger_row *row = last == first ? find(table, first) : NULL;
+        if (row != NULL) ebk_table_mark_dirty(table, row);
+        if (touch_ranges(table, first, last) < 0) return EBK_NO_MEMORY;
+    }
     return EBK_OK;
 }
 
@@ -211,12 +423,16 @@ static bool is_possible(const uint8_t *state)
     if (ebk_load_u64(state + AT_LEDGER) > INT64_MAX || (state[AT_FLAGS] & ~STATE_FLAGS) != 0) return false;
     if ((int64_t)ebk_load_u64(state + AT_LAST) < NO_ENTRY || (int64_t)ebk_load_u64(state + AT_LAC) < NO_ENTRY)
         return false;
+    if ((state[AT_FLAGS] & STATE_RANGE) != 0 &&
+        (state[AT_FLAGS] != STATE_DROPPED_RANGE || ebk_load_u64(state + AT_LAST) < ebk_load_u64(state + AT_LEDGER) ||
+         ebk_load_u64(state + AT_LAST) > INT64_MAX))
+        return false;
     for (int i = AT_RESERVED; i < EBK_STATE_BYTES; i++)
         if (state[i] != 0) return false;
     return true;
 }
 
-/* A fence stays and what rises only rises; limbo and drop are as the newest state says. */
+/* A fence stays and what rises only rises; limbo is as the newest state says. */
 static void merge(struct ebk_ledger_row *row, const uint8_t *state)
 {
     const uint8_t flags = state[AT_FLAGS];
@@ -224,7 +440,6 @@ static void merge(struct ebk_ledger_row *row, const uint8_t *state)
     const uint64_t lac_length = ebk_load_u64(state + AT_LAC_LENGTH);
     row->is_fenced |= (flags & STATE_FENCED) != 0;
     row->in_limbo = (flags & STATE_IN_LIMBO) != 0;
-    row->is_dropped = (flags & STATE_DROPPED) != 0;
     if (last > row->last_entry) row->last_entry = last;
     if (lac > row->lac || (lac == row->lac && lac_length > row->lac_length)) {
         row->lac = lac;
@@ -236,18 +451,44 @@ static void merge(struct ebk_ledger_row *row, const uint8_t *state)
     }
 }
 
+/* Every ledger of the range is dropped: older states of its ledgers say less. No row is dirty yet. */
+static int load_range(struct ebk_table *table, uint64_t first, uint64_t last)
+{
+    if (ebk_id_ranges_add(&table->dropped, first, last) < 0) return EBK_NO_MEMORY;
+    if (last - first < ebk_table_count(table)) {
+        for (uint64_t id = first; id <= last; id++) {
+            struct ebk_ledger_row *row = find(table, id);
+            if (row != NULL) remove_row(table, row);
+        }
+        return EBK_OK;
+    }
+    for (uint32_t number = 0; number < table->row_count; number++) {
+        struct ebk_ledger_row *row = row_at(table, number);
+        if (row->ledger_id >= first && row->ledger_id <= last) remove_row(table, row);
+    }
+    return EBK_OK;
+}
+
 int ebk_table_load(struct ebk_table *table, const uint8_t *states, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (!is_possible(states + i * EBK_STATE_BYTES)) return EBK_DAMAGED;
     for (size_t i = 0; i < count; i++) {
         const uint8_t *state = states + i * EBK_STATE_BYTES;
-        struct ebk_ledger_row *row = ebk_table_get(table, ebk_load_u64(state + AT_LEDGER));
+        const uint64_t ledger_id = ebk_load_u64(state + AT_LEDGER);
+        if (state[AT_FLAGS] & STATE_DROPPED) { /* In an entry log, so durable: no row is needed. */
+            const bool is_range = (state[AT_FLAGS] & STATE_RANGE) != 0;
+            const int refused = load_range(table, ledger_id, is_range ? ebk_load_u64(state + AT_LAST) : ledger_id);
+            if (refused < 0) return refused;
+            continue;
+        }
+        struct ebk_ledger_row *row = find(table, ledger_id);
         if (row == NULL) {
-            int refused = ebk_table_create(table, ebk_load_u64(state + AT_LEDGER), &row);
+            int refused = ebk_table_create(table, ledger_id, true, &row);
             if (refused < 0) return refused;
         }
         merge(row, state);
+        if (ebk_id_ranges_cut(&table->dropped, ledger_id) < 0) return EBK_NO_MEMORY;
     }
     return EBK_OK;
 }

@@ -106,6 +106,12 @@ def _parser(role: str) -> argparse.ArgumentParser:
             default=Settings().scrub_bytes_per_s,
             help="read so much of what is stored, again and again, to find rot; 0: nothing",
         )
+        add(
+            "--collect-s",
+            type=float,
+            default=Settings().collect_s,
+            help="between two rounds of asking what need not be held any more",
+        )
     add("--journal-file-bytes", type=int, default=Settings().journal_file_bytes)
     add(
         "--allow-non-loopback", action="store_true", help="links are not encrypted: on a trusted network only"
@@ -126,7 +132,13 @@ def _check(options: argparse.Namespace) -> None:
     """Numbers as `Settings` allows them."""
     ttl_ms = getattr(options, "session_ttl_ms", Settings().session_ttl_ms)
     scrub = getattr(options, "scrub_bytes_per_s", Settings().scrub_bytes_per_s)
-    Settings(journal_file_bytes=options.journal_file_bytes, session_ttl_ms=ttl_ms, scrub_bytes_per_s=scrub)
+    collect_s = getattr(options, "collect_s", Settings().collect_s)
+    Settings(
+        journal_file_bytes=options.journal_file_bytes,
+        session_ttl_ms=ttl_ms,
+        scrub_bytes_per_s=scrub,
+        collect_s=collect_s,
+    )
 
 
 def _listen(options: argparse.Namespace) -> list[str]:
@@ -177,6 +189,7 @@ def _run_metadata(options: argparse.Namespace, serving: Serving) -> None:
 
 
 def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
+    from embedbk.core.collector import CollectorOptions
     from embedbk.host.bookie_node import BookieNode
     from embedbk.host.scrub_pace import ScrubPace
     from embedbk.metadata.client import Client
@@ -209,6 +222,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             free_bytes=lambda: shutil.disk_usage(options.dir).free,
             location=options.location,
             scrub=ScrubPace(options.id, storage, options.scrub_bytes_per_s),
+            collector=CollectorOptions(interval_ns=int(options.collect_s * 1e9)),
         )
         opened.pop_all()
     _settle_memory()

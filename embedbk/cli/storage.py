@@ -19,8 +19,8 @@ from typing import Any
 
 from embedbk.codec.entry import read_entry
 from embedbk.codec.frame import frame_of, iter_entries
-from embedbk.codec.journal_records import RecordKind, decode_explicit_lac
-from embedbk.core.ledger_table import LEDGER_STATE
+from embedbk.codec.journal_records import HELD_AGAIN, LIMBO_ENDS, RecordKind, decode_explicit_lac
+from embedbk.core.ledger_table import LEDGER_STATE, STATE_RANGE
 from embedbk.errors import PeerError, StorageError, UsageError
 from embedbk.metadata.commands import decode_command
 from embedbk.storage.checking import MetadataFacts
@@ -252,8 +252,9 @@ def _describe_bookie_record(record: Record) -> tuple[dict[str, Any], str]:
             data["lac"], data["lac_length"] = decode_explicit_lac(record.body)
             text += f"  lac {data['lac']} with {data['lac_length']} bytes"
         elif kind == RecordKind.LIMBO:
-            data["begins"] = bytes(record.body) != b"\0"
-            text += "  begins" if data["begins"] else "  ends"
+            data["begins"] = bytes(record.body) != LIMBO_ENDS
+            data["held_again"] = bytes(record.body) == HELD_AGAIN
+            text += "  held again" if data["held_again"] else "  begins" if data["begins"] else "  ends"
     except (PeerError, StorageError) as broken:
         data["broken"] = str(broken)
         text += f"  BROKEN: {broken}"
@@ -390,6 +391,11 @@ def _show_state(shown: _Shown, name: str, state: tuple[Any, ...]) -> None:
         "flags": said,
         "has_key": bool(flags & 8),
     }
+    if flags & STATE_RANGE:
+        del data["last_entry"], data["lac"], data["lac_length"]
+        data["last_state_of"] = last_entry
+        shown.line(data, f"  state  ledgers {ledger_id}..{last_entry}  {', '.join(said)}")
+        return
     tail = f"  {', '.join(said)}" if said else ""
     shown.line(
         data, f"  state  ledger {ledger_id}  last entry {last_entry}  lac {lac} with {lac_length} bytes{tail}"

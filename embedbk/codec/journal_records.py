@@ -14,6 +14,9 @@ from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY
 
 __all__ = [
+    "HELD_AGAIN",
+    "LIMBO_BEGINS",
+    "LIMBO_ENDS",
     "RecordKind",
     "decode_explicit_lac",
     "decode_key",
@@ -28,9 +31,13 @@ class RecordKind(enum.IntEnum):
     FENCE = 2  # Body: the ledger key, or empty for a fence that binds none (P3.5).
     EXPLICIT_LAC = 3  # Body: lac and lac_length (P6.2).
     BIRTH = 4  # Body: the ledger key. Stands before the ledger's first frame (P3.2).
-    LIMBO = 5  # Body: one byte, 1 when limbo begins, 0 when it ends (P7.4).
+    LIMBO = 5  # Body: one byte, LIMBO_ENDS, LIMBO_BEGINS or HELD_AGAIN (P7.3, P7.4).
     DROP = 6  # Body empty: the data may go, fence and limbo stay (P7.3).
 
+
+LIMBO_ENDS = b"\0"
+LIMBO_BEGINS = b"\1"
+HELD_AGAIN = b"\2"  # A dropped ledger gets entries again, by recovery: dropped no more, in limbo as before.
 
 _LAC = struct.Struct("<qQ")
 

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, split
-from embedbk.codec.journal_records import RecordKind, encode_explicit_lac
+from embedbk.codec.journal_records import (
+    HELD_AGAIN,
+    LIMBO_BEGINS,
+    LIMBO_ENDS,
+    RecordKind,
+    encode_explicit_lac,
+)
 from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
@@ -35,6 +41,9 @@ from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.parked import Parked, Poll
 from embedbk.core.vocabulary import (
+    CollectionBegun,
+    DropAllowed,
+    DropEntries,
     Effect,
     EntriesRead,
     JournalAppend,
@@ -77,11 +86,11 @@ class LedgerTable(Protocol):
     """The one ledger table of a bookie: in C, with a plain Python twin (`ledger_table`)."""
 
     def get(self, ledger_id: int) -> LedgerRow | None: ...
-    def create(self, ledger_id: int) -> LedgerRow: ...
+    def create(self, ledger_id: int, *, from_reserve: bool = False) -> LedgerRow: ...
     def key(self, row: LedgerRow) -> bytes | None: ...
     def set_key(self, row: LedgerRow, key: bytes) -> None: ...
     def mark_dirty(self, row: LedgerRow) -> None: ...
-    def __iter__(self) -> Iterator[int]: ...
+    def limbo(self) -> list[int]: ...
 
 
 @dataclass(slots=True)
@@ -122,11 +131,9 @@ class Bookie(Machine):
             int, list[Part]
         ] = {}  # Of these: what is still to be found again, the first is looked for.
         self.share_at_ns: int | None = None
-        self.limbo: dict[int, None] = dict.fromkeys(
-            ledger_id
-            for ledger_id in table
-            if (row := table.get(ledger_id)) is not None and row.in_limbo and not row.is_dropped
-        )
+        self.limbo: dict[int, None] = dict.fromkeys(table.limbo())
+        self.collected: dict[int, int] = {}  # Ledgers that metadata is asked about -> their last token then.
+        self.drops: dict[int, int] = {}  # Token of a DROP record -> its ledger.
 
     @property
     def deadline_ns(self) -> int | None:
@@ -182,7 +189,12 @@ class Bookie(Machine):
             header.entry_count,
         ):
             return [self._add_reply(event.link, event.request_id, request, header, Status.BAD_FRAME)]
-        row, effects = self._row_with_key(header.ledger_id, header.ledger_key)
+        row, effects = self._row_with_key(header.ledger_id, header.ledger_key, from_reserve=request.recovery)
+        self.collected.pop(
+            row.ledger_id, None
+        )  # Metadata was read before this: it says nothing of it (P7.7).
+        if row.is_dropped:
+            effects.append(self._hold_again(row))
         woken: list[Effect] = []  # Behind the frame: who waits for the LAC must not keep it from the journal.
         if header.has_lac and not request.recovery:
             woken = self._learn_lac(row, header.lac, header.lac_length)
@@ -219,9 +231,11 @@ class Bookie(Machine):
             return refusal
         return None if self.is_writable else Status.READ_ONLY
 
-    def _row_with_key(self, ledger_id: int, key: bytes) -> tuple[LedgerRow, list[Effect]]:
+    def _row_with_key(
+        self, ledger_id: int, key: bytes, *, from_reserve: bool
+    ) -> tuple[LedgerRow, list[Effect]]:
         """The ledger's row, its key bound; the birth is queued before anything of it can be acknowledged (P3.2)."""
-        row = self.table.get(ledger_id) or self.table.create(ledger_id)
+        row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=from_reserve)
         if self.table.key(row) is not None:
             return row, []
         self.table.set_key(row, key)
@@ -264,7 +278,7 @@ class Bookie(Machine):
             return Status.WRONG_INCARNATION, []
         if self.failure is not None:
             return Status.UNKNOWN, []
-        row = self.table.get(ledger_id) or self.table.create(ledger_id)
+        row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)
         bound = self.table.key(row)
         if bound is not None and bound != key:
             return Status.WRONG_KEY, []
@@ -359,7 +373,7 @@ class Bookie(Machine):
         reply = Reply(event.link, event.request_id, answer)
         if status != Status.OK:
             return [reply]
-        row, effects = self._row_with_key(request.ledger_id, request.ledger_key)
+        row, effects = self._row_with_key(request.ledger_id, request.ledger_key, from_reserve=False)
         if request.is_hint:
             return [*self._learn_lac(row, request.lac, request.lac_length), reply]
         if request.lac >= row.lac:  # Also of one that is known by a hint: that is in memory only.
@@ -399,14 +413,14 @@ class Bookie(Machine):
             named = [*event.not_closed, *event.closed]
             others = sorted(set(self.table) - set(named))
             for number, ledger_id in enumerate([*named, *others]):
-                row = self.table.get(ledger_id) or self.table.create(ledger_id)
+                row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)
                 if not row.is_fenced:
                     row.is_fenced = 1
                     effects.append(self._append(row, RecordKind.FENCE, self.table.key(row) or b""))
                 if not row.in_limbo and number < len(event.not_closed):
                     row.in_limbo = 1
                     self.limbo[ledger_id] = None
-                    effects.append(self._append(row, RecordKind.LIMBO, b"\1"))
+                    effects.append(self._append(row, RecordKind.LIMBO, LIMBO_BEGINS))
         except StorageError as full:
             self.failure = f"not every ledger could be put into limbo: {full}"
             return effects
@@ -437,7 +451,7 @@ class Bookie(Machine):
         if not self.shares[ledger_id]:
             row.in_limbo = 0
             self.limbo.pop(ledger_id, None)
-            return [self._append(row, RecordKind.LIMBO, b"\0"), *self._end_share(ledger_id, now_ns)]
+            return [self._append(row, RecordKind.LIMBO, LIMBO_ENDS), *self._end_share(ledger_id, now_ns)]
         part = self.shares[ledger_id][0]
         look = _Look(0, 0, None, ledger_id, 0)
         return [
@@ -462,6 +476,49 @@ class Bookie(Machine):
         self.shares[ledger_id] = [part, *others] if _first_of(part) is not None else others
         self.share_at_ns = event.now_ns + _SHARE_PAUSE_NS
         return []
+
+    # Dropping (P7.3, P7.7).
+
+    def _on_collection_begun(self, event: CollectionBegun) -> list[Effect]:
+        self.collected = {}
+        for ledger_id in event.ledger_ids:
+            row = self.table.get(ledger_id)
+            if row is not None and not row.is_dropped:
+                self.collected[ledger_id] = row.last_token
+        return []
+
+    def _on_drop_allowed(self, event: DropAllowed) -> list[Effect]:
+        """Drop a ledger of which nothing came since metadata was asked (P7.7).
+
+        Else: metadata says that no fragment names b1; a mark makes b1 the target of a repair, its entries are copied
+        here, acknowledged, and published; then they are dropped for what was read before.
+        """
+        row = self.table.get(event.ledger_id)
+        token = self.collected.pop(event.ledger_id, None)
+        if token is None or row is None or row.last_token != token or row.is_dropped:
+            return []
+        if self.failure is not None or not self.is_serving:
+            return []
+        if any(look.ledger_id == row.ledger_id and look.frame is not None for look in self.looks.values()):
+            return []  # An add that looks what is held: what it finds must still be there when it is acknowledged.
+        row.is_fenced = row.in_limbo = row.is_dropped = 1
+        self.limbo.pop(row.ledger_id, None)
+        effects: list[Effect] = [self._append(row, RecordKind.DROP, b"")]
+        self.drops[row.last_token] = row.ledger_id
+        return effects + self._wake_parked(row)
+
+    def _hold_again(self, row: LedgerRow) -> JournalAppend:
+        """Recovery brings entries of a dropped ledger: it is in limbo, until its share is found whole (P7.3, P7.4)."""
+        row.is_dropped = 0
+        self.limbo[row.ledger_id] = None
+        return self._append(row, RecordKind.LIMBO, HELD_AGAIN)
+
+    def _finished_drops(self, token: int) -> Iterator[DropEntries]:
+        for dropped in [each for each in self.drops if each <= token]:
+            ledger_id = self.drops.pop(dropped)
+            row = self.table.get(ledger_id)
+            if row is not None and row.is_dropped:
+                yield DropEntries(ledger_id)
 
     # Completions.
 
@@ -533,6 +590,7 @@ class Bookie(Machine):
         for token in range(self.durable + 1, event.token + 1):
             effects += self.replies.pop(token, ())
         self.durable = max(self.durable, event.token)
+        effects += self._finished_drops(self.durable)
         if self.limbo_token is not None and self.limbo_token <= self.durable:
             self.limbo_token, self.is_serving = None, True
         return effects
@@ -591,6 +649,8 @@ class Bookie(Machine):
         JournalFailed: _on_journal_failed,
         LimboListed: _on_limbo_listed,
         ShareTold: _on_share_told,
+        CollectionBegun: _on_collection_begun,
+        DropAllowed: _on_drop_allowed,
         LinkLost: _on_link_lost,
         Tick: _on_tick,
     }

@@ -11,10 +11,11 @@ loading a stored state never lifts a fence and never lowers what only rises.
 
 from __future__ import annotations
 
+import bisect
 import copy
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
@@ -40,7 +41,12 @@ STATE_FENCED = 1
 STATE_IN_LIMBO = 2
 STATE_DROPPED = 4
 STATE_HAS_KEY = 8
-_STATE_FLAGS = STATE_FENCED | STATE_IN_LIMBO | STATE_DROPPED | STATE_HAS_KEY
+STATE_RANGE = (
+    16  # Of all ledgers from ledger_id to last_entry; with fenced, in limbo and dropped, nothing else.
+)
+_STATE_FLAGS = STATE_FENCED | STATE_IN_LIMBO | STATE_DROPPED | STATE_HAS_KEY | STATE_RANGE
+_DROPPED_RANGE = STATE_FENCED | STATE_IN_LIMBO | STATE_DROPPED | STATE_RANGE
+RESERVE_SHARE = 16  # One row in so many, and one, is kept for those that must not be refused (P7.8).
 
 assert LEDGER_STATE.size == 56
 
@@ -62,11 +68,16 @@ class AnyLedgerTable(Protocol):
     """What the bookie core asks of its table."""
 
     def get(self, ledger_id: int) -> AnyLedgerRow | None: ...
-    def create(self, ledger_id: int) -> AnyLedgerRow: ...
+    def create(self, ledger_id: int, *, from_reserve: bool = False) -> AnyLedgerRow: ...
     def key(self, row: Any) -> bytes | None: ...
     def set_key(self, row: Any, key: bytes) -> None: ...
     def mark_dirty(self, row: Any) -> None: ...
+    def ids(self) -> Sequence[int]: ...
+    def limbo(self) -> list[int]: ...
+    def retire(self, durable: int) -> None: ...
+    def ranges(self) -> list[tuple[int, int]]: ...
     def take_dirty(self) -> bytes: ...
+    def touch(self, states: bytes | memoryview) -> None: ...
     def load(self, states: bytes | memoryview) -> None: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[int]: ...
@@ -83,28 +94,41 @@ class LedgerRow:
     lac_length: int = 0
     last_token: int = 0
     ledger_key: bytes | None = None  # Through `LedgerTable.key` and `set_key`, as in C.
-    is_dirty: int = 0
 
 
 class LedgerTable:
-    """Rows by ledger id. A row stays the same object as long as the table lives."""
+    """Rows by ledger id, and dropped ledgers as ranges of ids. A row stays the same object until it is retired."""
 
     def __init__(self, ledgers_max: int = LEDGERS_MAX) -> None:
         self.ledgers_max = ledgers_max
         self._rows: dict[int, LedgerRow] = {}
+        self._dirty: dict[int, None] = {}
+        self._ranges: list[tuple[int, int]] = []  # Ascending; they neither overlap nor touch.
+        self._dirty_ids: dict[int, None] = {}  # Of ranges that are in no entry log as they are now.
 
     def get(self, ledger_id: int) -> LedgerRow | None:
-        return self._rows.get(ledger_id)
+        """The row; a dropped ledger gets one again (fenced, in limbo, dropped) until it is retired (P7.3).
 
-    def create(self, ledger_id: int) -> LedgerRow:
+        Raises:
+            StorageError: it would get one, and there is none left.
+        """
+        row = self._rows.get(ledger_id)
+        if row is None and self._range_of(ledger_id) is not None:
+            row = self.create(ledger_id, from_reserve=True)
+            row.is_fenced = row.in_limbo = row.is_dropped = 1
+            self.mark_dirty(row)
+        return row
+
+    def create(self, ledger_id: int, *, from_reserve: bool = False) -> LedgerRow:
         """A new row, with no key yet and nothing stored.
 
         Raises:
-            StorageError: the table holds `ledgers_max` ledgers.
+            StorageError: the table holds `ledgers_max` ledgers, and with from_reserve its reserve is used up, too.
         """
         assert 0 <= ledger_id <= LEDGER_ID_MAX
         assert ledger_id not in self._rows
-        if len(self._rows) == self.ledgers_max:
+        reserve = self.ledgers_max // RESERVE_SHARE + 1 if from_reserve else 0
+        if len(self._rows) >= self.ledgers_max + reserve:
             raise table_full(self.ledgers_max)
         row = self._rows[ledger_id] = LedgerRow(ledger_id)
         return row
@@ -120,20 +144,61 @@ class LedgerTable:
 
     def mark_dirty(self, row: LedgerRow) -> None:
         """The row changed since its state was last taken for an entry log."""
-        row.is_dirty = 1
+        self._dirty[row.ledger_id] = None
+
+    def ids(self) -> Sequence[int]:
+        """Ledgers that have a row, ascending, as they are now."""
+        return sorted(self._rows)
+
+    def limbo(self) -> list[int]:
+        """Ledgers in limbo that are not dropped, ascending."""
+        return sorted(row.ledger_id for row in self._rows.values() if row.in_limbo and not row.is_dropped)
+
+    def retire(self, durable: int) -> None:
+        """Dropped ledgers whose record is durable leave their rows and join the ranges, for ever (P7.3)."""
+        for ledger_id in list(self._dirty):
+            row = self._rows[ledger_id]
+            if row.is_dropped and row.last_token <= durable:
+                if self._range_of(ledger_id) is None:
+                    self._dirty_ids[ledger_id] = None
+                    self._add_range(ledger_id, ledger_id)
+                del self._rows[ledger_id], self._dirty[ledger_id]
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Of dropped ledgers without rows, first and last included, ascending."""
+        return list(self._ranges)
 
     def take_dirty(self) -> bytes:
-        """The states of the rows dirty since the last take, by ascending ledger id; they are clean then.
+        """The states of the rows and ranges dirty since the last take, by ascending ledger id, a range before a row;
+        they are clean then.
 
         Whoever takes them must bring them into an entry log before the journal is trimmed (P7.3, P7.5).
         """
-        dirty = sorted((row for row in self._rows.values() if row.is_dirty), key=lambda row: row.ledger_id)
+        dirty = [self._rows[ledger_id] for ledger_id in sorted(self._dirty)]
         for row in dirty:
-            row.is_dirty = 0
-        return b"".join(map(_pack, dirty))
+            if not row.is_dropped:
+                self._cut(row.ledger_id)  # A ledger that came back is dropped no more.
+        ranges = dict.fromkeys(self._range_of(ledger_id) for ledger_id in sorted(self._dirty_ids))
+        states = [(first, 0, _pack_range(first, last)) for first, last in filter(None, ranges)]
+        states += [(row.ledger_id, 1, _pack(row)) for row in dirty]
+        # One that is not retired yet stays where `retire` looks.
+        self._dirty = {row.ledger_id: None for row in dirty if row.is_dropped}
+        self._dirty_ids = {}
+        return b"".join(state for _, _, state in sorted(states))
+
+    def touch(self, states: bytes | memoryview) -> None:
+        """What these stored states are of is dirty, so that its newest state is taken next."""
+        for ledger_id, last, _, _, _, flags, _ in LEDGER_STATE.iter_unpack(states):
+            last = last if flags & STATE_RANGE else ledger_id
+            if last == ledger_id and ledger_id in self._rows:
+                self._dirty[ledger_id] = None
+            for first, end in self._ranges:
+                if first <= last and end >= ledger_id:
+                    self._dirty_ids[first] = None
 
     def load(self, states: bytes | memoryview) -> None:
-        """Take stored states in, oldest first: limbo and drop as the newest says, a fence stays, the rest rises.
+        """Take stored states in, oldest first: limbo and drop as the newest says, a fence stays, the rest rises. What
+        was dropped has no row; nothing of it was dirty.
 
         Raises:
             StorageError: these are no ledger states; nothing was taken in.
@@ -147,15 +212,22 @@ class LedgerTable:
                 or any(reserved)
                 or ledger_id > LEDGER_ID_MAX
                 or min(last_entry, lac) < NO_ENTRY
+                or (flags & STATE_RANGE and (flags != _DROPPED_RANGE or last_entry < ledger_id))
             ):
                 raise StorageError(
                     f"stored state of ledger {ledger_id} has impossible numbers or flags {flags:#x}"
                 )
         for ledger_id, last_entry, lac, lac_length, key, flags, _ in found:
-            row = self._rows.get(ledger_id) or self.create(ledger_id)
+            if flags & STATE_DROPPED:
+                last = last_entry if flags & STATE_RANGE else ledger_id
+                self._add_range(ledger_id, last)
+                for gone in [each for each in self._rows if ledger_id <= each <= last]:
+                    del self._rows[gone]
+                continue
+            row = self._rows.get(ledger_id) or self.create(ledger_id, from_reserve=True)
+            self._cut(ledger_id)
             row.is_fenced |= 1 if flags & STATE_FENCED else 0
             row.in_limbo = 1 if flags & STATE_IN_LIMBO else 0
-            row.is_dropped = 1 if flags & STATE_DROPPED else 0
             row.last_entry = max(row.last_entry, last_entry)
             row.lac, row.lac_length = max((row.lac, row.lac_length), (lac, lac_length))
             if flags & STATE_HAS_KEY:
@@ -171,6 +243,8 @@ class LedgerTable:
         """An independent table with the same rows."""
         twin = LedgerTable(self.ledgers_max)
         twin._rows = {ledger_id: copy.copy(row) for ledger_id, row in self._rows.items()}
+        twin._dirty, twin._dirty_ids = dict(self._dirty), dict(self._dirty_ids)
+        twin._ranges = list(self._ranges)
         return twin
 
     def digest(self) -> bytes:
@@ -178,7 +252,26 @@ class LedgerTable:
         hasher = hashlib.blake2b(digest_size=16)
         for ledger_id in self:
             hasher.update(repr(astuple(self._rows[ledger_id])).encode())
+        hasher.update(repr((sorted(self._dirty), sorted(self._dirty_ids), self._ranges)).encode())
         return hasher.digest()
+
+    def _range_of(self, ledger_id: int) -> tuple[int, int] | None:
+        at = bisect.bisect_left(self._ranges, ledger_id, key=lambda pair: pair[1])
+        return self._ranges[at] if at < len(self._ranges) and self._ranges[at][0] <= ledger_id else None
+
+    def _add_range(self, first: int, last: int) -> None:
+        joined = [pair for pair in self._ranges if pair[0] <= last + 1 and pair[1] >= first - 1]
+        for pair in joined:
+            self._ranges.remove(pair)
+            first, last = min(first, pair[0]), max(last, pair[1])
+        bisect.insort(self._ranges, (first, last))
+
+    def _cut(self, ledger_id: int) -> None:
+        pair = self._range_of(ledger_id)
+        if pair is not None:
+            self._ranges.remove(pair)
+            parts = [(pair[0], ledger_id - 1), (ledger_id + 1, pair[1])]
+            self._ranges = sorted([*self._ranges, *(part for part in parts if part[0] <= part[1])])
 
 
 def table_full(ledgers_max: int) -> StorageError:
@@ -188,6 +281,10 @@ def table_full(ledgers_max: int) -> StorageError:
         definite=True,
         hint="add bookies, or delete ledgers that are no longer needed",
     )
+
+
+def _pack_range(first: int, last: int) -> bytes:
+    return LEDGER_STATE.pack(first, last, NO_ENTRY, 0, bytes(LEDGER_KEY_BYTES), _DROPPED_RANGE, bytes(7))
 
 
 def _pack(row: LedgerRow) -> bytes:

@@ -20,12 +20,17 @@ from embedbk.ids import Member
 __all__ = [
     "AddFailed",
     "AllocateIds",
+    "AllowDrop",
     "Answered",
+    "BeginCollection",
     "BookieInfo",
     "BookiesChanged",
     "CloseRequested",
+    "CollectionBegun",
     "Confirmed",
     "Consumed",
+    "DropAllowed",
+    "DropEntries",
     "Ended",
     "EntriesRead",
     "EnsembleChanged",
@@ -33,13 +38,17 @@ __all__ = [
     "Effect",
     "Event",
     "FrameSealed",
+    "HeldListed",
     "IdsAllocated",
     "JournalAppend",
     "JournalDurable",
     "JournalFailed",
     "KeyRead",
+    "KeysListed",
     "LimboListed",
     "LinkLost",
+    "ListHeld",
+    "ListKeys",
     "MetadataChanged",
     "MetadataFailed",
     "Part",
@@ -334,6 +343,22 @@ class ShareTold:
 
 
 @dataclass(slots=True)
+class CollectionBegun:
+    """Metadata will be asked from now on whether these ledgers may be dropped (P7.7). Ends what began before."""
+
+    now_ns: int
+    ledger_ids: list[int]
+
+
+@dataclass(slots=True)
+class DropAllowed:
+    """Linearizable reads made since `CollectionBegun` say that this bookie owes nothing of the ledger (P7.7)."""
+
+    now_ns: int
+    ledger_id: int
+
+
+@dataclass(slots=True)
 class EntriesRead:
     """Outcome of ReadEntries: a verdict per id, as the entry store gave it."""
 
@@ -382,14 +407,77 @@ class ReadEntries:
     residues: int = 1
 
 
+@dataclass(slots=True)
+class DropEntries:
+    """The DROP record of this ledger is durable: its entries may go, from memory now and from disk when it suits."""
+
+    ledger_id: int
+
+
+# --- Events and effects of a bookie's collector -----------------------------------------------------------
+
+
+@dataclass(slots=True)
+class HeldListed:
+    """Outcome of ListHeld: ledgers that the bookie knows, ascending."""
+
+    now_ns: int
+    tag: Tag
+    ledger_ids: list[int]
+    has_more: bool
+
+
+@dataclass(slots=True)
+class KeysListed:
+    """Outcome of ListKeys: (key, value) pairs of one linearizable page, in key order."""
+
+    now_ns: int
+    tag: Tag
+    records: list[tuple[str, bytes]]
+    has_more: bool
+
+
+@dataclass(slots=True)
+class ListHeld:
+    """Which ledgers above this one does the bookie know, the first `limit` of them?"""
+
+    tag: Tag
+    after: int
+    limit: int
+
+
+@dataclass(slots=True)
+class ListKeys:
+    tag: Tag
+    prefix: str
+    after: str
+    limit: int
+
+
+@dataclass(slots=True)
+class BeginCollection:
+    """Tell the bookie: CollectionBegun. Before any question is sent."""
+
+    ledger_ids: list[int]
+
+
+@dataclass(slots=True)
+class AllowDrop:
+    """Tell the bookie: DropAllowed."""
+
+    ledger_id: int
+
+
 Event = (
     Started | Tick | Answered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated | MetadataFailed
     | BookiesChanged | FrameSealed | CloseRequested | Consumed | MetadataChanged
     | RequestReceived | LinkLost | JournalDurable | JournalFailed
-    | EntriesRead | LimboListed | ShareTold
+    | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed
+    | HeldListed | KeysListed
 )  # fmt: skip
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | Reply
-    | StoreFrame | JournalAppend | ReadEntries
+    | StoreFrame | JournalAppend | ReadEntries | DropEntries
+    | ListHeld | ListKeys | BeginCollection | AllowDrop
 )  # fmt: skip

@@ -39,9 +39,11 @@ from embedbk.codec.registration import (
 )
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.core.bookie import Bookie
+from embedbk.core.collector import CollectorOptions
 from embedbk.core.limbo import is_named, share_of
 from embedbk.core.machine import earliest
 from embedbk.core.vocabulary import (
+    DropEntries,
     Effect,
     EntriesRead,
     Event,
@@ -58,6 +60,7 @@ from embedbk.core.vocabulary import (
     Tick,
 )
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
+from embedbk.host.collecting import Collecting
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import NO_ENTRY, Member
@@ -73,6 +76,7 @@ REQUESTS_PER_LINK_MAX = (
     1 << 17
 )  # Unanswered; a peer that asks for more loses its link, and the bookie no memory.
 ANSWERS_PER_MESSAGE_MAX = 1 << 14  # To adds; more of one step leave in several messages.
+USUAL_COLLECTION = CollectorOptions()
 LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
 LIMBO_ASK_MAX = 64  # Of these asked in one round.
 LIMBO_PAGE = 500
@@ -95,6 +99,7 @@ class BookieNode:
         free_bytes: Callable[[], int] = lambda: 0,
         location: str = "",
         scrub: ScrubPace | None = None,
+        collector: CollectorOptions = USUAL_COLLECTION,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`, and in the registration. scrub: how fast
         what is stored is read for rot; None reads nothing."""
@@ -106,6 +111,9 @@ class BookieNode:
             storage.incarnation, storage.table, storage.next_token(), may_have_lost=storage.may_have_lost
         )
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._register)
+        self.collecting = Collecting(
+            bookie_id, collector, storage.table, self.metadata, self._step_core, self._may_collect
+        )
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
         self._is_foreign = False  # The cluster knows this id with other directories: nobody is served (P7.2).
         self._registered_session = 0
@@ -153,6 +161,7 @@ class BookieNode:
                 self.core.is_writable
             )  # Not asked again each turn; a refusal asks later.
             self._register(now_ns, b"")
+        self.collecting.step(now_ns)
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
@@ -160,6 +169,9 @@ class BookieNode:
         if self.failure is None:
             self._flush(now_ns)
         self.scrub.step(now_ns)
+
+    def _may_collect(self) -> bool:
+        return self.is_registered and self.core.is_serving and self.failure is None
 
     def has_news(self) -> bool:
         return self.transport.has_events()
@@ -172,6 +184,7 @@ class BookieNode:
             self._register_at,
             self._limbo_at,
             self.scrub.deadline_ns,
+            self.collecting.deadline_ns(),
         )
 
     def filenos(self) -> list[int]:
@@ -258,6 +271,8 @@ class BookieNode:
             self._reply(effect)
         elif isinstance(effect, ReadEntries):
             self._read(effect, now_ns)
+        elif isinstance(effect, DropEntries):
+            self.storage.drop(effect.ledger_id)
         elif self.failure is None:
             self._queue(effect, now_ns)
 

@@ -190,6 +190,9 @@ class BookieStorage:
             self.kick()
         return self._last_token
 
+    def drop(self, ledger_id: int) -> None:
+        self._open_store().drop(ledger_id)
+
     def end_loss(self) -> None:
         self.may_have_lost = False
         if self._loss_path is not None:
@@ -327,6 +330,8 @@ class BookieStorage:
 
             self._go_on_behind(refused, begin_salvage)
             self._journal = open_journal()
+        store.drop_dead(self.table)
+        self.table.retire(self._durable)
         self._last_token = self._durable
         ensure(self._journal.next_token() == self._durable + 1, "the journal goes on where its replay ended")
 
@@ -390,6 +395,7 @@ class BookieStorage:
         is queued above the mark is in the entry log too: replaying it once more changes nothing (I44).
         """
         try:
+            self.table.retire(self._durable)
             taken = self._open_store().freeze(self.table.take_dirty(), self._durable)
         except StorageError as failed:
             # The states left the table and are in no entry log: no flush may trim the journal from now on (P7.3).

@@ -14,6 +14,7 @@ from embedbk.codec.frame import Frame
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.ports import EntriesFound
+from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import check, code_text, ffi, lib
 
@@ -153,6 +154,14 @@ class NativeEntryStore:
             frame = Frame(ledger_id, found.first, found.last, found.count, found.length, body)
         bounds = ffi.unpack(found.absent, 2 * found.absent_count)
         return EntriesFound(frame, list(zip(bounds[::2], bounds[1::2], strict=True)))
+
+    def drop(self, ledger_id: int) -> None:
+        """Nothing of the ledger is found any more; its bytes on disk go with their entry logs."""
+        lib.ebk_store_drop(self._store, ledger_id)
+
+    def drop_dead(self, table: NativeLedgerTable) -> None:
+        """Drop every ledger that the table knows as dropped: after a start."""
+        lib.ebk_store_drop_dead(self._store, table.handle)
 
     def cached_bytes(self) -> int:
         return int(lib.ebk_store_cached_bytes(self._store))

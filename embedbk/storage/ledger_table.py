@@ -6,7 +6,8 @@ only. Rows live as long as the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from embedbk.codec.frame import LEDGER_KEY_BYTES
@@ -28,23 +29,26 @@ class NativeLedgerTable:
                 f"no memory for a ledger table of at most {ledgers_max} ledgers", definite=True
             )
         self.handle: Any = ffi.gc(handle, lib.ebk_table_free)
-        self._created: Any = ffi.new("struct ebk_ledger_row **")
+        self._row: Any = ffi.new("struct ebk_ledger_row **")
 
     def get(self, ledger_id: int) -> AnyLedgerRow | None:
-        row = lib.ebk_table_get(self.handle, ledger_id)
+        """As `LedgerTable.get`."""
+        code = lib.ebk_table_get(self.handle, ledger_id, self._row)
+        if code < 0:
+            self._refuse(code, ledger_id)
+        row = self._row[0]
         return cast(AnyLedgerRow, row) if row else None
 
-    def create(self, ledger_id: int) -> AnyLedgerRow:
+    def create(self, ledger_id: int, *, from_reserve: bool = False) -> AnyLedgerRow:
         """A new row, with no key yet and nothing stored.
 
         Raises:
             StorageError: the table holds `ledgers_max` ledgers, or memory was refused.
         """
-        code = lib.ebk_table_create(self.handle, ledger_id, self._created)
-        if code == lib.EBK_FULL:
-            raise table_full(self.ledgers_max)
-        check(code, f"ledger table, ledger {ledger_id}")
-        return cast(AnyLedgerRow, self._created[0])
+        code = lib.ebk_table_create(self.handle, ledger_id, from_reserve, self._row)
+        if code < 0:
+            self._refuse(code, ledger_id)
+        return cast(AnyLedgerRow, self._row[0])
 
     def key(self, row: Any) -> bytes | None:
         """The ledger key (P3.5); None while no client with a key has been heard."""
@@ -58,13 +62,45 @@ class NativeLedgerTable:
 
     def mark_dirty(self, row: Any) -> None:
         """The row changed since its state was last taken for an entry log."""
-        row.is_dirty = 1
+        lib.ebk_table_mark_dirty(self.handle, row)
+
+    def ids(self) -> Sequence[int]:
+        """As `LedgerTable.ids`: 8 bytes each."""
+        ids = array("Q", bytes(8 * len(self)))
+        if ids:
+            lib.ebk_table_ids(self.handle, ffi.from_buffer("uint64_t[]", ids))
+        return ids
+
+    def limbo(self) -> list[int]:
+        """As `LedgerTable.limbo`."""
+        count = lib.ebk_table_limbo(self.handle, ffi.NULL, 0)
+        ids = ffi.new("uint64_t[]", count)
+        lib.ebk_table_limbo(self.handle, ids, count)
+        return list(ffi.unpack(ids, count))
+
+    def retire(self, durable: int) -> None:
+        """As `LedgerTable.retire`."""
+        check(lib.ebk_table_retire(self.handle, durable), "dropped ledgers")
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """As `LedgerTable.ranges`."""
+        count = 2 * lib.ebk_table_range_count(self.handle)
+        bounds = ffi.new("uint64_t[]", count)
+        lib.ebk_table_ranges(self.handle, bounds)
+        found = ffi.unpack(bounds, count)
+        return list(zip(found[::2], found[1::2], strict=True))
 
     def take_dirty(self) -> bytes:
         """As `LedgerTable.take_dirty`."""
         states = bytearray(lib.ebk_table_dirty_count(self.handle) * LEDGER_STATE.size)
-        check(lib.ebk_table_take_dirty(self.handle, ffi.from_buffer(states)), "ledger table")
-        return bytes(states)
+        count = lib.ebk_table_take_dirty(self.handle, ffi.from_buffer(states))
+        check(min(count, 0), "ledger table")
+        return bytes(memoryview(states)[: count * LEDGER_STATE.size])
+
+    def touch(self, states: bytes | memoryview) -> None:
+        """As `LedgerTable.touch`."""
+        code = lib.ebk_table_touch(self.handle, ffi.from_buffer(states), len(states) // LEDGER_STATE.size)
+        check(code, "stored ledger states")
 
     def load(self, states: bytes | memoryview) -> None:
         """As `LedgerTable.load`."""
@@ -83,6 +119,9 @@ class NativeLedgerTable:
         return int(lib.ebk_table_count(self.handle))
 
     def __iter__(self) -> Iterator[int]:
-        ids = ffi.new("uint64_t[]", len(self))
-        lib.ebk_table_ids(self.handle, ids)
-        return iter(ffi.unpack(ids, len(ids)))
+        return iter(self.ids())
+
+    def _refuse(self, code: int, ledger_id: int) -> None:
+        if code == lib.EBK_FULL:
+            raise table_full(self.ledgers_max)
+        check(code, f"ledger table, ledger {ledger_id}")

@@ -100,6 +100,12 @@ class MemoryEntryStore:
             absent.append((expected, last))
         return EntriesFound(_frame(ledger_id, found), absent)
 
+    def drop(self, ledger_id: int) -> None:
+        """Forget what is held of a ledger."""
+        self.entries.pop(ledger_id, None)
+        for entry_id in self.ids.pop(ledger_id, []):
+            self.unreadable.discard((ledger_id, entry_id))
+
     def cached_bytes(self) -> int:
         return 0
 
@@ -158,6 +164,11 @@ class MemoryBookieStorage:
                 )
         self._durable = self.records[-1].token if self.records else self.mark
         self._next_token = self._durable + 1
+        for ledger_id in list(self.store.ids):
+            row = self.table.get(ledger_id)
+            if row is not None and row.is_dropped:
+                self.drop(ledger_id)
+        self.table.retire(self._durable)
         if bad:
             self._flush_now()  # What can be read is in an entry log, and the journal begins behind the damage.
 
@@ -177,6 +188,12 @@ class MemoryBookieStorage:
     def put_frame(self, frame: Frame) -> int:
         self._put(frame)
         return self.append(RecordKind.FRAME, frame.ledger_id, frame.body)
+
+    def drop(self, ledger_id: int) -> None:
+        """Out of memory, and of what is not flushed yet. What entry logs hold of it is seen again if recovery brings
+        the ledger back before the next start, as on a disk where no file has gone yet."""
+        self.store.drop(ledger_id)
+        self._unflushed = {key: raw for key, raw in self._unflushed.items() if key[0] != ledger_id}
 
     def end_loss(self) -> None:
         self.may_have_lost = False
@@ -207,6 +224,7 @@ class MemoryBookieStorage:
         """Freeze what is not in an entry log yet; a crash before `finish_flush` leaves the journal as it was."""
         if self._frozen is not None or not (is_due or self._unflushed_bytes >= self.flush_bytes):
             return False
+        self.table.retire(self._durable)
         entries = tuple((*key, raw) for key, raw in sorted(self._unflushed.items()))
         self._frozen = EntryLog(entries, self.table.take_dirty(), self._durable)
         self._unflushed, self._unflushed_bytes = {}, 0

@@ -70,6 +70,10 @@ class MemoryDisk:
         stored; bit 63 stands for all from there on. Every later call fails until `crash`."""
         lib.ebk_memory_disk_tear(self._disk, nth, sectors)
 
+    def halt(self, nth: int) -> None:
+        """Lose power before the nth call of any kind from now: it and every later one fail until `crash`. 0: never."""
+        lib.ebk_memory_disk_halt(self._disk, nth)
+
     def lie(
         self, call: str, kind: str, *, part: str = "", nth: int = 1, where: int = 0, spares_last: bool = False
     ) -> None:
@@ -103,9 +107,11 @@ class MemoryDisk:
         """Be full at this many bytes in all files together; 0 lifts the limit."""
         lib.ebk_memory_disk_limit(self._disk, bytes_max)
 
-    def calls(self, call: str) -> int:
-        """How many calls of this kind were made so far."""
-        return int(lib.ebk_memory_disk_calls(self._disk, _CALLS[call]))
+    def calls(self, call: str | None = None) -> int:
+        """How many calls of this kind were made so far; of any kind, if none is given."""
+        return int(
+            lib.ebk_memory_disk_calls(self._disk, lib.EBK_CALL_COUNT if call is None else _CALLS[call])
+        )
 
     def crash(self, seed: int = 0) -> None:
         """Power off and on. What was not synced is gone; with a seed, each unsynced sector survives or not by it.

@@ -11,7 +11,13 @@ from collections.abc import Callable
 
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.frame import Frame, frame_of
-from embedbk.codec.journal_records import RecordKind, decode_explicit_lac, decode_key
+from embedbk.codec.journal_records import (
+    HELD_AGAIN,
+    LIMBO_ENDS,
+    RecordKind,
+    decode_explicit_lac,
+    decode_key,
+)
 from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable
 from embedbk.errors import PeerError, StorageError
 
@@ -40,7 +46,7 @@ def replay_record(
             f"journal record {token} has kind {kind}, which this version does not know",
             hint="start the bookie with the version that wrote its journal, or a later one",
         ) from unknown
-    row = table.get(ledger_id) or table.create(ledger_id)
+    row = table.get(ledger_id) or table.create(ledger_id, from_reserve=True)
     if kind == RecordKind.FRAME:
         try:
             frame = frame_of(body, ledger_id)
@@ -48,9 +54,11 @@ def replay_record(
             raise StorageError(
                 f"journal record {token} holds no frame of ledger {ledger_id}: {broken}"
             ) from broken
-        row.last_entry = max(row.last_entry, frame.last_entry)
-        _raise_lac(row, *lac_of(frame))
-        put(frame)
+        # What was put before the drop takes no memory now; what came back since stands behind HELD_AGAIN.
+        if not row.is_dropped:
+            row.last_entry = max(row.last_entry, frame.last_entry)
+            _raise_lac(row, *lac_of(frame))
+            put(frame)
     elif kind in (RecordKind.FENCE, RecordKind.BIRTH):
         key = decode_key(body)
         if key is not None and table.key(row) is None:
@@ -60,7 +68,9 @@ def replay_record(
     elif kind == RecordKind.EXPLICIT_LAC:
         _raise_lac(row, *decode_explicit_lac(body))
     elif kind == RecordKind.LIMBO:
-        row.in_limbo = 1 if bytes(body) != b"\0" else 0
+        row.in_limbo = 1 if bytes(body) != LIMBO_ENDS else 0
+        if bytes(body) == HELD_AGAIN:
+            row.is_dropped = 0
     else:
         assert kind == RecordKind.DROP
         row.is_fenced = row.in_limbo = row.is_dropped = 1

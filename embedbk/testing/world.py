@@ -24,11 +24,12 @@ from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import FRAME_BYTES_MAX, Quorum
+from embedbk.core.collector import CollectorOptions
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.core.machine import Machine
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, StorageError
-from embedbk.host.bookie_node import BookieNode
+from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Operation, Writing
@@ -103,8 +104,10 @@ class World:
         is_native: bool = False,
         observers: Sequence[Observer] = (),
         clocks: dict[str, Clock] | None = None,
+        collector: CollectorOptions = USUAL_COLLECTION,
     ) -> None:
         """is_native: bookies on the C storage, stepped by hand, instead of its Python twin."""
+        self.collector = collector
         self.seed = seed
         self.is_native = is_native
         self.chance = random.Random(f"world {seed}")
@@ -263,6 +266,7 @@ class World:
             scrub=ScrubPace(
                 name, storage, SCRUB_BYTES_PER_S, start_ns=SCRUB_START_NS, pass_pause_ns=SCRUB_PAUSE_NS
             ),
+            collector=self.collector,
         )
         last_token = storage.next_token() - 1
         self._enter(

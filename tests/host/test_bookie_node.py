@@ -209,12 +209,15 @@ def test_a_journal_that_cannot_be_written_is_no_end_of_the_node(on_disk: Place, 
 
 
 def test_a_full_ledger_table_refuses_and_serves_on(on_disk: Place) -> None:
-    """A bound that is reached answers, and what is known is served."""
+    """P7.8: a bound that is reached answers, a sixteenth and one is kept for fences, and what is known is served."""
     incarnation = incarnation_of(on_disk)
     peer = on_disk.peer("b1")
     for ledger_id in range(64):
         assert status_of(peer.ask(FenceRequest(incarnation, ledger_id, KEY))) == Status.OK
-    assert isinstance(peer.ask(FenceRequest(incarnation, 64, KEY)), ErrorAnswer)
+    assert isinstance(peer.ask(*add(incarnation, frame(100, 0, [b"zero"]))), ErrorAnswer)
+    for ledger_id in range(64, 69):
+        assert status_of(peer.ask(FenceRequest(incarnation, ledger_id, KEY))) == Status.OK
+    assert isinstance(peer.ask(FenceRequest(incarnation, 69, KEY)), ErrorAnswer)
     assert status_of(peer.ask(FenceRequest(incarnation, 63, KEY))) == Status.OK
     on_disk.close()
 

@@ -280,10 +280,10 @@ def test_a_read_only_bookie_still_fences_and_takes_recovery_adds() -> None:
 
 
 def test_a_full_ledger_table_is_an_answer_and_not_a_crash() -> None:
-    """The table's bound: nothing was done, the bookie goes on with the ledgers it knows."""
+    """The table's bound and its reserve: nothing was done, the bookie goes on with the ledgers it knows."""
     world, _, _ = world_with_entries()
     node = b1(world)
-    node.storage.table.ledgers_max = 1
+    node.storage.table.ledgers_max = 0
     incarnation = node.member.incarnation
     world.ask("b1", AddRequest(incarnation, 1, 1, False), Pen(2).frame(b"x"))
     world.ask("b1", FenceRequest(incarnation, 2, KEY))
@@ -544,7 +544,7 @@ def test_a_journal_that_fails_on_the_way_into_limbo_serves_nothing() -> None:
 def test_a_table_too_small_for_limbo_serves_nothing() -> None:
     """P7.4: a ledger that cannot be put into limbo would answer "no" for what it lost."""
     _, _, _, node = lost_world()
-    node.storage.table.ledgers_max = 0
+    node.storage.table.ledgers_max = -16
     node.enter_limbo()
     node.sync()
     assert not node.core.is_serving

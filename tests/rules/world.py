@@ -57,6 +57,7 @@ from embedbk.core.vocabulary import (
     CloseRequested,
     Confirmed,
     Consumed,
+    DropEntries,
     Effect,
     Ended,
     EntriesRead,
@@ -323,6 +324,8 @@ class Node:
                     self.reads.append(effect)
                 else:
                     self._look_up(effect)
+            elif isinstance(effect, DropEntries):
+                self.storage.drop(effect.ledger_id)
             else:
                 assert isinstance(effect, Reply)
                 self.world.answer(self, effect)
