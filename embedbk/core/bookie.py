@@ -10,7 +10,7 @@ journal), the rows' place in memory (ledger table), and links.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -90,6 +90,7 @@ class LedgerTable(Protocol):
     def key(self, row: LedgerRow) -> bytes | None: ...
     def set_key(self, row: LedgerRow, key: bytes) -> None: ...
     def mark_dirty(self, row: LedgerRow) -> None: ...
+    def ids(self) -> Sequence[int]: ...
     def limbo(self) -> list[int]: ...
 
 
@@ -411,7 +412,7 @@ class Bookie(Machine):
         effects: list[Effect] = []
         try:
             named = [*event.not_closed, *event.closed]
-            others = sorted(set(self.table) - set(named))
+            others = sorted(set(self.table.ids()) - set(named))
             for number, ledger_id in enumerate([*named, *others]):
                 row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)
                 if not row.is_fenced:
