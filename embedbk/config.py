@@ -106,6 +106,8 @@ class Settings:
     allow_non_loopback: bool = False  # Bind and dial other machines: links are not encrypted.
     delete_grace_s: float = 86_400.0  # A deleted ledger can be brought back for so long.
     collect_s: float = 900.0  # Between two rounds in which a bookie asks what it need not hold any more.
+    # Of one read: asked for, arrived, or handed out and not gone past yet; beyond, nothing more is asked for.
+    read_ahead_bytes: int = 8 << 20
     placement: Placement = (
         ANYWHERE  # Of every ensemble that this client makes, where a ledger asks for no other.
     )
@@ -118,6 +120,7 @@ class Settings:
             ("scrub_bytes_per_s", 0, 1 << 40),
             ("delete_grace_s", 0, 10 * 365 * 86_400),
             ("collect_s", 0.01, 10 * 365 * 86_400),
+            ("read_ahead_bytes", 1, 1 << 40),
             ("journal_file_bytes", 2 << 20, 1 << 40),  # The largest frame must fit into one file.
         ):
             value = getattr(self, name)

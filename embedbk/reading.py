@@ -25,7 +25,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
-from embedbk.core.reader import LacRead, LacWait, RangeRead
+from embedbk.core.reader import LacRead, LacWait, RangeRead, ReadOptions
 from embedbk.core.recovery import Recovery, RecoveryOptions
 from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated, UsageError
 from embedbk.host.operations import OneResult
@@ -324,6 +324,7 @@ class LedgerReading:
             first,
             last,
             self._turn,
+            ReadOptions(ahead_bytes=self.runtime.settings.read_ahead_bytes),
             health=self.runtime.read_health,
             repair_key=None if is_unconfirmed else self._password.key,
             is_unconfirmed=is_unconfirmed,

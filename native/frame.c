@@ -1,4 +1,4 @@
-/* frame.c: scan, cut and read-out of frame bodies.
+/* frame.c: scan, cut, merge and read-out of frame bodies.
  *
  *     body  | header 48 | attributes | payload | crc 4 | header 48 | payload | crc 4 | ...
  *             ^ offset                                   ^ offset + 52 + payload size (attributes included)
@@ -210,4 +210,42 @@ int ebk_frame_cut(const uint8_t *body, size_t size, uint32_t ensemble_size, uint
     }
     *taken = used;
     return EBK_FRAME_SOUND;
+}
+
+size_t ebk_frame_merge(const uint8_t *const *bodies, const size_t *sizes, uint32_t body_count, int64_t first,
+                       int64_t last, uint8_t *to, struct ebk_frame_facts *facts)
+{
+    EBK_ASSERT(body_count >= 1);
+    EBK_ASSERT(body_count <= EBK_MERGE_MAX);
+    size_t at[EBK_MERGE_MAX] = {0}, used = 0;
+    uint64_t length = 0;
+    uint32_t turn = 0; /* The body that is tried first: members take turns, so mostly it has the entry. */
+
+    facts->first_entry = first;
+    facts->count = 0;
+    for (int64_t wanted = first; wanted <= last; wanted++) {
+        const uint8_t *entry = NULL;
+        for (uint32_t tried = 0; tried < body_count && entry == NULL; tried++, turn = (turn + 1) % body_count) {
+            const uint8_t *body = bodies[turn];
+            while (at[turn] < sizes[turn]) {
+                const uint8_t *here = body + at[turn];
+                const int64_t entry_id = (int64_t)ebk_load_u64(here + EBK_ENTRY_AT_ENTRY);
+                if (entry_id == wanted) entry = here;
+                if (entry_id >= wanted) break;
+                at[turn] += EBK_ENTRY_OVERHEAD_BYTES + (size_t)payload_size(here);
+            }
+        }
+        if (entry == NULL) break;
+        const uint64_t grown = payload_size(entry) - attributes_size(entry);
+        const uint64_t total = ebk_load_u64(entry + EBK_ENTRY_AT_LENGTH);
+        if (wanted > first && total != length + grown) break;
+        const size_t whole = EBK_ENTRY_OVERHEAD_BYTES + (size_t)payload_size(entry);
+        memcpy(to + used, entry, whole);
+        used += whole;
+        length = total;
+        facts->last_entry = wanted;
+        facts->count += 1;
+    }
+    facts->length = length;
+    return used;
 }

@@ -88,6 +88,16 @@ EBK_SHORT void ebk_frame_values(const uint8_t *body, uint64_t count, int64_t *id
 EBK_SHORT
 int ebk_frame_cut(const uint8_t *body, size_t size, uint32_t ensemble_size, uint32_t write_quorum, uint32_t seat,
                   uint8_t *to, size_t *taken, struct ebk_frame_facts *facts);
+
+enum { EBK_MERGE_MAX = 64 };
+
+/* Put together what members hold (striping): the entries first, first + 1 ... last as far as they follow without a gap
+ * and their lengths go on, out of 1 .. EBK_MERGE_MAX bodies that were scanned before; where several have one, any of
+ * them. to has room for all of them and overlaps none. Returns the bytes copied; first_entry, last_entry, count and
+ * length of *facts are set when there are any. */
+EBK_SHORT
+size_t ebk_frame_merge(const uint8_t *const *bodies, const size_t *sizes, uint32_t body_count, int64_t first,
+                       int64_t last, uint8_t *to, struct ebk_frame_facts *facts);
 /* cffi:end */
 
 #endif

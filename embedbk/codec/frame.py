@@ -8,7 +8,7 @@ entries out of it, whose ids then ascend with gaps.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from embedbk.codec import kernels
@@ -29,6 +29,7 @@ __all__ = [
     "encode_frame_header",
     "frame_of",
     "iter_entries",
+    "merge",
     "split",
 ]
 
@@ -177,6 +178,16 @@ def iter_entries(frame: Frame) -> Iterator[Entry]:
         entry = read_entry(frame.body, offset)
         yield entry
         offset += entry.size
+
+
+def merge(frames: Sequence[Frame], first: int, last: int) -> Frame | None:
+    """The entries first, first + 1 ... last as far as they follow without a gap, out of checked frames of one ledger;
+    None when `first` is in none of them."""
+    merged = kernels.merge([frame.body for frame in frames], first, last)
+    if merged is None:
+        return None
+    last = first + merged.entry_count - 1
+    return Frame(frames[0].ledger_id, first, last, merged.entry_count, merged.length, merged.body)
 
 
 def cut(frame: Frame, ensemble_size: int, write_quorum: int, seat: int) -> Frame | None:

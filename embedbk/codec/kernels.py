@@ -6,14 +6,26 @@ GIL is kept (native/gil.h): a frame is summed in microseconds. Results in new bu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from embedbk import _native
 from embedbk._native import ffi, lib
-from embedbk.codec.twins import Fault, Offsets, Values, check_seat, refusal
+from embedbk.codec.twins import Fault, Merged, Offsets, Values, check_seat, refusal
 
-__all__ = ["Offsets", "Values", "crc32c", "cut", "gather", "keep_freed_memory", "offsets", "scan", "values"]
+__all__ = [
+    "Merged",
+    "Offsets",
+    "Values",
+    "crc32c",
+    "cut",
+    "gather",
+    "keep_freed_memory",
+    "merge",
+    "offsets",
+    "scan",
+    "values",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -63,6 +75,20 @@ def cut(body: Buffer, ensemble_size: int, write_quorum: int, seat: int) -> bytes
         raise refusal(fault, facts.fault_at, body)
     del part[taken[0] :]
     return part
+
+
+def merge(bodies: Sequence[Buffer], first: int, last: int) -> Merged | None:
+    """The entries first, first + 1 ... last as far as they follow without a gap and their lengths go on, out of 1 to 64
+    checked bodies of one ledger; None when there is no entry `first`. Where several have one, any of them."""
+    sources = [ffi.from_buffer(body) for body in bodies]
+    pointers = ffi.new("const uint8_t *[]", sources)
+    sizes = ffi.new("size_t[]", [len(source) for source in sources])
+    facts = ffi.new("struct ebk_frame_facts *")
+    to = bytearray(sum(sizes))
+    used = lib.ebk_frame_merge(pointers, sizes, len(sources), first, last, ffi.from_buffer(to), facts)
+    if not used:
+        return None
+    return Merged(memoryview(to)[:used].toreadonly(), facts.count, facts.length)
 
 
 def offsets(body: Buffer) -> Offsets:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,12 +21,14 @@ from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
 __all__ = [
     "Fault",
+    "Merged",
     "Offsets",
     "Values",
     "check_seat",
     "crc32c",
     "cut",
     "gather",
+    "merge",
     "offsets",
     "parts_of",
     "refusal",
@@ -79,6 +81,14 @@ class Offsets(NamedTuple):
 
     ids: memoryview  # int64
     spans: memoryview  # uint32: offset in the body, size; offset, size; ...
+
+
+class Merged(NamedTuple):
+    """Consecutive entries, verbatim, out of several bodies."""
+
+    body: memoryview
+    entry_count: int
+    length: int  # Payload bytes of the ledger up to and including the last.
 
 
 class Values(NamedTuple):
@@ -164,6 +174,26 @@ def cut(body: Buffer, ensemble_size: int, write_quorum: int, seat: int) -> bytes
         if (seat - entry_id) % ensemble_size < write_quorum:
             parts.append(block[offset:end])
     return b"".join(parts)
+
+
+def merge(bodies: Sequence[Buffer], first: int, last: int) -> Merged | None:
+    """The entries first, first + 1 ... last as far as they follow without a gap and their lengths go on, out of 1 to 64
+    checked bodies of one ledger; None when there is no entry `first`. Where several have one, any of them."""
+    held: dict[int, tuple[memoryview, int, int]] = {}
+    for body in bodies:
+        block = memoryview(body)
+        for offset, end in _walk(block):
+            attributes, size, _, entry_id, length = _HEADER.unpack_from(block, offset)[2:7]
+            held.setdefault(entry_id, (block[offset:end], length, size - attributes))
+    run: list[memoryview] = []
+    total = 0
+    while first + len(run) <= last and (found := held.get(first + len(run))) is not None:
+        entry, length, grown = found
+        if run and length != total + grown:
+            break
+        run.append(entry)
+        total = length
+    return Merged(memoryview(b"".join(run)), len(run), total) if run else None
 
 
 def check_seat(ensemble_size: int, write_quorum: int, seat: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from embedbk.codec.digest import check_tags
-from embedbk.codec.frame import Frame, encode_frame_header, frame_of, split
+from embedbk.codec.frame import Frame, encode_frame_header, frame_of, merge
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.messages import (
     AddAnswer,
@@ -54,7 +54,12 @@ class ReadOptions:
     # No answer for this long: ask another copy as well (RP27). Only until answers were measured (core/read_health.py).
     speculative_ns: int = 300 * _MS
     timeout_ns: int = 5_000 * _MS  # No answer for this long: a failed copy.
-    ahead_bytes: int = 8 << 20  # Given to the user and not consumed yet; above it nothing more is asked for.
+    # Asked for, here, or given to the user and not consumed yet; above it nothing more is asked for.
+    ahead_bytes: int = 8 << 20
+    pipeline_bytes: int = (
+        4 << 20
+    )  # Of these asked for at a time, once a read turned out to be sequential (RP29).
+    sequential_answers: int = 2  # So many answers that were full in a row make it so.
     chunk_entries: int = 8192  # Most entries of one striped request round.
     retry_ns: int = 200 * _MS  # Pause before the second and last round over all copies.
     repairs_max: int = 64  # Of one read: further bad copies are left to the auditor (RP32).
@@ -62,20 +67,41 @@ class ReadOptions:
 
 @dataclass(slots=True)
 class _Part:
-    """The ids of one residue class (unstriped: all ids) of the chunk that is being read, and who was asked for it."""
+    """The ids of one residue class (unstriped: all ids) of a chunk that is being read, and who was asked for it."""
 
     residue: int
     seats: list[int]  # Not asked yet, best first.
     asked: dict[int, int] = field(default_factory=dict)  # Seat -> when. Empty once an answer was good.
-    frames: list[Frame] | None = None  # Striped: the good answer.
+    frames: list[Frame] | None = None  # The good answer.
     no_count: int = 0  # Seats that say for certain that they do not have its first entry.
     bad_seats: list[int] = field(default_factory=list)  # Answered, and their copy is missing or damaged.
+
+
+@dataclass(slots=True, eq=False)
+class _Chunk:
+    """A run of ids within one fragment that is asked for at once, or came and waits for what is before it."""
+
+    number: int
+    first: int
+    last: int
+    fragment: Fragment
+    parts: list[_Part]
+    frame: Frame | None = None  # From `first` on, without gaps; it may end before `last`.
+
+    @property
+    def is_asked(self) -> bool:
+        return self.frame is None
 
 
 class RangeRead(Machine):
     """Reads entries first..last of one ledger, in order, from any bookie of each write set (P6.1).
 
     Gives EntriesReady frames without gaps, then Ended. The user's pace comes back as Consumed.
+
+    One chunk at a time is asked for, as much as one answer holds. After some full answers the read counts as
+    sequential: then further chunks, of as many entries as fit into one answer each, are asked for ahead, so that disk,
+    wire and user work at the same time. Only the first chunk decides that a read has failed, or is at its end: one
+    ahead that cannot be had is given up, and asked for again when it is its turn.
     """
 
     def __init__(
@@ -112,11 +138,13 @@ class RangeRead(Machine):
         self.health = health or ReadHealth()
         self.repair_key = repair_key
         self.is_unconfirmed = is_unconfirmed
+        self.lac = NO_ENTRY  # The highest that any answer told (CL28).
         self.repairs_asked = 0
-        self.repaired = 0
-        self.lac = NO_ENTRY  # The highest that an answer carried (P6.2).
-        self.round = 0  # Rises with every chunk; answers of an earlier one count for nothing.
-        self.parts: list[_Part] = []
+        self.repaired = 0  # Copies that a bookie says it has again.
+        self.round = 0  # Of the newest chunk: answers to chunks that are no more count for nothing.
+        self.chunks: list[_Chunk] = []  # Of consecutive ids from next_entry on.
+        self.full_answers = 0  # In a row: the bookie had more than it could give.
+        self.entry_bytes = 0  # Of an entry in the newest frame, on average, rounded up.
         self.unread_bytes = 0  # Given and not consumed.
         self.bad_seats: set[tuple[str, int]] = set()  # Failed in this read; asked last from now on.
         self.reasons: dict[str, str] = {}
@@ -138,11 +166,12 @@ class RangeRead(Machine):
         if self.is_over:
             return None
         due = self.retry_at
-        for part in self.parts:
-            if part.asked:
-                due = earliest(due, min(part.asked.values()) + self.options.timeout_ns)
-            if part.asked and part.seats:
-                due = earliest(due, max(part.asked.values()) + self._patience_ns)
+        for chunk in self.chunks:
+            for part in chunk.parts:
+                if part.asked:
+                    due = earliest(due, min(part.asked.values()) + self.options.timeout_ns)
+                if part.asked and part.seats:
+                    due = earliest(due, max(part.asked.values()) + self._patience_ns)
         return due
 
     @property
@@ -150,39 +179,59 @@ class RangeRead(Machine):
         return self.health.patience_ns(self.options.speculative_ns)
 
     def _on_started(self, event: Started) -> list[Effect]:
-        return self._next_chunk(event.now_ns)
+        return self._ask_more(event.now_ns)
 
-    def _next_chunk(self, now_ns: int) -> list[Effect]:
+    # What is asked for, and of whom.
+
+    def _ask_more(self, now_ns: int) -> list[Effect]:
+        """Ask for the next chunk, and for as many behind it as a sequential read may have on their way."""
         if self.next_entry > self.last:
             self.is_over = True
             return [Ended()]
-        is_waiting = self.is_reading_metadata or self.retry_at is not None  # For where the copies are now.
-        if self.parts or is_waiting or self.unread_bytes >= self.options.ahead_bytes:
-            return []
-        self.round += 1
-        self.chunk_last = self._chunk_last()
-        count = self.quorum.ensemble_size if self.is_striped else 1
-        residues = sorted(
-            {e % count for e in range(self.next_entry, min(self.chunk_last, self.next_entry + count - 1) + 1)}
-        )
-        self.parts = [_Part(residue, self._seat_order(residue, now_ns)) for residue in residues]
         effects: list[Effect] = []
-        for part in self.parts:
-            effects += self._ask(part, now_ns)
+        # Else it waits for where the copies are now.
+        while (
+            not (self.is_over or self.is_reading_metadata or self.retry_at is not None) and self._has_room()
+        ):
+            first = self.chunks[-1].last + 1 if self.chunks else self.next_entry
+            if first > self.last:
+                break
+            chunk = self._open_chunk(first, self._chunk_last(first), now_ns)
+            self.chunks.append(chunk)
+            effects += self._ask_parts(chunk, now_ns)
         return effects
 
-    def _fragment(self) -> Fragment:
-        return self.metadata.fragment_of(self.next_entry)
+    def _has_room(self) -> bool:
+        asked = sum(chunk.is_asked for chunk in self.chunks)
+        here = sum(len(chunk.frame.body) for chunk in self.chunks if chunk.frame is not None)
+        if self.unread_bytes + here + asked * FRAME_BYTES_MAX >= self.options.ahead_bytes:
+            return False
+        if not self.chunks:
+            return True
+        return self._is_sequential and (asked + 1) * FRAME_BYTES_MAX <= self.options.pipeline_bytes
 
-    def _chunk_last(self) -> int:
-        """The last entry this chunk may hold: the read's, the fragment's, or a bounded number of a striped ledger."""
-        starts = [f.first_entry for f in self.metadata.fragments if f.first_entry > self.next_entry]
+    @property
+    def _is_sequential(self) -> bool:
+        return self.full_answers >= self.options.sequential_answers and not self.is_unconfirmed
+
+    def _chunk_last(self, first: int) -> int:
+        """The last entry of a chunk: the read's, the fragment's, or as much as is known to fit into one answer."""
+        starts = [f.first_entry for f in self.metadata.fragments if f.first_entry > first]
         last = min(self.last, starts[0] - 1) if starts else self.last
-        return min(last, self.next_entry + self.options.chunk_entries - 1) if self.is_striped else last
+        if self._is_sequential:
+            last = min(last, first + max(1, FRAME_BYTES_MAX // self.entry_bytes) - 1)
+        return min(last, first + self.options.chunk_entries - 1) if self.is_striped else last
 
-    def _seat_order(self, residue: int, now_ns: int) -> list[int]:
+    def _open_chunk(self, first: int, last: int, now_ns: int) -> _Chunk:
+        self.round += 1
+        fragment = self.metadata.fragment_of(first)
+        count = self.quorum.ensemble_size if self.is_striped else 1
+        residues = sorted({e % count for e in range(first, min(last, first + count - 1) + 1)})
+        parts = [_Part(residue, self._seat_order(fragment, residue, now_ns)) for residue in residues]
+        return _Chunk(self.round, first, last, fragment, parts)
+
+    def _seat_order(self, fragment: Fragment, residue: int, now_ns: int) -> list[int]:
         """Best first: whoever failed in this read last, before them who failed lately, first who works (RP28, RP29)."""
-        fragment = self._fragment()
         names = [member.bookie_id for member in fragment.members]
         # Striped, each residue begins one seat further, so that the parts of a chunk come from different bookies.
         seats = write_set(residue, self.quorum) if self.is_striped else tuple(range(len(names)))
@@ -196,37 +245,45 @@ class RangeRead(Machine):
             ),
         )
 
-    def _ask(self, part: _Part, now_ns: int) -> list[Effect]:
+    def _ask_parts(self, chunk: _Chunk, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for part in chunk.parts:
+            effects += self._ask(chunk, part, now_ns)
+        return effects
+
+    def _ask(self, chunk: _Chunk, part: _Part, now_ns: int) -> list[Effect]:
         """Ask the next copy for a part; when none is left and none is open, all copies failed."""
         if not part.seats:
-            return [] if part.asked else self._all_failed(part, now_ns)
+            return [] if part.asked else self._all_failed(chunk, part, now_ns)
         seat = part.seats.pop(0)
         part.asked[seat] = now_ns
-        member = self._fragment().members[seat]
+        member = chunk.fragment.members[seat]
         modulus, residues = (self.quorum.ensemble_size, 1 << part.residue) if self.is_striped else (1, 1)
         request = ReadRequest(
             member.incarnation,
             self.ledger_id,
-            self.next_entry,
-            self.chunk_last,
-            FRAME_BYTES_MAX // len(self.parts),
+            chunk.first,
+            chunk.last,
+            FRAME_BYTES_MAX // len(chunk.parts),
             modulus=modulus,
             residues=residues,
         )
-        return [Send(member, request, ("read", self.round, part.residue, seat))]
+        return [Send(member, request, ("read", chunk.number, part.residue, seat))]
+
+    # What is answered.
 
     def _on_answered(self, event: Answered) -> list[Effect]:
         _, number, residue, seat = event.tag
         if event.tag[0] == "repair":
             self.repaired += isinstance(event.control, AddAnswer) and event.control.status == Status.OK
             return []
-        part = self._part(number, residue)
-        if part is None or seat not in part.asked:
+        chunk, part = self._find(number, residue)
+        if chunk is None or part is None or seat not in part.asked:
             return []
         answer = event.control
         if not isinstance(answer, ReadAnswer) or answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
             status = getattr(answer, "status", Status.UNKNOWN)
-            return self._copy_failed(part, seat, Status(status).name, event.now_ns)
+            return self._copy_failed(chunk, part, seat, Status(status).name, event.now_ns)
         self.lac = max(self.lac, answer.lac)
         try:
             frames = [frame_of(body, self.ledger_id) for _, body in event.frames]
@@ -234,117 +291,140 @@ class RangeRead(Machine):
                 check_tags(frame, self.metadata.digest, self.mac_key)
         except PeerError as broken:
             part.bad_seats.append(seat)
-            return self._copy_failed(part, seat, str(broken), event.now_ns)
-        return self._take(part, seat, frames, answer, event.now_ns)
+            return self._copy_failed(chunk, part, seat, str(broken), event.now_ns)
+        return self._take(chunk, part, seat, frames, answer, event.now_ns)
 
-    def _part(self, number: int, residue: int) -> _Part | None:
-        if number != self.round or self.is_over:
-            return None
-        return next((part for part in self.parts if part.residue == residue and part.frames is None), None)
+    def _find(self, number: int, residue: int) -> tuple[_Chunk | None, _Part | None]:
+        """The part that an answer under this tag is for, as long as it is wanted."""
+        chunk = next((chunk for chunk in self.chunks if chunk.number == number), None)
+        if chunk is None or self.is_over or not chunk.is_asked:
+            return None, None
+        found = (part for part in chunk.parts if part.residue == residue and part.frames is None)
+        return chunk, next(found, None)
 
     def _take(
-        self, part: _Part, seat: int, frames: list[Frame], answer: ReadAnswer, now_ns: int
+        self,
+        chunk: _Chunk,
+        part: _Part,
+        seat: int,
+        frames: list[Frame],
+        answer: ReadAnswer,
+        now_ns: int,
     ) -> list[Effect]:
-        if not self.is_striped:
-            # The common case: one dense frame from the first id on is handed over whole.
-            frame = next(
-                (f for f in frames if f.first_entry == self.next_entry and f.last_entry <= self.chunk_last),
-                None,
-            )
-            if frame is None or frame.has_gaps:
-                frame = self._dense_prefix(dict(pair for f in frames for pair in split(f)))
-            if frame is None:
-                return self._no_copy(part, seat, self.next_entry, answer, now_ns)
-            self._note_good(part, seat, now_ns)
-            return [*self._repair(part, [frame]), *self._give(frame, now_ns)]
-        first = self.next_entry + (part.residue - self.next_entry) % self.quorum.ensemble_size
-        if first not in self._entries_of(part.residue, frames):
-            return self._no_copy(part, seat, first, answer, now_ns)
-        self._note_good(part, seat, now_ns)
-        return [*self._repair(part, frames), *self._finish_part(part, frames, now_ns)]
+        first = chunk.first
+        if self.is_striped:
+            first += (part.residue - first) % self.quorum.ensemble_size
+        if not any(frame.first_entry == first for frame in frames):
+            return self._no_copy(chunk, part, seat, first, answer, now_ns)
+        self._note_good(chunk.fragment.members[seat].bookie_id, now_ns - part.asked[seat], now_ns)
+        part.frames = frames
+        part.asked.clear()  # Whoever else was asked for it is not waited for.
+        return [*self._repair(chunk, part), *self._finish_chunk(chunk, now_ns)]
 
-    def _note_good(self, part: _Part, seat: int, now_ns: int) -> None:
-        self.sticky = self._fragment().members[seat].bookie_id
-        self.health.note_good(self.sticky, now_ns - part.asked[seat])
+    def _note_good(self, bookie_id: str, took_ns: int, now_ns: int) -> None:
+        """A bookie gives its answers one after the other: for the next one its time begins now, or reading ahead would
+        look like slowness, and be asked for twice."""
+        self.sticky = bookie_id
+        self.health.note_good(bookie_id, took_ns)
+        for chunk in self.chunks:
+            for part in chunk.parts:
+                for seat in part.asked:
+                    if chunk.fragment.members[seat].bookie_id == bookie_id:
+                        part.asked[seat] = now_ns
 
     def _no_copy(
-        self, part: _Part, seat: int, entry_id: int, answer: ReadAnswer, now_ns: int
+        self, chunk: _Chunk, part: _Part, seat: int, entry_id: int, answer: ReadAnswer, now_ns: int
     ) -> list[Effect]:
         """It answered, and not with the entry: where the entry must be, this copy is missing or damaged (P6.1)."""
         part.bad_seats.append(seat)
         is_absent = any(first <= entry_id <= last for first, last in answer.absent)
         part.no_count += answer.status == Status.NO_SUCH_LEDGER or is_absent
-        return self._copy_failed(part, seat, f"no copy of entry {entry_id}", now_ns)
+        return self._copy_failed(chunk, part, seat, f"no copy of entry {entry_id}", now_ns)
 
-    def _repair(self, part: _Part, frames: list[Frame]) -> list[Effect]:
+    def _repair(self, chunk: _Chunk, part: _Part) -> list[Effect]:
         """Have what was found good written again where it was bad: a recovery add, verbatim, whose outcome nobody waits
         for. Only what may be read is below the LAC or the last entry, so nothing new becomes true by it (RP32)."""
         if self.repair_key is None:
             return []
         effects: list[Effect] = []
         for seat in part.bad_seats:
-            member = self._fragment().members[seat]
-            for frame in frames:
+            member = chunk.fragment.members[seat]
+            for frame in part.frames or ():
                 if self.repairs_asked < self.options.repairs_max:
                     self.repairs_asked += 1
                     request = AddRequest(member.incarnation, 0, 0, recovery=True)
                     header = encode_frame_header(frame, self.repair_key)
-                    tag = ("repair", self.round, part.residue, seat)
+                    tag = ("repair", chunk.number, part.residue, seat)
                     effects.append(Send(member, request, tag, [(header, frame)]))
         return effects
 
-    def _finish_part(self, part: _Part, frames: list[Frame], now_ns: int) -> list[Effect]:
-        """Striped: what is known of one residue; with the last of them, their entries are put into order."""
-        part.frames = frames
-        part.asked.clear()  # Whoever else was asked for it is not waited for.
-        if any(other.frames is None for other in self.parts):
+    def _finish_chunk(self, chunk: _Chunk, now_ns: int) -> list[Effect]:
+        """With the last of its parts a chunk is put into order; then what is at its turn goes to the user."""
+        if any(part.frames is None for part in chunk.parts):
             return []
-        merged: dict[int, memoryview] = {}
-        for other in self.parts:
-            merged |= self._entries_of(other.residue, other.frames or [])
-        frame = self._dense_prefix(merged)
+        frames = [frame for part in chunk.parts for frame in part.frames or ()]
+        frame = frames[0] if len(frames) == 1 else None
+        if (
+            frame is None
+            or frame.has_gaps
+            or frame.first_entry != chunk.first
+            or frame.last_entry > chunk.last
+        ):
+            # The common case of one dense frame is handed over whole; the others are put together in C.
+            frame = merge(frames, chunk.first, chunk.last) if frames else None
         if frame is None:
             assert self.is_unconfirmed
             self.is_over = True
             return [Ended()]
-        return self._give(frame, now_ns)
+        chunk.frame = frame
+        chunk.parts = []
+        self.entry_bytes = -(-len(frame.body) // frame.entry_count)
+        effects: list[Effect] = []
+        if frame.last_entry < chunk.last:
+            self.full_answers += 1
+            effects += self._ask_rest(chunk, frame.last_entry + 1, now_ns)
+        return [*effects, *self._give(), *self._ask_more(now_ns)]
 
-    def _entries_of(self, residue: int, frames: list[Frame]) -> dict[int, memoryview]:
-        size = self.quorum.ensemble_size
-        return {e: body for frame in frames for e, body in split(frame) if e % size == residue}
+    def _ask_rest(self, chunk: _Chunk, first: int, now_ns: int) -> list[Effect]:
+        """What did not fit into the answer. Behind the last chunk it is asked for like everything else."""
+        last, chunk.last = chunk.last, first - 1
+        if chunk is self.chunks[-1]:
+            return []
+        rest = self._open_chunk(first, last, now_ns)
+        self.chunks.insert(self.chunks.index(chunk) + 1, rest)
+        return self._ask_parts(rest, now_ns)
 
-    def _dense_prefix(self, entries: dict[int, memoryview]) -> Frame | None:
-        """The entries from next_entry on without a gap, as one frame."""
-        run: list[memoryview] = []
-        while (entry := entries.get(self.next_entry + len(run))) is not None and self.next_entry + len(
-            run
-        ) <= self.last:
-            run.append(entry)
-        return frame_of(memoryview(b"".join(run)), self.ledger_id) if run else None
+    def _give(self) -> list[Effect]:
+        effects: list[Effect] = []
+        while self.chunks and (frame := self.chunks[0].frame) is not None:
+            assert frame.first_entry == self.next_entry
+            del self.chunks[0]
+            self.next_entry = frame.last_entry + 1
+            self.unread_bytes += len(frame.body)
+            self.second_round, self.retry_at = False, None
+            effects.append(EntriesReady(frame))
+        return effects
 
-    def _give(self, frame: Frame, now_ns: int) -> list[Effect]:
-        assert frame.first_entry == self.next_entry
-        self.next_entry = frame.last_entry + 1
-        self.unread_bytes += len(frame.body)
-        self.parts, self.second_round, self.retry_at = [], False, None
-        return [EntriesReady(frame), *self._next_chunk(now_ns)]
+    # What fails.
 
-    def _copy_failed(self, part: _Part, seat: int, reason: str, now_ns: int) -> list[Effect]:
+    def _copy_failed(self, chunk: _Chunk, part: _Part, seat: int, reason: str, now_ns: int) -> list[Effect]:
         """Another copy is asked; this one goes to the end of the order (P6.1, RP28)."""
         part.asked.pop(seat, None)
-        fragment = self._fragment()
-        bookie_id = fragment.members[seat].bookie_id
-        self.bad_seats.add((bookie_id, fragment.first_entry))
+        bookie_id = chunk.fragment.members[seat].bookie_id
+        self.bad_seats.add((bookie_id, chunk.fragment.first_entry))
         self.reasons[bookie_id] = reason
         self.health.note_failed(bookie_id, now_ns)
-        return self._ask(part, now_ns)
+        return self._ask(chunk, part, now_ns)
 
-    def _all_failed(self, part: _Part, now_ns: int) -> list[Effect]:
+    def _all_failed(self, chunk: _Chunk, part: _Part, now_ns: int) -> list[Effect]:
         """Repair may have moved the copies: read the metadata again and try once more, then fail (P6.1)."""
+        self.full_answers = 0
+        if chunk is not self.chunks[0]:
+            del self.chunks[self.chunks.index(chunk) :]
+            return []
+        self.chunks = []
         if self.is_unconfirmed and part.no_count == self.quorum.write_quorum:
-            return self._finish_part(
-                part, [], now_ns
-            )  # Nobody has it: a read beyond the LAC ends there (P6.3).
+            return self._end_unconfirmed(chunk, part, now_ns)
         if self.second_round:
             told = ", ".join(f"{bookie}: {reason}" for bookie, reason in sorted(self.reasons.items()))
             return self._fail(
@@ -354,9 +434,15 @@ class RangeRead(Machine):
                     hint="it may be readable again when these bookies are back",
                 )
             )
-        self.parts, self.second_round = [], True
+        self.second_round = True
         self.retry_at = now_ns + self.options.retry_ns
         return []
+
+    def _end_unconfirmed(self, chunk: _Chunk, part: _Part, now_ns: int) -> list[Effect]:
+        """Nobody has this part's first entry: a read beyond the LAC ends there, when the other parts came (P6.3)."""
+        self.chunks = [chunk]
+        part.frames = []
+        return self._finish_chunk(chunk, now_ns)
 
     def _fail(self, error: EmbedbkError) -> list[Effect]:
         self.is_over = True
@@ -364,10 +450,10 @@ class RangeRead(Machine):
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         kind, number, residue, seat = event.tag
-        part = self._part(number, residue) if kind == "read" else None
-        if part is None or seat not in part.asked:
+        chunk, part = self._find(number, residue) if kind == "read" else (None, None)
+        if chunk is None or part is None or seat not in part.asked:
             return []
-        return self._copy_failed(part, seat, event.reason, event.now_ns)
+        return self._copy_failed(chunk, part, seat, event.reason, event.now_ns)
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
         self.is_reading_metadata = False
@@ -377,15 +463,15 @@ class RangeRead(Machine):
             return self._fail(NoSuchLedger(f"ledger {self.ledger_id} was deleted"))
         self.metadata = decode_ledger_metadata(event.value)
         self.bad_seats.clear()
-        return self._next_chunk(event.now_ns)
+        return self._ask_more(event.now_ns)
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
         self.is_reading_metadata = False
-        return self._next_chunk(event.now_ns)  # The copies named before are tried once more all the same.
+        return self._ask_more(event.now_ns)  # The copies named before are tried once more all the same.
 
     def _on_consumed(self, event: Consumed) -> list[Effect]:
         self.unread_bytes -= event.byte_count
-        return [] if self.is_over else self._next_chunk(event.now_ns)
+        return [] if self.is_over else self._ask_more(event.now_ns)
 
     def _on_tick(self, event: Tick) -> list[Effect]:
         if self.is_over:
@@ -395,15 +481,20 @@ class RangeRead(Machine):
             self.is_reading_metadata = True
             return [ReadKey("read", ledger_key_path(self.ledger_id))]
         effects: list[Effect] = []
-        for part in self.parts:
-            newest = max(part.asked.values(), default=None)
-            if newest is not None and part.seats and event.now_ns >= newest + self._patience_ns:
-                effects += self._ask(part, event.now_ns)
-            for seat, when in list(part.asked.items()):
-                if event.now_ns >= when + self.options.timeout_ns:
-                    effects += self._copy_failed(part, seat, "no answer in time", event.now_ns)
-                    if not self.parts:
-                        return effects  # All copies of one part failed: the whole chunk begins again.
+        for chunk in list(self.chunks):
+            for part in chunk.parts:
+                if chunk in self.chunks:  # Where all copies of a part failed it begins again, or is given up.
+                    effects += self._look_at_time(chunk, part, event.now_ns)
+        return effects
+
+    def _look_at_time(self, chunk: _Chunk, part: _Part, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        newest = max(part.asked.values(), default=None)
+        if newest is not None and part.seats and now_ns >= newest + self._patience_ns:
+            effects += self._ask(chunk, part, now_ns)
+        for seat, when in list(part.asked.items()):
+            if chunk in self.chunks and now_ns >= when + self.options.timeout_ns:
+                effects += self._copy_failed(chunk, part, seat, "no answer in time", now_ns)
         return effects
 
     HANDLERS: ClassVar[Handlers] = {

@@ -169,6 +169,35 @@ class TestKernels:
             ]
             assert kernel.cut(b"".join(entries), ensemble_size, write_quorum, seat) == b"".join(held)
 
+    @pytest.mark.parametrize(("ensemble_size", "write_quorum"), [(1, 1), (3, 2), (5, 3), (64, 1)])
+    def test_what_members_hold_is_put_together_again(
+        self, kernel: ModuleType, ensemble_size: int, write_quorum: int
+    ) -> None:
+        """P3.7: the cuts of all seats, or of those that are left while each write set has one, give the whole run."""
+        first, payloads = 11, [bytes([i]) * i for i in range(130)]
+        whole = body_of(payloads, first)
+        parts = [kernel.cut(whole, ensemble_size, write_quorum, seat) for seat in range(ensemble_size)]
+        for gone in range(write_quorum):
+            merged = kernel.merge(parts[gone:], first, first + 200)
+            assert bytes(merged.body) == whole
+            assert merged[1:] == (130, sum(map(len, payloads)))
+        few = kernel.merge(parts[::-1], first + 40, first + 60)
+        assert bytes(few.body) == body_of(payloads[40:61], first + 40, sum(range(40)))
+        assert few[1:] == (21, sum(range(61)))
+
+    def test_a_merge_ends_at_the_first_gap(self, kernel: ModuleType) -> None:
+        """P6.1: what lies behind a missing entry is not given; nor what does not continue the entry before it."""
+        one, two, four = (body_of([b"x" * i], i, 10 * i) for i in (1, 2, 4))
+        assert kernel.merge([one, four], 1, 9).entry_count == 1
+        assert kernel.merge([one, four], 2, 9) is None
+        assert kernel.merge([one, four], 5, 9) is None
+        assert kernel.merge([one, four], 1, 0) is None
+        assert kernel.merge([one, two], 1, 9)[1:] == (
+            1,
+            11,
+        )  # Entry 2 says another length than goes on from 1.
+        assert kernel.merge([b"", one + body_of([b"xx"], 2, 11)], 1, 9)[1:] == (2, 13)
+
     def test_a_cut_refuses_seats_and_bodies_that_cannot_be(self, kernel: ModuleType) -> None:
         body = body_of([b"x"])
         for ensemble_size, write_quorum, seat in ((3, 2, 3), (3, 2, -1), (3, 0, 0), (3, 4, 0), (0, 0, 0)):
@@ -267,6 +296,12 @@ def assert_twins_agree(body: bytes) -> None:
     assert answer(kernels.values, body) == answer(twins.values, body)
     for seat in range(3):
         assert answer(kernels.cut, body, 3, 2, seat) == answer(twins.cut, body, 3, 2, seat)
+    if isinstance(found := answer(twins.scan, body), list):
+        first, last = found[:2]
+        for begin in {first, first + 1, last}:
+            assert answer(kernels.merge, [body, body], begin, last) == answer(
+                twins.merge, [body, body], begin, last
+            )
 
 
 @given(

@@ -852,8 +852,8 @@ MUTANTS = (
         (
             (
                 _READER,
-                "                return self._no_copy(part, seat, self.next_entry, answer, now_ns)\n",
-                "                self.is_over = True\n                return [Ended()]\n",
+                "            return self._no_copy(chunk, part, seat, first, answer, now_ns)\n",
+                "            self.is_over = True\n            return [Ended()]\n",
             ),
         ),
         (_P6 + "a_failed_copy_is_skipped",),
