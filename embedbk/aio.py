@@ -34,6 +34,7 @@ from embedbk.reading import (
     Start,
     batch_of,
     entries_of,
+    record_batch_maker,
 )
 from embedbk.runtime import Runtime, refuse_pickling
 from embedbk.waiting import run_async
@@ -383,6 +384,9 @@ class LedgerReader(_Closing):
     def read_batches(self, first: int = 0, last: int | None = None) -> AsyncIterator[Batch]:
         return _each(self._reading.read(first, last), batch_of)
 
+    def record_batches(self, first: int = 0, last: int | None = None) -> AsyncIterator[Any]:
+        return _each(self._reading.read(first, last), record_batch_maker())
+
     def close(self) -> None:
         self._reading.close()
 
@@ -430,6 +434,9 @@ class Log:
 
     def read_batches(self, start: Start = None, end: Start = None) -> AsyncIterator[Batch]:
         return _each(self._reading.read(start, end), batch_of)
+
+    def record_batches(self, start: Start = None, end: Start = None) -> AsyncIterator[Any]:
+        return _each(self._reading.read(start, end), record_batch_maker())
 
     def tail(self, start: Start = None, *, idle_s: float | None = None) -> AsyncIterator[Entry]:
         return _entries(self._reading.tail(start, idle_s))

@@ -31,6 +31,7 @@ from embedbk.reading import (
     Located,
     batch_of,
     entries_of,
+    record_batch_maker,
 )
 from embedbk.runtime import Runtime, refuse_pickling
 from embedbk.waiting import run_blocking
@@ -348,6 +349,14 @@ class LedgerReader:
         """The same as buffers, without an object per entry."""
         for located in iterate(self._reading.read(first, last), "aio.LedgerReader.read_batches"):
             yield batch_of(located)
+
+    def record_batches(self, first: int = 0, last: int | None = None) -> Iterator[Any]:
+        """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers.
+
+        Raises UsageError where pyarrow is not installed.
+        """
+        located = iterate(self._reading.read(first, last), "aio.LedgerReader.record_batches")
+        return map(record_batch_maker(), located)
 
     def close(self) -> None:
         self._reading.close()

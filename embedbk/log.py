@@ -17,7 +17,7 @@ from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 from embedbk.ledger import Traits, begin_writing, iterate, queue_blocking, quorum_of, traits_of
 from embedbk.password import Password
-from embedbk.reading import Batch, Entry, LogReading, Segment, Start, batch_of, entries_of
+from embedbk.reading import Batch, Entry, LogReading, Segment, Start, batch_of, entries_of, record_batch_maker
 from embedbk.runtime import Runtime, refuse_pickling
 from embedbk.waiting import run_blocking
 
@@ -281,6 +281,14 @@ class Log:
         """The same as buffers, without an object per entry."""
         for located in iterate(self._reading.read(start, end), "aio.Log.read_batches"):
             yield batch_of(located)
+
+    def record_batches(self, start: Start = None, end: Start = None) -> Iterator[Any]:
+        """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers.
+
+        Raises UsageError where pyarrow is not installed.
+        """
+        located = iterate(self._reading.read(start, end), "aio.Log.record_batches")
+        return map(record_batch_maker(), located)
 
     def tail(self, start: Start = None, *, idle_s: float | None = None) -> Iterator[Entry]:
         """The log's entries as they are acknowledged, across takeovers; start None: what comes from now on.

@@ -8,7 +8,7 @@ decided in `core.reader`. Metadata of open ledgers and the lists of logs are fol
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, NamedTuple
 
 from embedbk.codec import kernels
@@ -34,7 +34,17 @@ from embedbk.password import Password
 from embedbk.runtime import Followed, Runtime
 from embedbk.waiting import Moved
 
-__all__ = ["Batch", "Entry", "LedgerReading", "LogReading", "Segment", "Start", "batch_of", "entries_of"]
+__all__ = [
+    "Batch",
+    "Entry",
+    "LedgerReading",
+    "LogReading",
+    "Segment",
+    "Start",
+    "batch_of",
+    "entries_of",
+    "record_batch_maker",
+]
 
 _PAUSE_S = 0.1  # Before bookies are asked again that could tell no LAC.
 
@@ -107,6 +117,20 @@ class Batch(NamedTuple):
     @property
     def entry_count(self) -> int:
         return len(self.ids)
+
+
+def record_batch_maker() -> Callable[[Located], Any]:
+    """What makes an Arrow record batch of a frame.
+
+    Raises UsageError where pyarrow is not installed.
+    """
+    try:
+        from embedbk import arrow
+    except ImportError as missing:
+        raise UsageError(
+            "record batches need pyarrow, which is not installed", hint="pip install 'embedbk[arrow]'"
+        ) from missing
+    return lambda located: arrow.record_batch(batch_of(located))
 
 
 class Segment(NamedTuple):

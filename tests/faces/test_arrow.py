@@ -1,0 +1,98 @@
+"""Entries as Arrow record batches (embedbk/arrow.py), from ledgers and logs, through both faces."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+import embedbk
+from embedbk import aio
+from embedbk.codec.entry import encode_entry
+from embedbk.codec.frame import frame_of
+from embedbk.reading import Located, batch_of
+
+pa = pytest.importorskip("pyarrow")
+arrow = pytest.importorskip("embedbk.arrow")
+
+
+def test_a_column_stands_on_the_buffers_of_the_batch() -> None:
+    """No value is copied: ids, ends and bytes of the column are where those of the batch are."""
+    body, length = b"", 0
+    for number in range(5):
+        length += number
+        body += encode_entry(7, number, length, b"x" * number)
+    batch = batch_of(Located(frame_of(memoryview(body)), 100))
+    table = arrow.record_batch(batch)
+    table.validate(full=True)
+    assert table.schema == arrow.SCHEMA
+    assert table.to_pydict() == {
+        "ledgerId": [7] * 5,
+        "entryId": list(range(5)),
+        "offset": list(range(100, 105)),
+        "value": [b"x" * number for number in range(5)],
+    }
+    _, ends, data = table.column("value").buffers()
+    assert ends.address == pa.py_buffer(batch.ends).address
+    assert data.address == pa.py_buffer(batch.data).address
+    assert table.column("entryId").buffers()[1].address == pa.py_buffer(batch.ids).address
+
+
+def test_a_log_and_its_ledgers_are_read_as_record_batches(bk: embedbk.Client, log_name: str) -> None:
+    """Rows are records: an entry, or each part of an atomic batch, under its entry's id."""
+    given = [b"%d" % number for number in range(100)]
+    with bk.log(log_name).writer() as writer:
+        writer.append_many(given[:50])
+    with bk.log(log_name).writer() as writer:
+        writer.append_many(given[50:])
+        writer.append_batch([b"a", b"", b"ccc"])
+        ledger_id = writer.ledger_id
+    table = pa.Table.from_batches(bk.log(log_name).record_batches())
+    assert table.column("value").to_pylist() == [*given, b"a", b"", b"ccc"]
+    assert table.column("offset").to_pylist() == [*range(100), 100, 100, 100]
+    part = pa.Table.from_batches(bk.log(log_name).record_batches(20, 60))
+    assert part.column("value").to_pylist() == given[20:60]
+    with bk.open_ledger(ledger_id) as ledger:
+        some = pa.Table.from_batches(ledger.record_batches(48))
+    assert some.column("value").to_pylist() == [*given[98:], b"a", b"", b"ccc"]
+    assert some.column("entryId").to_pylist() == [48, 49, 50, 50, 50]
+    assert set(some.column("ledgerId").to_pylist()) == {ledger_id}
+
+
+def test_a_striped_ledger_gives_the_same(data: Path, settings: embedbk.Settings) -> None:
+    """Rule P3.7: the members' parts are put together; rows are dense and in order."""
+    given = [b"%d" % number * (number % 7) for number in range(3000)]
+    with embedbk.open(data, bookies=5, settings=settings) as bk:
+        with bk.create_ledger(ensemble_size=5, write_quorum=3, ack_quorum=2) as writer:
+            writer.add_many(given)
+        with bk.open_ledger(writer.ledger_id) as ledger:
+            table = pa.Table.from_batches(ledger.record_batches())
+            assert [bytes(entry) for entry in ledger.read()] == given
+    assert table.column("value").to_pylist() == given
+    assert table.column("entryId").to_pylist() == list(range(3000))
+
+
+def test_the_awaited_face_gives_the_same(data: Path, settings: embedbk.Settings) -> None:
+    async def story() -> None:
+        async with aio.open(data, settings=settings) as bk:
+            async with bk.log("rows").writer() as writer:
+                await writer.append_many([b"x", b"yy"])
+                ledger_id = writer.ledger_id
+            batches = [batch async for batch in bk.log("rows").record_batches()]
+            assert pa.Table.from_batches(batches).column("value").to_pylist() == [b"x", b"yy"]
+            async with bk.open_ledger(ledger_id) as ledger:
+                assert sum([batch.num_rows async for batch in ledger.record_batches(1)]) == 1
+
+    asyncio.run(story())
+
+
+def test_without_pyarrow_it_says_what_to_install(
+    bk: embedbk.Client, log_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bad input gets a clear error at once, not at the first row."""
+    monkeypatch.setitem(sys.modules, "embedbk.arrow", None)
+    monkeypatch.delattr(embedbk, "arrow", raising=False)
+    with pytest.raises(embedbk.UsageError, match=r"pip install 'embedbk\[arrow\]'"):
+        bk.log(log_name).record_batches()
