@@ -14,6 +14,7 @@ from embedbk.codec.frame import Frame
 from embedbk.core.ledger_table import AnyLedgerTable
 
 __all__ = [
+    "AddPath",
     "DurableBookie",
     "EntriesFound",
     "EntryStore",
@@ -214,6 +215,29 @@ class EntryStore(Protocol):
     def close(self) -> None: ...
 
 
+class AddPath(Protocol):
+    """The shortcut for the common add, beside the core and with its rules (native/NATIVE.md). It stores and queues by
+    itself, and keeps the answers until they may leave."""
+
+    def take(self, link: int, head: Buffer, tail: Buffer = b"") -> bool:
+        """Offer a message, `head` then `tail`: the body of its frame, where it does not stand in `head`. False: it is
+        not common, nothing was changed, and it is the core's. All earlier messages of its link were decided."""
+        ...
+
+    def taken(self) -> int:
+        """How many were taken ever."""
+        ...
+
+    def answers(self, durable: int) -> Iterator[tuple[int, int, bytes]]:
+        """(link, how many answers, their message) of what was taken and is durable up to this token. To be exhausted
+        before the next `take`."""
+        ...
+
+    def stop(self, status: int) -> Iterator[tuple[int, int, bytes]]:
+        """Nothing is taken from now on; everything that waits is told this status (P7.6)."""
+        ...
+
+
 class DurableBookie(Protocol):
     """All of a bookie that outlives it, as one: identity, journal, ledger table, entry store, flush and trim.
 
@@ -225,6 +249,11 @@ class DurableBookie(Protocol):
 
     @property
     def table(self) -> AnyLedgerTable: ...
+
+    @property
+    def add_path(self) -> AddPath | None:
+        """None: every add goes through the core."""
+        ...
 
     def end_loss(self) -> None:
         """Everything that may be lost is in durable limbo: `may_have_lost` is over, also for the next start."""

@@ -105,7 +105,7 @@ void ebk_table_free(struct ebk_table *table)
     free(table);
 }
 
-static struct ebk_ledger_row *find(const struct ebk_table *table, uint64_t ledger_id)
+struct ebk_ledger_row *ebk_table_find(const struct ebk_table *table, uint64_t ledger_id)
 {
     const uint32_t number = table->slots[find_slot(table, ledger_id)];
     return number == 0 ? NULL : row_at(table, number - 1);
@@ -113,7 +113,7 @@ static struct ebk_ledger_row *find(const struct ebk_table *table, uint64_t ledge
 
 int ebk_table_get(struct ebk_table *table, uint64_t ledger_id, struct ebk_ledger_row **row)
 {
-    *row = find(table, ledger_id);
+    *row = ebk_table_find(table, ledger_id);
     if (*row != NULL || ebk_id_ranges_find(&table->dropped, ledger_id) == NULL) return EBK_OK;
     const int refused = ebk_table_create(table, ledger_id, true, row);
     if (refused < 0) return refused;
@@ -124,7 +124,7 @@ int ebk_table_get(struct ebk_table *table, uint64_t ledger_id, struct ebk_ledger
 
 bool ebk_table_is_dropped(const struct ebk_table *table, uint64_t ledger_id)
 {
-    const struct ebk_ledger_row *row = find(table, ledger_id);
+    const struct ebk_ledger_row *row = ebk_table_find(table, ledger_id);
     return row != NULL ? row->is_dropped != 0 : ebk_id_ranges_find(&table->dropped, ledger_id) != NULL;
 }
 
@@ -174,7 +174,8 @@ int ebk_table_create(struct ebk_table *table, uint64_t ledger_id, bool from_rese
     const uint32_t slot = find_slot(table, ledger_id);
     EBK_ASSERT(table->slots[slot] == 0);
     *row = row_at(table, number);
-    **row = (struct ebk_ledger_row){.ledger_id = ledger_id, .last_entry = NO_ENTRY, .lac = NO_ENTRY};
+    /* Polls may be parked from before there was a row; the core finds out. */
+    **row = (struct ebk_ledger_row){.ledger_id = ledger_id, .last_entry = NO_ENTRY, .lac = NO_ENTRY, .is_awaited = 1};
     table->slots[slot] = number + 1;
     return EBK_OK;
 }
@@ -411,7 +412,7 @@ int ebk_table_touch(struct ebk_table *table, const uint8_t *states, size_t count
     for (const uint8_t *state = states; state < states + count * EBK_STATE_BYTES; state += EBK_STATE_BYTES) {
         const uint64_t first = ebk_load_u64(state + AT_LEDGER);
         const uint64_t last = state[AT_FLAGS] & STATE_RANGE ? ebk_load_u64(state + AT_LAST) : first;
-        struct ebk_ledger_row *row = last == first ? find(table, first) : NULL;
+        struct ebk_ledger_row *row = last == first ? ebk_table_find(table, first) : NULL;
         if (row != NULL) ebk_table_mark_dirty(table, row);
         if (touch_ranges(table, first, last) < 0) return EBK_NO_MEMORY;
     }
@@ -457,7 +458,7 @@ static int load_range(struct ebk_table *table, uint64_t first, uint64_t last)
     if (ebk_id_ranges_add(&table->dropped, first, last) < 0) return EBK_NO_MEMORY;
     if (last - first < ebk_table_count(table)) {
         for (uint64_t id = first; id <= last; id++) {
-            struct ebk_ledger_row *row = find(table, id);
+            struct ebk_ledger_row *row = ebk_table_find(table, id);
             if (row != NULL) remove_row(table, row);
         }
         return EBK_OK;
@@ -482,7 +483,7 @@ int ebk_table_load(struct ebk_table *table, const uint8_t *states, size_t count)
             if (refused < 0) return refused;
             continue;
         }
-        struct ebk_ledger_row *row = find(table, ledger_id);
+        struct ebk_ledger_row *row = ebk_table_find(table, ledger_id);
         if (row == NULL) {
             int refused = ebk_table_create(table, ledger_id, true, &row);
             if (refused < 0) return refused;

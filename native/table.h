@@ -26,7 +26,9 @@ struct ebk_ledger_row {
     uint64_t lac_length;
     uint64_t last_token; /* journal token of the last record queued for the ledger; 0: none since start */
     uint8_t key[16];     /* valid when has_key */
-    uint8_t is_fenced, in_limbo, is_dropped, has_key;
+    uint8_t is_fenced, in_limbo, is_dropped;
+    uint8_t has_key : 1;
+    uint8_t is_awaited : 1; /* somebody may wait for a newer LAC: who raises it has to tell the core */
     uint32_t dirty_next; /* the table's own: 0 while the row is clean; ebk_table_mark_dirty() */
 };
 struct ebk_table;
@@ -76,5 +78,8 @@ int ebk_table_touch(struct ebk_table *table, const uint8_t *states, size_t count
  * EBK_FULL or EBK_NO_MEMORY (those before were taken in). */
 int ebk_table_load(struct ebk_table *table, const uint8_t *states, size_t count);
 /* cffi:end */
+
+/* The row that the ledger has now, or NULL; nothing is made for a dropped one. */
+struct ebk_ledger_row *ebk_table_find(const struct ebk_table *table, uint64_t ledger_id);
 
 #endif

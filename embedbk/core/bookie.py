@@ -41,6 +41,7 @@ from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.parked import Parked, Poll
 from embedbk.core.vocabulary import (
+    AddsTaken,
     CollectionBegun,
     DropAllowed,
     DropEntries,
@@ -80,6 +81,7 @@ class LedgerRow(Protocol):
     lac: int  # With lac_length a pair; never falls.
     lac_length: int
     last_token: int  # Journal record queued last for this ledger; 0 when none.
+    is_awaited: int  # Somebody may wait for a newer LAC: the add path leaves it to this core to raise it.
 
 
 class LedgerTable(Protocol):
@@ -337,6 +339,8 @@ class Bookie(Machine):
         until_ns = event.now_ns + min(request.wait_ms, LAC_WAIT_MS_MAX) * _MS
         poll = Poll(event.link, event.request_id, request, until_ns)
         if request.wait_ms > 0 and is_idle and self.parked.park(poll):
+            if row is not None:
+                row.is_awaited = 1
             return []
         return [self._answer_poll(poll, row)]
 
@@ -396,6 +400,7 @@ class Bookie(Machine):
 
     def _wake_parked(self, row: LedgerRow) -> list[Effect]:
         polls = self.parked.wake(row.ledger_id, row.lac, is_fenced=bool(row.is_fenced))
+        row.is_awaited = int(self.parked.is_awaited(row.ledger_id))
         return [self._answer_poll(poll, row) for poll in polls]
 
     # Limbo (P7.4).
@@ -585,11 +590,22 @@ class Bookie(Machine):
         self._reply_when(row.last_token, reply, effects)
         return effects
 
+    def _on_taken(self, event: AddsTaken) -> list[Effect]:
+        ensure(event.next_token >= self.next_token, "journal tokens never fall")
+        self.next_token = event.next_token
+        return []
+
+    @property
+    def awaits_journal(self) -> bool:
+        """Whether anything is done by the next `JournalDurable`. Else it may be told later, before the next event."""
+        return bool(self.replies or self.drops) or self.limbo_token is not None
+
     def _on_durable(self, event: JournalDurable) -> list[Effect]:
         ensure(event.token < self.next_token, "the journal made durable what was never queued")
         effects: list[Effect] = []
-        for token in range(self.durable + 1, event.token + 1):
-            effects += self.replies.pop(token, ())
+        if self.replies:
+            for token in range(self.durable + 1, event.token + 1):
+                effects += self.replies.pop(token, ())
         self.durable = max(self.durable, event.token)
         effects += self._finished_drops(self.durable)
         if self.limbo_token is not None and self.limbo_token <= self.durable:
@@ -646,6 +662,7 @@ class Bookie(Machine):
     HANDLERS: ClassVar[Handlers] = {
         RequestReceived: _on_request,
         EntriesRead: _on_entries_read,
+        AddsTaken: _on_taken,
         JournalDurable: _on_durable,
         JournalFailed: _on_journal_failed,
         LimboListed: _on_limbo_listed,

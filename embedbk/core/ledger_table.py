@@ -62,6 +62,7 @@ class AnyLedgerRow(Protocol):
     lac: int  # With lac_length a pair that never falls.
     lac_length: int
     last_token: int  # Journal token of the last record queued for the ledger; 0 since start: none.
+    is_awaited: int  # Somebody may wait for a newer LAC. 1 in a new row: a poll may be parked from before.
 
 
 class AnyLedgerTable(Protocol):
@@ -93,6 +94,7 @@ class LedgerRow:
     lac: int = NO_ENTRY
     lac_length: int = 0
     last_token: int = 0
+    is_awaited: int = 1
     ledger_key: bytes | None = None  # Through `LedgerTable.key` and `set_key`, as in C.
 
 

@@ -19,6 +19,7 @@ from embedbk.ids import Member
 
 __all__ = [
     "AddFailed",
+    "AddsTaken",
     "AllocateIds",
     "AllowDrop",
     "Answered",
@@ -292,6 +293,15 @@ class Part(NamedTuple):
 
 
 @dataclass(slots=True)
+class AddsTaken:
+    """The add path stored common adds since the last event, and answers them itself (native/NATIVE.md): the rows have
+    changed as this core would have changed them, and the journal goes on with this token."""
+
+    now_ns: int
+    next_token: int
+
+
+@dataclass(slots=True)
 class RequestReceived:
     """A request came over a link; frames are (header, unchecked body) pairs."""
 
@@ -471,7 +481,7 @@ class AllowDrop:
 Event = (
     Started | Tick | Answered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated | MetadataFailed
     | BookiesChanged | FrameSealed | CloseRequested | Consumed | MetadataChanged
-    | RequestReceived | LinkLost | JournalDurable | JournalFailed
+    | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed
     | HeldListed | KeysListed
 )  # fmt: skip

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from embedbk.codec.frame import frame_of
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
     LedgerMetadata,
     decode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import AddAnswer, decode_message, encode_add_answers, encode_message, is_final
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddAnswers,
+    Status,
+    decode_message,
+    encode_add_answers,
+    encode_message,
+    is_final,
+)
 from embedbk.codec.metadata_messages import (
     ABSENT,
     Compare,
@@ -43,6 +52,7 @@ from embedbk.core.collector import CollectorOptions
 from embedbk.core.limbo import is_named, share_of
 from embedbk.core.machine import earliest
 from embedbk.core.vocabulary import (
+    AddsTaken,
     DropEntries,
     Effect,
     EntriesRead,
@@ -127,6 +137,10 @@ class BookieNode:
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
         self._events: deque[Event] = deque()
         self._is_stepping = False
+        self._durable = (
+            self.core.durable
+        )  # The core is told of it when it waits for it, or before its next event.
+        self._taken = 0  # By the add path, as far as the core was told.
         self._add_answers: dict[
             int, list[tuple[int, AddAnswer]]
         ] = {}  # Of this step, by link (PERFORMANCE T6).
@@ -222,6 +236,8 @@ class BookieNode:
 
     def _take_body(self, now_ns: int, event: Received) -> None:
         link = event.link
+        if self._is_taken(now_ns, event):
+            return
         try:
             message = decode_message(event.body)
         except PeerError as broken:
@@ -238,21 +254,71 @@ class BookieNode:
         self._links[link] = unanswered + 1
         self._step_core(RequestReceived(now_ns, link, message.request_id, message.control, message.frames))
 
+    # The add path.
+
+    def _is_taken(self, now_ns: int, event: Received) -> bool:
+        """Is it a common add, stored and queued in C? It answers when what it took is durable."""
+        path, core, link = self.storage.add_path, self.core, event.link
+        if path is None or not core.is_writable or not core.is_serving or core.failure is not None:
+            return False
+        unanswered = self._links.get(link)
+        if unanswered is None or unanswered >= REQUESTS_PER_LINK_MAX or not path.take(link, event.body):
+            return False
+        self._links[link] = unanswered + 1
+        if self.on_step is not None:
+            self._show_taken(now_ns, event)
+        return True
+
+    def _tell_taken(self, now_ns: int, answers: Iterator[tuple[int, int, bytes]]) -> None:
+        """Send what the add path has answered, one message for each link (PERFORMANCE T6)."""
+        for link, count, body in answers:
+            if self.on_step is not None:
+                self._show_answered(now_ns, link, body)
+            unanswered = self._links.get(link)
+            if unanswered is not None:
+                self._links[link] = unanswered - count
+                self._send(link, [body])
+
+    def _show_taken(self, now_ns: int, event: Received) -> None:
+        """To who watches the core: what it would have done."""
+        assert self.on_step is not None
+        self._step_core(None, now_ns)
+        message = decode_message(event.body)
+        frame = frame_of(message.frames[0][1])
+        request = RequestReceived(now_ns, event.link, message.request_id, message.control, message.frames)
+        self.on_step(self.core, request, [StoreFrame(self.core.next_token - 1, frame)])
+
+    def _show_answered(self, now_ns: int, link: int, body: bytes) -> None:
+        assert self.on_step is not None
+        message = decode_message(body)
+        control = message.control
+        given = control.unpack() if isinstance(control, AddAnswers) else [(message.request_id, control)]
+        replies: list[Effect] = [Reply(link, request_id, answer) for request_id, answer in given]
+        self.on_step(self.core, JournalDurable(now_ns, self._durable), replies)
+
     # The core.
 
     def _tell_durable(self, now_ns: int) -> None:
         token = self.storage.durable()
         if self.core.failure is not None:
             return
-        if token > self.core.durable:
-            self._step_core(JournalDurable(now_ns, token))
+        if token > self._durable:
+            self._durable = token
+            if self.storage.add_path is not None:
+                self._tell_taken(now_ns, self.storage.add_path.answers(token))
+            if self.core.awaits_journal:
+                self._step_core(None, now_ns)
         reason = self.storage.failed()
         if reason is not None:
             self._fail(now_ns, reason)
 
-    def _step_core(self, event: Event) -> None:
-        """Step the core and carry its effects out; what happens meanwhile is told behind them."""
-        self._events.append(event)
+    def _step_core(self, event: Event | None, now_ns: int = 0) -> None:
+        """Step the core and carry its effects out; what happens meanwhile is told behind them. None: only let it know
+        what the add path took and the journal made durable, which comes before any event."""
+        if not self._is_stepping:
+            self._catch_up(event.now_ns if event is not None else now_ns)
+        if event is not None:
+            self._events.append(event)
         if self._is_stepping:
             return
         self._is_stepping = True
@@ -265,6 +331,14 @@ class BookieNode:
                 self._carry_out(effect, event.now_ns)
         self._send_add_answers()
         self._is_stepping = False
+
+    def _catch_up(self, now_ns: int) -> None:
+        path = self.storage.add_path
+        if path is not None and (taken := path.taken()) != self._taken:
+            self._taken = taken
+            self._events.append(AddsTaken(now_ns, self.storage.next_token()))
+        if self._durable > self.core.durable and self.core.failure is None:
+            self._events.append(JournalDurable(now_ns, self._durable))
 
     def _carry_out(self, effect: Effect, now_ns: int) -> None:
         if isinstance(effect, Reply):
@@ -349,8 +423,13 @@ class BookieNode:
             hint="check the disk, then start the bookie again",
         )
         logger.critical("%s", self.failure)
-        self._step_core(JournalFailed(now_ns, reason))
+        self._end_promises(now_ns, reason)
         self._register_at = now_ns
+
+    def _end_promises(self, now_ns: int, reason: str) -> None:
+        if self.storage.add_path is not None:
+            self._tell_taken(now_ns, self.storage.add_path.stop(Status.UNKNOWN))
+        self._step_core(JournalFailed(now_ns, reason))
 
     # Registration (P7.2).
 
@@ -424,7 +503,7 @@ class BookieNode:
         logger.critical("%s", self.failure)
         for link in list(self._links):
             self._drop(link, str(self.failure))
-        self._step_core(JournalFailed(now_ns, "these are not its directories"))
+        self._end_promises(now_ns, "these are not its directories")
 
     def _free_bytes_now(self) -> int:
         try:

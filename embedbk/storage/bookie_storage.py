@@ -26,6 +26,7 @@ from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.ledger_table import LEDGERS_MAX
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
+from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.entry_store import HALF_BYTES_MAX, NativeEntryStore
 from embedbk.storage.identity import HeldIdentity, open_identity
 from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT, DamagedJournal, Journal, UnreadableJournal
@@ -107,9 +108,10 @@ class BookieStorage:
         self._journal: Journal | None = None
         self._store: NativeEntryStore | None = None
         self._scrubber: LogScrubber | None = None
+        self.add_path: NativeAddPath | None = None
+        self._taken = (0, 0)  # Frames and bytes of the add path that are counted in what follows.
         self._failure: str | None = None
         self._durable = 0  # As far as the caller knows.
-        self._last_token = 0  # Queued last.
         self._unflushed_bytes = 0  # Journaled since the last freeze.
         self._unkicked_bytes = 0  # Queued since the commit thread was last woken.
         self._retry_bytes = 0  # While a flush has failed: _unflushed_bytes at which to try again.
@@ -146,6 +148,14 @@ class BookieStorage:
                 half_bytes_kept=flush_bytes,
             )
             self._load(journal_path, journal_file_bytes, io)
+            self.add_path = NativeAddPath(
+                self.table,
+                self._store,
+                self._open_journal(),
+                self.incarnation,
+                cache_bytes_max=cache_bytes_max,
+                kick_bytes=KICK_BYTES,
+            )
             self._scrubber = LogScrubber(
                 entries_path,
                 self.cluster_token,
@@ -165,10 +175,10 @@ class BookieStorage:
 
     def append(self, kind: int, ledger_id: int, body: Buffer) -> int:
         self._make_journal_room()
-        self._last_token = self._open_journal().append(kind, ledger_id, body, kick=False)
+        token = self._open_journal().append(kind, ledger_id, body, kick=False)
         self._unkicked_bytes += len(body) + RECORD_OVERHEAD_BYTES
         self._unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
-        return self._last_token
+        return token
 
     def put_frame(self, frame: Frame) -> int:
         """As the port says. Waits for the running flush when the write cache is full, for a commit when the
@@ -183,12 +193,12 @@ class BookieStorage:
             self._make_cache_room()
         view = store.put(frame)
         journal = self._open_journal()
-        self._last_token = journal.append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True, kick=False)
+        token = journal.append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True, kick=False)
         self._unflushed_bytes += len(view) + RECORD_OVERHEAD_BYTES
         self._unkicked_bytes += len(view) + RECORD_OVERHEAD_BYTES
         if self._unkicked_bytes >= KICK_BYTES:
             self.kick()
-        return self._last_token
+        return token
 
     def drop(self, ledger_id: int) -> None:
         self._open_store().drop(ledger_id)
@@ -199,6 +209,8 @@ class BookieStorage:
             self._loss_path.unlink(missing_ok=True)
 
     def kick(self) -> None:
+        if self.add_path is not None:
+            self.add_path.kick()
         if self._unkicked_bytes:
             self._unkicked_bytes = 0
             self._open_journal().kick()
@@ -206,6 +218,14 @@ class BookieStorage:
     def durable(self) -> int:
         self._durable = self._open_journal().durable()
         return self._durable
+
+    def _count_taken(self) -> None:
+        """What the add path queued since the last look counts like what came through `put_frame`."""
+        if self.add_path is None:
+            return
+        frames, size = self._taken
+        self._taken = taken = (self.add_path.taken(), self.add_path.taken_bytes())
+        self._unflushed_bytes += taken[1] - size + RECORD_OVERHEAD_BYTES * (taken[0] - frames)
 
     def failed(self) -> str | None:
         return self._failure or self._open_journal().failed()
@@ -229,6 +249,7 @@ class BookieStorage:
     def begin_flush_if_due(self) -> bool:
         if self._failure is not None:
             return False
+        self._count_taken()
         if self._frozen_token is None:
             if self._unflushed_bytes < self.flush_bytes:
                 return False
@@ -332,7 +353,6 @@ class BookieStorage:
             self._journal = open_journal()
         store.drop_dead(self.table)
         self.table.retire(self._durable)
-        self._last_token = self._durable
         ensure(self._journal.next_token() == self._durable + 1, "the journal goes on where its replay ended")
 
     def _replay(self, records: Records, flush: Callable[[], None]) -> None:
@@ -394,6 +414,7 @@ class BookieStorage:
         Everything up to the mark was queued before, so it is in the frozen half or in a state taken here. What
         is queued above the mark is in the entry log too: replaying it once more changes nothing (I44).
         """
+        self._count_taken()
         try:
             self.table.retire(self._durable)
             taken = self._open_store().freeze(self.table.take_dirty(), self._durable)
@@ -439,6 +460,7 @@ class BookieStorage:
         self.durable()
         if self._frozen_token is not None:
             self._wait_flush()
+        self._count_taken()
         if self._unflushed_bytes:
             self._freeze()
             self._flush()
@@ -457,10 +479,11 @@ class BookieStorage:
 
     def _make_journal_room(self) -> None:
         """Wait for a commit when the journal's queue is full."""
-        if self._last_token - self._durable < SLOT_COUNT:
-            return
         journal = self._open_journal()
-        journal.wait(self._last_token - SLOT_COUNT // 2)
+        last_token = journal.next_token() - 1
+        if last_token - self._durable < SLOT_COUNT:
+            return
+        journal.wait(last_token - SLOT_COUNT // 2)
         self.durable()
 
     # --- Parts -------------------------------------------------------------------------------------------
@@ -482,6 +505,7 @@ class BookieStorage:
 
     def _release(self) -> None:
         """Let everything go, the journal first: it borrows from the store."""
+        self.add_path = None
         scrubber, self._scrubber = self._scrubber, None
         journal, self._journal = self._journal, None
         store, self._store = self._store, None

@@ -170,6 +170,11 @@ class NativeEntryStore:
         """Bytes put since the last freeze."""
         return int(lib.ebk_store_active_bytes(self._store))
 
+    @property
+    def handle(self) -> Any:
+        """For the C add path; valid until `close`."""
+        return self._store
+
     def close(self) -> None:
         """Wait for a running flush and give everything back; views of `put` are invalid then. Twice is harmless."""
         if self._store is not None:

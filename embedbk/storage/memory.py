@@ -15,7 +15,7 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
 from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
 from embedbk.errors import StorageError, ensure
-from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
+from embedbk.ports import AddPath, Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.replay import replay_record
 
@@ -127,6 +127,7 @@ class MemoryBookieStorage:
         self.incarnation = survivors.incarnation
         self.may_have_lost = survivors.may_have_lost or may_have_lost
         self.table = LedgerTable(ledgers_max)
+        self.add_path: AddPath | None = None
         self.store = MemoryEntryStore()
         self.flush_bytes = flush_bytes
         self.is_read_only = False  # Switch: the host refuses normal adds (P7.8).

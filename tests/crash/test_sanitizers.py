@@ -25,6 +25,11 @@ SOURCES = [
         "journal_salvage",
     )
 ]
+ADD_PATH_SOURCES = [
+    *SOURCES,
+    *sorted(NATIVE.glob("store*.c")),
+    *(NATIVE / f"{name}.c" for name in ("add_path", "frame", "table")),
+]
 SEEDS = ("1", "2", "3")
 
 compiler = shutil.which("gcc") or shutil.which("cc")
@@ -53,6 +58,16 @@ def test_lives_rotten_files_and_threads_leave_the_sanitizers_silent(sanitizer, t
     """Torn writes, power cuts, files changed at will, two submitters beside the journal's own threads."""
     program = tmp_path / "journal_check"
     built = build(sanitizer, program, PROJECT / "tests" / "crash" / "journal_check.c", *SOURCES)
+    assert built.returncode == 0, built.stderr
+    for seed in SEEDS:
+        run = subprocess.run([program, seed], capture_output=True, text=True, timeout=60, check=False)
+        assert (run.returncode, run.stderr) == (0, ""), f"seed {seed}: {run.stderr[:4000]}"
+
+
+def test_the_add_path_reads_no_byte_too_far(sanitizer, tmp_path):
+    """P3.2, T10: adds that are cut short or turned over in blocks of their exact size, a failed disk."""
+    program = tmp_path / "add_path_check"
+    built = build(sanitizer, program, PROJECT / "tests" / "crash" / "add_path_check.c", *ADD_PATH_SOURCES)
     assert built.returncode == 0, built.stderr
     for seed in SEEDS:
         run = subprocess.run([program, seed], capture_output=True, text=True, timeout=60, check=False)

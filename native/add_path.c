@@ -1,0 +1,474 @@
+/* add_path.c: takes the common add, tells when it is durable.
+ *
+ *     message | header 32 | control | frame header 80 | body ... |
+ *               kind 1      array     crc, key, lac     entries: scanned
+ *
+ *     pending ring   | told | due | due | waits for its token | ...
+ *                           ^ head                             ^ end
+ *
+ * Every reader of bytes here is strict: what it does not know by heart it passes, and the
+ * core says what is wrong with it.
+ */
+#include "add_path.h"
+
+#include "bytes.h"
+#include "crc32c.h"
+#include "errors.h"
+#include "frame.h"
+#include "id_map.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_HEADER_BYTES 32u
+#define MESSAGE_BYTES_MAX (4u << 20)
+#define MESSAGE_VERSION 1u
+#define MESSAGE_AT_VERSION 4
+#define MESSAGE_AT_KIND 5
+#define MESSAGE_AT_FRAME_COUNT 6
+#define MESSAGE_AT_CONTROL_SIZE 8
+#define MESSAGE_AT_FRAMES_SIZE 12
+#define MESSAGE_AT_REQUEST 16
+#define MESSAGE_AT_CRC 24
+#define MESSAGE_AT_RESERVED 28
+
+#define FRAME_HEADER_BYTES 80u
+#define FRAME_VERSION 1u
+#define FRAME_BYTES_MAX ((1u << 20) + (64u << 10))
+#define FRAME_AT_VERSION 4
+#define FRAME_AT_FLAGS 5
+#define FRAME_AT_HEADER_SIZE 6
+#define FRAME_AT_COUNT 8
+#define FRAME_AT_BODY_SIZE 12
+#define FRAME_AT_LEDGER 16
+#define FRAME_AT_FIRST 24
+#define FRAME_AT_LAST 32
+#define FRAME_AT_LAC 40
+#define FRAME_AT_LAC_LENGTH 48
+#define FRAME_AT_KEY 56
+#define FRAME_AT_RESERVED 72
+#define FRAME_AT_CRC 76
+#define FRAME_FLAG_LAC 1u
+#define FRAME_FLAG_GAPS 2u
+
+#define INCARNATION_BYTES 16u
+#define NO_ENTRY (-1)
+#define STATUS_OK 0u
+
+#define PENDING_MIN 64u
+#define RECORD_OVERHEAD_BYTES 64u
+#define ANSWER_BYTES_MAX 128u /* a message with one answer: 32 + 1 + 1 + 3 * 9 + 1 + 3 * 9 */
+
+_Static_assert(FRAME_AT_CRC + 4 == FRAME_HEADER_BYTES, "the header ends with its crc");
+
+struct pending {
+    uint64_t token, link;
+    uint64_t request_id, nonce, seating;
+    uint64_t ledger_id;
+    int64_t first, last;
+    uint32_t next; /* of the same link among the due; NONE: the last */
+};
+
+/* What is due for one link, in order. */
+struct group {
+    uint64_t link;
+    uint32_t first, last, count;
+};
+
+#define NONE UINT32_MAX
+
+struct ebk_add_path {
+    struct ebk_add_path_settings settings;
+    bool is_stopped;
+    uint8_t status; /* that is told: OK until it is stopped */
+    uint64_t frames, bytes, unkicked;
+    struct pending *pending; /* ring of `room`, a power of two; head..due are told or about to be, due..end wait */
+    uint32_t room;
+    uint64_t head, due, end;
+    struct ebk_id_map numbers; /* link -> group */
+    struct group *groups;
+    uint32_t group_count, group_room, group_next;
+    uint8_t *message;
+    size_t message_room;
+};
+
+/* The parts of an add that decide. */
+struct add {
+    uint64_t request_id, nonce, seating;
+    uint64_t ledger_id, lac_length;
+    int64_t first, last, lac;
+    uint32_t count, body_size;
+    bool has_lac;
+    const uint8_t *key, *body;
+};
+
+/* ---- life ---------------------------------------------------------------------------- */
+
+struct ebk_add_path *ebk_add_path_new(const struct ebk_add_path_settings *settings)
+{
+    struct ebk_add_path *path = calloc(1, sizeof *path);
+    if (path == NULL) return NULL;
+    path->settings = *settings;
+    path->room = PENDING_MIN;
+    path->pending = malloc(path->room * sizeof *path->pending);
+    if (path->pending == NULL) {
+        free(path);
+        return NULL;
+    }
+    return path;
+}
+
+void ebk_add_path_free(struct ebk_add_path *path)
+{
+    if (path == NULL) return;
+    ebk_id_map_clear(&path->numbers);
+    free(path->pending);
+    free(path->groups);
+    free(path->message);
+    free(path);
+}
+
+static struct pending *at(const struct ebk_add_path *path, uint64_t place)
+{
+    return &path->pending[place & (path->room - 1)];
+}
+
+/* Room for one more, so that nothing can fail once the frame is queued. */
+static bool make_room(struct ebk_add_path *path)
+{
+    const uint64_t used = path->end - path->head;
+    if (used < path->room) return true;
+    /* What is due is chained by its place in the ring, so the ring stays as it is until all of it was told. */
+    if (path->room >= EBK_ADD_PENDING_MAX || path->group_count > 0) return false;
+    struct pending *wider = malloc((size_t)path->room * 2 * sizeof *wider);
+    if (wider == NULL) return false;
+    for (uint64_t i = 0; i < used; i++) wider[(path->head + i) & (path->room * 2 - 1)] = *at(path, path->head + i);
+    free(path->pending);
+    path->pending = wider;
+    path->room *= 2;
+    return true;
+}
+
+/* ---- reading a message ---------------------------------------------------------------- */
+
+/* A MessagePack number that is not negative. Returns the bytes behind it, or NULL. */
+static const uint8_t *read_count(const uint8_t *from, const uint8_t *end, uint64_t *value)
+{
+    if (from >= end) return NULL;
+    const uint8_t head = *from++;
+    if (head < 0x80) {
+        *value = head;
+        return from;
+    }
+    if (head < 0xCC || head > 0xCF) return NULL;
+    const unsigned size = 1u << (head - 0xCC);
+    if ((size_t)(end - from) < size) return NULL;
+    *value = 0;
+    for (unsigned i = 0; i < size; i++) *value = *value << 8 | *from++; /* MessagePack is big-endian. */
+    return from;
+}
+
+/* AddRequest: [incarnation, nonce, seating, recovery, deferred], of a normal add for this incarnation. */
+static bool read_control(const struct ebk_add_path *path, const uint8_t *from, size_t size, struct add *add)
+{
+    const uint8_t *const end = from + size;
+    if (size < 3 + INCARNATION_BYTES || (from[0] != 0x94 && from[0] != 0x95)) return false;
+    const unsigned flags = from[0] == 0x95 ? 2 : 1;
+    if (from[1] != 0xC4 || from[2] != INCARNATION_BYTES) return false;
+    if (memcmp(from + 3, path->settings.incarnation, INCARNATION_BYTES) != 0) return false;
+    from = read_count(from + 3 + INCARNATION_BYTES, end, &add->nonce);
+    if (from == NULL) return false;
+    from = read_count(from, end, &add->seating);
+    if (from == NULL || add->seating > INT64_MAX || (size_t)(end - from) != flags) return false;
+    for (unsigned i = 0; i < flags; i++)
+        if (from[i] != 0xC2) return false; /* Not by recovery, not deferred. */
+    return true;
+}
+
+static bool read_frame_header(const uint8_t *from, struct add *add)
+{
+    if (memcmp(from, "EBKF", 4) != 0 || from[FRAME_AT_VERSION] != FRAME_VERSION ||
+        ebk_load_u16(from + FRAME_AT_HEADER_SIZE) != FRAME_HEADER_BYTES ||
+        ebk_load_u32(from + FRAME_AT_CRC) != ebk_crc32c(0, from, FRAME_AT_CRC))
+        return false;
+    const uint8_t flags = from[FRAME_AT_FLAGS];
+    if ((flags & ~(FRAME_FLAG_LAC | FRAME_FLAG_GAPS)) != 0 || ebk_load_u32(from + FRAME_AT_RESERVED) != 0) return false;
+    add->count = ebk_load_u32(from + FRAME_AT_COUNT);
+    add->body_size = ebk_load_u32(from + FRAME_AT_BODY_SIZE);
+    add->ledger_id = ebk_load_u64(from + FRAME_AT_LEDGER);
+    add->first = (int64_t)ebk_load_u64(from + FRAME_AT_FIRST);
+    add->last = (int64_t)ebk_load_u64(from + FRAME_AT_LAST);
+    add->lac = (int64_t)ebk_load_u64(from + FRAME_AT_LAC);
+    add->lac_length = ebk_load_u64(from + FRAME_AT_LAC_LENGTH);
+    add->key = from + FRAME_AT_KEY;
+    add->has_lac = (flags & FRAME_FLAG_LAC) != 0;
+    if (add->ledger_id > INT64_MAX || add->first < 0 || add->last < add->first || add->count == 0 ||
+        add->body_size == 0 || add->body_size > FRAME_BYTES_MAX)
+        return false;
+    const uint64_t dense = (uint64_t)(add->last - add->first) + 1;
+    if (add->count > dense || (add->count != dense) != ((flags & FRAME_FLAG_GAPS) != 0)) return false;
+    if (add->lac < NO_ENTRY || add->lac >= add->first) return false;
+    return add->has_lac || (add->lac == NO_ENTRY && add->lac_length == 0);
+}
+
+static bool read_message(const struct ebk_add_path *path, const uint8_t *head, size_t head_size, const uint8_t *tail,
+                         size_t tail_size, struct add *add)
+{
+    if (head_size < MESSAGE_HEADER_BYTES + FRAME_HEADER_BYTES || head_size + tail_size > MESSAGE_BYTES_MAX) return false;
+    if (memcmp(head, "EBKM", 4) != 0 || head[MESSAGE_AT_VERSION] != MESSAGE_VERSION ||
+        head[MESSAGE_AT_KIND] != EBK_KIND_ADD_REQUEST || ebk_load_u16(head + MESSAGE_AT_FRAME_COUNT) != 1 ||
+        ebk_load_u32(head + MESSAGE_AT_RESERVED) != 0)
+        return false;
+    const uint64_t control_size = ebk_load_u32(head + MESSAGE_AT_CONTROL_SIZE);
+    const uint64_t frames_size = ebk_load_u32(head + MESSAGE_AT_FRAMES_SIZE);
+    const uint64_t frame_at = MESSAGE_HEADER_BYTES + control_size;
+    if (frame_at + FRAME_HEADER_BYTES > head_size || frame_at + frames_size != head_size + tail_size) return false;
+    const uint32_t crc = ebk_crc32c(ebk_crc32c(0, head, MESSAGE_AT_CRC), head + MESSAGE_HEADER_BYTES, control_size);
+    if (crc != ebk_load_u32(head + MESSAGE_AT_CRC)) return false;
+    if (!read_control(path, head + MESSAGE_HEADER_BYTES, control_size, add)) return false;
+    if (!read_frame_header(head + frame_at, add) || frames_size != FRAME_HEADER_BYTES + add->body_size) return false;
+    if (tail_size > 0 && tail_size != add->body_size) return false; /* Not handed over as header(s), then body. */
+    add->request_id = ebk_load_u64(head + MESSAGE_AT_REQUEST);
+    add->body = tail_size > 0 ? tail : head + frame_at + FRAME_HEADER_BYTES;
+    return true;
+}
+
+/* ---- taking --------------------------------------------------------------------------- */
+
+/* The row says that the core would store it: known ledger, right key, nothing against normal adds, ids above the
+ * highest accepted; and nobody has to be woken by its LAC. */
+static bool is_common(const struct ebk_ledger_row *row, const struct add *add)
+{
+    return row != NULL && row->has_key && memcmp(row->key, add->key, EBK_KEY_BYTES) == 0 && !row->is_fenced &&
+           !row->in_limbo && !row->is_dropped && add->first > row->last_entry &&
+           !(row->is_awaited && add->has_lac && add->lac > row->lac);
+}
+
+static bool has_room(const struct ebk_add_path_settings *settings, const struct add *add)
+{
+    return ebk_store_active_bytes(settings->store) + add->body_size <= settings->cache_bytes_max &&
+           ebk_journal_next_token(settings->journal) - 1 - ebk_journal_durable(settings->journal) <
+               EBK_JOURNAL_SLOT_COUNT;
+}
+
+static bool is_sound(const struct add *add)
+{
+    struct ebk_frame_facts facts;
+    return ebk_frame_scan(add->body, add->body_size, &facts) == EBK_FRAME_SOUND && facts.ledger_id == add->ledger_id &&
+           facts.first_entry == add->first && facts.last_entry == add->last && facts.count == add->count;
+}
+
+int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *head, size_t head_size,
+                      const uint8_t *tail, size_t tail_size)
+{
+    const struct ebk_add_path_settings *const settings = &path->settings;
+    struct add add;
+    if (path->is_stopped || !read_message(path, head, head_size, tail, tail_size, &add)) return EBK_ADD_PASSED;
+    struct ebk_ledger_row *row = ebk_table_find(settings->table, add.ledger_id);
+    if (!is_common(row, &add) || !has_room(settings, &add) || !is_sound(&add) || !make_room(path)) return EBK_ADD_PASSED;
+    const uint8_t *copy;
+    if (ebk_store_put(settings->store, add.ledger_id, add.first, add.last, add.count, add.body, add.body_size, &copy) < 0)
+        return EBK_ADD_PASSED;
+    /* Refused only by a journal that has failed since: the core will hear of it, and put the same bytes again. */
+    const int64_t token =
+        ebk_journal_submit(settings->journal, EBK_RECORD_FRAME, add.ledger_id, copy, add.body_size, NULL, 0);
+    if (token < 0) return EBK_ADD_PASSED;
+    row->last_entry = add.last;
+    row->last_token = (uint64_t)token;
+    ebk_table_mark_dirty(settings->table, row);
+    if (add.has_lac && add.lac > row->lac) {
+        row->lac = add.lac;
+        row->lac_length = add.lac_length;
+    }
+    *at(path, path->end) = (struct pending){
+        .token = (uint64_t)token, .link = link, .request_id = add.request_id, .nonce = add.nonce,
+        .seating = add.seating, .ledger_id = add.ledger_id, .first = add.first, .last = add.last, .next = NONE};
+    path->end += 1;
+    path->frames += 1;
+    path->bytes += add.body_size;
+    path->unkicked += add.body_size + RECORD_OVERHEAD_BYTES;
+    if (path->unkicked >= settings->kick_bytes) ebk_add_path_kick(path);
+    return EBK_ADD_TAKEN;
+}
+
+void ebk_add_path_kick(struct ebk_add_path *path)
+{
+    if (path->unkicked == 0) return;
+    path->unkicked = 0;
+    ebk_journal_kick(path->settings.journal);
+}
+
+/* ---- telling -------------------------------------------------------------------------- */
+
+/* Put the pending add behind what is due for its link. Without memory it stays where it is, and waits for the next reap. */
+static bool chain(struct ebk_add_path *path, uint64_t place)
+{
+    struct pending *add = at(path, place);
+    const uint32_t index = (uint32_t)(place & (path->room - 1));
+    uint32_t number = ebk_id_map_get(&path->numbers, add->link);
+    if (number == EBK_ID_MAP_NONE) {
+        if (path->group_count == path->group_room) {
+            const uint32_t room = path->group_room ? path->group_room * 2 : 8;
+            struct group *groups = realloc(path->groups, room * sizeof *groups);
+            if (groups == NULL) return false;
+            path->groups = groups;
+            path->group_room = room;
+        }
+        number = path->group_count;
+        if (ebk_id_map_add(&path->numbers, add->link, number) < 0) return false;
+        path->groups[path->group_count++] = (struct group){.link = add->link, .first = NONE, .last = NONE};
+    }
+    struct group *group = &path->groups[number];
+    add->next = NONE;
+    if (group->first == NONE)
+        group->first = index;
+    else
+        path->pending[group->last].next = index;
+    group->last = index;
+    group->count += 1;
+    return true;
+}
+
+/* Everything that was due is told: the ring and the groups begin anew. */
+static void forget_told(struct ebk_add_path *path)
+{
+    path->head = path->due;
+    path->group_count = path->group_next = 0;
+    ebk_id_map_clear(&path->numbers);
+}
+
+uint32_t ebk_add_path_reap(struct ebk_add_path *path, uint64_t durable)
+{
+    while (path->due < path->end && at(path, path->due)->token <= durable && chain(path, path->due)) path->due += 1;
+    return (uint32_t)(path->due - path->head);
+}
+
+uint32_t ebk_add_path_stop(struct ebk_add_path *path, uint8_t status)
+{
+    path->is_stopped = true;
+    path->status = status;
+    return ebk_add_path_reap(path, UINT64_MAX);
+}
+
+static bool make_message_room(struct ebk_add_path *path, size_t size)
+{
+    if (size <= path->message_room) return true;
+    uint8_t *message = realloc(path->message, size);
+    if (message == NULL) return false;
+    path->message = message;
+    path->message_room = size;
+    return true;
+}
+
+static uint8_t *write_count(uint8_t *to, uint64_t value)
+{
+    /* As short as it gets, as msgspec writes it. */
+    const unsigned size = value < 0x80 ? 0 : value <= UINT8_MAX ? 1 : value <= UINT16_MAX ? 2 : value <= UINT32_MAX ? 4 : 8;
+    if (size == 0) {
+        *to++ = (uint8_t)value;
+        return to;
+    }
+    *to++ = (uint8_t)(size == 1 ? 0xCC : size == 2 ? 0xCD : size == 4 ? 0xCE : 0xCF);
+    for (unsigned i = 0; i < size; i++) *to++ = (uint8_t)(value >> (8 * (size - 1 - i)));
+    return to;
+}
+
+/* AddAnswer: [status, nonce, seating, recovery, ledger_id, first_entry, last_entry] */
+static uint8_t *write_one(const struct ebk_add_path *path, uint8_t *to, const struct pending *add)
+{
+    *to++ = 0x97;
+    to = write_count(to, path->status);
+    to = write_count(to, add->nonce);
+    to = write_count(to, add->seating);
+    *to++ = 0xC2;
+    to = write_count(to, add->ledger_id);
+    to = write_count(to, (uint64_t)add->first);
+    return write_count(to, (uint64_t)add->last);
+}
+
+static uint8_t *write_record(const struct ebk_add_path *path, uint8_t *to, const struct pending *add)
+{
+    ebk_store_u64(to, add->request_id);
+    ebk_store_u64(to + 8, add->nonce);
+    ebk_store_u64(to + 16, add->seating);
+    ebk_store_u64(to + 24, add->ledger_id);
+    ebk_store_u64(to + 32, (uint64_t)add->first);
+    ebk_store_u64(to + 40, (uint64_t)add->last);
+    memset(to + 48, 0, EBK_ADD_ANSWER_BYTES - 48);
+    to[48] = path->status;
+    return to + EBK_ADD_ANSWER_BYTES;
+}
+
+/* The head of a byte string in MessagePack, as short as it gets. */
+static uint8_t *write_bytes_head(uint8_t *to, uint32_t size)
+{
+    const unsigned width = size <= UINT8_MAX ? 1 : size <= UINT16_MAX ? 2 : 4;
+    *to++ = (uint8_t)(width == 1 ? 0xC4 : width == 2 ? 0xC5 : 0xC6);
+    for (unsigned i = 0; i < width; i++) *to++ = (uint8_t)(size >> (8 * (width - 1 - i)));
+    return to;
+}
+
+static size_t seal(uint8_t *message, uint8_t kind, uint64_t request_id, const uint8_t *end)
+{
+    const size_t size = (size_t)(end - message);
+    memset(message, 0, MESSAGE_HEADER_BYTES);
+    memcpy(message, "EBKM", 4);
+    message[MESSAGE_AT_VERSION] = MESSAGE_VERSION;
+    message[MESSAGE_AT_KIND] = kind;
+    ebk_store_u32(message + MESSAGE_AT_CONTROL_SIZE, (uint32_t)(size - MESSAGE_HEADER_BYTES));
+    ebk_store_u64(message + MESSAGE_AT_REQUEST, request_id);
+    ebk_store_u32(message + MESSAGE_AT_CRC, ebk_crc32c(ebk_crc32c(0, message, MESSAGE_AT_CRC),
+                                                       message + MESSAGE_HEADER_BYTES, size - MESSAGE_HEADER_BYTES));
+    return size;
+}
+
+int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answers, const uint8_t **message,
+                      size_t *size)
+{
+    while (path->group_next < path->group_count && path->groups[path->group_next].first == NONE) path->group_next += 1;
+    if (path->group_next == path->group_count) {
+        if (path->group_count > 0) forget_told(path);
+        return 0;
+    }
+    struct group *group = &path->groups[path->group_next];
+    const uint32_t count = group->count < EBK_ADD_ANSWERS_MAX ? group->count : EBK_ADD_ANSWERS_MAX;
+    if (!make_message_room(path, ANSWER_BYTES_MAX + (size_t)count * EBK_ADD_ANSWER_BYTES)) return 0; /* Later. */
+    uint8_t *to = path->message + MESSAGE_HEADER_BYTES;
+    const struct pending *add = &path->pending[group->first];
+    *link = group->link;
+    *answers = count;
+    *message = path->message;
+    if (count == 1) {
+        *size = seal(path->message, EBK_KIND_ADD_ANSWER, add->request_id, write_one(path, to, add));
+        group->first = add->next;
+    } else {
+        *to++ = 0x91;
+        to = write_bytes_head(to, count * EBK_ADD_ANSWER_BYTES);
+        for (uint32_t i = 0; i < count; i++) {
+            add = &path->pending[group->first];
+            to = write_record(path, to, add);
+            group->first = add->next;
+        }
+        *size = seal(path->message, EBK_KIND_ADD_ANSWERS, 0, to);
+    }
+    group->count -= count;
+    return 1;
+}
+
+/* ---- asking --------------------------------------------------------------------------- */
+
+uint32_t ebk_add_path_pending(const struct ebk_add_path *path)
+{
+    return (uint32_t)(path->end - path->head);
+}
+
+uint64_t ebk_add_path_frames(const struct ebk_add_path *path)
+{
+    return path->frames;
+}
+
+uint64_t ebk_add_path_bytes(const struct ebk_add_path *path)
+{
+    return path->bytes;
+}
