@@ -202,16 +202,22 @@ class Reading(Operation):
         self.error: EmbedbkError | None = None
         self.signal = Signal()
         self._consumed = consumed
+        self._is_moved = False
 
     def on_effect(self, effect: Effect) -> None:
-        super().on_effect(effect)
         if isinstance(effect, EntriesReady):
             self.frames.append(effect.frame)
+            self._is_moved = True
         elif isinstance(effect, Ended):
             self.error = effect.error
+            self._is_moved = True
+        # Last: a consumer that sees the end must see why, or a read that failed would look like one that is done.
+        super().on_effect(effect)
 
     def publish(self) -> None:
-        self.signal.notify()
+        if self._is_moved:  # A consumer that is woken for nothing costs two switches of threads.
+            self._is_moved = False
+            self.signal.notify()
 
     def has_news(self) -> bool:
         return bool(self.frames) or self.is_over
