@@ -65,7 +65,8 @@ class BookieWatch:
             if request is not None and type(request.control) is ReadRequest and event.absent:
                 ledger = ghost.ledger(request.control.ledger_id)
                 fencing.lookup_is_honest(bookie, ledger, event.absent)
-                bookie.found_absent[request.link, request.request_id] = event.absent
+                # A request that came twice is looked for twice; the first look is answered first.
+                bookie.found_absent.setdefault((request.link, request.request_id), event.absent)
         for effect in effects:
             kind = type(effect)
             if kind is Reply:
