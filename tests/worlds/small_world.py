@@ -14,9 +14,10 @@ tuple of numbers of machine states and two sets of message numbers, and most ste
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from embedbk.codec.frame import Frame, decode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import (
@@ -57,7 +58,10 @@ from embedbk.core.vocabulary import (
     TransactUnknown,
 )
 from embedbk.core.writer import Writer, WriterOptions, WriterState
-from embedbk.ids import NO_ENTRY, Member
+from embedbk.ids import Member
+from tests.worlds.judge import Register, Storing, forbidden, judge
+from tests.worlds.messages import Answer, Messages, Request, bits, id_of
+from tests.worlds.reductions import canonical, is_awaited, is_final
 
 __all__ = ["Bounds", "SmallWorld"]
 
@@ -104,36 +108,13 @@ class _First:
         return 0
 
 
-class _Storing(NamedTuple):
-    """A bookie with its disk. told_fence: a positive answer to a fence, or any to a recovery read, has left it."""
-
-    core: Bookie
-    entries: dict[int, bytes]
-    stable: frozenset[int]
-    told_fence: bool
-
-
-class _Register(NamedTuple):
-    revision: int
-    value: bytes
-
-
-class _Request(NamedTuple):
-    client: int
-    effect: Any  # Send, Transact or ReadKey.
-    bookie: int  # -1: to the metadata.
-
-
-class _Answer(NamedTuple):
-    request: int
-    event: Any
-
-
 class SmallWorld:
     """The specification (initial, steps, broken) of one bounded world, for `tests.spec.explore`."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, *, reduces: bool = True) -> None:
+        """reduces: worlds that differ in nothing that can still matter are one (reductions.py)."""
         self.bounds = bounds
+        self.reduces = reduces
         self.members = [
             Member(f"b{number}", bytes(15) + bytes([number])) for number in range(1, bounds.bookies + 1)
         ]
@@ -147,26 +128,40 @@ class SmallWorld:
             self.frames.append(frame_of(memoryview(bytes(frame.body)), LEDGER))
         self.sent = {frame.first_entry: bytes(frame.body) for frame in self.frames}
         self.quorum = Quorum(bounds.write_quorum, bounds.write_quorum, bounds.ack_quorum)
+        self.messages = Messages(1 + bounds.recoverers, self.members)
         self.states: list[Any] = []  # Of machines and of the register, each distinct one once.
         self._state_numbers: dict[Any, int] = {}
-        self.messages: list[_Request | _Answer] = []
-        self._message_numbers: dict[Any, int] = {}
         self._client_steps: dict[Any, tuple[int, list[Any]]] = {}
         self._bookie_steps: dict[Any, tuple[int, list[tuple[int, Any]], str | None]] = {}
-        self._names: dict[int, str] = {}
+        self._given_up: dict[tuple[int, int], list[int]] = {}
+        # Above: (state of a client's machine, its open requests) -> those that it waits for no longer.
+        self._ticks: dict[
+            int, bool
+        ] = {}  # State of a client's machine -> whether time can make it do something.
+        self._settled_answers: dict[
+            tuple[int, int], int
+        ] = {}  # (state of the receiver, request) -> bit, or 0.
+        # States of the recoverers' machines -> new names of the clients, by which they are in order.
+        self._orders: dict[tuple[int, ...], list[tuple[int, ...] | None]] = {}
+        self._without: dict[
+            tuple[int, int], int
+        ] = {}  # (state of a bookie, replies that nobody hears) -> state.
         self._verdicts: dict[State, str | None] = {}
         self._problem: dict[State, str] = {}  # States that a forbidden step led to.
         self.machine_steps = 0
         self._clients = 1 + bounds.recoverers
         self._first_bookie = 1 + self._clients
         self._open = self._first_bookie + bounds.bookies
+        self._labels_failures = bounds.lazy_sync or not self.reduces
 
     # States as numbers.
 
     def _number(self, state: Any) -> int:
         if isinstance(state, Machine):
+            if self.reduces:
+                canonical(state)
             key = state.digest()
-        elif isinstance(state, _Storing):
+        elif isinstance(state, Storing):
             key = (state.core.digest(), state.core.table.digest(), tuple(sorted(state.entries.items())))  # type: ignore[attr-defined]
             key += (state.stable, state.told_fence)
         else:
@@ -177,39 +172,17 @@ class SmallWorld:
             self.states.append(state)
         return number
 
-    def _message(self, message: _Request | _Answer, key: Any) -> int:
-        number = self._message_numbers.get(key)
-        if number is None:
-            number = self._message_numbers[key] = len(self.messages)
-            self.messages.append(message)
-        return number
-
-    def _name(self, number: int) -> str:
-        """What the delivery of this message is called; made once, most are never looked at."""
-        name = self._names.get(number)
-        if name is None:
-            message = self.messages[number]
-            if isinstance(message, _Answer):
-                request = self.messages[message.request]
-                assert isinstance(request, _Request)
-                name = f"client {request.client} hears {_words(message.event)}"
-            else:
-                taker = self.members[message.bookie].bookie_id if message.bookie >= 0 else "metadata"
-                name = f"{taker} takes {_words(message.effect)} of client {message.client}"
-            self._names[number] = name
-        return name
-
     def initial(self) -> State:
         fragment = Fragment(0, 0, tuple(self.members[: self.quorum.ensemble_size]))
         metadata = LedgerMetadata(
             METADATA_VERSION, LEDGER, self.quorum.ensemble_size, self.quorum.write_quorum,
             self.quorum.ack_quorum, LedgerState.OPEN, None, None, b"", 0, {}, (fragment,),
         )  # fmt: skip
-        register = self._number(_Register(1, encode_ledger_metadata(metadata)))
+        register = self._number(Register(1, encode_ledger_metadata(metadata)))
         writer = self._number(Writer(metadata, 1, KEY, 1, self.infos, _First(), WRITER_TIMES))
         nobody = self._number(None)
         bookies = [
-            self._number(_Storing(Bookie(member.incarnation, LedgerTable(), 1), {}, frozenset(), False))
+            self._number(Storing(Bookie(member.incarnation, LedgerTable(), 1), {}, frozenset(), False))
             for member in self.members
         ]
         return (register, writer, *[nobody] * self.bounds.recoverers, *bookies, 0, 0, 0, 0)
@@ -217,37 +190,103 @@ class SmallWorld:
     # Steps of a world.
 
     def steps(self, state: State) -> list[tuple[str, State]]:
-        steps: list[tuple[str, State]] = []
-        opened, flight, failures, dead = state[self._open :]
-        writer: Writer = self.states[state[1]]
-        if writer.state is WriterState.OPEN and writer.lap + 1 < len(self.frames):
-            event = FrameSealed(0, self.frames[writer.lap + 1])
-            steps.append((f"writer adds {writer.lap + 1}", self._tell(state, 0, ("add",), event)))
-        if self.bounds.closes and writer.state in (WriterState.OPEN, WriterState.FAILED):
-            steps.append(("writer closes", self._tell(state, 0, ("close",), CloseRequested(0))))
+        if self.reduces:
+            for client in range(self._clients):
+                steps = self._steps_that_can_go_first(state, client)
+                if steps:
+                    return steps
+        steps = []
+        flight, dead = state[self._open + 1], state[self._open + 3]
+        for client in range(self._clients):
+            steps += self._client_steps_of(state, client)
         # Recoverers are alike: it is enough that they start in this order.
         waiting = [client for client in range(1, self._clients) if self.states[state[1 + client]] is None]
         steps += [(f"recoverer {client} starts", self._start(state, client)) for client in waiting[:1]]
-        for client in range(self._clients):
-            core: Machine | None = self.states[state[1 + client]]
-            if core is not None and core.deadline_ns is not None and core.deadline_ns <= 0:
-                steps.append((f"client {client} ticks", self._tell(state, client, ("tick",), Tick(0))))
-        steps += [self._deliver(state, number) for number in _bits(flight)]
-        for number in _bits(opened):
-            request = self.messages[number]
-            assert isinstance(request, _Request)
-            is_dead = request.bookie >= 0 and dead >> request.bookie & 1
-            if is_dead or failures < self.bounds.failures:
-                steps.append(self._fail(state, number, request, failures + (not is_dead)))
+        steps += [
+            self._deliver(state, number) for number in bits(flight) if not self.messages.is_answer[number]
+        ]
         for bookie in range(self.bounds.bookies):
             if dead >> bookie & 1:
                 continue
             if dead.bit_count() < self.bounds.deaths:
                 steps.append((f"{self.members[bookie].bookie_id} dies", self._kill(state, bookie)))
-            storing: _Storing = self.states[state[self._first_bookie + bookie]]
+            storing: Storing = self.states[state[self._first_bookie + bookie]]
             if storing.core.next_token - 1 > storing.core.durable:
                 steps.append(self._bookie_step(state, bookie, None))
         return steps
+
+    def _client_steps_of(self, state: State, client: int) -> list[tuple[str, State]]:
+        """Everything that this client alone may do next, but for its start."""
+        steps: list[tuple[str, State]] = []
+        opened, flight, failures, dead = state[self._open :]
+        machine = state[1 + client]
+        if client == 0:
+            writer: Writer = self.states[machine]
+            if writer.state is WriterState.OPEN and writer.lap + 1 < len(self.frames):
+                event = FrameSealed(0, self.frames[writer.lap + 1])
+                steps.append((f"writer adds {writer.lap + 1}", self._tell(state, 0, ("add",), event)))
+            if self.bounds.closes and writer.state in (WriterState.OPEN, WriterState.FAILED):
+                steps.append(("writer closes", self._tell(state, 0, ("close",), CloseRequested(0))))
+        if self._wants_tick(machine):
+            steps.append((f"client {client} ticks", self._tell(state, client, ("tick",), Tick(0))))
+        mine = self.messages.of_client[client]
+        steps += [
+            self._deliver(state, number) for number in bits(flight & mine) if self.messages.is_answer[number]
+        ]
+        for number in bits(opened & mine):
+            request = self.messages.request(number)
+            is_dead = request.bookie >= 0 and dead >> request.bookie & 1
+            if is_dead or failures < self.bounds.failures:
+                steps.append(self._fail(state, number, request, failures + (not is_dead)))
+        return steps
+
+    def _wants_tick(self, machine: int) -> bool:
+        wants = self._ticks.get(machine)
+        if wants is None:
+            core: Machine | None = self.states[machine]
+            wants = core is not None and core.deadline_ns is not None and core.deadline_ns <= 0
+            self._ticks[machine] = wants
+        return wants
+
+    def _steps_that_can_go_first(self, state: State, client: int) -> list[tuple[str, State]]:
+        """The client's steps, when nobody else can bring it another one and no promise is about what they change.
+
+        All it has asked is answered, and the answers are on their way: whatever others do meanwhile, these are the
+        steps it will have, and the world is the same in whichever order. So they are taken first, and the other orders
+        are left out. A bookie that may die would take answers back; what fails is told apart by numbers in some worlds.
+        """
+        opened, flight, _, dead = state[self._open :]
+        machine = state[1 + client]
+        if self.states[machine] is None or (self._labels_failures and self.bounds.failures):
+            return []
+        for number in bits(opened & self.messages.of_client[client]):
+            bookie = self.messages.bookie_of[number]
+            if bookie >= 0 and dead >> bookie & 1:
+                continue
+            if not flight & self.messages.answers_to.get(number, 0):
+                return []
+            if bookie >= 0 and dead.bit_count() < self.bounds.deaths:
+                return []
+        steps = self._client_steps_of(state, client)
+        shown = self._shown(machine)
+        for _, after in steps:
+            if after == state or any(self._shown(m) != shown for m in self._came(state, after, client)):
+                return []
+        return steps
+
+    def _came(self, state: State, after: State, client: int) -> list[int]:
+        """States of machines of the kind of this client that are there now and were not before."""
+        if client == 0:
+            return [after[1]]
+        before = state[2 : self._first_bookie]
+        return [machine for machine in after[2 : self._first_bookie] if machine not in before]
+
+    def _shown(self, machine: int) -> Any:
+        """What promises are about, of a client."""
+        core = self.states[machine]
+        if isinstance(core, Writer):
+            return core.lac
+        return core.metadata.last_entry if core.metadata.is_closed else None
 
     def _tell(self, state: State, client: int, key: Any, event: Any) -> State:
         """The world after a client's machine took an event; what it asks for is under way."""
@@ -258,26 +297,29 @@ class SmallWorld:
         if known is None:
             core = self.states[before].copy()
             self.machine_steps += 1
-            effects = [effect for effect in core.step(event) if isinstance(effect, Send | Transact | ReadKey)]
+            effects = [
+                (effect, self.members.index(effect.member) if isinstance(effect, Send) else -1, id_of(effect))
+                for effect in core.step(event)
+                if isinstance(effect, Send | Transact | ReadKey)
+            ]
             known = self._client_steps[before, key] = (self._number(core), effects)
         after, effects = known
         changed = list(state)
         changed[1 + client] = after
-        for effect in effects:
-            bookie = self.members.index(effect.member) if isinstance(effect, Send) else -1
+        for effect, bookie, identity in effects:
             # The same request again is another one, so that an answer to the first is none to the second: it comes
-            # after a failure, whose number tells it apart, or beside the first (copy).
+            # beside the first (copy), or after a failure. Then its number tells it apart, where the first is not
+            # an orphan by now.
             copy, bit = 0, 0
             while not bit or (changed[self._open] | changed[self._open + 1]) & bit:
-                name = (client, id_of(effect), state[self._open + 2], copy)
-                bit = 1 << self._message(_Request(client, effect, bookie), name)
+                name = (client, identity, state[self._open + 2] if self._labels_failures else 0, copy)
+                bit = 1 << self.messages.number(Request(client, effect, bookie), name)
                 copy += 1
             changed[self._open] |= bit
             if bookie < 0 or not changed[self._open + 3] >> bookie & 1:
                 changed[self._open + 1] |= bit
-        if self._is_over(after):
-            self._hang_up(changed, client)
-        return tuple(changed)
+        self._hang_up(changed, client)
+        return self._settled(changed)
 
     def _is_over(self, number: int) -> bool:
         core = self.states[number]
@@ -285,23 +327,130 @@ class SmallWorld:
 
     def _hang_up(self, changed: list[int], client: int) -> None:
         """A handle that is over waits for nothing; what it has sent may still arrive."""
-        for number in _bits(changed[self._open]):
-            request = self.messages[number]
-            assert isinstance(request, _Request)
-            if request.client == client:
-                changed[self._open] &= ~(1 << number)
-                self._drop_answers(changed, number)
+        machine, opened = changed[1 + client], changed[self._open] & self.messages.of_client[client]
+        given_up = self._given_up.get((machine, opened))
+        if given_up is None:
+            core = self.states[machine]
+            is_over = self._is_over(machine)
+            given_up = [
+                number
+                for number in bits(opened)
+                if is_over or (self.reduces and not is_awaited(core, self.messages.request(number).effect))  # type: ignore[union-attr]
+            ]
+            self._given_up[machine, opened] = given_up
+        for number in given_up:
+            self._give_up(changed, number)
+
+    def _give_up(self, changed: list[int], number: int) -> None:
+        """Nobody waits for the request any more; it may still arrive."""
+        changed[self._open] &= ~(1 << number)
+        self._drop_answers(changed, number)
+        if self.reduces and changed[self._open + 1] >> number & 1:
+            changed[self._open + 1] &= ~(1 << number)
+            changed[self._open + 1] |= self.messages.orphan(number)
+
+    def _settled(self, changed: list[int]) -> State:
+        """The world, one for all that differ in nothing that can still matter."""
+        if self.reduces:
+            flight = changed[self._open + 1]
+            for number in bits(flight & self.messages.orphans):
+                if self._is_idle(changed, number):
+                    changed[self._open + 1] &= ~(1 << number)
+            for number in bits(flight & changed[self._open]):
+                answer = self._answer_for_good(changed, number)
+                if answer:
+                    changed[self._open + 1] ^= 1 << number | answer
+            if self.bounds.lazy_sync:
+                self._forget_replies(changed)
+            if self.bounds.recoverers > 1:
+                self._rename(changed)
+        return tuple(changed)
+
+    def _is_idle(self, changed: list[int], number: int) -> bool:
+        """An orphan that changes nothing now never will: fences and entries stay, and revisions rise."""
+        request = self.messages.request(number)
+        if request.bookie < 0:
+            register: Register = self.states[changed[0]]
+            return bool(request.effect.when[0].revision != register.revision)
+        place = changed[self._first_bookie + request.bookie]
+        known = self._bookie_steps.get((place, number))
+        if known is None:
+            known = self._bookie_steps[place, number] = self._step_bookie(place, number)
+        return known[0] == place and known[2] is None
+
+    def _answer_for_good(self, changed: list[int], number: int) -> int:
+        """The bit of the answer that this request gets now and would get at any later time, while it changes nothing
+        where it arrives; 0: it may be another later. Such a one is answered at once."""
+        request = self.messages.request(number)
+        place = changed[self._first_bookie + request.bookie] if request.bookie >= 0 else changed[0]
+        bit = self._settled_answers.get((place, number))
+        if bit is None:
+            bit = 0
+            if request.bookie < 0:
+                register: Register = self.states[place]
+                event = _answer_of_register(register, request.effect)
+                if event is not None:
+                    bit = 1 << self.messages.answer(number, event)
+            else:
+                known = self._bookie_steps.get((place, number))
+                if known is None:
+                    known = self._bookie_steps[place, number] = self._step_bookie(place, number)
+                after, replies, problem = known
+                if after == place and problem is None and len(replies) == 1:
+                    storing: Storing = self.states[place]
+                    row = storing.core.table.get(LEDGER)
+                    is_fenced = row is not None and bool(row.is_fenced)
+                    if is_final(request.effect.control, replies[0][1].control, is_fenced, len(self.frames)):
+                        bit = 1 << self.messages.answer(*replies[0])
+            self._settled_answers[place, number] = bit
+        return bit
+
+    def _forget_replies(self, changed: list[int]) -> None:
+        """Replies that wait for a sync, to requests that nobody waits for."""
+        for place in range(self._first_bookie, self._open):
+            key = (changed[place], changed[self._open])
+            after = self._without.get(key)
+            if after is None:
+                storing: Storing = self.states[changed[place]]
+                after = changed[place]
+                if any(
+                    not key[1] >> r.request_id & 1
+                    for replies in storing.core.replies.values()
+                    for r in replies
+                ):
+                    core = storing.core.copy()
+                    heard = {
+                        token: [reply for reply in replies if key[1] >> reply.request_id & 1]
+                        for token, replies in core.replies.items()
+                    }
+                    core.replies = {token: replies for token, replies in heard.items() if replies}
+                    after = self._number(storing._replace(core=core))
+                self._without[key] = after
+            changed[place] = after
+
+    def _rename(self, changed: list[int]) -> None:
+        """Recoverers are alike: put them in the order of their states."""
+        machines = tuple(changed[2 : self._first_bookie])
+        orders = self._orders.get(machines)
+        if orders is None:
+            orders = self._orders[machines] = _ways_to_sort(machines)
+        if len(orders) == 1 and orders[0] is None:
+            return
+        requests, flight = changed[self._open], changed[self._open + 1]
+        changed[2 : self._first_bookie] = sorted(machines)
+        changed[self._open], changed[self._open + 1] = min(
+            (self.messages.with_names(requests, names), self.messages.with_names(flight, names))
+            for names in orders
+        )
 
     def _drop_answers(self, changed: list[int], request: int) -> None:
-        for number in _bits(changed[self._open + 1]):
-            answer = self.messages[number]
-            if isinstance(answer, _Answer) and answer.request == request:
-                changed[self._open + 1] &= ~(1 << number)
+        changed[self._open + 1] &= ~self.messages.answers_to.get(request, 0)
 
     def _start(self, state: State, client: int) -> State:
-        register: _Register = self.states[state[0]]
+        register: Register = self.states[state[0]]
         metadata = decode_ledger_metadata(register.value)
-        core = Recovery(metadata, register.revision, KEY, client + 1, self.infos, _First(), RECOVERY_TIMES)
+        # One nonce for all of them: an answer finds its client by its request here.
+        core = Recovery(metadata, register.revision, KEY, 2, self.infos, _First(), RECOVERY_TIMES)
         changed = list(state)
         changed[1 + client] = self._number(core)
         return self._tell(tuple(changed), client, ("start",), Started(0))
@@ -310,22 +459,21 @@ class SmallWorld:
         message = self.messages[number]
         changed = list(state)
         changed[self._open + 1] &= ~(1 << number)
-        if isinstance(message, _Answer):
+        if isinstance(message, Answer):
             request = self.messages[message.request]
-            assert isinstance(request, _Request)
+            assert isinstance(request, Request)
             changed[self._open] &= ~(1 << message.request)
             after = self._tell(tuple(changed), request.client, number, message.event)
-            return self._name(number), after
+            return self.messages.name(number), after
         if message.bookie >= 0:
             return self._bookie_step(tuple(changed), message.bookie, number)
         return self._commit(tuple(changed), number, message)
 
-    def _fail(self, state: State, number: int, request: _Request, failures: int) -> tuple[str, State]:
+    def _fail(self, state: State, number: int, request: Request, failures: int) -> tuple[str, State]:
         """The client is told that no answer will come; the request may be on its way still."""
         changed = list(state)
-        changed[self._open] &= ~(1 << number)
         changed[self._open + 2] = failures
-        self._drop_answers(changed, number)
+        self._give_up(changed, number)
         effect = request.effect
         event: Any
         if isinstance(effect, Send):
@@ -335,41 +483,41 @@ class SmallWorld:
         else:
             event = MetadataFailed(0, effect.tag, "lost")
         after = self._tell(tuple(changed), request.client, ("failed", number), event)
-        return f"in vain waits {self._name(number)}", after
+        return f"in vain waits {self.messages.name(number)}", after
 
     def _kill(self, state: State, bookie: int) -> State:
         changed = list(state)
         changed[self._open + 3] |= 1 << bookie
-        for number in _bits(changed[self._open + 1]):
-            message = self.messages[number]
-            request = self.messages[message.request] if isinstance(message, _Answer) else message
-            assert isinstance(request, _Request)
-            if request.bookie == bookie:
+        for number in bits(changed[self._open + 1]):
+            if self.messages.bookie_of[number] == bookie:
                 changed[self._open + 1] &= ~(1 << number)
-        return tuple(changed)
+        if self.reduces:  # Only what is on its disk is looked at.
+            disk: Storing = self.states[changed[self._first_bookie + bookie]]
+            kept = {entry_id: entry for entry_id, entry in disk.entries.items() if entry_id in disk.stable}
+            dead = Storing(Bookie(disk.core.incarnation, LedgerTable(), 1), kept, disk.stable, False)
+            changed[self._first_bookie + bookie] = self._number(dead)
+        return self._settled(changed)
 
-    def _commit(self, state: State, number: int, request: _Request) -> tuple[str, State]:
-        register: _Register = self.states[state[0]]
+    def _commit(self, state: State, number: int, request: Request) -> tuple[str, State]:
+        register: Register = self.states[state[0]]
         effect = request.effect
         changed, problem = list(state), None
         event: Any
         if isinstance(effect, ReadKey):
             event = KeyRead(0, effect.tag, register.value, register.revision)
+        elif effect.when[0].revision == register.revision:
+            after = Register(register.revision + 1, effect.then[0].value)
+            problem = forbidden(register.value, after.value)
+            changed[0] = self._number(after)
+            event = Transacted(0, effect.tag, True, after.revision)
         else:
-            is_done = effect.when[0].revision == register.revision
-            if is_done:
-                after = _Register(register.revision + 1, effect.then[0].value)
-                problem = _forbidden(register.value, after.value)
-                changed[0] = self._number(after)
-                register = after
-            event = Transacted(0, effect.tag, is_done, register.revision)
+            event = _refused(effect)
         if changed[self._open] >> number & 1:
-            answer = self._message(_Answer(number, event), ("answer", number, id_of(event)))
-            changed[self._open + 1] |= 1 << answer
-        result = tuple(changed)
+            changed[self._open + 1] |= 1 << self.messages.answer(number, event)
+        result = self._settled(changed)
         if problem is not None:
             self._problem[result] = problem
-        return self._name(number), result
+        return self.messages.name(number), result
 
     # Bookies.
 
@@ -384,26 +532,24 @@ class SmallWorld:
         changed[place] = after
         for request, event in replies:
             if changed[self._open] >> request & 1:
-                answer = self._message(_Answer(request, event), ("answer", request, id_of(event)))
-                changed[self._open + 1] |= 1 << answer
-        result = tuple(changed)
+                changed[self._open + 1] |= 1 << self.messages.answer(request, event)
+        result = self._settled(changed)
         if problem is not None:
             self._problem[result] = problem
         if number is None:
             return f"{self.members[bookie].bookie_id} syncs", result
-        return self._name(number), result
+        return self.messages.name(number), result
 
     def _step_bookie(self, before: int, number: int | None) -> tuple[int, list[tuple[int, Any]], str | None]:
         self.machine_steps += 1
-        storing: _Storing = self.states[before]
+        storing: Storing = self.states[before]
         core, entries, stable = storing.core.copy(), dict(storing.entries), storing.stable
         events: list[Any] = []
         if number is None:
             stable = frozenset(entries)
             events.append(JournalDurable(0, core.next_token - 1))
         else:
-            request = self.messages[number]
-            assert isinstance(request, _Request)
+            request = self.messages.request(number)
             effect: Send = request.effect
             frames = [
                 (decode_frame_header(memoryview(header)), frame.body) for header, frame in effect.frames
@@ -434,12 +580,12 @@ class SmallWorld:
                 if row is None or not row.is_fenced:
                     problem = "a fence is set before it is told"  # I19
             request = self.messages[reply.request_id]
-            assert isinstance(request, _Request)
+            assert isinstance(request, Request)
             pairs = [(decode_frame_header(memoryview(header)), frame.body) for header, frame in reply.frames]
             event = Answered(0, request.effect.tag, request.effect.member, control, pairs)
             answers.append((reply.request_id, event))
         _forget_counts(core)
-        return self._number(_Storing(core, entries, stable, told)), answers, problem
+        return self._number(Storing(core, entries, stable, told)), answers, problem
 
     # Invariants.
 
@@ -449,51 +595,28 @@ class SmallWorld:
             return self._problem[state]
         key = state[: self._open]
         if key not in self._verdicts:
-            self._verdicts[key] = self._judge(state)
+            machines = [self.states[machine] for machine in state[2 : self._first_bookie]]
+            self._verdicts[key] = judge(
+                decode_ledger_metadata(self.states[state[0]].value),
+                self.states[state[1]].lac,
+                [self.states[number] for number in state[self._first_bookie : self._open]],
+                [core for core in machines if core is not None],
+                self.sent,
+            )
         return self._verdicts[key]
 
-    def _judge(self, state: State) -> str | None:
-        register: _Register = self.states[state[0]]
-        writer: Writer = self.states[state[1]]
-        metadata = decode_ledger_metadata(register.value)
-        disks: list[_Storing] = [self.states[number] for number in state[self._first_bookie : self._open]]
-        for disk in disks:
-            if any(self.sent[entry_id] != entry for entry_id, entry in disk.entries.items()):
-                return "content"  # I7, I8
-        last = metadata.last_entry if metadata.is_closed else NO_ENTRY
-        assert last is not None
-        if metadata.is_closed and writer.lac > last:
-            return "no truncation"  # I3
-        for entry_id in range(max(writer.lac, last) + 1):
-            ensemble = metadata.fragment_of(entry_id).members
-            copies = sum(
-                disk.core.incarnation in {member.incarnation for member in ensemble}
-                and entry_id in disk.stable
-                for disk in disks
-            )
-            if copies < self.bounds.ack_quorum:
-                # I4 while it is acknowledged only, I6 when it is part of a closed ledger.
-                return "closed is replicated" if entry_id > writer.lac else "acked is kept"
-        for client in range(1, self._clients):
-            core: Recovery | None = self.states[state[1 + client]]
-            has_end = core is not None and core.metadata.is_closed
-            if core is not None and has_end and (not metadata.is_closed or core.metadata.last_entry != last):
-                return "one end"  # I2
-        return None
+
+def _refused(effect: Transact) -> Transacted:
+    """Nobody asks which revision it was that won."""
+    return Transacted(0, effect.tag, False, 0)
 
 
-def _forbidden(before: bytes, after: bytes) -> str | None:
-    """What a change of the metadata breaks (I2, I15, I18)."""
-    old, new = decode_ledger_metadata(before), decode_ledger_metadata(after)
-    if old.is_closed:
-        return "one closer"
-    if old.state == LedgerState.IN_RECOVERY and new.state == LedgerState.OPEN:
-        return "life cycle"
-    if old.state == LedgerState.IN_RECOVERY and new.state == LedgerState.IN_RECOVERY:
-        return "recovery publishes at close"  # I28
-    starts = [fragment.first_entry for fragment in new.fragments]
-    if starts != sorted(set(starts)) or new.fragments[: len(old.fragments) - 1] != old.fragments[:-1]:
-        return "fragment shape"
+def _answer_of_register(register: Register, effect: Any) -> Any | None:
+    """What it answers for good: a comparison with what is over fails, and a closed ledger stays as it is."""
+    if isinstance(effect, Transact):
+        return _refused(effect) if effect.when[0].revision != register.revision else None
+    if decode_ledger_metadata(register.value).is_closed:
+        return KeyRead(0, effect.tag, register.value, register.revision)
     return None
 
 
@@ -519,34 +642,12 @@ def _forget_counts(core: Bookie) -> None:
         row.last_token = max(0, row.last_token - shift)
 
 
-def id_of(effect: Any) -> str:
-    """Equal for equal effects and events; bodies are told by their bytes."""
-    frames = getattr(effect, "frames", ())
-    if not frames:
-        return repr(effect)
-    bodies = [(bytes(header) if isinstance(header, bytes) else repr(header), bytes(getattr(frame, "body", frame)))
-              for header, frame in frames]  # fmt: skip
-    return repr((type(effect).__name__, effect.tag, effect.member, effect.control, bodies))
-
-
-def _words(told: Any) -> str:
-    if isinstance(told, Send):
-        return f"{told.tag}"
-    if isinstance(told, Transact):
-        value = decode_ledger_metadata(told.then[0].value)
-        return f"a change to {LedgerState(value.state).name}, {len(value.fragments)} fragments"
-    if isinstance(told, ReadKey):
-        return "a read"
-    if isinstance(told, Answered):
-        status = getattr(told.control, "status", None)
-        return f"{told.tag} {Status(status).name if status is not None else '?'}"
-    return type(told).__name__
-
-
-def _bits(mask: int) -> list[int]:
-    found = []
-    while mask:
-        bit = mask & -mask
-        found.append(bit.bit_length() - 1)
-        mask ^= bit
-    return found
+def _ways_to_sort(machines: tuple[int, ...]) -> list[tuple[int, ...] | None]:
+    """New names of clients 0, 1.. that put these machines of clients 1, 2.. in order; None: as they are."""
+    ways: list[tuple[int, ...] | None] = []
+    for order in itertools.permutations(range(len(machines))):
+        sorted_so = [machines[place] for place in order]
+        if sorted_so == sorted(machines):
+            names = (0, *(order.index(place) + 1 for place in range(len(order))))
+            ways.append(None if names == tuple(range(len(names))) else names)
+    return ways
