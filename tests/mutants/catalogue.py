@@ -15,7 +15,9 @@ __all__ = ["MUTANTS", "Mutant"]
 
 Edit = tuple[str, str, str]
 
+_APPENDING = "embedbk/appending.py"
 _BOOKIE = "embedbk/core/bookie.py"
+_DELETING = "embedbk/deleting.py"
 _ENSEMBLE_CHANGE = "embedbk/core/ensemble_change.py"
 _IN_FLIGHT = "embedbk/core/in_flight.py"
 _JOURNAL = "native/journal.c"
@@ -23,8 +25,13 @@ _JOURNAL_OPEN = "native/journal_open.c"
 _JOURNAL_REPLAY = "native/journal_replay.c"
 _LOG = "embedbk/core/log.py"
 _MEMBER = "embedbk/metadata/member.py"
+_OPERATIONS = "embedbk/host/operations.py"
+_PLACEMENT = "embedbk/core/placement.py"
+_PRODUCERS = "embedbk/core/producers.py"
+_QUARANTINE = "embedbk/core/quarantine.py"
 _QUORUM = "embedbk/core/quorum.py"
 _READER = "embedbk/core/reader.py"
+_READING = "embedbk/reading.py"
 _RECOVERY = "embedbk/core/recovery.py"
 _WRITER = "embedbk/core/writer.py"
 
@@ -40,6 +47,13 @@ _P1, _P3, _P4, _P5, _P6, _P7, _P8 = (
         "p8_logs",
     )
 )
+_PLACES = "tests/rules/test_placement.py::test_"
+_LEDGERS = "tests/faces/test_ledger.py::test_"
+_LOGS = "tests/faces/test_log.py::test_"
+_TERMS = "tests/faces/test_terms.py::test_"
+_WATCHES = "tests/metadata/test_client.py::test_"
+_UNCLEAN = "tests/testing/test_unclean_starts.py::test_"
+_DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
 _MEMBERS = "tests/metadata/test_member.py::test_"
 _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
@@ -870,6 +884,467 @@ MUTANTS = (
             ),
         ),
         (_P6 + "a_lac_that_was_published_to_an_ack_quorum_is_never_missed",),
+    ),
+    # Idempotent and conditional appends.
+    Mutant(
+        "producers-known-by-sequence-only",
+        "P3",
+        "two producers that use the same sequence are one",
+        (
+            (
+                _PRODUCERS,
+                "        window = self._windows.get(producer.producer_id)\n",
+                "        window = self._windows.get(0)\n",
+            ),
+            (
+                _PRODUCERS,
+                "self._windows.setdefault(producer.producer_id, OrderedDict())",
+                "self._windows.setdefault(0, OrderedDict())",
+            ),
+            (
+                _PRODUCERS,
+                "        self._windows.move_to_end(producer.producer_id)\n",
+                "        self._windows.move_to_end(0)\n",
+            ),
+        ),
+        (_TERMS + "an_append_of_the_same_producer_and_sequence_is_done_once",),
+    ),
+    Mutant(
+        "producers-forgotten-by-a-takeover",
+        "P3",
+        "a writer that takes over does not learn what producers appended before it",
+        (
+            (
+                _APPENDING,
+                "        self._are_producers_known = history is None\n",
+                "        self._are_producers_known = True\n",
+            ),
+        ),
+        (_TERMS + "a_duplicate_after_a_crash_of_the_writer_finds_what_recovery_kept",),
+    ),
+    Mutant(
+        "producers-found-and-appended-in-two-steps",
+        "P3",
+        "two threads may both find that an append is not there yet",
+        (
+            (
+                _APPENDING,
+                "                with self._producers_lock:\n                    held = self.producers.find(producer)\n",
+                "                held = self.producers.find(producer)\n"
+                "                await Moved(self.writing.signal, lambda: False, 0.02)\n"
+                "                with self._producers_lock:\n",
+            ),
+        ),
+        (_TERMS + "many_threads_that_repeat_each_other_append_once",),
+    ),
+    Mutant(
+        "sequence-below-the-window-appended",
+        "P3",
+        "an append that fell out of the window is done again",
+        (
+            (
+                _PRODUCERS,
+                "if held is None and producer.sequence < (newest := next(reversed(window))):",
+                "if held is None and producer.sequence < (newest := next(iter(window))) - 2 * self.sequences_max:",
+            ),
+        ),
+        (_P3 + "a_producer_s_window_is_bounded_and_what_fell_out_is_refused",),
+    ),
+    Mutant(
+        "condition-of-another-ledger-met",
+        "P3.1",
+        "a position of another ledger is compared by its entry id alone",
+        (
+            (
+                _APPENDING,
+                "            is_here = terms.after[0] == self.ledger_id and terms.after[1] < _NEVER_NEXT\n",
+                "            is_here = terms.after[1] < _NEVER_NEXT\n",
+            ),
+        ),
+        (_TERMS + "a_conditional_append_is_done_only_behind_the_expected_position",),
+    ),
+    Mutant(
+        "condition-judged-before-the-append",
+        "P3.1",
+        "the expected id is looked at before the append, not in it",
+        (
+            (
+                _APPENDING,
+                "                entry_id = self.writing.try_append_with(data, attributes, expected)\n            else:\n",
+                "                is_next = expected < 0 or self.writing.packer.next_entry == expected\n"
+                "                await Moved(self.writing.signal, lambda: False, 0.02)\n"
+                "                entry_id = PACKER_CONFLICT\n"
+                "                if is_next:\n"
+                "                    entry_id = self.writing.try_append_with(data, attributes, NO_ENTRY)\n"
+                "            else:\n",
+            ),
+        ),
+        (_TERMS + "of_many_threads_with_one_condition_one_appends",),
+    ),
+    # Deferred sync.
+    Mutant(
+        "force-waits-for-what-is-received",
+        "P3.2",
+        "force returns when the bookies have it in memory",
+        (
+            (
+                _OPERATIONS,
+                "        return self.lac >= entry_id or self.error is not None",
+                "        return self.received >= entry_id or self.error is not None",
+            ),
+            (
+                _OPERATIONS,
+                "        if (self.lac if is_synced else self.received) < entry_id:",
+                "        if self.received < entry_id:",
+            ),
+        ),
+        ("tests/faces/test_durability.py::test_an_append_of_a_deferred_ledger_says_which_durability_it_has",),
+    ),
+    Mutant(
+        "received-over-a-gap",
+        "P3.2 P3.3",
+        "the mark of what is received passes a frame that is not",
+        (
+            (
+                _IN_FLIGHT,
+                "            if not self._has_quorum(held, pending, self.seatings):\n                break\n",
+                "            if not self._has_quorum(held, pending, self.seatings):\n                continue\n",
+            ),
+        ),
+        (_P3 + "what_is_received_is_counted_by_write_set_and_in_order",),
+    ),
+    # Digests.
+    Mutant(
+        "tags-unchecked-by-readers",
+        "P3.1",
+        "a reader takes copies whose tag is wrong",
+        (
+            (
+                _READER,
+                "                check_tags(frame, self.metadata.digest, self.mac_key)\n",
+                "                assert frame\n",
+            ),
+        ),
+        (_P3 + "a_copy_with_a_wrong_tag_is_a_failed_copy",),
+    ),
+    Mutant(
+        "tags-unchecked-by-recovery",
+        "P3.1 P5.2c",
+        "recovery writes back copies whose tag is wrong",
+        (
+            (
+                _RECOVERY,
+                "            check_tags(frame, self.metadata.digest, self.mac_key)\n",
+                "            assert check_tags\n",
+            ),
+        ),
+        (_P3 + "a_copy_with_a_wrong_tag_is_a_failed_copy",),
+    ),
+    Mutant(
+        "bad-entry-said-absent",
+        "P7.1 I31",
+        "an entry whose bytes fail their sum on the disk is told to be absent",
+        (
+            (
+                _BOOKIE,
+                "        answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)\n",
+                "        if event.frame is None and not absent and _knows_all(row) and isinstance(look.request, ReadRequest):\n            absent = [(look.request.first_entry, look.request.last_entry)]\n        answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)\n",
+            ),
+        ),
+        (_P7 + "what_cannot_be_read_is_neither_there_nor_absent",),
+    ),
+    # Read repair.
+    Mutant(
+        "read-repair-as-a-normal-add",
+        "P6.1 RP32",
+        "a reader repairs by an add that fences refuse",
+        (
+            (
+                _READER,
+                "AddRequest(member.incarnation, 0, 0, recovery=True)",
+                "AddRequest(member.incarnation, 0, 0, recovery=False)",
+            ),
+        ),
+        (_P6 + "a_bad_copy_is_written_again_from_a_good_one",),
+    ),
+    Mutant(
+        "read-repair-of-whoever-was-not-asked",
+        "P6.1 RP32",
+        "a reader writes what it found to every seat that it asked, bad or not",
+        (
+            (
+                _READER,
+                "        for seat in part.bad_seats:\n",
+                "        for seat in [*part.bad_seats, *part.asked]:\n",
+            ),
+        ),
+        (_P6 + "only_the_bad_copy_is_written_and_only_with_the_key",),
+    ),
+    Mutant(
+        "read-repair-is-waited-for",
+        "P6.1 RP32",
+        "a repair that fails is a failed copy of the read",
+        (
+            (
+                _READER,
+                '        part = self._part(number, residue) if kind == "read" else None\n',
+                "        part = next(iter(self.parts), None)\n",
+            ),
+            (
+                _READER,
+                "        if part is None or seat not in part.asked:\n            return []\n        return self._copy_failed(part, seat, event.reason, event.now_ns)\n",
+                '        if kind == "repair":\n            return self._fail(EntryUnreadable(event.reason))\n        if part is None or seat not in part.asked:\n            return []\n        return self._copy_failed(part, seat, event.reason, event.now_ns)\n',
+            ),
+        ),
+        (_P6 + "a_repair_that_fails_fails_no_read",),
+    ),
+    Mutant(
+        "reader-handle-goes-back",
+        "P6.2 I11",
+        "a handle shows what it heard last, not the highest that it heard",
+        ((_READING, "        self.lac = max(self.lac, lac)\n", "        self.lac = lac\n"),),
+        ("tests/testing/test_reader_handles.py::test_a_handle_shows_the_newest_that_it_heard",),
+    ),
+    Mutant(
+        "tail-goes-to-the-newest-ledger",
+        "P6.6 I97",
+        "a tailing reader goes on with the last ledger of the list, not with the one behind where it stands (#2898)",
+        ((_READING, "                return segments[number]\n", "                return segments[-1]\n"),),
+        ("tests/scenarios/test_log_readers.py::test_a_tail_passes_every_ledger_of_the_list_in_turn",),
+    ),
+    Mutant(
+        "tail-jumps-an-empty-ledger",
+        "P6.6 I97",
+        "a tailing reader leaves a ledger that has no entry yet, open or not",
+        (
+            (
+                _READING,
+                "            if first is None:\n                first = limit + 1\n",
+                "            if first is None:\n                first = limit + 1\n"
+                "            if limit == NO_ENTRY:\n                return\n",
+            ),
+        ),
+        ("tests/scenarios/test_log_readers.py::test_a_tail_stays_with_an_empty_ledger_until_it_is_closed",),
+    ),
+    # Quarantine.
+    Mutant(
+        "quarantine-forbids-the-last-bookie",
+        "RP45",
+        "who is in quarantine is not chosen, even where nobody else is left",
+        (
+            (
+                _PLACEMENT,
+                "        fit = [info for info in left if not info.is_quarantined] or left\n",
+                "        fit = [info for info in left if not info.is_quarantined]\n",
+            ),
+        ),
+        (_PLACES + "who_is_in_quarantine_is_chosen_only_where_nobody_else_is_left",),
+    ),
+    Mutant(
+        "quarantine-ends-at-the-first-good-answer",
+        "RP45",
+        "one good answer lets a bookie out of quarantine",
+        (
+            (
+                _QUARANTINE,
+                "return self.good[bookie_id] >= GOOD_ANSWERS and",
+                "return self.good[bookie_id] >= 1 and",
+            ),
+        ),
+        (_PLACES + "quarantine_ends_in_time_or_early",),
+    ),
+    Mutant(
+        "quarantine-counts-errors-of-all-time",
+        "RP45",
+        "errors long ago count as if they were new",
+        (
+            (
+                _QUARANTINE,
+                "        if len(when) < ERRORS_MAX or now_ns - when[0] > WITHIN_NS:\n",
+                "        if len(when) < ERRORS_MAX:\n",
+            ),
+        ),
+        (_PLACES + "many_errors_in_a_short_time_and_no_new_seat",),
+    ),
+    # Limbo, more of it.
+    Mutant(
+        "limbo-gives-its-lac",
+        "P5.2b P7.4",
+        "a bookie in limbo gives the LAC that it still knows to a fence",
+        (
+            (
+                _BOOKIE,
+                "        lac, length = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)\n",
+                "        lac, length = row.lac, row.lac_length\n",
+            ),
+        ),
+        (_P5 + "limbo_counts_for_coverage_and_gives_no_lac",),
+    ),
+    Mutant(
+        "closed-ledgers-not-fenced-again",
+        "P7.3 P7.4",
+        "after an unclean start ledgers that were closed meanwhile stay without their fence",
+        (
+            (
+                _BOOKIE,
+                "            for number, ledger_id in enumerate([*event.not_closed, *event.closed]):\n",
+                "            for number, ledger_id in enumerate(event.not_closed):\n",
+            ),
+        ),
+        (_P7 + "a_closed_ledger_is_fenced_again",),
+    ),
+    Mutant(
+        "limbo-of-known-ledgers-only",
+        "P7.4 I32",
+        "only ledgers that left a trace on the disk enter limbo",
+        (
+            (
+                _BOOKIE,
+                "                row = self.table.get(ledger_id) or self.table.create(ledger_id)\n                if not row.is_fenced:\n",
+                "                row = self.table.get(ledger_id)\n"
+                "                if row is None:\n"
+                "                    continue\n"
+                "                if not row.is_fenced:\n",
+            ),
+        ),
+        (
+            _P7 + "every_ledger_that_names_it_is_in_limbo_with_or_without_a_trace",
+            _UNCLEAN + "a_bookie_that_enters_limbo_first_breaks_nothing",
+        ),
+    ),
+    Mutant(
+        "duplicate-answers-cover",
+        "P5.2b I23",
+        "the same bookie's answer counts as often as it comes",
+        ((_RECOVERY, "        self.fenced |= 1 << seat\n", "        self.fenced = self.fenced << 1 | 1\n"),),
+        (_P5 + "an_answer_that_comes_twice_covers_no_more_than_once",),
+    ),
+    # Deleting.
+    Mutant(
+        "open-ledger-deleted",
+        "P2.3 I34",
+        "a ledger that is not closed is deleted without being forced",
+        (
+            (
+                _DELETING,
+                "        if not metadata.is_closed and not force:\n",
+                "        if not metadata.is_closed and not force and not password:\n",
+            ),
+        ),
+        (_LEDGERS + "a_closed_ledger_is_deleted_and_an_open_one_only_by_force",),
+    ),
+    Mutant(
+        "listed-ledger-deleted",
+        "P8.3 I90",
+        "a ledger that a log lists is deleted",
+        (
+            (
+                _DELETING,
+                "    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value).segments):\n",
+                "    if any(segment.ledger_id < 0 for segment in decode_log_list(value).segments):\n",
+            ),
+        ),
+        (_LOGS + "a_ledger_of_a_log_is_not_deleted_under_it",),
+    ),
+    Mutant(
+        "deleted-without-a-tombstone",
+        "CL31 CL32",
+        "a deleted ledger cannot be brought back, and may lose its bytes at once",
+        ((_DELETING, "        if metadata.is_closed:\n", "        if not metadata.is_closed:\n"),),
+        (_LEDGERS + "a_deleted_ledger_is_brought_back_while_its_grace_lasts",),
+    ),
+    Mutant(
+        "tombstone-taken-away-early",
+        "CL31 P7.7",
+        "tombstones are forgotten before their grace is over",
+        ((_DELETING, "        if stone.until_ms > runtime.wall_ms():\n            continue\n", ""),),
+        (_LEDGERS + "a_deleted_ledger_is_brought_back_while_its_grace_lasts",),
+    ),
+    Mutant(
+        "undelete-keeps-the-tombstone",
+        "CL32 P7.7",
+        "a ledger is back and its tombstone still says that it is deleted",
+        (
+            (
+                _DELETING,
+                "[Delete(key), Put(ledger_key_path(ledger_id), metadata)]",
+                "[Put(ledger_key_path(ledger_id), metadata)]",
+            ),
+        ),
+        (_LEDGERS + "a_deleted_ledger_is_brought_back_while_its_grace_lasts",),
+    ),
+    Mutant(
+        "deleted-without-compare",
+        "P2.2 P8.3",
+        "a ledger is deleted whatever became of it since it was looked at",
+        (
+            (
+                _DELETING,
+                "        when = [Compare(key, revision), *await _unlisted(runtime, metadata, what)]\n",
+                "        when = list(await _unlisted(runtime, metadata, what))[:0]\n",
+            ),
+        ),
+        ("tests/scenarios/test_deleting.py::test_what_changed_since_it_was_looked_at_is_looked_at_again",),
+    ),
+    Mutant(
+        "undelete-over-what-is-there",
+        "CL32 P2.1",
+        "a ledger is brought back though its key is there",
+        (
+            (
+                _DELETING,
+                "    when = [Compare(key, revision), Compare(ledger_key_path(ledger_id), ABSENT)]\n",
+                "    when = [Compare(key, revision)][:0]\n",
+            ),
+        ),
+        ("tests/scenarios/test_deleting.py::test_of_two_that_bring_a_ledger_back_one_does",),
+    ),
+    Mutant(
+        "closed-in-the-list-asked-for-all-the-same",
+        "P8.1 CL30",
+        "a takeover looks at ledgers that the list records as closed and empty (pravega#6030)",
+        (
+            (
+                _LOG,
+                "            if segment.last_entry is None:\n                return [ReadKey",
+                "            if segment.last_entry is None or segment.last_entry < 0:\n                return [ReadKey",
+            ),
+        ),
+        (_SCENES_OF_WRITING + "a_listed_ledger_that_is_known_to_be_empty_and_gone_blocks_nobody",),
+        world="log",
+    ),
+    Mutant(
+        "gone-ledger-skipped",
+        "P8.1 I90",
+        "a takeover goes on without a listed ledger that is gone",
+        (
+            (
+                _LOG,
+                "            # Gone meanwhile: the list must have changed. Read it again (P8.1).\n            self.retry_at = event.now_ns + _RETRY_NS\n            return []\n",
+                "            self.segments = tuple(each for each in self.segments if each.ledger_id != event.tag[1])\n"
+                "            return self._recover_next()\n",
+            ),
+        ),
+        (
+            _P8 + "a_listed_ledger_that_is_gone_means_that_the_list_changed",
+            _SCENES_OF_WRITING + "a_listed_ledger_that_may_have_entries_and_is_gone_blocks_the_takeover",
+        ),
+        world="log",
+    ),
+    # The watches that open ledgers and lists are followed by.
+    Mutant(
+        "watch-skips-on-reconnect",
+        "P10.1 I82",
+        "a watch that missed too much goes on from now",
+        (
+            (
+                "embedbk/metadata/client.py",
+                "            self._list_again(watch)\n            return\n        if events.after_revision > watch.revision:\n",
+                "            watch.revision = events.revision\n            self._follow(watch)\n            return\n"
+                "        if events.after_revision > watch.revision:\n",
+            ),
+        ),
+        (_WATCHES + "a_watch_that_missed_too_much_lists_again_and_sees_the_deletes",),
     ),
     # Logs.
     Mutant(

@@ -338,6 +338,20 @@ def test_coverage_is_judged_on_each_write_set() -> None:
     assert recovery.core.phase is not Phase.FENCING
 
 
+def test_an_answer_that_comes_twice_covers_no_more_than_once() -> None:
+    """P5.2b, I23: coverage is a set of bookies, and no count of answers; the network may double any of them."""
+    world, writer, pen = it = scene()
+    world.add(writer, pen, b"zero")
+    world.settle()
+    recovery = world.recovery(it.ledger_id)
+    recovery.start()
+    world.settle(hold=lambda packet: isinstance(packet.control, FenceAnswer) or packet.bookie_id != "b1")
+    answer = world.packet(recovery, "b1", FenceAnswer)
+    for _ in range(3):
+        recovery.step(Answered(world.now_ns, answer.tag, answer.member, answer.control))
+        assert recovery.core.phase is Phase.FENCING
+
+
 def test_one_member_is_coverage_when_every_copy_is_needed_for_an_ack() -> None:
     """P5.2b, scenario 6: Qw2 Qa2, one member gone for ever: recovery completes."""
     world, writer, pen = it = scene(Quorum(2, 2, 2), 3)

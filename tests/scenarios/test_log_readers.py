@@ -6,12 +6,13 @@ import threading
 from pathlib import Path
 
 import embedbk
+from embedbk.testing import Cluster
 
 
 def test_two_paths_into_the_next_ledger_skip_none(tmp_path: Path) -> None:
     """Scenario 31: #2898. Two followers of one client and a ranged read move on while ledgers end: no ledger of the
     log is skipped, and none is read twice."""
-    # Nothing was taken out yet to see it fail: the reader's single path has no line that alone is this fix.
+    # What is taken out to see scenario 31 fail is taken out of the two tests below, where nothing is left to chance.
     given = [b"%d" % number for number in range(24)]
     with embedbk.open(tmp_path / "data") as bk:
         log = bk.log("one")
@@ -35,3 +36,32 @@ def test_two_paths_into_the_next_ledger_skip_none(tmp_path: Path) -> None:
             follower.join(20)
         assert seen == [given, given]
         assert [bytes(entry) for entry in log.read()] == given
+
+
+def test_a_tail_passes_every_ledger_of_the_list_in_turn() -> None:
+    """Scenario 31: #2898. Three ledgers follow each other before the tail looks again: its watch of the list knows the
+    newest, its wait for the LAC knows that its own was closed. It goes on behind where it stands, by one."""
+    # Taken out: the next one behind the one that was read (mutant tail-goes-to-the-newest-ledger).
+    with Cluster(seed=31, bookies=3) as cluster:
+        given = [b"%d" % number for number in range(4)]
+        with cluster.log("one", client="w0").writer() as writer:
+            writer.append(given[0])
+        tail = cluster.log("one", client="reader").tail(0, idle_s=5)
+        assert bytes(next(tail)) == given[0]
+        for number in (1, 2, 3):
+            with cluster.log("one", client=f"w{number}").writer() as writer:
+                writer.append(given[number])
+        assert [bytes(entry) for entry in tail] == given[1:]
+
+
+def test_a_tail_stays_with_an_empty_ledger_until_it_is_closed() -> None:
+    """Scenario 31, I97: an open ledger without an entry is not the end of it, though the list will name others."""
+    # Taken out: waiting with the ledger (mutant tail-jumps-an-empty-ledger).
+    with Cluster(seed=31, bookies=3) as cluster:
+        writer = cluster.log("one", client="w0").writer()
+        tail = cluster.log("one", client="reader").tail(0, idle_s=2)
+        assert list(tail) == []  # Idle for too long: nothing was there yet.
+        tail = cluster.log("one", client="reader").tail(0, idle_s=5)
+        cluster.world.after(1_000_000_000, lambda: writer.append_nowait(b"late"))
+        assert bytes(next(tail)) == b"late"
+        writer.close()

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.ledger_metadata import METADATA_VERSION, LogList, LogSegment, encode_log_list, log_key_path
+from embedbk.codec.ledger_metadata import (
+    METADATA_VERSION,
+    LogList,
+    LogSegment,
+    decode_log_list,
+    encode_log_list,
+    log_key_path,
+)
 from embedbk.codec.messages import AddAnswer, AddRequest, FenceRequest, LacRequest, ReadRequest, Status
 from embedbk.codec.metadata_messages import Put
 from embedbk.config import Quorum
 from embedbk.core.log import LogTakeover
 from embedbk.core.reader import LacWait
 from embedbk.core.vocabulary import SendFailed
-from embedbk.errors import LedgerClosed, LedgerFenced, NoSuchLedger, UsageError
+from embedbk.errors import LedgerClosed, LedgerFenced, MetadataConflict, NoSuchLedger, UsageError
 from embedbk.testing.actor import Deletion, Repair
 from embedbk.testing.violation import Violation
 from tests.rules.world import KEY, THREE, Client, Packet
@@ -392,21 +399,38 @@ def test_a_ledger_of_one_entry_and_ledger_zero_are_ledgers_like_others(ledger_id
     world.end(ledger_id)
 
 
-def test_a_listed_ledger_that_is_gone_makes_the_list_be_read_again() -> None:
-    """Scenario 33: pravega#6030, P8.1. Its application deleted an empty ledger and died before it changed its list."""
-    # Taken out: leaving alone what the list records as closed (core/log.py, `_recover_next`: asks for every ledger).
+def listed_and_gone(last_entry: int | None) -> tuple[Watched, Client]:
+    """A log whose only ledger was deleted by its application, which died before it changed the list; and a leader."""
     world = Watched(4)
     metadata, revision = world.create(THREE)
     story = Scene(world, metadata, world.writer(metadata, revision))
     assert story.recover().ended.error is None
-    segments = (LogSegment(story.ledger_id, 0, -1),)  # The list knows that it closed empty.
+    segments = (LogSegment(story.ledger_id, 0, last_entry),)
     world.catalog.transact(
         [], [Put(log_key_path("log"), encode_log_list(LogList(METADATA_VERSION, 1, segments)))]
     )
     ended(world, world.client("deleter", Deletion(story.ledger_id)))
     core = LogTakeover("log", b"p", THREE, KEY, bytes(16), 0, world.bookies, world.chance)
-    over = ended(world, world.client("leader", core))
+    return world, world.client("leader", core)
+
+
+def test_a_listed_ledger_that_is_known_to_be_empty_and_gone_blocks_nobody() -> None:
+    """Scenario 33: pravega#6030, P8.1. The list knows that it closed empty: the next leader takes over all the same."""
+    # Taken out: leaving alone what the list records as closed (mutant closed-in-the-list-asked-for-all-the-same).
+    world, leader = listed_and_gone(-1)
+    over = ended(world, leader)
     assert over.first_offset == 0  # type: ignore[attr-defined]
+
+
+def test_a_listed_ledger_that_may_have_entries_and_is_gone_blocks_the_takeover() -> None:
+    """Scenario 33: the other half. Nobody knows what it held: the list is read again, and at last given up; no leader
+    serves behind entries that may be missing."""
+    # Taken out: stopping at it (mutant gone-ledger-skipped).
+    world, leader = listed_and_gone(None)
+    with pytest.raises(MetadataConflict, match="its list changed"):
+        ended(world, leader)
+    value, _ = world.catalog.values[log_key_path("log")]
+    assert len(decode_log_list(value).segments) == 1  # Nothing was appended to it.
 
 
 def test_a_resent_request_carries_the_same_bytes_and_late_answers_touch_nothing() -> None:

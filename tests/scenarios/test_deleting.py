@@ -1,0 +1,56 @@
+"""Deleting and bringing back while somebody else does the same: what was looked at may be another thing by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from embedbk.client import Client
+from embedbk.errors import MetadataConflict, NoSuchLedger
+from embedbk.runtime import Runtime
+from embedbk.testing import Cluster
+
+
+def then(patch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Once, right behind the next look at the metadata, let this happen."""
+    get, is_armed = Runtime.get, [True]
+
+    async def looked(self: Runtime, key: str, what: str) -> Any:
+        found = await get(self, key, what)
+        if is_armed:
+            is_armed.clear()
+            act()
+        return found
+
+    patch.setattr(Runtime, "get", looked)
+
+
+def two_clients_of_a_closed_ledger(cluster: Cluster) -> tuple[Client, Client, int]:
+    one, other = cluster.client("one"), cluster.client("other")
+    with one.create_ledger() as writer:
+        writer.add(b"zero")
+    return one, other, writer.ledger_id
+
+
+def test_what_changed_since_it_was_looked_at_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P2.2, CL30: another client deletes it first: the second is told that it is gone, and renews no grace."""
+    with Cluster(seed=5, bookies=3) as cluster:
+        one, other, ledger_id = two_clients_of_a_closed_ledger(cluster)
+        then(monkeypatch, lambda: other.delete_ledger(ledger_id))
+        with pytest.raises(NoSuchLedger):
+            one.delete_ledger(ledger_id)
+        assert [each.ledger_id for each in one.deleted_ledgers()] == [ledger_id]
+
+
+def test_of_two_that_bring_a_ledger_back_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CL32, P2.2: the other is told so; the ledger is there once, with what it held."""
+    with Cluster(seed=6, bookies=3) as cluster:
+        one, other, ledger_id = two_clients_of_a_closed_ledger(cluster)
+        one.delete_ledger(ledger_id)
+        then(monkeypatch, lambda: other.undelete_ledger(ledger_id))
+        with pytest.raises(MetadataConflict):
+            one.undelete_ledger(ledger_id)
+        assert one.deleted_ledgers() == []
+        assert [bytes(entry) for entry in one.open_ledger(ledger_id).read()] == [b"zero"]
