@@ -6,4 +6,4 @@ ffi: Any
 lib: Any
 crc32c: Any  # Put there by ebk_python_calls_install (native/python_calls.h).
 gather: Any  # Put there by ebk_gather_install (native/gather.h).
-packer_calls: Any  # Put there by ebk_python_calls_install (native/python_calls.h).
+packing_type: Any  # Put there by ebk_python_calls_install (native/python_calls.h).

@@ -8,6 +8,8 @@
  * The note tells a release everything: no table, no allocation per frame. A frame that is
  * sealed early leaves its block open for the next one, so a writer that waits for every
  * entry uses one warm block again and again instead of touching 256 KiB for 100 bytes.
+ * When nothing is out or waits, the block goes back to the pool: of thousands of open
+ * ledgers only those that are written to hold one, and the pool gives the warm one first.
  * A new frame begins in a block only while half of it is free: a late one would be short.
  *
  * References: a block has one from its packer while it is open or full, and one from
@@ -447,10 +449,15 @@ void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_len
     ebk_packer_unlock(packer);
 }
 
+void ebk_packer_stop_locked(struct ebk_packer *packer)
+{
+    PUBLISH(packer, is_stopped, 1);
+}
+
 void ebk_packer_stop(struct ebk_packer *packer)
 {
     ebk_packer_lock(packer);
-    PUBLISH(packer, is_stopped, 1);
+    ebk_packer_stop_locked(packer);
     ebk_packer_unlock(packer);
 }
 
@@ -513,6 +520,10 @@ void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body)
     PUBLISH(packer, unreleased_bytes, packer->state.unreleased_bytes - note->size);
     PUBLISH(packer, frames_out, packer->state.frames_out - 1);
     block_unref(note->block);
+    if (packer->state.unreleased_bytes == 0 && packer->open != NULL) {
+        block_unref(packer->open);
+        packer->open = NULL;
+    }
 }
 
 void ebk_packer_release(uint8_t *body)

@@ -120,6 +120,7 @@ void ebk_packer_lock(struct ebk_packer *packer);
 void ebk_packer_unlock(struct ebk_packer *packer);
 int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out);
 void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
+void ebk_packer_stop_locked(struct ebk_packer *packer);
 /* The packer of a body that is out; and its release, after which the frame's reference to the packer is the caller's. */
 struct ebk_packer *ebk_packer_of(uint8_t *body);
 void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body);

@@ -9,8 +9,9 @@
 #include "frame.h"
 #include "packer.h"
 
+#include <stddef.h>
+
 #define GIL_BYTES_MAX (64 << 10) /* More than this is copied with the GIL free: about 10 microseconds. */
-#define CAPSULE "embedbk packer"
 
 /* Work under the turn or the mutex: at once, or else without the GIL from waiting to the end. */
 #define WITHOUT_WAITING(is_taken, take, work, give)  \
@@ -91,24 +92,117 @@ static PyObject *view_of(const struct ebk_packed *frame)
     return view;
 }
 
-/* ---- calls ------------------------------------------------------------------------ */
+/* ---- the packer as an object ------------------------------------------------------- */
 
-/* self of every call is the pair (capsule with the packer, refuse). */
+struct packing {
+    PyObject_HEAD
+    struct ebk_packer *packer; /* NULL until _open */
+};
+
+static PyTypeObject *packing_type;
+static PyObject *refusing; /* Raises for a payload that no packer takes. */
+
 static struct ebk_packer *packer_of(PyObject *self)
 {
-    return PyCapsule_GetPointer(PyTuple_GetItem(self, 0), CAPSULE);
+    struct ebk_packer *packer = ((struct packing *)self)->packer;
+    EBK_ASSERT(packer != NULL);
+    return packer;
 }
 
-static void drop_packer(PyObject *capsule)
+static PyObject *packing_new(PyTypeObject *type, PyObject *arguments, PyObject *named)
 {
-    ebk_packer_unref(PyCapsule_GetPointer(capsule, CAPSULE));
+    (void)arguments;
+    (void)named;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return allocate(type, 0); /* Zeroed. */
+}
+
+static void packing_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    struct ebk_packer *packer = ((struct packing *)self)->packer;
+    if (packer != NULL) ebk_packer_unref(packer);
+    release(self);
+    Py_DECREF(type);
+}
+
+/* _open(ledger_id, next_entry, length, block_bytes, bytes_max) */
+static PyObject *packing_open(PyObject *self, PyObject *arguments)
+{
+    unsigned long long ledger_id, length, bytes_max;
+    long long next_entry;
+    unsigned int block_bytes;
+    if (!PyArg_ParseTuple(arguments, "KLKIK", &ledger_id, &next_entry, &length, &block_bytes, &bytes_max)) return NULL;
+    EBK_ASSERT(((struct packing *)self)->packer == NULL);
+    struct ebk_packer *packer = ebk_packer_open(ledger_id, next_entry, length, block_bytes, bytes_max);
+    if (packer == NULL) return PyErr_NoMemory();
+    ((struct packing *)self)->packer = packer;
+    Py_RETURN_NONE;
+}
+
+/* Numbers of the packer's state, by their place in it. */
+struct number {
+    size_t at;
+    size_t size;
+};
+#define NUMBER(field) (&(struct number){offsetof(struct ebk_packer_state, field), \
+                                        sizeof((struct ebk_packer_state *)0)->field})
+
+static unsigned long long number_of(PyObject *self, const struct number *number)
+{
+    const char *state = (const char *)ebk_packer_state(packer_of(self));
+    if (number->size == sizeof(uint32_t)) return __atomic_load_n((const uint32_t *)(const void *)(state + number->at), __ATOMIC_RELAXED);
+    return __atomic_load_n((const uint64_t *)(const void *)(state + number->at), __ATOMIC_RELAXED);
+}
+
+static PyObject *get_number(PyObject *self, void *number)
+{
+    return PyLong_FromLongLong((long long)number_of(self, number));
+}
+
+static PyObject *get_flag(PyObject *self, void *number)
+{
+    return PyBool_FromLong(number_of(self, number) != 0);
+}
+
+static PyObject *get_last_entry(PyObject *self, void *nothing)
+{
+    (void)nothing;
+    return PyLong_FromLongLong(ebk_packer_state(packer_of(self))->next_entry - 1);
+}
+
+static PyObject *get_address(PyObject *self, void *nothing)
+{
+    (void)nothing;
+    return PyLong_FromVoidPtr(packer_of(self));
+}
+
+static PyObject *has_open(PyObject *self, PyObject *nothing)
+{
+    (void)nothing;
+    return PyBool_FromLong(ebk_packer_state(packer_of(self))->open_count != 0);
+}
+
+static PyObject *has_full(PyObject *self, PyObject *nothing)
+{
+    (void)nothing;
+    return PyBool_FromLong(ebk_packer_state(packer_of(self))->full_count != 0);
+}
+
+static PyObject *stop(PyObject *self, PyObject *nothing)
+{
+    (void)nothing;
+    struct ebk_packer *packer = packer_of(self);
+    LOCKED(packer, ebk_packer_stop_locked(packer));
+    Py_RETURN_NONE;
 }
 
 /* Have Python raise the error for this payload; that of a failed call before gives way to it. */
-static void refuse(PyObject *self, PyObject *data)
+static void refuse(PyObject *data)
 {
     PyErr_Clear();
-    PyObject *nothing = PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 1), data, NULL);
+    PyObject *nothing = PyObject_CallFunctionObjArgs(refusing, data, NULL);
     if (nothing == NULL) return;
     Py_DECREF(nothing);
     PyErr_SetString(PyExc_SystemError, "refuse did not raise");
@@ -130,14 +224,14 @@ static PyObject *append(PyObject *self, PyObject *data)
     } else {
         Py_buffer view;
         if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
-            refuse(self, data);
+            refuse(data);
             return NULL;
         }
         entry_id = append_bytes(packer_of(self), view.buf, (size_t)view.len, &should_wake);
         PyBuffer_Release(&view);
     }
     if (entry_id == EBK_USAGE) {
-        refuse(self, data);
+        refuse(data);
         return NULL;
     }
     return Py_BuildValue("(LO)", (long long)entry_id, should_wake ? Py_True : Py_False);
@@ -154,7 +248,7 @@ static PyObject *append_with(PyObject *self, PyObject *arguments)
     Py_buffer view;
     if (!PyArg_ParseTuple(arguments, "OSL", &data, &attributes, &expected)) return NULL;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
-        refuse(self, data);
+        refuse(data);
         return NULL;
     }
     IN_TURN(packer, (size_t)view.len <= GIL_BYTES_MAX,
@@ -163,7 +257,7 @@ static PyObject *append_with(PyObject *self, PyObject *arguments)
                 view.buf, (size_t)view.len, &should_wake));
     PyBuffer_Release(&view);
     if (entry_id == EBK_USAGE) {
-        refuse(self, data);
+        refuse(data);
         return NULL;
     }
     return Py_BuildValue("(LO)", (long long)entry_id, should_wake ? Py_True : Py_False);
@@ -186,7 +280,7 @@ static void free_payloads(struct payloads *payloads)
 }
 
 /* 0, or -1 with a Python error set. */
-static int read_payloads(PyObject *self, PyObject *sequence, struct payloads *payloads)
+static int read_payloads(PyObject *sequence, struct payloads *payloads)
 {
     *payloads = (struct payloads){.kept = PySequence_List(sequence)};
     if (payloads->kept == NULL) return -1;
@@ -203,7 +297,7 @@ static int read_payloads(PyObject *self, PyObject *sequence, struct payloads *pa
             /* Not PyBytes_FromObject: it would take a list of numbers, too. */
             Py_buffer view;
             if (PyObject_GetBuffer(item, &view, PyBUF_SIMPLE) < 0) {
-                refuse(self, item);
+                refuse(item);
                 return -1;
             }
             item = PyBytes_FromStringAndSize(view.buf, view.len);
@@ -212,7 +306,7 @@ static int read_payloads(PyObject *self, PyObject *sequence, struct payloads *pa
         }
         const Py_ssize_t size = PyBytes_Size(item);
         if (size > (Py_ssize_t)EBK_ENTRY_PAYLOAD_BYTES_MAX) {
-            refuse(self, item);
+            refuse(item);
             return -1;
         }
         payloads->data[i] = (const uint8_t *)PyBytes_AsString(item);
@@ -227,7 +321,7 @@ static PyObject *append_many(PyObject *self, PyObject *sequence)
     struct ebk_packer *packer = packer_of(self);
     struct ebk_appended done = {.first_entry = 0};
     struct payloads payloads;
-    if (read_payloads(self, sequence, &payloads) < 0) {
+    if (read_payloads(sequence, &payloads) < 0) {
         free_payloads(&payloads);
         return NULL;
     }
@@ -262,35 +356,53 @@ static PyObject *set_lac(PyObject *self, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-static PyMethodDef calls[] = {
+static PyMethodDef packing_methods[] = {
+    {"_open", packing_open, METH_VARARGS, NULL},
     {"append", append, METH_O, NULL},
     {"append_many", append_many, METH_O, NULL},
+    {"append_with", append_with, METH_VARARGS, NULL},
     {"seal", seal, METH_NOARGS, NULL},
     {"set_lac", set_lac, METH_VARARGS, NULL},
-    {"append_with", append_with, METH_VARARGS, NULL},
+    {"stop", stop, METH_NOARGS, NULL},
+    {"has_open", has_open, METH_NOARGS, NULL},
+    {"has_full", has_full, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
 };
 
-#define CALL_COUNT (sizeof calls / sizeof *calls)
+static PyGetSetDef packing_numbers[] = {
+    {"is_stopped", get_flag, NULL, NULL, NUMBER(is_stopped)},
+    {"next_entry", get_number, NULL, NULL, NUMBER(next_entry)},
+    {"length", get_number, NULL, NULL, NUMBER(length)},
+    {"unreleased_bytes", get_number, NULL, NULL, NUMBER(unreleased_bytes)},
+    {"last_entry", get_last_entry, NULL, NULL, NULL},
+    {"_address", get_address, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 
-static PyObject *packer_calls(PyObject *module, PyObject *arguments)
+static PyType_Slot packing_slots[] = {
+    {Py_tp_new, packing_new},
+    {Py_tp_dealloc, packing_dealloc},
+    {Py_tp_methods, packing_methods},
+    {Py_tp_getset, packing_numbers},
+    {0, NULL},
+};
+
+static PyType_Spec packing_spec = {
+    .name = "embedbk._native.Packing",
+    .basicsize = sizeof(struct packing),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = packing_slots,
+};
+
+/* packing_type(refuse): the base of Packer, whose payloads are refused by this from now on. */
+static PyObject *packing_type_with(PyObject *module, PyObject *refuse_payload)
 {
     (void)module;
-    unsigned long long address;
-    PyObject *refusing;
-    if (!PyArg_ParseTuple(arguments, "KO", &address, &refusing)) return NULL;
-    struct ebk_packer *packer = (struct ebk_packer *)(uintptr_t)address;
-    PyObject *capsule = PyCapsule_New(packer, CAPSULE, drop_packer);
-    if (capsule == NULL) return NULL;
-    ebk_packer_ref(packer);
-    PyObject *self = PyTuple_Pack(2, capsule, refusing);
-    Py_DECREF(capsule);
-    PyObject *bound = self == NULL ? NULL : PyTuple_New(CALL_COUNT);
-    for (size_t i = 0; bound != NULL && i < CALL_COUNT; i++) {
-        PyObject *call = PyCFunction_NewEx(&calls[i], self, NULL);
-        if (call == NULL || PyTuple_SetItem(bound, (Py_ssize_t)i, call) < 0) Py_CLEAR(bound);
-    }
-    Py_XDECREF(self);
-    return bound;
+    Py_XDECREF(refusing);
+    Py_INCREF(refuse_payload);
+    refusing = refuse_payload;
+    Py_INCREF((PyObject *)packing_type);
+    return (PyObject *)packing_type;
 }
 
 static PyObject *crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
@@ -313,7 +425,7 @@ static PyObject *crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t
 }
 
 static PyMethodDef installed[] = {
-    {"packer_calls", packer_calls, METH_VARARGS, NULL},
+    {"packing_type", packing_type_with, METH_O, NULL},
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -323,7 +435,8 @@ static int install(void)
     PyObject *module = PyImport_AddModule("embedbk._native"); /* Borrowed; it is the caller's. */
     if (module == NULL) return -1;
     if (body_type == NULL) body_type = (PyTypeObject *)PyType_FromSpec(&body_spec);
-    if (body_type == NULL) return -1;
+    if (packing_type == NULL) packing_type = (PyTypeObject *)PyType_FromSpec(&packing_spec);
+    if (body_type == NULL || packing_type == NULL) return -1;
     return PyModule_AddFunctions(module, installed);
 }
 

@@ -18,16 +18,21 @@
  *
  * for the few dozen bytes of a header, where asking cffi for the address costs more than summing, and
  *
- *     packer_calls(address of an ebk_packer, refuse) -> (append, append_many, seal, set_lac)
+ *     packing_type(refuse) -> type
+ *
+ * the base class of `Packer`: one object per packer, which holds a reference to it. After
+ * _open(ledger_id, next_entry, length, block_bytes, bytes_max), once:
  *
  *     append(data) -> (entry id or EBK_FULL or EBK_FAILED, should_wake)
  *     append_many(iterable of data) -> (first_entry, taken, should_wake)
+ *     append_with(data, attributes, expected) -> (entry id or EBK_FULL, EBK_FAILED, EBK_CONFLICT, should_wake)
  *     seal() -> (body, count, first_entry, last_entry, length) or None
- *     set_lac(lac, lac_length) -> None
+ *     set_lac(lac, lac_length), stop(), has_open(), has_full()
+ *     is_stopped, next_entry, last_entry, length, unreleased_bytes
  *
  * data is bytes or any contiguous buffer; refuse(data) is called to raise where it is something else or too long,
  * and then nothing was appended. body is a read-only memoryview that releases the frame with the last reference to its
- * bytes. The four hold a reference to the packer. Returns 0, or -1 without memory. */
+ * bytes. Returns 0, or -1 without memory. */
 int ebk_python_calls_install(void);
 /* cffi:end */
 

@@ -9,7 +9,7 @@ The contract is `packer_twin.Packing`; `TwinPacker` there is the plain form, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from typing import Any
 
 from embedbk import _native
 from embedbk._native import ffi, lib
@@ -26,7 +26,6 @@ from embedbk.codec.packer_twin import (
     release_body,
 )
 from embedbk.config import FRAME_BLOCK_BYTES, PACKER_BYTES_MAX, PACKER_POOL_BYTES_MAX
-from embedbk.errors import StorageError
 
 __all__ = ["PACKER_CONFLICT", "PACKER_FULL", "PACKER_STOPPED", "Packer", "Packing", "pool_bytes_used"]
 
@@ -35,15 +34,13 @@ if lib.ebk_python_calls_install() != 0:
 lib.ebk_pool_set_bytes_max(PACKER_POOL_BYTES_MAX)
 
 
-class Packer:
-    """`Packing` in C. append, append_many, append_with and set_lac are built-in functions bound to the packer."""
+_Native: Any = _native.packing_type(refuse_payload)
 
-    __slots__ = ("_packer", "_seal", "_state", "append", "append_many", "append_with", "ledger_id", "set_lac")
 
-    append: Callable[[Buffer], tuple[int, bool]]
-    append_many: Callable[[Iterable[Buffer]], tuple[int, int, bool]]
-    set_lac: Callable[[int, int], None]
-    append_with: Callable[[Buffer, bytes, int], tuple[int, bool]]
+class Packer(_Native):  # type: ignore[misc]
+    """`Packing` in C: append, append_many, append_with, set_lac, stop and what can be looked at are the base's."""
+
+    __slots__ = ("ledger_id",)
 
     def __init__(
         self,
@@ -55,27 +52,22 @@ class Packer:
         bytes_max: int = PACKER_BYTES_MAX,
     ) -> None:
         check_packer(ledger_id, next_entry, length, block_bytes, bytes_max)
-        made = lib.ebk_packer_open(ledger_id, next_entry, length, block_bytes, bytes_max)
-        if made == ffi.NULL:
-            raise StorageError("no memory for a packer", definite=True)
         self.ledger_id = ledger_id
-        self._packer = ffi.gc(made, lib.ebk_packer_unref)
-        self._state = lib.ebk_packer_state(made)  # Read without a call; whole numbers, each recent.
-        calls = _native.packer_calls(int(ffi.cast("uintptr_t", made)), refuse_payload)
-        self.append, self.append_many, self._seal, self.set_lac, self.append_with = calls
+        self._open(ledger_id, next_entry, length, block_bytes, bytes_max)
 
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
         """As append_many, for payloads that lie behind each other in data; sizes is an array of uint32."""
         done = ffi.new("struct ebk_appended *")
         source, counts = ffi.from_buffer(data), ffi.from_buffer("uint32_t[]", sizes)
-        answer = lib.ebk_packer_append_run(self._packer, source, len(source), counts, len(counts), done)
+        packer = ffi.cast("struct ebk_packer *", self._address)
+        answer = lib.ebk_packer_append_run(packer, source, len(source), counts, len(counts), done)
         if answer == lib.EBK_USAGE:
             refuse_sizes(data, sizes)
         return done.first_entry, done.taken, bool(done.should_wake)
 
     def seal(self) -> Frame | None:
         """The oldest full frame, or else the open one, or None. Its body stays alive as long as it is referenced."""
-        found = self._seal()
+        found = super().seal()
         if found is None:
             return None
         body, count, first, last, length = found
@@ -84,39 +76,6 @@ class Packer:
     def release(self, frame: Frame) -> None:
         """Give a sealed frame's memory back now and not with its last reference; its body may not be used again."""
         release_body(frame)
-
-    def stop(self) -> None:
-        """No appends from now on; what was appended can still be sealed."""
-        lib.ebk_packer_stop(self._packer)
-
-    def has_open(self) -> bool:
-        return bool(self._state.open_count)
-
-    def has_full(self) -> bool:
-        return bool(self._state.full_count)
-
-    @property
-    def is_stopped(self) -> bool:
-        return bool(self._state.is_stopped)
-
-    @property
-    def next_entry(self) -> int:
-        return int(self._state.next_entry)
-
-    @property
-    def last_entry(self) -> int:
-        """The last id that was given (the last add pushed), NO_ENTRY before the first."""
-        return int(self._state.next_entry) - 1
-
-    @property
-    def length(self) -> int:
-        """Payload bytes of the ledger up to and including last_entry."""
-        return int(self._state.length)
-
-    @property
-    def unreleased_bytes(self) -> int:
-        """Bytes of entries that are not in a released frame: what bytes_max bounds."""
-        return int(self._state.unreleased_bytes)
 
 
 def pool_bytes_used() -> int:

@@ -258,6 +258,8 @@ class TwinPacker:
     def _on_release(self, size: int) -> None:
         with self._lock:
             self.unreleased_bytes -= size
+            if not self.unreleased_bytes:
+                self._capacity = self._used = 0  # In C the block goes back to the pool.
 
     def _payload(self, data: Buffer) -> bytes:
         payload = _payload(data)
