@@ -45,6 +45,8 @@ __all__ = ["Client", "LedgerReader", "LedgerWriter", "Log", "LogWriter", "open"]
 class _Closing:
     """What leaves its block by `_leave`."""
 
+    __slots__ = ()
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -186,6 +188,8 @@ class Client(_Closing):
 class _Writer(_Closing):
     """What both writers share."""
 
+    __slots__ = ("__weakref__", "_appending")
+
     def __init__(self, appending: Appending) -> None:
         self._appending = appending
 
@@ -243,6 +247,8 @@ class _Writer(_Closing):
 
 class LedgerWriter(_Writer):
     """As `embedbk.LedgerWriter`."""
+
+    __slots__ = ()
 
     async def add(
         self,

@@ -39,6 +39,7 @@ __all__ = ["PLAIN", "Appended", "Appending", "Fate", "Terms", "Ticket", "terms_o
 _ROOM_POLL_S = (
     0.01  # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
 )
+_PRODUCERS = threading.Lock()  # Of finding an append and doing it, as one step.
 _NEVER_NEXT = LEDGER_ID_MAX  # No ledger has so many entries: a condition that is not met.
 
 
@@ -160,35 +161,51 @@ def _pair(given: tuple[int, int], name: str) -> tuple[int, int]:
 
 
 class Appending:
-    """The creator's handle of one ledger: the logic under `LedgerWriter`, `LogWriter` and their aio twins."""
+    """The creator's handle of one ledger: the logic under `LedgerWriter`, `LogWriter` and their aio twins.
+
+    There may be very many of them, so what few need is made when it is needed.
+    """
+
+    __slots__ = (
+        "_are_producers_known",
+        "_before",
+        "_history",
+        "_producers",
+        "_what",
+        "is_over",
+        "ledger_id",
+        "runtime",
+        "writing",
+    )
 
     def __init__(
         self,
         runtime: Runtime,
         core: Writer,
-        what: str,
+        what: str = "",
         explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
         mac_key: bytes = b"",
     ) -> None:
-        """what: how messages name the handle, as "the writer of log 'orders'". explain: as `Writing` takes it.
+        """what: how messages name the handle, as "the writer of log 'orders'", if not by its ledger. explain: as
+        `Writing` takes it.
 
         mac_key: of the ledger's tags, if it has any.
         """
         self.runtime = runtime
-        self.what = what
+        self._what = what
         self.ledger_id = core.ledger_id
-        self._durability = Durability(core.metadata.durability).name.lower()
         digest = core.metadata.digest
         packer: Packing = Packer(core.ledger_id)
         if digest != DigestType.CRC32C:
             # Tags are made entry by entry in Python: who asks for them pays for them.
             packer = TwinPacker(core.ledger_id, lock=threading.RLock(), digest=digest, mac_key=mac_key)
-        self.writing = Writing(core, packer, runtime.node.wake_writing, explain)
+        self.writing = Writing(core, packer, runtime.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
-        self.producers = Producers()
-        self._producers_lock = threading.Lock()  # Of finding an append and doing it, as one step.
+        self._producers: Producers | None = None
         self._are_producers_known = True
-        self._before = Position(self.ledger_id, NO_ENTRY)  # What stands before this ledger's first entry.
+        self._before: Position | None = (
+            None  # What stands before this ledger's first entry, if anything does.
+        )
         self._history: Callable[[], Frames] | None = None
         runtime.start(self.writing)
 
@@ -198,10 +215,22 @@ class Appending:
         self._are_producers_known = history is None
 
     @property
+    def what(self) -> str:
+        """How messages name the handle."""
+        return self._what or f"the writer of ledger {self.ledger_id}"
+
+    @property
+    def producers(self) -> Producers:
+        """Whose appends are known. Held locked."""
+        if self._producers is None:
+            self._producers = Producers()
+        return self._producers
+
+    @property
     def last_position(self) -> Position:
         """Of the last entry that was queued; in front of the first, where what stands before it ends."""
         last = self.writing.packer.last_entry
-        return Position(self.ledger_id, last) if last != NO_ENTRY else self._before
+        return Position(self.ledger_id, last) if last != NO_ENTRY or self._before is None else self._before
 
     @property
     def lac(self) -> int:
@@ -210,7 +239,7 @@ class Appending:
     @property
     def durability(self) -> str:
         """What an append waits for: "synced" or "deferred" (P3.2)."""
-        return self._durability
+        return Durability(self.writing.core.metadata.durability).name.lower()
 
     # Appending. Payloads are copied before a call returns.
 
@@ -246,7 +275,7 @@ class Appending:
             if producer is None:
                 entry_id = self.writing.try_append_with(data, attributes, expected)
             else:
-                with self._producers_lock:
+                with _PRODUCERS:
                     held = self.producers.find(producer)
                     if held is not None:
                         return held
@@ -304,7 +333,7 @@ class Appending:
             async for located in self._history()
             for entry_id, producer in producers_in(located.frame)
         ]
-        with self._producers_lock:
+        with _PRODUCERS:
             if not self._are_producers_known:  # Else another thread was faster, and has appended since.
                 for producer, position in learnt:
                     self.producers.note(producer, position)

@@ -7,6 +7,7 @@ names, awaited.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -50,6 +51,7 @@ __all__ = [
 _DIGESTS = {digest.name.lower(): digest for digest in DigestType}
 _DURABILITIES = {durability.name.lower(): durability for durability in Durability}
 
+_NO_CUSTOM: dict[str, bytes] = {}  # One for all ledgers that have none.
 _LEDGERS_PREFIX = ledger_key_path(0)[: -len(f"{0:016x}")]
 
 
@@ -62,6 +64,12 @@ def quorum_of(
     """What was asked for; what was left out by the number of bookies that are there."""
     writable = sum(1 for info in runtime.bookies if info.is_writable)
     return quorum_for(writable, ensemble_size, write_quorum, ack_quorum)
+
+
+@lru_cache(maxsize=64)
+def _options(delays_change: bool, placement: Placement) -> WriterOptions:
+    """One object for all ledgers that are written alike."""
+    return WriterOptions(delays_change=delays_change, placement=placement)
 
 
 class Traits(NamedTuple):
@@ -78,7 +86,7 @@ def traits_of(
     """placement None: that of the settings. Raises UsageError for a durability or digest that there is not."""
     if durability not in _DURABILITIES:
         raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
-    options = WriterOptions(delays_change=delays_change, placement=placement or runtime.placement)
+    options = _options(delays_change, placement or runtime.placement)
     if digest not in _DIGESTS:
         raise UsageError(f"digest={digest!r}: allowed are {', '.join(map(repr, _DIGESTS))}")
     return Traits(_DURABILITIES[durability], options, _DIGESTS[digest])
@@ -95,7 +103,7 @@ async def create(
         quorum,
         password.verifier,
         runtime.wall_ms(),
-        dict(custom),
+        dict(custom) if custom else _NO_CUSTOM,
         runtime.bookies,
         runtime.new_chance(),
         traits.durability,
@@ -103,8 +111,7 @@ async def create(
         traits.digest,
     )
     metadata, revision = await runtime.run(core, "creating a ledger")
-    what = f"the writer of ledger {metadata.ledger_id}"
-    return begin_writing(runtime, metadata, revision, password, what, traits.options)
+    return begin_writing(runtime, metadata, revision, password, "", traits.options)
 
 
 def begin_writing(
@@ -117,9 +124,8 @@ def begin_writing(
     explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
 ) -> Appending:
     """The creator's handle of a ledger that was created just now."""
-    chance = runtime.new_chance()
-    nonce = chance.getrandbits(63)
-    core = Writer(metadata, revision, password.key, nonce, runtime.bookies, chance, options)
+    nonce = runtime.chance.getrandbits(63)
+    core = Writer(metadata, revision, password.key, nonce, runtime.bookies, runtime.core_chance, options)
     return Appending(runtime, core, what, explain, password.mac_key)
 
 
@@ -158,6 +164,8 @@ class LedgerWriter:
     Leaving its block normally waits for what was added and closes the ledger; leaving by an exception releases it
     without touching cluster state, and the next opener recovers it.
     """
+
+    __slots__ = ("__weakref__", "_appending")
 
     def __init__(self, appending: Appending) -> None:
         self._appending = appending

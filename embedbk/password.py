@@ -25,10 +25,16 @@ class Password:
     """key: what requests carry. verifier: what the metadata keeps. mac_key: of HMAC tags, told to nobody."""
 
     __slots__ = ("key", "mac_key", "verifier")
+    key: bytes
+    mac_key: bytes
+    verifier: bytes
 
     def __init__(self, password: bytes) -> None:
         if not isinstance(password, bytes):
             raise UsageError(f"a password is bytes, not {type(password).__name__}")
+        if not password and _none:
+            self.key, self.mac_key, self.verifier = _none[0].key, _none[0].mac_key, _none[0].verifier
+            return
         self.key = hashlib.blake2b(password, digest_size=LEDGER_KEY_BYTES, person=_KEY_PERSON).digest()
         self.mac_key = hashlib.blake2b(password, digest_size=_VERIFIER_BYTES, person=_MAC_PERSON).digest()
         self.verifier = hashlib.blake2b(
@@ -45,3 +51,7 @@ class Password:
 
     def __repr__(self) -> str:
         return "Password(...)"
+
+
+_none: list[Password] = []  # What is made of no password: one object for all the ledgers that have none.
+_none.append(Password(b""))

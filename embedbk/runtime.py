@@ -102,6 +102,10 @@ class Runtime:
         self.is_forked = False
         self.signal = Signal()  # Moves with the list of bookies.
         self.chance = random.Random()
+        self.core_chance = random.Random(
+            self.chance.getrandbits(128)
+        )  # Of all writers: the host's thread only.
+        self.wake_writing = node.wake_writing  # One object for all handles.
         self.placement = settings.placement
         self.read_health = ReadHealth()  # Touched by the reading cores, on the host's thread.
         self.leaving = [node.metadata]  # Sessions to end at close, in this order.

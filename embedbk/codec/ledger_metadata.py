@@ -6,6 +6,7 @@ The bytes are MessagePack arrays behind one version number; fields are only ever
 from __future__ import annotations
 
 import enum
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,6 +29,7 @@ __all__ = [
     "decode_log_list",
     "encode_ledger_metadata",
     "encode_log_list",
+    "first_fragments",
     "ledger_key_path",
     "log_key_path",
     "log_owner_path",
@@ -65,7 +67,24 @@ class Fragment(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def members(self) -> tuple[Member, ...]:
-        return tuple(Member(*seat) for seat in self.ensemble)
+        return _members_of(self.ensemble)
+
+
+# Very many ledgers share few ensembles and quorums: one object for all that are equal.
+
+
+@lru_cache(maxsize=4096)
+def _members_of(ensemble: tuple[tuple[str, bytes], ...]) -> tuple[Member, ...]:
+    return tuple(Member(*seat) for seat in ensemble)
+
+
+@lru_cache(maxsize=4096)
+def first_fragments(members: tuple[Member, ...]) -> tuple[Fragment, ...]:
+    """The fragments of a new ledger whose seats these have."""
+    return (Fragment(0, 0, members),)
+
+
+_quorum_of = lru_cache(maxsize=256)(Quorum)
 
 
 class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True):
@@ -88,7 +107,7 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def quorum(self) -> Quorum:
-        return Quorum(self.ensemble_size, self.write_quorum, self.ack_quorum)
+        return _quorum_of(self.ensemble_size, self.write_quorum, self.ack_quorum)
 
     @property
     def is_closed(self) -> bool:

@@ -8,10 +8,10 @@ from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Durability,
-    Fragment,
     LedgerMetadata,
     LedgerState,
     encode_ledger_metadata,
+    first_fragments,
     ledger_key_path,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
@@ -111,7 +111,6 @@ class Creation(Machine):
         members = [member for member in seats if member is not None]
         if len(members) < len(seats):
             return [Ended(self._no_strict_placement())]
-        fragment = Fragment(0, 0, tuple((member.bookie_id, member.incarnation) for member in members))
         self.metadata = LedgerMetadata(
             METADATA_VERSION,
             event.first_id,
@@ -124,7 +123,7 @@ class Creation(Machine):
             self.password_verifier,
             self.created_ms,
             self.custom,
-            (fragment,),
+            first_fragments(tuple(members)),
             self.durability,
             self.digest_type,
         )

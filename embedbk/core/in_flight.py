@@ -28,6 +28,9 @@ class Seating:
     seat: int
     member: Member
     failure: str | None = None  # Why nothing more is sent to it; it waits to be replaced.
+    # First entry of each frame that it has not answered -> when it was sent. Outlives `InFlight.pending`, because a
+    # seat that never answers must be noticed also where the ack quorum goes on without it.
+    unanswered: dict[int, int] | None = None  # None: nothing yet, as with most of very many open ledgers.
     awaited_until_ns: int = 0  # A reader waited there for a newer LAC lately (P6.2).
 
 
@@ -46,6 +49,24 @@ class Pending:
 class InFlight:
     """Sends frames to the seats and counts their acknowledgements."""
 
+    __slots__ = (
+        "_first_members",
+        "_first_number",
+        "_seatings",
+        "done",
+        "done_length",
+        "is_deferred",
+        "is_recovery",
+        "ledger_key",
+        "next_seating",
+        "nonce",
+        "pending",
+        "pending_bytes",
+        "quorum",
+        "received",
+        "received_length",
+    )
+
     def __init__(
         self,
         ledger_key: bytes,
@@ -63,22 +84,47 @@ class InFlight:
         self.nonce = nonce
         self.is_recovery = is_recovery
         self.is_deferred = is_deferred  # Bookies also say what they only received (P3.2).
-        self.next_seating = next_seating  # Never given out twice under one nonce (P3.8).
-        self.seatings: list[Seating] = []  # In seat order: the ensemble that answers count for.
-        for member in ensemble:
-            self.seatings.append(self.new_seating(len(self.seatings), member))
+        # In seat order: the ensemble that answers count for. None, which is how most of very many open ledgers are,
+        # while nothing is on its way: then the numbers of `_first_members` go on from `_first_number`.
+        self._seatings: list[Seating] | None = None
+        self._first_members = tuple(ensemble)
+        self._first_number = next_seating
+        self.next_seating = next_seating + len(
+            self._first_members
+        )  # Never given out twice under one nonce (P3.8).
         self.pending: dict[
             int, Pending
         ] = {}  # By first entry, in entry order; holds every frame above `done`.
         self.pending_bytes = 0
-        # Per seating number: first entry of each unanswered frame -> when it was sent. Outlives `pending`, because a
-        # seat that never answers must be noticed also where the ack quorum goes on without it.
-        self.unanswered: dict[int, dict[int, int]] = {seating.number: {} for seating in self.seatings}
         self.done = done  # Every entry up to here is done.
         self.done_length = 0  # Ledger length up to `done`; set by whoever knows it at the start.
         # Deferred sync: Qa seats of each write set held every entry up to here, at least in memory (P3.2).
         self.received = done
         self.received_length = 0
+
+    @property
+    def seatings(self) -> list[Seating]:
+        """In seat order: the ensemble that answers count for."""
+        if self._seatings is None:
+            first = self._first_number
+            self._seatings = [
+                Seating(first + seat, seat, who) for seat, who in enumerate(self._first_members)
+            ]
+        return self._seatings
+
+    def rest(self, now_ns: int) -> None:
+        """Keep as little as can be while nothing is on its way, nobody failed and nobody was replaced."""
+        if self._seatings is None or self.pending:
+            return
+        for seating in self._seatings:
+            if (
+                seating.unanswered is not None
+                or seating.failure is not None
+                or seating.awaited_until_ns > now_ns
+                or seating.number != self._first_number + seating.seat
+            ):
+                return
+        self._seatings = None
 
     def new_seating(self, seat: int, member: Member) -> Seating:
         seating = Seating(self.next_seating, seat, member)
@@ -87,7 +133,9 @@ class InFlight:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        return tuple(seating.member for seating in self.seatings)
+        if self._seatings is None:
+            return self._first_members
+        return tuple(seating.member for seating in self._seatings)
 
     @property
     def failed_seats(self) -> list[int]:
@@ -132,7 +180,9 @@ class InFlight:
                     continue
                 header = encode_frame_header(part, self.ledger_key, lac, lac_length)
             assert part is not None
-            self.unanswered[seating.number][frame.first_entry] = now_ns
+            if seating.unanswered is None:
+                seating.unanswered = {}
+            seating.unanswered[frame.first_entry] = now_ns
             request = AddRequest(
                 seating.member.incarnation, self.nonce, seating.number, self.is_recovery, self.is_deferred
             )
@@ -147,11 +197,14 @@ class InFlight:
 
     def take_answer(self, seating_number: int, first_entry: int, answer: AddAnswer) -> bool:
         """Count a positive answer. False: it answers no open request of this handle and counts for nothing."""
-        unanswered = self.unanswered.get(seating_number)
-        if unanswered is None or not self.is_ours(seating_number, answer):
+        seating = self.seating(seating_number)
+        if seating is None or not self.is_ours(seating_number, answer):
             return False  # From a seat replaced since (P4.4), or of another handle (P3.8).
-        if unanswered.pop(first_entry, None) is None:
+        unanswered = seating.unanswered
+        if unanswered is None or unanswered.pop(first_entry, None) is None:
             return False  # Counted before.
+        if not unanswered:
+            seating.unanswered = None  # An empty dict keeps the room of what was in it.
         pending = self.pending.get(first_entry)
         if pending is not None:
             pending.acked.add(seating_number)
@@ -159,9 +212,10 @@ class InFlight:
 
     def take_received(self, seating_number: int, first_entry: int, answer: AddAnswer) -> bool:
         """Count that a seat holds its part of a frame in memory; its final answer is still owed (P3.2)."""
-        if not self.is_ours(seating_number, answer) or first_entry not in self.unanswered.get(
-            seating_number, ()
-        ):
+        seating = self.seating(seating_number)
+        if seating is None or not self.is_ours(seating_number, answer):
+            return False
+        if not seating.unanswered or first_entry not in seating.unanswered:
             return False
         pending = self.pending.get(first_entry)
         if pending is not None:
@@ -181,7 +235,7 @@ class InFlight:
         if seating is None or seating.failure is not None:
             return False
         seating.failure = reason
-        self.unanswered[number].clear()
+        seating.unanswered = None
         return True
 
     def forgive(self, bookie_ids: Iterable[str]) -> list[Seating]:
@@ -199,22 +253,18 @@ class InFlight:
         """Forget everything that is outstanding: nothing more of it will be done."""
         self.pending.clear()
         self.pending_bytes = 0
-        for unanswered in self.unanswered.values():
-            unanswered.clear()
+        for seating in self.seatings:
+            seating.unanswered = None
 
     def replace(self, seatings: Sequence[Seating]) -> list[Seating]:
         """Seat another ensemble; returns the seatings that are new. Who lost a seat counts no more (P4.4)."""
         old = {seating.number for seating in self.seatings}
         kept = {seating.number for seating in seatings}
-        for number in old - kept:
-            del self.unanswered[number]
         fresh = [seating for seating in seatings if seating.number not in old]
-        for seating in fresh:
-            self.unanswered[seating.number] = {}
         for pending in self.pending.values():
             pending.acked &= kept
             pending.received &= kept
-        self.seatings = list(seatings)
+        self._seatings = list(seatings)
         return fresh
 
     def advance(self, proposed: Sequence[Seating] | None = None) -> bool:
@@ -234,6 +284,8 @@ class InFlight:
             self.pending_bytes -= len(pending.frame.body)
             self.done = pending.frame.last_entry
             self.done_length = pending.frame.length
+        if not self.pending:
+            self.pending = {}  # As above.
         return self.done > before
 
     def advance_received(self, proposed: Sequence[Seating] | None = None) -> bool:
@@ -274,19 +326,18 @@ class InFlight:
 
     def overdue(self, now_ns: int, timeout_ns: int) -> list[int]:
         """Seating numbers whose oldest unanswered frame was sent longer ago than the timeout."""
-        late: list[int] = []
-        for number, unanswered in self.unanswered.items():
-            oldest = next(iter(unanswered.values()), None)
-            if oldest is not None and now_ns >= oldest + timeout_ns:
-                late.append(number)
-        return late
+        return [
+            seating.number
+            for seating in self._seatings or ()
+            if seating.unanswered and now_ns >= next(iter(seating.unanswered.values())) + timeout_ns
+        ]
 
     def oldest_sent_ns(self) -> int | None:
         """When the oldest unanswered frame was sent."""
         oldest: int | None = None  # A plain loop: asked for behind every step of a writer.
-        for sent in self.unanswered.values():
-            for when in sent.values():
+        for seating in self._seatings or ():
+            if seating.unanswered:
+                when = next(iter(seating.unanswered.values()))  # The first was sent first.
                 if oldest is None or when < oldest:
                     oldest = when
-                break  # The first was sent first.
         return oldest

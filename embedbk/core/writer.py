@@ -11,6 +11,7 @@ States:  OPEN --close--> CLOSING --settled--> ENDED        FAILED: the LAC is fr
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -68,6 +69,7 @@ __all__ = ["Writer", "WriterOptions", "WriterState"]
 
 _MS = 1_000_000
 # Failures that do not pass by themselves: who answers so is replaced also where change is delayed.
+_NOBODY: Mapping[str, int] = {}  # One for all writers under which nobody failed yet.
 _LASTING = frozenset({Status.READ_ONLY.name, Status.IN_LIMBO.name, Status.WRONG_INCARNATION.name})
 
 
@@ -102,6 +104,31 @@ class WriterState(enum.Enum):
 class Writer(Machine):
     """The one writer of one ledger."""
 
+    __slots__ = (
+        "avoid_until",
+        "bookies",
+        "cas_number",
+        "chance",
+        "change_count",
+        "error",
+        "hint_at_ns",
+        "in_flight",
+        "is_reading_metadata",
+        "lac_published",
+        "lap",
+        "last_active_ns",
+        "metadata",
+        "options",
+        "proposal",
+        "proposed",
+        "retry_at",
+        "revision",
+        "shortage",
+        "stalled_until",
+        "state",
+        "unsettled",
+    )
+
     def __init__(
         self,
         metadata: LedgerMetadata,
@@ -133,7 +160,7 @@ class Writer(Machine):
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.proposed: LedgerMetadata | None = None
         self.change_count = 0  # Ensemble changes published.
-        self.avoid_until: dict[str, int] = {}  # Bookie id -> when it may be chosen again.
+        self.avoid_until: Mapping[str, int] = _NOBODY  # Bookie id -> when it may be chosen again.
         self.cas_number = 0  # Of the compare-and-set in flight; an outcome of another one decides nothing.
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
         self.stalled_until: int | None = (
@@ -201,6 +228,7 @@ class Writer(Machine):
         answer = event.control
         if kind != "add":
             self._note_awaited(number, answer, event.now_ns)
+            self.in_flight.rest(event.now_ns)
             return []  # Of an explicit LAC: nothing else depends on it.
         if not isinstance(answer, AddAnswer):
             return self._seat_failed(
@@ -214,7 +242,9 @@ class Writer(Machine):
         if answer.status == Status.OK:
             if not self.in_flight.take_answer(number, first_entry, answer):
                 return []
-            return self._advance(event.now_ns)
+            effects = self._advance(event.now_ns)
+            self.in_flight.rest(event.now_ns)
+            return effects
         if self.in_flight.seating(number) is None:
             return []  # From a bookie replaced since (P4.4).
         name = f"bookie {event.member.bookie_id}"
@@ -282,7 +312,10 @@ class Writer(Machine):
         seating = self.in_flight.seating(number)
         if seating is None or not self.in_flight.fail(number, reason):
             return []
-        self.avoid_until[seating.member.bookie_id] = now_ns + self.options.avoid_ns
+        self.avoid_until = {
+            **self.avoid_until,
+            seating.member.bookie_id: now_ns + self.options.avoid_ns,
+        }
         effects = self._consider_change(now_ns)
         self._note_stall(now_ns)
         return effects

@@ -6,6 +6,7 @@ wait on its signal or future. Nothing of a user's runs on the host's thread.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -31,8 +32,13 @@ from embedbk.ids import NO_ENTRY
 __all__ = ["Operation", "OneResult", "Reading", "Writing"]
 
 
+_CLOSING = threading.RLock()  # Of the outcomes of all writing handles, for a moment each.
+
+
 class Operation:
     """A core at work in a client node."""
+
+    __slots__ = ("core", "due_ns", "is_over")
 
     def __init__(self, core: Machine) -> None:
         self.core = core
@@ -73,6 +79,21 @@ class OneResult(Operation):
 class Writing(Operation):
     """A writing handle: user threads append to the packer, the host seals its frames and moves the LAC."""
 
+    __slots__ = (
+        "_closed",
+        "_explain",
+        "_is_moved",
+        "_outcome",
+        "_wake",
+        "ensemble_changes",
+        "error",
+        "lac",
+        "length",
+        "packer",
+        "received",
+        "settled",
+        "signal",
+    )
     core: Writer
 
     def __init__(
@@ -96,8 +117,8 @@ class Writing(Operation):
             NO_ENTRY  # What an append waits for: the LAC, or ahead of it with deferred sync (P3.2).
         )
         self.error: EmbedbkError | None = None  # Every entry above the LAC ends with it.
-        self.closed: Future[int] = Future()  # The last entry, once the ledger is closed by this handle.
-        self.closed.set_running_or_notify_cancel()
+        self._closed: Future[int] | None = None
+        self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.
         self.ensemble_changes = 0
         self._wake = wake
         self._explain = explain
@@ -129,12 +150,29 @@ class Writing(Operation):
             self.error = self.error or error
         elif self.error is None:
             self.error = LedgerClosed("this handle was closed", definite=True, hint="open a new writer")
-        if self.closed.done():
+        with _CLOSING:
+            if self._outcome is None:
+                self._outcome = self.core.lac if error is None else error
+                self._tell_outcome()
+
+    @property
+    def closed(self) -> Future[int]:
+        """The last entry, once the ledger is closed by this handle. Made when it is asked for: it weighs more than the
+        rest of an open ledger."""
+        with _CLOSING:
+            if self._closed is None:
+                self._closed = Future()
+                self._closed.set_running_or_notify_cancel()
+                self._tell_outcome()
+            return self._closed
+
+    def _tell_outcome(self) -> None:
+        if self._closed is None or self._outcome is None:
             return
-        if error is not None:
-            self.closed.set_exception(error)
+        if isinstance(self._outcome, EmbedbkError):
+            self._closed.set_exception(self._outcome)
         else:
-            self.closed.set_result(self.core.lac)
+            self._closed.set_result(self._outcome)
 
     def publish(self) -> None:
         if self._is_moved:

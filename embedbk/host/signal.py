@@ -21,7 +21,9 @@ from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 __all__ = ["Signal", "Watermark"]
 
 # Of the lists of all signals, for a moment each: a lock of their own would be most of what an idle handle costs.
-_LOCK = threading.Lock()
+# Re-entrant, and containers are made before it is taken: an allocation may run the garbage collector, which ends a
+# coroutine that nobody awaits any more, which takes itself off its list.
+_LOCK = threading.RLock()
 _NOBODY = LEDGER_ID_MAX + 2  # Above every mark.
 _EVERYBODY = LEDGER_ID_MAX + 1  # The mark of a handle that has ended: nothing is waited for any more.
 
@@ -59,9 +61,10 @@ class Signal:
         latch = threading.Lock()
         latch.acquire()
         while True:
+            fresh: dict[threading.Lock, None] = {}
             with _LOCK:
                 if self._threads is None:
-                    self._threads = {}
+                    self._threads = fresh
                 self._threads[latch] = None
             try:
                 # The state may have moved between the look and the listing, and nobody may notify again.
@@ -80,10 +83,15 @@ class Signal:
         loop = asyncio.get_running_loop()
         while not predicate():
             future: asyncio.Future[None] = loop.create_future()
+            fresh: dict[asyncio.Future[None], None] = {future: None}
+            all_fresh = {loop: fresh}
             with _LOCK:
                 if self._sleepers is None:
-                    self._sleepers = {}
-                self._sleepers.setdefault(loop, {})[future] = None
+                    self._sleepers = all_fresh
+                elif loop in self._sleepers:
+                    self._sleepers[loop][future] = None
+                else:
+                    self._sleepers[loop] = fresh
             try:
                 if predicate():
                     return True
@@ -150,9 +158,10 @@ class Watermark:
             return True
         latch = threading.Lock()
         latch.acquire()
+        fresh: dict[threading.Lock, int] = {}
         with _LOCK:
             if self._threads is None:
-                self._threads = {}
+                self._threads = fresh
             self._threads[latch] = entry_id
         is_woken = False
         try:

@@ -275,6 +275,7 @@ class _SimRuntime(Runtime):
         loop: Any = _SimLoop(world, client)
         super().__init__(loop, node, Settings(), f"the simulated client {client!r}")
         self.chance = random.Random(f"client {client} {world.seed}")
+        self.core_chance = random.Random(f"writers of {client} {world.seed}")
         self._world = world
         self._client = client
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from typing import Any
 
@@ -72,6 +73,7 @@ def test_an_event_loop_that_is_gone_disturbs_nobody() -> None:
     gone.close()
     signal.notify()
     assert not signal._sleepers
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
     del task
 
 
@@ -186,3 +188,35 @@ def test_marks_of_many_ledgers_wake_their_loop_once() -> None:
         return calls
 
     assert asyncio.run(story()) == 1
+
+
+def test_waiters_that_are_collected_while_another_is_listed_do_not_stop_it() -> None:
+    """The garbage collector runs in an allocation; what it ends takes itself off its list, under the same lock."""
+
+    def leave_waiters() -> None:
+        """A handle that is forgotten with a coroutine waiting on it: one cycle, which only the collector finds."""
+        signal, mark, gone = Signal(), Watermark(), asyncio.new_event_loop()
+        tasks = [gone.create_task(signal.wait_async(lambda: False)), gone.create_task(mark.wait_async(1))]
+        gone.run_until_complete(asyncio.sleep(0))
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        gone.close()
+
+    signal, mark = Signal(), Watermark()
+
+    async def wait() -> None:
+        assert not await signal.wait_async(lambda: False, 0.0)
+        assert not await mark.wait_async(0, 0.0)
+
+    before = gc.get_threshold()
+    for _ in range(20):
+        leave_waiters()
+        gc.set_threshold(1)
+        try:
+            assert not signal.wait(lambda: False, 0.0)
+            assert not mark.wait(0, 0.0)
+            asyncio.run(wait())
+        finally:
+            gc.set_threshold(*before)
+    assert not signal._sleepers
+    assert mark._queues is None
