@@ -59,7 +59,7 @@ def earliest(*deadlines: int | None) -> int | None:
 
 def _fields_of(value: Any) -> dict[str, Any]:
     """What stands in its slots and in its dict, by name."""
-    slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
+    slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())} - {"__dict__"}
     held = {name: getattr(value, name) for name in sorted(slots) if hasattr(value, name)}
     return {**held, **getattr(value, "__dict__", {})}
 

@@ -105,6 +105,7 @@ class Writer(Machine):
     """The one writer of one ledger."""
 
     __slots__ = (
+        "__dict__",  # Empty: room for who watches the steps of a core (testing).
         "avoid_until",
         "bookies",
         "cas_number",
