@@ -72,6 +72,29 @@ class Received:
 TransportEvent = LinkUp | LinkDown | Received
 
 
+class AddPath(Protocol):
+    """The shortcut for the common add, beside the core and with its rules (native/NATIVE.md). It stores and queues by
+    itself, and keeps the answers until they may leave."""
+
+    def take(self, link: int, head: Buffer, tail: Buffer = b"") -> bool:
+        """Offer a message, `head` then `tail`: the body of its frame, where it does not stand in `head`. False: it is
+        not common, nothing was changed, and it is the core's. All earlier messages of its link were decided."""
+        ...
+
+    def taken(self) -> int:
+        """How many were taken ever."""
+        ...
+
+    def answers(self, durable: int) -> Iterator[tuple[int, int, bytes]]:
+        """(link, how many answers, their message) of what was taken and is durable up to this token. To be exhausted
+        before the next `take`."""
+        ...
+
+    def stop(self, status: int) -> Iterator[tuple[int, int, bytes]]:
+        """Nothing is taken from now on; everything that waits is told this status (P7.6)."""
+        ...
+
+
 class Transport(Protocol):
     """Carries bodies between identified peers over links; all calls from the host's thread.
 
@@ -98,6 +121,11 @@ class Transport(Protocol):
 
     def drop(self, link: int, reason: str) -> None:
         """End a link (a peer that breaks the protocol); LinkDown follows here, the peer learns of it as it can."""
+        ...
+
+    def offer(self, add_path: AddPath | None) -> None:
+        """Offer the bodies of links that were accepted to this add path first; what it takes is no event. For the next
+        `receive` only. A transport need not: then all of them are events."""
         ...
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
@@ -213,29 +241,6 @@ class EntryStore(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class AddPath(Protocol):
-    """The shortcut for the common add, beside the core and with its rules (native/NATIVE.md). It stores and queues by
-    itself, and keeps the answers until they may leave."""
-
-    def take(self, link: int, head: Buffer, tail: Buffer = b"") -> bool:
-        """Offer a message, `head` then `tail`: the body of its frame, where it does not stand in `head`. False: it is
-        not common, nothing was changed, and it is the core's. All earlier messages of its link were decided."""
-        ...
-
-    def taken(self) -> int:
-        """How many were taken ever."""
-        ...
-
-    def answers(self, durable: int) -> Iterator[tuple[int, int, bytes]]:
-        """(link, how many answers, their message) of what was taken and is durable up to this token. To be exhausted
-        before the next `take`."""
-        ...
-
-    def stop(self, status: int) -> Iterator[tuple[int, int, bytes]]:
-        """Nothing is taken from now on; everything that waits is told this status (P7.6)."""
-        ...
 
 
 class DurableBookie(Protocol):

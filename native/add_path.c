@@ -57,7 +57,7 @@
 #define STATUS_OK 0u
 
 #define PENDING_MIN 64u
-#define RECORD_OVERHEAD_BYTES 64u
+#define RECORD_OVERHEAD_BYTES 64u /* as storage/bookie_storage.py counts it */
 #define ANSWER_BYTES_MAX 128u /* a message with one answer: 32 + 1 + 1 + 3 * 9 + 1 + 3 * 9 */
 
 _Static_assert(FRAME_AT_CRC + 4 == FRAME_HEADER_BYTES, "the header ends with its crc");
@@ -286,7 +286,7 @@ int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *h
         .seating = add.seating, .ledger_id = add.ledger_id, .first = add.first, .last = add.last, .next = NONE};
     path->end += 1;
     path->frames += 1;
-    path->bytes += add.body_size;
+    path->bytes += add.body_size + RECORD_OVERHEAD_BYTES;
     path->unkicked += add.body_size + RECORD_OVERHEAD_BYTES;
     if (path->unkicked >= settings->kick_bytes) ebk_add_path_kick(path);
     return EBK_ADD_TAKEN;

@@ -73,8 +73,8 @@ int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answe
                       size_t *size);
 
 EBK_SHORT uint32_t ebk_add_path_pending(const struct ebk_add_path *path);
-/* Frames, and bytes of them, taken ever. */
-EBK_SHORT uint64_t ebk_add_path_frames(const struct ebk_add_path *path);
+EBK_SHORT uint64_t ebk_add_path_frames(const struct ebk_add_path *path); /* taken ever */
+/* What they are in the journal: their bytes, and what a record costs beside. */
 EBK_SHORT uint64_t ebk_add_path_bytes(const struct ebk_add_path *path);
 /* cffi:end */
 

@@ -118,7 +118,7 @@ EBK_SHORT uint64_t ebk_journal_next_token(const struct ebk_journal *journal);
 EBK_SHORT uint64_t ebk_journal_queued_bytes(const struct ebk_journal *journal);
 
 /* EBK_OK while the journal works; else the code, with *fault set. */
-int ebk_journal_failure(struct ebk_journal *journal, struct ebk_journal_fault *fault);
+EBK_SHORT int ebk_journal_failure(struct ebk_journal *journal, struct ebk_journal_fault *fault);
 
 /* Records up to token are needed no more (only the caller knows: P7.5): files wholly below are used again. */
 void ebk_journal_trim(struct ebk_journal *journal, uint64_t token);

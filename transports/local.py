@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from embedbk.codec.kernels import gather
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.ports import AddPath, Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
 from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
 
 __all__ = ["LocalTransport"]
@@ -75,8 +75,12 @@ class LocalTransport:
         self._numbers = itertools.count(1)  # Of links; drawn by peers' threads too, in one step.
         self._now_ns = 0
         self._lock = threading.Lock()  # Of what follows: peers on other threads add to it.
-        self._inbox: list[tuple[_End | None, TransportEvent]] = []
+        self._inbox: list[
+            tuple[_End | None, TransportEvent | tuple[Buffer, ...]]
+        ] = []  # A tuple: a body in pieces.
+        self._add_path: AddPath | None = None
         self._is_signalled = False
+        self._thread = 0  # That called `receive` last.
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._is_open = True
 
@@ -98,18 +102,18 @@ class LocalTransport:
         end = self._ends.get(link)
         if end is None or not end.is_up:
             return False
-        body = _as_one(pieces)
-        if body.nbytes > MESSAGE_BYTES_MAX:
-            raise UsageError(f"body has {body.nbytes} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
+        size = sum(map(_size_of, pieces))
+        if size > MESSAGE_BYTES_MAX:
+            raise UsageError(f"body has {size} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
         other = end.other
-        if end.handed_bytes - other.taken_bytes + body.nbytes > self._window_bytes:
+        if end.handed_bytes - other.taken_bytes + size > self._window_bytes:
             end.is_waiting = True
-            if end.handed_bytes - other.taken_bytes + body.nbytes > self._window_bytes:
+            if end.handed_bytes - other.taken_bytes + size > self._window_bytes:
                 return False  # Asked again: the taker may have looked for waiters just before we said so.
             end.is_waiting = False
-        if not other.owner._put(other, Received(other.number, body)):
+        if not other.owner._put(other, _kept(pieces)):
             return False
-        end.handed_bytes += body.nbytes
+        end.handed_bytes += size
         return True
 
     def drop(self, link: int, reason: str) -> None:
@@ -120,28 +124,41 @@ class LocalTransport:
                 return
             end.other.owner._put(end.other, LinkDown(end.other.number, f"the peer ended the link: {reason}"))
 
+    def offer(self, add_path: AddPath | None) -> None:
+        self._add_path = add_path
+
     def receive(self, now_ns: int) -> list[TransportEvent]:
         if not self._is_open:
             return []
         self._now_ns = now_ns
+        self._thread = threading.get_ident()
         with self._lock:
             if self._is_signalled:
                 os.eventfd_read(self._wake)
                 self._is_signalled = False
             inbox, self._inbox = self._inbox, []
+        add_path, self._add_path = self._add_path, None
         events: list[TransportEvent] = []
         for end, event in inbox:
+            if isinstance(event, tuple):
+                if end is None or end.number not in self._ends:
+                    continue  # Dropped here since: what is left of it is not delivered.
+                self._take(end, sum(map(_size_of, event)))
+                if add_path is None or end.is_dialled or not _offer(add_path, end.number, event):
+                    # Behind an event of its link nothing may be taken before the host has seen that; links among each
+                    # other have no order, but which ones have events is not worth knowing.
+                    add_path = None
+                    events.append(Received(end.number, _as_one(event)))
+                continue
             if end is None:
                 events.append(event)
                 continue
             if isinstance(event, LinkUp) and not end.is_dialled:
                 self._ends[end.number] = end
             if end.number not in self._ends:
-                continue  # Dropped here since: what is left of it is not delivered.
+                continue
             events.append(event)
-            if isinstance(event, Received):
-                self._take(end, event.body.nbytes)
-            elif isinstance(event, LinkUp):
+            if isinstance(event, LinkUp):
                 end.is_up = True
             else:
                 del self._ends[end.number]
@@ -175,13 +192,14 @@ class LocalTransport:
         if not self._is_open:
             raise UsageError(f"the transport of {self.identity.node_id} is closed")
 
-    def _put(self, end: _End | None, event: TransportEvent) -> bool:
+    def _put(self, end: _End | None, event: TransportEvent | tuple[Buffer, ...]) -> bool:
         """Add to this node's inbox, from any thread, and wake it; False when it has closed."""
         with self._lock:
             if not self._is_open:
                 return False
             self._inbox.append((end, event))
-            self._signal()
+            if threading.get_ident() != self._thread:  # Else `has_events` tells of it, without the system.
+                self._signal()
         return True
 
     def _signal(self) -> None:
@@ -254,8 +272,30 @@ def _check_endpoint(endpoint: str) -> None:
         raise UsageError(f"endpoint {endpoint!r} is not understood: {SCHEME}NAME")
 
 
-def _as_one(pieces: Sequence[Buffer]) -> memoryview:
-    """The body as one read-only buffer: itself when it is one piece that its owner leaves unchanged, else joined."""
-    if len(pieces) == 1 and len(pieces[0]) and not isinstance(pieces[0], bytearray):
+def _size_of(piece: Buffer) -> int:
+    return piece.nbytes if isinstance(piece, memoryview) else len(piece)
+
+
+def _kept(pieces: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    """The pieces as they are, where nobody can change them any more; else joined."""
+    if len(pieces) and all(type(piece) is bytes or _is_frozen(piece) for piece in pieces):
+        return tuple(pieces)
+    return (gather(tuple(pieces)),)
+
+
+def _is_frozen(piece: Buffer) -> bool:
+    return isinstance(piece, memoryview) and piece.readonly and piece.nbytes > 0
+
+
+def _as_one(pieces: tuple[Buffer, ...]) -> memoryview:
+    """The body as one read-only buffer."""
+    if len(pieces) == 1 and len(pieces[0]):
         return memoryview(pieces[0]).cast("B").toreadonly()
-    return memoryview(gather(tuple(pieces)))
+    return memoryview(gather(pieces))
+
+
+def _offer(add_path: AddPath, link: int, pieces: tuple[Buffer, ...]) -> bool:
+    """The last piece of an add is the body of its frame, which is large: it is not copied to be looked at."""
+    if len(pieces) == 1:
+        return add_path.take(link, pieces[0])
+    return add_path.take(link, b"".join(pieces[:-1]), pieces[-1])

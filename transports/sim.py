@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.ports import AddPath, Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
 from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
 
 __all__ = ["CALM", "DROP", "ROUGH", "Faults", "Rule", "SimNetwork", "SimTransport", "Verdict"]
@@ -482,6 +482,9 @@ class SimTransport:
             event for event in self._inbox if event.link != link or not isinstance(event, Received)
         ]
         self._network._end(found, side, reason, f"the peer ended the link: {reason}", 0)
+
+    def offer(self, add_path: AddPath | None) -> None:
+        pass  # The host offers them itself.
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         """What has arrived by the network's own time, whatever the caller says it is."""

@@ -29,7 +29,7 @@ from zmq.backend import zmq_poll
 from embedbk.codec.kernels import crc32c, gather
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
-from embedbk.ports import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.ports import AddPath, Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
 from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free, is_ipv6
 from embedbk.transports.envelope import (
     CREDIT_BYTES,
@@ -302,6 +302,9 @@ class ZmqTransport:
         end = self._links.get(link)
         if end is not None:
             self._break_off(end, reason)
+
+    def offer(self, add_path: AddPath | None) -> None:
+        pass  # The host offers them itself.
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         if not self._is_open:

@@ -75,7 +75,7 @@ from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.client import Client
-from embedbk.ports import DurableBookie, EntriesFound, LinkDown, LinkUp, Received, Transport
+from embedbk.ports import AddPath, DurableBookie, EntriesFound, LinkDown, LinkUp, Received, Transport
 
 __all__ = ["BookieNode"]
 
@@ -87,6 +87,7 @@ REQUESTS_PER_LINK_MAX = (
 )  # Unanswered; a peer that asks for more loses its link, and the bookie no memory.
 ANSWERS_PER_MESSAGE_MAX = 1 << 14  # To adds; more of one step leave in several messages.
 USUAL_COLLECTION = CollectorOptions()
+DUTIES_NS = 5_000_000  # What a turn does beside adds is not late by more than this.
 LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
 LIMBO_ASK_MAX = 64  # Of these asked in one round.
 LIMBO_PAGE = 500
@@ -140,6 +141,8 @@ class BookieNode:
         self._durable = (
             self.core.durable
         )  # The core is told of it when it waits for it, or before its next event.
+        self._due_ns = 0  # Before it, a turn of nothing but adds does nothing else.
+        self._is_late = False  # The last turn was such a one.
         self._taken = 0  # By the add path, as far as the core was told.
         self._add_answers: dict[
             int, list[tuple[int, AddAnswer]]
@@ -153,8 +156,17 @@ class BookieNode:
         return self.metadata.session != 0 and self._registered_session == self.metadata.session
 
     def step(self, now_ns: int) -> None:
-        self._tell_durable(now_ns)
-        for event in self.transport.receive(now_ns):
+        has_told = self._tell_durable(now_ns)
+        path = self._offered()
+        self.transport.offer(path)
+        taken = path.taken() if path is not None else 0
+        events = self.transport.receive(now_ns)
+        if not events and path is not None and now_ns < self._due_ns and (has_told or path.taken() != taken):
+            # Nothing but adds, which are nearly everything: all else of a turn waits a little.
+            self._is_late = True
+            self._end_turn(now_ns)
+            return
+        for event in events:
             if isinstance(event, Received):
                 self._take_body(now_ns, event)
             elif isinstance(event, LinkUp):
@@ -179,10 +191,17 @@ class BookieNode:
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
+        self._end_turn(now_ns)
+        self.scrub.step(now_ns)
+        self._is_late = False
+        due_ns = earliest(self._duty_ns(), now_ns + DUTIES_NS)
+        assert due_ns is not None
+        self._due_ns = due_ns
+
+    def _end_turn(self, now_ns: int) -> None:
         self.storage.kick()
         if self.failure is None:
             self._flush(now_ns)
-        self.scrub.step(now_ns)
 
     def _may_collect(self) -> bool:
         return self.is_registered and self.core.is_serving and self.failure is None
@@ -191,10 +210,13 @@ class BookieNode:
         return self.transport.has_events()
 
     def deadline_ns(self) -> int | None:
+        return earliest(self.transport.deadline_ns(), self._due_ns if self._is_late else self._duty_ns())
+
+    def _duty_ns(self) -> int | None:
+        """When something is due that is no message's."""
         return earliest(
             self.core.deadline_ns,
             self.metadata.deadline_ns(),
-            self.transport.deadline_ns(),
             self._register_at,
             self._limbo_at,
             self.scrub.deadline_ns,
@@ -256,27 +278,31 @@ class BookieNode:
 
     # The add path.
 
+    def _path_now(self) -> AddPath | None:
+        """The add path, while normal adds of known ledgers are nobody's question but the row's."""
+        core = self.core
+        is_open = core.is_writable and core.is_serving and core.failure is None
+        return self.storage.add_path if is_open else None
+
+    def _offered(self) -> AddPath | None:
+        """What the transport offers bodies to. Who watches the core is shown each of them, so that they come here."""
+        return self._path_now() if self.on_step is None else None
+
     def _is_taken(self, now_ns: int, event: Received) -> bool:
         """Is it a common add, stored and queued in C? It answers when what it took is durable."""
-        path, core, link = self.storage.add_path, self.core, event.link
-        if path is None or not core.is_writable or not core.is_serving or core.failure is not None:
+        path = self._path_now()
+        if path is None or event.link not in self._links or not path.take(event.link, event.body):
             return False
-        unanswered = self._links.get(link)
-        if unanswered is None or unanswered >= REQUESTS_PER_LINK_MAX or not path.take(link, event.body):
-            return False
-        self._links[link] = unanswered + 1
         if self.on_step is not None:
             self._show_taken(now_ns, event)
         return True
 
     def _tell_taken(self, now_ns: int, answers: Iterator[tuple[int, int, bytes]]) -> None:
         """Send what the add path has answered, one message for each link (PERFORMANCE T6)."""
-        for link, count, body in answers:
+        for link, _, body in answers:
             if self.on_step is not None:
                 self._show_answered(now_ns, link, body)
-            unanswered = self._links.get(link)
-            if unanswered is not None:
-                self._links[link] = unanswered - count
+            if link in self._links:
                 self._send(link, [body])
 
     def _show_taken(self, now_ns: int, event: Received) -> None:
@@ -298,11 +324,12 @@ class BookieNode:
 
     # The core.
 
-    def _tell_durable(self, now_ns: int) -> None:
+    def _tell_durable(self, now_ns: int) -> bool:
+        """Whether anything became durable."""
         token = self.storage.durable()
         if self.core.failure is not None:
-            return
-        if token > self._durable:
+            return False
+        if has_risen := token > self._durable:
             self._durable = token
             if self.storage.add_path is not None:
                 self._tell_taken(now_ns, self.storage.add_path.answers(token))
@@ -311,10 +338,12 @@ class BookieNode:
         reason = self.storage.failed()
         if reason is not None:
             self._fail(now_ns, reason)
+        return has_risen
 
     def _step_core(self, event: Event | None, now_ns: int = 0) -> None:
         """Step the core and carry its effects out; what happens meanwhile is told behind them. None: only let it know
         what the add path took and the journal made durable, which comes before any event."""
+        self._due_ns = 0
         if not self._is_stepping:
             self._catch_up(event.now_ns if event is not None else now_ns)
         if event is not None:

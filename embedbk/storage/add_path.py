@@ -61,7 +61,7 @@ class NativeAddPath:
         return int(lib.ebk_add_path_frames(self.handle))
 
     def taken_bytes(self) -> int:
-        """Bytes of the frames that were taken ever."""
+        """Bytes that they are in the journal, with what a record costs beside."""
         return int(lib.ebk_add_path_bytes(self.handle))
 
     def kick(self) -> None:

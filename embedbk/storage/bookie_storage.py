@@ -109,7 +109,7 @@ class BookieStorage:
         self._store: NativeEntryStore | None = None
         self._scrubber: LogScrubber | None = None
         self.add_path: NativeAddPath | None = None
-        self._taken = (0, 0)  # Frames and bytes of the add path that are counted in what follows.
+        self._taken_bytes = 0  # Of the add path, as far as they are counted in what follows.
         self._failure: str | None = None
         self._durable = 0  # As far as the caller knows.
         self._unflushed_bytes = 0  # Journaled since the last freeze.
@@ -221,11 +221,10 @@ class BookieStorage:
 
     def _count_taken(self) -> None:
         """What the add path queued since the last look counts like what came through `put_frame`."""
-        if self.add_path is None:
-            return
-        frames, size = self._taken
-        self._taken = taken = (self.add_path.taken(), self.add_path.taken_bytes())
-        self._unflushed_bytes += taken[1] - size + RECORD_OVERHEAD_BYTES * (taken[0] - frames)
+        if self.add_path is not None:
+            taken_bytes = self.add_path.taken_bytes()
+            self._unflushed_bytes += taken_bytes - self._taken_bytes
+            self._taken_bytes = taken_bytes
 
     def failed(self) -> str | None:
         return self._failure or self._open_journal().failed()
