@@ -7,7 +7,6 @@ decided in `core.reader`. Metadata of open ledgers and the lists of logs are fol
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -196,9 +195,8 @@ class LedgerReading:
         self._revision = revision
         self._followed: Followed | None = None
         self._came_along: Frame | None = None  # With the LAC that was heard last.
-        self._turn = random.getrandbits(
-            16
-        )  # Where in a write set asking begins: readers spread over the copies.
+        # Where in a write set asking begins: readers spread over the copies.
+        self._turn = runtime.chance.getrandbits(16)
 
     @staticmethod
     async def open(runtime: Runtime, ledger_id: int, password: Password, *, recover: bool) -> LedgerReading:

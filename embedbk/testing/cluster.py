@@ -13,22 +13,19 @@ thread only, and no `embedbk.aio`: its event loop has a clock of its own.
 
 from __future__ import annotations
 
-import random
+import math
 from collections.abc import Callable, Sequence
 from contextvars import Token
 from types import TracebackType
 from typing import Any, Self
 
 from embedbk.client import Client
-from embedbk.config import Settings
 from embedbk.embedded import Opened
 from embedbk.errors import MetadataUnavailable, UsageError
-from embedbk.host.client_node import ClientNode
-from embedbk.host.operations import Operation, Writing
 from embedbk.log import Log
-from embedbk.runtime import Runtime
 from embedbk.testing import faults
 from embedbk.testing.observer import Observer
+from embedbk.testing.sim_runtime import SimRuntime
 from embedbk.testing.trace import Trace
 from embedbk.testing.world import METADATA, SECOND, World
 from embedbk.transports.sim import CALM, DROP, Faults, Verdict
@@ -37,7 +34,6 @@ from embedbk.waiting import drive_waits
 __all__ = ["Cluster"]
 
 FOREVER_S = 3_600.0  # Virtual seconds after which a wait without a limit is a hang.
-EPOCH_MS = 1_767_225_600_000  # What wall clocks show at the beginning: 2026-01-01.
 
 
 class Cluster:
@@ -105,7 +101,7 @@ class Cluster:
         if name in self.world.nodes:
             raise UsageError(f"{name!r} is a node of the cluster; give the client another name")
         node = self.world.start_client(name)
-        runtime = _SimRuntime(self.world, name, node)
+        runtime = SimRuntime(self.world, name, node)
         opened = Opened(runtime, {}, None)
         ready = self.world.run_until(lambda: node.is_ready, 60 * SECOND)
         if not ready:
@@ -225,7 +221,7 @@ class Cluster:
 
     def _wait(self, is_reached: Callable[[], bool], timeout_s: float | None) -> bool:
         limit_s = FOREVER_S if timeout_s is None else timeout_s
-        return self.world.run_until(is_reached, int(limit_s * SECOND))
+        return self.world.run_until(is_reached, max(1, math.ceil(limit_s * SECOND)))
 
     def _check(self) -> None:
         if self._token is None:
@@ -243,55 +239,3 @@ class Cluster:
 
     def __repr__(self) -> str:
         return f"Cluster(seed={self.world.seed}, {len(self.world.disks)} bookies, {self.now_s:g} s)"
-
-
-class _SimLoop:
-    """Stands where the host's thread stands: what is asked of it happens at once, in virtual time."""
-
-    def __init__(self, world: World, client: str) -> None:
-        self.failure: BaseException | None = None
-        self._world = world
-        self._client = client
-
-    def now_ns(self) -> int:
-        return self._world.now_of(self._client)
-
-    def call(self, function: Callable[[], None]) -> None:
-        function()
-        if self._client in self._world.nodes:
-            self._world._turn_soon(self._client)
-
-    def stop(self) -> None:
-        """The process ends in good order."""
-        node = self._world.nodes.get(self._client)
-        if node is not None:
-            self._world.leave(self._client)
-
-
-class _SimRuntime(Runtime):
-    """The runtime of a client whose time is the world's."""
-
-    def __init__(self, world: World, client: str, node: ClientNode) -> None:
-        loop: Any = _SimLoop(world, client)
-        super().__init__(loop, node, Settings(), f"the simulated client {client!r}")
-        self.chance = random.Random(f"client {client} {world.seed}")
-        self.core_chance = random.Random(f"writers of {client} {world.seed}")
-        self._world = world
-        self._client = client
-
-    def start(self, operation: Operation) -> None:
-        if isinstance(operation, Writing):
-            self._world.writings[self._client][operation] = -1
-        super().start(operation)
-
-    def on_limit(self, reader: object, ledger_id: int, limit: int, *, is_closed: bool) -> None:
-        self._world.tell("on_reader_lac", self._client, ledger_id, limit, is_closed, reader)
-
-    def clock_s(self) -> float:
-        return self.now_ns() / SECOND
-
-    def wall_ms(self) -> int:
-        return EPOCH_MS + self.now_ns() // 1_000_000
-
-    def owner(self) -> str:
-        return self._client

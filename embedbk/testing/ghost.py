@@ -73,6 +73,12 @@ class LedgerGhost:
     def revision(self) -> int:
         return self.versions[-1][0] if self.versions else 0
 
+    @property
+    def closed_last(self) -> LedgerMetadata | None:
+        """As committed last, if it was closed then."""
+        metadata = self.metadata
+        return metadata if metadata is not None and metadata.is_closed else None
+
 
 @dataclass(slots=True, eq=False)
 class BookieGhost:
@@ -258,6 +264,7 @@ class Ghost:
         if new is None:
             ledger.deleted = revision
             return
+        ledger.deleted = None  # It was brought back, if it was deleted.
         ledger.versions.append((revision, new))
         if new.state == LedgerState.OPEN:
             ledger.open = new

@@ -100,9 +100,11 @@ class HandleWatch:
             ledger.sent.append(entry)
             ledger.length.append(header[6])
             given = ledger.given.get(entry_id)
-            if given is not None and header[1] == 0:
-                begin = ENTRY_HEADER.size + header[2]
-                if entry[begin : begin + header[3]] != given:
+            if given is not None:
+                begin = (
+                    ENTRY_HEADER.size + header[2]
+                )  # Behind the attributes, which header[3] counts as well.
+                if entry[begin : ENTRY_HEADER.size + header[3]] != given:
                     raise Violation("I7", f"ledger {ledger.ledger_id} entry {entry_id} is not what was given")
         if ledger.open is not None and ledger.open.ensemble_size > ledger.open.write_quorum:
             self.sometimes.note("striped add")

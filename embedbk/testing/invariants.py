@@ -133,6 +133,9 @@ class Invariants(Observer):
     ) -> None:
         ledger = self.ghost.ledger(ledger_id)
         adding.never_both(ledger, ledger.acked)
+        handle = self.ghost.writers.get(writing.core) if writing is not None else None
+        if handle is not None:
+            handle.failed = True  # Also one that its application let go of: its core takes no step any more.
         if first_entry <= ledger.acked:
             raise Violation(
                 "I39",

@@ -105,9 +105,10 @@ def fragments_are_sane(new: LedgerMetadata) -> None:
 
 
 def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -> None:
-    """I18: life cycle. OPEN, IN_RECOVERY, CLOSED, never back; revisions rise; nothing but ensembles changes after."""
-    if ledger.deleted is not None:
-        raise Violation("I18", f"ledger {ledger.ledger_id} is back after it was deleted")
+    """I18: life cycle. OPEN, IN_RECOVERY, CLOSED, never back; revisions rise; nothing but ensembles changes after. One
+    that was deleted comes back CLOSED as it was, or not at all (CL31)."""
+    if ledger.deleted is not None and new != ledger.closed_last:
+        raise Violation("I18", f"ledger {ledger.ledger_id} is back after it was deleted, and is another one")
     if not ledger.versions:
         return
     before, old = ledger.versions[-1]
@@ -115,7 +116,10 @@ def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -
         raise Violation("I18", f"ledger {ledger.ledger_id}: revision {revision} after {before}")
     if new.state < old.state:
         raise Violation("I18", f"ledger {ledger.ledger_id} went from state {old.state} back to {new.state}")
-    fixed = ("ledger_id", "ensemble_size", "write_quorum", "ack_quorum", "password_verifier", "created_ms")
+    fixed = (
+        "ledger_id", "ensemble_size", "write_quorum", "ack_quorum", "password_verifier", "created_ms", "custom",
+        "durability", "digest",
+    )  # fmt: skip
     for name in fixed:
         if getattr(new, name) != getattr(old, name):
             raise Violation("I18", f"ledger {ledger.ledger_id}: {name} changed")

@@ -15,6 +15,7 @@ A plan `outside` loses more disks than that; it must end in refusals, never in a
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -44,6 +45,11 @@ FAULT_KINDS = {
     "wall": "C1", "drift": "C2", "jump": "C3",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
 }  # fmt: skip
+# What applications may make use of; each seed switches some on.
+FEATURES = (
+    "deferred", "delayed", "digests", "passwords", "custom", "producers", "conditional", "batches", "unconfirmed",
+    "deletion", "repair",
+)  # fmt: skip
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LATER_KINDS = ("old-copy", *HARMS)
 _HARMFUL = {
@@ -91,21 +97,16 @@ class Plan:
     duration_ns: int
     is_outside: bool = False
     on: tuple[str, ...] = field(default=())  # The kinds of faults that this seed switched on.
+    features: tuple[str, ...] = ()  # What its applications make use of (users.py).
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
         kept = tuple(step for step in self.steps if step.number not in numbers)
-        return Plan(
-            self.seed, self.bookies, self.quorum, self.is_native, self.network, self.drift_ppm, kept,
-            self.duration_ns, self.is_outside, self.on,
-        )  # fmt: skip
+        return dataclasses.replace(self, steps=kept)
 
     def calmed(self) -> Plan:
         """The same run on a network that keeps its contract, with true clocks."""
-        return Plan(
-            self.seed, self.bookies, self.quorum, self.is_native, CALM, {}, self.steps, self.duration_ns,
-            self.is_outside, self.on,
-        )  # fmt: skip
+        return dataclasses.replace(self, network=CALM, drift_ppm={})
 
 
 def make_plan(
@@ -118,15 +119,16 @@ def make_plan(
     quorum = chance.choice([quorum for quorum in QUORUMS if quorum.ensemble_size <= bookies])
     duration_ns = chance.choice([500, 1_000, 2_000, 4_000]) * MS
     native = chance.random() < 0.1 if is_native is None else is_native  # Harm needs bytes: see below.
+    more = random.Random(f"more {seed}{' outside' if is_outside else ''}")
+    features, users = _users(more, duration_ns) if not is_plain else ((), [])
     share = chance.choice([0.0, 0.2, 0.4, 0.7])
     on = tuple(kind for kind in FAULT_KINDS if kind not in LATER_KINDS and chance.random() < share)
-    more = random.Random(f"more {seed}{' outside' if is_outside else ''}")
     later = _later_kinds(more) if not is_plain else ()
     native = native or (is_native is None and any(kind in HARMS for kind in later))
     network = _network(chance, on)
     names = [f"b{number}" for number in range(1, bookies + 1)]
     steps = _workload(chance, duration_ns)
-    clients = [step.target for step in steps]
+    clients = [step.target for step in [*steps, *users]]
     victims, faults = _faults(chance, on, duration_ns, names, clients, quorum, is_outside)
     steps += faults
     for kind in later:
@@ -134,6 +136,7 @@ def make_plan(
             step = _fault(more, kind, duration_ns, names, clients, victims)
             steps += [step] if step is not None else []
     on += later
+    steps += users
     drift = {}
     if "drift" in on:
         drift = {name: chance.randint(-300_000, 300_000) for name in [*names, "metadata", *clients]}
@@ -141,7 +144,9 @@ def make_plan(
         Step(number, step.at_ns, step.kind, step.target, step.other, step.for_ns, step.seed)
         for number, step in enumerate(sorted(steps, key=lambda step: step.at_ns))
     )
-    return Plan(seed, bookies, quorum, native, network, drift, numbered, duration_ns, is_outside, on)
+    return Plan(
+        seed, bookies, quorum, native, network, drift, numbered, duration_ns, is_outside, on, features
+    )
 
 
 def _network(chance: random.Random, on: tuple[str, ...]) -> Faults:
@@ -196,6 +201,24 @@ def _faults(
     return victims, steps
 
 
+def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list[Step]]:
+    """What the applications of this seed make use of, and applications that do."""
+    share = more.choice([0.0, 0.3, 0.6, 0.9])
+    features = tuple(feature for feature in FEATURES if more.random() < share)
+    if not features:
+        return (), []
+    most = {"user": 2, "owner": 2, "visitor": 2, "remover": 2, "mender": 2}
+    most["remover"] *= "deletion" in features
+    most["mender"] *= "repair" in features
+    steps = []
+    for kind, count in most.items():
+        for number in range(1, more.randint(kind == "user", count) + 1 if count else 1):
+            at_ns = more.randint(0, duration_ns)
+            name = f"{'x' if kind == 'remover' else kind[0]}{number}"
+            steps.append(Step(0, at_ns, kind, name, seed=more.getrandbits(31)))
+    return features, steps
+
+
 def _later_kinds(more: random.Random) -> tuple[str, ...]:
     kinds = HARMS if more.random() < 0.2 else ()
     return tuple(kind for kind in ("old-copy", *kinds) if more.random() < 0.3)
@@ -227,7 +250,7 @@ def _fault(
         case "power-cut" | "metadata-crash":
             return Step(0, at_ns, kind, for_ns=min(for_ns, 1_500 * MS), seed=seed)
         case "writer-crash":
-            writers = [name for name in clients if name.startswith("w")]
+            writers = [name for name in clients if name[0] in "wuo"]
             return Step(0, at_ns, kind, chance.choice(writers), seed=seed)
         case "pause" | "slow" | "silence" | "jump":
             return Step(0, at_ns, kind, anybody, for_ns=for_ns, seed=seed)

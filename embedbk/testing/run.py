@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from embedbk.codec.ledger_metadata import decode_ledger_metadata
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
 from embedbk.config import Quorum
 from embedbk.errors import EmbedbkError, InvariantError
-from embedbk.testing import faults, workload
+from embedbk.testing import faults, users, workload
 from embedbk.testing.clocks import Clock
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.observer import Observer
@@ -76,7 +76,7 @@ def run_plan(
         plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native,
         observers=[promises, *make_observers(seen)], clocks=clocks,
     )  # fmt: skip
-    world.sometimes = seen
+    world.sometimes, world.features = seen, frozenset(plan.features)
     try:
         if prepare is not None:
             prepare(world)
@@ -201,19 +201,27 @@ def _read_everything(
     node = world.nodes[client]
     running = sum(1 for name in world.disks if name not in world.lost)
     yield Until(lambda: node.is_ready and len(node.bookies) >= running, 30 * SECOND)
+    produced: list[tuple[bytes, int]] = []
     for ledger_id in ledgers:
         try:
             closed = yield from workload.recover(world, client, ledger_id)
             if closed is None:
+                if ledger_key_path(ledger_id) in promises.deleted:
+                    continue
                 raise Violation("I3", f"ledger {ledger_id} is gone")
             entries = yield from workload.read_range(world, client, closed, 0, closed.last_entry)
         except (EmbedbkError, TimeoutError) as refusal:
             refusals.append(f"ledger {ledger_id}: {type(refusal).__name__}: {refusal}")
             continue
+        if closed.custom.get("log") == users.LOG.encode():
+            produced += [sequence for _, payload in entries if (sequence := users.sequence_of(payload))]
         if len(entries) != closed.last_entry + 1 or closed.last_entry < promises.acked.get(ledger_id, -1):
             raise Violation(
                 "I5", f"ledger {ledger_id}: {len(entries)} entries of {closed.last_entry + 1} read"
             )
+    twice = [sequence for sequence, count in Counter(produced).items() if count > 1]
+    if twice:
+        raise Violation("idempotence", f"log {users.LOG!r} holds appends twice: {sorted(twice)[:5]}")
 
 
 # --- After a failure ---------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from embedbk.core.recovery import Recovery
 from embedbk.errors import EmbedbkError
 from embedbk.host.operations import Reading, Writing
 from embedbk.testing.plan import MS, SECOND, Step
-from embedbk.testing.world import KEY, Actor, Sleep, Steps, Until, World
+from embedbk.testing.users import APPLICATIONS, keys_of
+from embedbk.testing.world import Actor, Sleep, Steps, Until, World
 
 __all__ = ["LEDGERS_PREFIX", "LOG", "begin", "metadata_of", "read_range", "recover"]
 
@@ -35,8 +36,14 @@ def begin(world: World, step: Step, quorum: Quorum) -> Actor:
     chance = random.Random(step.seed)
     world.note(f"{step}")
     world.start_client(step.target)
-    steps = {"writer": _writer, "recoverer": _recoverer, "reader": _reader, "tail": _tail}[step.kind]
-    return world.spawn(step.target, steps(world, step.target, chance, quorum))
+    applications = {
+        "writer": _writer,
+        "recoverer": _recoverer,
+        "reader": _reader,
+        "tail": _tail,
+        **APPLICATIONS,
+    }
+    return world.spawn(step.target, applications[step.kind](world, step.target, chance, quorum))
 
 
 # --- Parts -------------------------------------------------------------------------------------------------
@@ -76,7 +83,8 @@ def recover(world: World, client: str, ledger_id: int) -> Asking:
         return None
     metadata, revision = found
     nonce, chance = world.chance.getrandbits(63), random.Random(world.chance.getrandbits(63))
-    core = Recovery(metadata, revision, KEY, nonce, world.nodes[client].bookies, chance)
+    keys, bookies = keys_of(metadata), world.nodes[client].bookies
+    core = Recovery(metadata, revision, keys.key, nonce, bookies, chance, mac_key=keys.mac_key)
     try:
         closed, _ = yield from result_of(world, client, core)
     except (EmbedbkError, TimeoutError) as error:
@@ -94,7 +102,8 @@ def read_range(
     if last < first:
         return []
     ledger_id = metadata.ledger_id
-    reading = Reading(RangeRead(metadata, first, last, seat), lambda reading, size: None)
+    core = RangeRead(metadata, first, last, seat, mac_key=keys_of(metadata).mac_key)
+    reading = Reading(core, lambda reading, size: None)
     world.run(client, reading)
     done = yield Until(lambda: reading.is_over, 120 * SECOND)
     entries = [pair for frame in reading.frames for pair in payloads_of(frame)]
@@ -227,7 +236,10 @@ def _tail(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
         try:
             if not metadata.is_closed:
                 seat = chance.getrandbits(3)
-                wait = LacWait(metadata, next_entry - 1, 300, seat, bytes_max=FRAME_BYTES_MAX)
+                mac_key = keys_of(metadata).mac_key
+                wait = LacWait(
+                    metadata, next_entry - 1, 300, seat, bytes_max=FRAME_BYTES_MAX, mac_key=mac_key
+                )
                 last, _, _ = yield from result_of(world, client, wait)
                 if last >= next_entry:
                     world.tell("on_reader_lac", client, ledger_id, last, False, "tail")

@@ -122,6 +122,7 @@ class World:
         self.lost: dict[
             str, None
         ] = {}  # Bookies whose disk is gone for good, or damaged so that they refuse it.
+        self.features: frozenset[str] = frozenset()  # What the applications of this world make use of.
         self.is_healed = False  # Faults have stopped: one that goes on by itself ends.
         self.wall_ms = 0  # What wall clocks show; only the time of creation of a ledger is read from them.
         self.refused: dict[str, StorageError] = {}  # Bookies that would not start on their disks.

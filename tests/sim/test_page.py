@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import embedbk.testing
-from embedbk.testing.plan import FAULT_KINDS
+from embedbk.testing.plan import FAULT_KINDS, FEATURES
 
 PAGE = (Path(embedbk.testing.__file__).parent / "TESTING.md").read_text(encoding="utf-8")
 
@@ -15,6 +15,12 @@ def test_the_table_of_faults_is_the_catalogue() -> None:
     """Each kind once, with its number."""
     table = PAGE.partition("<!-- table: faults -->")[2].partition("\n\n")[0]
     assert dict(re.findall(r"^\| `([a-z-]+)` \| ([A-Z]\d+) \|", table, re.MULTILINE)) == FAULT_KINDS
+
+
+def test_the_table_of_features_is_what_plans_draw() -> None:
+    """Each once, in the same order."""
+    table = PAGE.partition("<!-- table: features -->")[2].partition("\n\n")[0]
+    assert tuple(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == FEATURES
 
 
 def test_the_example_runs() -> None:

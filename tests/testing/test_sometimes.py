@@ -36,7 +36,6 @@ _RARE = {
     "served after an unclean start",
     "unclean start",
     "unknown outcome",
-    "wrong incarnation",
 }
 
 

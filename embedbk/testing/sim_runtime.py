@@ -1,0 +1,115 @@
+"""The faces' own logic in a simulated client: a runtime whose time is the world's, and how its coroutines are driven.
+
+`embedbk.Client` and its handles are coroutines over `Wait` objects (embedbk/waiting.py). `Cluster` lets time pass while
+one waits; an actor of a world hands its waits to the world with `awaited`, so that many run beside each other.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+from embedbk.config import Settings
+from embedbk.errors import OperationTimeout
+from embedbk.host.client_node import ClientNode
+from embedbk.host.operations import Operation, Writing
+from embedbk.runtime import Runtime
+from embedbk.testing.world import SECOND, Sleep, Until, World
+from embedbk.waiting import Moved, Outcome, Passed, Wait
+
+__all__ = ["SimRuntime", "awaited"]
+
+EPOCH_MS = 1_767_225_600_000  # What wall clocks show at the beginning: 2026-01-01.
+FOREVER_NS = 100_000 * SECOND  # A wait without a limit; the world looks for hangs itself (L2).
+
+
+class _SimLoop:
+    """Stands where the host's thread stands: what is asked of it happens at once, in virtual time."""
+
+    def __init__(self, world: World, client: str) -> None:
+        self.failure: BaseException | None = None
+        self._world = world
+        self._client = client
+
+    def now_ns(self) -> int:
+        return self._world.now_of(self._client)
+
+    def call(self, function: Callable[[], None]) -> None:
+        function()
+        if self._client in self._world.nodes:
+            self._world._turn_soon(self._client)
+
+    def stop(self) -> None:
+        """The process ends in good order."""
+        node = self._world.nodes.get(self._client)
+        if node is not None:
+            self._world.leave(self._client)
+
+
+class SimRuntime(Runtime):
+    """The runtime of a client whose time is the world's."""
+
+    def __init__(self, world: World, client: str, node: ClientNode, settings: Settings | None = None) -> None:
+        loop: Any = _SimLoop(world, client)
+        super().__init__(loop, node, settings or Settings(), f"the simulated client {client!r}")
+        self.chance = random.Random(f"client {client} {world.seed}")
+        self.core_chance = random.Random(f"writers of {client} {world.seed}")
+        self._world = world
+        self._client = client
+
+    def start(self, operation: Operation) -> None:
+        if isinstance(operation, Writing):
+            self._world.writings[self._client][operation] = -1
+        super().start(operation)
+
+    def on_limit(self, reader: object, ledger_id: int, limit: int, *, is_closed: bool) -> None:
+        self._world.tell("on_reader_lac", self._client, ledger_id, limit, is_closed, reader)
+
+    def clock_s(self) -> float:
+        return self.now_ns() / SECOND
+
+    def wall_ms(self) -> int:
+        return EPOCH_MS + self.now_ns() // 1_000_000
+
+    def owner(self) -> str:
+        return self._client
+
+
+def awaited(runtime: Runtime, steps: Coroutine[Any, Any, Any]) -> Generator[Sleep | Until, Any, Any]:
+    """Drive a handle's coroutine as part of an actor; its result, or what it raises."""
+    try:
+        wait = steps.send(None)
+        while True:
+            try:
+                outcome = yield from _outcome(wait)
+            except GeneratorExit:
+                runtime.is_closed = True  # The process is gone: what cleans up cleans up nothing any more.
+                raise
+            except Exception as error:  # noqa: BLE001  Handed into the coroutine, which decides.
+                wait = steps.throw(error)
+            else:
+                wait = steps.send(outcome)
+    except StopIteration as done:
+        return done.value
+    finally:
+        steps.close()
+
+
+def _outcome(wait: Wait[Any]) -> Generator[Sleep | Until, Any, Any]:
+    if isinstance(wait, Moved):
+        return (yield _until(wait.predicate, wait.timeout_s))
+    if isinstance(wait, Passed):
+        watermark, entry_id = wait.watermark, wait.entry_id
+        return (yield _until(lambda: watermark.mark >= entry_id, wait.timeout_s))
+    assert isinstance(wait, Outcome), wait
+    is_done = yield _until(wait.future.done, wait.timeout_s)
+    if not is_done:
+        raise OperationTimeout(f"{wait.what}: not done within {wait.timeout_s:g} s; it may still happen")
+    return wait.future.result(0)
+
+
+def _until(is_reached: Callable[[], bool], timeout_s: float | None) -> Until:
+    """Rounded up: a wait that ends before its time would be begun again at the same moment, without end."""
+    return Until(is_reached, FOREVER_NS if timeout_s is None else max(1, math.ceil(timeout_s * SECOND)))

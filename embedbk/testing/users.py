@@ -1,0 +1,379 @@
+"""Applications that use what users use, the coroutines under `embedbk.Client`: ledgers with every term, logs, deletion.
+
+Which terms they use is the plan's (`features`): swarm testing for what is asked for, as for what fails. What they are
+told goes to the observers; what only they can judge, they judge: an append that was repeated has its old position, a
+condition that holds is no conflict, a batch comes back in the parts that were given.
+
+    user     makes ledgers of its own and appends to them
+    owner    takes a log over, and repeats what it does not know the fate of
+    visitor  opens, recovers, reads, tails
+    remover  deletes, brings back, forgets
+    mender   moves seats of closed fragments (actor.py), as repair will
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any
+
+from embedbk import deleting, ledger, log
+from embedbk.appending import Appending, Terms
+from embedbk.codec.frame import iter_entries
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
+from embedbk.codec.packer_twin import Packing
+from embedbk.config import Quorum, Settings
+from embedbk.errors import AppendConflict, EmbedbkError, UsageError
+from embedbk.ids import Member, Position
+from embedbk.password import Password
+from embedbk.reading import LedgerReading, Located, LogReading, entries_of
+from embedbk.runtime import Runtime
+from embedbk.testing.actor import Repair
+from embedbk.testing.plan import MS, SECOND
+from embedbk.testing.sim_runtime import SimRuntime, awaited
+from embedbk.testing.violation import Violation
+from embedbk.testing.world import KEY, Sleep, Steps, Until, World
+
+__all__ = ["APPLICATIONS", "LOG", "Keys", "keys_of", "sequence_of"]
+
+LOG = "audit"
+PASSWORDS = (b"", b"sesame", b"open wide")
+REMOVED = "app"  # Custom metadata of ledgers that a remover may delete: no log lists them.
+GRACE_S = 1.0
+READY_NS = 20 * SECOND
+
+Asking = Generator[Sleep | Until, Any, Any]
+
+
+class Keys:
+    """What opens a ledger of this world, whoever made it."""
+
+    def __init__(self, key: bytes, mac_key: bytes) -> None:
+        self.key, self.mac_key = key, mac_key
+
+
+_BY_VERIFIER = {Password(password).verifier: Password(password) for password in PASSWORDS}
+
+
+def keys_of(metadata: LedgerMetadata) -> Keys:
+    found = _BY_VERIFIER.get(metadata.password_verifier)
+    return Keys(KEY, b"") if found is None else Keys(found.key, found.mac_key)
+
+
+def sequence_of(payload: bytes) -> tuple[bytes, int] | None:
+    """The producer and sequence that an owner put in front of a payload."""
+    head, found, rest = payload.partition(b"#")
+    return (head, int(rest.split(b" ", 1)[0])) if found else None
+
+
+# --- Parts -------------------------------------------------------------------------------------------------
+
+
+class _TellingPacker:
+    """A packer that tells the observers what it took."""
+
+    def __init__(self, packer: Packing, tell: Callable[[int, bytes], None]) -> None:
+        self._packer, self._tell = packer, tell
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._packer, name)
+
+    def append(self, data: bytes) -> tuple[int, bool]:
+        taken = self._packer.append(data)
+        if taken[0] >= 0:
+            self._tell(taken[0], data)
+        return taken
+
+    def append_many(self, payloads: list[bytes]) -> tuple[int, int, bool]:
+        first, taken, should_wake = self._packer.append_many(payloads)
+        for number in range(taken):
+            self._tell(first + number, payloads[number])
+        return first, taken, should_wake
+
+    def append_with(self, data: bytes, attributes: bytes, expected: int) -> tuple[int, bool]:
+        taken = self._packer.append_with(data, attributes, expected)
+        if taken[0] >= 0:
+            self._tell(taken[0], data)
+        return taken
+
+
+def _watch(world: World, client: str, appending: Appending) -> Appending:
+    writing: Any = appending.writing
+
+    def tell(entry_id: int, payload: bytes) -> None:
+        world.tell("on_sent", client, writing, appending.ledger_id, entry_id, payload)
+
+    writing.packer = _TellingPacker(writing.packer, tell)
+    return appending
+
+
+def _runtime(world: World, client: str, settings: Settings | None = None) -> SimRuntime:
+    return SimRuntime(world, client, world.nodes[client], settings)
+
+
+def _ready(world: World, client: str) -> Asking:
+    node = world.nodes[client]
+    return (yield Until(lambda: node.is_ready and len(node.bookies) > 0, READY_NS))
+
+
+def _traits(world: World, runtime: Runtime, chance: random.Random) -> ledger.Traits:
+    def maybe(feature: str, *values: Any) -> Any:
+        return chance.choice(values) if feature in world.features else values[0]
+
+    return ledger.traits_of(
+        runtime,
+        maybe("deferred", "synced", "deferred"),
+        None,
+        delays_change=maybe("delayed", False, True),
+        digest=maybe("digests", "crc32c", "xxh3", "hmac"),
+    )
+
+
+def _password(world: World, chance: random.Random) -> Password:
+    return Password(chance.choice(PASSWORDS) if "passwords" in world.features else b"")
+
+
+def _all_ledgers(world: World) -> list[LedgerMetadata]:
+    """As a client that lists them would learn."""
+    return [decode_ledger_metadata(value) for value in world.committed(LEDGERS_PREFIX).values()]
+
+
+# --- Writing -----------------------------------------------------------------------------------------------
+
+
+def _user(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
+    yield from _ready(world, client)
+    runtime = _runtime(world, client)
+    for _ in range(chance.randint(1, 3)):
+        traits, password = _traits(world, runtime, chance), _password(world, chance)
+        custom = {REMOVED: client.encode()}
+        if "custom" in world.features:
+            custom |= {
+                f"note {n}": chance.randbytes(chance.randint(0, 40)) for n in range(chance.randint(0, 4))
+            }
+        steps = ledger.create(runtime, quorum, password, custom, traits)
+        try:
+            appending = _watch(world, client, (yield from awaited(runtime, steps)))
+            yield from _append_all(world, client, runtime, appending, chance, {}, 0)
+        except EmbedbkError as error:
+            world.note(f"{client}: {type(error).__name__}: {error}")
+        yield Sleep(chance.randint(0, 200) * MS)
+
+
+def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
+    """Appends under one producer id, across takeovers; what it was not told the fate of it appends again."""
+    yield from _ready(world, client)
+    runtime = _runtime(world, client)
+    placed: dict[int, Position] = {}
+    for _ in range(chance.randint(1, 3)):
+        password = Password(PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b"")
+        steps = log.take_over(runtime, LOG, password, quorum, _traits(world, runtime, chance))
+        try:
+            _, appending = yield from awaited(runtime, steps)
+            _watch(world, client, appending)
+            yield from _append_all(world, client, runtime, appending, chance, placed, int(client[1:]))
+        except EmbedbkError as error:
+            world.note(f"{client}: {type(error).__name__}: {error}")
+        yield Sleep(chance.randint(0, 300) * MS)
+
+
+def _append_all(
+    world: World,
+    client: str,
+    runtime: Runtime,
+    appending: Appending,
+    chance: random.Random,
+    placed: dict[int, Position],
+    producer: int,
+) -> Steps:
+    """placed: sequence -> where it was told to stand, as far as it was told. producer 0: this ledger's own."""
+    pause_ns, size = chance.choice([0, 1, 5, 30]) * MS, chance.choice([1, 1, 30, 300])
+    is_producing = "producers" in world.features and chance.random() < 0.7
+    sequence = min((s for s in range(len(placed) + 1) if s not in placed), default=0)
+    if not producer:
+        producer = 1_000 + appending.ledger_id
+    for _ in range(chance.choice([0, 3, 20, 60])):
+        mark = b"%d#%d " % (producer, sequence) if is_producing else b"%s " % client.encode()
+        payload = mark + chance.randbytes(4).hex().encode() * chance.randint(1, size)
+        if is_producing:
+            yield from _produce(
+                world, client, runtime, appending, chance, placed, producer, sequence, payload
+            )
+            sequence += 1
+        elif "conditional" in world.features and chance.random() < 0.3:
+            yield from _append_if(runtime, appending, chance, payload)
+        elif "batches" in world.features and chance.random() < 0.4:
+            parts = [payload[begin : begin + 7] for begin in range(0, len(payload), 7)][:500]
+            yield from awaited(runtime, appending.append_batch(parts))
+        elif chance.random() < 0.3:
+            yield from awaited(runtime, appending.append_many([payload] * chance.randint(1, 20)))
+        else:
+            appending.try_append(payload)
+        if pause_ns:
+            yield Sleep(chance.randint(0, 2 * pause_ns))
+        if chance.random() < 0.1:
+            yield from awaited(runtime, chance.choice([appending.force, appending.flush])())
+    ends = chance.choice(["close", "close", "force", "release"])
+    if ends == "release":
+        appending.release()
+    else:
+        yield from awaited(runtime, appending.close() if ends == "close" else appending.force())
+
+
+def _produce(
+    world: World,
+    client: str,
+    runtime: Runtime,
+    appending: Appending,
+    chance: random.Random,
+    placed: dict[int, Position],
+    producer: int,
+    sequence: int,
+    payload: bytes,
+) -> Steps:
+    """Append under a sequence, and now and then once more: it must stand where it stood."""
+    terms = Terms(producer=(producer, sequence))
+    while True:
+        at = yield from awaited(runtime, appending.append(payload, terms))
+        if placed.setdefault(sequence, at) != at:
+            raise Violation(
+                "idempotence", f"{client}: sequence {sequence} stands at {placed[sequence]} and at {at}"
+            )
+        if chance.random() < 0.8:
+            return
+        earlier = chance.choice(list(placed)[-20:])
+        try:
+            at = yield from awaited(runtime, appending.append(b"again", Terms(producer=(producer, earlier))))
+        except UsageError as forgotten:
+            world.note(f"{client}: {forgotten}")
+            return
+        if at != placed[earlier]:
+            raise Violation(
+                "idempotence", f"{client}: sequence {earlier} stands at {placed[earlier]} and at {at}"
+            )
+
+
+def _append_if(runtime: Runtime, appending: Appending, chance: random.Random, payload: bytes) -> Steps:
+    """The condition that holds is no conflict; one that does not appends nothing."""
+    last = appending.last_position
+    if chance.random() < 0.5:
+        at = yield from awaited(runtime, appending.append(payload, Terms(after=last)))
+        if at.entry_id != appending.writing.packer.last_entry:
+            raise Violation("condition", f"appended behind {last}, and stands at {at}")
+        return
+    wrong = Position(appending.ledger_id, appending.writing.packer.last_entry + chance.randint(1, 5))
+    try:
+        yield from awaited(runtime, appending.append(payload, Terms(after=wrong)))
+    except AppendConflict:
+        return
+    raise Violation("condition", f"appended behind {wrong}, which does not stand there")
+
+
+# --- Reading -----------------------------------------------------------------------------------------------
+
+
+def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
+    yield from _ready(world, client)
+    runtime = _runtime(world, client)
+    for _ in range(chance.randint(1, 6)):
+        known = _all_ledgers(world)
+        try:
+            if known and chance.random() < 0.7:
+                yield from _visit(
+                    world, client, runtime, chance.choice([known[-1], chance.choice(known)]), chance
+                )
+            else:
+                password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
+                reading = LogReading(runtime, LOG, Password(password))
+                located = reading.tail(0, 1.0) if chance.random() < 0.3 else reading.read(None, None)
+                yield from _take(world, client, runtime, located, False)
+        except EmbedbkError as error:
+            world.note(f"{client}: {type(error).__name__}: {error}")
+        yield Sleep(chance.randint(0, 300) * MS)
+
+
+def _visit(
+    world: World, client: str, runtime: Runtime, metadata: LedgerMetadata, chance: random.Random
+) -> Steps:
+    ledger_id = metadata.ledger_id
+    password: Any = _BY_VERIFIER.get(metadata.password_verifier)
+    if password is None:
+        return  # Of a writer below the faces.
+    steps = LedgerReading.open(runtime, ledger_id, password, recover=chance.random() < 0.3)
+    reading = yield from awaited(runtime, steps)
+    try:
+        if "unconfirmed" in world.features and chance.random() < 0.4:
+            is_closed = reading.is_closed
+            yield from _take(world, client, runtime, reading.read_unconfirmed(0, None), not is_closed)
+        elif chance.random() < 0.3:
+            yield from awaited(runtime, reading.try_limit())
+        yield from _take(world, client, runtime, reading.read(0, None), False)
+    finally:
+        reading.close()
+
+
+def _take(
+    world: World, client: str, runtime: Runtime, frames: AsyncGenerator[Located, None], is_unconfirmed: bool
+) -> Steps:
+    """Everything that comes, told frame by frame."""
+    while True:
+        try:
+            located = yield from awaited(runtime, frames.__anext__())
+        except StopAsyncIteration:
+            return
+        told = [(entry.entry_id, bytes(entry.data)) for entry in iter_entries(located.frame)]
+        world.tell("on_read", client, located.frame.ledger_id, told, is_unconfirmed)
+        for entry in entries_of(located):
+            if b"".join(entry.parts) != bytes(entry.data):
+                raise Violation("batch", f"entry {entry.position}: its parts are not its bytes")
+
+
+# --- Ending ------------------------------------------------------------------------------------------------
+
+
+def _remover(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
+    yield from _ready(world, client)
+    runtime = _runtime(world, client, Settings(delete_grace_s=GRACE_S))
+    for _ in range(chance.randint(1, 6)):
+        mine = [metadata for metadata in _all_ledgers(world) if REMOVED in metadata.custom]
+        try:
+            if mine:
+                metadata = chance.choice(mine)
+                password: Any = _BY_VERIFIER[metadata.password_verifier]
+                yield from awaited(
+                    runtime, deleting.delete(runtime, metadata.ledger_id, password, force=False)
+                )
+                yield Sleep(chance.randint(0, 3_000) * MS)
+                if chance.random() < 0.5:
+                    yield from awaited(runtime, deleting.undelete(runtime, metadata.ledger_id, password))
+                else:
+                    yield from awaited(runtime, deleting.forget_deleted(runtime))
+        except EmbedbkError as error:
+            world.note(f"{client}: {type(error).__name__}: {error}")
+        yield Sleep(chance.randint(0, 300) * MS)
+
+
+def _mender(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
+    """Gives a seat to a bookie that no fragment names, as if its holder were lost."""
+    yield from _ready(world, client)
+    node = world.nodes[client]
+    for _ in range(chance.randint(1, 4)):
+        known = _all_ledgers(world)
+        if known:
+            metadata = chance.choice(known)
+            named = {member for fragment in metadata.fragments for member in fragment.members}
+            spare = [info.member for info in node.bookies if info.member not in named]
+            lost: Member = chance.choice(sorted(named))
+            if spare:
+                nonce = world.chance.getrandbits(63)
+                core = Repair(metadata.ledger_id, lost, chance.choice(spare), keys_of(metadata).key, nonce)
+                operation = world.start(client, core)
+                yield Until(operation.future.done, 30 * SECOND)
+                if operation.future.done() and operation.future.exception() is not None:
+                    world.note(f"{client}: {operation.future.exception()}")
+        yield Sleep(chance.randint(0, 500) * MS)
+
+
+APPLICATIONS = {
+    "user": _user, "owner": _owner, "visitor": _visitor, "remover": _remover, "mender": _mender,
+}  # fmt: skip

@@ -1,0 +1,100 @@
+"""Applications of random worlds that use the faces: which terms they draw, and what they judge themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, Durability, decode_ledger_metadata
+from embedbk.core.producers import Producers
+from embedbk.errors import OperationTimeout
+from embedbk.testing.campaign import run_seed
+from embedbk.testing.plan import FEATURES, make_plan
+from embedbk.testing.run import run_plan
+from embedbk.testing.sim_runtime import SimRuntime, awaited
+from embedbk.testing.users import APPLICATIONS
+from embedbk.testing.world import SECOND, World
+from embedbk.waiting import Moved
+
+
+def test_every_feature_and_every_application_is_drawn() -> None:
+    """S5: each seed switches some on, and some seeds none."""
+    plans = [make_plan(seed) for seed in range(300)]
+    drawn = Counter(feature for plan in plans for feature in plan.features)
+    assert set(drawn) == set(FEATURES)
+    assert sum(1 for plan in plans if not plan.features) > 30
+    assert {step.kind for plan in plans for step in plan.steps} >= set(APPLICATIONS)
+
+
+def test_a_plain_plan_is_what_plans_were_first() -> None:
+    """STYLE 9: a seed that found something stays what it was: nothing that came later, and no other draw by it."""
+    plain, full = make_plan(6, is_plain=True), make_plan(6)
+    assert plain.features == ()
+    assert full.features
+    assert {step.kind for step in plain.steps} < {step.kind for step in full.steps}
+    assert (plain.bookies, plain.quorum, plain.network) == (full.bookies, full.quorum, full.network)
+
+
+def test_ledgers_are_made_with_all_terms() -> None:
+    """P3.1, P3.2, P3.5: deferred sync, tags, passwords and custom metadata reach the cluster in some worlds."""
+    made = set()
+    worlds: list[World] = []
+    for seed in (0, 6, 17, 18):
+        assert not run_plan(make_plan(seed), prepare=worlds.append).violation
+        for value in worlds[-1].committed(LEDGERS_PREFIX).values():
+            metadata = decode_ledger_metadata(value)
+            made |= {f"digest {metadata.digest}"} | {name.split(" ")[0] for name in metadata.custom}
+            made |= {"deferred"} if metadata.durability == Durability.DEFERRED else set()
+            made |= {"password"} if metadata.password_verifier else set()
+    assert made >= {"digest 0", "digest 1", "digest 2", "app", "note", "log", "deferred", "password"}
+
+
+@pytest.mark.parametrize("method", ["find", "note"])
+def test_an_append_that_stands_twice_is_found(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """With the window of producers broken, a world in which one repeats itself fails."""
+    monkeypatch.setattr(Producers, method, lambda *_: None)
+    assert any(
+        run_seed(seed)["invariant"] == "idempotence"
+        for seed in range(60)
+        if "producers" in make_plan(seed).features
+    )
+
+
+def test_a_wait_lets_time_pass_even_if_it_is_shorter_than_a_tick() -> None:
+    """A coroutine that waits for what is left of its time must come to its end."""
+    world = World(1)
+    node = world.start_client("c1")
+    runtime = SimRuntime(world, "c1", node)
+    waited: list[bool] = []
+
+    async def wait_shortly() -> None:
+        until_s = runtime.clock_s() + 1e-4
+        while runtime.clock_s() < until_s:
+            waited.append(await Moved(runtime.signal, lambda: False, (until_s - runtime.clock_s()) * 0.5))
+        raise OperationTimeout("as told")
+
+    actor = world.spawn("c1", awaited(runtime, wait_shortly()))
+    assert world.run_until(lambda: actor.is_over, SECOND)
+    assert isinstance(actor.error, OperationTimeout)
+    assert waited
+    assert not any(waited)
+    world.close()
+
+
+def test_a_crash_ends_what_its_client_was_doing() -> None:
+    """P10: a coroutine that is thrown away with its process cleans up nothing in the cluster."""
+    world = World(1)
+    runtime = SimRuntime(world, "c1", world.start_client("c1"))
+    ended: list[str] = []
+
+    async def wait_for_ever() -> None:
+        try:
+            await Moved(runtime.signal, lambda: False)
+        finally:
+            ended.append("closed" if runtime.is_closed else "alive")
+
+    world.spawn("c1", awaited(runtime, wait_for_ever()))
+    world.crash("c1")
+    assert ended == ["closed"]
+    world.close()
