@@ -1,6 +1,7 @@
-/* journal.c: the queue, group commit and the two threads.
+/* journal.c: the queue, group commit and the threads.
  *
  *     submit ─▶ slots ring ─▶ ebk_journal_commit(): gather, build, one write ─▶ durable, event
+ *                                                     └─ meanwhile: build the next group, if much is queued (T5)
  *
  * Whatever arrived while one synced write was under way is the next group: no timer (T1).
  * The same ebk_journal_commit() runs on the commit thread or, unthreaded, under step().
@@ -82,17 +83,15 @@ static int64_t submit(struct ebk_journal *journal, uint32_t kind, uint64_t ledge
     int64_t answer = (int64_t)token;
     if (atomic_load(&journal->failed) != EBK_OK) {
         answer = EBK_FAILED;
-    } else if (token - atomic_load(&journal->durable) > SLOT_COUNT) {
+    } else if (token - journal->durable_seen > SLOT_COUNT &&
+               token - (journal->durable_seen = atomic_load(&journal->durable)) > SLOT_COUNT) {
         answer = EBK_FULL;
     } else {
-        struct slot *slot = &journal->slots[token % SLOT_COUNT];
-        slot->kind = kind;
-        slot->ledger_id = ledger_id;
-        slot->piece[0] = head;
-        slot->piece_size[0] = (uint32_t)head_size;
-        slot->piece[1] = tail;
-        slot->piece_size[1] = (uint32_t)tail_size;
-        if (copied && head_size > 0) slot->piece[0] = memcpy(slot->copy, head, head_size);
+        if (copied && head_size > 0) head = memcpy(journal->copies[token % SLOT_COUNT], head, head_size);
+        journal->slots[token % SLOT_COUNT] = (struct slot){
+            .piece = {head, tail}, .ledger_id = ledger_id, .kind = kind,
+            .piece_size = {(uint32_t)head_size, (uint32_t)tail_size},
+        };
         atomic_fetch_add_explicit(&journal->bytes_submitted, head_size + tail_size, memory_order_relaxed);
         atomic_store(&journal->submitted, token);
     }
@@ -126,29 +125,42 @@ static uint64_t body_size(const struct slot *slot)
     return (uint64_t)slot->piece_size[0] + slot->piece_size[1];
 }
 
-/* How many of the queued records make the next group, of at most `room` bytes. *bytes: its size before padding. */
-static uint32_t gather(const struct ebk_journal *journal, uint64_t first, uint64_t last, uint64_t room, uint64_t *bytes)
+/* How many of the queued records make the next group, of at most `room` bytes; 0: none fits. */
+static uint32_t gather(const struct ebk_journal *journal, struct group_job *job, uint64_t last, uint64_t room)
 {
-    uint32_t count = 0;
-    *bytes = sizeof(struct group_header);
-    for (uint64_t token = first; token <= last; token++, count++) {
-        uint64_t more = record_extent(body_size(&journal->slots[token % SLOT_COUNT]));
-        uint64_t cap = count == 0 ? GROUP_BUFFER_BYTES : GROUP_BYTES_CAP;
-        if (*bytes + more > (room < cap ? room : cap)) break;
-        *bytes += more;
+    job->count = 0;
+    job->bytes = sizeof(struct group_header);
+    job->bodies = 0;
+    for (uint64_t token = job->first; token <= last; token++, job->count++) {
+        uint64_t body = body_size(&journal->slots[token % SLOT_COUNT]), more = record_extent(body);
+        uint64_t cap = job->count == 0 ? GROUP_BUFFER_BYTES : GROUP_BYTES_CAP;
+        if (job->bytes + more > (room < cap ? room : cap)) break;
+        job->bytes += more;
+        job->bodies += body;
     }
-    return count;
+    return job->count;
 }
 
-/* Lay the group out in the buffer, ready to be written at journal->offset. The sums are taken over the copy,
- * so that a caller who changes borrowed bytes cannot make a record that fails its own checksum. */
-static struct group_header build(struct ebk_journal *journal, uint64_t first, uint32_t count, uint64_t bytes)
+/* Give the next group its place. What stands behind it from now on is this group, durable or not: if it never is,
+ * the journal has failed, and nothing is written behind it. */
+static void place(struct ebk_journal *journal, struct group_job *job)
+{
+    job->position = journal->offset;
+    job->sequence = journal->sequence + 1;
+    journal->offset += round_up(job->bytes, BLOCK_BYTES);
+    journal->sequence += 1;
+    EBK_ASSERT(journal->offset <= journal->file_bytes);
+}
+
+/* Lay the group out in its buffer, ready to be written. The sums are taken over the copy, so that a caller who
+ * changes borrowed bytes cannot make a record that fails its own checksum. */
+static void build(const struct ebk_journal *journal, struct group_job *job)
 {
     uint64_t at = sizeof(struct group_header);
     uint32_t records_crc = 0;
-    for (uint32_t index = 0; index < count; index++) {
-        const struct slot *slot = &journal->slots[(first + index) % SLOT_COUNT];
-        struct record_header *record = (struct record_header *)(journal->buffer + at);
+    for (uint32_t index = 0; index < job->count; index++) {
+        const struct slot *slot = &journal->slots[(job->first + index) % SLOT_COUNT];
+        struct record_header *record = (struct record_header *)(job->buffer + at);
         uint8_t *body = (uint8_t *)(record + 1);
         *record = (struct record_header){.size = (uint32_t)body_size(slot), .kind = (uint16_t)slot->kind,
                                          .index = index, .ledger_id = slot->ledger_id};
@@ -156,20 +168,20 @@ static struct group_header build(struct ebk_journal *journal, uint64_t first, ui
             if (slot->piece_size[i] > 0) memcpy(body, slot->piece[i], slot->piece_size[i]);
             body += slot->piece_size[i];
         }
-        record->crc = ebk_journal_record_crc(journal->seed, journal->offset + at, record);
+        record->crc = ebk_journal_record_crc(journal->seed, job->position + at, record);
         records_crc = ebk_crc32c(records_crc, &record->crc, sizeof record->crc);
         at += record_extent(record->size);
-        memset(body, 0, (size_t)(journal->buffer + at - body));
+        memset(body, 0, (size_t)(job->buffer + at - body));
     }
-    EBK_ASSERT(at == bytes);
-    memset(journal->buffer + at, 0, round_up(at, BLOCK_BYTES) - at);
-    struct group_header group = {.magic = GROUP_MAGIC, .generation = journal->generation, .position = journal->offset,
-                                 .sequence = journal->sequence + 1, .first_token = first, .record_count = count,
-                                 .group_bytes = (uint32_t)bytes, .records_crc = records_crc,
-                                 .previous_crc = journal->previous_crc};
-    group.crc = ebk_journal_group_crc(journal->seed, &group);
-    memcpy(journal->buffer, &group, sizeof group);
-    return group;
+    EBK_ASSERT(at == job->bytes);
+    memset(job->buffer + at, 0, round_up(at, BLOCK_BYTES) - at);
+    job->header = (struct group_header){.magic = GROUP_MAGIC, .generation = journal->generation,
+                                        .position = job->position, .sequence = job->sequence,
+                                        .first_token = job->first, .record_count = job->count,
+                                        .group_bytes = (uint32_t)job->bytes, .records_crc = records_crc,
+                                        .previous_crc = job->previous_crc};
+    job->header.crc = ebk_journal_group_crc(journal->seed, &job->header);
+    memcpy(job->buffer, &job->header, sizeof job->header);
 }
 
 static int fail_roll(struct ebk_journal *journal, int system_error)
@@ -214,56 +226,94 @@ static int roll(struct ebk_journal *journal)
     return EBK_OK;
 }
 
-/* The group is on the device: move on, and tell. */
-static void advance(struct ebk_journal *journal, const struct group_header *group, uint64_t extent, uint64_t bodies)
+/* The group is on the device: tell. */
+static void settle(struct ebk_journal *journal, const struct group_job *job)
 {
-    if (journal->offset == BLOCK_BYTES) {
+    if (job->position == BLOCK_BYTES) {
         pthread_mutex_lock(&journal->files_lock);
         struct journal_file *entry = &journal->files[journal->file_count - 1];
-        EBK_ASSERT(entry->generation == group->generation);
-        entry->first_token = group->first_token;
-        entry->first_sequence = group->sequence;
+        EBK_ASSERT(entry->generation == job->header.generation);
+        entry->first_token = job->first;
+        entry->first_sequence = job->sequence;
         pthread_mutex_unlock(&journal->files_lock);
     }
-    journal->offset += extent;
-    journal->sequence = group->sequence;
-    journal->previous_crc = group->crc;
     atomic_fetch_add_explicit(&journal->group_count, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&journal->group_bytes, extent, memory_order_relaxed);
-    atomic_fetch_add_explicit(&journal->bytes_durable, bodies, memory_order_relaxed);
-    atomic_store(&journal->durable, group->first_token + group->record_count - 1);
+    atomic_fetch_add_explicit(&journal->group_bytes, round_up(job->bytes, BLOCK_BYTES), memory_order_relaxed);
+    atomic_fetch_add_explicit(&journal->bytes_durable, job->bodies, memory_order_relaxed);
+    atomic_store(&journal->durable, job->first + job->count - 1);
     announce(journal);
+}
+
+/* Plan the next group of what is queued behind token `before`, in the present file or the next one.
+ * Returns its records, 0 when nothing is queued, or EBK_FAILED. */
+static int64_t plan(struct ebk_journal *journal, struct group_job *job, uint64_t before)
+{
+    uint64_t last = atomic_load(&journal->submitted);
+    job->first = before + 1;
+    if (job->first > last) return 0;
+    if (gather(journal, job, last, journal->file_bytes - journal->offset) == 0) {
+        int code = roll(journal);
+        if (code < 0) return code;
+        uint32_t count = gather(journal, job, last, journal->file_bytes - journal->offset);
+        EBK_ASSERT(count > 0); /* submit() refused what no file can hold. */
+    }
+    place(journal, job);
+    return job->count;
+}
+
+/* While `job` is written, let the build thread make the group behind it, if that is worth the waking. Both stand in
+ * one file, one behind the other, and only one of them is on its way to the device at any time (JOURNAL.md, 4). */
+static void build_ahead(struct ebk_journal *journal, const struct group_job *job)
+{
+    struct group_job *next = &journal->jobs[journal->job_index ^ 1];
+    if (!journal->is_build_running) return;
+    next->first = job->first + job->count;
+    if (gather(journal, next, atomic_load(&journal->submitted), journal->file_bytes - journal->offset) == 0) return;
+    if (next->bytes < OVERLAP_BYTES_MIN) return; /* More may arrive while this one is written: gather then. */
+    place(journal, next);
+    next->previous_crc = job->header.crc;
+    journal->is_ahead = true;
+    journal->build_index = journal->job_index ^ 1;
+    atomic_fetch_add(&journal->builds_asked, 1);
+    futex_wake(&journal->builds_asked);
+}
+
+static void wait_for_build(struct ebk_journal *journal)
+{
+    uint32_t asked = atomic_load(&journal->builds_asked), done;
+    while ((done = atomic_load(&journal->builds_done)) != asked) futex_wait(&journal->builds_done, done);
 }
 
 /* Make one group of what is queued durable. Returns its records, 0 when nothing is queued, or EBK_FAILED. */
 int64_t ebk_journal_commit(struct ebk_journal *journal)
 {
     if (atomic_load(&journal->failed) != EBK_OK) return EBK_FAILED;
-    uint64_t first = atomic_load(&journal->durable) + 1, last = atomic_load(&journal->submitted);
-    if (first > last) return 0;
-    uint64_t bytes;
-    uint32_t count = gather(journal, first, last, journal->file_bytes - journal->offset, &bytes);
-    if (count == 0) {
-        int code = roll(journal);
-        if (code < 0) return code;
-        count = gather(journal, first, last, journal->file_bytes - journal->offset, &bytes);
-        EBK_ASSERT(count > 0); /* submit() refused what no file can hold. */
+    struct group_job *job = &journal->jobs[journal->job_index];
+    if (journal->is_ahead) {
+        wait_for_build(journal);
+        journal->is_ahead = false;
+        atomic_fetch_add_explicit(&journal->overlap_count, 1, memory_order_relaxed);
+    } else {
+        int64_t count = plan(journal, job, atomic_load(&journal->durable));
+        if (count <= 0) return count;
+        job->previous_crc = journal->previous_crc;
+        build(journal, job);
     }
-    struct group_header group = build(journal, first, count, bytes);
-    uint64_t extent = round_up(bytes, BLOCK_BYTES), bodies = 0;
-    EBK_ASSERT(journal->offset + extent <= journal->file_bytes);
-    for (uint32_t i = 0; i < count; i++) bodies += body_size(&journal->slots[(first + i) % SLOT_COUNT]);
+    journal->previous_crc = job->header.crc;
+    build_ahead(journal, job);
+    journal->job_index ^= 1;
 
-    int64_t wrote = journal->io->write(journal->io, journal->file, journal->buffer, extent, journal->offset);
+    int64_t wrote = journal->io->write(journal->io, journal->file, job->buffer, round_up(job->bytes, BLOCK_BYTES),
+                                       job->position);
     if (wrote < 0)
-        return fail(journal, ebk_code_of((int)-wrote), (int)-wrote, journal->generation, journal->offset,
+        return fail(journal, ebk_code_of((int)-wrote), (int)-wrote, journal->generation, job->position,
                     "a group could not be written");
     int synced = journal->direct ? 0 : journal->io->sync(journal->io, journal->file);
     if (synced < 0)
-        return fail(journal, ebk_code_of(-synced), -synced, journal->generation, journal->offset,
+        return fail(journal, ebk_code_of(-synced), -synced, journal->generation, job->position,
                     "a group could not be synced");
-    advance(journal, &group, extent, bodies);
-    return count;
+    settle(journal, job);
+    return job->count;
 }
 
 int64_t ebk_journal_step(struct ebk_journal *journal)
@@ -276,12 +326,34 @@ int64_t ebk_journal_step(struct ebk_journal *journal)
 
 /* ---- threads ----------------------------------------------------------------------- */
 
+/* Asked for, never insisted on: without it a busy processor costs a tick per commit (T4). */
+static bool become_realtime(void)
+{
+    const struct sched_param parameters = {.sched_priority = COMMIT_PRIORITY};
+    return pthread_setschedparam(pthread_self(), SCHED_RR, &parameters) == 0;
+}
+
+static void *run_builds(void *argument)
+{
+    struct ebk_journal *journal = argument;
+    (void)become_realtime(); /* A commit waits for it. */
+    for (;;) {
+        uint32_t asked = atomic_load(&journal->builds_asked);
+        if (atomic_load(&journal->stop_building)) return NULL;
+        if (asked == atomic_load(&journal->builds_done)) {
+            futex_wait(&journal->builds_asked, asked);
+            continue;
+        }
+        build(journal, &journal->jobs[journal->build_index]);
+        atomic_store(&journal->builds_done, asked);
+        futex_wake(&journal->builds_done);
+    }
+}
+
 static void *run_commits(void *argument)
 {
     struct ebk_journal *journal = argument;
-    const struct sched_param parameters = {.sched_priority = COMMIT_PRIORITY};
-    /* Asked for, never insisted on: without it a busy processor costs a tick per commit (T4). */
-    if (pthread_setschedparam(pthread_self(), SCHED_RR, &parameters) == 0) atomic_store(&journal->realtime, true);
+    if (become_realtime()) atomic_store(&journal->realtime, true);
     for (;;) {
         uint32_t seen = atomic_load(&journal->kicks);
         int64_t count = ebk_journal_commit(journal);
@@ -319,8 +391,12 @@ int ebk_journal_start_threads(struct ebk_journal *journal, struct ebk_journal_fa
     sigset_t all, before; /* Signals are for the application's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&journal->commit_thread, NULL, run_commits, journal);
-    journal->is_commit_running = error == 0;
+    int error = pthread_create(&journal->build_thread, NULL, run_builds, journal);
+    journal->is_build_running = error == 0;
+    if (error == 0) {
+        error = pthread_create(&journal->commit_thread, NULL, run_commits, journal);
+        journal->is_commit_running = error == 0;
+    }
     if (error == 0) {
         error = pthread_create(&journal->prepare_thread, NULL, run_prepares, journal);
         journal->is_prepare_running = error == 0;
@@ -339,6 +415,13 @@ void ebk_journal_stop_threads(struct ebk_journal *journal)
         ebk_journal_kick(journal);
         pthread_join(journal->commit_thread, NULL);
         journal->is_commit_running = false;
+    }
+    if (journal->is_build_running) {
+        atomic_store(&journal->stop_building, true);
+        atomic_fetch_add(&journal->builds_asked, 1);
+        futex_wake(&journal->builds_asked);
+        pthread_join(journal->build_thread, NULL);
+        journal->is_build_running = false;
     }
     if (journal->is_prepare_running) {
         pthread_mutex_lock(&journal->files_lock);
@@ -432,6 +515,7 @@ void ebk_journal_facts(struct ebk_journal *journal, struct ebk_journal_facts *fa
         .first_token = journal->files[0].first_token,
         .group_count = atomic_load(&journal->group_count),
         .group_bytes = atomic_load(&journal->group_bytes),
+        .overlap_count = atomic_load(&journal->overlap_count),
         .record_bytes_max = journal->record_bytes_max,
     };
     pthread_mutex_unlock(&journal->files_lock);

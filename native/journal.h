@@ -6,7 +6,8 @@
  *
  * Threads: submit, kick, durable, reap, trim and the facts may be called from any thread.
  * A threaded journal has one commit thread, which never allocates and knows nothing of
- * Python, and one that prepares files ahead; an unthreaded one is stepped by its caller.
+ * Python, one that builds the next group when much is queued, and one that prepares files
+ * ahead; an unthreaded one is stepped by its caller.
  * open, close and replay belong to one thread.
  *
  * A failed write or sync ends the journal (P7.6): nothing is acknowledged any more, and
@@ -62,6 +63,7 @@ struct ebk_journal_facts {
     uint64_t first_token;     /* oldest record still there; 0: none */
     uint64_t group_count;     /* commits since open */
     uint64_t group_bytes;     /* written by them, padding included */
+    uint64_t overlap_count;   /* of them, were built while another one was written */
     uint64_t record_bytes_max;
 };
 

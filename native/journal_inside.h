@@ -76,18 +76,23 @@ _Static_assert(sizeof(struct record_header) == 24, "as in JOURNAL.md");
 _Static_assert(GROUP_BUFFER_BYTES >= GROUP_BYTES_CAP + BLOCK_BYTES, "a capped group fits");
 _Static_assert(GROUP_BUFFER_BYTES % BLOCK_BYTES == 0, "whole blocks");
 
+/* Less than this is not worth waking another thread for: it is copied in the time that waking takes. */
+#define OVERLAP_BYTES_MIN (256u << 10)
+
 #define FILE_COUNT_DEFAULT 4096u
 #define RECYCLED_COUNT_MAX 2u /* trimmed files kept for use again; more are unlinked */
 #define SLOT_COUNT ((uint64_t)EBK_JOURNAL_SLOT_COUNT)
+#define CACHE_LINE_BYTES 64
 
 /* ---- memory --------------------------------------------------------------------------- */
 
-struct slot { /* one queued record */
+/* One queued record. Small and in a row: each goes from the submitter's processor to the committer's, and what is
+ * read one behind the other is fetched ahead. Copied bodies stand in an array of their own. */
+struct slot {
     const uint8_t *piece[2];
+    uint64_t ledger_id;
     uint32_t piece_size[2];
     uint32_t kind;
-    uint64_t ledger_id;
-    uint8_t copy[EBK_JOURNAL_COPY_BYTES_MAX];
 };
 
 struct journal_file {
@@ -97,6 +102,19 @@ struct journal_file {
     uint64_t first_sequence; /* of its first group */
     uint64_t start_token;    /* not 0: the journal begins with this file, behind damage */
     uint64_t start_sequence;
+};
+
+/* One group between the queue and the device. */
+struct group_job {
+    uint8_t *buffer;
+    uint64_t first; /* token */
+    uint32_t count; /* of its records */
+    uint64_t bytes; /* before padding */
+    uint64_t bodies;
+    uint64_t position; /* in the file */
+    uint64_t sequence;
+    uint32_t previous_crc;
+    struct group_header header; /* once it is built */
 };
 
 enum next_state { NEXT_MISSING, NEXT_READY, NEXT_REFUSED };
@@ -110,15 +128,23 @@ struct ebk_journal {
     bool direct;
     uint64_t record_bytes_max;
 
-    /* Submitting side. token of slot i: slots[token % SLOT_COUNT]; submitted - durable <= SLOT_COUNT. */
-    pthread_mutex_t submit_lock;
-    struct slot *slots;
-    _Atomic uint64_t submitted; /* last token given out */
-    _Atomic uint64_t bytes_submitted, bytes_durable;
+    struct slot *slots; /* token of slot i: slots[token % SLOT_COUNT]; submitted - durable <= SLOT_COUNT */
+    uint8_t (*copies)[EBK_JOURNAL_COPY_BYTES_MAX];
 
-    /* Commit side: touched by whoever runs ebk_journal_commit() only. */
-    uint8_t *buffer; /* GROUP_BUFFER_BYTES, aligned */
-    int file;        /* being written */
+    /* Submitting side, in cache lines of its own. */
+    _Alignas(CACHE_LINE_BYTES) pthread_mutex_t submit_lock;
+    _Atomic uint64_t submitted; /* last token given out */
+    _Atomic uint64_t bytes_submitted;
+    uint64_t durable_seen; /* as it was when the queue last looked full: the other side's line is left alone */
+
+    /* Commit side: touched by whoever runs ebk_journal_commit() only. offset, sequence and previous_crc are those
+     * behind the last group that was planned; its own are in its job. */
+    _Alignas(CACHE_LINE_BYTES) uint8_t *buffer; /* GROUP_BUFFER_BYTES, aligned; also jobs[0].buffer */
+    struct group_job jobs[2];
+    uint32_t job_index; /* of the next group */
+    uint32_t build_index; /* of the group that the build thread makes */
+    bool is_ahead;      /* jobs[job_index] is planned, and being built or built */
+    int file;           /* being written */
     uint64_t file_bytes, offset;
     uint64_t generation;
     uint32_t seed; /* CRC of identity and generation */
@@ -126,7 +152,8 @@ struct ebk_journal {
     uint32_t previous_crc;
 
     /* Told to the submitting side. */
-    _Atomic uint64_t durable;
+    _Alignas(CACHE_LINE_BYTES) _Atomic uint64_t durable;
+    _Atomic uint64_t bytes_durable;
     _Atomic uint32_t durable_word; /* futex of ebk_journal_wait(): the low half of durable, or a change at failure */
     _Atomic uint32_t waiting;
     _Atomic uint32_t armed; /* the event descriptor is to be set by the next group */
@@ -155,9 +182,12 @@ struct ebk_journal {
     uint64_t opened_token, opened_sequence;
 
     /* Threads. */
-    pthread_t commit_thread, prepare_thread;
-    bool is_commit_running, is_prepare_running;
-    _Atomic uint32_t kicks, sleeping;
+    pthread_t commit_thread, prepare_thread, build_thread;
+    bool is_commit_running, is_prepare_running, is_build_running;
+    _Atomic uint32_t builds_asked, builds_done; /* futexes of the build thread; asked is ahead by at most one */
+    _Atomic bool stop_building;
+    _Atomic uint64_t overlap_count; /* groups that were built while another was written */
+    _Alignas(CACHE_LINE_BYTES) _Atomic uint32_t kicks, sleeping;
     _Atomic bool stop_committing;
     bool stop_preparing; /* under files_lock */
     _Atomic bool realtime;

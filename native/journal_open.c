@@ -37,7 +37,9 @@ void ebk_journal_release(struct ebk_journal *journal)
     if (journal->lock_file >= 0) io->close(io, journal->lock_file);
     if (journal->event >= 0) close(journal->event);
     give_back(journal->slots, SLOT_COUNT * sizeof *journal->slots);
+    give_back(journal->copies, SLOT_COUNT * sizeof *journal->copies);
     give_back(journal->buffer, GROUP_BUFFER_BYTES);
+    give_back(journal->jobs[1].buffer, GROUP_BUFFER_BYTES);
     give_back(journal->zeros, ZERO_BYTES);
     free(journal->files);
     free(journal);
@@ -73,8 +75,9 @@ int ebk_journal_check_settings(const struct ebk_journal_settings *settings, cons
 struct ebk_journal *ebk_journal_make(struct ebk_io *io, const char *directory,
                                      const struct ebk_journal_settings *settings)
 {
-    struct ebk_journal *journal = calloc(1, sizeof *journal);
+    struct ebk_journal *journal = aligned_alloc(CACHE_LINE_BYTES, sizeof *journal);
     if (journal == NULL) return NULL;
+    memset(journal, 0, sizeof *journal);
     journal->io = io;
     journal->settings = *settings;
     if (settings->file_count_max == 0) journal->settings.file_count_max = FILE_COUNT_DEFAULT;
@@ -87,11 +90,13 @@ struct ebk_journal *ebk_journal_make(struct ebk_io *io, const char *directory,
     pthread_mutex_init(&journal->files_lock, NULL);
     pthread_cond_init(&journal->files_changed, NULL);
     journal->slots = reserve(SLOT_COUNT * sizeof *journal->slots);
-    journal->buffer = reserve(GROUP_BUFFER_BYTES);
+    journal->copies = reserve(SLOT_COUNT * sizeof *journal->copies);
+    journal->buffer = journal->jobs[0].buffer = reserve(GROUP_BUFFER_BYTES);
+    journal->jobs[1].buffer = reserve(GROUP_BUFFER_BYTES);
     journal->zeros = reserve(ZERO_BYTES);
     journal->files = calloc(journal->settings.file_count_max, sizeof *journal->files);
     if (settings->threaded) journal->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    bool is_whole = journal->slots != NULL && journal->buffer != NULL && journal->zeros != NULL &&
+    bool is_whole = journal->slots != NULL && journal->copies != NULL && journal->buffer != NULL && journal->jobs[1].buffer != NULL && journal->zeros != NULL &&
                     journal->files != NULL && (journal->event >= 0 || !settings->threaded);
     if (is_whole) return journal;
     ebk_journal_release(journal);

@@ -15,6 +15,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define KICK_EVERY 64u    /* as a host that submits a turn's frames and then kicks */
+#define REPLAY_RECORDS 256
+
 struct ebk_probe {
     struct ebk_io *io;
     uint64_t file_bytes, offset;
@@ -137,6 +140,21 @@ int ebk_probe_writes(struct ebk_probe *probe, uint32_t count)
     return EBK_OK;
 }
 
+int ebk_probe_stream(struct ebk_probe *probe, uint32_t count)
+{
+    uint32_t begin = atomic_load(&probe->done);
+    for (uint32_t i = 0; i <= count; i++) {
+        if (i < count) {
+            atomic_fetch_add(&probe->asked, 1);
+            wake(&probe->asked);
+        }
+        uint32_t done, behind = i < count ? 1 : 0; /* One under way and one behind it; at the end none. */
+        while (done = atomic_load(&probe->done), done - begin + behind < i) wait_while(&probe->done, done);
+        if (atomic_load(&probe->error) != 0) return EBK_FAILED;
+    }
+    return EBK_OK;
+}
+
 int ebk_probe_journal(struct ebk_journal *journal, const uint8_t *body, size_t size, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -147,4 +165,35 @@ int ebk_probe_journal(struct ebk_journal *journal, const uint8_t *body, size_t s
         if (code < 0) return code;
     }
     return EBK_OK;
+}
+
+int ebk_probe_journal_stream(struct ebk_journal *journal, const uint8_t *body, size_t size, uint32_t count)
+{
+    int64_t token = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        while ((token = ebk_journal_submit(journal, 1, 1, body, size, NULL, 0)) == EBK_FULL) {
+            ebk_journal_kick(journal);
+            uint64_t next = ebk_journal_next_token(journal);
+            int code = ebk_journal_wait(journal, next - EBK_JOURNAL_SLOT_COUNT / 2);
+            if (code < 0) return code;
+            ebk_journal_trim(journal, ebk_journal_durable(journal));
+        }
+        if (token < 0) return (int)token;
+        if (i % KICK_EVERY == 0) ebk_journal_kick(journal);
+    }
+    ebk_journal_kick(journal);
+    return count == 0 ? EBK_OK : ebk_journal_wait(journal, (uint64_t)token);
+}
+
+int64_t ebk_probe_replay(struct ebk_journal *journal, uint64_t after)
+{
+    struct ebk_replay *replay;
+    struct ebk_journal_fault fault;
+    struct ebk_record records[REPLAY_RECORDS];
+    int code = ebk_replay_open(journal, after, &replay, &fault);
+    int64_t count = code, bytes = 0;
+    while (code == EBK_OK && (count = ebk_replay_next(replay, records, REPLAY_RECORDS, &fault)) > 0)
+        for (int64_t i = 0; i < count; i++) bytes += records[i].size;
+    ebk_replay_close(replay);
+    return count < 0 ? count : bytes;
 }

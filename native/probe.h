@@ -25,8 +25,17 @@ void ebk_probe_close(struct ebk_probe *probe);
 /* count synced writes, one outstanding, each handed over and back. Returns EBK_OK, or EBK_FAILED. */
 int ebk_probe_writes(struct ebk_probe *probe, uint32_t count);
 
+/* count synced writes, the next one always handed over before the one under way is done. */
+int ebk_probe_stream(struct ebk_probe *probe, uint32_t count);
+
 /* The same through a journal: submit one record of size bytes, kick, wait, count times. */
 int ebk_probe_journal(struct ebk_journal *journal, const uint8_t *body, size_t size, uint32_t count);
+
+/* count records as fast as the journal takes them, waiting only when its queue is full; trims as it goes. */
+int ebk_probe_journal_stream(struct ebk_journal *journal, const uint8_t *body, size_t size, uint32_t count);
+
+/* Replay everything above `after`; answers the bytes of all bodies, or a code. */
+int64_t ebk_probe_replay(struct ebk_journal *journal, uint64_t after);
 /* cffi:end */
 
 #endif

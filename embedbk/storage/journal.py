@@ -67,6 +67,7 @@ class JournalFacts:
     first_token: int  # Oldest record still there; 0: none.
     group_count: int  # Commits since open.
     group_bytes: int  # Bytes written by them, padding included.
+    overlap_count: int  # Of them, were built while another one was written (T5).
 
 
 class Journal:
@@ -280,6 +281,7 @@ class Journal:
             first_token=facts.first_token,
             group_count=facts.group_count,
             group_bytes=facts.group_bytes,
+            overlap_count=facts.overlap_count,
         )
 
     def close(self) -> None:

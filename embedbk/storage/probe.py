@@ -10,9 +10,9 @@ from typing import Any
 
 from embedbk.errors import StorageError
 from embedbk.storage.journal import Journal
-from embedbk.storage.native import ffi, lib, system_reason
+from embedbk.storage.native import check, ffi, lib, system_reason
 
-__all__ = ["DeviceProbe", "journal_writes"]
+__all__ = ["DeviceProbe", "journal_replay", "journal_stream", "journal_writes"]
 
 FILE_BYTES = 16 << 20
 
@@ -32,6 +32,11 @@ class DeviceProbe:
         if lib.ebk_probe_writes(self._probe, count) < 0:
             raise StorageError("the probe's synced write failed", hint="look at the device")
 
+    def stream(self, count: int) -> None:
+        """Do `count` writes, the next one handed over while one is under way."""
+        if lib.ebk_probe_stream(self._probe, count) < 0:
+            raise StorageError("the probe's synced write failed", hint="look at the device")
+
     def close(self) -> None:
         ffi.release(self._probe)
 
@@ -41,3 +46,14 @@ def journal_writes(journal: Journal, body: bytes, count: int) -> None:
     code = lib.ebk_probe_journal(journal.handle(), body, len(body), count)
     if code < 0:
         raise StorageError(f"journal {journal.directory} stopped: {journal.failed()}")
+
+
+def journal_stream(journal: Journal, body: bytes, count: int) -> None:
+    """Append `count` records of this body as fast as the journal takes them, from C; trims what is durable."""
+    if lib.ebk_probe_journal_stream(journal.handle(), body, len(body), count) < 0:
+        raise StorageError(f"journal {journal.directory} stopped: {journal.failed()}")
+
+
+def journal_replay(journal: Journal, after: int) -> int:
+    """Replay what is above `after`, in C; bytes of the bodies that were there."""
+    return check(lib.ebk_probe_replay(journal.handle(), after), f"replay of {journal.directory}")

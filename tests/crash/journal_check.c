@@ -24,13 +24,18 @@ static uint64_t draw(void)
     return state >> 33;
 }
 
-static struct ebk_journal *open_journal(struct ebk_memory_disk *disk, bool threaded)
+static struct ebk_journal *open_sized(struct ebk_memory_disk *disk, bool threaded, uint64_t file_bytes)
 {
-    struct ebk_journal_settings settings = {.file_bytes = FILE_BYTES, .threaded = threaded, .identity = "check"};
+    struct ebk_journal_settings settings = {.file_bytes = file_bytes, .threaded = threaded, .identity = "check"};
     struct ebk_journal *journal;
     struct ebk_journal_fault fault;
     int code = ebk_journal_open(ebk_memory_disk_io(disk), "j", &settings, &journal, &fault);
     return code == EBK_OK ? journal : NULL;
+}
+
+static struct ebk_journal *open_journal(struct ebk_memory_disk *disk, bool threaded)
+{
+    return open_sized(disk, threaded, FILE_BYTES);
 }
 
 static int64_t append(struct ebk_journal *journal, size_t size)
@@ -161,6 +166,26 @@ static void run_threads(struct ebk_memory_disk *disk)
     ebk_journal_close(journal);
 }
 
+/* So much is queued that groups are built ahead. */
+static void run_ahead(struct ebk_memory_disk *disk)
+{
+    struct ebk_journal *journal = open_sized(disk, true, 4u << 20);
+    EBK_ASSERT(journal != NULL);
+    int64_t token = 0;
+    for (int i = 0; i < 3000; i++) token = append(journal, 1000);
+    ebk_journal_kick(journal);
+    EBK_ASSERT(ebk_journal_wait(journal, (uint64_t)token) == EBK_OK);
+    struct ebk_journal_facts facts;
+    ebk_journal_facts(journal, &facts);
+    EBK_ASSERT(facts.overlap_count > 0);
+    ebk_journal_close(journal);
+    journal = open_sized(disk, false, 4u << 20);
+    EBK_ASSERT(journal != NULL);
+    replay(journal, 0);
+    EBK_ASSERT(ebk_journal_durable(journal) == (uint64_t)token);
+    ebk_journal_close(journal);
+}
+
 int main(int count, char **arguments)
 {
     state = count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
@@ -172,6 +197,10 @@ int main(int count, char **arguments)
     disk = ebk_memory_disk_new();
     EBK_ASSERT(disk != NULL);
     run_threads(disk);
+    ebk_memory_disk_free(disk);
+    disk = ebk_memory_disk_new();
+    EBK_ASSERT(disk != NULL);
+    run_ahead(disk);
     ebk_memory_disk_free(disk);
     return 0;
 }

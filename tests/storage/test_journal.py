@@ -524,6 +524,45 @@ def test_a_threaded_journal_rolls_and_recycles_while_it_is_full_of_work(tmp_path
         assert len(os.listdir(tmp_path / "j")) < 12
 
 
+def test_groups_that_are_built_ahead_keep_their_order(disk):
+    """T5, I40: the next group is built while one is written; records become durable in order, one write at a time."""
+    journal = Journal("j", io=disk, file_bytes=4 << 20)
+    bodies = [token.to_bytes(4, "little") * 256 for token in range(1, 12_001)]
+    seen = 0
+    for body in bodies:
+        journal.append(1, 7, body, kick=False)
+    journal.kick()
+    while seen < len(bodies):
+        select.select([journal.fileno()], [], [], 10)
+        assert journal.durable() >= seen
+        seen = journal.durable()
+        durable = journal.facts().group_count
+    assert journal.facts().overlap_count > durable // 2
+    journal.close()
+    with Journal("j", io=disk, file_bytes=4 << 20, threaded=False) as journal:
+        assert [bytes(body) for *_, body in journal.replay(0)] == bodies
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 7])
+def test_a_failed_write_keeps_the_group_that_was_built_ahead(disk, nth):
+    """P7.6, I50: what is built behind a group that was not written never reaches the device, nor an acknowledgement."""
+    with Journal("j", io=disk, file_bytes=16 << 20, threaded=False) as journal:
+        journal.step()  # The next file is there: the writes below are groups.
+    journal = Journal("j", io=disk, file_bytes=16 << 20)
+    disk.fail("write", nth=nth, stays=False)
+    with pytest.raises(
+        StorageError, match="could not be written"
+    ):  # Said by an append already, or by the wait.
+        journal.wait([journal.append(1, 7, bytes(1024), kick=False) for _ in range(12_000)][-1])
+    durable = journal.durable()
+    journal.close()
+    disk.fail("write", nth=0)
+    disk.crash()
+    with Journal("j", io=disk, file_bytes=16 << 20, threaded=False) as journal:
+        assert journal.durable() == durable
+        assert len(contents(journal)) == durable
+
+
 def test_a_failure_in_the_thread_wakes_the_host(disk):
     journal = Journal("j", io=disk, file_bytes=FILE_BYTES)
     disk.fail("write", stays=True)
