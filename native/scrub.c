@@ -20,7 +20,8 @@
 
 #define WINDOW_BYTES (1u << 20)
 #define ENTRY_BYTES_MAX (EBK_ENTRY_OVERHEAD_BYTES + EBK_ENTRY_PAYLOAD_BYTES_MAX)
-#define BUFFER_BYTES (WINDOW_BYTES + ENTRY_BYTES_MAX + 3u * EBK_IO_ALIGNMENT)
+#define BUFFER_BYTES ((WINDOW_BYTES + ENTRY_BYTES_MAX + 3u * EBK_IO_ALIGNMENT) / EBK_IO_ALIGNMENT * EBK_IO_ALIGNMENT)
+_Static_assert(BUFFER_BYTES >= WINDOW_BYTES + ENTRY_BYTES_MAX + 2u * EBK_IO_ALIGNMENT, "a window and a block at both ends");
 #define WINDOW_ENTRIES_MAX EBK_RUN_ENTRIES_MAX
 
 enum piece_state { PIECE_NONE, PIECE_RUNNING, PIECE_ENDED };
@@ -203,17 +204,25 @@ static bool load_descriptor(struct ebk_scrub *scrub)
     return false;
 }
 
-/* Runs are walked as they are read; whether they tile the entries was checked when the store took them in, or is told
- * here as damage of the index. */
+/* Whether the runs tile the entries, as the store asks before it believes an index. */
+static bool is_index_sound(struct ebk_scrub *scrub)
+{
+    const uint8_t *at = scrub->log.index, *end = at + scrub->log.descriptor.index_size;
+    uint64_t offset = ebk_entries_offset(&scrub->log.descriptor);
+    while (at < end) {
+        if (!ebk_run_read(&scrub->log, &at, end, &scrub->ledger_id, &scrub->run) || scrub->run.offset != offset)
+            return false;
+        offset += scrub->run.bytes;
+    }
+    return offset == ebk_index_offset(&scrub->log.descriptor);
+}
+
 static bool next_run(struct ebk_scrub *scrub)
 {
     const uint8_t *end = scrub->log.index + scrub->log.descriptor.index_size;
     if (scrub->log.index == NULL || scrub->at == end) return false;
-    if (!ebk_run_read(&scrub->log, &scrub->at, end, &scrub->ledger_id, &scrub->run)) {
-        tell(scrub, EBK_SCRUB_INDEX, ebk_index_offset(&scrub->log.descriptor), 0);
-        scrub->at = end;
-        return false;
-    }
+    const bool is_sound = ebk_run_read(&scrub->log, &scrub->at, end, &scrub->ledger_id, &scrub->run);
+    EBK_ASSERT(is_sound);
     ebk_cursor_over_runs(&scrub->cursor, &scrub->run, 1, scrub->run.first);
     return true;
 }
@@ -232,6 +241,10 @@ static bool load_log(struct ebk_scrub *scrub)
     }
     scrub->log.index = fetch_section(scrub, ebk_index_offset(descriptor), descriptor->index_size,
                                      descriptor->index_crc, &error);
+    if (scrub->log.index != NULL && !is_index_sound(scrub)) {
+        free(scrub->log.index);
+        scrub->log.index = NULL;
+    }
     if (scrub->log.index == NULL) tell(scrub, EBK_SCRUB_INDEX, ebk_index_offset(descriptor), error);
     scrub->at = scrub->log.index;
     scrub->is_loaded = true;
@@ -253,6 +266,8 @@ static void read_window(struct ebk_scrub *scrub)
     struct { int64_t id; uint64_t offset; uint32_t size; } entries[WINDOW_ENTRIES_MAX];
     uint32_t count = 0;
     uint64_t size = 0;
+    EBK_ASSERT(ebk_cursor_has(&scrub->cursor));
+    const uint64_t begin = scrub->cursor.offset;
     while (ebk_cursor_has(&scrub->cursor) && (count == 0 || size + scrub->cursor.size <= WINDOW_BYTES)) {
         entries[count].id = scrub->cursor.id;
         entries[count].offset = scrub->cursor.offset;
@@ -262,7 +277,6 @@ static void read_window(struct ebk_scrub *scrub)
         ebk_cursor_next(&scrub->cursor);
     }
     int error;
-    const uint64_t begin = entries[0].offset;
     const uint8_t *bytes = fetch(scrub, begin, size, &error);
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t *entry = bytes != NULL ? bytes + (entries[i].offset - begin)

@@ -32,7 +32,6 @@ void ebk_store_close(struct ebk_store *store)
     ebk_index_close(&store->index);
     ebk_cache_close(&store->halves[0]);
     ebk_cache_close(&store->halves[1]);
-    free(store->darks);
     free(store->flush.states);
     free(store->flush.index);
     free(store->pieces);

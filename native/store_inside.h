@@ -96,12 +96,6 @@ struct ebk_log {
     uint64_t live_bytes; /* of its runs that are in the index */
 };
 
-/* Ids of which a damaged part of an entry log may have held any: (ledger, entry) order, both ends included. */
-struct ebk_dark {
-    uint64_t first_ledger, last_ledger;
-    int64_t first_entry, last_entry;
-};
-
 /* ---- index (store_index.c) ----------------------------------------------------------- */
 
 /* Runs of one ledger. A chain ascends without overlap; a later chain is newer than all of an earlier one, so that
@@ -191,8 +185,7 @@ struct ebk_store {
     uint64_t clock; /* of uses of files */
     uint32_t log_id_last; /* highest ever seen, also of unfinished files */
     uint64_t mark, entry_count;
-    struct ebk_dark *darks;
-    uint32_t dark_count, dark_capacity;
+    bool is_dark; /* a log has lost its index and entries: any id may have stood there, so none is absent */
     char reports[EBK_REPORTS_MAX][EBK_REPORT_BYTES];
     uint32_t report_count;
     struct ebk_flush flush;

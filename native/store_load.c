@@ -7,9 +7,9 @@
  *     both descriptors            refuse: ledger states and log mark cannot be known
  *     one copy of the states      use the other, report
  *     both copies                 refuse: a fence might be forgotten (P7.3)
- *     the index                   scan the entries, each of which checks itself; report. Between the last good
- *                                 entry before damage and the first behind it any id may have stood: those
- *                                 are dark, never "absent"
+ *     the index                   scan the entries, each of which checks itself; report. Unless they are all
+ *                                 there, in their order, nobody knows what stood in the log: it is dark in
+ *                                 here, and no id is "absent" any more
  *     an entry                    found when it is read: unreadable, never "absent" (P7.1)
  *     a log between two others    refuse: each names the one before it
  */
@@ -221,19 +221,6 @@ static uint32_t valid_entry(const uint8_t *at, const uint8_t *end)
     return ebk_frame_scan(at, size, &facts) == EBK_FRAME_SOUND ? (uint32_t)size : 0;
 }
 
-static int add_dark(struct ebk_store *store, const struct ebk_dark *dark)
-{
-    if (store->dark_count == store->dark_capacity) {
-        const uint32_t capacity = store->dark_capacity ? store->dark_capacity * 2 : 8;
-        struct ebk_dark *darks = realloc(store->darks, capacity * sizeof *darks);
-        if (darks == NULL) return EBK_NO_MEMORY;
-        store->darks = darks;
-        store->dark_capacity = capacity;
-    }
-    store->darks[store->dark_count++] = *dark;
-    return EBK_OK;
-}
-
 /* One run per entry: the scan is for rescue, not for speed. */
 static int add_scanned(struct ebk_store *store, struct ebk_log *log, const uint8_t *entry, uint32_t size,
                        uint64_t offset)
@@ -276,19 +263,20 @@ static int add_range(struct ebk_store *store, struct ebk_log *log, const uint8_t
     return EBK_OK;
 }
 
-/* The ids that may have stood between the last entry of begin..end (none when empty) and the one at `next`. */
-static struct ebk_dark dark_between(const uint8_t *begin, const uint8_t *end, const uint8_t *next, bool has_next)
+/* Whether these are all the entries of the log in their order: then what is not among them was never in it. An entry
+ * that a misdirected write has put over others is valid too, but it is out of order, or the number is wrong. */
+static bool is_complete(const struct ebk_log *log, const uint8_t *at, const uint8_t *end)
 {
-    struct ebk_dark dark = {.last_ledger = UINT64_MAX, .last_entry = INT64_MAX};
-    for (const uint8_t *at = begin; at < end; at += ebk_cache_entry_size(at)) {
-        dark.first_ledger = ebk_load_u64(at + EBK_ENTRY_AT_LEDGER);
-        dark.first_entry = ebk_cache_entry_id(at) + 1;
+    uint64_t count = 0, ledger_before = 0;
+    int64_t id_before = -1;
+    for (; at < end; at += ebk_cache_entry_size(at), count++) {
+        const uint64_t ledger = ebk_load_u64(at + EBK_ENTRY_AT_LEDGER);
+        const int64_t id = ebk_cache_entry_id(at);
+        if (count > 0 && (ledger < ledger_before || (ledger == ledger_before && id <= id_before))) return false;
+        ledger_before = ledger;
+        id_before = id;
     }
-    if (has_next) {
-        dark.last_ledger = ebk_load_u64(next + EBK_ENTRY_AT_LEDGER);
-        dark.last_entry = ebk_cache_entry_id(next) - 1;
-    }
-    return dark;
+    return count == log->descriptor.entry_count;
 }
 
 static int scan_bytes(struct ebk_store *store, struct ebk_log *log, const uint8_t *bytes, size_t have)
@@ -297,12 +285,12 @@ static int scan_bytes(struct ebk_store *store, struct ebk_log *log, const uint8_
     const uint8_t *end = bytes + have, *good = end_of_valid(bytes, end), *tail = end;
     const bool is_whole = have == descriptor->entries_size;
     if (is_whole && good < end) tail = find_tail(good, end);
-    if (!is_whole || good < end) {
-        const struct ebk_dark dark = dark_between(bytes, good, tail, tail < end);
-        report(store, log, "at offset %llu: %llu bytes of its entries are damaged or cut off",
+    if (!is_whole || good < end || !is_complete(log, bytes, end)) {
+        report(store, log, "at offset %llu: %llu bytes of its entries are damaged or cut off, and no index says what "
+               "they were: what is not found elsewhere is unreadable",
                (unsigned long long)(ebk_entries_offset(descriptor) + (uint64_t)(good - bytes)),
                (unsigned long long)(descriptor->entries_size - (uint64_t)(good - bytes) - (uint64_t)(end - tail)));
-        if (add_dark(store, &dark) < 0) return EBK_NO_MEMORY;
+        store->is_dark = true;
     }
     uint64_t count = 0;
     if (add_range(store, log, bytes, bytes, good, &count) < 0) return EBK_NO_MEMORY;

@@ -2,7 +2,7 @@
  *
  * A read walks cursors in id order, newest place first: active half, frozen half, chains
  * of the index. Whoever has the lowest id is next, the newest one where several have it.
- * What no cursor has between two ids is absent, but for ids that a damaged log may hide.
+ * What no cursor has between two ids is absent, unless a damaged log may hide it.
  * Only then bytes are fetched, one read for what stands near, and every entry is checked.
  */
 #include "store_inside.h"
@@ -53,38 +53,10 @@ static void add_absent(struct reading *reading, int64_t first, int64_t last)
     found->absent_count += 1;
 }
 
-/* The part of a damaged log's hidden ids that belongs to one ledger; false when there is none. */
-static bool dark_of(const struct ebk_dark *dark, uint64_t ledger_id, int64_t *first, int64_t *last)
-{
-    if (ledger_id < dark->first_ledger || ledger_id > dark->last_ledger) return false;
-    *first = ledger_id == dark->first_ledger ? dark->first_entry : 0;
-    *last = ledger_id == dark->last_ledger ? dark->last_entry : INT64_MAX;
-    return *first <= *last;
-}
-
-/* No place has ids first..last: absent, but for those that are dark. */
+/* No place has ids first..last: absent, unless a damaged log may have had them. */
 static void add_missing(struct reading *reading, int64_t first, int64_t last)
 {
-    const struct ebk_store *store = reading->store;
-    while (first <= last) {
-        int64_t dark_first = INT64_MAX, dark_last = INT64_MAX; /* The first dark range that meets first..last. */
-        bool is_dark = false;
-        for (uint32_t i = 0; i < store->dark_count; i++) {
-            int64_t begin, end;
-            if (!dark_of(&store->darks[i], reading->ledger_id, &begin, &end) || end < first || begin > last) continue;
-            if (is_dark && begin >= dark_first) continue;
-            is_dark = true;
-            dark_first = begin;
-            dark_last = end;
-        }
-        if (!is_dark) {
-            add_absent(reading, first, last);
-            return;
-        }
-        if (dark_first > first) add_absent(reading, first, dark_first - 1);
-        if (dark_last >= last) return;
-        first = dark_last + 1;
-    }
+    if (!reading->store->is_dark) add_absent(reading, first, last);
 }
 
 static int open_cursors(struct reading *reading, int64_t first)

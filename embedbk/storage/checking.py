@@ -163,7 +163,7 @@ class _BookieCheck:
                     self._progress(path, run.size)
                 for ledger_id, entry_id, *_ in log.scanned:  # Each was checked by the scan.
                     self._note_entry(ledger_id, entry_id)
-                self.is_complete &= log.dark is None
+                self.is_complete &= not log.is_dark
                 self.facts.bytes += log.descriptor.file_size
                 return log
         except OSError as refused:

@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.kernels import crc32c, scan
@@ -24,7 +25,6 @@ from embedbk.storage.raw_files import RawDirectory, RawFile
 __all__ = [
     "DESCRIPTOR",
     "RUN",
-    "Dark",
     "Descriptor",
     "EntryLog",
     "EntryLogs",
@@ -204,15 +204,6 @@ def _numbers(coded: bytes) -> Iterator[int]:
         raise ValueError("a number that is cut short")
 
 
-@dataclass(frozen=True, slots=True)
-class Dark:
-    """Ids of which a damaged part of a log may have held any: from first to last in (ledger, entry) order."""
-
-    first: tuple[int, int]
-    last: tuple[int, int]
-
-
-_END = (2**64 - 1, 2**63 - 1)
 Located = tuple[int, int, int, int]  # ledger_id, entry_id, offset, size
 
 
@@ -225,7 +216,7 @@ class EntryLog:
     states: bytes
     runs: list[Run] | None  # None: the index is lost, and the entries were scanned.
     scanned: list[Located] = field(default_factory=list)
-    dark: Dark | None = None
+    is_dark: bool = False  # Index and entries are lost: any id may have stood in it.
 
     def located(self) -> Iterator[Located]:
         """Every entry that it is known to hold, in the order of the file."""
@@ -425,7 +416,7 @@ def _valid_entries(block: memoryview, at: int) -> list[Located]:
 
 
 def _scan(file: RawFile, log: EntryLog, findings: Findings) -> None:
-    """The good entries at the front, those that fill the rest up to the end, and what is dark between."""
+    """The good entries at the front, and those that fill the end; unless they are all, the log is dark."""
     descriptor = log.descriptor
     begin = descriptor.entries_offset
     have = max(0, min(descriptor.entries_size, file.size() - begin))
@@ -440,20 +431,16 @@ def _scan(file: RawFile, log: EntryLog, findings: Findings) -> None:
     if have == descriptor.entries_size and good < have:
         back = _find_back(block, good)
     log.scanned = [(ledger, entry, begin + place, size) for ledger, entry, place, size in front + back]
-    if good == descriptor.entries_size:
+    keys = [located[:2] for located in front]
+    is_ascending = all(one < other for one, other in pairwise(keys))
+    if good == descriptor.entries_size and is_ascending and len(keys) == descriptor.entry_count:
         return
-    first = (front[-1][0], front[-1][1] + 1) if front else (0, 0)
-    log.dark = Dark(first, (back[0][0], back[0][1] - 1) if back else _END)
+    log.is_dark = True
     lost = descriptor.entries_size - good - sum(size for *_, size in back)
     findings.damage(
         file.path,
-        f"{lost} bytes of its entries are damaged or cut off, and no index says what stood there: every id from "
-        f"ledger {log.dark.first[0]} entry {log.dark.first[1]} "
-        + (
-            f"to ledger {log.dark.last[0]} entry {log.dark.last[1]} is unreadable"
-            if back
-            else "on is unreadable"
-        ),
+        f"{lost} bytes of its entries are damaged or cut off, and no index says what stood there: no id is known to "
+        "be absent any more",
         offset=begin + good,
     )
 
@@ -523,11 +510,7 @@ class EntryLogs:
         """The entry's bytes as the newest log has them, or what a bookie must answer instead (P7.1)."""
         found = self._newest.get((ledger_id, entry_id))
         if found is None:
-            is_dark = any(
-                each.dark is not None and each.dark.first <= (ledger_id, entry_id) <= each.dark.last
-                for each in self.logs
-            )
-            return Verdict.UNREADABLE if is_dark else Verdict.ABSENT
+            return Verdict.UNREADABLE if any(each.is_dark for each in self.logs) else Verdict.ABSENT
         log, offset, size = found
         try:
             with self.directory.open(log.name) as file:

@@ -1,4 +1,7 @@
-"""The journal's C code under address, undefined-behaviour and thread sanitizers (STYLE section 8)."""
+"""The C code under address, undefined-behaviour and thread sanitizers (STYLE section 8).
+
+`./run check` runs this file; `--fuzz-inputs N` gives the fuzzer more to do.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ ADD_PATH_SOURCES = [
     *sorted(NATIVE.glob("store*.c")),
     *(NATIVE / f"{name}.c" for name in ("add_path", "frame", "table")),
 ]
+STORE_SOURCES = [source for source in sorted(NATIVE.glob("*.c")) if "Python.h" not in source.read_text()]
 SEEDS = ("1", "2", "3")
 
 compiler = shutil.which("gcc") or shutil.which("cc")
@@ -71,4 +75,19 @@ def test_the_add_path_reads_no_byte_too_far(sanitizer, tmp_path):
     assert built.returncode == 0, built.stderr
     for seed in SEEDS:
         run = subprocess.run([program, seed], capture_output=True, text=True, timeout=60, check=False)
+        assert (run.returncode, run.stderr) == (0, ""), f"seed {seed}: {run.stderr[:4000]}"
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("sanitizer", ["address,undefined"], indirect=True)
+def test_no_input_makes_a_reader_read_outside_or_answer_wrongly(sanitizer, tmp_path, request):
+    """I31, I41, I42: frame decoder, journal reader, entry-log scanner, index and scrub, on bytes of chance."""
+    program = tmp_path / "fuzz_check"
+    built = build(sanitizer, program, PROJECT / "tests" / "crash" / "fuzz_check.c", *STORE_SOURCES)
+    assert built.returncode == 0, built.stderr
+    inputs = str(request.config.getoption("--fuzz-inputs"))
+    for seed in SEEDS:
+        run = subprocess.run(
+            [program, inputs, seed], capture_output=True, text=True, timeout=3600, check=False
+        )
         assert (run.returncode, run.stderr) == (0, ""), f"seed {seed}: {run.stderr[:4000]}"

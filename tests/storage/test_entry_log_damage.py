@@ -160,19 +160,32 @@ def test_a_lost_index_is_rebuilt_by_a_scan_and_reported() -> None:
         store.close()
 
 
-def test_ids_around_a_bad_entry_are_dark_when_the_index_is_lost() -> None:
-    """P7.1: nobody knows any more what stood there; everything else is known."""
+def test_no_id_is_absent_when_index_and_an_entry_are_lost() -> None:
+    """P7.1, I31: nobody knows any more what stood there; what is found is served."""
     at = ENTRIES_AT + 40 * (30 + 52) + 10  # In the first entry of ledger 5, behind the forty of ledger 3.
     store = opened(damaged((at, at + 20), (INDEX_AT, INDEX_AT + 10)))
     assert check_truth(store) == sum(map(len, HELD.values())) - 1
-    assert verdicts(store, 3)[1] == set(), "above entry 39 of ledger 3 it begins to be dark"
-    assert verdicts(store, 4)[1] == set(), "between the two ledgers too"
-    held, absent = verdicts(store, 5)
-    assert held == set(HELD[5]) - {0}
-    assert absent == set(range(601)) - set(HELD[5]) - {1}, "0 and 1 are dark: 2 is the next good one"
-    assert verdicts(store, 9)[1] == set(range(601)) - set(HELD[9])
+    for ledger_id in (3, 4, 5, 9):
+        assert verdicts(store, ledger_id)[1] == set(), ledger_id
+    assert verdicts(store, 5)[0] == set(HELD[5]) - {0}
     assert any(f"at offset {at - 10}" in line for line in store.reports())
     store.close()
+
+
+def test_a_misdirected_entry_hides_nothing_when_the_index_is_lost() -> None:
+    """I31, D5: a valid entry of elsewhere over two others; what it hides is never called absent."""
+    size = 82
+    for source, target in ((30, 3), (3, 30)):  # Whole over one, whole and a part over two.
+        for more in (0, 20):
+            content = bytearray(damaged((INDEX_AT, INDEX_AT + 10)))
+            begin = ENTRIES_AT + source * size
+            at = ENTRIES_AT + target * size
+            content[at : at + size + more] = WHOLE[begin : begin + size + more]
+            store = opened(bytes(content))
+            held, absent = verdicts(store, 3)
+            assert target not in held | absent
+            check_truth(store)
+            store.close()
 
 
 def test_entries_inside_a_payload_are_not_taken_for_entries() -> None:
