@@ -1,0 +1,82 @@
+"""The plain readers and the pages say the same: each struct is the table of its page, field by field."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from embedbk.core.ledger_table import LEDGER_STATE
+from embedbk.metadata import commands
+from embedbk.storage import entry_log_reader, journal_reader, metadata_store, scrubbing
+from embedbk.storage.identity import SLOT_HEADER
+from embedbk.storage.scrubbing import ScrubState, read_scrub_state
+
+STORAGE = Path(scrubbing.__file__).parent
+METADATA = Path(commands.__file__).parent / "METADATA.md"
+TYPES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q"}
+ROW = re.compile(r"^\| (\d+) \| (\d+) \| ([^|]+) \| (\w+) \|", re.MULTILINE)
+
+
+def layout(page: Path, name: str) -> tuple[str, int]:
+    """(struct format, size) of a table; its rows stand end to end."""
+    text = page.read_text().split(f"<!-- table: {name} -->\n")[1].split("\n\n")[0]
+    code, end = "<", 0
+    for offset, size, kind, _ in ROW.findall(text):
+        assert int(offset) == end, (name, offset)
+        packed = TYPES.get(kind.strip()) or f"{int(kind.strip().removesuffix(' B'))}s"
+        assert struct.calcsize("<" + packed) == int(size), (name, offset)
+        code, end = code + packed, end + int(size)
+    assert end > 0, name
+    return code, end
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "found"),
+    [
+        (STORAGE / "JOURNAL.md", "file", journal_reader.FILE_HEADER),
+        (STORAGE / "JOURNAL.md", "group", journal_reader.GROUP_HEADER),
+        (STORAGE / "JOURNAL.md", "record", journal_reader.RECORD_HEADER),
+        (STORAGE / "STORAGE.md", "descriptor", entry_log_reader.DESCRIPTOR),
+        (STORAGE / "STORAGE.md", "run", entry_log_reader.RUN),
+        (STORAGE / "STORAGE.md", "state", LEDGER_STATE),
+        (STORAGE / "STORAGE.md", "identity", SLOT_HEADER),
+        (METADATA, "identity", metadata_store._IDENTITY),
+        (METADATA, "chunk", metadata_store._CHUNK),
+    ],
+)
+def test_a_struct_is_the_table_of_its_page(page: Path, name: str, found: struct.Struct) -> None:
+    code, size = layout(page, name)
+    assert (found.format, found.size) == (code, size)
+
+
+def test_the_numbers_of_the_readers_are_those_of_the_pages() -> None:
+    """Versions, magics, blocks and bounds that a second reader has of its own."""
+    journal, storage = (STORAGE / name for name in ("JOURNAL.md", "STORAGE.md"))
+    said = journal.read_text()
+    assert f"`{journal_reader.FILE_MAGIC.decode()}`" in said
+    assert f"`{journal_reader.GROUP_MAGIC.decode()}`" in said
+    assert f"at most {journal_reader.RECORD_BYTES_MAX} |" in said
+    assert f"at least {journal_reader.FILE_BYTES_MIN} |" in said
+    assert f"| version | {journal_reader.VERSION}; {journal_reader.VERSION_START} in a file" in said
+    assert f"blocks of {journal_reader.BLOCK_BYTES} bytes" in said
+    said = storage.read_text()
+    assert f"| `{entry_log_reader.MAGIC.decode()}` |" in said
+    assert f"| version | {entry_log_reader.VERSION};" in said
+    assert f"up to {entry_log_reader.RUN_ENTRIES_MAX} entries" in said
+    assert f"2 to {entry_log_reader.MODULUS_MAX}:" in said
+
+
+def test_the_note_of_the_scrubber_is_as_the_page_says() -> None:
+    """STORAGE.md section 5: a sum, a line feed, JSON with these fields."""
+    said = (STORAGE / "STORAGE.md").read_text()
+    content = ScrubState(3, 5000, 1, 7, {}).encode()
+    head, body, rest = content.split(b"\n")
+    assert (len(head), rest) == (8, b"")
+    fields = json.loads(body)
+    assert all(f"`{name}`" in said for name in fields)
+    assert read_scrub_state(content) is not None
+    assert f"`version` ({fields['version']})" in said
