@@ -23,8 +23,10 @@ from embedbk.codec.messages import (
     Control,
     ExplicitLacRequest,
     FenceRequest,
+    LacAnswer,
     LacRequest,
     ReadRequest,
+    Status,
     decode_message,
     encode_message,
 )
@@ -413,6 +415,22 @@ def test_answers_of_one_commit_are_the_cores_byte_for_byte() -> None:
         told.append([[bytes(event.body) for event in peer.transport.receive(0)] for peer in side.peers])  # type: ignore[union-attr]
     assert told[0] == told[1]
     assert [len(bodies) for bodies in told[0]] == [1, 1, 0, 0]
+
+
+def test_who_waits_for_a_ledger_that_is_yet_to_come_is_woken_by_its_first_lac() -> None:
+    """Rule P6.2, L12: the poll was parked before there was a row that could say so to the add path."""
+    twice = Twice(random.Random(1))
+    twice.ask(3, LacRequest(INCARNATION, 9, NO_ENTRY, 20_000))
+    twice.turn()
+    first, second = frame(9, 0, [b"x"]), frame(9, 1, [b"y"], 1)
+    twice.ask(0, *add(INCARNATION, first))
+    twice.turn()
+    header = encode_frame_header(second, KEY, 0, 1)
+    twice.ask(0, AddRequest(INCARNATION, 1, 1, False), [(header, second)])
+    for side in twice.sides:
+        side.place.turns(2)
+    for heard in [side.heard() for side in twice.sides]:
+        assert [answer for _, answer, _ in heard[3][1]] == [LacAnswer(Status.OK, 9, 0, 1, False)]
 
 
 def test_the_bounds_of_the_c_code_are_ours() -> None:
