@@ -119,6 +119,11 @@ class Transport(Protocol):
         The pieces are borrowed only during the call unless the transport keeps its own reference to them."""
         ...
 
+    def has_room(self, link: int, size: int) -> bool:
+        """Whether `send` would take a body of so many bytes now; False for a link that is down. With room again the
+        host is woken, or finds it when it looks."""
+        ...
+
     def drop(self, link: int, reason: str) -> None:
         """End a link (a peer that breaks the protocol); LinkDown follows here, the peer learns of it as it can."""
         ...

@@ -380,10 +380,13 @@ class TransportConformance:
         a, link, b, far, _ = self.pair(window_bytes=WINDOW_BYTES_MIN)
         body = b"." * (100 << 10)
         taken = 0
-        while a.transport.send(link, [b"%d" % taken, body]):
+        assert not a.transport.has_room(link + 1, 0)  # There is no such link.
+        while a.transport.has_room(link, len(b"%d" % taken) + len(body)):
+            assert a.transport.send(link, [b"%d" % taken, body])
             taken += 1
             assert taken * len(body) <= WINDOW_BYTES_MIN
         assert taken > 10
+        assert not a.transport.send(link, [b"%d" % taken, body])  # It says what `send` will say.
         self.arena.run([a, b], lambda: len(b.bodies(far)) == taken)
         largest = b"!" * MESSAGE_BYTES_MAX
         self.arena.run([a, b], lambda: a.transport.send(link, [largest]))  # As soon as it takes one again.

@@ -105,15 +105,26 @@ class LocalTransport:
         size = sum(map(_size_of, pieces))
         if size > MESSAGE_BYTES_MAX:
             raise UsageError(f"body has {size} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
+        if not self._has_room(end, size):
+            return False
+        other = end.other
+        if not other.owner._put(other, _kept(pieces)):
+            return False
+        end.handed_bytes += size
+        return True
+
+    def has_room(self, link: int, size: int) -> bool:
+        end = self._ends.get(link)
+        return end is not None and end.is_up and self._has_room(end, size)
+
+    def _has_room(self, end: _End, size: int) -> bool:
+        """With no room, the taker wakes this end when there is some."""
         other = end.other
         if end.handed_bytes - other.taken_bytes + size > self._window_bytes:
             end.is_waiting = True
             if end.handed_bytes - other.taken_bytes + size > self._window_bytes:
                 return False  # Asked again: the taker may have looked for waiters just before we said so.
             end.is_waiting = False
-        if not other.owner._put(other, _kept(pieces)):
-            return False
-        end.handed_bytes += size
         return True
 
     def drop(self, link: int, reason: str) -> None:

@@ -357,14 +357,17 @@ class SimNetwork:
 
     # --- Bodies --------------------------------------------------------------------------------------
 
+    def _has_room(self, link: _Link, side: int, size: int) -> bool:
+        queued = link.queued_bytes[1 - side]
+        if queued + size > self.window_bytes:
+            return False
+        narrow = self.narrow.get(link.node(1 - side), self.window_bytes) if self.narrow else self.window_bytes
+        return not 0 < queued > narrow - size  # One body always fits.
+
     def _send(self, link: _Link, side: int, body: bytes) -> bool:
         """From the end `side`. False: the window is full."""
         to = 1 - side
-        if link.queued_bytes[to] + len(body) > self.window_bytes:
-            return False
-        if self.narrow and 0 < link.queued_bytes[to] > self.narrow.get(
-            link.node(to), self.window_bytes
-        ) - len(body):
+        if not self._has_room(link, side, len(body)):
             return False
         verdict = self._judge(link.node(side), link.node(to), body)
         if verdict.drop:
@@ -473,6 +476,10 @@ class SimTransport:
         if len(body) > MESSAGE_BYTES_MAX:
             raise UsageError(f"body has {len(body)} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
         return self._network._send(found, side, body)
+
+    def has_room(self, link: int, size: int) -> bool:
+        found, side = self._links.get(link, (None, 0))
+        return found is not None and found.is_up[side] and self._network._has_room(found, side, size)
 
     def drop(self, link: int, reason: str) -> None:
         found, side = self._links.get(link, (None, 0))

@@ -291,12 +291,19 @@ class ZmqTransport:
             size += piece.nbytes if type(piece) is memoryview else len(piece)
         if size > MESSAGE_BYTES_MAX:
             raise UsageError(f"body has {size} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
-        if end.sent_bytes - end.credited_bytes + size > self._window_bytes:
+        if not self._has_room(end, size):
             return False
         if not self._put(end, gather((seal(end.data_prefix, size), *pieces))):
             return False
         end.sent_bytes += size
         return True
+
+    def has_room(self, link: int, size: int) -> bool:
+        end = self._links.get(link)
+        return end is not None and end.is_up and self._has_room(end, size)
+
+    def _has_room(self, end: _Link, size: int) -> bool:
+        return end.sent_bytes - end.credited_bytes + size <= self._window_bytes
 
     def drop(self, link: int, reason: str) -> None:
         end = self._links.get(link)

@@ -327,7 +327,8 @@ class Bookie(Machine):
         read_id = self.next_look
         self.next_look += 1
         self.looks[read_id] = look
-        return ReadEntries(read_id, look.ledger_id, first, last, bytes_max, modulus, residues)
+        link = look.link if isinstance(look.request, ReadRequest | LacRequest) else None
+        return ReadEntries(read_id, look.ledger_id, first, last, bytes_max, modulus, residues, link)
 
     def _on_lac_request(self, event: RequestReceived, request: LacRequest) -> list[Effect]:
         if request.incarnation != self.incarnation:

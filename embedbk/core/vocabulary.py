@@ -415,6 +415,7 @@ class ReadEntries:
     bytes_max: int
     modulus: int = 1
     residues: int = 1
+    link: int | None = None  # What is found goes there at once, so it may wait until that link has room.
 
 
 @dataclass(slots=True)

@@ -47,6 +47,7 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
+from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie import Bookie
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.limbo import is_named, share_of
@@ -88,6 +89,9 @@ REQUESTS_PER_LINK_MAX = (
 ANSWERS_PER_MESSAGE_MAX = 1 << 14  # To adds; more of one step leave in several messages.
 USUAL_COLLECTION = CollectorOptions()
 DUTIES_NS = 5_000_000  # What a turn does beside adds is not late by more than this.
+# What must fit on a link before entries are looked up for it: the largest frame, and room for the answers to adds.
+READ_ROOM_BYTES = FRAME_BYTES_MAX + (1 << 20)
+READ_AGAIN_NS = 2_000_000  # Until a link is looked at again that has no room, where nobody tells of it.
 LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
 LIMBO_ASK_MAX = 64  # Of these asked in one round.
 LIMBO_PAGE = 500
@@ -138,6 +142,13 @@ class BookieNode:
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
         self._events: deque[Event] = deque()
         self._is_stepping = False
+        # By link, lookups for its requests, each in its turn: as many as its client takes the answers of, so that no
+        # answer has to be kept here, and a slow reader costs its own link nothing but time.
+        self._reads: dict[int, deque[ReadEntries]] = {}
+        self._found: dict[
+            int, int
+        ] = {}  # By link, bytes found and not answered yet: fences wait for the journal.
+        self._read_at: int | None = None
         self._durable = (
             self.core.durable
         )  # The core is told of it when it waits for it, or before its next event.
@@ -173,6 +184,9 @@ class BookieNode:
                 self._on_link_up(now_ns, event)
             else:
                 self._on_link_down(now_ns, event)
+        if self._reads:
+            self._step_core(None, now_ns)
+        self._read_at = now_ns + READ_AGAIN_NS if self._reads else None
         self.metadata.tick(now_ns)
         if self._register_at is not None and now_ns >= self._register_at:
             self._register_at = None
@@ -219,6 +233,7 @@ class BookieNode:
             self.metadata.deadline_ns(),
             self._register_at,
             self._limbo_at,
+            self._read_at,
             self.scrub.deadline_ns,
             self.collecting.deadline_ns(),
         )
@@ -248,6 +263,10 @@ class BookieNode:
             return
         self._links.pop(event.link, None)
         self._step_core(LinkLost(now_ns, event.link))
+        self._found.pop(event.link, None)
+        # Nobody waits for these lookups any more, but the core has noted them down.
+        for effect in self._reads.pop(event.link, ()):
+            self._step_core(EntriesRead(now_ns, effect.read_id, None, []))
 
     def _drop(self, link: int, reason: str) -> None:
         """End a link here; what else of it is on its way counts for nothing."""
@@ -344,20 +363,27 @@ class BookieNode:
         """Step the core and carry its effects out; what happens meanwhile is told behind them. None: only let it know
         what the add path took and the journal made durable, which comes before any event."""
         self._due_ns = 0
+        if event is not None:
+            now_ns = event.now_ns
         if not self._is_stepping:
-            self._catch_up(event.now_ns if event is not None else now_ns)
+            self._catch_up(now_ns)
         if event is not None:
             self._events.append(event)
         if self._is_stepping:
             return
         self._is_stepping = True
-        while self._events:
-            event = self._events.popleft()
-            effects = self.core.step(event)
-            if self.on_step is not None:
-                self.on_step(self.core, event, effects)
-            for effect in effects:
-                self._carry_out(effect, event.now_ns)
+        while True:
+            if self._events:
+                event = self._events.popleft()
+                effects = self.core.step(event)
+                if self.on_step is not None:
+                    self.on_step(self.core, event, effects)
+                for effect in effects:
+                    self._carry_out(effect, event.now_ns)
+            elif self._reads and (read := self._next_read()) is not None:
+                self._read(read, now_ns)  # One by one: what the one before it found is sent, and counts.
+            else:
+                break
         self._send_add_answers()
         self._is_stepping = False
 
@@ -373,7 +399,10 @@ class BookieNode:
         if isinstance(effect, Reply):
             self._reply(effect)
         elif isinstance(effect, ReadEntries):
-            self._read(effect, now_ns)
+            if effect.link is None:
+                self._read(effect, now_ns)
+            else:
+                self._reads.setdefault(effect.link, deque()).append(effect)
         elif isinstance(effect, DropEntries):
             self.storage.drop(effect.ledger_id)
         elif self.failure is None:
@@ -385,6 +414,8 @@ class BookieNode:
             return  # Nobody listens any more.
         if is_final(reply.control):
             self._links[reply.link] = unanswered - 1
+        if reply.frames:
+            self._found[reply.link] -= sum(len(frame.body) for _, frame in reply.frames)
         if isinstance(reply.control, AddAnswer):
             self._add_answers.setdefault(reply.link, []).append((reply.request_id, reply.control))
         else:
@@ -420,6 +451,16 @@ class BookieNode:
             return
         ensure(given == expected, f"the journal numbered a record {given}, the core {expected}")
 
+    def _next_read(self) -> ReadEntries | None:
+        """A lookup whose link has room for what it may find."""
+        for link, waiting in self._reads.items():
+            if self.transport.has_room(link, self._found.get(link, 0) + READ_ROOM_BYTES):
+                effect = waiting.popleft()
+                if not waiting:
+                    del self._reads[link]
+                return effect
+        return None
+
     def _read(self, effect: ReadEntries, now_ns: int) -> None:
         try:
             found = self.storage.read(
@@ -433,6 +474,8 @@ class BookieNode:
         except StorageError as failed:
             self._fail(now_ns, str(failed))  # Told before the empty outcome: nothing is concluded from that.
             found = EntriesFound(None)
+        if effect.link is not None and found.frame is not None:
+            self._found[effect.link] = self._found.get(effect.link, 0) + len(found.frame.body)
         self._step_core(EntriesRead(now_ns, effect.read_id, found.frame, found.absent))
 
     def _flush(self, now_ns: int) -> None:
@@ -459,6 +502,7 @@ class BookieNode:
         if self.storage.add_path is not None:
             self._tell_taken(now_ns, self.storage.add_path.stop(Status.UNKNOWN))
         self._step_core(JournalFailed(now_ns, reason))
+        self._found.clear()  # What waited for the journal was answered without it.
 
     # Registration (P7.2).
 

@@ -27,8 +27,9 @@ from embedbk.codec.registration import cookie_path, registration_path
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.host import bookie_node
 from embedbk.storage.bookie_storage import BookieStorage
-from embedbk.storage.memory import Survivors
+from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.transports.envelope import WINDOW_BYTES_MIN
 from tests.host.place import KEY, MS, SECOND, SESSION_MS, TOKEN, Peer, Place, add, frame
 
 
@@ -258,18 +259,19 @@ def test_unanswered_requests_of_a_link_are_bounded(place: Place, monkeypatch: py
 
 def test_a_peer_that_takes_no_answers_loses_its_link(place: Place) -> None:
     """An answer that was dropped silently would leave its client waiting; a lost link it understands."""
-    incarnation = incarnation_of(place)
-    filler = place.peer("b1")
-    size = 1_000_000
-    for entry in range(4):
-        filler.ask(*add(incarnation, frame(7, entry, [bytes(size)], entry * size)))
-    peer = place.peer("b1")
-    for _ in range(40):
-        peer.send(ReadRequest(incarnation, 7, 0, 3, 1 << 20))
+    storage = MemoryBookieStorage(Survivors(b"b" * 16))
+    node = place.start_bookie("b9", storage=storage, window_bytes=WINDOW_BYTES_MIN)
+    place.until(lambda: node.is_registered)
+    peer = place.peer("b9")
+    # No request at all: what it is told of that is as long as any small answer.
+    for number in range(WINDOW_BYTES_MIN // 60):
+        peer.send(ErrorAnswer(""))
+        if number % 10_000 == 0:
+            place.turn()
     place.turns()
     peer.look()
     assert "queue of answers is full" in str(peer.down)
-    assert status_of(filler.ask(ReadRequest(incarnation, 7, 0, 0, 1000))) == Status.OK
+    assert status_of(place.peer("b9").ask(FenceRequest(b"b" * 16, 7, KEY))) == Status.OK
 
 
 def mutated(chance: random.Random, body: bytes) -> bytes:
@@ -410,3 +412,75 @@ def test_free_space_that_cannot_be_told_is_no_end(place: Place) -> None:
     node = place.start_bookie("b1", survivors)
     node._free_bytes = gone
     place.until(lambda: node.is_registered)
+
+
+def test_a_slow_reader_is_read_for_as_fast_as_it_takes_the_answers(place: Place) -> None:
+    """P6.1: bytes for a reader that does not take them are not looked up; its link stays, and its adds are answered
+    meanwhile. Other links are not hurt."""
+    incarnation = incarnation_of(place)
+    peer, other = place.peer("b1"), place.peer("b1")
+    for number in range(4):
+        sealed = frame(7, number, [bytes(1 << 20)], number << 20)
+        assert status_of(other.ask(*add(incarnation, sealed))) == Status.OK
+    wanted = {peer.send(ReadRequest(incarnation, 7, 0, 3, 1 << 20)) for _ in range(60)}
+    added = peer.send(*add(incarnation, frame(8, 0, [b"x"])))
+    place.turns(20)
+    assert status_of(other.ask(ReadRequest(incarnation, 7, 0, 0, 100))) == Status.OK
+    node = place.bookie("b1")
+    held = sum(map(len, node._reads.values()))
+    assert held > 40, "16 MiB are on their way to it, and no more was read"
+    assert len(node.core.looks) == held
+    assert node.deadline_ns() is not None
+    for _ in range(200):
+        peer.look()
+        place.turn()
+    peer.look()
+    assert peer.down is None
+    answered = {message.request_id: message for message in peer.messages}
+    assert wanted <= set(answered)
+    assert all(answered[each].frames[0][0].entry_count == 1 for each in wanted)
+    assert status_of(answered[added].control) == Status.OK
+    assert not node._reads
+    assert not node.core.looks
+
+
+def test_what_a_lost_link_had_asked_for_is_forgotten(place: Place) -> None:
+    """P6.1: nothing is kept for a reader that is gone."""
+    incarnation = incarnation_of(place)
+    peer, other = place.peer("b1"), place.peer("b1")
+    for number in range(2):
+        sealed = frame(7, number, [bytes(1 << 20)], number << 20)
+        assert status_of(other.ask(*add(incarnation, sealed))) == Status.OK
+    for _ in range(40):
+        peer.send(ReadRequest(incarnation, 7, 0, 1, 1 << 20))
+    place.turns(5)
+    node = place.bookie("b1")
+    assert node._reads
+    peer.close()
+    place.turns(5)
+    assert not node._reads
+    assert not node.core.looks
+    assert node._read_at is None
+
+
+def test_answers_that_wait_for_a_fence_count_as_well(place: Place) -> None:
+    """P5.2f, P6.1: recoveries of many ledgers through one link; what was found waits for the journal, and when that
+    comes back the link has room for all of it."""
+    incarnation = incarnation_of(place)
+    peer = place.peer("b1")
+    for ledger_id in range(30):
+        assert status_of(peer.ask(*add(incarnation, frame(ledger_id, 0, [bytes(1 << 20)])))) == Status.OK
+    place.held.add("b1")
+    for ledger_id in range(30):
+        peer.send(ReadRequest(incarnation, ledger_id, 0, 0, 1 << 20, fence=True, ledger_key=KEY))
+    place.turns(5)
+    node = place.bookie("b1")
+    assert 0 < sum(node._found.values()) < 16 << 20
+    assert node._reads
+    place.held.clear()
+    for _ in range(100):
+        peer.look()
+        place.turn()
+    assert peer.down is None
+    assert len([message for message in peer.messages if message.frames]) == 30
+    assert not any(node._found.values())
