@@ -129,8 +129,7 @@ class BookieWatch:
             self.sometimes.note("in limbo")
         elif kind == RecordKind.DROP:
             life.drop_is_safe(ledger, bookie.member.bookie_id)
-            for entry_id in ledger.stable:
-                ledger.stable[entry_id] &= ~bookie.bit
+            self.ghost.drop(bookie, ledger)
             self.sometimes.note("ledger dropped")
         elif kind == RecordKind.EXPLICIT_LAC:
             self.sometimes.note("explicit LAC")
@@ -147,7 +146,7 @@ class BookieWatch:
         if getattr(request, "incarnation", None) != bookie.member.incarnation:
             fencing.identity_is_checked(bookie, request, answer)
             if isinstance(answer, AddAnswer):
-                self.sometimes.note("add to another incarnation")
+                self.sometimes.note("wrong incarnation")
             return
         ghost = self.ghost
         if type(answer) is AddAnswer:

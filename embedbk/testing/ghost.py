@@ -21,7 +21,6 @@ from embedbk.core.quorum import write_set
 from embedbk.ids import NO_ENTRY, Member
 
 __all__ = [
-    "LEDGERS_PREFIX",
     "BookieGhost",
     "Ghost",
     "HandleGhost",
@@ -29,8 +28,6 @@ __all__ = [
     "RecoveryGhost",
     "WriterGhost",
 ]
-
-LEDGERS_PREFIX = "/ledgers/"  # Of the keys that hold ledger metadata.
 
 Range = tuple[int, int]  # first..last, both included.
 
@@ -59,7 +56,10 @@ class LedgerGhost:
     open: LedgerMetadata | None = (
         None  # The last OPEN version: what a creator's acknowledgements are judged by.
     )
-    deleted: int | None = None  # The revision that removed it.
+    deleted: int | None = None  # The revision that removed it; None again once it was brought back.
+    has_tombstone: bool = False  # It can be brought back.
+    tombstone_gone: int = 0  # The revision that took its tombstone away.
+    is_marked: bool = False  # It is being repaired: some bookie may be getting copies that no fragment names.
     stable: dict[int, int] = field(default_factory=dict)  # Entry -> bits of bookies whose disk holds it.
     damaged: dict[int, int] = field(default_factory=dict)  # Entry -> bits of bookies whose copy turned bad.
     top: int = NO_ENTRY  # The highest entry that any bookie ever took.
@@ -221,6 +221,16 @@ class Ghost:
                     stable[entry_id] = stable.get(entry_id, 0) | bit
                     if entry_id in damaged:
                         damaged[entry_id] &= ~bit
+
+    def drop(self, bookie: BookieGhost, ledger: LedgerGhost) -> None:
+        """Its data of this ledger is given up, also what is on its way to the disk."""
+        for entry_id in ledger.stable:
+            ledger.stable[entry_id] &= ~bookie.bit
+        bookie.lacs.pop(ledger.ledger_id, None)
+        bookie.queued = deque(
+            (token, ledger_id, () if ledger_id == ledger.ledger_id else entries)
+            for token, ledger_id, entries in bookie.queued
+        )
 
     def restart(self, node: str, incarnation: bytes, last_token: int) -> BookieGhost:
         """Records up to last_token survived; those above are gone."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from embedbk.codec.entry import ENTRY_HEADER
 from embedbk.codec.frame import Frame, frame_of, split
-from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger_metadata
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, LedgerState, decode_ledger_metadata
 from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
@@ -38,7 +38,7 @@ from embedbk.errors import NotEnoughBookies, PeerError, RecoveryInconclusive
 from embedbk.ids import NO_ENTRY
 from embedbk.testing import invariants_adding as adding
 from embedbk.testing import invariants_recovery as recovery
-from embedbk.testing.ghost import LEDGERS_PREFIX, Ghost, HandleGhost, RecoveryGhost, WriterGhost
+from embedbk.testing.ghost import Ghost, HandleGhost, RecoveryGhost, WriterGhost
 from embedbk.testing.sometimes import Sometimes
 from embedbk.testing.violation import Violation
 

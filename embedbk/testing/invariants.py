@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger_metadata
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, LedgerState, decode_ledger_metadata
+from embedbk.codec.repair_mark import REPAIR_PREFIX
+from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.core.bookie import Bookie
 from embedbk.core.reader import LacWait
 from embedbk.core.recovery import Recovery
@@ -27,7 +29,7 @@ from embedbk.testing import invariants_life as life
 from embedbk.testing import invariants_reading as reading
 from embedbk.testing import invariants_recovery as recovery
 from embedbk.testing.bookie_watch import BookieWatch
-from embedbk.testing.ghost import LEDGERS_PREFIX, BookieGhost, Ghost, LedgerGhost
+from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.handle_watch import HandleWatch
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
@@ -233,6 +235,8 @@ class Invariants(Observer):
     # Metadata.
 
     def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
+        if key.startswith((DELETED_PREFIX, REPAIR_PREFIX)):
+            self._on_sign(revision, key, is_there=new is not None)
         if not key.startswith(LEDGERS_PREFIX):
             return
         ghost = self.ghost
@@ -263,6 +267,17 @@ class Invariants(Observer):
             self._note_change(ledger, before, value)
             if before.fragments != value.fragments:
                 adding.acknowledged_is_kept(ghost, ledger, 0, ledger.acked)
+
+    def _on_sign(self, revision: int, key: str, *, is_there: bool) -> None:
+        """A tombstone or a repair mark comes or goes."""
+        prefix = DELETED_PREFIX if key.startswith(DELETED_PREFIX) else REPAIR_PREFIX
+        ledger = self.ghost.ledger(int(key[len(prefix) :], 16))
+        if prefix == REPAIR_PREFIX:
+            ledger.is_marked = is_there
+            return
+        ledger.has_tombstone = is_there
+        if not is_there:
+            ledger.tombstone_gone = revision
 
     def _note_change(self, ledger: LedgerGhost, old: LedgerMetadata, new: LedgerMetadata) -> None:
         note = self.sometimes.note

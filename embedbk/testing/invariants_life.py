@@ -106,9 +106,9 @@ def fragments_are_sane(new: LedgerMetadata) -> None:
 
 def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -> None:
     """I18: life cycle. OPEN, IN_RECOVERY, CLOSED, never back; revisions rise; nothing but ensembles changes after. One
-    that was deleted comes back CLOSED as it was, or not at all (CL31)."""
-    if ledger.deleted is not None and new != ledger.closed_last:
-        raise Violation("I18", f"ledger {ledger.ledger_id} is back after it was deleted, and is another one")
+    that was deleted comes back CLOSED as it was, with its tombstone, or not at all (CL31)."""
+    if ledger.deleted is not None and not _is_brought_back(ledger, revision, new):
+        raise Violation("I18", f"ledger {ledger.ledger_id} is back after it was deleted, not as it was kept")
     if not ledger.versions:
         return
     before, old = ledger.versions[-1]
@@ -125,6 +125,11 @@ def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -
             raise Violation("I18", f"ledger {ledger.ledger_id}: {name} changed")
     if old.is_closed and [f.first_entry for f in new.fragments] != [f.first_entry for f in old.fragments]:
         raise Violation("I18", f"ledger {ledger.ledger_id}: the fragments of a closed ledger changed")
+
+
+def _is_brought_back(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -> bool:
+    """With its tombstone, in one transaction, as it stood (CL32)."""
+    return ledger.tombstone_gone == revision and new == ledger.closed_last
 
 
 def change_starts_at_the_lac(ledger: LedgerGhost, new: LedgerMetadata) -> None:
@@ -174,10 +179,15 @@ def deletion_is_final(ledger: LedgerGhost, *, is_forced: bool = False) -> None:
 
 
 def drop_is_safe(ledger: LedgerGhost, bookie_id: str) -> None:
-    """I35: collection is safe. Data goes only when the key is absent, or the ledger is CLOSED and names others."""
+    """I35: collection is safe. Data goes only when the key is absent and no tombstone keeps it, or the ledger is
+    CLOSED, names others, and nobody repairs it."""
     metadata = ledger.metadata
+    if ledger.has_tombstone:
+        raise Violation("I35", f"{bookie_id} dropped ledger {ledger.ledger_id}, which can be brought back")
     if metadata is None or ledger.deleted is not None:
         return
+    if ledger.is_marked:
+        raise Violation("I35", f"{bookie_id} dropped ledger {ledger.ledger_id}, which is being repaired")
     names = {name for fragment in metadata.fragments for name, _ in fragment.ensemble}
     if not metadata.is_closed or bookie_id in names:
         raise Violation(

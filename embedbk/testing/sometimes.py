@@ -69,7 +69,7 @@ SOMETIMES = {
 }
 # What no plan does by chance, and why; directed scenarios reach it. A campaign is not blind without these.
 DIRECTED: dict[str, str] = {
-    "ledger dropped": "nothing that runs drops data yet",
+    "ledger dropped": "a round of collection is longer than a run",
     "wrong incarnation": "nobody dials a bookie whose registration names another incarnation than it asks for",
 }
 

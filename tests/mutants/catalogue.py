@@ -147,12 +147,12 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        row = self.table.get(ledger_id) or self.table.create(ledger_id)\n"
+                "        row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)\n"
                 "        bound = self.table.key(row)\n",
                 "        if self.table.get(ledger_id) is None:\n"
                 "            self.table.create(ledger_id)\n"
                 "            return Status.OK, []\n"
-                "        row = self.table.get(ledger_id) or self.table.create(ledger_id)\n"
+                "        row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)\n"
                 "        bound = self.table.key(row)\n",
             ),
         ),
@@ -382,8 +382,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        self._reply_when(row.last_token, reply, effects)\n        return effects\n\n    def _on_durable",
-                "        effects.append(reply)\n        return effects\n\n    def _on_durable",
+                "        self._reply_when(row.last_token, reply, effects)\n        return effects\n\n    def _on_taken",
+                "        effects.append(reply)\n        return effects\n\n    def _on_taken",
             ),
         ),
         (_P3 + "the_same_entry_again_is_acknowledged_only_when_it_is_durable",),
@@ -929,10 +929,10 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "                with self._producers_lock:\n                    held = self.producers.find(producer)\n",
+                "                with _PRODUCERS:\n                    held = self.producers.find(producer)\n",
                 "                held = self.producers.find(producer)\n"
                 "                await Moved(self.writing.signal, lambda: False, 0.02)\n"
-                "                with self._producers_lock:\n",
+                "                with _PRODUCERS:\n",
             ),
         ),
         (_TERMS + "many_threads_that_repeat_each_other_append_once",),
@@ -993,9 +993,9 @@ MUTANTS = (
                 "        return self.received >= entry_id or self.error is not None",
             ),
             (
-                _OPERATIONS,
-                "        if (self.lac if is_synced else self.received) < entry_id:",
-                "        if self.received < entry_id:",
+                _APPENDING,
+                "        if (writing.lac if is_synced else writing.received) < entry_id:",
+                "        if writing.received < entry_id:",
             ),
         ),
         ("tests/faces/test_durability.py::test_an_append_of_a_deferred_ledger_says_which_durability_it_has",),
@@ -1087,13 +1087,10 @@ MUTANTS = (
         (
             (
                 _READER,
-                '        part = self._part(number, residue) if kind == "read" else None\n',
-                "        part = next(iter(self.parts), None)\n",
-            ),
-            (
-                _READER,
-                "        if part is None or seat not in part.asked:\n            return []\n        return self._copy_failed(part, seat, event.reason, event.now_ns)\n",
-                '        if kind == "repair":\n            return self._fail(EntryUnreadable(event.reason))\n        if part is None or seat not in part.asked:\n            return []\n        return self._copy_failed(part, seat, event.reason, event.now_ns)\n',
+                '        chunk, part = self._find(number, residue) if kind == "read" else (None, None)\n',
+                '        if kind == "repair":\n'
+                "            return self._fail(EntryUnreadable(event.reason))\n"
+                "        chunk, part = self._find(number, residue)\n",
             ),
         ),
         (_P6 + "a_repair_that_fails_fails_no_read",),
@@ -1187,7 +1184,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "            for number, ledger_id in enumerate([*event.not_closed, *event.closed]):\n",
+                "            for number, ledger_id in enumerate([*named, *others]):\n",
                 "            for number, ledger_id in enumerate(event.not_closed):\n",
             ),
         ),
@@ -1200,7 +1197,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "                row = self.table.get(ledger_id) or self.table.create(ledger_id)\n                if not row.is_fenced:\n",
+                "                row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)\n"
+                "                if not row.is_fenced:\n",
                 "                row = self.table.get(ledger_id)\n"
                 "                if row is None:\n"
                 "                    continue\n"

@@ -34,6 +34,8 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.codec.metadata_messages import Compare, Put
+from embedbk.codec.repair_mark import repair_mark_path
+from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.bookie import Bookie
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.core.reader import LacWait
@@ -462,9 +464,18 @@ def i34_dropped() -> None:
     history.store("b1", 0, b"a")
 
 
-def dropped(*versions: LedgerMetadata) -> None:
-    """b1 drops the ledger as things stand."""
+def dropped_in_its_grace() -> None:
+    history = History(version(), version(CLOSED, -1, 0))
+    history.watch.on_metadata(3, tombstone_path(LEDGER), None, b"as it stood")
+    history.publish(None)
+    history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
+
+
+def dropped(*versions: LedgerMetadata, sign: str = "") -> None:
+    """b1 drops the ledger as things stand. sign: another key that stands beside its metadata."""
     history = History(*(versions or (version(),)))
+    if sign:
+        history.watch.on_metadata(2, sign, None, b"b1")
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
 
 
@@ -665,6 +676,8 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
     "I34": [i34_dropped, lambda: History().publish(None)],
     "I35": [
         dropped,  # Open.
+        dropped_in_its_grace,
+        lambda: dropped(version(CLOSED, -1, 0, starts={0: "234"}), sign=repair_mark_path(LEDGER)),
         lambda: dropped(version(CLOSED, -1, 0)),  # Closed, and names the bookie.
         lambda: dropped(version(RECOVERING, starts={0: "234"})),  # Not closed, whomever it names.
         i35_gone,
@@ -704,6 +717,14 @@ def test_what_is_rightly_done_breaks_nothing() -> None:
     serve(unclean())
     history = History(version(starts={0: "123"}), version(CLOSED, -1, 0, starts={0: "234"}))
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
+    history = History(version(), version(CLOSED, -1, 0))
+    history.publish(None)
+    history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
+    history = History(version(), version(CLOSED, -1, 0))
+    history.publish(None)
+    history.watch.on_metadata(9, tombstone_path(LEDGER), b"as it stood", None)
+    history.revision = 8
+    history.publish(version(CLOSED, -1, 0))  # Brought back, in the transaction that took its tombstone.
     history = History().acked(b"a", b"b")
     for handle, lac in (("old", 1), ("fresh", 0), ("fresh", 1)):
         history.watch.on_reader_lac("c", LEDGER, lac, False, handle)

@@ -72,7 +72,8 @@ def _canonical_recovery(core: Recovery) -> None:
 
 def _canonical_writer(core: Writer) -> None:
     core.avoid_until = {}
-    core.lac_published = NO_ENTRY  # Explicit LACs come after a pause that never passes.
+    core.lac_published = NO_ENTRY  # Explicit LACs come after a pause that never passes,
+    core.hint_at_ns = None  # and hints to all of them after another; nobody waits for one.
     core.stalled_until = None  # So does the end of a stall.
     core.change_count = 0  # Far from its bound.
     core.shortage = None if core.shortage is None else _SHORTAGE
@@ -161,6 +162,7 @@ def orphan(effect: Any) -> Any | None:
         control = AddRequest(control.incarnation, 0, 0, control.recovery)
         return Send(effect.member, control, "orphan", effect.frames)
     # A recovery read sets the same fence as a fence, and does nothing else.
+    assert isinstance(control, FenceRequest | ReadRequest)
     return Send(
         effect.member, FenceRequest(control.incarnation, control.ledger_id, control.ledger_key), "orphan"
     )
