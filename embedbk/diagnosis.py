@@ -18,8 +18,9 @@ from typing import Any
 
 from embedbk.errors import EmbedbkError, InvariantError
 from embedbk.spark.java import find_java, java_version
-from embedbk.storage.journal import FILE_BYTES_MIN, Journal
+from embedbk.storage.journal import FILE_BYTES_MIN, Journal, JournalFacts
 from embedbk.storage.native import self_test
+from embedbk.storage.probe import choose_sync
 from embedbk.storage.scrubbing import SCRUB_FILE, read_scrub_state
 
 __all__ = ["Finding", "Report", "doctor"]
@@ -125,6 +126,7 @@ def _directory(path: Path) -> Iterator[Finding]:
     try:
         with tempfile.TemporaryDirectory(dir=path, prefix=".embedbk-doctor-") as scratch:
             facts, sync_ns = _try_journal(Path(scratch))
+            choice = choose_sync(scratch)
     except (OSError, EmbedbkError) as refused:
         yield Finding(
             subject, f"cannot hold a journal: {refused}", False, "check the disk and the permissions"
@@ -137,6 +139,8 @@ def _directory(path: Path) -> Iterator[Finding]:
         )
     yield Finding(subject, f"commits by {facts.sync_method}", facts.direct, advice)
     yield Finding(f"{subject}, one commit", f"{sync_ns / 1000:.0f} us")
+    yield Finding(f"{subject}, ways to sync", str(choice))
+    yield _realtime(subject, facts)
     yield from _scrubs(path)
 
 
@@ -157,6 +161,18 @@ def _scrubs(path: Path) -> Iterator[Finding]:
         if damages:
             advice = f"the first is {damages[0].path} at offset {damages[0].offset}: {damages[0].what}"
         yield Finding(f"scrub of {note.parent}", value, not damages, advice)
+
+
+def _realtime(subject: str, facts: JournalFacts) -> Finding:
+    """T4: not having it is allowed, and costs up to a scheduler tick per commit while the processors are busy."""
+    if facts.realtime:
+        return Finding(f"{subject}, commit thread", "real-time class (SCHED_RR)")
+    return Finding(
+        f"{subject}, commit thread",
+        "no real-time class",
+        True,
+        "beside a busy application commits are slower: give the process CAP_SYS_NICE, or an rtprio limit of 1",
+    )
 
 
 def _try_journal(scratch: Path) -> tuple[Any, int]:

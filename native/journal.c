@@ -308,7 +308,7 @@ int64_t ebk_journal_commit(struct ebk_journal *journal)
     if (wrote < 0)
         return fail(journal, ebk_code_of((int)-wrote), (int)-wrote, journal->generation, job->position,
                     "a group could not be written");
-    int synced = journal->direct ? 0 : journal->io->sync(journal->io, journal->file);
+    int synced = journal->dsync ? 0 : journal->io->sync(journal->io, journal->file);
     if (synced < 0)
         return fail(journal, ebk_code_of(-synced), -synced, journal->generation, job->position,
                     "a group could not be synced");
@@ -506,6 +506,7 @@ void ebk_journal_facts(struct ebk_journal *journal, struct ebk_journal_facts *fa
     pthread_mutex_lock(&journal->files_lock);
     *facts = (struct ebk_journal_facts){
         .direct = journal->direct,
+        .dsync = journal->dsync,
         .realtime = atomic_load(&journal->realtime),
         .is_file_ready = journal->next_state == NEXT_READY,
         .prepare_error = journal->next_state == NEXT_REFUSED ? journal->next_error : 0,

@@ -40,6 +40,7 @@ struct ebk_journal_settings {
     uint64_t file_bytes;      /* of files made from now on; a multiple of 4096 */
     uint32_t file_count_max;  /* files that are not trimmed yet; 0: 4096 */
     bool threaded;
+    bool sync_apart;          /* with direct I/O: a sync behind each write, not O_DSYNC */
     uint8_t identity[16];     /* of a new journal: random bytes; an old one keeps its own */
 };
 
@@ -53,7 +54,8 @@ struct ebk_journal_fault {
 };
 
 struct ebk_journal_facts {
-    bool direct;              /* O_DIRECT|O_DSYNC; else buffered writes and fdatasync */
+    bool direct;              /* past the page cache; else buffered writes and fdatasync */
+    bool dsync;               /* the write itself is synced (O_DSYNC); else fdatasync behind it */
     bool realtime;            /* the commit thread got its real-time class */
     bool is_file_ready;       /* the next file is prepared: a roll costs nothing */
     int prepare_error;        /* errno why the next file could not be prepared, or 0 */

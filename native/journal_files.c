@@ -58,7 +58,7 @@ uint32_t ebk_file_header_crc(const struct file_header *header)
 
 int ebk_journal_open_file(struct ebk_journal *journal, const char *path)
 {
-    int flags = EBK_OPEN_WRITE | (journal->direct ? EBK_OPEN_DIRECT | EBK_OPEN_DSYNC : 0);
+    int flags = EBK_OPEN_WRITE | (journal->direct ? EBK_OPEN_DIRECT : 0) | (journal->dsync ? EBK_OPEN_DSYNC : 0);
     return journal->io->open(journal->io, path, flags);
 }
 
@@ -74,7 +74,7 @@ int ebk_journal_probe_direct(struct ebk_journal *journal, struct ebk_journal_fau
     int flags = EBK_OPEN_WRITE | EBK_OPEN_CREATE | EBK_OPEN_DIRECT | EBK_OPEN_DSYNC;
     int file = io->open(io, path, flags);
     if (file == -EINVAL) {
-        journal->direct = false;
+        journal->direct = journal->dsync = false;
         return EBK_OK;
     }
     if (file < 0)
@@ -85,6 +85,7 @@ int ebk_journal_probe_direct(struct ebk_journal *journal, struct ebk_journal_fau
     if (wrote < 0 && wrote != -EINVAL)
         return ebk_fault_set(fault, ebk_code_of((int)-wrote), (int)-wrote, path, 0, "a first block cannot be written");
     journal->direct = wrote >= 0;
+    journal->dsync = journal->direct && !journal->settings.sync_apart;
     return EBK_OK;
 }
 

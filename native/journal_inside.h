@@ -125,7 +125,7 @@ struct ebk_journal {
     char directory[EBK_JOURNAL_PATH_BYTES];
     int lock_file;
     pid_t owner; /* the process that opened it: a forked child has no threads to stop */
-    bool direct;
+    bool direct, dsync; /* dsync: a write returns when it is durable; else a sync follows it */
     uint64_t record_bytes_max;
 
     struct slot *slots; /* token of slot i: slots[token % SLOT_COUNT]; submitted - durable <= SLOT_COUNT */

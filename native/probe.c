@@ -22,7 +22,7 @@ struct ebk_probe {
     struct ebk_io *io;
     uint64_t file_bytes, offset;
     uint32_t write_bytes;
-    bool direct;
+    bool direct, dsync;
     int file;
     uint8_t *block;
     pthread_t thread;
@@ -45,7 +45,7 @@ static void write_one(struct ebk_probe *probe)
 {
     if (probe->offset + probe->write_bytes > probe->file_bytes) probe->offset = 0;
     int64_t wrote = probe->io->write(probe->io, probe->file, probe->block, probe->write_bytes, probe->offset);
-    int synced = wrote < 0 || probe->direct ? 0 : probe->io->sync(probe->io, probe->file);
+    int synced = wrote < 0 || probe->dsync ? 0 : probe->io->sync(probe->io, probe->file);
     probe->offset += probe->write_bytes;
     if (wrote < 0 || synced < 0) atomic_store(&probe->error, EBK_FAILED);
 }
@@ -89,18 +89,19 @@ static int fill(struct ebk_probe *probe, const char *path)
     if (error == 0) error = io->sync(io, file);
     io->close(io, file);
     if (error < 0) return error;
-    probe->file = io->open(io, path, EBK_OPEN_WRITE | mode | (probe->direct ? EBK_OPEN_DSYNC : 0));
+    probe->file = io->open(io, path, EBK_OPEN_WRITE | mode | (probe->dsync ? EBK_OPEN_DSYNC : 0));
     return probe->file < 0 ? probe->file : 0;
 }
 
 int ebk_probe_open(struct ebk_io *io, const char *path, uint64_t file_bytes, uint32_t write_bytes, bool direct,
-                   struct ebk_probe **out)
+                   bool dsync, struct ebk_probe **out)
 {
     *out = NULL;
     if (write_bytes == 0 || write_bytes % EBK_IO_ALIGNMENT != 0 || file_bytes % write_bytes != 0) return -EINVAL;
     struct ebk_probe *probe = calloc(1, sizeof *probe);
     if (probe == NULL) return -ENOMEM;
     *probe = (struct ebk_probe){.io = io, .file_bytes = file_bytes, .write_bytes = write_bytes, .direct = direct,
+                                .dsync = dsync,
                                 .file = -1};
     probe->block = aligned_alloc(EBK_IO_ALIGNMENT, write_bytes);
     int error = probe->block == NULL ? -ENOMEM : 0;

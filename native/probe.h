@@ -1,4 +1,4 @@
-/* probe.h: what the machine itself can do, for benchmarks; no part of the library uses it.
+/* probe.h: what the machine itself can do: for benchmarks, and for the choice of a sync method at start.
  *
  * The raw probe is the least that a journal must do: one thread hands a block to another
  * of the same scheduling class as a commit thread, that one writes it with one synced
@@ -16,10 +16,10 @@
 /* cffi:begin */
 struct ebk_probe;
 
-/* Make the zero-filled file and the thread. direct: O_DIRECT|O_DSYNC, else buffered writes and a sync each.
+/* Make the zero-filled file and the thread. direct: past the page cache; dsync: O_DSYNC, else a sync behind each write.
  * Returns EBK_OK, or -errno with nothing left open. */
 int ebk_probe_open(struct ebk_io *io, const char *path, uint64_t file_bytes, uint32_t write_bytes, bool direct,
-                   struct ebk_probe **out);
+                   bool dsync, struct ebk_probe **out);
 void ebk_probe_close(struct ebk_probe *probe);
 
 /* count synced writes, one outstanding, each handed over and back. Returns EBK_OK, or EBK_FAILED. */

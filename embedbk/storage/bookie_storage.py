@@ -33,6 +33,7 @@ from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT, DamagedJournal, Jour
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
+from embedbk.storage.probe import choose_sync
 from embedbk.storage.replay import replay_record
 from embedbk.storage.salvage import JournalSalvage, SalvageFacts
 from embedbk.storage.scrubbing import SCRUB_FILE, LogScrubber
@@ -331,7 +332,12 @@ class BookieStorage:
             # A simulated disk is the same, byte for byte, in every run.
             identity = self.incarnation if io is not None else None
             return Journal(
-                journal_path, io=io, file_bytes=journal_file_bytes, threaded=self.threaded, identity=identity
+                journal_path,
+                io=io,
+                file_bytes=journal_file_bytes,
+                threaded=self.threaded,
+                sync_apart=io is None and choose_sync(journal_path).is_apart,
+                identity=identity,
             )
 
         try:

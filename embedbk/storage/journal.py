@@ -50,12 +50,20 @@ class UnreadableJournal(StorageError):
     """The system refused a call on its files or its directory; another try may do better."""
 
 
+# By: past the page cache, O_DSYNC.
+_SYNC_METHODS = {
+    (True, True): "O_DIRECT|O_DSYNC",
+    (True, False): "O_DIRECT and fdatasync",
+    (False, False): "fdatasync",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
     """What `embedbk.doctor()` and the metrics show of one journal."""
 
-    direct: bool  # O_DIRECT|O_DSYNC; False: buffered writes and fdatasync.
-    sync_method: str
+    direct: bool  # Past the page cache; False: buffered writes and fdatasync.
+    sync_method: str  # For people: what a commit is on this file system.
     realtime: bool  # The commit thread got its real-time class.
     is_file_ready: bool  # The next file is prepared.
     prepare_failure: (
@@ -79,6 +87,7 @@ class Journal:
         file_bytes: size of files made from now on, a multiple of 4096 of at least 64 KiB.
         threaded: commit in a native thread; else whoever holds the journal calls `step`.
         file_count_max: bound on files that are not trimmed yet.
+        sync_apart: with direct I/O, a sync behind each write rather than O_DSYNC (`probe.choose_sync`).
         identity: 16 bytes that tell a new journal from every other; random unless a simulation gives them.
 
     Raises:
@@ -94,6 +103,7 @@ class Journal:
         file_bytes: int = FILE_BYTES,
         threaded: bool = True,
         file_count_max: int = 0,
+        sync_apart: bool = False,
         identity: bytes | None = None,
     ) -> None:
         self.directory = os.fspath(directory)
@@ -106,6 +116,7 @@ class Journal:
         )  # (token, pinned buffer) of what C has borrowed, in order.
         self._replays: set[Any] = set()  # Open ones, which use the journal's memory.
         settings = journal_settings(file_bytes, threaded, file_count_max, identity)
+        settings.sync_apart = sync_apart
         out = ffi.new("struct ebk_journal **")
         fault = ffi.new("struct ebk_journal_fault *")
         table = lib.ebk_io_disk() if io is None else io.io
@@ -271,7 +282,7 @@ class Journal:
         error = facts.prepare_error
         return JournalFacts(
             direct=facts.direct,
-            sync_method="O_DIRECT|O_DSYNC" if facts.direct else "fdatasync",
+            sync_method=_SYNC_METHODS[facts.direct, facts.dsync],
             realtime=facts.realtime,
             is_file_ready=facts.is_file_ready,
             prepare_failure=f"the next file cannot be made{system_reason(error)}" if error else None,

@@ -25,6 +25,7 @@ from embedbk.ports import Journal
 from embedbk.storage.journal import FILE_BYTES
 from embedbk.storage.journal import Journal as DiskJournal
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.probe import choose_sync
 
 __all__ = ["CHUNK_BYTES", "SNAPSHOT_DUE_BYTES", "MemberIdentity", "MetadataStore", "open_metadata_store"]
 
@@ -78,7 +79,8 @@ def open_metadata_store(
     file_bytes_min = 2 * (limits.txn_bytes_max + limits.txn_operations_max * limits.key_bytes_max)
     if file_bytes < file_bytes_min:
         raise UsageError(f"file_bytes={file_bytes}: a metadata log needs at least {file_bytes_min}")
-    journal = DiskJournal(directory, io=io, file_bytes=file_bytes, threaded=threaded)
+    sync_apart = io is None and choose_sync(os.path.dirname(os.path.abspath(directory))).is_apart
+    journal = DiskJournal(directory, io=io, file_bytes=file_bytes, threaded=threaded, sync_apart=sync_apart)
     try:
         store = MetadataStore(
             journal,

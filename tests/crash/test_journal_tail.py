@@ -20,8 +20,8 @@ SECTOR_BYTES = 512
 FIRST = "j/journal-0000000000000001"
 
 
-def stepped(disk):
-    return Journal("j", io=disk, threaded=False, file_bytes=FILE_BYTES, identity=b"i" * 16)
+def stepped(disk, **settings):
+    return Journal("j", io=disk, threaded=False, file_bytes=FILE_BYTES, identity=b"i" * 16, **settings)
 
 
 def body(token):
@@ -395,22 +395,22 @@ def test_an_impossible_record_size_ends_the_tail(size):
 # --- Whole lives ---------------------------------------------------------------------------------------------------
 
 
-def open_or_refusal(disk):
+def open_or_refusal(disk, way):
     try:
-        return stepped(disk), ""
+        return stepped(disk, sync_apart=way == "direct, fdatasync"), ""
     except StorageError as error:
         return None, str(error)
 
 
-@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("way", ["O_DSYNC", "direct, fdatasync", "buffered, fdatasync"])
 @pytest.mark.parametrize("seed", range(1, 41))
-def test_any_life_of_crashes_keeps_what_was_durable(seed, direct):
+def test_any_life_of_crashes_keeps_what_was_durable(seed, way):
     """I40, I43, I44: appends, trims, failing calls, torn writes and power cuts; unsynced sectors survive by chance."""
     rng = random.Random(seed)
     disk = MemoryDisk()
     mark, acknowledged = 0, {}
     for life in range(12):
-        if not direct:
+        if way == "buffered, fdatasync":
             disk.refuse_direct()
         if rng.random() < 0.3:
             disk.fail(
@@ -418,7 +418,7 @@ def test_any_life_of_crashes_keeps_what_was_durable(seed, direct):
             )
         elif rng.random() < 0.5:
             disk.tear(nth=rng.randint(1, 30), sectors=rng.getrandbits(64))
-        journal, refusal = open_or_refusal(disk)
+        journal, refusal = open_or_refusal(disk, way)
         if journal is None:
             assert "errno 5" in refusal, (seed, life)  # Only the fault itself, never damage.
             disk.crash(rng.getrandbits(63) + 1)

@@ -1473,7 +1473,7 @@ MUTANTS = (
         (
             (
                 _JOURNAL,
-                "int synced = journal->direct ? 0 : journal->io->sync(journal->io, journal->file);",
+                "int synced = journal->dsync ? 0 : journal->io->sync(journal->io, journal->file);",
                 "int synced = 0;",
             ),
         ),
