@@ -99,7 +99,9 @@ class Settings:
         30.0  # For anything but appends and reads, which wait as long as their caller.
     )
     session_ttl_ms: int = 6_000  # A client or bookie that is silent for so long is given up by the metadata.
-    journal_file_bytes: int = 16 << 20  # Of files made from now on; at least 2 MiB.
+    journal_file_bytes: int = (
+        64 << 20
+    )  # Of the largest file: they begin with 2 MiB and double. At least 2 MiB.
     scrub_bytes_per_s: int = (
         8 << 20
     )  # What each bookie reads of its entry logs to find rot; 0: nothing (I55).

@@ -38,6 +38,7 @@ struct ebk_replay;
 
 struct ebk_journal_settings {
     uint64_t file_bytes;      /* of files made from now on; a multiple of 4096 */
+    uint64_t file_bytes_max;  /* each file is twice as large as the one before, up to this; 0: file_bytes */
     uint32_t file_count_max;  /* files that are not trimmed yet; 0: 4096 */
     bool threaded;
     bool sync_apart;          /* with direct I/O: a sync behind each write, not O_DSYNC */

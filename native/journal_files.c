@@ -292,6 +292,15 @@ int ebk_journal_find_files(struct ebk_journal *journal, struct ebk_journal_fault
 
 /* ---- preparing --------------------------------------------------------------------- */
 
+/* What is little used stays small, what is much used soon rolls seldom: growth follows what was written. */
+uint64_t ebk_journal_next_bytes(const struct ebk_journal *journal)
+{
+    const struct ebk_journal_settings *settings = &journal->settings;
+    uint64_t newest = journal->file_count == 0 ? 0 : journal->files[journal->file_count - 1].bytes;
+    uint64_t bytes = 2 * newest < settings->file_bytes_max ? 2 * newest : settings->file_bytes_max;
+    return bytes > settings->file_bytes ? bytes : settings->file_bytes;
+}
+
 static int write_header(struct ebk_journal *journal, int file, uint64_t generation, uint64_t bytes)
 {
     uint8_t *block = aligned_alloc(BLOCK_BYTES, BLOCK_BYTES); /* Never on the commit path. */
@@ -322,14 +331,14 @@ static int write_zeros(struct ebk_journal *journal, int file, uint64_t bytes)
 }
 
 /* Raw material under its next- name: the oldest trimmed file if it has the right size, else a new one. */
-static int make_raw(struct ebk_journal *journal, const struct journal_file *old, const char *path)
+static int make_raw(struct ebk_journal *journal, const struct journal_file *old, uint64_t bytes, const char *path)
 {
     struct ebk_io *io = journal->io;
     int direct = journal->direct ? EBK_OPEN_DIRECT : 0;
     if (old->generation == 0) {
         int file = io->open(io, path, EBK_OPEN_WRITE | EBK_OPEN_CREATE | direct);
         if (file < 0) return file;
-        int error = write_zeros(journal, file, journal->settings.file_bytes);
+        int error = write_zeros(journal, file, bytes);
         if (error == 0) return file;
         io->close(io, file);
         return error;
@@ -346,7 +355,7 @@ static int make_raw(struct ebk_journal *journal, const struct journal_file *old,
 static struct journal_file take_trimmed(struct ebk_journal *journal)
 {
     struct journal_file old = {0};
-    if (journal->trimmed_count > 0 && journal->files[0].bytes == journal->settings.file_bytes) {
+    if (journal->trimmed_count > 0 && journal->files[0].bytes == ebk_journal_next_bytes(journal)) {
         old = journal->files[0];
         journal->file_count -= 1;
         journal->trimmed_count -= 1;
@@ -356,14 +365,15 @@ static struct journal_file take_trimmed(struct ebk_journal *journal)
 }
 
 /* Make the next file. Answers its descriptor, open for commits, or -errno with nothing left behind. */
-static int make_next(struct ebk_journal *journal, const struct journal_file *old, uint64_t generation, bool *is_broken)
+static int make_next(struct ebk_journal *journal, const struct journal_file *old, uint64_t generation, uint64_t bytes,
+                     bool *is_broken)
 {
     struct ebk_io *io = journal->io;
     char raw[EBK_JOURNAL_PATH_BYTES], path[EBK_JOURNAL_PATH_BYTES];
     ebk_journal_path(journal, NEXT_PREFIX, generation, raw);
     ebk_journal_path(journal, FILE_PREFIX, generation, path);
-    int file = make_raw(journal, old, raw);
-    int error = file < 0 ? file : write_header(journal, file, generation, journal->settings.file_bytes);
+    int file = make_raw(journal, old, bytes, raw);
+    int error = file < 0 ? file : write_header(journal, file, generation, bytes);
     if (file >= 0) io->close(io, file);
     if (error == 0) error = io->rename(io, raw, path);
     if (error == 0) error = io->sync_directory(io, journal->directory);
@@ -382,19 +392,20 @@ int ebk_journal_prepare(struct ebk_journal *journal)
 {
     pthread_mutex_lock(&journal->files_lock);
     EBK_ASSERT(journal->next_state != NEXT_READY);
+    uint64_t bytes = ebk_journal_next_bytes(journal);
     struct journal_file old = take_trimmed(journal);
     uint64_t generation = ++journal->generation_last;
     bool is_broken = journal->is_preparing_broken;
     pthread_mutex_unlock(&journal->files_lock);
 
-    int file = is_broken ? -EIO : make_next(journal, &old, generation, &is_broken);
+    int file = is_broken ? -EIO : make_next(journal, &old, generation, bytes, &is_broken);
 
     pthread_mutex_lock(&journal->files_lock);
     journal->is_preparing_broken = is_broken;
     journal->next_state = file < 0 ? NEXT_REFUSED : NEXT_READY;
     journal->next_error = file < 0 ? -file : 0;
     journal->next_file = file;
-    journal->next = (struct journal_file){.generation = generation, .bytes = journal->settings.file_bytes};
+    journal->next = (struct journal_file){.generation = generation, .bytes = bytes};
     pthread_cond_broadcast(&journal->files_changed);
     pthread_mutex_unlock(&journal->files_lock);
     return file < 0 ? file : 0;
@@ -406,7 +417,7 @@ void ebk_journal_tidy(struct ebk_journal *journal)
 {
     for (;;) {
         pthread_mutex_lock(&journal->files_lock);
-        bool is_odd = journal->trimmed_count > 0 && journal->files[0].bytes != journal->settings.file_bytes;
+        bool is_odd = journal->trimmed_count > 0 && journal->files[0].bytes != ebk_journal_next_bytes(journal);
         bool is_excess = journal->trimmed_count > RECYCLED_COUNT_MAX || is_odd;
         uint64_t generation = is_excess ? journal->files[0].generation : 0;
         if (is_excess) {

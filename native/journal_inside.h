@@ -238,6 +238,8 @@ int ebk_journal_check_settings(const struct ebk_journal_settings *settings, cons
 int ebk_journal_take_directory(struct ebk_journal *journal, struct ebk_journal_fault *fault);
 
 /* journal_files.c */
+/* Of the file that comes next. Takes the caller's files_lock for granted. */
+uint64_t ebk_journal_next_bytes(const struct ebk_journal *journal);
 #define FILE_PREFIX "journal-"
 /* files[] by their names only, leftovers removed. */
 int ebk_journal_list_names(struct ebk_journal *journal, struct ebk_journal_fault *fault);

@@ -66,6 +66,12 @@ int ebk_journal_check_settings(const struct ebk_journal_settings *settings, cons
         return ebk_fault_set(fault, EBK_USAGE, 0, directory, 0,
                              "file_bytes is %" PRIu64 "; allowed is a multiple of %u from %u to 4 GiB",
                              settings->file_bytes, BLOCK_BYTES, EBK_JOURNAL_FILE_BYTES_MIN);
+    if (settings->file_bytes_max != 0 &&
+        (settings->file_bytes_max < settings->file_bytes || settings->file_bytes_max % BLOCK_BYTES != 0 ||
+         settings->file_bytes_max > UINT32_MAX))
+        return ebk_fault_set(fault, EBK_USAGE, 0, directory, 0,
+                             "file_bytes_max is %" PRIu64 "; allowed is a multiple of %u from file_bytes to 4 GiB",
+                             settings->file_bytes_max, BLOCK_BYTES);
     if (settings->file_count_max == 1 || settings->file_count_max == 2)
         return ebk_fault_set(fault, EBK_USAGE, 0, directory, 0, "file_count_max is %u; allowed is 3 or more",
                              settings->file_count_max);
@@ -81,6 +87,7 @@ struct ebk_journal *ebk_journal_make(struct ebk_io *io, const char *directory,
     journal->io = io;
     journal->settings = *settings;
     if (settings->file_count_max == 0) journal->settings.file_count_max = FILE_COUNT_DEFAULT;
+    if (settings->file_bytes_max == 0) journal->settings.file_bytes_max = settings->file_bytes;
     snprintf(journal->directory, sizeof journal->directory, "%s", directory);
     journal->owner = getpid();
     journal->file = journal->lock_file = journal->event = journal->next_file = -1;
@@ -192,7 +199,8 @@ static int keep_next(struct ebk_journal *journal, uint32_t found, struct ebk_jou
         const struct journal_file *entry = &journal->files[i];
         ebk_journal_path(journal, FILE_PREFIX, entry->generation, path);
         int file = -1;
-        if (journal->next_state != NEXT_READY && entry->bytes == journal->settings.file_bytes) {
+        if (journal->next_state != NEXT_READY && entry->bytes >= journal->settings.file_bytes &&
+            entry->bytes <= journal->settings.file_bytes_max) {
             file = ebk_journal_open_file(journal, path);
             if (file < 0) return ebk_fault_set(fault, EBK_IO, -file, path, 0, "the file cannot be opened");
             journal->next_state = NEXT_READY;

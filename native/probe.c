@@ -80,14 +80,15 @@ static int fill(struct ebk_probe *probe, const char *path)
     struct ebk_io *io = probe->io;
     int mode = probe->direct ? EBK_OPEN_DIRECT : 0;
     int file = io->open(io, path, EBK_OPEN_WRITE | EBK_OPEN_CREATE | mode);
-    if (file < 0) return file;
-    int error = io->allocate(io, file, probe->file_bytes);
-    for (uint64_t at = 0; error == 0 && at < probe->file_bytes; at += probe->write_bytes) {
+    if (file < 0 && file != -EEXIST) return file;
+    bool is_new = file >= 0; /* Another probe of the same size has made it already. */
+    int error = is_new ? io->allocate(io, file, probe->file_bytes) : 0;
+    for (uint64_t at = 0; is_new && error == 0 && at < probe->file_bytes; at += probe->write_bytes) {
         int64_t wrote = io->write(io, file, probe->block, probe->write_bytes, at);
         if (wrote < 0) error = (int)wrote;
     }
-    if (error == 0) error = io->sync(io, file);
-    io->close(io, file);
+    if (is_new && error == 0) error = io->sync(io, file);
+    if (is_new) io->close(io, file);
     if (error < 0) return error;
     probe->file = io->open(io, path, EBK_OPEN_WRITE | mode | (probe->dsync ? EBK_OPEN_DSYNC : 0));
     return probe->file < 0 ? probe->file : 0;

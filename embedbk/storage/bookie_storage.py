@@ -29,7 +29,14 @@ from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.entry_store import HALF_BYTES_MAX, NativeEntryStore
 from embedbk.storage.identity import HeldIdentity, open_identity
-from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT, DamagedJournal, Journal, UnreadableJournal
+from embedbk.storage.journal import (
+    FILE_BYTES,
+    FIRST_FILE_BYTES,
+    SLOT_COUNT,
+    DamagedJournal,
+    Journal,
+    UnreadableJournal,
+)
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
@@ -335,6 +342,7 @@ class BookieStorage:
                 journal_path,
                 io=io,
                 file_bytes=journal_file_bytes,
+                first_file_bytes=FIRST_FILE_BYTES,
                 threaded=self.threaded,
                 sync_apart=io is None and choose_sync(journal_path).is_apart,
                 identity=identity,
@@ -352,7 +360,8 @@ class BookieStorage:
 
             def begin_salvage() -> JournalSalvage:
                 mark = self._open_store().log_mark()
-                return JournalSalvage(journal_path, after=mark, io=io, file_bytes=journal_file_bytes)
+                first_bytes = min(FIRST_FILE_BYTES, journal_file_bytes)
+                return JournalSalvage(journal_path, after=mark, io=io, file_bytes=first_bytes)
 
             self._go_on_behind(refused, begin_salvage)
             self._journal = open_journal()

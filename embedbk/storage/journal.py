@@ -17,13 +17,22 @@ from embedbk.errors import StorageError, UsageError
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import ffi, lib, raise_code, system_reason
 
-__all__ = ["FILE_BYTES", "FILE_BYTES_MIN", "DamagedJournal", "Journal", "JournalFacts", "UnreadableJournal"]
+__all__ = [
+    "FILE_BYTES",
+    "FILE_BYTES_MIN",
+    "FIRST_FILE_BYTES",
+    "DamagedJournal",
+    "Journal",
+    "JournalFacts",
+    "UnreadableJournal",
+]
 
 logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 
-FILE_BYTES = 16 << 20  # Of a file made at first start.
+FILE_BYTES = 64 << 20  # Of a file under load.
+FIRST_FILE_BYTES = 2 << 20  # Of the first one: an idle journal costs little room and little time to make.
 FILE_BYTES_MIN: int = lib.EBK_JOURNAL_FILE_BYTES_MIN
 COPY_BYTES_MAX: int = (
     lib.EBK_JOURNAL_COPY_BYTES_MAX
@@ -85,6 +94,7 @@ class Journal:
         directory: made if its parent is there; files of others in it are left alone.
         io: a `MemoryDisk` to live on instead of the real disk.
         file_bytes: size of files made from now on, a multiple of 4096 of at least 64 KiB.
+        first_file_bytes: begin with this size and double it from file to file up to file_bytes; 0: all of one size.
         threaded: commit in a native thread; else whoever holds the journal calls `step`.
         file_count_max: bound on files that are not trimmed yet.
         sync_apart: with direct I/O, a sync behind each write rather than O_DSYNC (`probe.choose_sync`).
@@ -101,6 +111,7 @@ class Journal:
         *,
         io: MemoryDisk | None = None,
         file_bytes: int = FILE_BYTES,
+        first_file_bytes: int = 0,
         threaded: bool = True,
         file_count_max: int = 0,
         sync_apart: bool = False,
@@ -117,6 +128,8 @@ class Journal:
         self._replays: set[Any] = set()  # Open ones, which use the journal's memory.
         settings = journal_settings(file_bytes, threaded, file_count_max, identity)
         settings.sync_apart = sync_apart
+        if first_file_bytes:
+            settings.file_bytes, settings.file_bytes_max = min(first_file_bytes, file_bytes), file_bytes
         out = ffi.new("struct ebk_journal **")
         fault = ffi.new("struct ebk_journal_fault *")
         table = lib.ebk_io_disk() if io is None else io.io

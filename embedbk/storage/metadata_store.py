@@ -22,7 +22,7 @@ from embedbk.ids import INCARNATION_BYTES
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
 from embedbk.metadata.commands import decode_command
 from embedbk.ports import Journal
-from embedbk.storage.journal import FILE_BYTES
+from embedbk.storage.journal import FILE_BYTES, FIRST_FILE_BYTES
 from embedbk.storage.journal import Journal as DiskJournal
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.probe import choose_sync
@@ -80,7 +80,14 @@ def open_metadata_store(
     if file_bytes < file_bytes_min:
         raise UsageError(f"file_bytes={file_bytes}: a metadata log needs at least {file_bytes_min}")
     sync_apart = io is None and choose_sync(os.path.dirname(os.path.abspath(directory))).is_apart
-    journal = DiskJournal(directory, io=io, file_bytes=file_bytes, threaded=threaded, sync_apart=sync_apart)
+    journal = DiskJournal(
+        directory,
+        io=io,
+        file_bytes=file_bytes,
+        first_file_bytes=max(FIRST_FILE_BYTES, -(-file_bytes_min // 4096) * 4096),
+        threaded=threaded,
+        sync_apart=sync_apart,
+    )
     try:
         store = MetadataStore(
             journal,

@@ -26,9 +26,9 @@ FILE_BYTES = 16 << 20
 CHOICE_FILE = (
     "sync-probe"  # In the directory asked about; removed again, and by the next choice after a crash.
 )
-CHOICE_FILE_BYTES = 256 << 10
+CHOICE_FILE_BYTES = 64 << 10
 CHOICE_NS_MAX = 50_000_000  # For the whole choice.
-CHOICE_ROUNDS = 12
+CHOICE_ROUNDS = 8
 CHOICE_GAIN = 0.9  # One call per commit is kept unless two of them take less than this part of its time.
 
 
@@ -53,7 +53,8 @@ UNTRIED = SyncChoice(False, 0, 0)  # As for a file system without direct I/O, wh
 class DeviceProbe:
     """Synced writes into a zero-filled file, each handed to a thread and back as a journal does.
 
-    direct: past the page cache. dsync: the write itself is synced; else fdatasync follows it.
+    A file that is there already is taken as it is. direct: past the page cache. dsync: the write itself is synced; else
+    fdatasync follows it.
     """
 
     def __init__(
@@ -110,14 +111,13 @@ def _try_both(directory: str) -> SyncChoice:
     end_ns = time.perf_counter_ns() + CHOICE_NS_MAX
     times: dict[bool, list[int]] = {True: [], False: []}  # By: O_DSYNC.
     with contextlib.ExitStack() as opened:
-        probes = {}
+        probes, path = {}, os.path.join(directory, CHOICE_FILE)
+        _remove(path)
+        opened.callback(_remove, path)
         for dsync in times:
-            path = os.path.join(directory, f"{CHOICE_FILE}-{'dsync' if dsync else 'apart'}")
-            opened.callback(_remove, path)
             try:
-                _remove(path)
                 probes[dsync] = DeviceProbe(path, file_bytes=CHOICE_FILE_BYTES, dsync=dsync)
-            except (OSError, StorageError):
+            except StorageError:
                 return UNTRIED
             opened.callback(probes[dsync].close)
         for number in range(CHOICE_ROUNDS):

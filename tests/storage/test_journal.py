@@ -278,6 +278,26 @@ def test_files_of_another_size_are_read_and_replaced(disk):
         assert journal.next_token() == last + 1
 
 
+def test_files_grow_with_what_is_written(disk):
+    """T2: an idle journal stays small; a busy one gets large files, which are recycled once they all are."""
+    settings = {"file_bytes": 8 * FILE_BYTES, "first_file_bytes": FILE_BYTES}
+    sizes = []
+    with stepped(disk, **settings) as journal:
+        while journal.facts().generation < 8:
+            journal.trim(fill_files(journal, 1))
+            sizes.append(len(disk.read(f"j/journal-{journal.facts().generation:016x}")) // FILE_BYTES)
+        allocations = disk.calls("allocate")
+        for _ in range(6):
+            journal.trim(fill_files(journal, 1))
+        assert disk.calls("allocate") == allocations
+        last = journal.durable()
+    assert sizes == [2, 4, 8, 8, 8, 8, 8]
+    assert {len(content) for path, content in disk.files().items() if "journal-" in path} == {8 * FILE_BYTES}
+    with stepped(disk, **settings) as journal:
+        assert journal.next_token() == last + 1
+        assert journal.facts().file_count <= 4
+
+
 # --- Failure -----------------------------------------------------------------------------------------------
 
 
@@ -479,7 +499,16 @@ def test_a_missing_parent_and_an_unreadable_place_are_said(tmp_path):
         Journal(tmp_path / "file")
 
 
-@pytest.mark.parametrize("settings", [{"file_bytes": 4096}, {"file_bytes": 100_000}, {"file_count_max": 2}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"file_bytes": 4096},
+        {"file_bytes": 100_000},
+        {"file_count_max": 2},
+        {"first_file_bytes": 5000},
+        {"file_bytes": 5 << 30, "first_file_bytes": FILE_BYTES},
+    ],
+)
 def test_settings_out_of_bounds_name_what_is_allowed(disk, settings):
     with pytest.raises(UsageError, match="allowed is"):
         stepped(disk, **settings)
