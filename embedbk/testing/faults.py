@@ -17,7 +17,7 @@ from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.world import METADATA, World
 from embedbk.transports.sim import CALM, DROP, Rule, Verdict
 
-__all__ = ["begin", "heal", "rule_for"]
+__all__ = ["begin", "heal", "restart", "rule_for"]
 
 
 def rule_for(
@@ -96,14 +96,15 @@ def heal(world: World) -> None:
                 world.crash(name)
         if name not in world.nodes and name not in world.lost:
             disk.fill(False)
-            _restart(world, name)
+            restart(world, name)
     world.tell("on_healed")
 
 
 # --- Processes ---------------------------------------------------------------------------------------------
 
 
-def _restart(world: World, name: str) -> None:
+def restart(world: World, name: str) -> None:
+    """Start a process that is down again, unless its disk is gone for good."""
     if name not in world.nodes:
         if name == METADATA:
             world.start_metadata()
@@ -124,7 +125,7 @@ def _crash(world: World, step: Step, chance: random.Random) -> bool:
     if step.target not in world.nodes:
         return False
     world.crash(step.target)
-    world.after(step.for_ns, lambda: _restart(world, step.target))
+    world.after(step.for_ns, lambda: restart(world, step.target))
     return True
 
 
@@ -139,7 +140,7 @@ def _crash_loop(world: World, step: Step, chance: random.Random) -> bool:
         if step.target in world.nodes:
             world.crash(step.target)
         left -= 1
-        world.after(chance.randint(1, 50) * MS, lambda: _restart(world, step.target))
+        world.after(chance.randint(1, 50) * MS, lambda: restart(world, step.target))
         if left:
             world.after(chance.randint(1, 120) * MS, again)
 
@@ -153,7 +154,7 @@ def _power_cut(world: World, step: Step, chance: random.Random) -> bool:
     for name in down:
         world.crash(name)
     for name in down:
-        world.after(step.for_ns + chance.randint(0, 20) * MS, lambda name=name: _restart(world, name))  # type: ignore[misc]
+        world.after(step.for_ns + chance.randint(0, 20) * MS, lambda name=name: restart(world, name))  # type: ignore[misc]
     return bool(down)
 
 
@@ -161,7 +162,7 @@ def _metadata_crash(world: World, step: Step, chance: random.Random) -> bool:
     if METADATA not in world.nodes:
         return False
     world.crash(METADATA)
-    world.after(step.for_ns, lambda: _restart(world, METADATA))
+    world.after(step.for_ns, lambda: restart(world, METADATA))
     return True
 
 
@@ -314,7 +315,7 @@ def _sync_fails(world: World, step: Step, chance: random.Random) -> bool:
     def end() -> None:
         if world.nodes.get(step.target) is node and not world.is_healed:
             world.crash(step.target)
-            _restart(world, step.target)
+            restart(world, step.target)
 
     world.after(step.for_ns, end)
     return True
@@ -376,7 +377,7 @@ def _harm(world: World, step: Step, chance: random.Random) -> bool:
         world.note(disk.harm(step.kind, chance, before))
         if disk.is_harmed:
             world.tell("on_disk_harmed", name)
-        world.after(chance.randint(1, 500) * MS, lambda: _restart(world, name))
+        world.after(chance.randint(1, 500) * MS, lambda: restart(world, name))
 
     world.after(step.for_ns, strike)
     return True
@@ -395,7 +396,7 @@ def _old_copy(world: World, step: Step, chance: random.Random) -> bool:
         if name in world.nodes:
             world.crash(name)
         world.doubt(name, before)
-        world.after(chance.randint(1, 500) * MS, lambda: _restart(world, name))
+        world.after(chance.randint(1, 500) * MS, lambda: restart(world, name))
 
     world.after(step.for_ns, strike)
     return True

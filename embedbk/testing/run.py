@@ -18,6 +18,7 @@ from embedbk.errors import EmbedbkError, InvariantError
 from embedbk.testing import faults, users, workload
 from embedbk.testing.clocks import Clock
 from embedbk.testing.invariants import Invariants
+from embedbk.testing.liveness import QuietReaders, keeps_acknowledging, nothing_is_held
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
@@ -58,7 +59,7 @@ def observers(seen: Counter[str]) -> list[Observer]:
     """Those that watch every run beside the plain promises: what must be met sometimes, and the invariants."""
     invariants = Invariants()
     invariants.sometimes.reached = seen
-    return [Sightings(seen), invariants]
+    return [Sightings(seen), QuietReaders(), invariants]
 
 
 def run_plan(
@@ -154,6 +155,12 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
     over = world.run_until(lambda: not world.actors, APPLICATIONS_NS)
     if not over and not may_stall:
         raise Violation("L2", f"applications never end: {', '.join(actor.client for actor in world.actors)}")
+    if not may_stall:
+        world.start_client("l3")
+        actor = world.spawn("l3", keeps_acknowledging(world, "l3", plan.quorum, faults.restart))
+        over = world.run_until(lambda: actor.is_over, APPLICATIONS_NS)
+        if not over or actor.error is not None:
+            raise Violation("L3", f"a new writer does not come to its end: {actor.error}")
     ledgers = sorted(
         decode_ledger_metadata(value).ledger_id for value in world.committed(workload.LEDGERS_PREFIX).values()
     )
@@ -173,6 +180,7 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
     world.run_until(
         lambda: _are_settled(world, promises), SETTLE_NS
     )  # Whether they were, the invariants say.
+    nothing_is_held(world)
     if not refusals:  # Else some ledger is not closed, as so many lost disks allow.
         world.tell(
             "at_end", {name: disk.storage for name, disk in world.disks.items() if disk.storage is not None}

@@ -54,6 +54,7 @@ KEY = bytes(16)
 CLUSTER_TOKEN = bytes(15) + b"\x01"
 SESSION_MS = 2_000
 STEPS_MAX = 2_000_000  # Of one run: a protocol that spins is a failure, not a slow run (L14).
+SAME_TIME_MAX = 100_000  # Timers at one moment: more are a wait that begins itself again (L14).
 SYNC_NS = (50_000, 2 * MS)
 # Of each bookie: a run sees a few passes over its small store (I55).
 SCRUB_BYTES_PER_S, SCRUB_START_NS, SCRUB_PAUSE_NS = 1 << 20, SECOND, 3 * SECOND
@@ -416,9 +417,14 @@ class World:
         self.network.advance(max(when, self.network.now_ns))
         for name in self.network.take_ready():
             self._turn_of(name)
-        timers = self._timers
+        timers, fired = self._timers, 0
         while timers and timers[0][0] <= when:
             heapq.heappop(timers)[2]()
+            fired += 1
+            if fired > SAME_TIME_MAX:
+                raise Violation(
+                    "L14", f"time stands still at {when} ns: something is begun again without end"
+                )
 
     def _turn_of(self, name: str) -> None:
         """A node has something to do: now, or after a while if it is slow."""

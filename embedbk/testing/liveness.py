@@ -1,0 +1,115 @@
+"""What a healed world must still be able to do, and must have put away: L3, L12, L13.
+
+Each is asked once faults have stopped. Safety is everybody's (invariants.py); here it is about going on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from embedbk.config import Quorum
+from embedbk.core.creation import Creation
+from embedbk.core.reader import LacRead, LacWait
+from embedbk.core.vocabulary import Send
+from embedbk.host.operations import Writing
+from embedbk.testing.observer import Observer
+from embedbk.testing.violation import Violation
+from embedbk.testing.workload import is_ready, result_of
+from embedbk.testing.world import SECOND, Steps, Until, World
+
+__all__ = ["QuietReaders", "keeps_acknowledging", "nothing_is_held"]
+
+APPENDS = 8
+APPEND_NS = 30 * SECOND  # An add waits for its time limit, a replacement, and not for ever.
+REST_NS = 30 * SECOND
+SENDS_MAX = 400  # Requests for the LAC of one ledger by one client in one virtual second.
+
+
+def keeps_acknowledging(
+    world: World, client: str, quorum: Quorum, restart: Callable[[World, str], None]
+) -> Steps:
+    """L3: a writer goes on while any Qw-Qa bookies of its ensemble are down, whether others can replace them or not."""
+    yield from is_ready(world, client)
+    node = world.nodes[client]
+    usable = [info for info in node.bookies if info.is_writable]
+    if len(usable) < quorum.ensemble_size:
+        return
+    chance = random.Random(f"L3 {world.seed}")
+    metadata, revision = yield from result_of(
+        world, client, Creation(quorum, b"", 0, {}, node.bookies, random.Random(chance.getrandbits(63)))
+    )
+    writing = world.write_ledger(client, metadata, revision)
+    down: list[str] = []
+    for number in range(APPENDS):
+        if number == APPENDS // 4:
+            ensemble = [member.bookie_id for member in metadata.fragments[-1].members]
+            down = chance.sample(ensemble, quorum.write_quorum - quorum.ack_quorum)
+            for name in down:
+                if name in world.nodes:
+                    world.crash(name)
+        entry_id = world.append(client, writing, b"L3 %d" % number)
+        if entry_id is None:
+            break
+        told = yield _settled(writing, entry_id)
+        if not told or writing.error is not None:
+            raise Violation(
+                "L3",
+                f"ledger {metadata.ledger_id}, {quorum}: entry {number} with {down} down: {writing.error}",
+            )
+    for name in down:
+        restart(world, name)
+    world.close_writing(client, writing)
+    yield Until(writing.closed.done, 60 * SECOND)
+    if writing.error is not None and writing.lac < APPENDS - 1:
+        raise Violation("L3", f"ledger {metadata.ledger_id}: {writing.error}")
+
+
+def _settled(writing: Writing, entry_id: int) -> Until:
+    return Until(lambda: writing.lac >= entry_id or writing.error is not None, APPEND_NS)
+
+
+def nothing_is_held(world: World) -> None:
+    """L13: bounded memory. At rest no bookie holds an answer back or waits for a lookup, and no link owes answers; what
+    is on its way just now has time to end."""
+    world.run_until(lambda: not _held(world), REST_NS)
+    if left := _held(world):
+        raise Violation("L13", f"held at rest: {', '.join(left)}")
+
+
+def _held(world: World) -> list[str]:
+    left: list[str] = []
+    for name, node in world.nodes.items():
+        if name not in world.disks or node.failure is not None:
+            continue
+        core, polls = node.core, sum(node.core.parked.per_link.values())
+        for what, count in (
+            ("answers that wait for its disk", len(core.replies)),
+            ("lookups", len(core.looks)),
+            ("requests without an answer", sum(node._links.values()) - polls),
+        ):
+            left += [f"{count} {what} by {name}"] if count > 0 else []
+    return left
+
+
+class QuietReaders(Observer):
+    """L12: who waits for a ledger that is fenced and not closed does not spin, also not with one poll after another."""
+
+    def __init__(self) -> None:
+        self._sent: dict[
+            tuple[str, int], tuple[int, int]
+        ] = {}  # (client, ledger) -> (second, requests in it).
+
+    def on_step(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
+        if type(core) is not LacWait and type(core) is not LacRead:
+            return
+        sends = sum(1 for effect in effects if type(effect) is Send)
+        if not sends:
+            return
+        key, now = (node, core.metadata.ledger_id), event.now_ns // SECOND
+        second, count = self._sent.get(key, (now, 0))
+        count = count + sends if second == now else sends
+        self._sent[key] = (now, count)
+        if count > SENDS_MAX:
+            raise Violation("L12", f"{node} asked {count} times for the LAC of ledger {key[1]} in one second")

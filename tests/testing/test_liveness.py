@@ -1,0 +1,90 @@
+"""The checks of a healed world, each failing where its promise is broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState
+from embedbk.config import Quorum
+from embedbk.core.reader import LacRead
+from embedbk.core.vocabulary import Started
+from embedbk.testing import faults
+from embedbk.testing.liveness import QuietReaders, keeps_acknowledging, nothing_is_held
+from embedbk.testing.violation import Violation
+from embedbk.testing.world import SECOND, World
+from embedbk.transports.sim import DROP
+
+
+def begun(world: World, quorum: Quorum) -> Any:
+    world.start_client("l3")
+    return world.spawn("l3", keeps_acknowledging(world, "l3", quorum, faults.restart))
+
+
+@pytest.mark.parametrize("quorum", [Quorum(3, 3, 2), Quorum(4, 2, 1), Quorum(5, 5, 3), Quorum(1, 1, 1)])
+@pytest.mark.parametrize("spares", [0, 2])
+def test_a_writer_goes_on_without_those_it_can_do_without(quorum: Quorum, spares: int) -> None:
+    """L3: with and without others who could replace them."""
+    world = World(7, bookies=quorum.ensemble_size + spares)
+    actor = begun(world, quorum)
+    assert world.run_until(lambda: actor.is_over, 400 * SECOND)
+    assert actor.error is None
+    world.close()
+
+
+def test_a_writer_that_stands_still_is_found() -> None:
+    """L3: one bookie more says nothing, and nobody can replace it."""
+    world = World(7, bookies=3)
+    world.network.add_rule(faults.rule_for(DROP, kind="AddAnswer", receiver="l3"))
+    begun(world, Quorum(3, 3, 2))
+    with pytest.raises(Violation, match="L3"):
+        world.run_for(400 * SECOND)
+    world.close()
+
+
+def test_what_is_held_at_rest_is_found() -> None:
+    """L13: a lookup that nobody answered, a request that nobody answered."""
+    world = World(7, bookies=3)
+    world.run_for(SECOND)
+    nothing_is_held(world)
+    world.nodes["b2"].core.looks[99] = None
+    with pytest.raises(Violation, match="held at rest: 1 lookups by b2"):
+        nothing_is_held(world)
+    world.nodes["b2"].core.looks.clear()
+    world.nodes["b1"]._links[99] = 3
+    with pytest.raises(Violation, match="3 requests without an answer by b1"):
+        nothing_is_held(world)
+    world.close()
+
+
+def test_a_reader_that_asks_without_end_is_found() -> None:
+    """L12: poll after poll within one second, each by a core of its own."""
+    seat = ("b1", bytes(16))
+    metadata = LedgerMetadata(
+        METADATA_VERSION, 5, 1, 1, 1, LedgerState.OPEN, None, None, b"", 0, {}, (Fragment(0, 0, (seat,)),)
+    )
+    readers = QuietReaders()
+
+    def ask(times: int, now_ns: int) -> None:
+        for _ in range(times):
+            core, event = LacRead(metadata), Started(now_ns)
+            readers.on_step("c1", core, event, core.step(event))
+
+    ask(300, 0)
+    ask(300, SECOND)
+    with pytest.raises(Violation, match="L12"):
+        ask(300, SECOND)
+
+
+def test_time_that_stands_still_is_found() -> None:
+    """L14: a timer that begins itself again at the same moment."""
+    world = World(7, bookies=1)
+
+    def again() -> None:
+        world.after(0, again)
+
+    again()
+    with pytest.raises(Violation, match="time stands still"):
+        world.run_for(SECOND)
+    world.close()
