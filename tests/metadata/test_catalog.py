@@ -139,6 +139,13 @@ def test_a_repeat_gets_the_first_answer() -> None:
         assert (twin.revision, twin.next_id) == (1, 11)
 
 
+def test_sequences_are_counted_by_session() -> None:
+    """I74: the same sequence of two sessions is two requests."""
+    catalog = Catalog()
+    one, other = Client(catalog, 1), Client(catalog, 2)
+    assert (one.run(AllocIds(10), 1), other.run(AllocIds(10), 1)) == (Allocated(1, 10), Allocated(11, 10))
+
+
 def test_answers_are_kept_until_the_client_has_them() -> None:
     """METADATA 2.6: the reply is kept until the client's done_below passes it; the window is bounded."""
     catalog = Catalog(Limits(kept_replies_max=3))

@@ -17,6 +17,8 @@ Edit = tuple[str, str, str]
 
 _APPENDING = "embedbk/appending.py"
 _BOOKIE = "embedbk/core/bookie.py"
+_CATALOG = "embedbk/metadata/catalog.py"
+_COLLECTOR = "embedbk/core/collector.py"
 _DELETING = "embedbk/deleting.py"
 _ENSEMBLE_CHANGE = "embedbk/core/ensemble_change.py"
 _IN_FLIGHT = "embedbk/core/in_flight.py"
@@ -47,6 +49,8 @@ _P1, _P3, _P4, _P5, _P6, _P7, _P8 = (
         "p8_logs",
     )
 )
+_CATALOGS = "tests/metadata/test_catalog.py::test_"
+_DROPPING = "tests/rules/test_p7_dropping.py::test_"
 _PLACES = "tests/rules/test_placement.py::test_"
 _LEDGERS = "tests/faces/test_ledger.py::test_"
 _LOGS = "tests/faces/test_log.py::test_"
@@ -1217,6 +1221,98 @@ MUTANTS = (
         ((_RECOVERY, "        self.fenced |= 1 << seat\n", "        self.fenced = self.fenced << 1 | 1\n"),),
         (_P5 + "an_answer_that_comes_twice_covers_no_more_than_once",),
     ),
+    # Collecting.
+    Mutant(
+        "collector-believes-the-listing",
+        "P7.7 I35",
+        "a ledger that the listing does not show is dropped, whatever its own key says",
+        (
+            (
+                _COLLECTOR,
+                "        return self._leave(event.now_ns)  # The two do not agree.\n",
+                '        return [Transact(self._ask("check", ledger_id), [], [])]\n',
+            ),
+        ),
+        (_DROPPING + "a_listing_that_loses_keys_drops_nothing",),
+    ),
+    Mutant(
+        "dropped-in-its-grace",
+        "P7.7 I35",
+        "a deleted ledger loses its bytes while its tombstone says that it can be brought back",
+        (
+            (
+                _COLLECTOR,
+                "            when = [Compare(key, ABSENT), Compare(tombstone_path(ledger_id), ABSENT)]\n",
+                "            when = [Compare(key, ABSENT), Compare(tombstone_path(ledger_id), ABSENT)][:1]\n",
+            ),
+        ),
+        (_DROPPING + "only_what_metadata_does_not_know_or_seats_elsewhere_is_dropped",),
+    ),
+    Mutant(
+        "dropped-while-it-is-repaired",
+        "P7.7 I35",
+        "copies that a repair is making are dropped, since no fragment names them yet",
+        (
+            (
+                _COLLECTOR,
+                "            when = [Compare(key, event.revision), Compare(repair_mark_path(ledger_id), ABSENT)]\n",
+                "            when = [Compare(key, event.revision), Compare(repair_mark_path(ledger_id), ABSENT)][:1]\n",
+            ),
+        ),
+        (_DROPPING + "only_what_metadata_does_not_know_or_seats_elsewhere_is_dropped",),
+    ),
+    Mutant(
+        "dropped-though-something-came",
+        "P7.7 I35",
+        "a ledger is dropped though entries of it came since metadata was asked",
+        (
+            (
+                _BOOKIE,
+                "        if token is None or row is None or row.last_token != token or row.is_dropped:\n",
+                "        if token is None or row is None or row.is_dropped:\n",
+            ),
+            (
+                _BOOKIE,
+                "        self.collected.pop(\n            row.ledger_id, None\n        )  # Metadata was read before this: it says nothing of it (P7.7).\n",
+                "",
+            ),
+        ),
+        (_DROPPING + "what_came_after_the_question_keeps_the_ledger",),
+    ),
+    Mutant(
+        "dropped-before-it-is-durable",
+        "P7.3 I35",
+        "entries go when their drop is queued; a crash finds the ledger, and not its entries",
+        ((_BOOKIE, "[each for each in self.drops if each <= token]", "list(self.drops)"),),
+        (_DROPPING + "entries_stay_while_only_what_was_queued_before_the_drop_is_durable",),
+    ),
+    # What the disk of a bookie keeps.
+    Mutant(
+        "fence-left-out-of-stored-states",
+        "P7.3 I19",
+        "a ledger's row is not written again when it was fenced, and the journal that knows it is trimmed",
+        (
+            (
+                _BOOKIE,
+                "        self.table.mark_dirty(row)\n        token = self.next_token\n",
+                "        token = self.next_token\n",
+            ),
+        ),
+        (_P7 + "a_fence_is_in_the_states_that_a_flush_keeps",),
+    ),
+    Mutant(
+        "bad-entry-absent-in-the-store",
+        "P7.1 I31",
+        "an entry whose bytes fail their sum is told to be absent by the entry store",
+        (
+            (
+                "native/store_read.c",
+                "            found->size += piece->size;\n        }\n",
+                "            found->size += piece->size;\n        } else {\n            add_absent(reading, piece->id, piece->id);\n        }\n",
+            ),
+        ),
+        (_DAMAGE + "no_flipped_byte_gives_a_wrong_byte_or_a_false_absent",),
+    ),
     # Deleting.
     Mutant(
         "open-ledger-deleted",
@@ -1309,6 +1405,7 @@ MUTANTS = (
             ),
         ),
         (_SCENES_OF_WRITING + "a_listed_ledger_that_is_known_to_be_empty_and_gone_blocks_nobody",),
+        seeds=30,
         world="log",
     ),
     Mutant(
@@ -1424,6 +1521,39 @@ MUTANTS = (
             ),
         ),
         (_MEMBERS + "a_watch_gets_every_change_once_it_is_durable",),
+    ),
+    Mutant(
+        "answers-kept-by-sequence-only",
+        "P10.1 I74",
+        "a request is answered with what another session was told under the same sequence",
+        (
+            (
+                _CATALOG,
+                "        kept = session.kept.get(command.sequence)\n",
+                "        kept = next((s.kept[command.sequence] for s in self.sessions.values() if command.sequence in s.kept), None)\n",
+            ),
+        ),
+        (_CATALOGS + "sequences_are_counted_by_session",),
+    ),
+    Mutant(
+        "snapshot-without-kept-answers",
+        "P10.1 I74",
+        "a member that was restored from a snapshot runs a repeated request again",
+        ((_CATALOG, "session.done_below, dict(session.kept)", "session.done_below, {}"),),
+        (_CATALOGS + "same_commands_same_catalog",),
+    ),
+    Mutant(
+        "one-comparison-is-enough",
+        "P10.1 P8.3",
+        "a transaction is done when one of its comparisons holds",
+        (
+            (
+                _CATALOG,
+                "        if not all(self._holds(compare) for compare in txn.when):\n",
+                "        if txn.when and not any(self._holds(compare) for compare in txn.when):\n",
+            ),
+        ),
+        (_CATALOGS + "a_change_is_done_only_if_every_comparison_holds",),
     ),
     Mutant(
         "repeated-request-runs-again",

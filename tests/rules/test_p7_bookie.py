@@ -145,6 +145,27 @@ def test_two_bookies_that_lost_their_disks_acknowledge_nothing_of_a_paused_write
 # P7.3: fences for ever.
 
 
+def test_a_fence_is_in_the_states_that_a_flush_keeps() -> None:
+    """P7.3, P7.5, scenario 10 (BK-815): the state was stored without it; then the journal that knows it goes."""
+    world, _, _ = world_with_entries()
+    storage = b1(world).storage
+
+    def flush() -> None:
+        storage._unflushed_bytes = storage.flush_bytes
+        assert storage.begin_flush_if_due()
+        assert storage.finish_flush()
+
+    flush()
+    world.ask("b1", FenceRequest(b1(world).member.incarnation, 1, KEY))
+    b1(world).sync()
+    assert [answer.status for answer in world.heard()] == [Status.OK]
+    flush()
+    assert storage.records == []  # Trimmed: the states are all that is left of it.
+    b1(world).crash()
+    b1(world).restart()
+    assert add(world, at(3)) == Status.FENCED
+
+
 def test_a_fence_outlives_crashes_and_is_never_lifted() -> None:
     """P7.3, I19: also where it was set twice, and where recovery wrote entries behind it."""
     world, writer, _ = world_with_entries()

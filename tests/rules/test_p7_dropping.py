@@ -375,6 +375,20 @@ def test_entries_go_only_when_the_drop_is_durable() -> None:
     assert b1(world).holds(1) == []
 
 
+def test_entries_stay_while_only_what_was_queued_before_the_drop_is_durable() -> None:
+    """Rule P7.3: a sync that ends before the drop's record says nothing of it."""
+    world = closed_world()
+    pen = Pen(2)
+    world.ask("b1", AddRequest(b1(world).member.incarnation, 1, 1, False), pen.frame(b"of another ledger"))
+    queued = len(b1(world).storage.pending)
+    tell(world, CollectionBegun(world.now_ns, [1]))
+    tell(world, DropAllowed(world.now_ns, 1))
+    assert b1(world).sync(queued)
+    assert b1(world).holds(1) == [0, 1, 2]
+    b1(world).sync()
+    assert b1(world).holds(1) == []
+
+
 @pytest.mark.parametrize("restarts", [0, 1, 2])
 def test_a_dropped_ledger_stays_fenced_in_limbo_and_without_data(restarts: int) -> None:
     """Rule P7.3, I34, ST42, O10: for ever, through restarts and flushes, as an id in an interval; twice is once."""
