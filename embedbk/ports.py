@@ -12,6 +12,7 @@ from typing import Protocol
 
 from embedbk.codec.frame import Frame
 from embedbk.core.ledger_table import AnyLedgerTable
+from embedbk.core.vocabulary import LogFacts
 
 __all__ = [
     "AddPath",
@@ -334,6 +335,23 @@ class DurableBookie(Protocol):
 
     def scrub_damages(self) -> list[ScrubDamage]:
         """What is known to be damaged now: of each file what its last reading has found."""
+        ...
+
+    def log_facts(self) -> list[LogFacts]:
+        """Entry logs that could be compacted, oldest first; none where storage is not made of files."""
+        ...
+
+    def begin_copy(self, log_ids: Sequence[int]) -> None:
+        """Plan a new entry log of what lives in these. Raises StorageError."""
+        ...
+
+    def copy_slice(self, byte_count: int) -> None:
+        """Begin to copy about so much of it, beside the caller where storage has threads. Raises StorageError."""
+        ...
+
+    def poll_copy(self) -> tuple[int, bool] | None:
+        """Of the slice that ended: its bytes, and whether all is copied; then the sources go with the next flush.
+        None while none ended. Raises StorageError: nothing is copied any more, and nothing changed."""
         ...
 
     def close(self) -> None:

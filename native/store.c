@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "store_inside.h"
 
+#include "bytes.h"
 #include "errors.h"
+#include "id_ranges.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +37,9 @@ void ebk_store_close(struct ebk_store *store)
     free(store->flush.states);
     free(store->flush.index);
     free(store->pieces);
+    if (store->copy != NULL) ebk_copy_free(store->copy);
     if (store->event_file >= 0) close(store->event_file);
+    if (store->copy_event_file >= 0) close(store->copy_event_file);
     free(store);
 }
 
@@ -47,6 +51,7 @@ int ebk_store_open(struct ebk_io *io, const char *directory, const struct ebk_st
     store->io = io;
     store->settings = *settings;
     store->event_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    store->copy_event_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     text[0] = 0;
     int refused = EBK_OK;
     if (strlen(directory) >= sizeof store->directory) {
@@ -56,7 +61,8 @@ int ebk_store_open(struct ebk_io *io, const char *directory, const struct ebk_st
     } else {
         strcpy(store->directory, directory);
     }
-    if (refused == EBK_OK && (store->event_file < 0 || ebk_cache_open(&store->halves[0], settings->half_bytes_max) < 0 ||
+    if (refused == EBK_OK && (store->event_file < 0 || store->copy_event_file < 0 ||
+                              ebk_cache_open(&store->halves[0], settings->half_bytes_max) < 0 ||
                               ebk_cache_open(&store->halves[1], settings->half_bytes_max) < 0)) {
         snprintf(text, room, "write cache of two times %llu bytes", (unsigned long long)settings->half_bytes_max);
         refused = EBK_NO_MEMORY;
@@ -79,7 +85,10 @@ int ebk_store_add_log(struct ebk_store *store, struct ebk_log *log)
         store->logs = logs;
         store->log_capacity = capacity;
     }
-    store->logs[store->log_count++] = log;
+    uint32_t at = store->log_count++;
+    for (; at > 0 && store->logs[at - 1]->descriptor.log_id > log->descriptor.log_id; at--)
+        store->logs[at] = store->logs[at - 1];
+    store->logs[at] = log;
     if (log->descriptor.mark > store->mark) store->mark = log->descriptor.mark;
     store->entry_count += log->descriptor.entry_count;
     return EBK_OK;
@@ -105,7 +114,8 @@ size_t ebk_store_states(const struct ebk_store *store, uint32_t log, const uint8
 {
     EBK_ASSERT(log < store->log_count);
     *states = store->logs[log]->states;
-    return *states == NULL ? 0 : store->logs[log]->descriptor.states_size;
+    const struct ebk_descriptor *descriptor = &store->logs[log]->descriptor;
+    return *states == NULL ? 0 : descriptor->states_size - (size_t)descriptor->roll_count * EBK_LOG_STATE_BYTES;
 }
 
 void ebk_store_forget_states(struct ebk_store *store)
@@ -171,12 +181,50 @@ int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t stat
     memcpy(copy, states, states_size);
     free(store->flush.states);
     store->flush.states = copy;
-    store->flush.descriptor = (struct ebk_descriptor){.mark = mark, .states_size = states_size};
+    store->flush.ledger_states_size = states_size;
+    store->flush.descriptor = (struct ebk_descriptor){.mark = mark};
+    store->freeze_count += 1;
     ebk_cache_sort(&store->halves[store->active]);
     store->active = 1 - store->active;
     EBK_ASSERT(ebk_store_active_bytes(store) == 0);
     store->is_frozen = true;
     return EBK_OK;
+}
+
+/* Put the roll behind the ledger states: the ids of all logs that are there and stay. A log that leaves is not in it
+ * once the states that it holds are among these. */
+static int add_roll(struct ebk_store *store)
+{
+    struct ebk_flush *flush = &store->flush;
+    struct ebk_id_ranges roll = {0};
+    int refused = EBK_OK;
+    for (uint32_t i = 0; i < store->log_count && refused == EBK_OK; i++) {
+        const struct ebk_log *log = store->logs[i];
+        const bool is_gone = log->leaves_with != 0 && log->leaves_with <= store->freeze_count;
+        if (!is_gone) refused = ebk_id_ranges_add(&roll, log->descriptor.log_id, log->descriptor.log_id);
+    }
+    const size_t roll_size = (size_t)roll.count * EBK_LOG_STATE_BYTES;
+    uint8_t *states = refused < 0 ? NULL : realloc(flush->states, flush->ledger_states_size + roll_size + 1);
+    if (states != NULL) {
+        flush->states = states;
+        memset(states + flush->ledger_states_size, 0, roll_size);
+        for (uint32_t i = 0; i < roll.count; i++) {
+            uint8_t *item = states + flush->ledger_states_size + (size_t)i * EBK_LOG_STATE_BYTES;
+            ebk_store_u64(item, roll.ranges[i].first);
+            ebk_store_u64(item + 8, roll.ranges[i].last);
+        }
+        flush->descriptor.roll_count = roll.count;
+        flush->descriptor.states_size = flush->ledger_states_size + roll_size;
+    }
+    ebk_id_ranges_clear(&roll);
+    return states == NULL ? EBK_NO_MEMORY : EBK_OK;
+}
+
+static uint32_t newest_that_stays(const struct ebk_store *store)
+{
+    for (uint32_t i = store->log_count; i > 0; i--)
+        if (store->logs[i - 1]->leaves_with == 0) return store->logs[i - 1]->descriptor.log_id;
+    return 0;
 }
 
 /* Give the flush its file; each attempt has its own id. */
@@ -188,22 +236,23 @@ static int prepare(struct ebk_store *store)
         return EBK_FAILED;
     }
     struct ebk_flush *flush = &store->flush;
-    const uint64_t mark = flush->descriptor.mark, states_size = flush->descriptor.states_size;
+    const uint64_t mark = flush->descriptor.mark;
     store->log_id_last += 1;
     flush->io = store->io;
     flush->directory = store->directory;
     flush->cache = &store->halves[1 - store->active];
     flush->descriptor = (struct ebk_descriptor){
         .log_id = store->log_id_last,
-        .previous_id = store->log_count > 0 ? store->logs[store->log_count - 1]->descriptor.log_id : 0,
+        .previous_id = newest_that_stays(store),
         .mark = mark,
-        .states_size = states_size,
     };
     memcpy(flush->descriptor.cluster_token, store->settings.cluster_token, 16);
     memcpy(flush->descriptor.incarnation, store->settings.incarnation, 16);
     free(flush->index);
     flush->index = NULL;
-    return EBK_OK;
+    const int refused = add_roll(store);
+    if (refused < 0) snprintf(flush->text, sizeof flush->text, "memory for the states of a flush was refused");
+    return refused;
 }
 
 static void *run_flush(void *argument)

@@ -15,6 +15,7 @@
 #include "io.h"
 #include "table.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -74,6 +75,38 @@ EBK_SHORT int ebk_store_flush_finish(struct ebk_store *store);
 /* Nobody borrows the frozen half any more (the journal is past it) and its flush is taken in: use it again. */
 void ebk_store_release(struct ebk_store *store);
 EBK_SHORT const char *ebk_store_failure(const struct ebk_store *store);
+
+/* What one entry log costs, and how much of it still counts. */
+struct ebk_log_facts {
+    uint32_t log_id;
+    bool is_damaged; /* something of it cannot be read: it is never copied from, and never goes */
+    bool is_leaving; /* nothing of it is needed any more but its ledger states, until the next flush has them */
+    uint64_t file_bytes, entries_bytes, live_bytes;
+};
+/* number: below ebk_store_log_count(), oldest first. */
+EBK_SHORT void ebk_store_log_facts(const struct ebk_store *store, uint32_t number, struct ebk_log_facts *facts);
+
+/* Compaction. Begin to copy what lives of at most 64 entry logs into a new one; nothing lives: nothing is copied.
+ * Returns EBK_OK; EBK_FULL while another copying goes on; EBK_DAMAGED for a log that is none, damaged or leaving. */
+int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint32_t count);
+/* Copy about so many bytes more, in a thread of its own or at once. */
+int ebk_store_copy_slice(struct ebk_store *store, uint64_t bytes, bool threaded);
+/* Becomes readable when a slice has ended, until ebk_store_copy_poll(). */
+EBK_SHORT int ebk_store_copy_event_file(const struct ebk_store *store);
+/* The slice that ended: 0 more is to be copied, 1 all is in the new log, synced; EBK_FULL while it runs; EBK_END when
+ * nothing is copied; or an error, and nothing is copied any more (ebk_store_failure() says more): EBK_DAMAGED, a source
+ * is left alone from now on. *bytes: of this slice. */
+EBK_SHORT int ebk_store_copy_poll(struct ebk_store *store, uint64_t *bytes);
+/* Behind 1: the ledger states of the sources, borrowed until the commit. They must be dirty in the table before the
+ * commit, so that the next freeze has the newest ones. Returns bytes. */
+EBK_SHORT size_t ebk_store_copy_states(const struct ebk_store *store, const uint8_t **states);
+/* The index names the new log from now on, and the sources leave with the next flush. EBK_OK or EBK_NO_MEMORY. */
+int ebk_store_copy_commit(struct ebk_store *store);
+/* Wait for a running slice and forget what was copied. */
+void ebk_store_copy_abandon(struct ebk_store *store);
+/* Entry logs that leave, and how many of them went now: those that a finished flush has told of. */
+EBK_SHORT uint32_t ebk_store_leaving(const struct ebk_store *store);
+uint32_t ebk_store_remove_left(struct ebk_store *store);
 
 enum { EBK_ABSENT_MAX = 512 };
 struct ebk_found {

@@ -248,6 +248,12 @@ int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_
     return EBK_OK;
 }
 
+static void let_go(struct ebk_run *run)
+{
+    EBK_ASSERT(run->log->live_bytes >= run->bytes);
+    run->log->live_bytes -= run->bytes;
+}
+
 static void free_chains(struct ebk_indexed_ledger *ledger)
 {
     for (uint32_t i = 0; i < ledger->count; i++) free(ledger->chains[i].runs);
@@ -260,11 +266,7 @@ void ebk_index_drop(struct ebk_index *index, uint64_t ledger_id)
     if (number == EBK_ID_MAP_NONE) return;
     struct ebk_indexed_ledger *ledger = &index->ledgers[number], *last = &index->ledgers[index->ledger_count - 1];
     for (uint32_t i = 0; i < ledger->count; i++)
-        for (uint32_t j = 0; j < ledger->chains[i].count; j++) {
-            struct ebk_run *run = &ledger->chains[i].runs[j];
-            EBK_ASSERT(run->log->live_bytes >= run->bytes);
-            run->log->live_bytes -= run->bytes;
-        }
+        for (uint32_t j = 0; j < ledger->chains[i].count; j++) let_go(&ledger->chains[i].runs[j]);
     free_chains(ledger);
     ebk_id_map_remove(&index->numbers, ledger_id);
     if (ledger != last) { /* The last one takes its place. */
@@ -272,6 +274,138 @@ void ebk_index_drop(struct ebk_index *index, uint64_t ledger_id)
         index->numbers.slots[ebk_id_map_slot(&index->numbers, ledger->ledger_id)].number = number;
     }
     index->ledger_count -= 1;
+}
+
+/* Chains without runs go. */
+static void drop_empty(struct ebk_indexed_ledger *ledger)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < ledger->count; i++) {
+        if (ledger->chains[i].count > 0) ledger->chains[kept++] = ledger->chains[i];
+        else free(ledger->chains[i].runs);
+    }
+    ledger->count = kept;
+}
+
+static int compare_runs(const void *a, const void *b)
+{
+    const struct ebk_run *one = a, *other = b;
+    return one->first < other->first ? -1 : one->first > other->first;
+}
+
+/* One chain instead of several, where no two runs overlap: a read then walks one. */
+static int flatten(struct ebk_indexed_ledger *ledger)
+{
+    uint32_t total = 0;
+    for (uint32_t i = 0; i < ledger->count; i++) total += ledger->chains[i].count;
+    if (ledger->count < 2) return EBK_OK;
+    struct ebk_run *runs = malloc(total * sizeof *runs);
+    if (runs == NULL) return EBK_NO_MEMORY;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < ledger->count; i++) {
+        memcpy(runs + count, ledger->chains[i].runs, ledger->chains[i].count * sizeof *runs);
+        count += ledger->chains[i].count;
+    }
+    qsort(runs, total, sizeof *runs, compare_runs);
+    bool is_apart = true;
+    for (uint32_t i = 1; i < total; i++) is_apart &= runs[i - 1].last < runs[i].first;
+    if (!is_apart) {
+        free(runs);
+        return EBK_OK;
+    }
+    for (uint32_t i = 0; i < ledger->count; i++) free(ledger->chains[i].runs);
+    ledger->count = 1;
+    ledger->chains[0] = (struct ebk_chain){.runs = runs, .count = total, .capacity = total};
+    return EBK_OK;
+}
+
+/* Take the runs of old logs out of a ledger; false when there were none. */
+static bool take_out(struct ebk_indexed_ledger *ledger, bool (*is_old)(const struct ebk_log *log, const void *context),
+                     const void *context)
+{
+    bool had = false;
+    for (uint32_t i = 0; i < ledger->count; i++) {
+        struct ebk_chain *chain = &ledger->chains[i];
+        uint32_t kept = 0;
+        for (uint32_t j = 0; j < chain->count; j++) {
+            if (!is_old(chain->runs[j].log, context)) {
+                chain->runs[kept++] = chain->runs[j];
+                continue;
+            }
+            let_go(&chain->runs[j]);
+            had = true;
+        }
+        chain->count = kept;
+    }
+    drop_empty(ledger);
+    return had;
+}
+
+int ebk_index_replace(struct ebk_index *index, const uint64_t *ledger_ids, uint32_t count,
+                      bool (*is_old)(const struct ebk_log *log, const void *context), const void *context,
+                      const struct ebk_log *log)
+{
+    const uint8_t *at = log == NULL ? NULL : log->index, *end = log == NULL ? NULL : at + log->descriptor.index_size;
+    /* The new runs go in first, ledger by ledger, so that a refusal of memory leaves no entry without a place. */
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ebk_indexed_ledger *ledger = ebk_index_find(index, ledger_ids[i]);
+        bool had = false;
+        for (uint32_t j = 0; ledger != NULL && j < ledger->count; j++)
+            for (uint32_t k = 0; k < ledger->chains[j].count; k++) had |= is_old(ledger->chains[j].runs[k].log, context);
+        for (const uint8_t *next = at; next < end; at = next) {
+            struct ebk_run run;
+            uint64_t ledger_id;
+            const bool is_sound = ebk_run_read(log, &next, end, &ledger_id, &run);
+            EBK_ASSERT(is_sound && ledger_id >= ledger_ids[i]);
+            if (ledger_id != ledger_ids[i]) break;
+            if (had && ebk_index_add(index, ledger_id, &run) < 0) return EBK_NO_MEMORY;
+        }
+    }
+    EBK_ASSERT(at == end);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t number = ebk_id_map_get(&index->numbers, ledger_ids[i]);
+        if (number == EBK_ID_MAP_NONE) continue;
+        struct ebk_indexed_ledger *ledger = &index->ledgers[number];
+        (void)take_out(ledger, is_old, context);
+        if (ledger->count == 0) ebk_index_drop(index, ledger_ids[i]);
+        else (void)flatten(ledger); /* Refused memory: several chains serve as well. */
+    }
+    return EBK_OK;
+}
+
+/* Whether each entry of the run is in one of the chains from `newer` on. */
+static bool is_superseded(const struct ebk_indexed_ledger *ledger, uint32_t newer, const struct ebk_run *run)
+{
+    struct ebk_cursor cursor;
+    for (ebk_cursor_over_runs(&cursor, run, 1, run->first); ebk_cursor_has(&cursor); ebk_cursor_next(&cursor)) {
+        bool is_held = false;
+        for (uint32_t i = newer; i < ledger->count && !is_held; i++) {
+            struct ebk_cursor other;
+            ebk_cursor_over_runs(&other, ledger->chains[i].runs, ledger->chains[i].count, cursor.id);
+            is_held = ebk_cursor_has(&other) && other.id == cursor.id;
+        }
+        if (!is_held) return false;
+    }
+    return true;
+}
+
+int ebk_index_prune(struct ebk_index *index)
+{
+    for (uint32_t i = 0; i < index->ledger_count; i++) {
+        struct ebk_indexed_ledger *ledger = &index->ledgers[i];
+        for (uint32_t j = 0; j + 1 < ledger->count; j++) {
+            struct ebk_chain *chain = &ledger->chains[j];
+            uint32_t kept = 0;
+            for (uint32_t k = 0; k < chain->count; k++) {
+                if (is_superseded(ledger, j + 1, &chain->runs[k])) let_go(&chain->runs[k]);
+                else chain->runs[kept++] = chain->runs[k];
+            }
+            chain->count = kept;
+        }
+        drop_empty(ledger);
+        if (flatten(ledger) < 0) return EBK_NO_MEMORY;
+    }
+    return EBK_OK;
 }
 
 void ebk_index_close(struct ebk_index *index)

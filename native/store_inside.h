@@ -60,6 +60,8 @@ int64_t ebk_cache_entry_id(const uint8_t *entry);
 #define EBK_LOG_DESCRIPTOR_BYTES 128u
 #define EBK_LOG_RUN_BYTES 56u
 #define EBK_LOG_VERSION 1u
+#define EBK_LOG_CHUNK_BYTES (1u << 20) /* of one write of an entry log */
+#define EBK_LOG_STATE_BYTES 56u /* of a ledger state, and of an item of the roll */
 #define EBK_LOG_NAME_BYTES 32
 #define EBK_PATH_BYTES_MAX 1024
 #define EBK_RUN_ENTRIES_MAX 1024u
@@ -84,7 +86,7 @@ struct ebk_descriptor { /* The numbers of the descriptor, in the order in which 
     uint8_t cluster_token[16], incarnation[16];
     uint64_t mark;
     uint64_t states_size, entries_size, entry_count, index_size, file_size;
-    uint32_t run_count, ledger_count, states_crc, index_crc;
+    uint32_t run_count, ledger_count, states_crc, index_crc, roll_count;
 };
 
 struct ebk_log {
@@ -94,6 +96,8 @@ struct ebk_log {
     int file;        /* -1: not open */
     uint64_t used_at;
     uint64_t live_bytes; /* of its runs that are in the index */
+    uint64_t leaves_with; /* the freeze whose flush says that it is gone; 0: it stays */
+    bool is_damaged;      /* something of it could not be read: it is never copied from, and never goes */
 };
 
 /* ---- index (store_index.c) ----------------------------------------------------------- */
@@ -120,6 +124,13 @@ struct ebk_index {
 /* Runs of one ledger come in ascending order, logs from the oldest to the newest. */
 int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_run *run);
 const struct ebk_indexed_ledger *ebk_index_find(const struct ebk_index *index, uint64_t ledger_id);
+/* In these ledgers, runs of logs for which is_old says so give way to those of `log` (NULL: to none), which are the
+ * newest. A ledger that has none of the old ones any more was dropped meanwhile, and stays as it is. */
+int ebk_index_replace(struct ebk_index *index, const uint64_t *ledger_ids, uint32_t count,
+                      bool (*is_old)(const struct ebk_log *log, const void *context), const void *context,
+                      const struct ebk_log *log);
+/* Forget runs all of whose entries newer logs hold, too. */
+int ebk_index_prune(struct ebk_index *index);
 /* Forget a ledger; nothing happens when it is not there. */
 void ebk_index_drop(struct ebk_index *index, uint64_t ledger_id);
 void ebk_index_close(struct ebk_index *index);
@@ -152,6 +163,26 @@ bool ebk_varint_read(const uint8_t **at, const uint8_t *end, uint64_t *value);
 /* Returns the bytes written, at most 10. */
 uint32_t ebk_varint_write(uint8_t *to, uint64_t value);
 
+/* ---- making an index section (store_runs.c) ------------------------------------------- */
+
+/* The run that is being gathered, and where finished ones go. */
+struct ebk_run_maker {
+    uint8_t *index; /* grows */
+    size_t size, capacity;
+    uint32_t run_count;
+    uint64_t ledger_id, offset; /* of the next entry in the file */
+    int64_t ids[EBK_RUN_ENTRIES_MAX];
+    uint32_t sizes[EBK_RUN_ENTRIES_MAX];
+    uint32_t count;
+    uint64_t bytes;
+};
+
+/* Entries come by ledger, then by id. All return EBK_OK or EBK_NO_MEMORY. */
+int ebk_run_maker_add(struct ebk_run_maker *maker, uint64_t ledger_id, int64_t id, uint32_t size);
+/* Take a whole run over as it is; its entries will stand at maker->offset. */
+int ebk_run_maker_copy(struct ebk_run_maker *maker, uint64_t ledger_id, const struct ebk_run *run);
+int ebk_run_maker_end(struct ebk_run_maker *maker);
+
 /* ---- the store (store.c) ------------------------------------------------------------- */
 
 #define EBK_OPEN_LOGS_MAX 64u
@@ -165,6 +196,7 @@ struct ebk_flush {
     struct ebk_io *io;
     const char *directory;
     struct ebk_cache *cache;
+    size_t ledger_states_size; /* of these states; the roll stands behind them */
     struct ebk_descriptor descriptor; /* log_id, previous_id, token, incarnation, mark, states_size on entry */
     uint8_t *states;
     uint8_t *index; /* out: the index section */
@@ -184,15 +216,18 @@ struct ebk_store {
     uint32_t log_count, log_capacity, open_count;
     uint64_t clock; /* of uses of files */
     uint32_t log_id_last; /* highest ever seen, also of unfinished files */
+    uint32_t roll_id; /* of the newest log with a roll, as the start found it; 0: there was none */
     uint64_t mark, entry_count;
     bool is_dark; /* a log has lost its index and entries: any id may have stood there, so none is absent */
     char reports[EBK_REPORTS_MAX][EBK_REPORT_BYTES];
     uint32_t report_count;
+    uint64_t freeze_count;
     struct ebk_flush flush;
+    struct ebk_copy *copy; /* the compaction that goes on (store_compact.c), or NULL */
     pthread_t thread;
     _Atomic int flush_state;
     bool has_thread;
-    int event_file;
+    int event_file, copy_event_file;
     struct ebk_piece *pieces; /* the plan of the read that is going on; kept between reads */
     uint32_t piece_capacity;
 };
@@ -221,12 +256,41 @@ static inline uint64_t ebk_index_offset(const struct ebk_descriptor *descriptor)
 /* Write flush->cache as one entry log; fills result, text, index and the rest of the descriptor. */
 void ebk_log_flush(struct ebk_flush *flush);
 
+/* Writes front to back in whole chunks from one aligned buffer: direct where the file system takes it, so that a
+ * flush neither fills the page cache nor makes a sync of it long beside the journal's. */
+struct ebk_log_writer {
+    struct ebk_io *io;
+    const char *path;
+    int file;
+    bool is_direct;
+    uint8_t *chunk;
+    size_t used;
+    uint64_t offset; /* of the chunk in the file */
+};
+
+/* The parts of writing a log, for what does it piece by piece: sums and sizes, once index and states are there; the file;
+ * what stands before the entries; what stands behind them; sync and close; the final name. Those that answer int64_t
+ * give 0 or -errno, those that answer int a code, and text says more. */
+void ebk_log_seal(struct ebk_flush *flush);
+int ebk_log_create(struct ebk_flush *flush, struct ebk_log_writer *writer, const char *path, uint8_t *chunk);
+int64_t ebk_log_write_head(struct ebk_log_writer *writer, const struct ebk_flush *flush);
+int64_t ebk_log_append(struct ebk_log_writer *writer, const void *bytes, size_t size);
+int64_t ebk_log_append_zeros(struct ebk_log_writer *writer, uint64_t until);
+int64_t ebk_log_write_out(struct ebk_log_writer *writer);
+int64_t ebk_log_write_tail(struct ebk_log_writer *writer, const struct ebk_flush *flush);
+int ebk_log_end(struct ebk_flush *flush, struct ebk_log_writer *writer, int64_t written);
+int ebk_log_publish(struct ebk_flush *flush, const char *tmp);
+int ebk_log_fail(struct ebk_flush *flush, const char *what, int64_t error);
+
 /* Read all entry logs of the directory into the store. */
 int ebk_store_load(struct ebk_store *store, char *text, size_t room);
 /* Put the runs of a log's index section into the index; EBK_DAMAGED when they are not sound. frozen: NULL, or the
  * half that was written as this log; ledgers dropped meanwhile stay out. */
 int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log, const struct ebk_cache *frozen);
-int ebk_store_add_log(struct ebk_store *store, struct ebk_log *log);
+int ebk_store_add_log(struct ebk_store *store, struct ebk_log *log); /* in its place by id */
+/* The whole states section of a log, checked, from either copy; NULL when neither is sound, or memory was refused. */
+uint8_t *ebk_log_read_states(struct ebk_io *io, int file, const struct ebk_descriptor *descriptor);
+void ebk_copy_free(struct ebk_copy *copy); /* waits for its thread */
 /* Open the log's file if it is not; -errno when that fails. */
 int ebk_store_log_file(struct ebk_store *store, struct ebk_log *log);
 void ebk_log_free(struct ebk_log *log);

@@ -19,6 +19,7 @@
 #include "crc32c.h"
 #include "errors.h"
 #include "frame.h"
+#include "id_ranges.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -28,7 +29,6 @@
 
 #define NAME_SUFFIX ".elog"
 #define NAME_DIGITS 8
-#define STATE_BYTES 56u
 
 /* ---- saying what is wrong ----------------------------------------------------------- */
 
@@ -75,7 +75,8 @@ bool ebk_descriptor_is_possible(const struct ebk_descriptor *descriptor)
         return false;
     const uint64_t end = ebk_index_offset(descriptor) + descriptor->index_size + descriptor->states_size +
                          EBK_LOG_DESCRIPTOR_BYTES;
-    return descriptor->states_size % STATE_BYTES == 0 && descriptor->file_size % EBK_LOG_BLOCK_BYTES == 0 &&
+    return descriptor->states_size % EBK_LOG_STATE_BYTES == 0 &&
+           descriptor->roll_count <= descriptor->states_size / EBK_LOG_STATE_BYTES && descriptor->file_size % EBK_LOG_BLOCK_BYTES == 0 &&
            descriptor->file_size >= end && descriptor->file_size - end < EBK_LOG_BLOCK_BYTES;
 }
 
@@ -127,6 +128,17 @@ static uint8_t *load_section(const struct source *source, const struct ebk_descr
     if (read_whole(source, bytes, size, offset) && ebk_section_crc(descriptor, bytes, size) == crc) return bytes;
     free(bytes);
     return NULL;
+}
+
+uint8_t *ebk_log_read_states(struct ebk_io *io, int file, const struct ebk_descriptor *descriptor)
+{
+    const int64_t size = io->size(io, file);
+    const struct source source = {.io = io, .file = file, .size = size < 0 ? 0 : (uint64_t)size};
+    uint8_t *states =
+        load_section(&source, descriptor, EBK_LOG_BLOCK_BYTES, descriptor->states_size, descriptor->states_crc);
+    return states != NULL ? states
+                          : load_section(&source, descriptor, ebk_index_offset(descriptor) + descriptor->index_size,
+                                         descriptor->states_size, descriptor->states_crc);
 }
 
 static int load_states(struct ebk_store *store, const struct source *source, struct ebk_log *log, char *text,
@@ -329,18 +341,88 @@ static int load_log(struct ebk_store *store, const struct source *source, struct
     log->index = load_section(source, descriptor, ebk_index_offset(descriptor), descriptor->index_size,
                               descriptor->index_crc);
     int code = log->index == NULL ? EBK_DAMAGED : ebk_store_index_log(store, log, NULL);
-    if (code == EBK_DAMAGED) code = scan_entries(store, source, log);
+    if (code == EBK_DAMAGED) {
+        log->is_damaged = true; /* What of it cannot be told is dark: that would be forgotten with the file. */
+        code = scan_entries(store, source, log);
+    }
     if (code < 0) return refuse(text, room, code, log, "its index could not be read in");
     return EBK_OK;
 }
 
-/* A log between the two may be there all the same: its flush failed when its name was to be made durable, and was
- * done again as the next one. */
+/* Which logs must be there, as the newest flush says. */
+struct roll {
+    uint32_t log_id; /* of that flush; 0: none says */
+    struct ebk_id_ranges ids;
+};
+
+/* The roll of one log, if it has one and can be read; damage is told when the log is loaded. */
+static int read_roll(struct ebk_store *store, uint32_t log_id, struct roll *roll)
+{
+    char path[EBK_PATH_BYTES_MAX];
+    ebk_log_path(store->directory, log_id, false, path);
+    struct source source = {.io = store->io, .file = store->io->open(store->io, path, EBK_OPEN_READ)};
+    if (source.file < 0) return EBK_OK;
+    const int64_t size = store->io->size(store->io, source.file);
+    source.size = size < 0 ? 0 : (uint64_t)size;
+    struct ebk_descriptor descriptor;
+    const uint64_t tail_offset = source.size < EBK_LOG_DESCRIPTOR_BYTES ? 0 : source.size - EBK_LOG_DESCRIPTOR_BYTES;
+    const bool is_read = read_descriptor(&source, 0, &descriptor) == EBK_OK ||
+                         read_descriptor(&source, tail_offset, &descriptor) == EBK_OK;
+    uint8_t *states = NULL;
+    if (is_read && descriptor.log_id == log_id && descriptor.roll_count > 0)
+        states = ebk_log_read_states(store->io, source.file, &descriptor);
+    (void)store->io->close(store->io, source.file);
+    if (states == NULL) return EBK_OK;
+    int refused = EBK_OK;
+    const uint8_t *item = states + descriptor.states_size - (size_t)descriptor.roll_count * EBK_LOG_STATE_BYTES;
+    for (uint32_t i = 0; i < descriptor.roll_count && refused == EBK_OK; i++, item += EBK_LOG_STATE_BYTES) {
+        const uint64_t first = ebk_load_u64(item), last = ebk_load_u64(item + 8);
+        refused = first > last || last >= log_id ? EBK_DAMAGED : ebk_id_ranges_add(&roll->ids, first, last);
+    }
+    free(states);
+    roll->log_id = log_id;
+    return refused;
+}
+
+/* Keep of ids, ascending, those that are to be loaded, and refuse when one is missing. What is below the newest flush
+ * and not in its roll was copied or written once more elsewhere: it is put behind, at ids[*count]... */
+static int apply_roll(struct ebk_store *store, uint32_t *ids, uint32_t *count, char *text, size_t room)
+{
+    struct roll roll = {0};
+    int refused = EBK_OK;
+    for (uint32_t i = *count; i > 0 && roll.log_id == 0 && refused == EBK_OK; i--)
+        refused = read_roll(store, ids[i - 1], &roll);
+    if (refused < 0) refused = refuse(text, room, refused, NULL, "entry log %08x.elog: its roll is impossible", roll.log_id);
+    uint32_t *left = malloc((*count + 1) * sizeof *left);
+    if (refused == EBK_OK && left == NULL) refused = refuse(text, room, EBK_NO_MEMORY, NULL, "entry logs");
+    uint32_t kept = 0, left_count = 0;
+    for (uint32_t i = 0; i < *count && refused == EBK_OK; i++) {
+        if (ids[i] >= roll.log_id || ebk_id_ranges_find(&roll.ids, ids[i]) != NULL) ids[kept++] = ids[i];
+        else left[left_count++] = ids[i];
+    }
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < roll.ids.count && refused == EBK_OK; i++)
+        for (uint64_t id = roll.ids.ranges[i].first; id <= roll.ids.ranges[i].last && refused == EBK_OK; id++, at++)
+            if (at >= kept || ids[at] != id)
+                refused = refuse(text, room, EBK_DAMAGED, NULL, "entry log %08x.elog is missing here; %08x.elog says "
+                                 "that it must be there", (uint32_t)id, roll.log_id);
+    if (refused == EBK_OK) {
+        memcpy(ids + kept, left, left_count * sizeof *left);
+        *count = kept;
+        store->roll_id = roll.log_id;
+    }
+    free(left);
+    ebk_id_ranges_clear(&roll.ids);
+    return refused;
+}
+
+/* Above the newest roll, each flush names the log before it. One between the two may be there all the same: its flush
+ * failed when its name was to be made durable, and was done again as the next one. */
 static bool has_log(const struct ebk_store *store, uint32_t log_id)
 {
     for (uint32_t i = store->log_count; i > 0; i--)
         if (store->logs[i - 1]->descriptor.log_id == log_id) return true;
-    return log_id == 0; /* It was the first. */
+    return log_id == 0; /* It was the first, or is no flush. */
 }
 
 static int load_file(struct ebk_store *store, uint32_t log_id, char *text, size_t room)
@@ -361,10 +443,10 @@ static int load_file(struct ebk_store *store, uint32_t log_id, char *text, size_
         refused = load_log(store, &source, log, text, room);
         (void)store->io->close(store->io, source.file);
     }
-    if (refused == EBK_OK && !has_log(store, log->descriptor.previous_id))
+    if (refused == EBK_OK && log_id > store->roll_id && !has_log(store, log->descriptor.previous_id))
         refused = refuse(text, room, EBK_DAMAGED, log, "it was written after %08x.elog, which is missing here",
                          log->descriptor.previous_id);
-    if (refused == EBK_OK && log->descriptor.mark < store->mark)
+    if (refused == EBK_OK && log->descriptor.mark != 0 && log->descriptor.mark < store->mark)
         refused = refuse(text, room, EBK_DAMAGED, log, "its log mark %llu is below %llu, an older one's",
                          (unsigned long long)log->descriptor.mark, (unsigned long long)store->mark);
     if (refused == EBK_OK) refused = ebk_store_add_log(store, log);
@@ -421,6 +503,14 @@ static void drop_unfinished(struct ebk_store *store, const char *names, int64_t 
     }
 }
 
+/* A log that is on no roll any more: a crash came between the flush that said so and its end. */
+static void drop_left(struct ebk_store *store, uint32_t log_id)
+{
+    char path[EBK_PATH_BYTES_MAX];
+    ebk_log_path(store->directory, log_id, false, path);
+    (void)store->io->unlink(store->io, path);
+}
+
 int ebk_store_load(struct ebk_store *store, char *text, size_t room)
 {
     int64_t size;
@@ -441,8 +531,13 @@ int ebk_store_load(struct ebk_store *store, char *text, size_t room)
         if (!is_tmp) ids[count++] = log_id;
     }
     qsort(ids, count, sizeof *ids, compare_ids);
+    const uint32_t all = count;
+    if (refused == EBK_OK) refused = apply_roll(store, ids, &count, text, room);
     for (uint32_t i = 0; i < count && refused == EBK_OK; i++) refused = load_file(store, ids[i], text, room);
+    if (refused == EBK_OK && ebk_index_prune(&store->index) < 0)
+        refused = refuse(text, room, EBK_NO_MEMORY, NULL, "index");
     if (refused == EBK_OK) drop_unfinished(store, names, size);
+    for (uint32_t i = count; i < all && refused == EBK_OK; i++) drop_left(store, ids[i]);
     free(ids);
     free(names);
     return refused;

@@ -30,6 +30,9 @@ __all__ = [
     "CollectionBegun",
     "Confirmed",
     "Consumed",
+    "CopyFailed",
+    "CopyLogs",
+    "CopySlice",
     "DropAllowed",
     "DropEntries",
     "Ended",
@@ -50,6 +53,9 @@ __all__ = [
     "LinkLost",
     "ListHeld",
     "ListKeys",
+    "ListLogs",
+    "LogFacts",
+    "LogsListed",
     "MetadataChanged",
     "MetadataFailed",
     "Part",
@@ -62,6 +68,7 @@ __all__ = [
     "SendFailed",
     "ShareTold",
     "StoreFrame",
+    "SliceCopied",
     "Started",
     "Tag",
     "Tick",
@@ -479,16 +486,74 @@ class AllowDrop:
     ledger_id: int
 
 
+# --- Events and effects of a bookie's compactor -----------------------------------------------------------
+
+
+class LogFacts(NamedTuple):
+    """What one entry log costs on disk, and how many bytes of its entries still count."""
+
+    log_id: int
+    file_bytes: int
+    entries_bytes: int
+    live_bytes: int
+    is_damaged: bool  # It is never copied from, and never goes: what it hides may be repaired.
+
+
+@dataclass(slots=True)
+class LogsListed:
+    """Outcome of ListLogs, oldest first."""
+
+    now_ns: int
+    logs: list[LogFacts]
+
+
+@dataclass(slots=True)
+class SliceCopied:
+    """Outcome of CopySlice. is_over: everything is in the new log, the sources leave."""
+
+    now_ns: int
+    byte_count: int
+    is_over: bool
+
+
+@dataclass(slots=True)
+class CopyFailed:
+    """Outcome of CopyLogs or CopySlice: nothing is being copied any more, the logs are as they were."""
+
+    now_ns: int
+    reason: str
+
+
+@dataclass(slots=True)
+class ListLogs:
+    """Which entry logs are there, and what lives in them?"""
+
+
+@dataclass(slots=True)
+class CopyLogs:
+    """Plan a new log of what lives in these."""
+
+    log_ids: list[int]
+
+
+@dataclass(slots=True)
+class CopySlice:
+    """Copy about so much of it."""
+
+    byte_count: int
+
+
 Event = (
     Started | Tick | Answered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated | MetadataFailed
     | BookiesChanged | FrameSealed | CloseRequested | Consumed | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed
-    | HeldListed | KeysListed
+    | HeldListed | KeysListed | LogsListed | SliceCopied | CopyFailed
 )  # fmt: skip
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | Reply
     | StoreFrame | JournalAppend | ReadEntries | DropEntries
     | ListHeld | ListKeys | BeginCollection | AllowDrop
+    | ListLogs | CopyLogs | CopySlice
 )  # fmt: skip

@@ -50,6 +50,7 @@ from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie import Bookie
 from embedbk.core.collector import CollectorOptions
+from embedbk.core.compactor import CompactorOptions
 from embedbk.core.limbo import is_named, share_of
 from embedbk.core.machine import earliest
 from embedbk.core.vocabulary import (
@@ -72,6 +73,7 @@ from embedbk.core.vocabulary import (
 )
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
 from embedbk.host.collecting import Collecting
+from embedbk.host.compacting import Compacting
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import NO_ENTRY, Member
@@ -92,6 +94,7 @@ DUTIES_NS = 5_000_000  # What a turn does beside adds is not late by more than t
 # What must fit on a link before entries are looked up for it: the largest frame, and room for the answers to adds.
 READ_ROOM_BYTES = FRAME_BYTES_MAX + (1 << 20)
 READ_AGAIN_NS = 2_000_000  # Until a link is looked at again that has no room, where nobody tells of it.
+USUAL_COMPACTION = CompactorOptions()
 LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
 LIMBO_ASK_MAX = 64  # Of these asked in one round.
 LIMBO_PAGE = 500
@@ -115,6 +118,7 @@ class BookieNode:
         location: str = "",
         scrub: ScrubPace | None = None,
         collector: CollectorOptions = USUAL_COLLECTION,
+        compactor: CompactorOptions = USUAL_COMPACTION,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`, and in the registration. scrub: how fast
         what is stored is read for rot; None reads nothing."""
@@ -129,6 +133,7 @@ class BookieNode:
         self.collecting = Collecting(
             bookie_id, collector, storage.table, self.metadata, self._step_core, self._may_collect
         )
+        self.compacting = Compacting(bookie_id, compactor, storage)
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
         self._is_foreign = False  # The cluster knows this id with other directories: nobody is served (P7.2).
         self._registered_session = 0
@@ -206,6 +211,8 @@ class BookieNode:
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
         self._end_turn(now_ns)
+        if self.failure is None:
+            self.compacting.step(now_ns)
         self.scrub.step(now_ns)
         self._is_late = False
         due_ns = earliest(self._duty_ns(), now_ns + DUTIES_NS)
@@ -236,6 +243,7 @@ class BookieNode:
             self._read_at,
             self.scrub.deadline_ns,
             self.collecting.deadline_ns(),
+            self.compacting.deadline_ns() if self.failure is None else None,
         )
 
     def filenos(self) -> list[int]:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import logging
 import os
 import select
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.ledger_table import LEDGERS_MAX
+from embedbk.core.vocabulary import LogFacts
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.add_path import NativeAddPath
@@ -126,6 +127,7 @@ class BookieStorage:
         self._frozen_token: int | None = None  # Last token queued before the freeze, while a half is frozen.
         self._is_flushed = False  # The frozen half is in an entry log.
         self._flush_failure = ""
+        self._wants_flush = False  # Entry logs wait for the next flush, to go.
         if cache_bytes_max < 2 * FRAME_BYTES_MAX or not 0 < flush_bytes <= cache_bytes_max:
             raise UsageError(
                 f"flush_bytes={flush_bytes}, cache_bytes_max={cache_bytes_max}: allowed is "
@@ -239,7 +241,8 @@ class BookieStorage:
 
     def filenos(self) -> list[int]:
         scrubber = self._open_scrubber()
-        found = (self._open_journal().fileno(), self._open_store().fileno(), scrubber.fileno())
+        store = self._open_store()
+        found = (self._open_journal().fileno(), store.fileno(), store.copy_fileno(), scrubber.fileno())
         return [fileno for fileno in found if fileno >= 0]
 
     def read(
@@ -258,7 +261,7 @@ class BookieStorage:
             return False
         self._count_taken()
         if self._frozen_token is None:
-            if self._unflushed_bytes < self.flush_bytes:
+            if self._unflushed_bytes < self.flush_bytes and not self._wants_flush:
                 return False
             self._freeze()
         elif not self._retry_bytes or self._unflushed_bytes < self._retry_bytes:
@@ -281,11 +284,35 @@ class BookieStorage:
                 self._flush_failure = str(failed)
         if is_done:
             journal.trim(store.log_mark())
+            store.remove_left()
         if self._is_flushed and self._durable >= self._frozen_token:
             store.release()
             self._frozen_token = None
             self._is_flushed = False
         return is_done
+
+    def log_facts(self) -> list[LogFacts]:
+        return self._open_store().log_facts()
+
+    def begin_copy(self, log_ids: Sequence[int]) -> None:
+        self._open_store().begin_copy(log_ids)
+
+    def copy_slice(self, byte_count: int) -> None:
+        self._open_store().copy_slice(byte_count, threaded=self.threaded)
+
+    def poll_copy(self) -> tuple[int, bool] | None:
+        store = self._open_store()
+        ended = store.poll_copy()
+        if ended is not None and ended[1]:
+            try:
+                store.commit_copy(self.table)
+            except StorageError:
+                store.abandon_copy()
+                raise
+            self._wants_flush = (
+                True  # Its states are what the sources wait for, and their room may be needed.
+            )
+        return ended
 
     def begin_scrub(self, bytes_max: int) -> bool:
         return self._open_scrubber().begin(self._open_store().entry_log_ids(), bytes_max)
@@ -437,6 +464,7 @@ class BookieStorage:
             self._failure = self._failure or f"the write cache cannot be flushed: {failed}"
             raise
         ensure(taken, "one frozen half at a time")
+        self._wants_flush = False
         self._frozen_token = self._open_journal().next_token() - 1
         self._unflushed_bytes = 0
 

@@ -26,6 +26,7 @@ from embedbk.storage.entry_log_reader import (
     EntryLog,
     Run,
     Whose,
+    check_chain,
     is_entry,
     log_name,
     parse_log_name,
@@ -116,17 +117,15 @@ class _BookieCheck:
 
     def read_entry_logs(self, directory: RawDirectory) -> None:
         self._directory = directory
-        previous: Descriptor | None = None
-        known: set[int] = set()
+        logs: list[tuple[Descriptor, list[tuple[int, int]]]] = []
         for log_id, name in self._log_names(directory):
             log = self._read_log(directory, log_id, name)
             if log is None:
                 self.is_complete = False
                 continue
-            self._check_place(directory, log, previous, known)
-            known.add(log_id)
-            previous = log.descriptor
+            logs.append((log.descriptor, log.roll))
             self.facts.log_mark = max(self.facts.log_mark, log.descriptor.mark)
+        self._check_chain(directory, logs)
 
     def _log_names(self, directory: RawDirectory) -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
@@ -170,20 +169,16 @@ class _BookieCheck:
             self.findings.damage(path, f"the file cannot be read: {refused.strerror}")
             return None
 
-    def _check_place(
-        self, directory: RawDirectory, log: EntryLog, previous: Descriptor | None, known: set[int]
+    def _check_chain(
+        self, directory: RawDirectory, logs: list[tuple[Descriptor, list[tuple[int, int]]]]
     ) -> None:
-        path = f"{directory.path}/{log.name}"
-        before = log.descriptor.previous_id
-        if before and before not in known:
+        refused, left = check_chain(logs)
+        for log_id, said in refused:
             self.is_complete = False
-            self.findings.damage(
-                path, f"it was written after {log_name(before)}, which is missing or refused"
-            )
-        if previous is not None and log.descriptor.mark < previous.mark:
-            self.findings.damage(
-                path, f"its log mark {log.descriptor.mark} is below {previous.mark}, an older one's"
-            )
+            self.findings.damage(f"{directory.path}/{log_name(log_id)}", said)
+        for log_id in sorted(left):
+            path = f"{directory.path}/{log_name(log_id)}"
+            self.findings.note(path, "compacted, or written once more: the next start deletes it")
 
     def _load_states(self, path: str, log: EntryLog) -> None:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -50,8 +50,9 @@ READ_BYTES_MAX = 4 << 20  # Of one read, unless a single entry is larger.
 IDENTITY_BYTES = 48  # Of the descriptor: what the sums of the sections are seeded with.
 
 # magic, version, log_id, previous_id, cluster_token, incarnation, mark, states_size, entries_size, entry_count,
-# index_size, file_size, run_count, ledger_count, states_crc, index_crc, reserved, crc
-DESCRIPTOR = struct.Struct("<4sIII16s16sQQQQQQIIII12sI")
+# index_size, file_size, run_count, ledger_count, states_crc, index_crc, roll_count, reserved, crc
+DESCRIPTOR = struct.Struct("<4sIII16s16sQQQQQQIIIII8sI")
+ROLL_ITEM = struct.Struct("<QQ40x")
 # ledger_id, first, last, residues, offset, bytes, count, coded_size, modulus, sizes_equal, reserved
 RUN = struct.Struct("<QqqQQIIIBBH")
 
@@ -97,6 +98,7 @@ class Descriptor:
     ledger_count: int
     states_crc: int
     index_crc: int
+    roll_count: int
 
     @property
     def entries_offset(self) -> int:
@@ -120,6 +122,7 @@ class Descriptor:
         end = self.second_states_offset + self.states_size + DESCRIPTOR.size
         return (
             self.states_size % LEDGER_STATE.size == 0
+            and self.roll_count * LEDGER_STATE.size <= self.states_size
             and self.file_size % BLOCK_BYTES == 0
             and 0 <= self.file_size - end < BLOCK_BYTES
         )
@@ -214,6 +217,9 @@ class EntryLog:
     name: str
     descriptor: Descriptor
     states: bytes
+    roll: list[
+        tuple[int, int]
+    ]  # Ranges of the ids of logs that were there and stay; empty: it does not tell.
     runs: list[Run] | None  # None: the index is lost, and the entries were scanned.
     scanned: list[Located] = field(default_factory=list)
     is_dark: bool = False  # Index and entries are lost: any id may have stood in it.
@@ -250,7 +256,9 @@ def read_entry_log(
     states = _read_states(file, descriptor, findings)
     if states is None:
         return None
-    log = EntryLog(name, descriptor, states, None)
+    roll_at = len(states) - descriptor.roll_count * LEDGER_STATE.size
+    roll = [(first, last) for first, last in ROLL_ITEM.iter_unpack(states[roll_at:])]
+    log = EntryLog(name, descriptor, states[:roll_at], roll, None)
     index = _read_section(
         file, descriptor, descriptor.index_offset, descriptor.index_size, descriptor.index_crc
     )
@@ -283,7 +291,7 @@ def _parse_descriptor(raw: bytes | None) -> Descriptor | int | None:
     fields = DESCRIPTOR.unpack(raw)
     if fields[1] != VERSION:
         return int(fields[1])
-    descriptor = Descriptor(raw, *fields[2:16])
+    descriptor = Descriptor(raw, *fields[2:17])
     return descriptor if descriptor.is_possible() else None
 
 
@@ -464,6 +472,42 @@ class Verdict(enum.Enum):
     UNREADABLE = "unreadable"
 
 
+def check_chain(
+    logs: Sequence[tuple[Descriptor, list[tuple[int, int]]]],
+) -> tuple[list[tuple[int, str]], set[int]]:
+    """What a start says of the logs that are there together, ascending, each with its roll (STORAGE.md section 2).
+
+    Returns (log id, why the start is refused) pairs, and the ids of logs that were compacted or written once more: a
+    start does not read those, and deletes them.
+    """
+    there = {descriptor.log_id for descriptor, _ in logs}
+    newest, roll = next(
+        ((descriptor.log_id, set_of(roll)) for descriptor, roll in reversed(logs) if roll), (0, set())
+    )
+    refused = [
+        (missing, f"it is missing; {log_name(newest)} says that it must be there")
+        for missing in sorted(roll - there)
+    ]
+    left = {log_id for log_id in there if log_id < newest and log_id not in roll}
+    mark = 0
+    for descriptor, _ in logs:
+        before = descriptor.previous_id
+        if descriptor.log_id > newest and before and before not in there:
+            refused.append(
+                (descriptor.log_id, f"it was written after {log_name(before)}, which is missing or refused")
+            )
+        if descriptor.log_id not in left and 0 < descriptor.mark < mark:
+            refused.append(
+                (descriptor.log_id, f"its log mark {descriptor.mark} is below {mark}, an older one's")
+            )
+        mark = max(mark, descriptor.mark)
+    return refused, left
+
+
+def set_of(ranges: list[tuple[int, int]]) -> set[int]:
+    return {each for first, last in ranges for each in range(first, last + 1)}
+
+
 class EntryLogs:
     """The entry logs of one directory together, newest last; what the store in C must say of every id.
 
@@ -480,10 +524,17 @@ class EntryLogs:
         names = [
             (found[0], name) for name in directory.names() if (found := parse_log_name(name)) and not found[1]
         ]
-        for log_id, name in sorted(names):
-            self._take(log_id, name, whose, findings)
+        found_logs = [self._read(log_id, name, whose, findings) for log_id, name in sorted(names)]
+        logs = [log for log in found_logs if log is not None]
+        refused, left = check_chain([(log.descriptor, log.roll) for log in logs])
+        for log_id, said in refused:
+            self.is_refused = True
+            findings.damage(f"{directory.path}/{log_name(log_id)}", said)
+        for log in logs:
+            if log.descriptor.log_id not in left:
+                self._take(log)
 
-    def _take(self, log_id: int, name: str, whose: Whose, findings: Findings) -> None:
+    def _read(self, log_id: int, name: str, whose: Whose, findings: Findings) -> EntryLog | None:
         path = f"{self.directory.path}/{name}"
         try:
             with self.directory.open(name) as file:
@@ -493,14 +544,9 @@ class EntryLogs:
             log = None
         if log is None:
             self.is_refused = True
-            return
-        previous = log.descriptor.previous_id
-        if previous and all(each.descriptor.log_id != previous for each in self.logs):
-            self.is_refused = True
-            findings.damage(path, f"it was written after {log_name(previous)}, which is missing or refused")
-        if log.descriptor.mark < self.mark:
-            self.is_refused = True
-            findings.damage(path, f"its log mark {log.descriptor.mark} is below {self.mark}, an older one's")
+        return log
+
+    def _take(self, log: EntryLog) -> None:
         self.mark = max(self.mark, log.descriptor.mark)
         self.logs.append(log)
         for ledger_id, entry_id, offset, size in log.located():

@@ -7,10 +7,12 @@ Python's, and keeps memory alive as long as a view on it. The format is STORAGE.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from embedbk.codec.frame import Frame
+from embedbk.core.vocabulary import LogFacts
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.ports import EntriesFound
@@ -224,6 +226,72 @@ class NativeEntryStore:
 
     def fileno(self) -> int:
         return int(lib.ebk_store_event_file(self._store))
+
+    # --- Compaction --------------------------------------------------------------------------------------
+
+    def log_facts(self) -> list[LogFacts]:
+        """Of every entry log that does not leave already, oldest first."""
+        found: list[LogFacts] = []
+        facts = ffi.new("struct ebk_log_facts *")
+        for number in range(lib.ebk_store_log_count(self._store)):
+            lib.ebk_store_log_facts(self._store, number, facts)
+            if not facts.is_leaving:
+                found.append(
+                    LogFacts(
+                        facts.log_id,
+                        facts.file_bytes,
+                        facts.entries_bytes,
+                        facts.live_bytes,
+                        bool(facts.is_damaged),
+                    )
+                )
+        return found
+
+    def begin_copy(self, log_ids: Sequence[int]) -> None:
+        """Plan what of these logs is copied into a new one."""
+        ids = ffi.new("uint32_t[]", list(log_ids))
+        check(lib.ebk_store_copy_begin(self._store, ids, len(ids)), f"compaction in {self.directory}")
+
+    def copy_slice(self, byte_count: int, *, threaded: bool = True) -> None:
+        """Copy about so much more; `copy_fileno` becomes readable when it is done."""
+        check(lib.ebk_store_copy_slice(self._store, byte_count, threaded), f"compaction in {self.directory}")
+
+    def copy_fileno(self) -> int:
+        return int(lib.ebk_store_copy_event_file(self._store))
+
+    def poll_copy(self) -> tuple[int, bool] | None:
+        """(bytes of the slice that ended, whether all is copied); None while none has ended.
+
+        Raises:
+            StorageError: the copying ended with an error and is forgotten; the logs are as they were.
+        """
+        copied = ffi.new("uint64_t *")
+        code = lib.ebk_store_copy_poll(self._store, copied)
+        if code in (lib.EBK_FULL, lib.EBK_END):
+            return None
+        if code < 0:
+            said = cast(bytes, ffi.string(lib.ebk_store_failure(self._store))).decode(errors="replace")
+            raise StorageError(f"{self.directory}: compaction: {said}: {code_text(code)}")
+        return int(copied[0]), bool(code)
+
+    def commit_copy(self, table: NativeLedgerTable) -> None:
+        """All is copied: the newest states of the sources' ledgers go into the next freeze, and the sources leave with
+        its flush (ST32)."""
+        pointer = ffi.new("const uint8_t **")
+        size = lib.ebk_store_copy_states(self._store, pointer)
+        table.touch(bytes(ffi.buffer(pointer[0], size)) if size else b"")
+        check(lib.ebk_store_copy_commit(self._store), f"compaction in {self.directory}")
+
+    def abandon_copy(self) -> None:
+        lib.ebk_store_copy_abandon(self._store)
+
+    def leaving(self) -> int:
+        """Entry logs of which nothing is needed but what the next flush carries."""
+        return int(lib.ebk_store_leaving(self._store))
+
+    def remove_left(self) -> int:
+        """Delete the files that a finished flush told of; how many."""
+        return int(lib.ebk_store_remove_left(self._store))
 
     def _refuse_put(self, code: int, frame: Frame) -> None:
         what = f"ledger {frame.ledger_id}, entries {frame.first_entry}..{frame.last_entry}"

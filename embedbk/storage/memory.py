@@ -8,12 +8,14 @@ bookie read-only, an entry unreadable. Everything is deterministic and plain dat
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
 from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
+from embedbk.core.vocabulary import LogFacts
 from embedbk.errors import StorageError, ensure
 from embedbk.ports import AddPath, Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.journal import DamagedJournal
@@ -274,6 +276,18 @@ class MemoryBookieStorage:
 
     def scrub_damages(self) -> list[ScrubDamage]:
         return [damage for key, damage in sorted(self._scrub_damages.items()) if key in self.store.unreadable]
+
+    def log_facts(self) -> list[LogFacts]:
+        return []  # Made of values: nothing is gained by copying them.
+
+    def begin_copy(self, log_ids: Sequence[int]) -> None:
+        raise StorageError("this storage has no entry logs to copy", definite=True)
+
+    def copy_slice(self, byte_count: int) -> None:
+        raise StorageError("nothing is being copied", definite=True)
+
+    def poll_copy(self) -> tuple[int, bool] | None:
+        return None
 
     def close(self) -> None:
         self.commit()

@@ -25,6 +25,7 @@ from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.collector import CollectorOptions
+from embedbk.core.compactor import CompactorOptions
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.core.machine import Machine
 from embedbk.core.writer import Writer, WriterOptions
@@ -55,6 +56,14 @@ CLUSTER_TOKEN = bytes(15) + b"\x01"
 SESSION_MS = 2_000
 STEPS_MAX = 2_000_000  # Of one run: a protocol that spins is a failure, not a slow run (L14).
 SAME_TIME_MAX = 100_000  # Timers at one moment: more are a wait that begins itself again (L14).
+COMPACTION = CompactorOptions(
+    look_ns=2 * SECOND,
+    minor_ns=4 * SECOND,
+    major_ns=9 * SECOND,
+    major_share=0.9,
+    gain_bytes_min=4096,
+    slice_bytes=64 << 10,
+)  # Often, and in several slices: a short run passes a few (native disks).
 SYNC_NS = (50_000, 2 * MS)
 # Of each bookie: a run sees a few passes over its small store (I55).
 SCRUB_BYTES_PER_S, SCRUB_START_NS, SCRUB_PAUSE_NS = 1 << 20, SECOND, 3 * SECOND
@@ -269,6 +278,7 @@ class World:
                 name, storage, SCRUB_BYTES_PER_S, start_ns=SCRUB_START_NS, pass_pause_ns=SCRUB_PAUSE_NS
             ),
             collector=self.collector,
+            compactor=COMPACTION,
         )
         last_token = storage.next_token() - 1
         self._enter(

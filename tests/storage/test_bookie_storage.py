@@ -395,7 +395,7 @@ def test_a_log_missing_between_others_refuses_the_start() -> None:
     disk.crash()
     disk.drop("/b1/entries/00000002.elog")
     with pytest.raises(
-        StorageError, match=r"00000003\.elog: it was written after 00000002\.elog, which is missing"
+        StorageError, match=r"00000002\.elog is missing here; 00000003\.elog says that it must be there"
     ):
         on_memory(disk)
 
