@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from embedbk.codec.frame import Frame
 from embedbk.core.ledger_table import AnyLedgerTable
@@ -76,6 +76,11 @@ TransportEvent = LinkUp | LinkDown | Received
 class AddPath(Protocol):
     """The shortcut for the common add, beside the core and with its rules (native/NATIVE.md). It stores and queues by
     itself, and keeps the answers until they may leave."""
+
+    @property
+    def handle(self) -> Any:
+        """The struct of native/add_path.h, for a transport that offers from C."""
+        ...
 
     def take(self, link: int, head: Buffer, tail: Buffer = b"") -> bool:
         """Offer a message, `head` then `tail`: the body of its frame, where it does not stand in `head`. False: it is

@@ -179,7 +179,8 @@ class LocalTransport:
         return bool(self._inbox)
 
     def deadline_ns(self) -> int | None:
-        return None  # Nothing happens by time: a peer in this process is there or has closed.
+        # Nothing happens by time: a peer in this process is there or has closed.
+        return self._now_ns if self._inbox else None
 
     def filenos(self) -> list[int]:
         return [self._wake] if self._is_open else []

@@ -52,6 +52,7 @@ from embedbk.transports.envelope import (
     seal,
     stranger,
 )
+from embedbk.transports.zmq_links import HeldPart, ZmqLinks, open_links
 
 __all__ = ["Counters", "ZmqTransport"]
 
@@ -242,6 +243,9 @@ class ZmqTransport:
         self._events: list[TransportEvent] = []
         self._now_ns = 0
         self._due_ns: int | None = None
+        self._add_path: AddPath | None = None  # What the bodies of the next `receive` are offered to.
+        self._has_asked_for_c = False
+        self._in_c: ZmqLinks | None = None  # Accepted links, once an add path was offered.
         self._is_open = True
 
     # --- The port ------------------------------------------------------------------------------------
@@ -311,7 +315,9 @@ class ZmqTransport:
             self._break_off(end, reason)
 
     def offer(self, add_path: AddPath | None) -> None:
-        pass  # The host offers them itself.
+        self._add_path = add_path
+        if add_path is not None and not self._has_asked_for_c:
+            self._find_c()
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         if not self._is_open:
@@ -372,6 +378,7 @@ class ZmqTransport:
         self._events.clear()
         self._due_ns = None
         self._ready.close()
+        self._in_c = None
         self._context.destroy(linger=0)
         for path in self._ipc_paths:
             path.unlink(missing_ok=True)
@@ -406,6 +413,8 @@ class ZmqTransport:
             port.close()
         else:
             del port.routes[link.route]
+            if self._in_c is not None:
+                self._in_c.down(link.number)
             port.descriptors.pop(link.descriptor, None)
         self._events.append(LinkDown(link.number, reason))
 
@@ -442,8 +451,56 @@ class ZmqTransport:
 
     # --- Input ---------------------------------------------------------------------------------------
 
+    def _find_c(self) -> None:
+        """Have the bodies of accepted links looked at in C from now on, where that can be done here."""
+        listening = next((port for port, _ in self._by_fileno.values() if port.is_listening), None)
+        if listening is None:
+            return
+        self._has_asked_for_c = True
+        self._in_c = open_links(listening.socket)
+        for link in self._links.values():
+            self._show_to_c(link)
+
+    def _show_to_c(self, link: _Link) -> None:
+        if self._in_c is not None and link.route is not None and link.is_up:
+            self._in_c.up(link.port.socket.underlying, link.number, link.route, link.data_prefix)
+
+    def _drain_in_c(self, port: _Port, in_c: ZmqLinks, add_path: AddPath) -> None:
+        """As `_drain`. The first body that is not taken becomes an event, and nothing is offered behind it."""
+        handle, count, size = add_path.handle, 0, 0
+        while port.is_open:
+            found = in_c.drain(
+                port.socket.underlying, handle, BODIES_PER_RECEIVE_MAX - count, BYTES_PER_RECEIVE_MAX - size
+            )
+            if found is False:
+                break
+            if found is True or count >= BODIES_PER_RECEIVE_MAX or size >= BYTES_PER_RECEIVE_MAX:
+                port.has_backlog = True
+                self._unsettled[port] = None
+                break
+            route, part = found
+            events = len(self._events)
+            size += self._on_part(port, route, part)
+            count += 1
+            if len(self._events) != events:
+                handle = self._add_path = None
+        for number, taken_bytes in in_c.heard():
+            link = self._links.get(number)
+            if link is not None:
+                link.heard_ns = self._now_ns
+                self._count_received(link, taken_bytes)
+
+    def _count_received(self, link: _Link, size: int) -> None:
+        link.received_bytes += size
+        if link.received_bytes - link.reported_bytes >= CREDIT_BYTES:
+            self._report(link)
+
     def _drain(self, port: _Port) -> None:
         """Take what is there, up to a bound; what is left makes `deadline_ns` say "at once"."""
+        if port.is_listening and self._in_c is not None and self._add_path is not None:
+            port.has_backlog = False
+            self._drain_in_c(port, self._in_c, self._add_path)
+            return
         count = size = 0
         port.has_backlog = False
         while port.is_open:
@@ -467,7 +524,7 @@ class ZmqTransport:
             size += self._on_part(port, route, part)
             count += 1
 
-    def _on_part(self, port: _Port, route: bytes, part: zmq.Frame) -> int:
+    def _on_part(self, port: _Port, route: bytes, part: zmq.Frame | HeldPart) -> int:
         """One part from a connection; returns its size. The first branch is the path of nearly everything."""
         link = port.routes.get(route) if port.is_listening else port.dialled
         block = part.buffer
@@ -482,9 +539,7 @@ class ZmqTransport:
                 and crc == crc32c(block[:_CHECKED_BYTES])
             ):
                 link.heard_ns = self._now_ns
-                link.received_bytes += length
-                if link.received_bytes - link.reported_bytes >= CREDIT_BYTES:
-                    self._report(link)
+                self._count_received(link, length)
                 self._events.append(Received(link.number, block[ENVELOPE_BYTES:]))
             else:
                 self._on_block(port, route, link, block, part)
@@ -501,7 +556,7 @@ class ZmqTransport:
             self._break_off(link, "the peer sent a body in several parts")
 
     def _on_block(
-        self, port: _Port, route: bytes, link: _Link | None, block: memoryview, part: zmq.Frame
+        self, port: _Port, route: bytes, link: _Link | None, block: memoryview, part: zmq.Frame | HeldPart
     ) -> None:
         """Everything but a body in order: control, and what should not be."""
         try:
@@ -553,7 +608,7 @@ class ZmqTransport:
         self._due_ns = self._now_ns  # From now on its heartbeat counts, not the time it had for its Hello.
         self._events.append(LinkUp(link.number, peer.identity))
 
-    def _on_unknown(self, port: _Port, route: bytes, envelope: Envelope, part: zmq.Frame) -> None:
+    def _on_unknown(self, port: _Port, route: bytes, envelope: Envelope, part: zmq.Frame | HeldPart) -> None:
         """From a connection without a link: its Hello, or the remains of a link that is over."""
         if envelope.kind != Kind.HELLO or envelope.listener_nonce != NO_NONCE:
             self.counters.stale += 1
@@ -576,6 +631,7 @@ class ZmqTransport:
         link.descriptor = int(part.get(zmq.SRCFD))
         port.descriptors[link.descriptor] = link
         link.become_up(os.urandom(NONCE_BYTES), self._now_ns)
+        self._show_to_c(link)
         self._events.append(LinkUp(link.number, peer.identity))
         self._due_ns = self._now_ns  # For its heartbeat.
         self._say(link, Kind.HELLO_ACK, encode_hello(self._hello()))

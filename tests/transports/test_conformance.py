@@ -13,6 +13,7 @@ from embedbk.transports.conformance import Arena, RealTimeArena, TransportConfor
 from embedbk.transports.local import LocalTransport
 from embedbk.transports.sim import CALM, SimNetwork, SimTransport
 from embedbk.transports.zmq import ZmqTransport
+from tests.transports.offering import OfferingLocal, OfferingZmq
 
 
 class LocalArena(RealTimeArena):
@@ -104,3 +105,23 @@ class TestIpc(TransportConformance):
 
 class TestSim(TransportConformance):
     arena_type = SimArena
+
+
+class OfferingTcpArena(TcpArena):
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        return OfferingZmq(identity, **settings)
+
+
+class TestTcpWithAnAddPath(TransportConformance):
+    """What the add path passes went through C, and is what it is without."""
+
+    arena_type = OfferingTcpArena
+
+
+class OfferingLocalArena(LocalArena):
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        return OfferingLocal(identity, **settings)
+
+
+class TestLocalWithAnAddPath(TransportConformance):
+    arena_type = OfferingLocalArena

@@ -35,6 +35,7 @@ from embedbk.transports.envelope import (
     seal,
 )
 from embedbk.transports.zmq import ZmqTransport
+from tests.transports.offering import OfferingZmq
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 MILLISECOND = 1_000_000
@@ -43,8 +44,10 @@ ANYWHERE = "tcp://127.0.0.1:0"
 
 
 class Arena(RealTimeArena):
+    opens: type[ZmqTransport] = ZmqTransport
+
     def make(self, identity, **settings):  # type: ignore[no-untyped-def]
-        return ZmqTransport(identity, **settings)
+        return self.opens(identity, **settings)
 
     def endpoint(self) -> str:
         return ANYWHERE
@@ -53,9 +56,11 @@ class Arena(RealTimeArena):
         raise NotImplementedError
 
 
-@pytest.fixture
-def arena() -> Iterator[Arena]:
+@pytest.fixture(params=[ZmqTransport, OfferingZmq], ids=["", "with an add path"])
+def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
+    """Also with parts received in C, which all come back: what is hostile is as hostile there."""
     arena = Arena()
+    arena.opens = request.param
     yield arena
     arena.close()
 

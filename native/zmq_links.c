@@ -1,0 +1,240 @@
+/* zmq_links.c: see zmq_links.h. No header of libzmq is needed: its calls are found at run time, and the few numbers used
+ * here are part of its binary interface since version 4.0. */
+#define _GNU_SOURCE
+#include "zmq_links.h"
+
+#include "bytes.h"
+#include "crc32c.h"
+#include "errors.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DONTWAIT 1
+#define PROPERTY_SOURCE 2 /* ZMQ_SRCFD */
+#define ROUTE_BYTES 5u    /* a ROUTER's own: a zero, then 32 bits */
+#define ENVELOPE_BYTES 32u
+#define PREFIX_BYTES 24u
+#define AT_LENGTH 24
+#define AT_CRC 28
+#define LINKS_MIN 8u
+
+/* zmq_msg_t: 64 bytes by its ABI. */
+struct message {
+    _Alignas(void *) uint8_t bytes[64];
+};
+
+static struct {
+    bool is_loaded;
+    int (*init)(struct message *);
+    int (*recv)(struct message *, void *, int);
+    int (*close)(struct message *);
+    void *(*data)(struct message *);
+    size_t (*size)(const struct message *);
+    int (*more)(const struct message *);
+    int (*get)(const struct message *, int);
+    int (*last_error)(void);
+} zmq;
+
+struct link {
+    void *socket;
+    uint64_t number;
+    uint64_t heard_bytes;
+    uint32_t route;
+    bool is_heard;
+    uint8_t prefix[PREFIX_BYTES];
+};
+
+struct ebk_zmq_links {
+    struct link *links;
+    uint32_t count, room;
+    uint32_t heard_count;
+    struct message body; /* of held */
+    struct ebk_zmq_held held;
+};
+
+/* ---- the library ---------------------------------------------------------------------- */
+
+static bool find(void *library, const char *name, void *call)
+{
+    void *found = dlsym(library, name);
+    if (found == NULL) return false;
+    memcpy(call, &found, sizeof found);
+    return true;
+}
+
+int ebk_zmq_load(void *socket, int major, int minor, int patch)
+{
+    if (zmq.is_loaded) return EBK_OK;
+    /* A socket begins with the table of its class, which lies in the library that made it. */
+    Dl_info made_by;
+    void *class_table;
+    memcpy(&class_table, socket, sizeof class_table);
+    if (class_table == NULL || dladdr(class_table, &made_by) == 0 || made_by.dli_fname == NULL) return EBK_UNSUPPORTED;
+    void *library = dlopen(made_by.dli_fname, RTLD_LAZY | RTLD_NOLOAD); /* Never let go: it is pyzmq's. */
+    if (library == NULL) return EBK_UNSUPPORTED;
+    void (*version)(int *, int *, int *);
+    int is[3] = {0};
+    const bool is_found =
+        find(library, "zmq_version", &version) && find(library, "zmq_msg_init", &zmq.init) &&
+        find(library, "zmq_msg_recv", &zmq.recv) && find(library, "zmq_msg_close", &zmq.close) &&
+        find(library, "zmq_msg_data", &zmq.data) && find(library, "zmq_msg_size", &zmq.size) &&
+        find(library, "zmq_msg_more", &zmq.more) && find(library, "zmq_msg_get", &zmq.get) &&
+        find(library, "zmq_errno", &zmq.last_error);
+    if (is_found) version(&is[0], &is[1], &is[2]);
+    if (!is_found || is[0] != major || is[1] != minor || is[2] != patch) {
+        dlclose(library);
+        return EBK_UNSUPPORTED;
+    }
+    zmq.is_loaded = true;
+    return EBK_OK;
+}
+
+/* ---- links ---------------------------------------------------------------------------- */
+
+struct ebk_zmq_links *ebk_zmq_links_new(void)
+{
+    EBK_ASSERT(zmq.is_loaded);
+    struct ebk_zmq_links *links = calloc(1, sizeof *links);
+    if (links != NULL) (void)zmq.init(&links->body);
+    return links;
+}
+
+void ebk_zmq_links_free(struct ebk_zmq_links *links)
+{
+    if (links == NULL) return;
+    (void)zmq.close(&links->body);
+    free(links->links);
+    free(links);
+}
+
+int ebk_zmq_link_up(struct ebk_zmq_links *links, void *socket, uint64_t number, const uint8_t *route,
+                    size_t route_size, const uint8_t *prefix)
+{
+    if (route_size != ROUTE_BYTES || route[0] != 0) return EBK_USAGE;
+    if (links->count == links->room) {
+        const uint32_t room = links->room ? links->room * 2 : LINKS_MIN;
+        struct link *wider = realloc(links->links, room * sizeof *wider);
+        if (wider == NULL) return EBK_NO_MEMORY;
+        links->links = wider;
+        links->room = room;
+    }
+    struct link *link = &links->links[links->count++];
+    *link = (struct link){.socket = socket, .number = number, .route = ebk_load_u32(route + 1)};
+    memcpy(link->prefix, prefix, PREFIX_BYTES);
+    return EBK_OK;
+}
+
+void ebk_zmq_link_down(struct ebk_zmq_links *links, uint64_t number)
+{
+    for (uint32_t i = 0; i < links->count; i++) {
+        if (links->links[i].number != number) continue;
+        if (links->links[i].is_heard) links->heard_count -= 1;
+        links->links[i] = links->links[--links->count];
+        return;
+    }
+}
+
+/* A search from the start is right for the few links that a bookie has; who was found moves to the front, so that
+ * those that talk are found at once. */
+static struct link *find_link(struct ebk_zmq_links *links, const void *socket, const uint8_t *route, size_t size)
+{
+    if (size != ROUTE_BYTES) return NULL;
+    const uint32_t wanted = ebk_load_u32(route + 1);
+    for (uint32_t i = 0; i < links->count; i++) {
+        if (links->links[i].route != wanted || links->links[i].socket != socket) continue;
+        if (i > 0) {
+            const struct link found = links->links[i];
+            links->links[i] = links->links[i / 2];
+            links->links[i / 2] = found;
+            return &links->links[i / 2];
+        }
+        return &links->links[i];
+    }
+    return NULL;
+}
+
+/* ---- receiving ------------------------------------------------------------------------ */
+
+/* Is this part a body, in order, of the link? The first branch of `_on_part` in transports/zmq.py. */
+static bool is_body(const struct link *link, const uint8_t *data, size_t size)
+{
+    return size >= ENVELOPE_BYTES && memcmp(data, link->prefix, PREFIX_BYTES) == 0 &&
+           ebk_load_u32(data + AT_LENGTH) == size - ENVELOPE_BYTES &&
+           ebk_load_u32(data + AT_CRC) == ebk_crc32c(0, data, AT_CRC);
+}
+
+static void hold(struct ebk_zmq_links *links, const uint8_t *route, size_t route_size, int more)
+{
+    struct ebk_zmq_held *held = &links->held;
+    held->route_size = (uint32_t)route_size;
+    memcpy(held->route, route, route_size);
+    held->more = more;
+    held->descriptor = zmq.get(&links->body, PROPERTY_SOURCE);
+    held->data = zmq.data(&links->body);
+    held->size = zmq.size(&links->body);
+}
+
+/* False: nothing is there. Another refusal than that ends the socket, and its owner sees it by itself. */
+static bool receive(struct message *message, void *socket)
+{
+    while (zmq.recv(message, socket, DONTWAIT) < 0)
+        if (zmq.last_error() != EINTR) return false;
+    return true;
+}
+
+int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path *path, uint32_t bodies_max,
+                  size_t bytes_max)
+{
+    struct message route;
+    size_t bytes = 0;
+    (void)zmq.init(&route);
+    int result = EBK_ZMQ_BOUND;
+    for (uint32_t bodies = 0; bodies < bodies_max && bytes < bytes_max; bodies++) {
+        /* Parts of one message come together, and a receive replaces what its message held. */
+        if (!receive(&route, socket) || !receive(&links->body, socket)) {
+            result = EBK_ZMQ_EMPTY;
+            break;
+        }
+        const int more = zmq.more(&links->body);
+        const uint8_t *data = zmq.data(&links->body);
+        const size_t size = zmq.size(&links->body);
+        struct link *link = find_link(links, socket, zmq.data(&route), zmq.size(&route));
+        bytes += size;
+        if (!more && link != NULL && path != NULL && is_body(link, data, size) &&
+            ebk_add_path_take(path, link->number, data + ENVELOPE_BYTES, size - ENVELOPE_BYTES, NULL, 0) == EBK_ADD_TAKEN) {
+            link->heard_bytes += size - ENVELOPE_BYTES;
+            if (!link->is_heard) links->heard_count += 1;
+            link->is_heard = true;
+            continue;
+        }
+        hold(links, zmq.data(&route), zmq.size(&route), more);
+        result = EBK_ZMQ_HELD;
+        break;
+    }
+    (void)zmq.close(&route);
+    return result;
+}
+
+const struct ebk_zmq_held *ebk_zmq_held(const struct ebk_zmq_links *links)
+{
+    return &links->held;
+}
+
+int ebk_zmq_heard(struct ebk_zmq_links *links, uint64_t *number, uint64_t *bytes)
+{
+    for (uint32_t i = 0; links->heard_count > 0 && i < links->count; i++) {
+        struct link *link = &links->links[i];
+        if (!link->is_heard) continue;
+        *number = link->number;
+        *bytes = link->heard_bytes;
+        link->heard_bytes = 0;
+        link->is_heard = false;
+        links->heard_count -= 1;
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,60 @@
+/* zmq_links.h: bodies of accepted ZeroMQ links, from the socket to the add path.
+ *
+ * What transports/zmq.py does for every body, for the one kind that is nearly all of
+ * them: a body in order on a link that is up, which the add path takes. Everything else
+ * is held and handed to Python as it came. libzmq is the one that pyzmq has loaded; where
+ * it cannot be found (a build that hides it) nothing here is used.
+ *
+ * One thread, the transport's. The bytes of a link are transports/TRANSPORTS.md.
+ */
+#ifndef EBK_ZMQ_LINKS_H
+#define EBK_ZMQ_LINKS_H
+
+#include "add_path.h"
+#include "gil.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* cffi:begin */
+struct ebk_zmq_links;
+
+enum {
+    EBK_ZMQ_EMPTY = 0,   /* the socket has nothing more, and tells when it has */
+    EBK_ZMQ_BOUND = 1,   /* bodies_max or bytes_max were taken */
+    EBK_ZMQ_HELD = 2     /* ebk_zmq_held() is for Python */
+};
+
+struct ebk_zmq_held {
+    uint8_t route[256];
+    uint32_t route_size;
+    int more;            /* further parts follow, not read here */
+    int descriptor;      /* of the connection, or -1 */
+    const uint8_t *data; /* valid until the next call */
+    size_t size;
+};
+
+/* Find the library that made this socket (pyzmq's Socket.underlying) and its calls. Once per process.
+ * Returns EBK_OK; EBK_UNSUPPORTED when it, a call of it or this version is not there. */
+int ebk_zmq_load(void *socket, int major, int minor, int patch);
+
+/* NULL when memory is refused. */
+struct ebk_zmq_links *ebk_zmq_links_new(void);
+void ebk_zmq_links_free(struct ebk_zmq_links *links);
+
+/* The link `number` came up: bodies from this route of this socket, behind a DATA envelope whose first 24 bytes are
+ * prefix, are its. Returns EBK_OK, EBK_USAGE (a route that no ROUTER gives), EBK_NO_MEMORY. */
+EBK_SHORT int ebk_zmq_link_up(struct ebk_zmq_links *links, void *socket, uint64_t number, const uint8_t *route,
+                              size_t route_size, const uint8_t *prefix);
+EBK_SHORT void ebk_zmq_link_down(struct ebk_zmq_links *links, uint64_t number);
+
+/* Receive from a ROUTER until it is empty, a bound is reached or a message is held; bodies of links that are up are
+ * offered to path (NULL: to nobody). Returns one of the three above. */
+EBK_SHORT int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path *path, uint32_t bodies_max,
+                            size_t bytes_max);
+EBK_SHORT const struct ebk_zmq_held *ebk_zmq_held(const struct ebk_zmq_links *links);
+/* A link of which bodies were taken since it was last told of, and the bytes of them. Returns 0 when there is none. */
+EBK_SHORT int ebk_zmq_heard(struct ebk_zmq_links *links, uint64_t *number, uint64_t *bytes);
+/* cffi:end */
+
+#endif
