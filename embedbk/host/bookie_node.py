@@ -276,10 +276,10 @@ class BookieNode:
         for effect in self._reads.pop(event.link, ()):
             self._step_core(EntriesRead(now_ns, effect.read_id, None, []))
 
-    def _drop(self, link: int, reason: str) -> None:
+    def _drop(self, link: int, reason: str, level: int = logging.WARNING) -> None:
         """End a link here; what else of it is on its way counts for nothing."""
         if link != self.metadata.link:
-            logger.warning("bookie %s drops a link: %s", self.bookie_id, reason)
+            logger.log(level, "bookie %s drops a link: %s", self.bookie_id, reason)
             self._links.pop(link, None)
         self.transport.drop(link, reason)
 
@@ -441,8 +441,8 @@ class BookieNode:
 
     def _send(self, link: int, pieces: list[bytes | memoryview]) -> None:
         if not self.transport.send(link, pieces):
-            # An answer that is lost would leave its client waiting; a lost link it understands.
-            self._drop(link, "its queue of answers is full")
+            # An answer that is lost would leave its client waiting; a lost link it understands. Most often it has left.
+            self._drop(link, "it is gone, or its queue of answers is full", logging.INFO)
 
     def _queue(self, effect: Effect, now_ns: int) -> None:
         """Queue a journal record. A refusal ends it: the core has counted a record that the journal has not, so from
