@@ -83,7 +83,7 @@ class WriterOptions:
     explicit_lac_ns: int = 5 * _MS  # Idle for this long with an unpublished LAC: tell the bookies (P6.2).
     # Idle with an unpublished LAC: a hint, at once to the bookies where a reader waited lately, and to all of them so
     # often, to hear where one waits.
-    hint_ns: int = 10 * _MS
+    hint_ns: int = 50 * _MS
     awaited_ns: int = 1_000 * _MS  # What "lately" means.
     inflight_frames_max: int = 64
     inflight_bytes_max: int = 16 << 20

@@ -58,6 +58,7 @@ _TERMS = "tests/faces/test_terms.py::test_"
 _WATCHES = "tests/metadata/test_client.py::test_"
 _UNCLEAN = "tests/testing/test_unclean_starts.py::test_"
 _DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
+_P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
 _MEMBERS = "tests/metadata/test_member.py::test_"
 _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
@@ -888,6 +889,32 @@ MUTANTS = (
             ),
         ),
         (_P6 + "a_lac_that_was_published_to_an_ack_quorum_is_never_missed",),
+    ),
+    Mutant(
+        "tail-beyond-the-lac",
+        "P6.2 I9",
+        "entries that come along with a LAC are given whatever it allows",
+        (
+            (
+                _READER,
+                "        if frame.first_entry == self.after_lac + 1 and frame.last_entry <= lac and not frame.has_gaps:\n",
+                "        if frame.first_entry == self.after_lac + 1 and not frame.has_gaps:\n",
+            ),
+        ),
+        (_P6_TAIL + "what_comes_along_is_checked_like_every_answer",),
+    ),
+    Mutant(
+        "hint-as-publication",
+        "P6.2 I11",
+        "a LAC that came as a hint is not made durable by the one that follows it",
+        (
+            (
+                _BOOKIE,
+                "        if request.lac >= row.lac:  # Also of one that is known by a hint: that is in memory only.\n",
+                "        if request.lac > row.lac:\n",
+            ),
+        ),
+        (_P6_TAIL + "a_hint_is_no_publication",),
     ),
     # Idempotent and conditional appends.
     Mutant(

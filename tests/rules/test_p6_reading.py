@@ -339,7 +339,7 @@ def test_no_more_is_read_ahead_than_the_user_takes(quorum: Quorum) -> None:
 
 
 def test_damaged_entries_of_one_copy_do_not_hide_the_rest() -> None:
-    """P6.1: b1 is asked first, gives 0..3, cannot read 4; the others go on; every entry comes once."""
+    """P6.1, scenario 54: b1 is asked first, gives 0..3, cannot read 4; the others go on; every entry comes once."""
     world, _, _ = it = scene(per_frame=10)
     world.nodes["b1"].storage.make_unreadable(it.ledger_id, 4)
     world.nodes["b2"].storage.make_unreadable(it.ledger_id, 6)
