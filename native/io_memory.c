@@ -346,10 +346,8 @@ static int64_t memory_write(struct ebk_io *io, int file, const void *from, size_
         memcpy(inode->now + offset, from, size);
         ebk_memory_dirty(inode, (size_t)offset, (size_t)offset + size);
     }
-    if (open->flags & EBK_OPEN_DSYNC) {
-        make_stable(inode);
-        if (!is_lie) ebk_memory_lie_outlived(disk, inode);
-    }
+    if (open->flags & EBK_OPEN_DSYNC) make_stable(inode);
+    if (!is_lie) ebk_memory_lie_outlived(disk, inode, (open->flags & EBK_OPEN_DSYNC) != 0);
     return give(disk, (int64_t)size);
 }
 
@@ -360,6 +358,7 @@ static int memory_sync(struct ebk_io *io, int file)
     struct open_file *open = find_file(disk, file);
     if (refused == 0 && open == NULL) refused = -EBADF;
     if (refused == 0) make_stable(open->inode);
+    if (refused == 0) ebk_memory_lie_synced(disk, open->inode);
     return (int)give(disk, refused);
 }
 

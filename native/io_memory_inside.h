@@ -57,6 +57,7 @@ struct held { /* what the last write of a file should have been, until a later o
     struct inode *inode; /* NULL: nothing is held */
     uint8_t *intended;
     size_t size, offset;
+    bool has_later; /* a later write, which is not synced yet */
 };
 
 struct ebk_memory_disk {
@@ -88,8 +89,10 @@ bool ebk_memory_lie_write(struct ebk_memory_disk *disk, struct inode *inode, con
                           size_t offset);
 /* The same of a read. */
 bool ebk_memory_lie_read(struct ebk_memory_disk *disk, struct inode *inode, void *to, size_t size, size_t offset);
-/* A later write of this file is durable: what is held of it was lost for good. */
-void ebk_memory_lie_outlived(struct ebk_memory_disk *disk, const struct inode *inode);
+/* A later write of this file was done; when it is durable, what is held of the file was lost for good. */
+void ebk_memory_lie_outlived(struct ebk_memory_disk *disk, const struct inode *inode, bool is_durable);
+/* The file was synced: the same for later writes that were not durable by themselves. */
+void ebk_memory_lie_synced(struct ebk_memory_disk *disk, const struct inode *inode);
 /* Power goes: a lie about the last write of its file is taken back, and lies are laid no more. */
 void ebk_memory_lie_end(struct ebk_memory_disk *disk);
 /* Keep what the write is about to replace. */

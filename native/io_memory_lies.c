@@ -105,9 +105,16 @@ bool ebk_memory_lie_read(struct ebk_memory_disk *disk, struct inode *inode, void
     return true;
 }
 
-void ebk_memory_lie_outlived(struct ebk_memory_disk *disk, const struct inode *inode)
+void ebk_memory_lie_outlived(struct ebk_memory_disk *disk, const struct inode *inode, bool is_durable)
 {
-    if (disk->held.inode == inode) forget_held(disk);
+    if (disk->held.inode != inode) return;
+    disk->held.has_later = true;
+    if (is_durable) forget_held(disk);
+}
+
+void ebk_memory_lie_synced(struct ebk_memory_disk *disk, const struct inode *inode)
+{
+    if (disk->held.inode == inode && disk->held.has_later) forget_held(disk);
 }
 
 void ebk_memory_lie_end(struct ebk_memory_disk *disk)

@@ -133,8 +133,11 @@ def _results(
 
 
 def _quieten() -> None:
-    """A worker logs nothing: what nodes say under faults is expected."""
+    """A worker logs nothing: what nodes say under faults is expected. Worlds make much garbage that is none yet."""
+    import gc
     import logging
 
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
     logging.disable(logging.CRITICAL)
     sys.stdin = open(os.devnull)  # noqa: SIM115  For as long as the worker lives.

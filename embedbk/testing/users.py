@@ -192,7 +192,7 @@ def _append_all(
     sequence = min((s for s in range(len(placed) + 1) if s not in placed), default=0)
     if not producer:
         producer = 1_000 + appending.ledger_id
-    for _ in range(chance.choice([0, 3, 20, 60])):
+    for _ in range(chance.choice([0, 3, 10, 40])):
         mark = b"%d#%d " % (producer, sequence) if is_producing else b"%s " % client.encode()
         payload = mark + chance.randbytes(4).hex().encode() * chance.randint(1, size)
         if is_producing:

@@ -96,10 +96,12 @@ def test_stale_sectors_are_what_stood_there_before() -> None:
         disk.revert("j/none", 0, 1)
 
 
-def test_a_lie_about_the_last_write_can_be_taken_back_by_the_crash() -> None:
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_a_lie_about_the_last_write_can_be_taken_back_by_the_crash(is_direct: bool) -> None:
     """D6: nobody can tell that one from a loss of power; `spares_last` keeps a test to what can be told."""
     for spares_last in (False, True):
         disk = MemoryDisk()
+        disk.refuse_direct(at_open=not is_direct)
         journal = stepped(disk)
         commit_each(journal, b"one")
         disk.lie("write", "lost", spares_last=spares_last)
@@ -121,9 +123,11 @@ def test_a_lie_needs_a_call_that_can_tell_it() -> None:
 
 @pytest.mark.parametrize("kind", ["lost", "misdirected", "flipped"])
 @pytest.mark.parametrize("where", [512, 4096, 3 * 4096, 7 * 512])
-def test_a_journal_with_a_later_group_refuses(kind: str, where: int) -> None:
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_a_journal_with_a_later_group_refuses(kind: str, where: int, is_direct: bool) -> None:
     """I42: a later group proves that the one before was durable; without it the journal is damaged."""
     disk = MemoryDisk()
+    disk.refuse_direct(at_open=not is_direct)
     with stepped(disk) as journal:
         commit_each(journal, b"one")
         disk.lie("write", kind, where=where, spares_last=True)
