@@ -62,8 +62,8 @@ class Client:
         durability: "synced", or "deferred" for adds that are told when Qa bookies hold them in memory (P3.2).
         delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
         placement: over racks, zones, by space; None: that of the settings given to `open`.
-        digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which only
-            clients make and check, entry by entry in Python.
+        digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which clients
+            make entry by entry in Python. Bookies check the first two before they store; only clients can check hmac.
 
         Raises:
             UsageError: not ensemble_size >= write_quorum >= ack_quorum >= 1.

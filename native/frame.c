@@ -12,6 +12,7 @@
 #include "bytes.h"
 #include "crc32c.h"
 #include "errors.h"
+#include "xxh3.h"
 
 #define ENTRY_NONE (-1)
 
@@ -49,6 +50,22 @@ static __attribute__((noinline)) int are_attributes_sound(const uint8_t *at, uin
 static inline uint32_t attributes_size(const uint8_t *entry)
 {
     return ebk_load_u16(entry + EBK_ENTRY_AT_ATTRIBUTES);
+}
+
+/* Is the XXH3 tag right, where there is one? It covers the entry without itself and without its CRC32C; its attributes
+ * were found sound before. A tag under a key (HMAC) only clients can check. */
+static __attribute__((noinline)) int is_tag_right(const uint8_t *entry, size_t checked)
+{
+    const uint8_t *at = entry + EBK_ENTRY_HEADER_BYTES, *end = at + attributes_size(entry);
+    for (; at < end; at += EBK_ATTRIBUTE_HEADER_BYTES + ebk_load_u16(at + 2)) {
+        if (at[0] != EBK_ATTRIBUTE_XXH3) continue;
+        const uint8_t *tag = at + EBK_ATTRIBUTE_HEADER_BYTES, *rest = tag + EBK_ATTRIBUTE_XXH3_BYTES;
+        const uint64_t found = ebk_xxh3(entry, (size_t)(tag - entry), rest, checked - (size_t)(rest - entry));
+        uint8_t expected[EBK_ATTRIBUTE_XXH3_BYTES];
+        for (uint32_t i = 0; i < EBK_ATTRIBUTE_XXH3_BYTES; i++) expected[i] = (uint8_t)(found >> (56 - 8 * i));
+        return memcmp(expected, tag, sizeof expected) == 0;
+    }
+    return 1;
 }
 
 /* How many parts the payload of a checked entry has, 0 when it is one record. PARTS is the lowest kind. */
@@ -101,6 +118,8 @@ int ebk_frame_scan(const uint8_t *body, size_t size, struct ebk_frame_facts *fac
         const uint8_t *entry = body + offset;
         const size_t checked = (size_t)whole - EBK_ENTRY_CRC_BYTES;
         if (ebk_crc32c(0, entry, checked) != ebk_load_u32(entry + checked))
+            return fault(facts, offset, EBK_FRAME_DIGEST);
+        if (attributes_size(entry) != 0 && !is_tag_right(entry, checked))
             return fault(facts, offset, EBK_FRAME_DIGEST);
 
         const uint64_t payload = checked - EBK_ENTRY_HEADER_BYTES - attributes_size(entry);

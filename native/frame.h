@@ -34,7 +34,7 @@
 #define EBK_ATTRIBUTE_PARTS 1u    /* u32 ends of the parts in the payload, ascending, the last its size */
 #define EBK_ATTRIBUTE_PRODUCER 2u /* u64 producer, u64 sequence */
 #define EBK_ATTRIBUTE_PRODUCER_BYTES 16u
-#define EBK_ATTRIBUTE_XXH3 3u /* tags, which only clients check */
+#define EBK_ATTRIBUTE_XXH3 3u /* tags: this one everybody checks, the other only who has the key */
 #define EBK_ATTRIBUTE_XXH3_BYTES 8u
 #define EBK_ATTRIBUTE_HMAC 4u
 #define EBK_ATTRIBUTE_HMAC_BYTES 32u
@@ -49,7 +49,7 @@ enum ebk_frame_fault {
     EBK_FRAME_CUT_SHORT = 2,  /* fewer bytes left than an entry without payload has */
     EBK_FRAME_UNKNOWN = 3,    /* version, flags or attributes that this reader does not know */
     EBK_FRAME_TOO_LONG = 4,   /* a payload over the limit, or beyond the end of the body */
-    EBK_FRAME_DIGEST = 5,     /* CRC32C */
+    EBK_FRAME_DIGEST = 5,     /* CRC32C, or the XXH3 tag */
     EBK_FRAME_IMPOSSIBLE = 6, /* an id or length out of range, or a LAC not below the entry */
     EBK_FRAME_ORDER = 7,      /* the entry does not continue the one before it */
     EBK_FRAME_LARGE = 8       /* more bytes than the answer's offsets can name */

@@ -1,9 +1,9 @@
-"""The second digest of an entry, its tag: only clients make and check it (P3.1; WIRE.md section 1).
+"""The second digest of an entry, its tag: made by clients (P3.1; WIRE.md section 1).
 
 CRC32C is always there and everybody checks it. A ledger may ask for a tag beside it: XXH3, against damage that a
-CRC of 32 bits can miss, or HMAC under a key from the password, which no bookie knows, against entries that its writer
-did not make. The tag is the last attribute and covers the entry without itself and its CRC32C. A copy without a right
-one is a failed copy.
+CRC of 32 bits can miss, which the scan of a frame checks too, so that no bookie stores a wrong one; or HMAC under a
+key from the password, which no bookie knows, against entries that its writer did not make. The tag is the last
+attribute and covers the entry without itself and its CRC32C. A copy without a right one is a failed copy.
 """
 
 from __future__ import annotations

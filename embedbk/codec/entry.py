@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 from embedbk.codec.kernels import crc32c
-from embedbk.codec.twins import are_attributes_sound
+from embedbk.codec.twins import are_attributes_sound, is_tag_right
 from embedbk.config import ENTRY_BYTES_MAX
 from embedbk.errors import PeerError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
@@ -88,6 +88,8 @@ def read_entry(block: memoryview, offset: int = 0) -> Entry:
     payload_size -= attributes_size
     if payload_size < 0 or not are_attributes_sound(attributes, payload_size):
         raise PeerError(f"entry at offset {offset} has attributes that are not known or not sound")
+    if attributes_size and not is_tag_right(block[offset:end], attributes_size):
+        raise PeerError(f"entry at offset {offset} (ledger {ledger_id}, entry {entry_id}) fails its XXH3 tag")
     in_range = entry_id >= 0 and ledger_id <= LEDGER_ID_MAX and payload_size <= length <= ENTRY_LENGTH_MAX
     if not (in_range and NO_ENTRY <= lac < entry_id and lac_length <= length):
         raise PeerError(

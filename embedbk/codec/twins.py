@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import crcmod.predefined
+import xxhash
 
 from embedbk.config import ENTRY_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
@@ -27,6 +28,7 @@ __all__ = [
     "check_seat",
     "crc32c",
     "cut",
+    "is_tag_right",
     "gather",
     "merge",
     "offsets",
@@ -44,6 +46,7 @@ _OVERHEAD = _HEADER.size + _CRC.size
 _VERSION = 1
 _ATTRIBUTE = struct.Struct("<BBH")  # kind, 0, size of the value behind it
 _PARTS = 1
+_XXH3 = 3
 _SIZES = {2: 16, 3: 8, 4: 32}  # Of the values of the other kinds: producer, XXH3, HMAC.
 _LENGTH_MAX = 2**63 - 1  # A length is an int64 in everything that is built on it (Arrow, index).
 _BODY_BYTES_MAX = 2**32 - 1  # What the offsets of `offsets` can name.
@@ -139,6 +142,8 @@ def scan(body: Buffer) -> tuple[int, int, int, int, int]:
         size -= attributes
         checked = end - _CRC.size
         if _CRC.unpack_from(block, checked)[0] != crc32c(block[offset:checked]):
+            raise refusal(Fault.DIGEST, offset, block)
+        if attributes and not is_tag_right(block[offset:checked], attributes):
             raise refusal(Fault.DIGEST, offset, block)
         in_range = entry_id >= 0 and ledger_id <= LEDGER_ID_MAX and size <= length <= _LENGTH_MAX
         if not (in_range and NO_ENTRY <= lac < entry_id and lac_length <= length):
@@ -257,6 +262,19 @@ def are_attributes_sound(attributes: Buffer, payload_size: int) -> bool:
         elif _SIZES.get(kind) != size:
             return False
         last_kind = kind
+    return True
+
+
+def is_tag_right(entry: memoryview, attributes_size: int) -> bool:
+    """Is the XXH3 tag of an entry (without its CRC32C) right, where it has one among its sound attributes?"""
+    at, end = _HEADER.size, _HEADER.size + attributes_size
+    while at < end:
+        kind, _, size = _ATTRIBUTE.unpack_from(entry, at)
+        at += _ATTRIBUTE.size
+        if kind == _XXH3:
+            covered = bytes(entry[:at]) + bytes(entry[at + size :])
+            return xxhash.xxh3_64_digest(covered) == entry[at : at + size]
+        at += size
     return True
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable
 
 import pytest
 import xxhash
 
+from embedbk._native import lib
+from embedbk.codec import kernels, twins
 from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.digest import DigestType, check_tags, encode_tagged, tag_bytes
-from embedbk.codec.entry import encode_entry
+from embedbk.codec.entry import ENTRY_HEADER, encode_entry, read_entry
 from embedbk.codec.frame import frame_of
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import PeerError
@@ -42,9 +45,10 @@ def test_a_tag_covers_all_of_its_entry_but_itself(digest: DigestType) -> None:
 
 @pytest.mark.parametrize("digest", TAGGED)
 def test_damage_under_a_right_crc_is_found(digest: DigestType) -> None:
-    """P3.1: every byte of header, attributes, tag and payload; bookies see nothing wrong with it, a client does."""
+    """P3.1: every byte of header, attributes, tag and payload. The scan of a bookie finds it by XXH3; by HMAC only a
+    client does, who has the key."""
     sound = encode_tagged(digest, KEY, 7, 3, 9, b"four", 1, 4)
-    found = 0
+    scanned = found = 0
     for at in range(len(sound) - 4):
         damaged = bytearray(sound[:-4])
         damaged[at] ^= 0x01
@@ -52,11 +56,13 @@ def test_damage_under_a_right_crc_is_found(digest: DigestType) -> None:
         try:
             frame = frame_of(memoryview(body))
         except PeerError:
-            continue  # The scan refused it: an impossible header.
+            scanned += 1  # The tag, or an impossible header.
+            continue
         with pytest.raises(PeerError, match=rf"entry \d+ fails its {digest.name} tag"):
             check_tags(frame, digest, KEY)
         found += 1
-    assert found > tag_bytes(digest)
+    assert scanned + found == len(sound) - 4
+    assert scanned == len(sound) - 4 if digest == DigestType.XXH3 else found > tag_bytes(digest)
 
 
 def test_no_tag_and_the_other_kind_of_tag_are_failed_copies() -> None:
@@ -74,3 +80,28 @@ def test_an_hmac_of_another_key_is_a_failed_copy() -> None:
     frame = frame_of(memoryview(body_of(DigestType.HMAC, b"another")))
     with pytest.raises(PeerError, match="ledger 7, entry 0 fails its HMAC tag"):
         check_tags(frame, DigestType.HMAC, KEY)
+
+
+@pytest.mark.parametrize("size", [*range(260), 300, 1023, 1024, 1025, 5000, 70_000])
+def test_the_kernel_gives_what_the_xxhash_package_gives(size: int) -> None:
+    """XXH3 of 64 bits in C, over two pieces cut anywhere."""
+    data = bytes((i * 167 + (i >> 3)) & 0xFF for i in range(size))
+    for cut in {0, size // 3, min(size, 64), min(size, 100), size}:
+        head, tail = data[:cut], data[cut:]
+        found = lib.ebk_xxh3(head, len(head), tail, len(tail))
+        assert found == xxhash.xxh3_64_intdigest(data), cut
+
+
+@pytest.mark.parametrize("scan", [kernels.scan, twins.scan, lambda body: read_entry(memoryview(body))])
+@pytest.mark.parametrize("attributes", [b"", encode_attributes([3, 5], Producer(7, 1))])
+def test_a_scan_checks_the_xxh3_tag(scan: Callable[[bytes], object], attributes: bytes) -> None:
+    """ST40, P3.1: a bookie checks it before it stores, a reader before it believes; the CRC alone is not enough."""
+    entry = encode_tagged(DigestType.XXH3, b"", 3, 0, 5, b"hello", attributes=attributes)
+    scan(entry)
+    begin = ENTRY_HEADER.size + ENTRY_HEADER.unpack_from(entry)[2] - 8
+    for at in (0, 7):
+        wrong = bytearray(entry)
+        wrong[begin + at] ^= 1
+        wrong[-4:] = crc32c(bytes(wrong[:-4])).to_bytes(4, "little")
+        with pytest.raises(PeerError, match=r"fails its (digest|XXH3 tag)"):
+            scan(bytes(wrong))

@@ -7,6 +7,7 @@
  */
 #include "scrub.h"
 #include "store_check.h"
+#include "xxh3.h"
 
 #define IMAGE_BYTES_MAX (1u << 20)
 
@@ -50,11 +51,19 @@ static size_t mutate(size_t begin, size_t end, size_t size)
 
 /* ---- frame decoder -------------------------------------------------------------------- */
 
+#define TAG_AT 36 /* Of the XXH3 tag behind the header, in the entries that make_frame() gives attributes. */
+
 static void sum_entries(size_t size)
 {
     for (size_t at = 0; size - at >= EBK_ENTRY_OVERHEAD_BYTES;) {
         const uint64_t whole = EBK_ENTRY_OVERHEAD_BYTES + (uint64_t)ebk_load_u32(image + at + EBK_ENTRY_AT_PAYLOAD_SIZE);
         if (whole > size - at) return;
+        uint8_t *tag = image + at + EBK_ENTRY_HEADER_BYTES + TAG_AT;
+        if (whole > EBK_ENTRY_OVERHEAD_BYTES + TAG_AT + 8 && tag[-4] == EBK_ATTRIBUTE_XXH3) {
+            const uint8_t *rest = tag + 8, *end = image + at + whole - EBK_ENTRY_CRC_BYTES;
+            const uint64_t sum = ebk_xxh3(image + at, (size_t)(tag - image - at), rest, (size_t)(end - rest));
+            for (int i = 0; i < 8; i++) tag[i] = (uint8_t)(sum >> (56 - 8 * i));
+        }
         ebk_store_u32(image + at + whole - 4, ebk_crc32c(0, image + at, whole - 4));
         at += whole;
     }

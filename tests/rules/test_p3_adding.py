@@ -7,8 +7,9 @@ import pytest
 
 from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.digest import DigestType, encode_tagged
-from embedbk.codec.entry import encode_entry
+from embedbk.codec.entry import ENTRY_HEADER, encode_entry
 from embedbk.codec.frame import Frame, frame_of
+from embedbk.codec.kernels import crc32c
 from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.messages import (
     AddAnswer,
@@ -760,3 +761,25 @@ def test_a_copy_with_a_wrong_tag_is_a_failed_copy(bad_copies: int) -> None:
         assert reader.ended.error is None
         assert reader.read == [(0, b"zero")]
     assert world.nodes["b1"].storage.store.entries[ledger_id][0] == bytes(forged.body)
+
+
+@pytest.mark.parametrize("digest", [DigestType.XXH3, DigestType.HMAC])
+def test_a_bookie_checks_every_digest_that_it_can_before_it_stores(digest: DigestType) -> None:
+    """ST40, P3.1: a right CRC32C over a wrong XXH3 tag is refused, and nothing is stored; of an HMAC, whose key it
+    has not, it checks the CRC32C over it."""
+    world, writer, pen = world_with_writer()
+    ledger_id = pen.ledger_id
+    for is_summed in (False, True):
+        entry = bytearray(encode_tagged(digest, b"key", ledger_id, 0, 4, b"zero"))
+        entry[ENTRY_HEADER.size + 4] ^= 0x10  # In the tag, which is the only attribute.
+        if is_summed:
+            entry[-4:] = crc32c(bytes(entry[:-4])).to_bytes(4, "little")
+        world.ask("b1", add_request(world, "b1"), Frame(ledger_id, 0, 0, 1, 4, memoryview(bytes(entry))))
+        if is_summed and digest == DigestType.HMAC:
+            world.nodes["b1"].sync()
+            assert status(world) == Status.OK
+            assert world.nodes["b1"].holds(ledger_id) == [0]
+        else:
+            assert status(world) == Status.BAD_FRAME
+            assert world.nodes["b1"].holds(ledger_id) == []
+    assert not writer.told
