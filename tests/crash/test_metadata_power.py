@@ -1,0 +1,119 @@
+"""Power goes before every call that a metadata member's log makes: no acknowledged change is lost (P2.1, P10, I40).
+
+Its log stands in the same kind of journal as a bookie's, with snapshots between the commands: rolling, recycling,
+snapshots and trimming are all met, with direct I/O and without, and any subset of unsynced sectors and names (D1, D14).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from embedbk.errors import EmbedbkError
+from embedbk.storage.memory_disk import MemoryDisk
+from tests.storage.test_metadata_store import IDENTITY, Writer, on_disk
+
+TURNS = 24
+PARTS = 4  # The calls are dealt to so many tests, for as many processes.
+
+
+def disk_of(direct: bool) -> MemoryDisk:
+    disk = MemoryDisk()
+    if not direct:
+        disk.refuse_direct()
+    return disk
+
+
+def work(writer: Writer, turns: int) -> None:
+    """Puts of several sizes and snapshots; `acknowledged` follows what the log says."""
+    for turn in range(turns):
+        writer.write(1 + turn % 3, size=(100, 900, 3000)[turn % 3])
+        writer.snapshot_if_due()
+        while writer.store._journal.step():  # type: ignore[attr-defined]
+            writer.sync()
+        writer.sync()
+
+
+def life(disk: MemoryDisk, turns: int) -> Writer | None:
+    """One process: a start and its work, until the power goes; None when it did not even start."""
+    writer: Any = None
+    with contextlib.suppress(EmbedbkError):
+        writer = Writer(on_disk(disk))
+        work(writer, turns)
+    return writer
+
+
+def close(writer: Writer | None) -> None:
+    with contextlib.suppress(EmbedbkError):
+        if writer is not None:
+            writer.store.close()  # On a disk without power: this writes nothing.
+
+
+def check(disk: MemoryDisk, *lives: Writer | None) -> None:
+    """What the log holds is a prefix of what was written, with everything acknowledged in any of the lives."""
+    again = on_disk(disk)
+    assert again.identity == IDENTITY
+    digests: dict[int, str] = {}
+    for writer in lives:
+        if writer is not None:
+            assert again.index >= writer.acknowledged
+            digests.update(writer.digests)
+    assert again.index == 0 or again.catalog.digest() == digests[again.index]
+    again.close()
+
+
+def call_count(direct: bool) -> int:
+    disk = disk_of(direct)
+    writer = life(disk, TURNS)
+    count = disk.calls()
+    close(writer)
+    return count
+
+
+def test_the_workload_meets_what_it_should() -> None:
+    """Rolling, recycling, snapshots and trimming are among the calls; else the tests below would be blind."""
+    disk = disk_of(True)
+    writer = life(disk, TURNS)
+    assert writer is not None
+    assert writer.acknowledged == writer.store.index > 40
+    facts = writer.store._journal.facts()  # type: ignore[attr-defined]
+    assert facts.generation > 3
+    assert facts.first_token > 1
+    assert disk.calls("rename") > 5
+    writer.store.close()
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_acknowledged_change_is_lost_when_the_power_goes(part: int, direct: bool) -> None:
+    """I40, I43, I44, I45, I49: before any call of a first life, then again somewhere in the second."""
+    for call in range(1 + part, call_count(direct) + 1, PARTS):
+        disk = disk_of(direct)
+        disk.halt(call)
+        first = life(disk, TURNS)
+        disk.crash(call)
+        close(first)
+        check(disk, first)
+        disk.halt(20 + call % 40)
+        second = life(disk, 6)
+        disk.crash(call + 1)
+        close(second)
+        check(disk, first, second)
+
+
+@pytest.mark.parametrize("sectors", [0, 1, 0b10, 0b1110, ~1 & (1 << 64) - 1, (1 << 63) - 1])
+def test_no_acknowledged_change_is_lost_in_a_torn_write(sectors: int) -> None:
+    """D2: any of these sectors of any write is stored, and the others are not."""
+    disk = disk_of(True)
+    writer = life(disk, TURNS)
+    writes = disk.calls("write")
+    close(writer)
+    for nth in range(1, writes + 1, 2):
+        disk = disk_of(True)
+        disk.tear(nth=nth, sectors=sectors)
+        writer = life(disk, TURNS)
+        disk.crash(nth)
+        close(writer)
+        check(disk, writer)
