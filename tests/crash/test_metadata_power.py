@@ -13,9 +13,9 @@ import pytest
 
 from embedbk.errors import EmbedbkError
 from embedbk.storage.memory_disk import MemoryDisk
-from tests.storage.test_metadata_store import IDENTITY, Writer, on_disk
+from tests.storage.test_metadata_store import FILE_BYTES, IDENTITY, Writer, on_disk
 
-TURNS = 24
+TURNS = 40
 PARTS = 4  # The calls are dealt to so many tests, for as many processes.
 
 
@@ -26,10 +26,16 @@ def disk_of(direct: bool) -> MemoryDisk:
     return disk
 
 
+class LargeWriter(Writer):
+    """Its snapshots fill several files: nothing may be trimmed before the last chunk is durable."""
+
+    key_count = 40
+
+
 def work(writer: Writer, turns: int) -> None:
-    """Puts of several sizes and snapshots; `acknowledged` follows what the log says."""
+    """Puts of several sizes, and snapshots of several chunks; `acknowledged` follows what the log says."""
     for turn in range(turns):
-        writer.write(1 + turn % 3, size=(100, 900, 3000)[turn % 3])
+        writer.write(3, size=(100, 4000, 7000)[turn % 3])
         writer.snapshot_if_due()
         while writer.store._journal.step():  # type: ignore[attr-defined]
             writer.sync()
@@ -40,7 +46,7 @@ def life(disk: MemoryDisk, turns: int) -> Writer | None:
     """One process: a start and its work, until the power goes; None when it did not even start."""
     writer: Any = None
     with contextlib.suppress(EmbedbkError):
-        writer = Writer(on_disk(disk))
+        writer = LargeWriter(on_disk(disk))
         work(writer, turns)
     return writer
 
@@ -81,6 +87,7 @@ def test_the_workload_meets_what_it_should() -> None:
     facts = writer.store._journal.facts()  # type: ignore[attr-defined]
     assert facts.generation > 3
     assert facts.first_token > 1
+    assert writer.store._snapshot_bytes > 2 * FILE_BYTES
     assert disk.calls("rename") > 5
     writer.store.close()
 
@@ -88,8 +95,9 @@ def test_the_workload_meets_what_it_should() -> None:
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_acknowledged_change_is_lost_when_the_power_goes(part: int, direct: bool) -> None:
-    """I40, I43, I44, I45, I49: before any call of a first life, then again somewhere in the second."""
-    for call in range(1 + part, call_count(direct) + 1, PARTS):
+    """I40, I43, I44, I45, I49: before any call of a first life, then again somewhere in the second. Each way of syncing
+    takes every other call."""
+    for call in range(1 + 2 * part + direct, call_count(direct) + 1, 2 * PARTS):
         disk = disk_of(direct)
         disk.halt(call)
         first = life(disk, TURNS)

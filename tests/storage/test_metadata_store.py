@@ -23,6 +23,8 @@ IDENTITY = MemberIdentity(b"t" * 16, b"i" * 16)
 class Writer:
     """A store with its catalog, as a member uses them; `acknowledged` is what a client would have been told."""
 
+    key_count = 7
+
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
         self.catalog = store.catalog
@@ -35,7 +37,12 @@ class Writer:
             command = (
                 StartSession(1, 1000, "w")
                 if 1 not in self.catalog.sessions
-                else Run(1, index, index, Txn([], [Put(f"/k/{index % 7}", b"%d" % index + bytes(size))]))
+                else Run(
+                    1,
+                    index,
+                    index,
+                    Txn([], [Put(f"/k/{index % self.key_count}", b"%d" % index + bytes(size))]),
+                )
             )
             self.store.append(index, encode_command(command))
             self.catalog.apply(command)
