@@ -11,7 +11,7 @@ from typing import Any
 
 from embedbk import _native
 from embedbk._native import ffi, lib
-from embedbk.codec.twins import Fault, Merged, Offsets, Values, check_seat, refusal
+from embedbk.codec.twins import Fault, Merged, Offsets, Values, check_merge, check_seat, refusal
 
 __all__ = [
     "Merged",
@@ -80,6 +80,7 @@ def cut(body: Buffer, ensemble_size: int, write_quorum: int, seat: int) -> bytes
 def merge(bodies: Sequence[Buffer], first: int, last: int) -> Merged | None:
     """The entries first, first + 1 ... last as far as they follow without a gap and their lengths go on, out of 1 to 64
     checked bodies of one ledger; None when there is no entry `first`. Where several have one, any of them."""
+    check_merge(bodies)
     sources = [ffi.from_buffer(body) for body in bodies]
     pointers = ffi.new("const uint8_t *[]", sources)
     sizes = ffi.new("size_t[]", [len(source) for source in sources])

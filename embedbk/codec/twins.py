@@ -16,7 +16,7 @@ from typing import NamedTuple
 import crcmod.predefined
 import xxhash
 
-from embedbk.config import ENTRY_BYTES_MAX
+from embedbk.config import ENSEMBLE_SIZE_MAX, ENTRY_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
@@ -25,6 +25,7 @@ __all__ = [
     "Merged",
     "Offsets",
     "Values",
+    "check_merge",
     "check_seat",
     "crc32c",
     "cut",
@@ -184,6 +185,7 @@ def cut(body: Buffer, ensemble_size: int, write_quorum: int, seat: int) -> bytes
 def merge(bodies: Sequence[Buffer], first: int, last: int) -> Merged | None:
     """The entries first, first + 1 ... last as far as they follow without a gap and their lengths go on, out of 1 to 64
     checked bodies of one ledger; None when there is no entry `first`. Where several have one, any of them."""
+    check_merge(bodies)
     held: dict[int, tuple[memoryview, int, int]] = {}
     for body in bodies:
         block = memoryview(body)
@@ -199,6 +201,12 @@ def merge(bodies: Sequence[Buffer], first: int, last: int) -> Merged | None:
         run.append(entry)
         total = length
     return Merged(memoryview(b"".join(run)), len(run), total) if run else None
+
+
+def check_merge(bodies: Sequence[Buffer]) -> None:
+    """Raises UsageError unless there are as many bodies as members may have given."""
+    if not 1 <= len(bodies) <= ENSEMBLE_SIZE_MAX:
+        raise UsageError(f"{len(bodies)} bodies to be merged: 1 to {ENSEMBLE_SIZE_MAX} are allowed")
 
 
 def check_seat(ensemble_size: int, write_quorum: int, seat: int) -> None:

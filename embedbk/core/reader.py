@@ -286,6 +286,8 @@ class RangeRead(Machine):
             return self._copy_failed(chunk, part, seat, Status(status).name, event.now_ns)
         self.lac = max(self.lac, answer.lac)
         try:
+            if len(event.frames) > 1:
+                raise PeerError(f"{len(event.frames)} frames in an answer that has one at most")
             frames = [frame_of(body, self.ledger_id) for _, body in event.frames]
             for frame in frames:
                 check_tags(frame, self.metadata.digest, self.mac_key)

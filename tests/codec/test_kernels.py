@@ -199,6 +199,9 @@ class TestKernels:
             11,
         )  # Entry 2 says another length than goes on from 1.
         assert kernel.merge([b"", one + body_of([b"xx"], 2, 11)], 1, 9)[1:] == (2, 13)
+        for count in (0, 65):
+            with pytest.raises(UsageError, match=f"{count} bodies"):
+                kernel.merge([one] * count, 1, 9)
 
     def test_a_cut_refuses_seats_and_bodies_that_cannot_be(self, kernel: ModuleType) -> None:
         body = body_of([b"x"])

@@ -315,6 +315,21 @@ def test_an_answer_of_the_wrong_kind_is_a_failed_copy() -> None:
 
 
 @pytest.mark.parametrize("quorum", [THREE, STRIPED])
+def test_an_answer_in_many_frames_is_a_failed_copy(quorum: Quorum) -> None:
+    """P6.1: a bookie answers with one frame at most; what else a peer sends ends its copy and nothing more."""
+    world, _, _ = it = scene(quorum)
+    reader = world.reader(it.ledger_id, 0, 9)
+    reader.start()
+    question = world.packets(reader)[0]
+    world.deliver(question)
+    answer = next(packet for packet in world.packets(reader) if not packet.is_request)
+    world.lose(answer)
+    reader.step(Answered(0, answer.tag, answer.member, answer.control, answer.frames * 100))
+    world.settle()
+    assert reader.read == it.payloads(0, 9)
+
+
+@pytest.mark.parametrize("quorum", [THREE, STRIPED])
 def test_no_more_is_read_ahead_than_the_user_takes(quorum: Quorum) -> None:
     """ahead_bytes: given and not consumed; above it nothing more is asked for."""
     world = World(quorum.ensemble_size)
