@@ -94,7 +94,7 @@ def _canonical_writer(core: Writer) -> None:
         core.error = core.retry_at = core.shortage = None
         core.cas_number = core.revision = core.in_flight.next_seating = 0
         core.is_reading_metadata = core.unsettled = False
-        core.in_flight.seatings, core.in_flight.unanswered = [], {}
+        core.in_flight.replace([])
         core.metadata = core.metadata.with_changes(
             state=LedgerState.OPEN, last_entry=None, length=None, fragments=()
         )
@@ -107,10 +107,8 @@ def _forget_reasons(in_flight: InFlight) -> None:
 
 
 def _forget_answers(in_flight: InFlight) -> None:
-    for unanswered in in_flight.unanswered.values():
-        unanswered.clear()
     for seating in in_flight.seatings:
-        seating.failure = None
+        seating.failure = seating.unanswered = None
 
 
 def is_awaited(core: Any, effect: Any) -> bool:
@@ -126,7 +124,8 @@ def is_awaited(core: Any, effect: Any) -> bool:
     if kind == "add":
         # Answered or given up, or of an earlier round, whose numbers are not given out again.
         in_flight = core.in_flight
-        is_open = in_flight is not None and effect.tag[2] in in_flight.unanswered.get(number, ())
+        seating = in_flight.seating(number) if in_flight is not None else None
+        is_open = seating is not None and effect.tag[2] in (seating.unanswered or ())
         return core.phase is Phase.READING and is_open
     if number != core.round:
         return False
