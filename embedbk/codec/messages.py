@@ -28,6 +28,7 @@ __all__ = [
     "AddAnswer",
     "AddAnswers",
     "AddRequest",
+    "Bundle",
     "Control",
     "ErrorAnswer",
     "ExplicitLacAnswer",
@@ -40,17 +41,22 @@ __all__ = [
     "ReadAnswer",
     "ReadRequest",
     "Status",
+    "MESSAGES_PER_BUNDLE_MAX",
     "decode_message",
     "encode_add_answers",
+    "encode_bundle",
     "encode_message",
     "is_final",
     "register_kind",
+    "split_bundle",
 ]
 
 MESSAGE_MAGIC = b"EBKM"
 MESSAGE_VERSION = 1
 MESSAGE_HEADER_BYTES = 32
 FRAMES_PER_MESSAGE_MAX = 1024
+MESSAGES_PER_BUNDLE_MAX = 1024
+_KIND_AT = 5  # In the header.
 
 # request_id, nonce, seating, ledger_id, first_entry, last_entry, status, recovery, reserved
 _ADD_ANSWER = struct.Struct("<QQQQqqBB6s")
@@ -138,6 +144,12 @@ class AddAnswers(msgspec.Struct, frozen=True, array_like=True):
             answer = AddAnswer(Status(status), nonce, seating, bool(recovery), ledger_id, first, last)
             found.append((asked, answer))
         return found
+
+
+class Bundle(msgspec.Struct, frozen=True, array_like=True):
+    """Several messages of one link in one body, which stand whole where frames stand elsewhere. Its request id is 0."""
+
+    sizes: bytes  # Of each message, a u32; at least two, none of them a bundle.
 
 
 _STATUSES = frozenset(status.value for status in Status)
@@ -267,10 +279,14 @@ def register_kind(kind: int, struct_type: type[Control]) -> None:
 
 for _kind, _struct in (
     (1, AddRequest), (2, AddAnswer), (3, FenceRequest), (4, FenceAnswer), (5, ReadRequest), (6, ReadAnswer),
-    (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers),
+    (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers), (13, Bundle),
     (15, ErrorAnswer),
 ):  # fmt: skip
     register_kind(_kind, _struct)
+
+
+_BUNDLE_KIND = _kind_of[Bundle]
+_decode_bundle = msgspec.msgpack.Decoder(Bundle).decode
 
 
 def encode_add_answers(answers: Sequence[tuple[int, AddAnswer]]) -> list[bytes | memoryview]:
@@ -294,23 +310,70 @@ def encode_message(
     packed = _encode(control)
     frames_size = sum(FRAME_HEADER_BYTES + len(frame.body) for _, frame in frames)
     assert MESSAGE_HEADER_BYTES + len(packed) + frames_size <= MESSAGE_BYTES_MAX
-    head = _HEADER.pack(
-        MESSAGE_MAGIC,
-        MESSAGE_VERSION,
-        _kind_of[type(control)],
-        len(frames),
-        len(packed),
-        frames_size,
-        request_id,
-        0,
-        0,
-    )
-    crc = kernels.crc32c(packed, kernels.crc32c(head[:24]))
-    pieces: list[bytes | memoryview] = [head[:24] + crc.to_bytes(4, "little") + bytes(4) + packed]
+    pieces = [_head(_kind_of[type(control)], len(frames), packed, frames_size, request_id)]
     for header, frame in frames:
         pieces.append(header)
         pieces.append(frame.body)
     return pieces
+
+
+def _head(
+    kind: int, frame_count: int, control: bytes, frames_size: int, request_id: int
+) -> bytes | memoryview:
+    """Header and control part."""
+    head = _HEADER.pack(
+        MESSAGE_MAGIC, MESSAGE_VERSION, kind, frame_count, len(control), frames_size, request_id, 0, 0
+    )
+    crc = kernels.crc32c(control, kernels.crc32c(head[:24]))
+    return head[:24] + crc.to_bytes(4, "little") + bytes(4) + control
+
+
+def encode_bundle(messages: Sequence[Sequence[bytes | memoryview]]) -> list[bytes | memoryview]:
+    """These messages, each as its pieces, as the pieces of one body; one alone as it is."""
+    if len(messages) == 1:
+        return list(messages[0])
+    sizes = [sum(len(piece) for piece in pieces) for pieces in messages]
+    assert 2 <= len(sizes) <= MESSAGES_PER_BUNDLE_MAX
+    control = _encode(Bundle(struct.pack(f"<{len(sizes)}I", *sizes)))
+    bundled = [_head(_BUNDLE_KIND, 0, control, sum(sizes), 0)]
+    for pieces in messages:
+        bundled += pieces
+    return bundled
+
+
+def split_bundle(body: memoryview) -> list[memoryview]:
+    """The messages that travel in one body: itself unless it is a bundle. What stands in them is not looked at.
+
+    Raises:
+        PeerError: it says that it is a bundle, and is none.
+    """
+    if len(body) < MESSAGE_HEADER_BYTES or body[_KIND_AT] != _BUNDLE_KIND:
+        return [body]
+    magic, version, _, frame_count, control_size, size, request_id, crc, reserved = _HEADER.unpack_from(body)
+    if magic != MESSAGE_MAGIC or version != MESSAGE_VERSION or frame_count or request_id or reserved:
+        raise PeerError(f"no bundle of version {MESSAGE_VERSION}: {magic!r} version {version}")
+    begin = MESSAGE_HEADER_BYTES + control_size
+    if begin + size != len(body) or len(body) > MESSAGE_BYTES_MAX:
+        raise PeerError(f"bundle of {len(body)} bytes claims {control_size} + {size}")
+    control = body[MESSAGE_HEADER_BYTES:begin]
+    if kernels.crc32c(control, kernels.crc32c(body[:24])) != crc:
+        raise PeerError("bundle header or control part fails its digest")
+    try:
+        packed = _decode_bundle(control).sizes
+    except msgspec.MsgspecError as broken:
+        raise PeerError(f"bundle: {broken}") from broken
+    count = len(packed) // 4
+    sizes = struct.unpack_from(f"<{count}I", packed)
+    if len(packed) % 4 or not 2 <= count <= MESSAGES_PER_BUNDLE_MAX or sum(sizes) != size:
+        raise PeerError(f"bundle of {count} messages whose sizes do not fit its {size} bytes")
+    parts: list[memoryview] = []
+    for part_size in sizes:
+        part = body[begin : begin + part_size]
+        if part_size < MESSAGE_HEADER_BYTES or part[_KIND_AT] == _BUNDLE_KIND:
+            raise PeerError(f"bundle with a part of {part_size} bytes that is no message")
+        parts.append(part)
+        begin += part_size
+    return parts
 
 
 def decode_message(body: bytes | memoryview) -> Message:

@@ -25,6 +25,7 @@ from embedbk.codec.messages import (
     encode_add_answers,
     encode_message,
     is_final,
+    split_bundle,
 )
 from embedbk.codec.metadata_messages import (
     ABSENT,
@@ -284,6 +285,15 @@ class BookieNode:
         self.transport.drop(link, reason)
 
     def _take_body(self, now_ns: int, event: Received) -> None:
+        try:
+            parts = split_bundle(event.body)
+        except PeerError as broken:
+            self._drop(event.link, str(broken))
+            return
+        for part in parts:
+            self._take_message(now_ns, event if part is event.body else Received(event.link, part))
+
+    def _take_message(self, now_ns: int, event: Received) -> None:
         link = event.link
         if self._is_taken(now_ns, event):
             return

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from embedbk.codec.messages import AddAnswers, decode_message
+from embedbk.codec.messages import AddAnswers, Message, decode_message, split_bundle
 from embedbk.errors import PeerError
 from embedbk.storage.journal import DamagedJournal, UnreadableJournal
 from embedbk.testing.plan import MS, SECOND, Step
@@ -33,19 +33,20 @@ def rule_for(
     FenceAnswer ...), from, to, of this ledger; nth: only the nth of them (1 is the first), 0: all."""
     seen = 0
 
+    def is_meant(message: Message) -> bool:
+        names = (type(message.control).__name__, _SINGLE.get(type(message.control)))
+        return (not kind or kind in names) and (ledger_id is None or ledger_id in _ledgers(message))
+
     def judge(come_from: str, go_to: str, body: bytes) -> Verdict | None:
         nonlocal seen
         if (sender and sender != come_from) or (receiver and receiver != go_to):
             return None
         if kind or ledger_id is not None:
             try:
-                message = decode_message(body)
+                messages = [decode_message(part) for part in split_bundle(memoryview(body))]
             except PeerError:
                 return None
-            names = (type(message.control).__name__, _SINGLE.get(type(message.control)))
-            if kind and kind not in names:
-                return None
-            if ledger_id is not None and ledger_id not in _ledgers(message):
+            if not any(is_meant(message) for message in messages):
                 return None
         seen += 1
         return verdict if nth in (0, seen) else None

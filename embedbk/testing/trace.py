@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embedbk.codec.messages import AddAnswers, decode_message
+from embedbk.codec.messages import AddAnswers, Message, decode_message, split_bundle
 from embedbk.errors import PeerError
 from embedbk.testing.world import World
 
@@ -76,9 +76,13 @@ class Trace:
 def describe(body: bytes) -> str:
     """One message in a few words."""
     try:
-        message = decode_message(body)
+        messages = [decode_message(part) for part in split_bundle(memoryview(body))]
     except PeerError as broken:
         return f"(unreadable: {broken})"
+    return " + ".join(_message(message) for message in messages)
+
+
+def _message(message: Message) -> str:
     words = [_control(message.control)]
     for header, _ in message.frames:
         entries = f"entries {header.first_entry}..{header.last_entry}"

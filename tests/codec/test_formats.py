@@ -41,7 +41,9 @@ from embedbk.codec.messages import (
     Status,
     decode_message,
     encode_add_answers,
+    encode_bundle,
     encode_message,
+    split_bundle,
 )
 from embedbk.codec.metadata_messages import Compare, Get, MetadataRequest, Put, Txn
 from embedbk.codec.registration import (
@@ -251,6 +253,37 @@ class TestMessage:
         for answers in wrong:
             with pytest.raises(PeerError, match="answer"):
                 AddAnswers(answers).unpack()
+
+    def test_messages_travel_together_and_come_apart_as_they_were(self) -> None:
+        alone = [[b"".join(encode_message(number, ErrorAnswer("x" * number)))] for number in range(5)]
+        assert split_bundle(memoryview(alone[3][0])) == [alone[3][0]]
+        assert encode_bundle(alone[:1]) == alone[0]
+        body = b"".join(encode_bundle(alone))
+        parts = split_bundle(memoryview(body))
+        assert [bytes(part) for part in parts] == [message for (message,) in alone]
+        assert [decode_message(part).request_id for part in parts] == [0, 1, 2, 3, 4]
+        with pytest.raises(PeerError):
+            decode_message(body)
+
+    def test_a_bundle_that_is_none_is_refused(self) -> None:
+        """T10: every byte of what is read of it counts; sizes that do not fit, parts that are none, one in another."""
+        messages = [[b"".join(encode_message(number, ErrorAnswer("no")))] for number in range(3)]
+        body = b"".join(encode_bundle(messages))
+        for at in range(len(body) - sum(len(message) for (message,) in messages)):
+            damaged = bytearray(body)
+            damaged[at] ^= 0x40
+            try:
+                parts = split_bundle(memoryview(damaged))
+            except PeerError:
+                continue
+            assert parts == [damaged], "another kind, which is then looked at as a message"
+        inner = encode_bundle(messages)
+        for wrong in (body[:-1], body + b"x", b"".join(encode_bundle([messages[0], inner]))):
+            with pytest.raises(PeerError, match="bundle"):
+                split_bundle(memoryview(wrong))
+        short = b"".join(encode_bundle([messages[0], [b"short"]]))
+        with pytest.raises(PeerError, match="bundle"):
+            split_bundle(memoryview(short))
 
     def test_metadata_operations_come_back_as_what_they_are(self) -> None:
         for operation in (Get("/a"), Txn([Compare("/a", 0)], [Put("/a", b"x")])):

@@ -26,6 +26,7 @@ from embedbk.codec.messages import (
     decode_message,
     encode_add_answers,
     encode_message,
+    split_bundle,
 )
 from embedbk.codec.metadata_messages import Put, Refusal, Result, Txn
 from embedbk.codec.registration import (
@@ -93,7 +94,7 @@ class FakeBookie:
         self.answer = answer
         self.heard: list[Message] = []
         self.links: list[int] = []
-        self.lost = 0
+        self.lost = self.bodies = 0
         place.nodes[name] = self
 
     def step(self, now_ns: int) -> None:
@@ -104,10 +105,12 @@ class FakeBookie:
                 self.lost += 1
             else:
                 assert isinstance(event, Received)
-                message = decode_message(event.body)
-                self.heard.append(message)
-                for body in self.answer(message):
-                    self.transport.send(event.link, [body])
+                self.bodies += 1
+                for part in split_bundle(event.body):
+                    message = decode_message(part)
+                    self.heard.append(message)
+                    for body in self.answer(message):
+                        self.transport.send(event.link, [body])
 
     def close(self) -> None:
         self.transport.close()
@@ -205,6 +208,47 @@ def test_slowness_is_not_failure(place: Place, monkeypatch: pytest.MonkeyPatch) 
     assert [tag for tag, kind in asking.heard if kind == "LacAnswer"] == list(range(19))
     ids = [message.request_id for message in slow.heard]
     assert ids == sorted(ids)
+
+
+def test_a_turn_sends_each_bookie_one_message_for_many_ledgers(place: Place) -> None:
+    """PERFORMANCE T6: fifty requests of a turn are one message to their bookie; a long one leaves alone, in order."""
+    client = place.start_client()
+    ear = FakeBookie(place, "ear", lambda message: [encoded(message.request_id, LacAnswer(Status.OK, 7))])
+    register(place, client, ear.member, ear.endpoint)
+    place.start(client, Asking([lac_request(ear.member, "first")]))
+    place.turns()
+    ear.bodies, ear.heard[:] = 0, []
+    asking = Asking([lac_request(ear.member, number) for number in range(50)])
+    place.start(client, asking)
+    place.turns()
+    assert ear.bodies == 1
+    assert asking.heard == [(number, "LacAnswer") for number in range(50)]
+    long = add(ear.member.incarnation, frame(7, 0, [bytes(client_node.BUNDLED_BYTES_MAX)]))
+    place.start(
+        client,
+        Asking(
+            [
+                *(lac_request(ear.member, number) for number in range(3)),
+                Send(ear.member, *long[:1], "long", long[1]),
+                lac_request(ear.member, "last"),
+            ]
+        ),
+    )
+    place.turns()
+    assert ear.bodies == 3
+    kinds = [type(message.control).__name__ for message in ear.heard[50:]]
+    assert kinds == ["LacRequest"] * 3 + ["AddRequest", "LacRequest"]
+
+
+def test_many_ledgers_of_one_turn_are_acknowledged_by_real_bookies(place: Place) -> None:
+    """P3.2, P3.7: what travels together is taken as if it had come alone, by the core as by the add path."""
+    client = place.start_client()
+    writings = [place.write(client) for _ in range(20)]
+    for number in range(3):
+        for writing in writings:
+            append(place, writing, b"entry %d" % number)
+        place.until(lambda number=number: all(writing.lac == number for writing in writings))
+    assert all(writing.error is None for writing in writings)
 
 
 def test_unanswered_requests_have_a_bound(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
