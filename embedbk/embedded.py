@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -280,6 +279,7 @@ def _failure_of(node: BookieNode) -> Callable[[], EmbedbkError | None]:
 
 def _free_bytes(root: Path) -> Callable[[], int]:
     def ask() -> int:
-        return shutil.disk_usage(root).free
+        room = os.statvfs(root)
+        return room.f_bavail * room.f_frsize
 
     return ask

@@ -6,9 +6,8 @@ The sync face drives it with `run_blocking`, each wait blocking the calling thre
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
-from asyncio import events
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
@@ -114,6 +113,8 @@ class Outcome(Wait[T]):
             raise self._too_late() from None
 
     async def wait_async(self) -> T:
+        import asyncio
+
         # Shielded: whoever stops waiting does not undo what the host is doing.
         waiting = asyncio.shield(asyncio.wrap_future(self.future))
         try:
@@ -132,7 +133,8 @@ class Outcome(Wait[T]):
 
 def refuse_in_event_loop(aio_twin: str) -> None:
     """Raises UsageError in a thread whose event loop runs: blocking it would stop every task there."""
-    if events._get_running_loop() is not None:
+    events = sys.modules.get("asyncio.events")  # Not imported: no loop runs.
+    if events is not None and events._get_running_loop() is not None:
         raise UsageError(
             "this call blocks, and an asyncio event loop runs in this thread; nothing was done",
             hint=f"await {aio_twin} instead",

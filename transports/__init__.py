@@ -8,7 +8,6 @@ The folder is a link inside the package: under another name it would be a second
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Any
 
 from embedbk.errors import UsageError
@@ -41,6 +40,8 @@ def open_transport(scheme: str, identity: Identity, **settings: Any) -> Transpor
         from embedbk.transports.local import LocalTransport
 
         return LocalTransport(identity, **settings)
+    from importlib import metadata  # Here, for who has a transport of its own.
+
     found = metadata.entry_points(group=ENTRY_POINT_GROUP, name=name)
     if len(found) > 1:
         claims = ", ".join(sorted(point.value for point in found))
@@ -55,5 +56,7 @@ def open_transport(scheme: str, identity: Identity, **settings: Any) -> Transpor
 
 def schemes() -> list[str]:
     """Every scheme that `open_transport` understands."""
+    from importlib import metadata
+
     others = {point.name for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
     return sorted(others.union(_OURS))

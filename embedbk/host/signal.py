@@ -8,15 +8,18 @@ Nobody who waits costs more than an entry in a list, and a handle for which nobo
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
+
+if TYPE_CHECKING:
+    import asyncio  # A third of what starting takes, for those who use it: imported where a loop runs.
 
 __all__ = ["Signal", "Watermark"]
 
@@ -79,6 +82,8 @@ class Signal:
 
     async def wait_async(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """The same for a coroutine on its running loop."""
+        import asyncio
+
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         loop = asyncio.get_running_loop()
         while not predicate():
@@ -185,6 +190,8 @@ class Watermark:
         """
         if self.mark >= entry_id:
             return None
+        import asyncio
+
         loop = asyncio.get_running_loop()
         queue = None if self._queues is None else self._queues.get(loop)
         if queue is None:
@@ -206,6 +213,8 @@ class Watermark:
 
     async def wait_async(self, entry_id: int, timeout_s: float | None = None) -> bool:
         """As `wait`, for a coroutine on its running loop."""
+        import asyncio
+
         future = self.future(entry_id)
         if future is None:
             return True
