@@ -54,12 +54,15 @@ def main(argv: list[str]) -> int:
         metavar="PATTERN",
         help="rows whose name matches: 'append/zmq/*'",
     )
+    parser.add_argument(
+        "--without", action="append", default=[], choices=names(), help="with all: a question to leave out"
+    )
     options = parser.parse_args(argv)
     if options.name == EVERYTHING:
         # Each in a process of its own, which no other has warmed or filled; one that fails does not hide the others.
-        rest = [argument for argument in argv if argument != EVERYTHING]
-        codes = [subprocess.call([sys.executable, "-m", "benchmarks", name, *rest]) for name in names()]
-        return max(codes)
+        rest = ["--json"] * options.json + [f"--only={pattern}" for pattern in options.only]
+        asked = [name for name in names() if name not in options.without]
+        return max(subprocess.call([sys.executable, "-m", "benchmarks", name, *rest]) for name in asked)
     want(options.only)
     write = as_json if options.json else as_text
     began = time.monotonic()
