@@ -342,6 +342,14 @@ class DurableBookie(Protocol):
         """What is known to be damaged now: of each file what its last reading has found."""
         ...
 
+    def is_full(self) -> bool:
+        """Whether a write found no room on the device, and none of its kind went well since (I53). Asked often."""
+        ...
+
+    def retry_flush(self) -> None:
+        """Try a flush that found no room once more, if there is one. Raises StorageError when it cannot be begun."""
+        ...
+
     def log_facts(self) -> list[LogFacts]:
         """Entry logs that could be compacted, oldest first; none where storage is not made of files."""
         ...

@@ -59,6 +59,7 @@ from embedbk.core.vocabulary import (
     ShareTold,
     StoreFrame,
     Tick,
+    WritableSet,
 )
 from embedbk.errors import PeerError, StorageError, ensure
 from embedbk.ids import NO_ENTRY
@@ -632,6 +633,10 @@ class Bookie(Machine):
         self.replies.clear()
         return effects
 
+    def _on_writable_set(self, event: WritableSet) -> list[Effect]:
+        self.is_writable = event.is_writable and self.failure is None
+        return []
+
     def _on_link_lost(self, event: LinkLost) -> list[Effect]:
         self.parked.forget(event.link)
         return []
@@ -671,6 +676,7 @@ class Bookie(Machine):
         CollectionBegun: _on_collection_begun,
         DropAllowed: _on_drop_allowed,
         LinkLost: _on_link_lost,
+        WritableSet: _on_writable_set,
         Tick: _on_tick,
     }
 

@@ -58,23 +58,28 @@ __all__ = [
     "LogsListed",
     "MetadataChanged",
     "MetadataFailed",
+    "OperatorAsked",
     "Part",
     "ReadEntries",
     "ReadKey",
     "Received",
     "Reply",
     "RequestReceived",
+    "RetryWrites",
     "Send",
     "SendFailed",
+    "SetWritable",
     "ShareTold",
     "StoreFrame",
     "SliceCopied",
+    "SpaceSeen",
     "Started",
     "Tag",
     "Tick",
     "Transact",
     "TransactUnknown",
     "Transacted",
+    "WritableSet",
 ]
 
 Tag = Any  # Plain and hashable: a string, or a tuple of strings and numbers.
@@ -432,6 +437,46 @@ class DropEntries:
     ledger_id: int
 
 
+@dataclass(slots=True)
+class WritableSet:
+    """Normal adds are taken, or refused, from now on (P7.8)."""
+
+    now_ns: int
+    is_writable: bool
+
+
+# --- Events and effects of a bookie's space ----------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class SpaceSeen:
+    """free_bytes: on the device, None when nobody can tell. is_refused: a write found no room, and none went well
+    since. is_due: it was time to look."""
+
+    now_ns: int
+    free_bytes: int | None
+    is_refused: bool
+    is_due: bool
+
+
+@dataclass(slots=True)
+class OperatorAsked:
+    now_ns: int
+    is_read_only: bool
+
+
+@dataclass(slots=True)
+class SetWritable:
+    """Tell the bookie: WritableSet."""
+
+    is_writable: bool
+
+
+@dataclass(slots=True)
+class RetryWrites:
+    """Try once more what found no room."""
+
+
 # --- Events and effects of a bookie's collector -----------------------------------------------------------
 
 
@@ -549,11 +594,12 @@ Event = (
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | LogsListed | SliceCopied | CopyFailed
+    | WritableSet | SpaceSeen | OperatorAsked
 )  # fmt: skip
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | Reply
     | StoreFrame | JournalAppend | ReadEntries | DropEntries
     | ListHeld | ListKeys | BeginCollection | AllowDrop
-    | ListLogs | CopyLogs | CopySlice
+    | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
 )  # fmt: skip

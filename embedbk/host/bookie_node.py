@@ -54,6 +54,7 @@ from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
 from embedbk.core.limbo import is_named, share_of
 from embedbk.core.machine import earliest
+from embedbk.core.space import SpaceOptions
 from embedbk.core.vocabulary import (
     AddsTaken,
     DropEntries,
@@ -77,6 +78,7 @@ from embedbk.host.collecting import Collecting
 from embedbk.host.compacting import Compacting
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.scrub_pace import ScrubPace
+from embedbk.host.spacing import Spacing
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.client import Client
 from embedbk.ports import AddPath, DurableBookie, EntriesFound, LinkDown, LinkUp, Received, Transport
@@ -96,6 +98,7 @@ DUTIES_NS = 5_000_000  # What a turn does beside adds is not late by more than t
 READ_ROOM_BYTES = FRAME_BYTES_MAX + (1 << 20)
 READ_AGAIN_NS = 2_000_000  # Until a link is looked at again that has no room, where nobody tells of it.
 USUAL_COMPACTION = CompactorOptions()
+USUAL_SPACE = SpaceOptions()
 LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
 LIMBO_ASK_MAX = 64  # Of these asked in one round.
 LIMBO_PAGE = 500
@@ -115,11 +118,12 @@ class BookieNode:
         metadata_endpoints: Sequence[str],
         client: Client,
         *,
-        free_bytes: Callable[[], int] = lambda: 0,
+        free_bytes: Callable[[], int] | None = None,
         location: str = "",
         scrub: ScrubPace | None = None,
         collector: CollectorOptions = USUAL_COLLECTION,
         compactor: CompactorOptions = USUAL_COMPACTION,
+        space: SpaceOptions = USUAL_SPACE,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`, and in the registration. scrub: how fast
         what is stored is read for rot; None reads nothing."""
@@ -135,6 +139,7 @@ class BookieNode:
             bookie_id, collector, storage.table, self.metadata, self._step_core, self._may_collect
         )
         self.compacting = Compacting(bookie_id, compactor, storage)
+        self.spacing = Spacing(bookie_id, space, storage, free_bytes, self._step_core)
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
         self._is_foreign = False  # The cluster knows this id with other directories: nobody is served (P7.2).
         self._registered_session = 0
@@ -142,7 +147,6 @@ class BookieNode:
         self._register_at: int | None = None
         self._limbo_at: int | None = None  # When to ask whether ledgers in limbo are closed now.
         self._limbo_after = NO_ENTRY  # The ledger asked about last: they take turns.
-        self._free_bytes = free_bytes
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self.location = location  # For the placement of ensembles: "zone/rack".
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
@@ -208,6 +212,8 @@ class BookieNode:
             )  # Not asked again each turn; a refusal asks later.
             self._register(now_ns, b"")
         self.collecting.step(now_ns)
+        if self.failure is None:
+            self.spacing.step(now_ns)
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
@@ -245,6 +251,7 @@ class BookieNode:
             self.scrub.deadline_ns,
             self.collecting.deadline_ns(),
             self.compacting.deadline_ns() if self.failure is None else None,
+            self.spacing.deadline_ns() if self.failure is None else None,
         )
 
     def filenos(self) -> list[int]:
@@ -566,7 +573,7 @@ class BookieNode:
             incarnation,
             self.endpoints,
             self._registered_writable,
-            self._free_bytes_now(),
+            self.spacing.free_now() or 0,
             self.location,
         )
         put = Put(key, encode_registration(registration), is_ephemeral=True)
@@ -595,13 +602,6 @@ class BookieNode:
         for link in list(self._links):
             self._drop(link, str(self.failure))
         self._end_promises(now_ns, "these are not its directories")
-
-    def _free_bytes_now(self) -> int:
-        try:
-            return self._free_bytes()
-        except OSError as failed:
-            logger.warning("bookie %s cannot tell its free space: %s", self.bookie_id, failed)
-            return 0
 
     # Limbo (P7.4).
 

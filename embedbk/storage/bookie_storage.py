@@ -28,7 +28,7 @@ from embedbk.core.vocabulary import LogFacts
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.add_path import NativeAddPath
-from embedbk.storage.entry_store import HALF_BYTES_MAX, NativeEntryStore
+from embedbk.storage.entry_store import HALF_BYTES_MAX, DeviceFull, NativeEntryStore
 from embedbk.storage.identity import HeldIdentity, open_identity
 from embedbk.storage.journal import (
     FILE_BYTES,
@@ -127,6 +127,7 @@ class BookieStorage:
         self._frozen_token: int | None = None  # Last token queued before the freeze, while a half is frozen.
         self._is_flushed = False  # The frozen half is in an entry log.
         self._flush_failure = ""
+        self._is_full = False  # The last flush found no room.
         self._wants_flush = False  # Entry logs wait for the next flush, to go.
         if cache_bytes_max < 2 * FRAME_BYTES_MAX or not 0 < flush_bytes <= cache_bytes_max:
             raise UsageError(
@@ -282,7 +283,9 @@ class BookieStorage:
                 logger.error("bookie %s: a flush failed: %s", self.bookie_id, failed)
                 self._retry_bytes = self._unflushed_bytes + self.flush_bytes // FLUSH_RETRY_SHARE + 1
                 self._flush_failure = str(failed)
+                self._is_full = isinstance(failed, DeviceFull)
         if is_done:
+            self._is_full = False
             journal.trim(store.log_mark())
             store.remove_left()
         if self._is_flushed and self._durable >= self._frozen_token:
@@ -290,6 +293,17 @@ class BookieStorage:
             self._frozen_token = None
             self._is_flushed = False
         return is_done
+
+    def is_full(self) -> bool:
+        """The last flush found no room, or the journal's next file does not; what is left of its file is a reserve."""
+        return self._is_full or self._open_journal().is_next_refused()
+
+    def retry_flush(self) -> None:
+        journal = self._open_journal()
+        if journal.is_next_refused():
+            journal.trim(self._open_store().log_mark())  # It prepares its next file anew.
+        if self._is_full and self._frozen_token is not None and self._retry_bytes and self._failure is None:
+            self._flush()
 
     def log_facts(self) -> list[LogFacts]:
         return self._open_store().log_facts()

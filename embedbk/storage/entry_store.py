@@ -20,7 +20,14 @@ from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import check, code_text, ffi, lib
 
-__all__ = ["CLUSTER_TOKEN_BYTES", "HALF_BYTES_MAX", "HALF_BYTES_KEPT", "MODULUS_MAX", "NativeEntryStore"]
+__all__ = [
+    "CLUSTER_TOKEN_BYTES",
+    "DeviceFull",
+    "HALF_BYTES_MAX",
+    "HALF_BYTES_KEPT",
+    "MODULUS_MAX",
+    "NativeEntryStore",
+]
 
 CLUSTER_TOKEN_BYTES = 16
 HALF_BYTES_MAX = 1 << 30  # Address space of each half of the write cache; puts beyond are refused.
@@ -32,6 +39,10 @@ _HINT = (
     "restore the file from a copy; if there is none, start a new bookie under a new id in an empty directory "
     "(python -m embedbk bookie --id NEW-ID --dir EMPTY-DIRECTORY --metadata ...) and leave this one down"
 )
+
+
+class DeviceFull(StorageError):
+    """A flush found no room on the device (I53)."""
 
 
 class NativeEntryStore:
@@ -217,7 +228,8 @@ class NativeEntryStore:
             return False
         if code < 0:
             said = cast(bytes, ffi.string(lib.ebk_store_failure(self._store))).decode(errors="replace")
-            raise StorageError(f"{self.directory}: {said}: {code_text(code)}")
+            kind = DeviceFull if code == lib.EBK_NO_SPACE else StorageError
+            raise kind(f"{self.directory}: {said}: {code_text(code)}")
         return True
 
     def release(self) -> None:

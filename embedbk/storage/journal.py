@@ -122,6 +122,7 @@ class Journal:
         self._disk = io  # Keeps the table of calls alive.
         self._journal: Any = None
         self._failure_found: Any = ffi.new("struct ebk_journal_fault *")
+        self._facts: Any = ffi.new("struct ebk_journal_facts *")
         self._kept: deque[tuple[int, Any]] = (
             deque()
         )  # (token, pinned buffer) of what C has borrowed, in order.
@@ -287,6 +288,11 @@ class Journal:
             ffi.release(replay)
 
     # --- Whole -------------------------------------------------------------------------------------------
+
+    def is_next_refused(self) -> bool:
+        """Whether the next file could not be prepared, as on a full device; `trim` lets it be tried again."""
+        lib.ebk_journal_facts(self.handle(), self._facts)
+        return bool(self._facts.prepare_error)
 
     def facts(self) -> JournalFacts:
         """A picture of the journal at this moment."""

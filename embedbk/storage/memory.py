@@ -132,7 +132,7 @@ class MemoryBookieStorage:
         self.add_path: AddPath | None = None
         self.store = MemoryEntryStore()
         self.flush_bytes = flush_bytes
-        self.is_read_only = False  # Switch: the host refuses normal adds (P7.8).
+        self.is_read_only = False  # Switch: the device has no room, so the host refuses normal adds (P7.8).
         self.entry_logs = list(survivors.entry_logs)
         self.records = list(survivors.records)  # Durable, above the mark.
         self.pending: list[Record] = []  # Queued, lost in a crash.
@@ -276,6 +276,11 @@ class MemoryBookieStorage:
 
     def scrub_damages(self) -> list[ScrubDamage]:
         return [damage for key, damage in sorted(self._scrub_damages.items()) if key in self.store.unreadable]
+
+    def is_full(self) -> bool:
+        return self.is_read_only
+
+    def retry_flush(self) -> None: ...
 
     def log_facts(self) -> list[LogFacts]:
         return []  # Made of values: nothing is gained by copying them.

@@ -47,6 +47,7 @@ class Place:
         self.held: set[str] = set()  # Names whose disks do not sync.
         self.transports: list[LocalTransport] = []  # Of raw peers.
         self.count = 0
+        self.free_bytes: Callable[[], int] | None = None  # Of bookies started from now on.
         self.chance = random.Random(1)
         journal = self.disks["metadata"] = MemoryJournal()
         store = MetadataStore(journal, 0, new_identity=MemberIdentity(TOKEN, b"m" * 16))
@@ -69,7 +70,15 @@ class Place:
         storage = storage or MemoryBookieStorage(survivors or Survivors(self.fresh()))
         transport = LocalTransport(Identity("bookie", name, storage.incarnation, TOKEN), **settings)
         client = Client(ttl_ms=SESSION_MS, label=name, cluster_token=TOKEN)
-        node = BookieNode(name, storage, transport, ["local://*"], self.metadata.endpoints, client)
+        node = BookieNode(
+            name,
+            storage,
+            transport,
+            ["local://*"],
+            self.metadata.endpoints,
+            client,
+            free_bytes=self.free_bytes,
+        )
         self.disks[name] = storage
         self.nodes[name] = node
         return node

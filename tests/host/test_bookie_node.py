@@ -172,14 +172,16 @@ def test_a_refused_record_ends_the_promises_at_once(on_disk: Place, disk: Memory
 
 
 def test_a_refusal_and_a_fence_in_one_turn(on_disk: Place, disk: MemoryDisk) -> None:
-    """The same with both requests in one batch: the fence behind the refused put is not answered OK."""
+    """The same with both requests in one batch: the fence behind the refused put is not answered OK. Adds by recovery:
+    others are refused before, for want of room (P7.8)."""
     incarnation = incarnation_of(on_disk)
     peer = on_disk.peer("b1")
     disk.fail("open", error=errno.ENOSPC, stays=True)
     size = 500_000
     entry = 0
     while on_disk.bookie("b1").failure is None:
-        peer.send(*add(incarnation, frame(7, entry, [bytes(size)], entry * size)))
+        _, *frames = add(incarnation, frame(7, entry, [bytes(size)], entry * size))
+        peer.send(AddRequest(incarnation, 1, 1, True), *frames)
         peer.send(FenceRequest(incarnation, 100 + entry, KEY))
         on_disk.turn()
         peer.look()

@@ -1,0 +1,76 @@
+"""A bookie's space in its place: measures, asks `core/space.py`, and tells the bookie (P7.8).
+
+Decides nothing. Whether a write found no room is asked in every turn, free space now and then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from embedbk.core.space import Space, SpaceOptions
+from embedbk.core.vocabulary import Event, OperatorAsked, RetryWrites, SetWritable, SpaceSeen, WritableSet
+from embedbk.errors import StorageError
+from embedbk.ports import DurableBookie
+
+__all__ = ["Spacing"]
+
+logger = logging.getLogger(__name__)
+
+
+class Spacing:
+    """free_bytes: on the bookie's device; None where nobody can tell."""
+
+    def __init__(
+        self,
+        bookie_id: str,
+        options: SpaceOptions,
+        storage: DurableBookie,
+        free_bytes: Callable[[], int] | None,
+        tell_bookie: Callable[[Event], None],
+    ) -> None:
+        self.core = Space(options)
+        self._bookie_id = bookie_id
+        self._storage = storage
+        self._free_bytes = free_bytes
+        self._tell_bookie = tell_bookie
+        self._was_refused = False
+
+    def set_read_only(self, now_ns: int, is_read_only: bool) -> None:
+        """By an operator, until an operator says otherwise."""
+        self._step(OperatorAsked(now_ns, is_read_only))
+
+    def step(self, now_ns: int) -> None:
+        is_refused = self._storage.is_full()
+        due_ns = self.core.deadline_ns
+        is_due = due_ns is None or now_ns >= due_ns
+        if is_due or is_refused != self._was_refused:
+            self._was_refused = is_refused
+            self._step(SpaceSeen(now_ns, self.free_now(), is_refused, is_due))
+
+    def deadline_ns(self) -> int | None:
+        # Nobody can tell and nothing was refused: nothing to look at.
+        return self.core.deadline_ns if self._free_bytes is not None or self._was_refused else None
+
+    def free_now(self) -> int | None:
+        if self._free_bytes is None:
+            return None
+        try:
+            return self._free_bytes()
+        except OSError as failed:
+            logger.warning("bookie %s cannot tell its free space: %s", self._bookie_id, failed)
+            return None
+
+    def _step(self, event: Event) -> None:
+        for effect in self.core.step(event):
+            if isinstance(effect, SetWritable):
+                why = ", ".join(self.core.reasons)
+                said = f"is read-only: {why}" if why else "is writable again"
+                logger.warning("bookie %s %s", self._bookie_id, said)
+                self._tell_bookie(WritableSet(event.now_ns, effect.is_writable))
+            else:
+                assert isinstance(effect, RetryWrites)
+                try:
+                    self._storage.retry_flush()
+                except StorageError as failed:
+                    logger.error("bookie %s: %s", self._bookie_id, failed)

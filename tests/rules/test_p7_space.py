@@ -1,0 +1,140 @@
+"""P7.8: a bookie without room takes no normal adds, still fences and takes recovery adds, and comes back by itself."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from embedbk.codec.messages import AddAnswer, AddRequest, FenceAnswer, FenceRequest, Status
+from embedbk.codec.registration import decode_registration, registration_path
+from embedbk.config import FRAME_BYTES_MAX
+from embedbk.core.space import LOW_SPACE, NO_ROOM, OPERATOR, Space, SpaceOptions
+from embedbk.core.vocabulary import OperatorAsked, RetryWrites, SetWritable, SpaceSeen
+from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.memory_disk import MemoryDisk
+from tests.host.place import KEY, MS, SECOND, TOKEN, Peer, Place, add, frame
+
+OPTIONS = SpaceOptions(low_bytes=100, back_bytes=150, look_ns=1000, retry_ns=10)
+
+
+def seen(free: int | None, *, refused: bool = False, due: bool = True) -> SpaceSeen:
+    return SpaceSeen(0, free, refused, due)
+
+
+def test_it_is_read_only_below_one_bound_and_back_above_another() -> None:
+    """Rule P7.8, ST26, L11: automatic return, and one flush does not turn it back and forth."""
+    space = Space(OPTIONS)
+    assert space.step(seen(100)) == [] and space.is_writable
+    assert space.step(seen(99)) == [SetWritable(False)]
+    assert space.reasons == (LOW_SPACE,)
+    assert space.step(seen(149)) == []
+    assert space.step(seen(150)) == [SetWritable(True)] and space.is_writable
+
+
+def test_what_cannot_be_told_concludes_nothing() -> None:
+    """ST26: "cannot tell" is neither low nor back."""
+    space = Space(OPTIONS)
+    assert space.step(seen(None)) == [] and space.is_writable
+    space.step(seen(0))
+    assert space.step(seen(None)) == [] and not space.is_writable
+
+
+def test_every_reason_must_be_gone() -> None:
+    """ST27 (2374, 4640, 4225): one state machine: an operator's word, low space and a refused write do not undo each
+    other."""
+    space = Space(OPTIONS)
+    assert space.step(OperatorAsked(0, True)) == [SetWritable(False)]
+    assert space.step(seen(10, refused=True)) == [RetryWrites()]
+    assert space.reasons == (OPERATOR, LOW_SPACE, NO_ROOM)
+    assert space.step(OperatorAsked(0, False)) == []
+    assert space.step(seen(500, refused=True)) == [RetryWrites()]
+    assert space.step(seen(500)) == [SetWritable(True)]
+    assert space.step(OperatorAsked(0, False)) == []
+
+
+def test_what_found_no_room_is_tried_again_by_time() -> None:
+    """L11: a read-only bookie gets no adds that would make it flush; it tries by itself, not in every turn."""
+    space = Space(OPTIONS)
+    assert space.step(seen(None, refused=True, due=False)) == [SetWritable(False)]
+    assert space.deadline_ns == OPTIONS.retry_ns
+    assert space.step(seen(None, refused=True)) == [RetryWrites()]
+    space.step(seen(None))
+    assert space.deadline_ns == OPTIONS.look_ns
+
+
+# In its place.
+
+
+class DiskStorage(BookieStorage):
+    """The storage that ships, on a disk in memory, committed by hand as the place commits its disks."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        super().__init__(
+            "d", "b1", TOKEN, flush_bytes=64 << 10, cache_bytes_max=2 * FRAME_BYTES_MAX, journal_file_bytes=2 << 20,
+            threaded=False, io=disk, incarnation=b"d" * 16,
+        )  # fmt: skip
+
+    def commit(self) -> None:
+        while self.step():
+            pass
+
+
+def registered_writable(place: Place) -> bool:
+    record = place.metadata.core.catalog.get(registration_path("b1")).record
+    return record is not None and decode_registration(record.value or b"").is_writable
+
+
+def ask_add(place: Place, peer: Peer, entry_id: int, *, recovery: bool = False) -> Status:
+    request, *frames = add(place.bookie("b1").storage.incarnation, frame(7, entry_id, [b"x" * 3000]))
+    assert isinstance(request, AddRequest)
+    if recovery:
+        request = AddRequest(request.incarnation, request.nonce, request.seating, True)
+    answer = peer.ask(request, *frames)
+    assert isinstance(answer, AddAnswer)
+    return answer.status
+
+
+@pytest.mark.parametrize("what", ["flush", "device", "operator"])
+def test_a_full_bookie_is_registered_so_fences_and_comes_back(what: str) -> None:
+    """Rule P7.8, I53, L11, D9, scenario 11 (#208): no room for an entry log, little on the device, or an operator's
+    word: normal adds are refused and the list of bookies says so; a fence and a recovery add are durable; nothing that
+    was acknowledged is lost; with room again it is writable again."""
+    disk, free = MemoryDisk(), [1 << 40]
+    place = Place(bookies=0)
+    place.free_bytes = lambda: free[0]
+    node = place.start_bookie("b1", storage=DiskStorage(disk))
+    place.until(lambda: node.is_registered)
+    peer = place.peer("b1")
+    assert ask_add(place, peer, 0) == Status.OK
+    entry_id = 1
+    if what == "flush":
+        disk.fail("allocate", error=errno.ENOSPC, stays=True)
+    elif what == "device":
+        free[0] = 1000
+    else:
+        node.spacing.set_read_only(place.now_ns, True)
+    while (status := ask_add(place, peer, entry_id)) == Status.OK:
+        entry_id += 1
+        place.now_ns += SECOND
+        assert entry_id < 200
+    assert status == Status.READ_ONLY
+    place.until(lambda: not registered_writable(place))
+    answer = peer.ask(FenceRequest(node.storage.incarnation, 99, KEY))
+    assert isinstance(answer, FenceAnswer) and answer.status == Status.OK
+    assert ask_add(place, peer, entry_id, recovery=True) == Status.OK
+    assert node.failure is None
+
+    disk.fail("allocate", nth=0)
+    free[0] = 1 << 40
+    node.spacing.set_read_only(place.now_ns, False)
+    place.until(lambda: registered_writable(place), 50 * MS)
+    assert ask_add(place, peer, entry_id + 1) == Status.OK
+    place.close()
+    disk.crash()
+    storage = DiskStorage(disk)
+    for each in range(entry_id + 2):
+        assert storage.read(7, each, each, 1 << 20).frame is not None
+    row = storage.table.get(99)
+    assert row is not None and row.is_fenced
+    storage.close()
