@@ -25,6 +25,15 @@ static int answer(int result)
     return result < 0 ? -errno : result;
 }
 
+static int open_again(const char *path, int native)
+{
+    int file;
+    do {
+        file = open(path, native, FILE_MODE);
+    } while (file < 0 && errno == EINTR);
+    return file;
+}
+
 static int disk_open(struct ebk_io *io, const char *path, int flags)
 {
     (void)io;
@@ -33,10 +42,7 @@ static int disk_open(struct ebk_io *io, const char *path, int flags)
     if (flags & EBK_OPEN_CREATE) native |= O_CREAT | O_EXCL;
     if (flags & EBK_OPEN_DIRECT) native |= O_DIRECT;
     if (flags & EBK_OPEN_DSYNC) native |= O_DSYNC;
-    int file;
-    do {
-        file = open(path, native, FILE_MODE);
-    } while (file < 0 && errno == EINTR);
+    int file = open_again(path, native);
     if (file < 0) {
         int error = errno;
         /* Linux makes the file before it finds that the file system knows no direct I/O. */
@@ -120,7 +126,7 @@ static int disk_unlink(struct ebk_io *io, const char *path)
 static int disk_sync_directory(struct ebk_io *io, const char *path)
 {
     (void)io;
-    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int directory = open_again(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0) return -errno;
     int result = answer(fsync(directory));
     close(directory);
@@ -160,7 +166,7 @@ static int64_t disk_list(struct ebk_io *io, const char *path, char *names, size_
 static int disk_lock(struct ebk_io *io, const char *path)
 {
     (void)io;
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, FILE_MODE);
+    int file = open_again(path, O_RDWR | O_CREAT | O_CLOEXEC);
     if (file < 0) return -errno;
     if (flock(file, LOCK_EX | LOCK_NB) == 0) return file;
     int error = errno;
