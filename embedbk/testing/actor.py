@@ -143,6 +143,10 @@ class Repair(Script):
             if is_last and not metadata.is_closed and self.respects_last_fragment:
                 is_deferred = True
                 continue
+            if self.target in fragment.members:
+                raise UsageError(
+                    f"ledger {self.ledger_id}: {self.target} has a seat in fragment {number} already"
+                )
             if self.copies:
                 yield from self._copy(metadata, number)
             seats = tuple(tuple(self.target) if m == self.lost else tuple(m) for m in fragment.members)

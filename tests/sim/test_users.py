@@ -6,14 +6,16 @@ from collections import Counter
 
 import pytest
 
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, Durability, decode_ledger_metadata
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, Durability, decode_ledger_metadata, ledger_key_path
 from embedbk.core.producers import Producers
-from embedbk.errors import OperationTimeout
+from embedbk.errors import OperationTimeout, UsageError
+from embedbk.testing import Cluster
+from embedbk.testing.actor import Repair
 from embedbk.testing.campaign import run_seed
 from embedbk.testing.plan import FEATURES, make_plan
 from embedbk.testing.run import run_plan
 from embedbk.testing.sim_runtime import SimRuntime, awaited
-from embedbk.testing.users import APPLICATIONS
+from embedbk.testing.users import APPLICATIONS, keys_of
 from embedbk.testing.world import SECOND, World
 from embedbk.waiting import Moved
 
@@ -80,6 +82,20 @@ def test_a_wait_lets_time_pass_even_if_it_is_shorter_than_a_tick() -> None:
     assert waited
     assert not any(waited)
     world.close()
+
+
+def test_a_seat_is_not_given_to_who_has_one() -> None:
+    """P2.4: two menders with one target; seed 901588 had a fragment with a bookie twice."""
+    with Cluster(seed=7, bookies=4) as cluster:
+        with cluster.client().create_ledger() as orders:
+            orders.add(b"one")
+        value = cluster.world.committed(LEDGERS_PREFIX)[ledger_key_path(orders.ledger_id)]
+        first, second, _ = decode_ledger_metadata(value).fragments[0].members
+        key = keys_of(decode_ledger_metadata(value)).key
+        operation = cluster.world.start("client", Repair(orders.ledger_id, first, second, key, 5))
+        assert cluster.run_until(operation.future.done)
+        assert isinstance(operation.future.exception(), UsageError)
+        assert cluster.world.committed(LEDGERS_PREFIX)[ledger_key_path(orders.ledger_id)] == value
 
 
 def test_a_crash_ends_what_its_client_was_doing() -> None:
