@@ -238,7 +238,7 @@ class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
     status: Status
     ledger_id: _LedgerId
     is_awaited: bool = (
-        False  # A reader waited here for a newer LAC when this one came: further ones are worth a hint.
+        False  # A reader waits here for a newer LAC, or did lately: further ones are worth a hint.
     )
 
 

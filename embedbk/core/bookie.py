@@ -340,6 +340,8 @@ class Bookie(Machine):
         is_idle = row is None or (_knows_all(row) and row.lac <= request.after_lac and not row.is_fenced)
         until_ns = event.now_ns + min(request.wait_ms, LAC_WAIT_MS_MAX) * _MS
         poll = Poll(event.link, event.request_id, request, until_ns)
+        if request.wait_ms > 0:
+            self.parked.note_asked(request.ledger_id, event.now_ns)
         if request.wait_ms > 0 and is_idle and self.parked.park(poll):
             if row is not None:
                 row.is_awaited = 1
@@ -375,7 +377,7 @@ class Bookie(Machine):
             status = refusal
         elif bound is None and request.is_hint:
             status = Status.NO_SUCH_LEDGER
-        is_awaited = self.parked.is_awaited(request.ledger_id)
+        is_awaited = self.parked.is_followed(request.ledger_id, event.now_ns)
         answer = ExplicitLacAnswer(status, request.ledger_id, is_awaited)
         reply = Reply(event.link, event.request_id, answer)
         if status != Status.OK:

@@ -15,6 +15,7 @@ __all__ = ["POLLS_PER_LINK_MAX", "Parked", "Poll"]
 POLLS_PER_LINK_MAX = (
     16_384  # One more is answered at once, as if its time were over: its reader pauses by itself.
 )
+FOLLOWED_NS = 1_000_000_000  # Who asked so lately is taken for somebody who will ask again.
 
 
 @dataclass(slots=True)
@@ -32,9 +33,25 @@ class Parked:
         self.by_ledger: dict[int, list[Poll]] = {}
         self.per_link: dict[int, int] = {}
         self.deadline_ns: int | None = None  # No poll ends by its time before this.
+        self.asked_ns: dict[int, int] = {}  # Ledger -> when a poll came last; the newest stands last.
 
     def is_awaited(self, ledger_id: int) -> bool:
         return ledger_id in self.by_ledger
+
+    def is_followed(self, ledger_id: int, now_ns: int) -> bool:
+        """Does somebody wait, or take in what the last poll brought? (Each add of a writer at its own pace brings the
+        LAC of the one before: its reader is always busy when the writer looks for who waits.)"""
+        asked_ns = self.asked_ns.get(ledger_id)
+        return ledger_id in self.by_ledger or (asked_ns is not None and now_ns - asked_ns < FOLLOWED_NS)
+
+    def note_asked(self, ledger_id: int, now_ns: int) -> None:
+        self.asked_ns.pop(ledger_id, None)
+        self.asked_ns[ledger_id] = now_ns
+        for _ in range(2):  # More go than come, so that none of long ago stays.
+            oldest = next(iter(self.asked_ns))
+            if now_ns - self.asked_ns[oldest] < FOLLOWED_NS:
+                break
+            del self.asked_ns[oldest]
 
     def park(self, poll: Poll) -> bool:
         """False: this link has so many that it is to be answered at once."""

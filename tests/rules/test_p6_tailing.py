@@ -246,6 +246,30 @@ def test_a_frame_goes_to_the_journal_before_those_who_wait_for_its_lac() -> None
     assert 3 in node.holds(it.pen.ledger_id)
 
 
+def test_a_reader_that_is_busy_is_not_gone() -> None:
+    """Rule P6.2: adds at some pace bring each LAC with the one behind it, and their reader is busy with that when the
+    writer asks who waits; by the hint it would have had it one add earlier."""
+    it = scene()
+    it.wait(1)
+    it.add(b"entry 3")  # Brings LAC 2, and the reader is busy.
+    incarnation = it.world.nodes["b1"].member.incarnation
+    for after_ms, is_awaited in ((900, True), (200, False)):
+        it.world.now_ns += after_ms * MS
+        it.world.ask("b1", ExplicitLacRequest(incarnation, it.pen.ledger_id, KEY, 2, 21, True))
+        assert it.world.heard() == [ExplicitLacAnswer(Status.OK, it.pen.ledger_id, is_awaited)]
+
+
+def test_ledgers_that_were_followed_long_ago_take_no_room() -> None:
+    """Rule P6.2: costs grow with work, not with history."""
+    here = Parked()
+    for number in range(10_000):
+        here.note_asked(number, number * 1_000_000)
+    assert len(here.asked_ns) == 1000  # Of the last second.
+    here.note_asked(9_500, 10_000_000_000)
+    assert here.is_followed(9_500, 10_900_000_000)
+    assert not here.is_followed(9_400, 10_400_000_001)
+
+
 # Parked polls.
 
 
