@@ -415,6 +415,7 @@ class Bookie(Machine):
         A closed one is only fenced again. (W is paused; recovery fenced b1 b2 and closed; b2 loses all it had: with
         its fence forgotten, b2 and b3 would acknowledge W's next entry, which is beyond the end for ever.) So is
         every other one with a trace here: the closing change may have taken this bookie out of its only fragment.
+        Without a trace, a closed one of others is as a dropped one: fenced, in limbo, no data (P7.3), an id in a range.
         """
         if self.is_serving or self.limbo_token is not None or self.failure is not None:
             return []
@@ -431,6 +432,11 @@ class Bookie(Machine):
                     row.in_limbo = 1
                     self.limbo[ledger_id] = None
                     effects.append(self._append(row, RecordKind.LIMBO, LIMBO_BEGINS))
+            for ledger_id in event.elsewhere:
+                if self.table.get(ledger_id) is None:
+                    row = self.table.create(ledger_id, from_reserve=True)
+                    row.is_fenced = row.in_limbo = row.is_dropped = 1
+                    effects.append(self._append(row, RecordKind.DROP, b""))
         except StorageError as full:
             self.failure = f"not every ledger could be put into limbo: {full}"
             return effects

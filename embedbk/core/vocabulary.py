@@ -348,11 +348,13 @@ class JournalFailed:
 
 @dataclass(slots=True)
 class LimboListed:
-    """The ledgers that name this bookie, by a linearizable listing made after it started (P7.4)."""
+    """The ledgers that name this bookie, by a linearizable listing made after it started (P7.4); and those that are
+    CLOSED and name others."""
 
     now_ns: int
     not_closed: list[int]
     closed: list[int]
+    elsewhere: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -536,7 +536,7 @@ class BookieNode:
         if not self.metadata.session or self._is_foreign:
             return
         if not self.core.is_serving:
-            self._list_limbo(now_ns, list(_LIMBO_PREFIXES), "", [])
+            self._list_limbo(now_ns, list(_LIMBO_PREFIXES), "", [], {})
             return
         self.metadata.request(now_ns, Get(cookie_path(self.bookie_id)), self._on_cookie)
 
@@ -605,8 +605,18 @@ class BookieNode:
 
     # Limbo (P7.4).
 
-    def _list_limbo(self, now_ns: int, prefixes: list[str], after: str, found: list[LedgerMetadata]) -> None:
-        """Page through all ledgers, each page linearizable: a key that was there at the start is on one of them."""
+    def _list_limbo(
+        self,
+        now_ns: int,
+        prefixes: list[str],
+        after: str,
+        found: list[LedgerMetadata],
+        elsewhere: dict[int, None],
+    ) -> None:
+        """Page through all ledgers, each page linearizable: a key that was there at the start is on one of them.
+
+        found: those that name this bookie; elsewhere: ids of those that are closed and do not.
+        """
 
         def done(now_ns: int, result: Result) -> None:
             if not isinstance(result, Listed):
@@ -619,19 +629,25 @@ class BookieNode:
             except StorageError as unread:
                 self.failure = unread  # It may name this bookie: what cannot be told keeps it out.
                 return
-            found.extend(each for each in ledgers if is_named(each, self.bookie_id))
+            for each in ledgers:
+                if is_named(each, self.bookie_id):
+                    found.append(each)
+                elif each.is_closed:
+                    elsewhere[each.ledger_id] = None
             if result.has_more:
-                self._list_limbo(now_ns, prefixes, result.records[-1].key, found)
+                self._list_limbo(now_ns, prefixes, result.records[-1].key, found, elsewhere)
                 return
             if len(prefixes) > 1:
-                self._list_limbo(now_ns, prefixes[1:], "", found)
+                self._list_limbo(now_ns, prefixes[1:], "", found, elsewhere)
                 return
             closed = sorted({each.ledger_id for each in found if each.is_closed})
             not_closed = sorted({each.ledger_id for each in found if not each.is_closed})
             logger.warning(
                 "bookie %s may have lost entries: %d ledgers in limbo", self.bookie_id, len(not_closed)
             )
-            self._step_core(LimboListed(now_ns, not_closed, closed))
+            named = {each.ledger_id for each in found}  # Asked, not walked: in one of the listings, at least.
+            others = [ledger_id for ledger_id in sorted(elsewhere) if ledger_id not in named]
+            self._step_core(LimboListed(now_ns, not_closed, closed, others))
             if self.core.failure is not None:
                 self.failure = StorageError(f"bookie {self.bookie_id}: {self.core.failure}")
 

@@ -128,7 +128,7 @@ class BookieWatch:
         if kind == RecordKind.LIMBO:
             self.sometimes.note("in limbo")
         elif kind == RecordKind.DROP:
-            life.drop_is_safe(ledger, bookie.member.bookie_id)
+            life.drop_is_safe(ledger, bookie.member.bookie_id, bookie.bit)
             self.ghost.drop(bookie, ledger)
             self.sometimes.note("ledger dropped")
         elif kind == RecordKind.EXPLICIT_LAC:

@@ -210,7 +210,7 @@ def limbo_comes_first(ghost: Ghost, bookie: BookieGhost, table: Any) -> None:
     """I32: limbo. After an unclean start nobody is served before every ledger that was not closed and named the bookie
     is durably fenced and in limbo; one that was closed meanwhile is fenced.
 
-    I19: fence is sticky. Fences that it may have forgotten are there again, wherever metadata still names it.
+    I19: fence is sticky. Fences that it may have forgotten are there again, also of ledgers that name others by now.
     """
     queued = set(bookie.promises.values())  # Asked, not walked.
     for ledger_id in bookie.owed_limbo or ():
@@ -226,9 +226,7 @@ def limbo_comes_first(ghost: Ghost, bookie: BookieGhost, table: Any) -> None:
                 f"{bookie.member} serves after an unclean start, and ledger {ledger_id} is not in durable limbo",
             )
     for ledger_id in bookie.fences:
-        ledger = ghost.ledger(ledger_id)
-        metadata = ledger.metadata if ledger.deleted is None else None
-        if metadata is not None and is_named(metadata, bookie.member.bookie_id):
+        if ghost.ledger(ledger_id).deleted is None:
             fence_is_sticky(bookie, ledger_id, table.get(ledger_id))
 
 

@@ -178,10 +178,12 @@ def deletion_is_final(ledger: LedgerGhost, *, is_forced: bool = False) -> None:
         )
 
 
-def drop_is_safe(ledger: LedgerGhost, bookie_id: str) -> None:
+def drop_is_safe(ledger: LedgerGhost, bookie_id: str, bit: int) -> None:
     """I35: collection is safe. Data goes only when the key is absent and no tombstone keeps it, or the ledger is
     CLOSED, names others, and nobody repairs it."""
     metadata = ledger.metadata
+    if not any(bits & bit for bits in ledger.stable.values()) and (metadata is None or metadata.is_closed):
+        return  # It gives nothing up: after an unclean start it only promises never to take any (P7.4).
     if ledger.has_tombstone:
         raise Violation("I35", f"{bookie_id} dropped ledger {ledger.ledger_id}, which can be brought back")
     if metadata is None or ledger.deleted is not None:

@@ -1222,6 +1222,19 @@ MUTANTS = (
         (_P7 + "a_closed_ledger_is_fenced_again",),
     ),
     Mutant(
+        "closed-ledgers-of-others-not-fenced-again",
+        "P7.3 P7.4",
+        "after an unclean start a ledger that was closed with another in this bookie's seat stays without its fence",
+        (
+            (
+                _BOOKIE,
+                "            for ledger_id in event.elsewhere:\n",
+                "            for ledger_id in event.elsewhere[:0]:\n",
+            ),
+        ),
+        (_SCENES_OF_WRITING + "a_bookie_that_the_close_took_out_of_the_ledger_stays_fenced",),
+    ),
+    Mutant(
         "limbo-of-known-ledgers-only",
         "P7.4 I32",
         "only ledgers that left a trace on the disk enter limbo",

@@ -262,6 +262,7 @@ class Node:
             self.world.now_ns,
             [metadata.ledger_id for metadata in named if not metadata.is_closed],
             [metadata.ledger_id for metadata in named if metadata.is_closed],
+            [metadata.ledger_id for metadata in ledgers if metadata.is_closed and metadata not in named],
         )
         self.perform(self.core.step(listed))
 

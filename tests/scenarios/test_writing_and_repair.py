@@ -326,6 +326,42 @@ def test_a_bookie_that_may_have_forgotten_a_fence_refuses() -> None:
     assert story.writer.confirmed == -1
 
 
+def test_a_bookie_that_the_close_took_out_of_the_ledger_stays_fenced() -> None:
+    """Scenario 27: fenced on b1 and b2, lost to b3; recovery replaced b1, and the closed ledger does not name it; b1
+    loses all it had. The paused writer's next entry must not be acknowledged by b1 and b3: it is behind the end."""
+    # Taken out: what becomes of closed ledgers of others (core/bookie.py, `_on_limbo_listed`: no loop over elsewhere).
+    story = scene(bookies=4)
+    world, writer = story.world, story.writer
+    story.add(b"e0")
+    world.settle()
+    story.add(b"e1")  # Nobody gets it yet.
+    recovery = world.recovery(story.ledger_id)
+    recovery.start()
+
+    def hold(packet: Packet) -> bool:
+        is_write_back = packet.bookie_id == "b1" and is_add(packet)
+        return packet.client is writer or packet.bookie_id == "b3" or is_write_back
+
+    world.settle(hold=hold)
+    for packet in world.packets(recovery, "b1", AddRequest):
+        world.fail(packet)
+    world.run(until=lambda: recovery.has_ended, hold=hold, seconds=5)
+    assert recovery.ended.error is None
+    assert "b1" not in {name for name, _ in story.metadata.fragments[-1].ensemble}
+    for packet in world.packets(recovery):
+        world.lose(packet)
+    node = world.nodes["b1"]
+    node.lose()
+    node.enter_limbo()
+    node.sync()
+    world.run(hold=but("b2"), seconds=10)
+    assert writer.confirmed == 0
+    assert isinstance(writer.failure, LedgerFenced)
+    row = node.storage.table.get(story.ledger_id)
+    assert row is not None
+    assert (row.is_fenced, row.in_limbo, row.is_dropped) == (1, 1, 1)
+
+
 def test_a_bookie_that_lost_an_entry_says_unknown() -> None:
     """Scenario 28: BP-46, 2. e0 was acknowledged by b1 and b3; b1 lost it and is in limbo; b3 is slow."""
     # Taken out: unknown in limbo (core/bookie.py, `_knows_all`: always True).

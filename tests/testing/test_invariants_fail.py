@@ -468,12 +468,14 @@ def dropped_in_its_grace() -> None:
     history = History(version(), version(CLOSED, -1, 0))
     history.watch.on_metadata(3, tombstone_path(LEDGER), None, b"as it stood")
     history.publish(None)
+    history.watch.ghost.ledger(LEDGER).stable[0] = history.watch.ghost.bookies["b1"].bit
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
 
 
 def dropped(*versions: LedgerMetadata, sign: str = "") -> None:
-    """b1 drops the ledger as things stand. sign: another key that stands beside its metadata."""
+    """b1 drops an entry of the ledger as things stand. sign: another key that stands beside its metadata."""
     history = History(*(versions or (version(),)))
+    history.watch.ghost.ledger(LEDGER).stable[0] = history.watch.ghost.bookies["b1"].bit
     if sign:
         history.watch.on_metadata(2, sign, None, b"b1")
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
