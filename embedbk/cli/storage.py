@@ -24,7 +24,14 @@ from embedbk.core.ledger_table import LEDGER_STATE, STATE_RANGE
 from embedbk.errors import PeerError, StorageError, UsageError
 from embedbk.metadata.commands import decode_command
 from embedbk.storage.checking import MetadataFacts
-from embedbk.storage.entry_log_reader import EntryLog, Whose, parse_log_name, read_entry_log
+from embedbk.storage.entry_log_reader import (
+    EntryLog,
+    Whose,
+    is_entry,
+    parse_log_name,
+    read_entry_log,
+    why_no_entry,
+)
 from embedbk.storage.findings import Finding, Findings
 from embedbk.storage.journal_reader import Record, look_at_journal, walk_records
 from embedbk.storage.places import PlaceReport, check_place, find_places, hold_place
@@ -292,14 +299,14 @@ def _entry_log_cat(options: argparse.Namespace) -> int:
             if options.ledger not in (None, ledger_id):
                 continue
             try:
-                entry = read_entry(memoryview(file.read(offset, size)))
-                if (entry.ledger_id, entry.entry_id, entry.size) != (ledger_id, entry_id, size):
-                    raise PeerError(f"ledger {entry.ledger_id}, entry {entry.entry_id} stands in its place")
-            except (PeerError, OSError) as broken:
-                findings.damage(
-                    str(path), str(broken), offset=offset, ledger_id=ledger_id, first_entry=entry_id
-                )
+                raw = file.read(offset, size)
+                why = "" if is_entry(raw, ledger_id, entry_id) else why_no_entry(raw)
+            except OSError as refused:
+                why = f"cannot be read: {refused.strerror}"
+            if why:
+                findings.damage(str(path), why, offset=offset, ledger_id=ledger_id, first_entry=entry_id)
                 continue
+            entry = read_entry(memoryview(raw))
             data: dict[str, Any] = {
                 "ledger_id": ledger_id,
                 "entry_id": entry_id,

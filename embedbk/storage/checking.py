@@ -31,6 +31,7 @@ from embedbk.storage.entry_log_reader import (
     log_name,
     parse_log_name,
     read_entry_log,
+    why_no_entry,
 )
 from embedbk.storage.findings import Findings
 from embedbk.storage.journal_reader import look_at_journal, walk_records
@@ -226,7 +227,7 @@ class _BookieCheck:
             if len(raw) < entry_size:
                 bad.append((entry_id, at, "the file ends before it"))
             elif not is_entry(raw, ledger_id, entry_id):
-                bad.append((entry_id, at, _why(raw, ledger_id)))
+                bad.append((entry_id, at, why_no_entry(raw)))
         for entry_id, at, why in bad:
             self.findings.damage(file.path, why, offset=at, ledger_id=ledger_id, first_entry=entry_id)
 
@@ -329,14 +330,6 @@ def _is_run(block: bytes, ledger_id: int, located: list[tuple[int, int, int]]) -
     return spans.ids.tolist() == [entry_id for entry_id, _, _ in located] and ends == [
         offset + size - base for _, offset, size in located
     ]
-
-
-def _why(raw: bytes, ledger_id: int) -> str:
-    try:
-        first, _, _, _, found = scan(raw)
-    except PeerError as broken:
-        return f"damaged: {broken}"
-    return f"ledger {found}, entry {first} stands in its place: written to the wrong offset"
 
 
 # --- Metadata member ----------------------------------------------------------------------------------------

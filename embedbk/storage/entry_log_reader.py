@@ -37,6 +37,7 @@ __all__ = [
     "parse_log_name",
     "read_entry_log",
     "read_index",
+    "why_no_entry",
 ]
 
 BLOCK_BYTES = 4096
@@ -577,3 +578,14 @@ def is_entry(raw: bytes | memoryview, ledger_id: int, entry_id: int) -> bool:
     except PeerError:
         return False
     return (count, found, first) == (1, ledger_id, entry_id)
+
+
+def why_no_entry(raw: bytes | memoryview) -> str:
+    """Why these bytes are not the entry that belongs here, one clause."""
+    try:
+        first, _, count, _, ledger_id = scan(raw)
+    except PeerError as broken:
+        return "damaged: it " + str(broken).rpartition(") " if ") " in str(broken) else "bytes ")[2]
+    if count > 1:
+        return f"{count} entries stand in its place"
+    return f"ledger {ledger_id}, entry {first} stands in its place: written to the wrong offset"

@@ -87,7 +87,9 @@ def test_a_bad_entry_is_told_with_its_ledger_its_id_and_its_place() -> None:
     assert finding.is_damage
     assert (finding.path, finding.ledger_id, finding.first_entry) == (LOG_1, 3, 3)
     assert finding.offset == at - 20
-    assert str(finding).startswith(f"{LOG_1} at offset {at - 20}: ledger 3, entry 3: damaged: ")
+    assert str(finding).startswith(
+        f"{LOG_1} at offset {at - 20}: ledger 3, entry 3: damaged: it fails its digest"
+    )
 
 
 def test_entries_that_changed_places_are_found() -> None:
