@@ -25,6 +25,7 @@ _IN_FLIGHT = "embedbk/core/in_flight.py"
 _JOURNAL = "native/journal.c"
 _JOURNAL_OPEN = "native/journal_open.c"
 _JOURNAL_REPLAY = "native/journal_replay.c"
+_JOURNAL_SALVAGE = "native/journal_salvage.c"
 _LOG = "embedbk/core/log.py"
 _MEMBER = "embedbk/metadata/member.py"
 _OPERATIONS = "embedbk/host/operations.py"
@@ -63,6 +64,7 @@ _MEMBERS = "tests/metadata/test_member.py::test_"
 _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
 _TAIL = "tests/crash/test_journal_tail.py::test_"
+_SALVAGE = "tests/crash/test_journal_salvage.py::test_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -1686,6 +1688,98 @@ MUTANTS = (
             ),
         ),
         (_TAIL + "a_valid_group_that_does_not_follow_is_damage",),
+    ),
+    Mutant(
+        "journal-gap-is-no-loss",
+        "P7.4 I42",
+        "records that are missing between groups of a damaged journal are not counted as lost",
+        ((_JOURNAL_SALVAGE, "        salvage->facts.missing_count += group->first_token - needed;\n", ""),),
+        (_SALVAGE + "whichever_group_is_damaged_the_others_are_read_and_the_loss_is_counted",),
+    ),
+    Mutant(
+        "journal-starts-below-the-mark",
+        "P7.5 I45",
+        "behind damage, tokens go on below the log mark, so that new records are never replayed",
+        (
+            (
+                _JOURNAL_SALVAGE,
+                "(salvage->token > salvage->after ? salvage->token : salvage->after) + 1",
+                "salvage->token + 1",
+            ),
+        ),
+        (_SALVAGE + "a_journal_that_ends_below_the_mark_goes_on_above_it",),
+    ),
+    Mutant(
+        "journal-old-group-is-believed",
+        "P7.1 I42",
+        "a group whose follower was written behind another one counts as what was acknowledged",
+        (
+            (
+                _JOURNAL_SALVAGE,
+                "group->previous_crc != salvage->crc)) {",
+                "group->previous_crc != salvage->crc) && valid < 0) {",
+            ),
+        ),
+        (_SALVAGE + "an_old_version_of_a_group_is_a_loss_although_no_token_is_missing",),
+    ),
+    Mutant(
+        "damaged-journal-served-unasked",
+        "P7.4 I32",
+        "a bookie goes on behind a damaged journal without limbo and without its owner's word",
+        (
+            (
+                "embedbk/storage/bookie_storage.py",
+                "if facts.may_have_lost and not self.may_have_lost:",
+                "if facts.may_have_lost and not self.may_have_lost and not facts:",
+            ),
+        ),
+        (_SALVAGE + "scenario_48",),
+    ),
+    Mutant(
+        "damage-passed-before-it-is-flushed",
+        "P7.5 I46",
+        "a journal begins behind its damage before entry logs hold what was read of it",
+        (
+            (
+                "embedbk/storage/bookie_storage.py",
+                "            self._flush_salvaged()\n            salvage.finish()\n",
+                "            salvage.finish()\n            self._flush_salvaged()\n",
+            ),
+        ),
+        (_SALVAGE + "a_bookie_that_dies_while_it_goes_on_starts_as_unclean_again",),
+    ),
+    Mutant(
+        "group-built-ahead-unchained",
+        "P7.1 I44",
+        "a group that is built while another is written does not name the one before",
+        ((_JOURNAL, "    next->previous_crc = job->header.crc;\n", "    next->previous_crc = 0;\n"),),
+        ("tests/storage/test_journal.py::test_groups_that_are_built_ahead_keep_their_order",),
+    ),
+    Mutant(
+        "copied-body-borrowed",
+        "I52",
+        "a small body is taken from the caller's buffer when it is written, not when it was handed over",
+        (
+            (
+                _JOURNAL,
+                "        if (copied && head_size > 0) head = memcpy(journal->copies[token % SLOT_COUNT], head, head_size);\n",
+                "        (void)copied;\n",
+            ),
+        ),
+        ("tests/storage/test_journal_scenarios.py::test_a_caller_may_use_its_buffer_again_at_once",),
+    ),
+    Mutant(
+        "metadata-log-trimmed-early",
+        "P7.5 P10.1",
+        "a member's log is trimmed when its snapshot is queued, before it is durable",
+        (
+            (
+                "embedbk/storage/metadata_store.py",
+                "        if not snapshot.chunks and durable_token >= snapshot.last_token:\n",
+                "        if not snapshot.chunks:\n",
+            ),
+        ),
+        ("tests/crash/test_metadata_power.py::test_no_acknowledged_change_is_lost_when_the_power_goes",),
     ),
     Mutant(
         "entry-log-directory-not-synced",
