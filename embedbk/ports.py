@@ -342,6 +342,11 @@ class DurableBookie(Protocol):
         """What is known to be damaged now: of each file what its last reading has found."""
         ...
 
+    def has_room(self) -> bool:
+        """Whether `put_frame` takes the largest frame without waiting for a flush or a commit. Asked for each request;
+        True also where waiting would not help."""
+        ...
+
     def is_full(self) -> bool:
         """Whether a write found no room on the device, and none of its kind went well since (I53). Asked often."""
         ...

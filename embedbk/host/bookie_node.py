@@ -99,6 +99,7 @@ READ_ROOM_BYTES = FRAME_BYTES_MAX + (1 << 20)
 READ_AGAIN_NS = 2_000_000  # Until a link is looked at again that has no room, where nobody tells of it.
 USUAL_COMPACTION = CompactorOptions()
 USUAL_SPACE = SpaceOptions()
+WAITING_BYTES_MAX = 256 << 20  # Of requests that wait for room; who sends more loses its link.
 LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
 LIMBO_ASK_MAX = 64  # Of these asked in one round.
 LIMBO_PAGE = 500
@@ -150,6 +151,8 @@ class BookieNode:
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self.location = location  # For the placement of ensembles: "zone/rack".
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
+        self._waiting: deque[Received] = deque()  # Requests for which the write cache has no room yet.
+        self._waiting_bytes = 0
         self._events: deque[Event] = deque()
         self._is_stepping = False
         # By link, lookups for its requests, each in its turn: as many as its client takes the answers of, so that no
@@ -178,6 +181,8 @@ class BookieNode:
 
     def step(self, now_ns: int) -> None:
         has_told = self._tell_durable(now_ns)
+        if self._waiting:
+            self._take_waiting(now_ns)
         path = self._offered()
         self.transport.offer(path)
         taken = path.taken() if path is not None else 0
@@ -230,6 +235,9 @@ class BookieNode:
         self.storage.kick()
         if self.failure is None:
             self._flush(now_ns)
+        if self._waiting and not self._has_no_room():
+            self._take_waiting(now_ns)
+            self.storage.kick()
 
     def _may_collect(self) -> bool:
         return self.is_registered and self.core.is_serving and self.failure is None
@@ -301,8 +309,31 @@ class BookieNode:
             self._take_message(now_ns, event if part is event.body else Received(event.link, part))
 
     def _take_message(self, now_ns: int, event: Received) -> None:
+        """Take a request, or let it wait for room behind those that do: all of them in the order in which they came."""
+        if event.link not in self._links or not (self._waiting or self._has_no_room()):
+            self._take_now(now_ns, event)
+            return
+        self._waiting.append(event)
+        self._waiting_bytes += len(event.body)
+        if self._waiting_bytes > WAITING_BYTES_MAX:
+            self._drop(
+                event.link, f"{self._waiting_bytes} bytes of requests wait for a flush; no more are kept"
+            )
+
+    def _has_no_room(self) -> bool:
+        """A put would wait for a flush or a commit, and with it all that shares this loop (RP34)."""
+        return self.failure is None and not self.storage.has_room()
+
+    def _take_waiting(self, now_ns: int) -> None:
+        while self._waiting and not self._has_no_room():
+            event = self._waiting.popleft()
+            self._waiting_bytes -= len(event.body)
+            if event.link in self._links:
+                self._take_now(now_ns, event)
+
+    def _take_now(self, now_ns: int, event: Received) -> None:
         link = event.link
-        if self._is_taken(now_ns, event):
+        if not self._waiting and self._is_taken(now_ns, event):
             return
         try:
             message = decode_message(event.body)
@@ -325,7 +356,7 @@ class BookieNode:
     def _path_now(self) -> AddPath | None:
         """The add path, while normal adds of known ledgers are nobody's question but the row's."""
         core = self.core
-        is_open = core.is_writable and core.is_serving and core.failure is None
+        is_open = core.is_writable and core.is_serving and core.failure is None and not self._waiting
         return self.storage.add_path if is_open else None
 
     def _offered(self) -> AddPath | None:

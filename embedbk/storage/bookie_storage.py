@@ -294,6 +294,15 @@ class BookieStorage:
             self._is_flushed = False
         return is_done
 
+    def has_room(self) -> bool:
+        if self._failure is not None or self._retry_bytes:
+            return True  # Nothing that runs would make room: who asks hears why.
+        if self._frozen_token is not None:
+            active = self._open_store().active_bytes()
+            if active + FRAME_BYTES_MAX > self.cache_bytes_max:
+                return False
+        return self._open_journal().next_token() - 1 - self._durable < SLOT_COUNT - 1
+
     def is_full(self) -> bool:
         """The last flush found no room, or the journal's next file does not; what is left of its file is a reserve."""
         return self._is_full or self._open_journal().is_next_refused()

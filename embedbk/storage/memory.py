@@ -277,6 +277,9 @@ class MemoryBookieStorage:
     def scrub_damages(self) -> list[ScrubDamage]:
         return [damage for key, damage in sorted(self._scrub_damages.items()) if key in self.store.unreadable]
 
+    def has_room(self) -> bool:
+        return True
+
     def is_full(self) -> bool:
         return self.is_read_only
 

@@ -150,6 +150,34 @@ def test_the_list_of_bookies_follows_whether_one_takes_adds(place: Place) -> Non
         )
 
 
+def test_a_full_write_cache_keeps_nobody_waiting(on_disk: Place) -> None:
+    """RP33, RP34: a request whose put would wait for a flush waits by itself, and the loop goes on; all are answered
+    when there is room, and slow is not dead: the link stays."""
+    incarnation = incarnation_of(on_disk)
+    peer, other = on_disk.peer("b1"), on_disk.peer("b1")
+    size = 500_000
+    on_disk.held.add("b1")  # The journal does not get on, so that the frozen half is not free.
+    for entry in range(12):
+        peer.send(*add(incarnation, frame(7, entry, [bytes(size)], entry * size)))
+        on_disk.turn()
+    other.send(LacRequest(incarnation, 7))
+    on_disk.turns(20)
+    storage = on_disk.bookie("b1").storage
+    assert storage.durable() == 0, "nothing waited for a commit inside a turn"
+    assert storage.cached_bytes() < 12 * size
+    for each in (peer, other):
+        each.look()
+        assert each.messages == [] and each.down is None
+    on_disk.held.clear()
+    on_disk.until(lambda: (peer.look(), len(peer.messages) == 12)[1])
+    assert {status_of(message.control) for message in peer.messages} == {Status.OK}
+    assert sorted(message.control.first_entry for message in peer.messages) == list(range(12))
+    other.look()
+    assert len(other.messages) == 1
+    assert on_disk.bookie("b1").failure is None
+    on_disk.close()
+
+
 def test_a_refused_record_ends_the_promises_at_once(on_disk: Place, disk: MemoryDisk) -> None:
     """P7.6, P5.2f: a put that the storage refuses was counted by the core and not by the journal. Had the bookie gone
     on, every later token would have meant two records, and a fence could have been answered for another's sync."""
