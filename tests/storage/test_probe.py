@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,19 @@ def test_with_a_sync_apart_every_group_is_written_and_synced() -> None:
     with Journal("j", io=disk, threaded=False, file_bytes=65536) as journal:
         assert journal.facts().sync_method == "O_DIRECT|O_DSYNC"  # A choice of this start, not of the files.
         assert journal.durable() == 3
+
+
+def test_a_journal_in_memory_backed_files_works_or_says_why() -> None:
+    """D16: a file system in memory may refuse direct I/O, at open or at the first write: then commits are synced."""
+    place = Path("/dev/shm")
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        pytest.skip("no file system in memory here")
+    with tempfile.TemporaryDirectory(dir=place) as directory:
+        choice = choose_sync(directory)
+        for _ in range(2):
+            with Journal(Path(directory) / "j", file_bytes=65536, sync_apart=choice.is_apart) as journal:
+                facts = journal.facts()
+                assert facts.direct == (facts.sync_method != "fdatasync")
+                journal.wait(journal.append(1, 7, b"x" * 5000))
+        with Journal(Path(directory) / "j", file_bytes=65536) as journal:
+            assert [token for token, *_ in journal.replay(0)] == [1, 2]
