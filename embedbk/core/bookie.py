@@ -515,6 +515,8 @@ class Bookie(Machine):
             return []
         if self.failure is not None or not self.is_serving:
             return []
+        if token > self.durable:
+            return []  # Answers wait for it: they would acknowledge what was dropped meanwhile (I34, I40).
         if any(look.ledger_id == row.ledger_id and look.frame is not None for look in self.looks.values()):
             return []  # An add that looks what is held: what it finds must still be there when it is acknowledged.
         row.is_fenced = row.in_limbo = row.is_dropped = 1

@@ -250,7 +250,15 @@ class MemoryBookieStorage:
         """The stored entries in (ledger, entry) order, those of the entry logs only."""
         if self._scrubbed is not None or not self.entry_logs:
             return False
-        stored = sorted({(ledger, entry) for log in self.entry_logs for ledger, entry, _ in log.entries})
+        held = self.store.entries  # What was dropped since stays in its entry log, and is not read any more.
+        stored = sorted(
+            {
+                (ledger, entry)
+                for log in self.entry_logs
+                for ledger, entry, _ in log.entries
+                if entry in held.get(ledger, ())
+            }
+        )
         bytes_read = 0
         damages: list[ScrubDamage] = []
         place = bisect.bisect_right(stored, self._scrub_after)

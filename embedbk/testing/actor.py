@@ -19,7 +19,8 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadRequest, Status
-from embedbk.codec.metadata_messages import Compare, Delete, Put
+from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
+from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.machine import Handlers, Machine
 from embedbk.core.quorum import write_set
@@ -91,8 +92,8 @@ class Script(Machine):
             raise NoSuchLedger(f"ledger {self.ledger_id} does not exist")
         return decode_ledger_metadata(found.value), found.revision
 
-    def change(self, revision: int, then: Put | Delete) -> Generator[Effect, Any, None]:
-        done = yield Transact(None, [Compare(then.key, revision)], [then])
+    def change(self, revision: int, then: Put | Delete, *also: Put | Delete) -> Generator[Effect, Any, None]:
+        done = yield Transact(None, [Compare(then.key, revision)], [then, *also])
         if not isinstance(done, Transacted) or not done.is_done:
             raise MetadataConflict(
                 f"ledger {self.ledger_id}: the change was refused, or its outcome is unknown"
@@ -134,6 +135,17 @@ class Repair(Script):
         super().__init__(ledger_id)
 
     def run(self) -> Steps:
+        mark = repair_mark_path(self.ledger_id)
+        yield from self.change(ABSENT, Put(mark, self.target.bookie_id.encode()))
+        try:
+            outcome = yield from self._give_over(mark)
+        except EmbedbkError:
+            yield Transact(None, [], [Delete(mark)])
+            raise
+        return outcome
+
+    def _give_over(self, mark: str) -> Steps:
+        """Under the mark, which keeps collectors from what is copied and not published yet (P7.7)."""
         metadata, revision = yield from self.metadata()
         fragments, given_over, is_deferred = list(metadata.fragments), 0, False
         for number, fragment in enumerate(metadata.fragments):
@@ -154,7 +166,9 @@ class Repair(Script):
             given_over += 1
         if given_over:
             value = encode_ledger_metadata(metadata.with_changes(fragments=tuple(fragments)))
-            yield from self.change(revision, Put(ledger_key_path(self.ledger_id), value))
+            yield from self.change(revision, Put(ledger_key_path(self.ledger_id), value), Delete(mark))
+        else:
+            yield Transact(None, [], [Delete(mark)])
         return "deferred" if is_deferred and not given_over else given_over
 
     def _copy(self, metadata: LedgerMetadata, number: int) -> Steps:

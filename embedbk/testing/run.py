@@ -14,7 +14,9 @@ from functools import partial
 
 from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
 from embedbk.config import Quorum
+from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, InvariantError
+from embedbk.host.bookie_node import USUAL_COLLECTION
 from embedbk.testing import faults, users, workload
 from embedbk.testing.clocks import Clock
 from embedbk.testing.invariants import Invariants
@@ -32,6 +34,7 @@ APPLICATIONS_NS = 400 * SECOND  # For every application to come to an end once f
 REST_NS = 240 * SECOND  # For every ledger to be recovered and read (L1).
 SETTLE_NS = 120 * SECOND  # For adds to end that nobody waits for.
 SHRINK_S = 20.0
+BUSY_COLLECTION = CollectorOptions(interval_ns=SECOND, pace_ns=SECOND // 200, page_ledgers=3)
 
 # Given the counter of what was met: observers that watch from the first moment on.
 MakeObservers = Callable[[Counter[str]], Sequence[Observer]]
@@ -76,6 +79,7 @@ def run_plan(
     world = World(
         plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native,
         observers=[promises, *make_observers(seen)], clocks=clocks,
+        collector=BUSY_COLLECTION if "deletion" in plan.features else USUAL_COLLECTION,
     )  # fmt: skip
     world.sometimes, world.features = seen, frozenset(plan.features)
     try:

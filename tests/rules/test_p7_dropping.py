@@ -442,6 +442,22 @@ def test_an_add_that_looks_keeps_the_ledger() -> None:
     assert 0 in b1(world).holds(1)
 
 
+def test_an_add_whose_answer_waits_for_the_disk_keeps_the_ledger() -> None:
+    """Rule P7.7, I34: its answer would acknowledge what was dropped before it left. Seed 1068 on native disks."""
+    world = closed_world()
+    pen = Pen(1)
+    pen.next_entry, pen.length = 3, 21
+    frame = pen.frame(b"entry 3", lac=2, lac_length=21)
+    world.ask("b1", AddRequest(b1(world).member.incarnation, 1, 1, False), frame)
+    tell(world, CollectionBegun(world.now_ns, [1]))
+    assert tell(world, DropAllowed(world.now_ns, 1)) == []
+    b1(world).sync()
+    assert [answer.status for answer in world.heard()] == [Status.OK]
+    assert b1(world).holds(1) == [0, 1, 2, 3]
+    drop(world)
+    assert b1(world).holds(1) == []
+
+
 def test_what_nobody_asked_about_is_not_dropped() -> None:
     """Rule P7.7: an allowance without its question, or for a question of the round before, is none."""
     world = closed_world()

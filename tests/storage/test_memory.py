@@ -123,3 +123,17 @@ def test_a_record_of_an_unknown_kind_is_refused(bookie: MemoryBookieStorage) -> 
     bookie.commit()
     with pytest.raises(StorageError, match="kind 99"):
         MemoryBookieStorage(bookie.crash())
+
+
+def test_what_was_dropped_is_not_scrubbed_any_more(bookie: MemoryBookieStorage) -> None:
+    """I55: its entry log still names it; the scrubber passes it by and reads the rest."""
+    for ledger_id in (5, 6):
+        bookie.put_frame(make_frame(ledger_id, range(8), size=100))
+    bookie.commit()
+    assert bookie.begin_flush_if_due()
+    assert bookie.finish_flush()
+    bookie.drop(5)
+    bookie.make_unreadable(6, 7)
+    assert bookie.begin_scrub(1 << 20)
+    assert bookie.finish_scrub() is not None
+    assert [(damage.ledger_id, damage.first_entry) for damage in bookie.scrub_damages()] == [(6, 7)]

@@ -28,6 +28,7 @@ _RARE = {
     "journal torn",
     "last fragment empty",
     "ledger deleted",
+    "ledger dropped",
     "not enough bookies",
     "read answered unknown",
     "read unconfirmed",
