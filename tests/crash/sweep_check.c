@@ -1,11 +1,14 @@
 /* sweep_check.c: change one byte of an entry log and of a journal after the other; no answer is wrong, ever (D4, I31,
  * I41, I42). `sweep_check KIB STEP`: of a store of so many KiB every STEP-th byte, in three ways each. Prints how many
- * changes were judged, or stops where one gave a wrong answer.
+ * changes were judged, or stops where one gave a wrong answer. A large store has beside it a small one that is swept
+ * at its edges too.
  *
  * A byte inside an entry concerns that entry alone, so the store stays open and its neighbours are read. Any other
  * byte concerns the start, so the store is opened anew.
  */
 #include "store_check.h"
+
+#define SMALL_BYTES (256u << 10) /* So large a store is swept whole; of a larger one the entries, and the rest in part. */
 
 static uint64_t changes;
 
@@ -36,7 +39,8 @@ static void judge_opened(struct ebk_memory_disk *disk, uint32_t ledger_count)
     ebk_store_close(store);
 }
 
-static void sweep_log(uint64_t bytes, uint64_t step)
+/* edge_step: of the bytes outside the entries, each of which costs an opening, and mostly a scan of the whole log. */
+static void sweep_log(uint64_t bytes, uint64_t step, uint64_t edge_step)
 {
     payload_base = 1000;
     const uint32_t ledger_count = (uint32_t)(bytes / (ENTRIES_PER_LEDGER * (payload_base + 55u))) + 1;
@@ -60,6 +64,7 @@ static void sweep_log(uint64_t bytes, uint64_t step)
             entry_number = next_number++;
             entry_end = entry_at + EBK_ENTRY_OVERHEAD_BYTES + payload_bytes((int64_t)(entry_number % ENTRIES_PER_LEDGER));
         }
+        if (!is_in_entry && at % edge_step != 0) continue;
         for (int way = 0; way < 3; way++) {
             const uint8_t byte = changed_byte(content[at], way, at);
             if (byte == content[at]) continue;
@@ -128,7 +133,8 @@ int main(int count, char **arguments)
     const uint64_t bytes = count > 1 ? strtoull(arguments[1], NULL, 10) << 10 : 256 << 10;
     const uint64_t step = count > 2 ? strtoull(arguments[2], NULL, 10) : 997;
     EBK_ASSERT(step > 0);
-    sweep_log(bytes, step);
+    if (bytes > SMALL_BYTES) sweep_log(bytes, step, 61);
+    sweep_log(bytes > SMALL_BYTES ? SMALL_BYTES : bytes, step, step);
     sweep_journal(step);
     printf("%llu changes, none gave a wrong answer\n", (unsigned long long)changes);
     return 0;
