@@ -1031,7 +1031,7 @@ MUTANTS = (
                 "        if writing.received < entry_id:",
             ),
         ),
-        ("tests/faces/test_durability.py::test_an_append_of_a_deferred_ledger_says_which_durability_it_has",),
+        ("tests/scenarios/test_deferred_sync.py::test_force_waits_for_the_disks",),
     ),
     Mutant(
         "received-over-a-gap",
@@ -1101,14 +1101,14 @@ MUTANTS = (
         (_P6 + "a_bad_copy_is_written_again_from_a_good_one",),
     ),
     Mutant(
-        "read-repair-of-whoever-was-not-asked",
-        "P6.1 RP32",
-        "a reader writes what it found to every seat that it asked, bad or not",
+        "read-repair-without-a-bound",
+        "RP32",
+        "one read repairs as many copies as it finds bad",
         (
             (
                 _READER,
-                "        for seat in part.bad_seats:\n",
-                "        for seat in [*part.bad_seats, *part.asked]:\n",
+                "                if self.repairs_asked < self.options.repairs_max:\n",
+                "                if self.repairs_asked >= 0:\n",
             ),
         ),
         (_P6 + "only_the_bad_copy_is_written_and_only_with_the_key",),

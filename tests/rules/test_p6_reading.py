@@ -703,6 +703,7 @@ def test_only_the_bad_copy_is_written_and_only_with_the_key() -> None:
     world.nodes["b1"].storage.make_unreadable(it.ledger_id, 0)
     assert it.read(0, 9).ended.error is None
     assert world.packets(kind=AddRequest) == []
+    assert world.nodes["b1"].storage.store.unreadable  # Nor was one delivered.
     world.down.add("b2")
     reader = world.reader(it.ledger_id, 0, 9, "repairing", repair_key=KEY)
     reader.start()
