@@ -195,10 +195,13 @@ class Appending:
         self._what = what
         self.ledger_id = core.ledger_id
         digest = core.metadata.digest
-        packer: Packing = Packer(core.ledger_id)
+        bound = runtime.settings.append_bytes_max
+        packer: Packing = Packer(core.ledger_id, bytes_max=bound)
         if digest != DigestType.CRC32C:
             # Tags are made entry by entry in Python: who asks for them pays for them.
-            packer = TwinPacker(core.ledger_id, lock=threading.RLock(), digest=digest, mac_key=mac_key)
+            packer = TwinPacker(
+                core.ledger_id, bytes_max=bound, lock=threading.RLock(), digest=digest, mac_key=mac_key
+            )
         self.writing = Writing(core, packer, runtime.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
         self._producers: Producers | None = None

@@ -15,6 +15,7 @@ __all__ = [
     "MESSAGE_BYTES_MAX",
     "PACKER_BYTES_MAX",
     "PACKER_POOL_BYTES_MAX",
+    "SLOW_BOOKIE_BYTES_MAX",
     "ENSEMBLE_SIZE_MAX",
     "Placement",
     "Quorum",
@@ -28,6 +29,7 @@ FRAME_BYTES_MAX = ENTRY_BYTES_MAX + (64 << 10)  # Body of one frame: at least on
 PACKER_BYTES_MAX = (
     64 << 20
 )  # Appended to one handle and not yet released; beyond, appends wait (back-pressure).
+SLOW_BOOKIE_BYTES_MAX = 64 << 20  # Of one client, waiting for one bookie whose link takes no more.
 PACKER_POOL_BYTES_MAX = 512 << 20  # Blocks of all packers of this process together.
 MESSAGE_BYTES_MAX = 4 << 20  # One message on a link, everything included.
 LAC_WAIT_MS_MAX = 30_000  # A long poll for the LAC is answered at the latest after this.
@@ -110,6 +112,10 @@ class Settings:
     collect_s: float = 900.0  # Between two rounds in which a bookie asks what it need not hold any more.
     # Of one read: asked for, arrived, or handed out and not gone past yet; beyond, nothing more is asked for.
     read_ahead_bytes: int = 8 << 20
+    # Appended to one handle and not let go yet, by those who acknowledge late as well; beyond, appends wait (RP33).
+    append_bytes_max: int = PACKER_BYTES_MAX
+    # Of all handles together, waiting for one bookie whose link takes no more; beyond, it has failed (RP34).
+    slow_bookie_bytes_max: int = SLOW_BOOKIE_BYTES_MAX
     placement: Placement = (
         ANYWHERE  # Of every ensemble that this client makes, where a ledger asks for no other.
     )
@@ -123,6 +129,8 @@ class Settings:
             ("delete_grace_s", 0, 10 * 365 * 86_400),
             ("collect_s", 0.01, 10 * 365 * 86_400),
             ("read_ahead_bytes", 1, 1 << 40),
+            ("append_bytes_max", ENTRY_BYTES_MAX, 1 << 40),
+            ("slow_bookie_bytes_max", MESSAGE_BYTES_MAX, 1 << 40),
             ("journal_file_bytes", 2 << 20, 1 << 40),  # The largest frame must fit into one file.
         ):
             value = getattr(self, name)

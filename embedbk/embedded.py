@@ -241,7 +241,12 @@ def _client(
 ) -> Runtime:
     """The client node behind everything else on the loop, which starts."""
     label = f"client {socket.gethostname()}:{os.getpid()}"
-    node = ClientNode(transport, endpoints, _metadata_client(label, token, settings))
+    node = ClientNode(
+        transport,
+        endpoints,
+        _metadata_client(label, token, settings),
+        slow_bookie_bytes_max=settings.slow_bookie_bytes_max,
+    )
     node.on_wake = loop.wake
     loop.add(node)
     runtime = Runtime(loop, node, settings, name)

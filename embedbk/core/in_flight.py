@@ -138,6 +138,10 @@ class InFlight:
         return tuple(seating.member for seating in self._seatings)
 
     @property
+    def has_failed(self) -> bool:
+        return self._seatings is not None and any(seating.failure is not None for seating in self._seatings)
+
+    @property
     def failed_seats(self) -> list[int]:
         return [seating.seat for seating in self.seatings if seating.failure is not None]
 

@@ -37,6 +37,11 @@ class Machine:
         """A `Tick` is wanted at or after this time; None: no need."""
         return None
 
+    @property
+    def wants_bookies(self) -> bool:
+        """Tell `BookiesChanged` at once. False: before the next event is soon enough."""
+        return True
+
     def copy(self) -> Self:
         """An independent twin in the same state."""
         return copy.deepcopy(self)

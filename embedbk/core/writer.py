@@ -213,6 +213,11 @@ class Writer(Machine):
         idle = self.last_active_ns + self.options.explicit_lac_ns if self._owes_explicit_lac() else None
         return earliest(timeout, self.retry_at, self.stalled_until, idle)
 
+    @property
+    def wants_bookies(self) -> bool:
+        """Only who looks for a replacement: of very many open ledgers nobody, as a rule."""
+        return self.proposal is not None or self.shortage is not None or self.in_flight.has_failed
+
     # Adding.
 
     def _on_frame(self, event: FrameSealed) -> list[Effect]:

@@ -38,6 +38,7 @@ from embedbk.codec.metadata_messages import (
     Value,
 )
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
+from embedbk.config import SLOW_BOOKIE_BYTES_MAX
 from embedbk.core.machine import Machine, earliest
 from embedbk.core.quarantine import Quarantine
 from embedbk.core.vocabulary import (
@@ -76,7 +77,6 @@ logger = logging.getLogger(__name__)
 # Requests to a bookie that could not be reached this recently fail at once. A link that was up and is lost is dialled
 # again for the next request: after a stop of this very process all are lost, and every bookie is there.
 REDIAL_NS = 50_000_000
-WAITING_BYTES_MAX = 64 << 20  # Requests to one bookie that its link does not take yet; more fail at once.
 DUE_SPARE = 64  # Entries on the heap of deadlines beside two for each operation, before it is cleaned.
 BUNDLED_BYTES_MAX = 64 << 10  # Of one message that leaves together with others; longer ones leave alone.
 BUNDLE_BYTES_MAX = (
@@ -112,7 +112,11 @@ class ClientNode:
         transport: Transport,
         metadata_endpoints: Sequence[str],
         client: Client,
+        *,
+        slow_bookie_bytes_max: int = SLOW_BOOKIE_BYTES_MAX,
     ) -> None:
+        """slow_bookie_bytes_max: requests to one bookie that its link does not take yet; more fail at once (RP34)."""
+        self.slow_bookie_bytes_max = slow_bookie_bytes_max
         self.transport = transport
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
         self.operations: dict[Operation, None] = {}
@@ -226,11 +230,21 @@ class ClientNode:
             if operation.is_over:
                 continue
             self._touched[operation] = None
-            effects = operation.core.step(event)
-            if self.on_step is not None:
-                self.on_step(operation.core, event, effects)
-            for effect in effects:
-                self._carry_out(now_ns, operation, effect)
+            core, kind = operation.core, type(event)
+            is_behind = BookiesChanged in core.HANDLERS and getattr(core, "bookies", None) is not self.bookies
+            if is_behind and kind is not Started:
+                self._step(now_ns, operation, BookiesChanged(event.now_ns, self.bookies))
+                if operation.is_over:
+                    continue
+            if kind is not BookiesChanged:
+                self._step(now_ns, operation, event)
+
+    def _step(self, now_ns: int, operation: Operation, event: Event) -> None:
+        effects = operation.core.step(event)
+        if self.on_step is not None:
+            self.on_step(operation.core, event, effects)
+        for effect in effects:
+            self._carry_out(now_ns, operation, effect)
 
     def _touch(self, operation: Operation) -> None:
         self._touched[operation] = None
@@ -301,7 +315,7 @@ class ClientNode:
             if self.transport.send(peer.link, bundle):
                 return
         for request_id, pieces, size in outbox:
-            if peer.waiting_bytes + size > WAITING_BYTES_MAX:
+            if peer.waiting_bytes + size > self.slow_bookie_bytes_max:
                 operation, tag = peer.outstanding.pop(request_id)
                 self.tell(operation, SendFailed(now_ns, tag, peer.member, "its queue is full"))
                 continue
@@ -515,7 +529,8 @@ class ClientNode:
             for bookie_id, registration in sorted(self.registrations.items())
         )
         for operation in self.operations:
-            if BookiesChanged in operation.core.HANDLERS:
+            # Who can wait hears of it before its next event (`_drain`): handles that are at rest are not woken.
+            if BookiesChanged in operation.core.HANDLERS and operation.core.wants_bookies:
                 self.tell(operation, BookiesChanged(self._now_ns, self.bookies))
 
     # Time.

@@ -8,11 +8,13 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 import embedbk
+from embedbk import OperationTimeout, Settings, UsageError
 from embedbk.cluster import Cluster
 from embedbk.host.loop import Loop
 
@@ -259,3 +261,30 @@ def test_a_call_behind_the_end_of_a_loop_still_runs() -> None:
     seen: list[int] = []
     loop.call(lambda: seen.append(1))
     assert seen == [1]
+
+
+def test_the_bounds_of_appends_are_settings() -> None:
+    """RP33, RP34: what a handle may have on its way, and what may wait for one slow bookie."""
+    with pytest.raises(UsageError, match="append_bytes_max=1000"):
+        Settings(append_bytes_max=1000)
+    with pytest.raises(UsageError, match="slow_bookie_bytes_max=1000"):
+        Settings(slow_bookie_bytes_max=1000)
+
+
+def test_an_append_that_finds_no_room_says_so(tmp_path: Path) -> None:
+    """RP33: the bound is the handle's, by its settings; nothing of what is refused was sent."""
+    settings = Settings(append_bytes_max=8 << 20)
+    with embedbk.open(tmp_path, bookies=1, settings=settings) as bk:
+        runtime = bk._runtime
+        held = threading.Event()
+        with bk.create_ledger() as writer:
+            runtime.call(lambda: held.wait(60))  # The host does nothing meanwhile.
+            try:
+                tickets = [writer.add_nowait(bytes(1 << 20)) for _ in range(7)]
+                with pytest.raises(OperationTimeout, match="no room") as late:
+                    writer.add(bytes(1 << 20), timeout_s=0.01)
+                assert late.value.definite
+            finally:
+                held.set()
+            assert [ticket.result().entry_id for ticket in tickets] == list(range(7))
+            assert writer.add(bytes(1 << 20)) == 7

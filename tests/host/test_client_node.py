@@ -188,14 +188,14 @@ def test_a_link_that_dies_with_requests_on_it_answers_none_of_them_twice(place: 
     assert len(asking.heard) == 2
 
 
-def test_slowness_is_not_failure(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slowness_is_not_failure(place: Place) -> None:
     """What a full link does not take waits here, in order, up to a bound; beyond it fails at once."""
     client = place.start_client()
     slow = FakeBookie(place, "slow", lambda message: [encoded(message.request_id, LacAnswer(Status.OK, 7))])
     register(place, client, slow.member, slow.endpoint)
     place.start(client, Asking([lac_request(slow.member, "first")]))
     place.turns()
-    monkeypatch.setattr(client_node, "WAITING_BYTES_MAX", 3_500_000)
+    client.slow_bookie_bytes_max = 3_500_000
     del place.nodes["slow"]  # It stands still: its link, 16 MiB, fills up.
     big = add(slow.member.incarnation, frame(7, 0, [bytes(1_000_000)]))
     asking = Asking([Send(slow.member, *big[:1], number, big[1]) for number in range(30)])
@@ -208,6 +208,52 @@ def test_slowness_is_not_failure(place: Place, monkeypatch: pytest.MonkeyPatch) 
     assert [tag for tag, kind in asking.heard if kind == "LacAnswer"] == list(range(19))
     ids = [message.request_id for message in slow.heard]
     assert ids == sorted(ids)
+
+
+def test_what_a_slow_bookie_holds_beyond_the_quorum_is_bounded(place: Place) -> None:
+    """RP34: b3 stands still and the others acknowledge; what waits for it stays below its bound, and appends go on;
+    beyond the bound its seat is given to another."""
+    place.start_bookie("b4")
+    client = place.start_client()
+    client.slow_bookie_bytes_max = 3 << 20
+    writing = place.write(client)
+    seated = writing.core.in_flight.members
+    append(place, writing, b"zero")
+    place.until(lambda: writing.lac == 0)
+    slow = place.nodes.pop(seated[2].bookie_id)  # It neither ends nor reads: its link, 16 MiB, fills up.
+    sent = 1
+    while writing.ensemble_changes == 0:
+        assert sent < 40, "the bound was never reached"
+        writing.try_append(bytes(1 << 20))
+        place.until(lambda last=sent: writing.lac == last)
+        waiting = [peer.waiting_bytes for peer in client._peers.values()]
+        assert max(waiting) <= client.slow_bookie_bytes_max
+        sent += 1
+    assert sent > 16, "slowness within the bounds is no failure"
+    assert slow.bookie_id not in [member.bookie_id for member in writing.core.in_flight.members]
+    assert writing.error is None
+    place.nodes[slow.bookie_id] = slow
+
+
+def test_a_change_of_the_bookies_steps_only_who_needs_it(place: Place) -> None:
+    """PERFORMANCE T14: a turn's cost follows what moves, not what is open. Who is at rest hears of it before what it
+    hears next, and chooses among the bookies of that time."""
+    client = place.start_client()
+    writings = [place.write(client) for _ in range(50)]
+    for writing in writings:
+        append(place, writing, b"zero")
+    place.run_for(SECOND, step_ns=50 * MS)
+    stepped: list[Machine] = []
+    client.on_step = lambda core, event, effects: stepped.append(core)
+    place.start_bookie("b4")
+    place.run_for(SECOND, step_ns=50 * MS)
+    assert len(client.bookies) == 4
+    assert stepped == []
+    place.crash("b1")
+    append(place, writings[0], b"one")
+    place.until(lambda: writings[0].ensemble_changes == 1)
+    assert "b4" in [member.bookie_id for member in writings[0].core.in_flight.members]
+    assert not any(core is writing.core for core in stepped for writing in writings[1:])
 
 
 def test_a_turn_sends_each_bookie_one_message_for_many_ledgers(place: Place) -> None:
@@ -547,6 +593,9 @@ def test_bookies_are_told_to_operations_in_their_order(place: Place) -> None:
     client = place.start_client()
     told: list[int] = []
     writings = [place.write(client) for _ in range(8)]
+    for writing in writings:
+        in_flight = writing.core.in_flight
+        in_flight.fail(in_flight.seatings[0].number, "it waits for another")
     client.on_step = lambda core, event, _: (
         told.append(core.ledger_id) if isinstance(event, BookiesChanged) else None  # type: ignore[attr-defined]
     )
