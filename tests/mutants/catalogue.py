@@ -19,6 +19,7 @@ _APPENDING = "embedbk/appending.py"
 _BOOKIE = "embedbk/core/bookie.py"
 _CATALOG = "embedbk/metadata/catalog.py"
 _COLLECTOR = "embedbk/core/collector.py"
+_COPY = "native/store_copy.c"
 _DELETING = "embedbk/deleting.py"
 _ENSEMBLE_CHANGE = "embedbk/core/ensemble_change.py"
 _IN_FLIGHT = "embedbk/core/in_flight.py"
@@ -57,6 +58,8 @@ _LEDGERS = "tests/faces/test_ledger.py::test_"
 _LOGS = "tests/faces/test_log.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
 _WATCHES = "tests/metadata/test_client.py::test_"
+_COMPACTION = "tests/storage/test_compaction.py::test_"
+_SPACE = "tests/rules/test_p7_space.py::test_"
 _UNCLEAN = "tests/testing/test_unclean_starts.py::test_"
 _DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
 _P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
@@ -1802,5 +1805,71 @@ MUTANTS = (
         "a later stored state without the flag lifts a fence",
         (("native/table.c", "    row->is_fenced |= (flags", "    row->is_fenced = (flags"),),
         ("tests/storage/test_ledger_table.py",),
+    ),
+    Mutant(
+        "compaction-leaves-the-states-behind",
+        "P7.3 ST32",
+        "an entry log goes, and with it the only state that says a ledger is fenced",
+        (
+            (
+                "embedbk/storage/entry_store.py",
+                '        table.touch(bytes(ffi.buffer(pointer[0], size)) if size else b"")\n',
+                "",
+            ),
+        ),
+        (_COMPACTION + "a_log_in_which_nothing_lives_goes_whole",),
+    ),
+    Mutant(
+        "compaction-copies-what-it-did-not-check",
+        "P7.1 ST35",
+        "a damaged entry is copied as it is, and the log that showed the damage goes",
+        (
+            (
+                _COPY,
+                "            facts.ledger_id != copy->ledger_id || facts.first_entry != copy->cursor.id)\n            return bad(",
+                "            facts.ledger_id != copy->ledger_id || facts.first_entry != copy->cursor.id)\n            if (entry_size == 0) return bad(",
+            ),
+        ),
+        (_COMPACTION + "a_corrupt_log_is_left_alone_and_the_rest_goes_on",),
+    ),
+    Mutant(
+        "compaction-deletes-before-the-flush",
+        "I47 ST32",
+        "the sources go at once, with any flush that ends, also one that was frozen before",
+        ((_COPY, "leaves_with > done) {", "leaves_with > done + 1) {"),),
+        (_COMPACTION + "sources_stay_until_a_flush_behind_the_copy_has_ended",),
+    ),
+    Mutant(
+        "scanned-log-is-compacted",
+        "P7.1 ST13",
+        "a log of which only a scan found something is copied and goes, and with it what it hides",
+        (("native/store_load.c", "        log->is_damaged = true;", "        log->is_damaged = false;"),),
+        (_COMPACTION + "a_log_whose_index_was_lost_is_never_compacted",),
+    ),
+    Mutant(
+        "full-is-for-ever",
+        "P7.8",
+        "a bookie whose flush found no room never tries again, and stays read-only",
+        (
+            (
+                "embedbk/core/space.py",
+                "        return [*effects, RetryWrites()] if event.is_refused and event.is_due else effects\n",
+                "        return effects\n",
+            ),
+        ),
+        (_SPACE + "what_found_no_room_is_tried_again_by_time",),
+    ),
+    Mutant(
+        "one-reason-undoes-the-others",
+        "P7.8 ST27",
+        "space on the device makes a bookie writable that an operator made read-only",
+        (
+            (
+                "embedbk/core/space.py",
+                "for reason in (OPERATOR, LOW_SPACE, NO_ROOM)} | changes",
+                "for reason in ()} | changes",
+            ),
+        ),
+        (_SPACE + "every_reason_must_be_gone",),
     ),
 )

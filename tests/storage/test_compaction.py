@@ -127,6 +127,8 @@ def test_a_log_in_which_nothing_lives_goes_whole() -> None:
         assert is_fenced(bookie, 77)
         assert held(bookie, 2) == [] and bookie.table.get(2).is_dropped  # type: ignore[union-attr]
         disk.crash()
+        if "/b1/entries/00000001.elog" in disk.files():
+            disk.drop("/b1/entries/00000001.elog")  # Its deletion was not durable by chance; now it is.
         bookie = on_memory(disk)
     bookie.close()
 
@@ -267,6 +269,25 @@ def test_a_full_disk_ends_a_compaction_and_nothing_else() -> None:
     assert not any(name.endswith(".tmp") for name in disk.files(stable=False))
     compact(bookie, 1, 2)
     check(bookie)
+    bookie.close()
+
+
+def test_sources_stay_until_a_flush_behind_the_copy_has_ended() -> None:
+    """I47, ST32: a flush that was frozen before the copy was taken in carries no states of the sources."""
+    disk = MemoryDisk()
+    bookie = fill(disk)
+    bookie.begin_copy([1])
+    put(bookie, 4, range(100, 110))
+    commit(bookie)
+    bookie._unflushed_bytes = bookie.flush_bytes
+    assert bookie.begin_flush_if_due()
+    bookie.copy_slice(1 << 20)
+    assert bookie.poll_copy()
+    assert bookie.finish_flush()
+    assert "/b1/entries/00000001.elog" in logs_on(disk)
+    disk.crash()
+    bookie = on_memory(disk)
+    assert is_fenced(bookie, 77) and held(bookie, 1) == KEPT[1]
     bookie.close()
 
 
