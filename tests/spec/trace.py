@@ -73,6 +73,9 @@ class Translator(Observer):
     def on_disk_lost(self, node: str) -> None:
         self.tell(("disk lost", node))
 
+    def on_disk_doubted(self, node: str) -> None:
+        self.tell(("disk doubted", node))
+
     def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
         if key.startswith(LEDGERS_PREFIX):
             known = new if new is not None else old

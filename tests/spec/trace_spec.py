@@ -365,6 +365,11 @@ class TraceSpec:
     def _disk_lost(self, name: str) -> None:
         self.bookies.pop(name, None)
 
+    def _disk_doubted(self, name: str) -> None:
+        """An older copy may stand in its place: the fences that it told may be in no record of it (P7.4, D13)."""
+        if name in self.bookies:
+            self.bookies[name].told.clear()
+
     def _damaged(self, name: str, ledger: int, entry_id: int) -> None:
         self._at(name).damaged.add((ledger, entry_id))
 
