@@ -85,6 +85,7 @@ def heal(world: World) -> None:
     network.narrow.clear()
     world.slow_ns.clear()
     world.sync_ns.clear()
+    world.hurry_syncs()
     for name in sorted(world.paused):
         world.resume(name)
     if METADATA not in world.nodes:

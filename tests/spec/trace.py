@@ -25,6 +25,7 @@ from embedbk.core.vocabulary import (
     AddFailed,
     Answered,
     Confirmed,
+    DropEntries,
     EntriesRead,
     FrameSealed,
     JournalAppend,
@@ -185,6 +186,10 @@ class Translator(Observer):
                 self.tell(("store", node, effect.token, effect.frame.ledger_id, entries))
             elif isinstance(effect, JournalAppend) and effect.kind == RecordKind.FENCE:
                 self.tell(("set fence", node, effect.token, effect.ledger_id))
+            elif isinstance(effect, JournalAppend) and effect.kind == RecordKind.DROP:
+                self.tell(("decide to drop", node, effect.ledger_id))
+            elif isinstance(effect, DropEntries):
+                self.tell(("drop", node, effect.ledger_id))
             elif isinstance(effect, Reply):
                 self._answers(node, effect)
 

@@ -388,6 +388,15 @@ class TraceSpec:
     def _set_fence(self, name: str, token: int, ledger: int) -> None:
         self._at(name).fences.setdefault(ledger, token)
 
+    def _decide_to_drop(self, name: str, ledger: int) -> None:
+        metadata = self.metadata.get(ledger, {"state": "GONE"})
+        names_it = any(name == member[0] for _, e in metadata.get("fragments", ()) for member in e)
+        may_go = metadata["state"] == "GONE" or (metadata["state"] == "CLOSED" and not names_it)
+        allow(may_go, "P7.7: dropped what the metadata give to it", name, ledger)
+
+    def _drop(self, name: str, ledger: int) -> None:
+        self._at(name).entries.pop(ledger, None)
+
     def _answer_add(
         self, name: str, ledger: int, status: str, recovery: bool, entries: dict[int, bytes]
     ) -> None:
