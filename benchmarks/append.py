@@ -142,10 +142,7 @@ def many_row(work: str, bk: embedbk.Client, bare: Bare, place: Place, size: int)
     with bk.log(work.replace("/", "-")).writer() as writer:
 
         def ours() -> Measured:
-            with place.load() as load:
-                writer.append_many(items)
-            load.check_flushes(1)
-            return Measured(count / load.wall_s, load.cpu_s * 1e6 / count, load.foreign)
+            return append_many(writer, items, place)
 
         def ceiling() -> float:
             begin = time.perf_counter()
@@ -153,6 +150,13 @@ def many_row(work: str, bk: embedbk.Client, bare: Bare, place: Place, size: int)
             return block_count * len(block) / entry_bytes / (time.perf_counter() - begin)
 
         return median_row(work, "entries/s", alternate(MANY_PAIRS, ours, ceiling))
+
+
+def append_many(writer: embedbk.LogWriter, items: Sequence[bytes], place: Place) -> Measured:
+    with place.load() as load:
+        writer.append_many(items)
+    load.check_flushes(1)
+    return Measured(len(items) / load.wall_s, load.cpu_s * 1e6 / len(items), load.foreign)
 
 
 # --- One at a time ---------------------------------------------------------------------------------------
@@ -163,14 +167,18 @@ def depth1_row(work: str, bk: embedbk.Client, bare: Bare, place: Place) -> Row:
     with bk.log(work.replace("/", "-")).writer() as writer:
 
         def ours() -> Measured:
-            with place.load() as load:
-                value = p50_us(lambda: writer.append(payload))
-            load.check_flushes(DEPTH1_COUNT)
-            return Measured(value, load.cpu_s * 1e6 / DEPTH1_COUNT, load.foreign)
+            return append_each(writer, payload, place)
 
         return median_row(
             work, "us", alternate(DEPTH1_PAIRS, ours, lambda: p50_us(lambda: bare.append(payload)))
         )
+
+
+def append_each(writer: embedbk.LogWriter, payload: bytes, place: Place) -> Measured:
+    with place.load() as load:
+        value = p50_us(lambda: writer.append(payload))
+    load.check_flushes(DEPTH1_COUNT)
+    return Measured(value, load.cpu_s * 1e6 / DEPTH1_COUNT, load.foreign)
 
 
 def p50_us(append: Callable[[], object]) -> float:

@@ -132,7 +132,7 @@ class Client(_Closing):
         digest: str = "crc32c",
     ) -> Opening[LedgerWriter]:
         async def steps() -> LedgerWriter:
-            quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+            quorum = await run_async(quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum))
             traits = traits_of(
                 self._runtime, durability, placement, delays_change=delays_change, digest=digest
             )
@@ -426,7 +426,7 @@ class Log:
         digest: str = "crc32c",
     ) -> Opening[LogWriter]:
         async def steps() -> LogWriter:
-            quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+            quorum = await run_async(quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum))
             traits = traits_of(
                 self._runtime, durability, placement, delays_change=delays_change, digest=digest
             )

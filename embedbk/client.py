@@ -69,7 +69,8 @@ class Client:
             UsageError: not ensemble_size >= write_quorum >= ack_quorum >= 1.
             NotEnoughBookies: fewer bookies are there than ensemble_size; nothing was made.
         """
-        quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+        wanted = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+        quorum = run_blocking(wanted, "aio.Client.create_ledger")
         traits = traits_of(self._runtime, durability, placement, delays_change=delays_change, digest=digest)
         steps = ledger.create(self._runtime, quorum, Password(password), custom, traits)
         return LedgerWriter(run_blocking(steps, "aio.Client.create_ledger"))

@@ -19,6 +19,7 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.registration import COOKIES_PREFIX
 from embedbk.config import Placement, Quorum, quorum_for
 from embedbk.core.creation import Creation
 from embedbk.core.writer import Writer, WriterOptions
@@ -51,6 +52,8 @@ __all__ = [
 _DIGESTS = {digest.name.lower(): digest for digest in DigestType}
 _DURABILITIES = {durability.name.lower(): durability for durability in Durability}
 
+_DEFAULT_COPIES = 3  # With so many bookies or more, a ledger is 3/3/2 unless its maker says otherwise.
+
 _NO_CUSTOM: dict[str, bytes] = {}  # One for all ledgers that have none.
 _LEDGERS_PREFIX = ledger_key_path(0)[: -len(f"{0:016x}")]
 
@@ -58,12 +61,18 @@ _LEDGERS_PREFIX = ledger_key_path(0)[: -len(f"{0:016x}")]
 # --- What is written once --------------------------------------------------------------------------------
 
 
-def quorum_of(
+async def quorum_of(
     runtime: Runtime, ensemble_size: int | None, write_quorum: int | None, ack_quorum: int | None
 ) -> Quorum:
-    """What was asked for; what was left out by the number of bookies that are there."""
-    writable = sum(1 for info in runtime.bookies if info.is_writable)
-    return quorum_for(writable, ensemble_size, write_quorum, ack_quorum)
+    """What was asked for; what was left out by the number of bookies that the cluster ever had.
+
+    Never by those that are there or take adds at this moment: a bookie that is down or full would turn three copies
+    into one, and nobody would be told. Then it is NotEnoughBookies, or the caller's own word."""
+    if ensemble_size is not None or write_quorum is not None:
+        return quorum_for(0, ensemble_size, write_quorum, ack_quorum)
+    if runtime.bookies_ever < _DEFAULT_COPIES:
+        runtime.bookies_ever = len(await runtime.list_keys(COOKIES_PREFIX, "the bookies of the cluster"))
+    return quorum_for(runtime.bookies_ever, None, None, ack_quorum)
 
 
 @lru_cache(maxsize=64)

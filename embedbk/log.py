@@ -259,7 +259,8 @@ class Log:
             LedgerFenced: another process took it over meanwhile.
             NotEnoughBookies, RecoveryInconclusive, WrongPassword: as they say; trying again is safe.
         """
-        quorum = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+        wanted = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+        quorum = run_blocking(wanted, "aio.Log.writer")
         traits = traits_of(self._runtime, durability, placement, delays_change=delays_change, digest=digest)
         steps = take_over(self._runtime, self.name, self._password, quorum, traits)
         return LogWriter(self.name, run_blocking(steps, "aio.Log.writer"))

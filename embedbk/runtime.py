@@ -113,6 +113,7 @@ class Runtime:
         self.is_ended = False  # The host thread is gone, in whichever way.
         self.followed: set[Followed] = set()
         self._asked: set[Future[Result]] = set()
+        self.bookies_ever = 0  # That the cluster is known to have had, alive or not.
         node.on_ready = self.signal.notify
         node.on_closed = self._end
         _RUNTIMES.add(self)

@@ -10,21 +10,32 @@ cannot be had gives a row without its value, and the reason in its name; nothing
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import shutil
-import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import embedbk
-from benchmarks import Row
-from benchmarks.append import append_rate, p50_us
+from benchmarks import Row, is_wanted, workplace
+from benchmarks.append import (
+    MANY_BYTES,
+    MANY_ENTRIES_MAX,
+    SIZES,
+    Measured,
+    Pairs,
+    Place,
+    alternate,
+    append_each,
+    append_many,
+    median_row,
+)
 from benchmarks.peers.bookkeeper import BookKeeper
 from benchmarks.peers.etcd import Etcd
 from benchmarks.peers.nats import Nats
-from benchmarks.peers.peer import Absent, Peer
+from benchmarks.peers.peer import Absent, Failed, Peer
 from benchmarks.peers.redis import Redis
 from benchmarks.peers.sqlite import Sqlite
 from embedbk.cluster import Cluster
@@ -39,68 +50,72 @@ PEERS: list[tuple[str, Callable[[Path], Peer]]] = [
     ("redis", Redis),
     ("sqlite", Sqlite),
 ]
-SIZES = {100: "100B", 1024: "1KiB", 4096: "4KiB", 65536: "64KiB"}
 MANY_PAIRS = 3
 DEPTH1_PAIRS = 5
-Pairs = list[tuple[float, float]]
 
 
 def measure() -> Iterator[Row]:
-    place = Path(__file__).parents[2] / ".run"  # In the project: a temporary directory may be no real disk.
-    place.mkdir(exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix="bench-peers-", dir=place))
-    try:
-        with (
-            Cluster(directory / "zmq", bookies=3) as cluster,
-            embedbk.open(cluster.url) as far,
-            embedbk.open(directory / "local", bookies=3) as near,
-        ):
-            for name, start in PEERS:
-                yield from _against(name, start, directory / name, far, near)
-    finally:
-        shutil.rmtree(directory)
+    with (
+        workplace("peers") as directory,
+        Cluster(directory / "zmq", bookies=3) as cluster,
+        embedbk.open(cluster.url) as far,
+        embedbk.open(directory / "local", bookies=3) as near,
+    ):
+        place = Place(directory, [process.pid for process in cluster.processes.values()])
+        for name, start in PEERS:
+            yield from _against(name, start, place, far, near)
 
 
 def _against(
-    name: str, start: Callable[[Path], Peer], directory: Path, far: embedbk.Client, near: embedbk.Client
+    name: str, start: Callable[[Path], Peer], place: Place, far: embedbk.Client, near: embedbk.Client
 ) -> Iterator[Row]:
     print(f"peers: {name} starts", file=sys.stderr)
+    directory = place.directory / name
     try:
         peer = start(directory)
     except Absent as absent:
         print(f"peers: no {name}: {absent}", file=sys.stderr)
         with far.log(f"many-{name}").writer() as writer:
-            yield Row(
-                "append/zmq/1KiB/many", append_rate(writer, 1024), "entries/s", peer=f"{name} ({absent})"
-            )
+            ours = append_many(writer, _items(1024), place)
+        yield Row("append/zmq/1KiB/many", round(ours.value, 1), "entries/s", peer=f"{name} ({absent})")
         return
     try:
         with far.log(f"many-{name}").writer() as writer:
-            for size in peer.sizes:
-                pairs = [(append_rate(writer, size), peer.many(size)) for _ in range(MANY_PAIRS)]
-                yield _row(f"append/zmq/{SIZES[size]}/many", "entries/s", pairs, peer)
-        for place, bk in (("zmq", far), ("local", near)):
-            with bk.log(f"depth1-{name}").writer() as writer:
-                if (pairs := _depth1(writer, peer)) is not None:
-                    yield _row(f"append/{place}/1KiB/depth1_p50", "us", pairs, peer)
+            for label, size in SIZES.items():
+                work = f"append/zmq/{label}/many"
+                if size in peer.sizes and is_wanted(work):
+                    yield _beside(peer, work, "entries/s", _many(writer, peer, size, place))
+        for kind, bk in (("zmq", far), ("local", near)):
+            work = f"append/{kind}/1KiB/depth1_p50"
+            if is_wanted(work):
+                with bk.log(f"depth1-{name}").writer() as writer:
+                    yield _beside(peer, work, "us", _depth1(writer, peer, place))
+    except Failed as failed:
+        print(f"peers: {peer.name} gives no more rows: {failed}", file=sys.stderr)
     finally:
         peer.close()
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _depth1(writer: embedbk.LogWriter, peer: Peer) -> Pairs | None:
-    payload = bytes(1024)
-    pairs: Pairs = []
-    for _ in range(DEPTH1_PAIRS):
-        theirs = peer.depth1(len(payload))
-        if theirs is None:
-            return None
-        pairs.append((p50_us(lambda: writer.append(payload)), theirs))
-    return pairs
+def _many(writer: embedbk.LogWriter, peer: Peer, size: int, place: Place) -> Pairs:
+    items = _items(size)
+    return alternate(MANY_PAIRS, lambda: append_many(writer, items, place), lambda: peer.many(size))
 
 
-def _row(work: str, unit: str, pairs: Pairs, peer: Peer) -> Row:
-    """The pair with the median ratio."""
-    ratios = [ours / theirs for ours, theirs in pairs]
-    value, peer_value = pairs[ratios.index(statistics.median_low(ratios))]
-    return Row(work, round(value, 1), unit, peer=peer.name, peer_value=round(peer_value, 1))
+def _depth1(writer: embedbk.LogWriter, peer: Peer, place: Place) -> Pairs:
+    payload = os.urandom(1024)
+
+    def ours() -> Measured:
+        return append_each(writer, payload, place)
+
+    return alternate(DEPTH1_PAIRS, ours, lambda: peer.depth1(len(payload)))
+
+
+def _items(size: int) -> list[bytes]:
+    return [os.urandom(size)] * min(MANY_BYTES // size, MANY_ENTRIES_MAX)
+
+
+def _beside(peer: Peer, work: str, unit: str, pairs: Pairs) -> Row:
+    """The row of the pair with the median ratio. The peer's processes count as foreign: that says nothing here."""
+    row = median_row(work, unit, pairs)
+    return dataclasses.replace(row, ceiling=None, foreign=None, peer=peer.name, peer_value=row.ceiling)

@@ -14,7 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from benchmarks.peers.peer import Absent, Peer, Server, free_ports, require, wait_until
+from benchmarks.peers.peer import Failed, Peer, Server, free_ports, require, wait_until
 
 __all__ = ["Etcd"]
 
@@ -65,13 +65,13 @@ class Etcd(Peer):
             told = self._etcdctl("check", "perf", "--load=xl")
             found = re.search(r"hroughput (?:is|too low:) (\d+)", told.stdout + told.stderr)
             if found is None:
-                raise Absent(
+                raise Failed(
                     f"its check does not say how fast it was: {told.stdout[-200:]}{told.stderr[-200:]}"
                 )
             self._rate = float(found[1])
         return self._rate
 
-    def depth1(self, size: int) -> float | None:
+    def depth1(self, size: int) -> float:
         body = {"key": base64.b64encode(b"k").decode(), "value": base64.b64encode(os.urandom(size)).decode()}
         text = json.dumps(body)
         link = http.client.HTTPConnection("127.0.0.1", self._port)
@@ -81,7 +81,7 @@ class Etcd(Peer):
             answer = link.getresponse()
             answer.read()
             if answer.status != 200:
-                raise RuntimeError(f"etcd answered {answer.status}")
+                raise Failed(f"it answered {answer.status}")
             times.append(time.perf_counter_ns())
         link.close()
         return statistics.median(after - before for before, after in itertools.pairwise(times)) / 1000

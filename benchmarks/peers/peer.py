@@ -12,7 +12,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["Absent", "Driven", "Driver", "Peer", "Server", "free_ports", "install", "require", "wait_until"]
+__all__ = [
+    "Absent",
+    "Driven",
+    "Driver",
+    "Failed",
+    "Peer",
+    "Server",
+    "free_ports",
+    "install",
+    "require",
+    "wait_until",
+]
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -20,6 +31,10 @@ STOP_TIMEOUT_S = 20.0
 
 class Absent(Exception):
     """This peer cannot be had on this machine; the text says what is missing."""
+
+
+class Failed(Exception):
+    """This peer ended in the middle of its work; the rows it owes are missing, and others go on."""
 
 
 class Peer(ABC):
@@ -33,8 +48,8 @@ class Peer(ABC):
         """Entries per second, synced, closed loop, a few seconds of it."""
 
     @abstractmethod
-    def depth1(self, size: int) -> float | None:
-        """Median wait for one synced entry in microseconds, nothing else outstanding; None: it has no such way."""
+    def depth1(self, size: int) -> float:
+        """Median wait for one synced entry in microseconds, nothing else outstanding."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -81,7 +96,7 @@ class Driver:
         self._process.stdin.flush()
         answer = self._answer()
         if not answer:
-            raise RuntimeError(f"the driver ended at {order!r}; its log says why")
+            raise Failed(f"its driver ended at {order!r}: {_tail(Path(self._log.name))}")
         return float(answer)
 
     def _answer(self) -> str:
@@ -110,7 +125,7 @@ class Driven(Peer):
     def many(self, size: int) -> float:
         return self.driver.ask(f"many {size} {self.SECONDS}")
 
-    def depth1(self, size: int) -> float | None:
+    def depth1(self, size: int) -> float:
         return self.driver.ask(f"depth1 {size} {self.COUNT}")
 
     @property

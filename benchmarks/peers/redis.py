@@ -47,7 +47,7 @@ class Redis(Peer):
         clients = ["-c", str(CLIENTS), "-P", str(PIPELINE), "-n", str(BYTES // size)]
         return self._measure(clients, size)["rps"]
 
-    def depth1(self, size: int) -> float | None:
+    def depth1(self, size: int) -> float:
         return self._measure(["-c", "1", "-P", "1", "-n", str(COUNT)], size)["p50_latency_ms"] * 1000
 
     def _measure(self, clients: list[str], size: int) -> dict[str, float]:

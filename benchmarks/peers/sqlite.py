@@ -37,7 +37,7 @@ class Sqlite(Peer):
             self._base.execute("COMMIT")
         return rounds * BATCH / (time.perf_counter() - begin)
 
-    def depth1(self, size: int) -> float | None:
+    def depth1(self, size: int) -> float:
         data = os.urandom(size)
         times = [time.perf_counter_ns()]
         for _ in range(COUNT):

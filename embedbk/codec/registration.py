@@ -10,6 +10,7 @@ __all__ = [
     "BOOKIES_PREFIX",
     "REGISTRATION_VERSION",
     "Registration",
+    "COOKIES_PREFIX",
     "cookie_path",
     "decode_registration",
     "encode_registration",
@@ -18,6 +19,7 @@ __all__ = [
 
 REGISTRATION_VERSION = 1
 BOOKIES_PREFIX = "/bookies/"
+COOKIES_PREFIX = "/cookies/"
 
 
 class Registration(msgspec.Struct, frozen=True, array_like=True):
@@ -53,4 +55,4 @@ def decode_registration(data: bytes) -> Registration:
 
 def cookie_path(bookie_id: str) -> str:
     """Where the cluster keeps the incarnation that a bookie id is bound to (P7.2)."""
-    return "/cookies/" + bookie_id
+    return COOKIES_PREFIX + bookie_id

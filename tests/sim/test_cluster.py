@@ -121,3 +121,19 @@ def test_misuse_is_said() -> None:
             cluster.restart("b1")
         with pytest.raises(UsageError, match="no bookie"):
             cluster.lose_disk("client")
+
+
+def test_a_bookie_that_is_away_never_turns_three_copies_into_one() -> None:
+    """P1: a ledger's quorum is what was asked for; without a word it is 3/3/2 in a cluster that ever had three bookies,
+    also while one is down or takes no adds. Then there are not enough, and that is said."""
+    with Cluster(seed=3, bookies=3) as cluster:
+        cluster.crash("b2")
+        cluster.run_for(20)  # Its registration is gone.
+        with pytest.raises(NotEnoughBookies):
+            cluster.log("orders").writer()
+        with cluster.log("orders").writer(write_quorum=1, ack_quorum=1) as orders:
+            orders.append(b"by the caller's own word")
+        cluster.restart("b2")
+        with cluster.log("orders").writer() as orders:
+            orders.append(b"three copies")
+        assert [bytes(each) for each in cluster.log("orders").read()][-1] == b"three copies"
