@@ -465,6 +465,9 @@ class RangeRead(Machine):
             return self._fail(NoSuchLedger(f"ledger {self.ledger_id} was deleted"))
         self.metadata = decode_ledger_metadata(event.value)
         self.bad_seats.clear()
+        if self.is_unconfirmed and self.metadata.last_entry is not None:
+            # Closed meanwhile: what lies beyond its end is nobody's to read, what lies below it must be there (I38).
+            self.last, self.is_unconfirmed = min(self.last, self.metadata.last_entry), False
         return self._ask_more(event.now_ns)
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:

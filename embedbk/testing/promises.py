@@ -77,6 +77,5 @@ class Promises(Observer):
         for entry_id, payload in entries:
             if held.get(entry_id) != payload:
                 raise Violation("I7", f"entry {entry_id} of ledger {ledger_id} has other bytes for {client}")
-            # One who reads beyond the LAC of an open ledger may be told what its close then leaves out (P6.3).
-            if end is not None and entry_id > end[0] and not is_unconfirmed:
+            if end is not None and entry_id > end[0]:
                 raise Violation("I38", f"entry {entry_id} of ledger {ledger_id} is beyond its end {end[0]}")

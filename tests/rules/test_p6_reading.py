@@ -7,7 +7,13 @@ from typing import NamedTuple
 import pytest
 
 from embedbk.codec.frame import split
-from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, encode_ledger_metadata, ledger_key_path
+from embedbk.codec.ledger_metadata import (
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
 from embedbk.codec.messages import (
     AddRequest,
     ErrorAnswer,
@@ -31,7 +37,17 @@ from embedbk.core.read_health import (
     ReadHealth,
 )
 from embedbk.core.reader import LacRead, LacWait, RangeRead, ReadOptions
-from embedbk.core.vocabulary import Answered, LinkLost
+from embedbk.core.vocabulary import (
+    Answered,
+    Ended,
+    KeyRead,
+    LinkLost,
+    ReadKey,
+    Send,
+    SendFailed,
+    Started,
+    Tick,
+)
 from embedbk.errors import EntryUnreadable, NoSuchLedger, PeerError, RecoveryInconclusive
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.memory import Survivors
@@ -766,6 +782,22 @@ def test_a_read_beyond_the_lac_never_takes_silence_for_the_end() -> None:
     world.down.add("b3")
     reader = it.read(10, 1 << 40, is_unconfirmed=True)
     assert isinstance(reader.ended.error, EntryUnreadable)
+
+
+def test_a_read_beyond_the_lac_that_finds_the_ledger_closed_stops_at_its_end() -> None:
+    """I38, P6.3: it lost every copy, asks where they are, and hears of the close: what lies beyond is for nobody."""
+    metadata = scene().read(0, 0).core.metadata
+    core = RangeRead(metadata, 10, 1 << 40, 0, ReadOptions(), is_unconfirmed=True)
+    effects = core.step(Started(0))
+    while sends := [each for each in effects if isinstance(each, Send)]:
+        effects = [
+            out for each in sends for out in core.step(SendFailed(0, each.tag, each.member, "link lost"))
+        ]
+    assert core.deadline_ns is not None
+    assert any(isinstance(each, ReadKey) for each in core.step(Tick(core.deadline_ns)))
+    closed = metadata.with_changes(state=LedgerState.CLOSED, last_entry=9, length=90)
+    told = core.step(KeyRead(0, "read", encode_ledger_metadata(closed), 9))
+    assert told == [Ended()]
 
 
 def test_every_read_answer_carries_the_lac() -> None:
