@@ -1,7 +1,7 @@
 """What limbo asks of ledger metadata: which ledgers a bookie may have lost entries of, and what it owes them (P7.4).
 
 Leaves to others: what a bookie in limbo answers (core/bookie.py), and where the metadata comes from
-(host/bookie_node.py).
+(host/limbo.py).
 """
 
 from __future__ import annotations

@@ -11,12 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from embedbk.codec.frame import frame_of
-from embedbk.codec.ledger_metadata import (
-    LEDGERS_PREFIX,
-    LedgerMetadata,
-    decode_ledger_metadata,
-    ledger_key_path,
-)
 from embedbk.codec.messages import (
     AddAnswer,
     AddAnswers,
@@ -27,32 +21,10 @@ from embedbk.codec.messages import (
     is_final,
     split_bundle,
 )
-from embedbk.codec.metadata_messages import (
-    ABSENT,
-    Compare,
-    Get,
-    List,
-    Listed,
-    Put,
-    Record,
-    Result,
-    Txn,
-    TxnDone,
-    Value,
-)
-from embedbk.codec.registration import (
-    REGISTRATION_VERSION,
-    Registration,
-    cookie_path,
-    encode_registration,
-    registration_path,
-)
-from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie import Bookie
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
-from embedbk.core.limbo import is_named, share_of
 from embedbk.core.machine import earliest
 from embedbk.core.space import SpaceOptions
 from embedbk.core.vocabulary import (
@@ -64,22 +36,21 @@ from embedbk.core.vocabulary import (
     JournalAppend,
     JournalDurable,
     JournalFailed,
-    LimboListed,
     LinkLost,
     ReadEntries,
     Reply,
     RequestReceived,
-    ShareTold,
     StoreFrame,
     Tick,
 )
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
 from embedbk.host.collecting import Collecting
 from embedbk.host.compacting import Compacting
+from embedbk.host.limbo import LimboAsking
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.registering import Registering
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.host.spacing import Spacing
-from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.client import Client
 from embedbk.ports import AddPath, DurableBookie, EntriesFound, LinkDown, LinkUp, Received, Transport
 
@@ -87,7 +58,6 @@ __all__ = ["BookieNode"]
 
 logger = logging.getLogger(__name__)
 
-REGISTER_AGAIN_NS = 500_000_000
 REQUESTS_PER_LINK_MAX = (
     1 << 17
 )  # Unanswered; a peer that asks for more loses its link, and the bookie no memory.
@@ -100,11 +70,6 @@ READ_AGAIN_NS = 2_000_000  # Until a link is looked at again that has no room, w
 USUAL_COMPACTION = CompactorOptions()
 USUAL_SPACE = SpaceOptions()
 WAITING_BYTES_MAX = 256 << 20  # Of requests that wait for room; who sends more loses its link.
-LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
-LIMBO_ASK_MAX = 64  # Of these asked in one round.
-LIMBO_PAGE = 500
-# One that is deleted or brought back meanwhile is seen in one of these, in whichever direction it went.
-_LIMBO_PREFIXES = (DELETED_PREFIX, LEDGERS_PREFIX, DELETED_PREFIX)
 
 
 class BookieNode:
@@ -135,21 +100,28 @@ class BookieNode:
         self.core = Bookie(
             storage.incarnation, storage.table, storage.next_token(), may_have_lost=storage.may_have_lost
         )
-        self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._register)
+        self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
+        self.limbo = LimboAsking(
+            bookie_id, storage, self.core, self.metadata, self._step_core, self._on_failure
+        )
         self.collecting = Collecting(
             bookie_id, collector, storage.table, self.metadata, self._step_core, self._may_collect
         )
         self.compacting = Compacting(bookie_id, compactor, storage)
         self.spacing = Spacing(bookie_id, space, storage, free_bytes, self._step_core)
+        self.registering = Registering(
+            bookie_id,
+            self.endpoints,
+            location,
+            storage,
+            self.core,
+            self.metadata,
+            self.limbo,
+            self.spacing.free_now,
+            on_foreign=self._on_foreign,
+        )
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
-        self._is_foreign = False  # The cluster knows this id with other directories: nobody is served (P7.2).
-        self._registered_session = 0
-        self._registered_writable = False  # As the list of bookies was told last.
-        self._register_at: int | None = None
-        self._limbo_at: int | None = None  # When to ask whether ledgers in limbo are closed now.
-        self._limbo_after = NO_ENTRY  # The ledger asked about last: they take turns.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
-        self.location = location  # For the placement of ensembles: "zone/rack".
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
         self._waiting: deque[Received] = deque()  # Requests for which the write cache has no room yet.
         self._waiting_bytes = 0
@@ -177,7 +149,7 @@ class BookieNode:
     @property
     def is_registered(self) -> bool:
         """Whether clients find it: its key was put under the session that lives now."""
-        return self.metadata.session != 0 and self._registered_session == self.metadata.session
+        return self.registering.is_done
 
     def step(self, now_ns: int) -> None:
         has_told = self._tell_durable(now_ns)
@@ -203,19 +175,8 @@ class BookieNode:
             self._step_core(None, now_ns)
         self._read_at = now_ns + READ_AGAIN_NS if self._reads else None
         self.metadata.tick(now_ns)
-        if self._register_at is not None and now_ns >= self._register_at:
-            self._register_at = None
-            self._register(now_ns, b"")
-        if self.storage.may_have_lost and self.core.is_serving:
-            self.storage.end_loss()  # What may be lost is in durable limbo.
-            self._register(now_ns, b"")
-        if self._limbo_at is not None and now_ns >= self._limbo_at:
-            self._ask_limbo(now_ns)
-        if self.is_registered and self.core.is_writable != self._registered_writable:
-            self._registered_writable = (
-                self.core.is_writable
-            )  # Not asked again each turn; a refusal asks later.
-            self._register(now_ns, b"")
+        self.registering.step(now_ns)
+        self.limbo.step(now_ns)
         self.collecting.step(now_ns)
         if self.failure is None:
             self.spacing.step(now_ns)
@@ -242,6 +203,12 @@ class BookieNode:
     def _may_collect(self) -> bool:
         return self.is_registered and self.core.is_serving and self.failure is None
 
+    def _on_session(self, now_ns: int, _cluster_token: bytes) -> None:
+        self.registering.register(now_ns)
+
+    def _on_failure(self, failure: EmbedbkError) -> None:
+        self.failure = failure
+
     def has_news(self) -> bool:
         return self.transport.has_events()
 
@@ -253,8 +220,8 @@ class BookieNode:
         return earliest(
             self.core.deadline_ns,
             self.metadata.deadline_ns(),
-            self._register_at,
-            self._limbo_at,
+            self.registering.deadline_ns,
+            self.limbo.deadline_ns,
             self._read_at,
             self.scrub.deadline_ns,
             self.collecting.deadline_ns(),
@@ -276,7 +243,7 @@ class BookieNode:
     def _on_link_up(self, now_ns: int, event: LinkUp) -> None:
         if event.link == self.metadata.link:
             self.metadata.on_link_up(now_ns, event.peer)
-        elif self._is_foreign:
+        elif self.registering.is_foreign:
             self.transport.drop(event.link, str(self.failure))
         else:
             self._links[event.link] = 0
@@ -552,7 +519,7 @@ class BookieNode:
         )
         logger.critical("%s", self.failure)
         self._end_promises(now_ns, reason)
-        self._register_at = now_ns
+        self.registering.register_at(now_ns)
 
     def _end_promises(self, now_ns: int, reason: str) -> None:
         if self.storage.add_path is not None:
@@ -560,151 +527,10 @@ class BookieNode:
         self._step_core(JournalFailed(now_ns, reason))
         self._found.clear()  # What waited for the journal was answered without it.
 
-    # Registration (P7.2).
-
-    def _register(self, now_ns: int, _cluster_token: bytes) -> None:
-        """A session is open: show the cookie, then stand in the list of bookies as long as the session lives."""
-        if not self.metadata.session or self._is_foreign:
-            return
-        if not self.core.is_serving:
-            self._list_limbo(now_ns, list(_LIMBO_PREFIXES), "", [], {})
-            return
-        self.metadata.request(now_ns, Get(cookie_path(self.bookie_id)), self._on_cookie)
-
-    def _on_cookie(self, now_ns: int, result: Result) -> None:
-        if not isinstance(result, Value):
-            self._register_at = now_ns + REGISTER_AGAIN_NS
-            return
-        incarnation = self.storage.incarnation
-        key = cookie_path(self.bookie_id)
-        when, then = [Compare(key, ABSENT)], [Put(key, incarnation)]
-        if result.record is not None:
-            if result.record.value != incarnation:
-                self._refuse(now_ns, result.record.value or b"")
-                return
-            when, then = [Compare(key, result.record.revision)], []
-        self.metadata.request(
-            now_ns,
-            Get(registration_path(self.bookie_id)),
-            lambda now, found: self._put_registration(now, found, when, then),
-        )
-
-    def _put_registration(self, now_ns: int, result: Result, when: list[Compare], then: list[Put]) -> None:
-        """Only over the registration that was read. A late one of the process before, which the network still carried
-        when that process died, must not take the place of ours and then go with its session."""
-        if not isinstance(result, Value):
-            self._register_at = now_ns + REGISTER_AGAIN_NS
-            return
-        incarnation, key = self.storage.incarnation, registration_path(self.bookie_id)
-        when = [*when, Compare(key, ABSENT if result.record is None else result.record.revision)]
-        self._registered_writable = self.core.is_writable
-        registration = Registration(
-            REGISTRATION_VERSION,
-            self.bookie_id,
-            incarnation,
-            self.endpoints,
-            self._registered_writable,
-            self.spacing.free_now() or 0,
-            self.location,
-        )
-        put = Put(key, encode_registration(registration), is_ephemeral=True)
-        session = self.metadata.session
-        self.metadata.request(
-            now_ns, Txn(when, [*then, put]), lambda now, outcome: self._on_registered(now, session, outcome)
-        )
-
-    def _on_registered(self, now_ns: int, session: int, result: Result) -> None:
-        if isinstance(result, TxnDone) and result.is_done:
-            self._registered_session = session
-            if self.core.limbo:
-                self._limbo_at = now_ns
-        else:
-            self._register_at = now_ns + REGISTER_AGAIN_NS
-
-    def _refuse(self, now_ns: int, known: bytes) -> None:
-        """The cluster knows this id with other directories: serve nobody, and say what is to be done (P7.2)."""
-        self._is_foreign = True
-        self.failure = StorageError(
-            f"bookie {self.bookie_id} is known to the cluster with other directories (incarnation {known.hex()}, "
-            f"these are {self.storage.incarnation.hex()}): wiped or swapped disks?",
-            hint="give it its own directories back, or start it under a new bookie id",
-        )
-        logger.critical("%s", self.failure)
+    def _on_foreign(self, now_ns: int, failure: StorageError) -> None:
+        """Other directories than the cluster knows (P7.2): nobody is served."""
+        self.failure = failure
+        logger.critical("%s", failure)
         for link in list(self._links):
-            self._drop(link, str(self.failure))
+            self._drop(link, str(failure))
         self._end_promises(now_ns, "these are not its directories")
-
-    # Limbo (P7.4).
-
-    def _list_limbo(
-        self,
-        now_ns: int,
-        prefixes: list[str],
-        after: str,
-        found: list[LedgerMetadata],
-        elsewhere: dict[int, None],
-    ) -> None:
-        """Page through all ledgers, each page linearizable: a key that was there at the start is on one of them.
-
-        found: those that name this bookie; elsewhere: ids of those that are closed and do not.
-        """
-
-        def done(now_ns: int, result: Result) -> None:
-            if not isinstance(result, Listed):
-                self._register_at = (
-                    now_ns + REGISTER_AGAIN_NS
-                )  # A partial listing is none: from the start again.
-                return
-            try:
-                ledgers = [_ledger_of(record) for record in result.records]
-            except StorageError as unread:
-                self.failure = unread  # It may name this bookie: what cannot be told keeps it out.
-                return
-            for each in ledgers:
-                if is_named(each, self.bookie_id):
-                    found.append(each)
-                elif each.is_closed:
-                    elsewhere[each.ledger_id] = None
-            if result.has_more:
-                self._list_limbo(now_ns, prefixes, result.records[-1].key, found, elsewhere)
-                return
-            if len(prefixes) > 1:
-                self._list_limbo(now_ns, prefixes[1:], "", found, elsewhere)
-                return
-            closed = sorted({each.ledger_id for each in found if each.is_closed})
-            not_closed = sorted({each.ledger_id for each in found if not each.is_closed})
-            logger.warning(
-                "bookie %s may have lost entries: %d ledgers in limbo", self.bookie_id, len(not_closed)
-            )
-            named = {each.ledger_id for each in found}  # Asked, not walked: in one of the listings, at least.
-            others = [ledger_id for ledger_id in sorted(elsewhere) if ledger_id not in named]
-            self._step_core(LimboListed(now_ns, not_closed, closed, others))
-            if self.core.failure is not None:
-                self.failure = StorageError(f"bookie {self.bookie_id}: {self.core.failure}")
-
-        self.metadata.request(now_ns, List(prefixes[0], after, LIMBO_PAGE), done)
-
-    def _ask_limbo(self, now_ns: int) -> None:
-        """Has the next ledger in limbo been closed? Then its share is looked for, and limbo may end."""
-        self._limbo_at = now_ns + LIMBO_AGAIN_NS if self.core.limbo else None
-        waiting = list(self.core.limbo)
-        turn = [i for i in waiting if i > self._limbo_after] or waiting
-        for ledger_id in turn[:LIMBO_ASK_MAX]:
-            self._limbo_after = ledger_id
-            self.metadata.request(now_ns, Get(ledger_key_path(ledger_id)), self._on_limbo_metadata)
-
-    def _on_limbo_metadata(self, now_ns: int, result: Result) -> None:
-        if not isinstance(result, Value) or result.record is None or result.record.value is None:
-            return  # Asked again later; what becomes of a deleted ledger's data is the collector's (P7.7).
-        metadata = decode_ledger_metadata(result.record.value)
-        if metadata.is_closed:
-            parts = share_of(metadata, Member(self.bookie_id, self.storage.incarnation))
-            self._step_core(ShareTold(now_ns, metadata.ledger_id, parts))
-
-
-def _ledger_of(record: Record) -> LedgerMetadata:
-    """The metadata of a ledger, or of a deleted one that may come back."""
-    value = record.value or b""
-    if record.key.startswith(DELETED_PREFIX):
-        value = decode_tombstone(value).metadata
-    return decode_ledger_metadata(value)

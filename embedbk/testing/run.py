@@ -16,7 +16,7 @@ from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_pat
 from embedbk.config import Quorum
 from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, InvariantError
-from embedbk.host.bookie_node import USUAL_COLLECTION
+from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
 from embedbk.testing import faults, users, workload
 from embedbk.testing.clocks import Clock
 from embedbk.testing.invariants import Invariants
@@ -101,7 +101,7 @@ def run_plan(
     outcome.simulated_ns, outcome.digest = world.now_ns, world.trace_digest()
     outcome.faults, outcome.sometimes = world.faults_done, world.sometimes
     outcome.faults.update(_network_faults(plan))
-    if any(getattr(node, "_is_foreign", False) for node in world.nodes.values()):
+    if any(isinstance(node, BookieNode) and node.registering.is_foreign for node in world.nodes.values()):
         outcome.sometimes["foreign disk refused"] += 1
     outcome.acked = sum(lac + 1 for lac in promises.acked.values())
     world.close()
