@@ -509,7 +509,7 @@ void ebk_journal_facts(struct ebk_journal *journal, struct ebk_journal_facts *fa
         .dsync = journal->dsync,
         .realtime = atomic_load(&journal->realtime),
         .is_file_ready = journal->next_state == NEXT_READY,
-        .prepare_error = journal->next_state == NEXT_REFUSED ? journal->next_error : 0,
+        .prepare_error = journal->next_error,
         .generation = journal->files[journal->file_count - 1].generation,
         .file_count = journal->file_count,
         .trimmed_count = journal->trimmed_count,

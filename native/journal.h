@@ -59,7 +59,7 @@ struct ebk_journal_facts {
     bool dsync;               /* the write itself is synced (O_DSYNC); else fdatasync behind it */
     bool realtime;            /* the commit thread got its real-time class */
     bool is_file_ready;       /* the next file is prepared: a roll costs nothing */
-    int prepare_error;        /* errno why the next file could not be prepared, or 0 */
+    int prepare_error;        /* errno why the next file could not be prepared, until a try goes well; or 0 */
     uint64_t generation;      /* of the file being written */
     uint64_t file_count;      /* that hold groups or will next, trimmed ones included */
     uint64_t trimmed_count;   /* of those, wait to be recycled */

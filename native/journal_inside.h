@@ -170,7 +170,7 @@ struct ebk_journal {
     uint64_t generation_last; /* ever given to a file here */
     enum next_state next_state;
     bool is_preparing_broken; /* a leftover could not be removed: no further try before the next open */
-    int next_error;           /* errno, of NEXT_REFUSED */
+    int next_error;           /* errno of the last try, 0 when it went well: a new try that runs changes nothing */
     int next_file;
     struct journal_file next;
     uint64_t start_token, start_sequence; /* what the next file's header says; 0 but in a salvage */

@@ -4,10 +4,12 @@ Decides: when the bookie becomes read-only, and when it is writable again. Leave
 refuses (core/bookie.py: fences and recovery adds pass), and measuring (host/spacing.py).
 
     writable ── free space below `low_bytes` ──▶ read-only: low space ── above `back_bytes` ──▶ writable
-             ── a write found no room ─────────▶ read-only: no room ──── such a write went well ─▶ writable
+             ── a write found no room, twice ──▶ read-only: no room ──── such a write went well ─▶ writable
              ── an operator asks ──────────────▶ read-only: operator ─── and asks again ────────▶ writable
 
-Several reasons may hold at once; it is writable when none does. What lies below `low_bytes` is the reserve: only
+Several reasons may hold at once; it is writable when none does. Being busy is none: a write cache that is full for a
+moment, or a write that finds room at its second try, makes requests wait and changes nothing in the list of bookies,
+from which every writer would take it as an end (P4.1). What lies below `low_bytes` is the reserve: only
 fences, recovery adds and the files that free others are written from it.
 """
 
@@ -32,6 +34,7 @@ class SpaceOptions:
     back_bytes: int = 384 << 20  # More, so that one flush does not turn it back and forth.
     look_ns: int = 5_000_000_000
     retry_ns: int = 500_000_000  # While a write finds no room.
+    again_ns: int = 50_000_000  # Behind the first that found none: the write cache has room for so long.
 
 
 class Space(Machine):
@@ -41,6 +44,7 @@ class Space(Machine):
         self.options = options
         self.reasons: tuple[str, ...] = ()
         self.due_ns: int | None = None  # When to look again.
+        self.is_retried = False  # What found no room was tried again since.
 
     @property
     def is_writable(self) -> bool:
@@ -56,9 +60,15 @@ class Space(Machine):
         is_low = LOW_SPACE in self.reasons
         if event.free_bytes is not None:
             is_low = event.free_bytes < (options.back_bytes if is_low else options.low_bytes)
-        effects = self._become({LOW_SPACE: is_low, NO_ROOM: event.is_refused})
-        self.due_ns = event.now_ns + (options.retry_ns if self.reasons else options.look_ns)
-        return [*effects, RetryWrites()] if event.is_refused and event.is_due else effects
+        is_lasting = event.is_refused and (NO_ROOM in self.reasons or (self.is_retried and event.is_due))
+        effects = self._become({LOW_SPACE: is_low, NO_ROOM: is_lasting})
+        is_retry = event.is_refused and (event.is_due or not self.is_retried)
+        if is_retry and not self.is_retried:
+            self.due_ns = event.now_ns + options.again_ns
+        elif is_retry or not event.is_refused:
+            self.due_ns = event.now_ns + (options.retry_ns if self.reasons else options.look_ns)
+        self.is_retried = event.is_refused
+        return [*effects, RetryWrites()] if is_retry else effects
 
     def _on_operator(self, event: OperatorAsked) -> list[Effect]:
         return self._become({OPERATOR: event.is_read_only})

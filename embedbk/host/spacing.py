@@ -66,7 +66,7 @@ class Spacing:
             if isinstance(effect, SetWritable):
                 why = ", ".join(self.core.reasons)
                 said = f"is read-only: {why}" if why else "is writable again"
-                logger.warning("bookie %s %s", self._bookie_id, said)
+                logger.warning("bookie %s %s (free bytes: %s)", self._bookie_id, said, self.free_now())
                 self._tell_bookie(WritableSet(event.now_ns, effect.is_writable))
             else:
                 assert isinstance(effect, RetryWrites)

@@ -1853,11 +1853,37 @@ MUTANTS = (
         (
             (
                 "embedbk/core/space.py",
-                "        return [*effects, RetryWrites()] if event.is_refused and event.is_due else effects\n",
+                "        return [*effects, RetryWrites()] if is_retry else effects\n",
                 "        return effects\n",
             ),
         ),
         (_SPACE + "what_found_no_room_is_tried_again_by_time",),
+    ),
+    Mutant(
+        "busy-is-read-only",
+        "P7.8",
+        "the first write that finds no room takes the bookie out of the list of those who take adds",
+        (
+            (
+                "embedbk/core/space.py",
+                "(NO_ROOM in self.reasons or (self.is_retried and event.is_due))",
+                "True",
+            ),
+        ),
+        (_SPACE + "one_write_without_room_is_no_reason_yet",),
+    ),
+    Mutant(
+        "a-try-is-a-success",
+        "P7.8",
+        "while a journal's next file is tried again, the bookie says that it has room",
+        (
+            (
+                "native/journal.c",
+                ".prepare_error = journal->next_error,",
+                ".prepare_error = journal->next_state == NEXT_REFUSED ? journal->next_error : 0,",
+            ),
+        ),
+        ("tests/storage/test_journal.py::test_a_next_file_stays_refused_while_it_is_tried_again",),
     ),
     Mutant(
         "one-reason-undoes-the-others",

@@ -15,7 +15,7 @@ from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.host.place import KEY, MS, SECOND, TOKEN, Peer, Place, add, frame
 
-OPTIONS = SpaceOptions(low_bytes=100, back_bytes=150, look_ns=1000, retry_ns=10)
+OPTIONS = SpaceOptions(low_bytes=100, back_bytes=150, look_ns=1000, retry_ns=10, again_ns=2)
 
 
 def seen(free: int | None, *, refused: bool = False, due: bool = True) -> SpaceSeen:
@@ -46,6 +46,7 @@ def test_every_reason_must_be_gone() -> None:
     space = Space(OPTIONS)
     assert space.step(OperatorAsked(0, True)) == [SetWritable(False)]
     assert space.step(seen(10, refused=True)) == [RetryWrites()]
+    assert space.step(seen(10, refused=True)) == [RetryWrites()]
     assert space.reasons == (OPERATOR, LOW_SPACE, NO_ROOM)
     assert space.step(OperatorAsked(0, False)) == []
     assert space.step(seen(500, refused=True)) == [RetryWrites()]
@@ -56,11 +57,23 @@ def test_every_reason_must_be_gone() -> None:
 def test_what_found_no_room_is_tried_again_by_time() -> None:
     """L11: a read-only bookie gets no adds that would make it flush; it tries by itself, not in every turn."""
     space = Space(OPTIONS)
-    assert space.step(seen(None, refused=True, due=False)) == [SetWritable(False)]
+    assert space.step(seen(None, refused=True, due=False)) == [RetryWrites()] and space.is_writable
+    assert space.deadline_ns == OPTIONS.again_ns
+    assert space.step(seen(None, refused=True)) == [SetWritable(False), RetryWrites()]
     assert space.deadline_ns == OPTIONS.retry_ns
     assert space.step(seen(None, refused=True)) == [RetryWrites()]
     space.step(seen(None))
     assert space.deadline_ns == OPTIONS.look_ns
+
+
+def test_one_write_without_room_is_no_reason_yet() -> None:
+    """Rule P7.8, ST27: the second try at once finds room, and nobody hears that there was none: each word of the list
+    of bookies moves seats of every writer (P4.1)."""
+    space = Space(OPTIONS)
+    for _ in range(3):
+        assert space.step(seen(None, refused=True, due=False)) == [RetryWrites()]
+        assert space.step(seen(None, due=False)) == []
+        assert space.is_writable
 
 
 # In its place.
@@ -138,3 +151,45 @@ def test_a_full_bookie_is_registered_so_fences_and_comes_back(what: str) -> None
     row = storage.table.get(99)
     assert row is not None and row.is_fenced
     storage.close()
+
+
+def test_a_bookie_that_is_busy_stays_in_the_list_of_those_who_take_adds() -> None:
+    """Rule P7.8, RP34: a write cache that is full because the disk is slow is no lack of room. Requests wait, the list
+    of bookies says what it said, no add is refused as read-only; when the disk is back, all are answered."""
+    disk = MemoryDisk()
+    place = Place(bookies=0)
+    place.free_bytes = lambda: 1 << 40
+    node = place.start_bookie("b1", storage=DiskStorage(disk))
+    place.until(lambda: node.is_registered)
+    peer = place.peer("b1")
+    place.held.add("b1")
+    count = 2 * 2 * FRAME_BYTES_MAX // 500_000  # Twice what both halves of the write cache take.
+    for entry_id in range(count):
+        peer.send(*add(node.storage.incarnation, frame(7, entry_id, [bytes(500_000)])))
+        place.turn()
+        assert registered_writable(place)
+    assert not node.storage.has_room()
+    for _ in range(100):
+        place.turns(2)
+        place.now_ns += 100 * MS
+        assert registered_writable(place) and not node.spacing.core.reasons
+    place.held.clear()
+    place.until(lambda: peer.look() or len(peer.messages) == count)
+    assert {message.control.status for message in peer.messages} == {Status.OK}
+    place.close()
+
+
+def test_a_flush_that_finds_room_at_its_second_try_changes_nothing() -> None:
+    """Rule P7.8, I53, D9: a device without room for a moment."""
+    disk = MemoryDisk()
+    place = Place(bookies=0)
+    node = place.start_bookie("b1", storage=DiskStorage(disk))
+    place.until(lambda: node.is_registered)
+    peer = place.peer("b1")
+    disk.fail("allocate", error=errno.ENOSPC)
+    for entry_id in range(60):
+        assert ask_add(place, peer, entry_id) == Status.OK
+        assert registered_writable(place)
+        place.now_ns += 10 * MS
+    assert disk.calls("allocate") > 1 and node.storage.cached_bytes() < 64 << 10
+    place.close()

@@ -364,6 +364,24 @@ def test_a_next_file_that_cannot_be_made_is_told_before_it_is_needed(disk, call,
         assert len(contents(journal)) == journal.next_token() - 1
 
 
+def test_a_next_file_stays_refused_while_it_is_tried_again(disk):
+    """Rule P7.8, ST27: a try that runs is no success, so the list of bookies does not turn back and forth with it."""
+    journal = stepped(disk)
+    disk.fail("allocate", error=errno.ENOSPC, stays=True)
+    journal.step()
+    for _ in range(3):
+        journal.trim(0)
+        assert journal.is_next_refused()
+        journal.step()
+        assert journal.is_next_refused()
+    disk.fail("allocate", nth=0)
+    journal.trim(0)
+    assert journal.is_next_refused()
+    journal.step()
+    assert not journal.is_next_refused()
+    journal.close()
+
+
 def test_a_device_without_room_stops_the_journal_at_the_end_of_its_file(disk):
     journal = stepped(disk)
     disk.fail("allocate", error=errno.ENOSPC, stays=True)
