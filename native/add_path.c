@@ -16,22 +16,11 @@
 #include "errors.h"
 #include "frame.h"
 #include "id_map.h"
+#include "message.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MESSAGE_HEADER_BYTES 32u
-#define MESSAGE_BYTES_MAX (4u << 20)
-#define MESSAGE_VERSION 1u
-#define MESSAGE_AT_VERSION 4
-#define MESSAGE_AT_KIND 5
-#define MESSAGE_AT_FRAME_COUNT 6
-#define MESSAGE_AT_CONTROL_SIZE 8
-#define MESSAGE_AT_FRAMES_SIZE 12
-#define MESSAGE_AT_REQUEST 16
-#define MESSAGE_AT_CRC 24
-#define MESSAGE_AT_RESERVED 28
 
 #define FRAME_HEADER_BYTES 80u
 #define FRAME_VERSION 1u
@@ -152,23 +141,6 @@ static bool make_room(struct ebk_add_path *path)
 
 /* ---- reading a message ---------------------------------------------------------------- */
 
-/* A MessagePack number that is not negative. Returns the bytes behind it, or NULL. */
-static const uint8_t *read_count(const uint8_t *from, const uint8_t *end, uint64_t *value)
-{
-    if (from >= end) return NULL;
-    const uint8_t head = *from++;
-    if (head < 0x80) {
-        *value = head;
-        return from;
-    }
-    if (head < 0xCC || head > 0xCF) return NULL;
-    const unsigned size = 1u << (head - 0xCC);
-    if ((size_t)(end - from) < size) return NULL;
-    *value = 0;
-    for (unsigned i = 0; i < size; i++) *value = *value << 8 | *from++; /* MessagePack is big-endian. */
-    return from;
-}
-
 /* AddRequest: [incarnation, nonce, seating, recovery, deferred], of a normal add for this incarnation. */
 static bool read_control(const struct ebk_add_path *path, const uint8_t *from, size_t size, struct add *add)
 {
@@ -177,9 +149,9 @@ static bool read_control(const struct ebk_add_path *path, const uint8_t *from, s
     const unsigned flags = from[0] == 0x95 ? 2 : 1;
     if (from[1] != 0xC4 || from[2] != INCARNATION_BYTES) return false;
     if (memcmp(from + 3, path->settings.incarnation, INCARNATION_BYTES) != 0) return false;
-    from = read_count(from + 3 + INCARNATION_BYTES, end, &add->nonce);
+    from = ebk_read_count(from + 3 + INCARNATION_BYTES, end, &add->nonce);
     if (from == NULL) return false;
-    from = read_count(from, end, &add->seating);
+    from = ebk_read_count(from, end, &add->seating);
     if (from == NULL || add->seating > INT64_MAX || (size_t)(end - from) != flags) return false;
     for (unsigned i = 0; i < flags; i++)
         if (from[i] != 0xC2) return false; /* Not by recovery, not deferred. */
@@ -215,21 +187,21 @@ static bool read_frame_header(const uint8_t *from, struct add *add)
 static bool read_message(const struct ebk_add_path *path, const uint8_t *head, size_t head_size, const uint8_t *tail,
                          size_t tail_size, struct add *add)
 {
-    if (head_size < MESSAGE_HEADER_BYTES + FRAME_HEADER_BYTES || head_size + tail_size > MESSAGE_BYTES_MAX) return false;
-    if (memcmp(head, "EBKM", 4) != 0 || head[MESSAGE_AT_VERSION] != MESSAGE_VERSION ||
-        head[MESSAGE_AT_KIND] != EBK_KIND_ADD_REQUEST || ebk_load_u16(head + MESSAGE_AT_FRAME_COUNT) != 1 ||
-        ebk_load_u32(head + MESSAGE_AT_RESERVED) != 0)
+    if (head_size < EBK_MESSAGE_HEADER_BYTES + FRAME_HEADER_BYTES || head_size + tail_size > EBK_MESSAGE_BYTES_MAX) return false;
+    if (memcmp(head, "EBKM", 4) != 0 || head[EBK_MESSAGE_AT_VERSION] != EBK_MESSAGE_VERSION ||
+        head[EBK_MESSAGE_AT_KIND] != EBK_KIND_ADD_REQUEST || ebk_load_u16(head + EBK_MESSAGE_AT_FRAME_COUNT) != 1 ||
+        ebk_load_u32(head + EBK_MESSAGE_AT_RESERVED) != 0)
         return false;
-    const uint64_t control_size = ebk_load_u32(head + MESSAGE_AT_CONTROL_SIZE);
-    const uint64_t frames_size = ebk_load_u32(head + MESSAGE_AT_FRAMES_SIZE);
-    const uint64_t frame_at = MESSAGE_HEADER_BYTES + control_size;
+    const uint64_t control_size = ebk_load_u32(head + EBK_MESSAGE_AT_CONTROL_SIZE);
+    const uint64_t frames_size = ebk_load_u32(head + EBK_MESSAGE_AT_FRAMES_SIZE);
+    const uint64_t frame_at = EBK_MESSAGE_HEADER_BYTES + control_size;
     if (frame_at + FRAME_HEADER_BYTES > head_size || frame_at + frames_size != head_size + tail_size) return false;
-    const uint32_t crc = ebk_crc32c(ebk_crc32c(0, head, MESSAGE_AT_CRC), head + MESSAGE_HEADER_BYTES, control_size);
-    if (crc != ebk_load_u32(head + MESSAGE_AT_CRC)) return false;
-    if (!read_control(path, head + MESSAGE_HEADER_BYTES, control_size, add)) return false;
+    const uint32_t crc = ebk_crc32c(ebk_crc32c(0, head, EBK_MESSAGE_AT_CRC), head + EBK_MESSAGE_HEADER_BYTES, control_size);
+    if (crc != ebk_load_u32(head + EBK_MESSAGE_AT_CRC)) return false;
+    if (!read_control(path, head + EBK_MESSAGE_HEADER_BYTES, control_size, add)) return false;
     if (!read_frame_header(head + frame_at, add) || frames_size != FRAME_HEADER_BYTES + add->body_size) return false;
     if (tail_size > 0 && tail_size != add->body_size) return false; /* Not handed over as header(s), then body. */
-    add->request_id = ebk_load_u64(head + MESSAGE_AT_REQUEST);
+    add->request_id = ebk_load_u64(head + EBK_MESSAGE_AT_REQUEST);
     add->body = tail_size > 0 ? tail : head + frame_at + FRAME_HEADER_BYTES;
     return true;
 }
@@ -361,30 +333,17 @@ static bool make_message_room(struct ebk_add_path *path, size_t size)
     return true;
 }
 
-static uint8_t *write_count(uint8_t *to, uint64_t value)
-{
-    /* As short as it gets, as msgspec writes it. */
-    const unsigned size = value < 0x80 ? 0 : value <= UINT8_MAX ? 1 : value <= UINT16_MAX ? 2 : value <= UINT32_MAX ? 4 : 8;
-    if (size == 0) {
-        *to++ = (uint8_t)value;
-        return to;
-    }
-    *to++ = (uint8_t)(size == 1 ? 0xCC : size == 2 ? 0xCD : size == 4 ? 0xCE : 0xCF);
-    for (unsigned i = 0; i < size; i++) *to++ = (uint8_t)(value >> (8 * (size - 1 - i)));
-    return to;
-}
-
 /* AddAnswer: [status, nonce, seating, recovery, ledger_id, first_entry, last_entry] */
 static uint8_t *write_one(const struct ebk_add_path *path, uint8_t *to, const struct pending *add)
 {
     *to++ = 0x97;
-    to = write_count(to, path->status);
-    to = write_count(to, add->nonce);
-    to = write_count(to, add->seating);
+    to = ebk_write_count(to, path->status);
+    to = ebk_write_count(to, add->nonce);
+    to = ebk_write_count(to, add->seating);
     *to++ = 0xC2;
-    to = write_count(to, add->ledger_id);
-    to = write_count(to, (uint64_t)add->first);
-    return write_count(to, (uint64_t)add->last);
+    to = ebk_write_count(to, add->ledger_id);
+    to = ebk_write_count(to, (uint64_t)add->first);
+    return ebk_write_count(to, (uint64_t)add->last);
 }
 
 static uint8_t *write_record(const struct ebk_add_path *path, uint8_t *to, const struct pending *add)
@@ -400,29 +359,6 @@ static uint8_t *write_record(const struct ebk_add_path *path, uint8_t *to, const
     return to + EBK_ADD_ANSWER_BYTES;
 }
 
-/* The head of a byte string in MessagePack, as short as it gets. */
-static uint8_t *write_bytes_head(uint8_t *to, uint32_t size)
-{
-    const unsigned width = size <= UINT8_MAX ? 1 : size <= UINT16_MAX ? 2 : 4;
-    *to++ = (uint8_t)(width == 1 ? 0xC4 : width == 2 ? 0xC5 : 0xC6);
-    for (unsigned i = 0; i < width; i++) *to++ = (uint8_t)(size >> (8 * (width - 1 - i)));
-    return to;
-}
-
-static size_t seal(uint8_t *message, uint8_t kind, uint64_t request_id, const uint8_t *end)
-{
-    const size_t size = (size_t)(end - message);
-    memset(message, 0, MESSAGE_HEADER_BYTES);
-    memcpy(message, "EBKM", 4);
-    message[MESSAGE_AT_VERSION] = MESSAGE_VERSION;
-    message[MESSAGE_AT_KIND] = kind;
-    ebk_store_u32(message + MESSAGE_AT_CONTROL_SIZE, (uint32_t)(size - MESSAGE_HEADER_BYTES));
-    ebk_store_u64(message + MESSAGE_AT_REQUEST, request_id);
-    ebk_store_u32(message + MESSAGE_AT_CRC, ebk_crc32c(ebk_crc32c(0, message, MESSAGE_AT_CRC),
-                                                       message + MESSAGE_HEADER_BYTES, size - MESSAGE_HEADER_BYTES));
-    return size;
-}
-
 int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answers, const uint8_t **message,
                       size_t *size)
 {
@@ -434,23 +370,23 @@ int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answe
     struct group *group = &path->groups[path->group_next];
     const uint32_t count = group->count < EBK_ADD_ANSWERS_MAX ? group->count : EBK_ADD_ANSWERS_MAX;
     if (!make_message_room(path, ANSWER_BYTES_MAX + (size_t)count * EBK_ADD_ANSWER_BYTES)) return 0; /* Later. */
-    uint8_t *to = path->message + MESSAGE_HEADER_BYTES;
+    uint8_t *to = path->message + EBK_MESSAGE_HEADER_BYTES;
     const struct pending *add = &path->pending[group->first];
     *link = group->link;
     *answers = count;
     *message = path->message;
     if (count == 1) {
-        *size = seal(path->message, EBK_KIND_ADD_ANSWER, add->request_id, write_one(path, to, add));
+        *size = ebk_message_seal(path->message, EBK_KIND_ADD_ANSWER, add->request_id, write_one(path, to, add));
         group->first = add->next;
     } else {
         *to++ = 0x91;
-        to = write_bytes_head(to, count * EBK_ADD_ANSWER_BYTES);
+        to = ebk_write_bytes_head(to, count * EBK_ADD_ANSWER_BYTES);
         for (uint32_t i = 0; i < count; i++) {
             add = &path->pending[group->first];
             to = write_record(path, to, add);
             group->first = add->next;
         }
-        *size = seal(path->message, EBK_KIND_ADD_ANSWERS, 0, to);
+        *size = ebk_message_seal(path->message, EBK_KIND_ADD_ANSWERS, 0, to);
     }
     group->count -= count;
     return 1;

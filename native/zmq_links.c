@@ -1,43 +1,21 @@
-/* zmq_links.c: see zmq_links.h. No header of libzmq is needed: its calls are found at run time, and the few numbers used
- * here are part of its binary interface since version 4.0. */
-#define _GNU_SOURCE
+/* zmq_links.c: see zmq_links.h. */
 #include "zmq_links.h"
 
 #include "bytes.h"
 #include "crc32c.h"
 #include "errors.h"
+#include "zmq_calls.h"
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DONTWAIT 1
-#define PROPERTY_SOURCE 2 /* ZMQ_SRCFD */
 #define ROUTE_BYTES 5u    /* a ROUTER's own: a zero, then 32 bits */
 #define ENVELOPE_BYTES 32u
 #define PREFIX_BYTES 24u
 #define AT_LENGTH 24
 #define AT_CRC 28
 #define LINKS_MIN 8u
-
-/* zmq_msg_t: 64 bytes by its ABI. */
-struct message {
-    _Alignas(void *) uint8_t bytes[64];
-};
-
-static struct {
-    bool is_loaded;
-    int (*init)(struct message *);
-    int (*recv)(struct message *, void *, int);
-    int (*close)(struct message *);
-    void *(*data)(struct message *);
-    size_t (*size)(const struct message *);
-    int (*more)(const struct message *);
-    int (*get)(const struct message *, int);
-    int (*last_error)(void);
-} zmq;
 
 struct link {
     void *socket;
@@ -52,61 +30,24 @@ struct ebk_zmq_links {
     struct link *links;
     uint32_t count, room;
     uint32_t heard_count;
-    struct message body; /* of held */
+    struct ebk_zmq_message body; /* of held */
     struct ebk_zmq_held held;
 };
-
-/* ---- the library ---------------------------------------------------------------------- */
-
-static bool find(void *library, const char *name, void *call)
-{
-    void *found = dlsym(library, name);
-    if (found == NULL) return false;
-    memcpy(call, &found, sizeof found);
-    return true;
-}
-
-int ebk_zmq_load(void *socket, int major, int minor, int patch)
-{
-    if (zmq.is_loaded) return EBK_OK;
-    /* A socket begins with the table of its class, which lies in the library that made it. */
-    Dl_info made_by;
-    void *class_table;
-    memcpy(&class_table, socket, sizeof class_table);
-    if (class_table == NULL || dladdr(class_table, &made_by) == 0 || made_by.dli_fname == NULL) return EBK_UNSUPPORTED;
-    void *library = dlopen(made_by.dli_fname, RTLD_LAZY | RTLD_NOLOAD); /* Never let go: it is pyzmq's. */
-    if (library == NULL) return EBK_UNSUPPORTED;
-    void (*version)(int *, int *, int *);
-    int is[3] = {0};
-    const bool is_found =
-        find(library, "zmq_version", &version) && find(library, "zmq_msg_init", &zmq.init) &&
-        find(library, "zmq_msg_recv", &zmq.recv) && find(library, "zmq_msg_close", &zmq.close) &&
-        find(library, "zmq_msg_data", &zmq.data) && find(library, "zmq_msg_size", &zmq.size) &&
-        find(library, "zmq_msg_more", &zmq.more) && find(library, "zmq_msg_get", &zmq.get) &&
-        find(library, "zmq_errno", &zmq.last_error);
-    if (is_found) version(&is[0], &is[1], &is[2]);
-    if (!is_found || is[0] != major || is[1] != minor || is[2] != patch) {
-        dlclose(library);
-        return EBK_UNSUPPORTED;
-    }
-    zmq.is_loaded = true;
-    return EBK_OK;
-}
 
 /* ---- links ---------------------------------------------------------------------------- */
 
 struct ebk_zmq_links *ebk_zmq_links_new(void)
 {
-    EBK_ASSERT(zmq.is_loaded);
+    EBK_ASSERT(ebk_zmq.is_loaded);
     struct ebk_zmq_links *links = calloc(1, sizeof *links);
-    if (links != NULL) (void)zmq.init(&links->body);
+    if (links != NULL) (void)ebk_zmq.init(&links->body);
     return links;
 }
 
 void ebk_zmq_links_free(struct ebk_zmq_links *links)
 {
     if (links == NULL) return;
-    (void)zmq.close(&links->body);
+    (void)ebk_zmq.close(&links->body);
     free(links->links);
     free(links);
 }
@@ -159,7 +100,7 @@ static struct link *find_link(struct ebk_zmq_links *links, const void *socket, c
 
 /* ---- receiving ------------------------------------------------------------------------ */
 
-/* Is this part a body, in order, of the link? The first branch of `_on_part` in transports/zmq.py. */
+/* Is this part a body, in order, of the link? The first branch of `_on_part` in transports/ebk_zmq.py. */
 static bool is_body(const struct link *link, const uint8_t *data, size_t size)
 {
     return size >= ENVELOPE_BYTES && memcmp(data, link->prefix, PREFIX_BYTES) == 0 &&
@@ -173,36 +114,28 @@ static void hold(struct ebk_zmq_links *links, const uint8_t *route, size_t route
     held->route_size = (uint32_t)route_size;
     memcpy(held->route, route, route_size);
     held->more = more;
-    held->descriptor = zmq.get(&links->body, PROPERTY_SOURCE);
-    held->data = zmq.data(&links->body);
-    held->size = zmq.size(&links->body);
-}
-
-/* False: nothing is there. Another refusal than that ends the socket, and its owner sees it by itself. */
-static bool receive(struct message *message, void *socket)
-{
-    while (zmq.recv(message, socket, DONTWAIT) < 0)
-        if (zmq.last_error() != EINTR) return false;
-    return true;
+    held->descriptor = ebk_zmq.get(&links->body, EBK_ZMQ_SOURCE);
+    held->data = ebk_zmq.data(&links->body);
+    held->size = ebk_zmq.size(&links->body);
 }
 
 int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path *path, uint32_t bodies_max,
                   size_t bytes_max)
 {
-    struct message route;
+    struct ebk_zmq_message route;
     size_t bytes = 0;
-    (void)zmq.init(&route);
+    (void)ebk_zmq.init(&route);
     int result = EBK_ZMQ_BOUND;
     for (uint32_t bodies = 0; bodies < bodies_max && bytes < bytes_max; bodies++) {
         /* Parts of one message come together, and a receive replaces what its message held. */
-        if (!receive(&route, socket) || !receive(&links->body, socket)) {
+        if (!ebk_zmq_receive(&route, socket) || !ebk_zmq_receive(&links->body, socket)) {
             result = EBK_ZMQ_EMPTY;
             break;
         }
-        const int more = zmq.more(&links->body);
-        const uint8_t *data = zmq.data(&links->body);
-        const size_t size = zmq.size(&links->body);
-        struct link *link = find_link(links, socket, zmq.data(&route), zmq.size(&route));
+        const int more = ebk_zmq.more(&links->body);
+        const uint8_t *data = ebk_zmq.data(&links->body);
+        const size_t size = ebk_zmq.size(&links->body);
+        struct link *link = find_link(links, socket, ebk_zmq.data(&route), ebk_zmq.size(&route));
         bytes += size;
         if (!more && link != NULL && path != NULL && is_body(link, data, size) &&
             ebk_add_path_take(path, link->number, data + ENVELOPE_BYTES, size - ENVELOPE_BYTES, NULL, 0) == EBK_ADD_TAKEN) {
@@ -211,11 +144,11 @@ int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path
             link->is_heard = true;
             continue;
         }
-        hold(links, zmq.data(&route), zmq.size(&route), more);
+        hold(links, ebk_zmq.data(&route), ebk_zmq.size(&route), more);
         result = EBK_ZMQ_HELD;
         break;
     }
-    (void)zmq.close(&route);
+    (void)ebk_zmq.close(&route);
     return result;
 }
 

@@ -34,10 +34,6 @@ struct ebk_zmq_held {
     size_t size;
 };
 
-/* Find the library that made this socket (pyzmq's Socket.underlying) and its calls. Once per process.
- * Returns EBK_OK; EBK_UNSUPPORTED when it, a call of it or this version is not there. */
-int ebk_zmq_load(void *socket, int major, int minor, int patch);
-
 /* NULL when memory is refused. */
 struct ebk_zmq_links *ebk_zmq_links_new(void);
 void ebk_zmq_links_free(struct ebk_zmq_links *links);
