@@ -82,16 +82,6 @@ struct ebk_add_path {
     size_t message_room;
 };
 
-/* The parts of an add that decide. */
-struct add {
-    uint64_t request_id, nonce, seating;
-    uint64_t ledger_id, lac_length;
-    int64_t first, last, lac;
-    uint32_t count, body_size;
-    bool has_lac;
-    const uint8_t *key, *body;
-};
-
 /* ---- life ---------------------------------------------------------------------------- */
 
 struct ebk_add_path *ebk_add_path_new(const struct ebk_add_path_settings *settings)
@@ -142,7 +132,7 @@ static bool make_room(struct ebk_add_path *path)
 /* ---- reading a message ---------------------------------------------------------------- */
 
 /* AddRequest: [incarnation, nonce, seating, recovery, deferred], of a normal add for this incarnation. */
-static bool read_control(const struct ebk_add_path *path, const uint8_t *from, size_t size, struct add *add)
+static bool read_control(const struct ebk_add_path *path, const uint8_t *from, size_t size, struct ebk_add *add)
 {
     const uint8_t *const end = from + size;
     if (size < 3 + INCARNATION_BYTES || (from[0] != 0x94 && from[0] != 0x95)) return false;
@@ -158,7 +148,7 @@ static bool read_control(const struct ebk_add_path *path, const uint8_t *from, s
     return true;
 }
 
-static bool read_frame_header(const uint8_t *from, struct add *add)
+static bool read_frame_header(const uint8_t *from, struct ebk_add *add)
 {
     if (memcmp(from, "EBKF", 4) != 0 || from[FRAME_AT_VERSION] != FRAME_VERSION ||
         ebk_load_u16(from + FRAME_AT_HEADER_SIZE) != FRAME_HEADER_BYTES ||
@@ -185,7 +175,7 @@ static bool read_frame_header(const uint8_t *from, struct add *add)
 }
 
 static bool read_message(const struct ebk_add_path *path, const uint8_t *head, size_t head_size, const uint8_t *tail,
-                         size_t tail_size, struct add *add)
+                         size_t tail_size, struct ebk_add *add)
 {
     if (head_size < EBK_MESSAGE_HEADER_BYTES + FRAME_HEADER_BYTES || head_size + tail_size > EBK_MESSAGE_BYTES_MAX) return false;
     if (memcmp(head, "EBKM", 4) != 0 || head[EBK_MESSAGE_AT_VERSION] != EBK_MESSAGE_VERSION ||
@@ -210,57 +200,73 @@ static bool read_message(const struct ebk_add_path *path, const uint8_t *head, s
 
 /* The row says that the core would store it: known ledger, right key, nothing against normal adds, ids above the
  * highest accepted; and nobody has to be woken by its LAC. */
-static bool is_common(const struct ebk_ledger_row *row, const struct add *add)
+static bool is_common(const struct ebk_ledger_row *row, const struct ebk_add *add)
 {
     return row != NULL && row->has_key && memcmp(row->key, add->key, EBK_KEY_BYTES) == 0 && !row->is_fenced &&
            !row->in_limbo && !row->is_dropped && add->first > row->last_entry &&
            !(row->is_awaited && add->has_lac && add->lac > row->lac);
 }
 
-static bool has_room(const struct ebk_add_path_settings *settings, const struct add *add)
+bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size)
 {
-    return ebk_store_active_bytes(settings->store) + add->body_size <= settings->cache_bytes_max &&
+    const struct ebk_add_path_settings *const settings = &path->settings;
+    return ebk_store_active_bytes(settings->store) + body_size <= settings->cache_bytes_max &&
            ebk_journal_next_token(settings->journal) - 1 - ebk_journal_durable(settings->journal) <
                EBK_JOURNAL_SLOT_COUNT;
 }
 
-static bool is_sound(const struct add *add)
+bool ebk_add_path_is_common(const struct ebk_add_path *path, const struct ebk_add *add)
+{
+    return !path->is_stopped && is_common(ebk_table_find(path->settings.table, add->ledger_id), add);
+}
+
+static bool is_sound(const struct ebk_add *add)
 {
     struct ebk_frame_facts facts;
     return ebk_frame_scan(add->body, add->body_size, &facts) == EBK_FRAME_SOUND && facts.ledger_id == add->ledger_id &&
            facts.first_entry == add->first && facts.last_entry == add->last && facts.count == add->count;
 }
 
+uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add)
+{
+    const struct ebk_add_path_settings *const settings = &path->settings;
+    const uint8_t *copy;
+    if (!is_sound(add)) return 0;
+    if (ebk_store_put(settings->store, add->ledger_id, add->first, add->last, add->count, add->body, add->body_size,
+                      &copy) < 0)
+        return 0;
+    /* Refused only by a journal that has failed since: the core will hear of it, and put the same bytes again. */
+    const int64_t token =
+        ebk_journal_submit(settings->journal, EBK_RECORD_FRAME, add->ledger_id, copy, add->body_size, NULL, 0);
+    if (token < 0) return 0;
+    struct ebk_ledger_row *row = ebk_table_find(settings->table, add->ledger_id);
+    row->last_entry = add->last;
+    row->last_token = (uint64_t)token;
+    ebk_table_mark_dirty(settings->table, row);
+    if (add->has_lac && add->lac > row->lac) {
+        row->lac = add->lac;
+        row->lac_length = add->lac_length;
+    }
+    path->frames += 1;
+    path->bytes += add->body_size + RECORD_OVERHEAD_BYTES;
+    path->unkicked += add->body_size + RECORD_OVERHEAD_BYTES;
+    if (path->unkicked >= settings->kick_bytes) ebk_add_path_kick(path);
+    return (uint64_t)token;
+}
+
 int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *head, size_t head_size,
                       const uint8_t *tail, size_t tail_size)
 {
-    const struct ebk_add_path_settings *const settings = &path->settings;
-    struct add add;
+    struct ebk_add add;
     if (path->is_stopped || !read_message(path, head, head_size, tail, tail_size, &add)) return EBK_ADD_PASSED;
-    struct ebk_ledger_row *row = ebk_table_find(settings->table, add.ledger_id);
-    if (!is_common(row, &add) || !has_room(settings, &add) || !is_sound(&add) || !make_room(path)) return EBK_ADD_PASSED;
-    const uint8_t *copy;
-    if (ebk_store_put(settings->store, add.ledger_id, add.first, add.last, add.count, add.body, add.body_size, &copy) < 0)
+    if (!ebk_add_path_is_common(path, &add) || !ebk_add_path_has_room(path, add.body_size) || !make_room(path))
         return EBK_ADD_PASSED;
-    /* Refused only by a journal that has failed since: the core will hear of it, and put the same bytes again. */
-    const int64_t token =
-        ebk_journal_submit(settings->journal, EBK_RECORD_FRAME, add.ledger_id, copy, add.body_size, NULL, 0);
-    if (token < 0) return EBK_ADD_PASSED;
-    row->last_entry = add.last;
-    row->last_token = (uint64_t)token;
-    ebk_table_mark_dirty(settings->table, row);
-    if (add.has_lac && add.lac > row->lac) {
-        row->lac = add.lac;
-        row->lac_length = add.lac_length;
-    }
+    const uint64_t token = ebk_add_path_store(path, &add);
+    if (token == 0) return EBK_ADD_PASSED;
     *at(path, path->end) = (struct pending){
-        .token = (uint64_t)token, .link = link, .request_id = add.request_id, .nonce = add.nonce,
+        .token = token, .link = link, .request_id = add.request_id, .nonce = add.nonce,
         .seating = add.seating, .ledger_id = add.ledger_id, .first = add.first, .last = add.last, .next = NONE};
     path->end += 1;
-    path->frames += 1;
-    path->bytes += add.body_size + RECORD_OVERHEAD_BYTES;
-    path->unkicked += add.body_size + RECORD_OVERHEAD_BYTES;
-    if (path->unkicked >= settings->kick_bytes) ebk_add_path_kick(path);
     return EBK_ADD_TAKEN;
 }
 

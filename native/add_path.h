@@ -19,6 +19,7 @@
 #include "store.h"
 #include "table.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -77,5 +78,23 @@ EBK_SHORT uint64_t ebk_add_path_frames(const struct ebk_add_path *path); /* take
 /* What they are in the journal: their bytes, and what a record costs beside. */
 EBK_SHORT uint64_t ebk_add_path_bytes(const struct ebk_add_path *path);
 /* cffi:end */
+
+/* The parts of an add that decide. Key and body are borrowed. */
+struct ebk_add {
+    uint64_t request_id, nonce, seating;
+    uint64_t ledger_id, lac_length;
+    int64_t first, last, lac;
+    uint32_t count, body_size;
+    bool has_lac;
+    const uint8_t *key, *body;
+};
+
+/* `take` in parts, for who has an add without its message (local_adds.h). The row says that the core would store it. */
+bool ebk_add_path_is_common(const struct ebk_add_path *path, const struct ebk_add *add);
+/* Of the write cache and of the journal's queue. */
+bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size);
+/* Of an add that is common and has room: check its digests, store and queue it. Nothing is pending for it: it is
+ * durable when the journal is, up to the token that is returned; 0: refused, as by a digest. */
+uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add);
 
 #endif
