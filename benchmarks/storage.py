@@ -44,7 +44,7 @@ def measure() -> Iterator[Row]:
 
 
 def opened(directory: Path) -> NativeEntryStore:
-    return NativeEntryStore(directory, TOKEN, INCARNATION)
+    return NativeEntryStore([directory], TOKEN, INCARNATION)
 
 
 def flush(store: NativeEntryStore) -> None:

@@ -212,7 +212,7 @@ class _Building:
                     [endpoint],
                     metadata.endpoints,
                     client,
-                    free_bytes=_free_bytes(self.root),
+                    free_bytes=storage.free_bytes,
                     scrub=ScrubPace(storage.bookie_id, storage, self.settings.scrub_bytes_per_s),
                     collector=CollectorOptions(interval_ns=int(self.settings.collect_s * 1e9)),
                 )
@@ -280,11 +280,3 @@ def _beside(listen: str | None, bookie_id: str) -> str:
 
 def _failure_of(node: BookieNode) -> Callable[[], EmbedbkError | None]:
     return lambda: node.failure
-
-
-def _free_bytes(root: Path) -> Callable[[], int]:
-    def ask() -> int:
-        room = os.statvfs(root)
-        return room.f_bavail * room.f_frsize
-
-    return ask

@@ -88,6 +88,9 @@ void ebk_memory_disk_refuse_direct(struct ebk_memory_disk *disk, bool at_open, b
 void ebk_memory_disk_limit(struct ebk_memory_disk *disk, uint64_t bytes);
 /* The nth call of this kind from now (1: the next one) answers -error; so do the later ones if stays. 0: no fault. */
 void ebk_memory_disk_fail(struct ebk_memory_disk *disk, int call, uint64_t nth, int error, bool stays);
+/* Everything below a path is a device of its own, and it answers -error from now on: ENOSPC, to what makes room in a
+ * file; any other error, every call. 0: it is well again. At most 8 at a time; a crash mends them. */
+void ebk_memory_disk_break(struct ebk_memory_disk *disk, const char *path, int error);
 /* Power goes away in the middle of the nth write from now: of its sectors of 512 bytes those are on the
  * platter that `sectors` says (bit i: sector i, beyond 63 the last bit repeats); every later call answers -EIO. */
 void ebk_memory_disk_tear(struct ebk_memory_disk *disk, uint64_t nth, uint64_t sectors);

@@ -31,7 +31,7 @@ static int64_t give(struct ebk_memory_disk *disk, int64_t answer)
 }
 
 /* Count the call; what a fault makes of it: 0, or -errno. */
-static int struck(struct ebk_memory_disk *disk, int call)
+static int struck_anywhere(struct ebk_memory_disk *disk, int call)
 {
     disk->calls[call] += 1;
     disk->call_count += 1;
@@ -41,6 +41,24 @@ static int struck(struct ebk_memory_disk *disk, int call)
     if (fault->at == 0 || disk->calls[call] < fault->at) return 0;
     if (disk->calls[call] > fault->at && !fault->stays) return 0;
     return -fault->error;
+}
+
+/* The same of a call about a path, or about an open file, and of the device that it is on. */
+static int struck(struct ebk_memory_disk *disk, int call, const char *path)
+{
+    const int refused = struck_anywhere(disk, call);
+    return refused ? refused : ebk_memory_device_refuses(disk, call, path);
+}
+
+static int struck_file(struct ebk_memory_disk *disk, int call, int file)
+{
+    const int refused = struck_anywhere(disk, call);
+    if (refused || disk->broken_count == 0) return refused;
+    const bool is_open = file >= 0 && file < OPEN_COUNT_MAX && disk->files[file].inode != NULL;
+    for (size_t i = 0; is_open && i < disk->name_count; i++)
+        if (disk->names[i].now == disk->files[file].inode)
+            return ebk_memory_device_refuses(disk, call, disk->names[i].path);
+    return 0;
 }
 
 static struct name *find_name(struct ebk_memory_disk *disk, const char *path)
@@ -252,7 +270,7 @@ static int memory_open(struct ebk_io *io, const char *path, int flags)
 {
     EBK_ASSERT((flags & ~EBK_OPEN_KNOWN) == 0);
     struct ebk_memory_disk *disk = take(io);
-    int refused = struck(disk, EBK_CALL_OPEN);
+    int refused = struck(disk, EBK_CALL_OPEN, path);
     return (int)give(disk, refused ? refused : open_or_make(disk, path, flags));
 }
 
@@ -298,7 +316,7 @@ static bool is_aligned(const struct open_file *open, const void *memory, size_t 
 static int64_t memory_read(struct ebk_io *io, int file, void *to, size_t size, uint64_t offset)
 {
     struct ebk_memory_disk *disk = take(io);
-    int refused = struck(disk, EBK_CALL_READ);
+    int refused = struck_file(disk, EBK_CALL_READ, file);
     if (refused) return give(disk, refused);
     struct open_file *open = find_file(disk, file);
     if (open == NULL) return give(disk, -EBADF);
@@ -328,7 +346,7 @@ static int64_t tear(struct ebk_memory_disk *disk, struct inode *inode, const uin
 static int64_t memory_write(struct ebk_io *io, int file, const void *from, size_t size, uint64_t offset)
 {
     struct ebk_memory_disk *disk = take(io);
-    int64_t refused = struck(disk, EBK_CALL_WRITE);
+    int64_t refused = struck_file(disk, EBK_CALL_WRITE, file);
     if (refused) return give(disk, refused);
     struct open_file *open = find_file(disk, file);
     if (open == NULL || !(open->flags & EBK_OPEN_WRITE)) return give(disk, -EBADF);
@@ -354,7 +372,7 @@ static int64_t memory_write(struct ebk_io *io, int file, const void *from, size_
 static int memory_sync(struct ebk_io *io, int file)
 {
     struct ebk_memory_disk *disk = take(io);
-    int refused = struck(disk, EBK_CALL_SYNC);
+    int refused = struck_file(disk, EBK_CALL_SYNC, file);
     struct open_file *open = find_file(disk, file);
     if (refused == 0 && open == NULL) refused = -EBADF;
     if (refused == 0) make_stable(open->inode);
@@ -365,7 +383,7 @@ static int memory_sync(struct ebk_io *io, int file)
 static int memory_allocate(struct ebk_io *io, int file, uint64_t size)
 {
     struct ebk_memory_disk *disk = take(io);
-    int refused = struck(disk, EBK_CALL_ALLOCATE);
+    int refused = struck_file(disk, EBK_CALL_ALLOCATE, file);
     struct open_file *open = find_file(disk, file);
     if (refused == 0 && open == NULL) refused = -EBADF;
     if (refused == 0) refused = size > FILE_BYTES_MAX ? -EFBIG : grow(disk, open->inode, (size_t)size);
@@ -382,7 +400,7 @@ static int64_t memory_size(struct ebk_io *io, int file)
 static int memory_rename(struct ebk_io *io, const char *from, const char *to)
 {
     struct ebk_memory_disk *disk = take(io);
-    int refused = struck(disk, EBK_CALL_RENAME);
+    int refused = struck(disk, EBK_CALL_RENAME, to);
     if (refused) return (int)give(disk, refused);
     if (!path_fits(to)) return (int)give(disk, -ENAMETOOLONG);
     struct name *old = find_name(disk, from);
@@ -400,7 +418,7 @@ static int memory_rename(struct ebk_io *io, const char *from, const char *to)
 static int memory_unlink(struct ebk_io *io, const char *path)
 {
     struct ebk_memory_disk *disk = take(io);
-    int refused = struck(disk, EBK_CALL_UNLINK);
+    int refused = struck(disk, EBK_CALL_UNLINK, path);
     struct name *name = refused ? NULL : find_name(disk, path);
     if (refused == 0 && (name == NULL || name->now == NULL)) refused = -ENOENT;
     if (refused == 0) refused = queue_change(disk, path, "", NULL);
@@ -411,7 +429,7 @@ static int memory_unlink(struct ebk_io *io, const char *path)
 static int memory_sync_directory(struct ebk_io *io, const char *path)
 {
     struct ebk_memory_disk *disk = take(io);
-    int refused = struck(disk, EBK_CALL_SYNC_DIRECTORY);
+    int refused = struck(disk, EBK_CALL_SYNC_DIRECTORY, path);
     if (refused == 0 && !has_directory(disk, path, strlen(path))) refused = -ENOENT;
     if (refused) return (int)give(disk, refused);
     size_t kept = 0;
@@ -444,7 +462,7 @@ static int memory_make_directory(struct ebk_io *io, const char *path)
 static int64_t memory_list(struct ebk_io *io, const char *path, char *names, size_t size)
 {
     struct ebk_memory_disk *disk = take(io);
-    int refused = struck(disk, EBK_CALL_LIST);
+    int refused = struck(disk, EBK_CALL_LIST, path);
     if (refused == 0 && !has_directory(disk, path, strlen(path))) refused = -ENOENT;
     if (refused) return give(disk, refused);
     size_t needed = 0;
@@ -605,6 +623,7 @@ void ebk_memory_disk_crash(struct ebk_memory_disk *disk, uint64_t seed)
     /* Their numbers stay taken until closed: nobody who missed the crash may reach another's file. */
     for (int i = 0; i < OPEN_COUNT_MAX; i++) disk->files[i].inode = NULL;
     memset(disk->faults, 0, sizeof disk->faults);
+    disk->broken_count = 0;
     disk->tear_at = 0;
     disk->halt_at = 0;
     disk->halted = false;

@@ -14,6 +14,7 @@
 #define CHANGE_COUNT_MAX 8192
 #define DIRECTORY_COUNT_MAX 1024
 #define FILE_BYTES_MAX (1u << 30)
+#define BROKEN_COUNT_MAX 8
 
 struct inode {
     uint8_t *now, *stable;
@@ -53,6 +54,11 @@ struct lie { /* one wrong thing that the device will do, and say that it did the
     char part[64]; /* of the paths that it may strike; empty: all */
 };
 
+struct broken { /* a device: all paths that begin so */
+    char part[64];
+    int error;
+};
+
 struct held { /* what the last write of a file should have been, until a later one proves that it is not the last */
     struct inode *inode; /* NULL: nothing is held */
     uint8_t *intended;
@@ -73,6 +79,8 @@ struct ebk_memory_disk {
     struct open_file files[OPEN_COUNT_MAX];
     uint64_t calls[EBK_CALL_COUNT];
     struct fault faults[EBK_CALL_COUNT];
+    struct broken broken[BROKEN_COUNT_MAX];
+    size_t broken_count;
     struct lie read_lie, write_lie;
     struct held held;
     uint64_t lie_count;
@@ -84,6 +92,8 @@ struct ebk_memory_disk {
     bool is_orphan; /* given up by its owner: the last close frees it */
 };
 
+/* What the device of a path makes of a call: 0, or -errno (io_memory_devices.c). */
+int ebk_memory_device_refuses(const struct ebk_memory_disk *disk, int call, const char *path);
 /* What a laid lie makes of this write: false, nothing, and the caller does it right; else it was answered for. */
 bool ebk_memory_lie_write(struct ebk_memory_disk *disk, struct inode *inode, const void *from, size_t size,
                           size_t offset);

@@ -1,10 +1,8 @@
-/* store.c: the entry store as one: its life, puts, flushes, and the files of its logs. */
+/* store.c: the entry store as one: its life, puts, drops, and the files of its logs. */
 #define _GNU_SOURCE
 #include "store_inside.h"
 
-#include "bytes.h"
 #include "errors.h"
-#include "id_ranges.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +23,7 @@ void ebk_log_free(struct ebk_log *log)
 
 void ebk_store_close(struct ebk_store *store)
 {
-    if (store->has_thread) pthread_join(store->thread, NULL);
+    ebk_store_flush_end(store);
     for (uint32_t i = 0; i < store->log_count; i++) {
         if (store->logs[i]->file >= 0) (void)store->io->close(store->io, store->logs[i]->file);
         ebk_log_free(store->logs[i]);
@@ -34,17 +32,38 @@ void ebk_store_close(struct ebk_store *store)
     ebk_index_close(&store->index);
     ebk_cache_close(&store->halves[0]);
     ebk_cache_close(&store->halves[1]);
-    free(store->flush.states);
-    free(store->flush.index);
+    free(store->frozen_states);
     free(store->pieces);
+    free(store->directories);
     if (store->copy != NULL) ebk_copy_free(store->copy);
     if (store->event_file >= 0) close(store->event_file);
     if (store->copy_event_file >= 0) close(store->copy_event_file);
     free(store);
 }
 
-int ebk_store_open(struct ebk_io *io, const char *directory, const struct ebk_store_settings *settings,
-                   struct ebk_store **out, char *text, size_t room)
+static int keep_directories(struct ebk_store *store, const char *const *directories, uint32_t count, char *text,
+                            size_t room)
+{
+    if (count == 0 || count > EBK_DIRECTORIES_MAX) {
+        snprintf(text, room, "%u directories: 1 to %d are allowed", count, EBK_DIRECTORIES_MAX);
+        return EBK_USAGE;
+    }
+    store->directories = calloc(count, sizeof *store->directories);
+    if (store->directories == NULL) return EBK_NO_MEMORY;
+    for (; store->directory_count < count; store->directory_count++) {
+        const char *directory = directories[store->directory_count];
+        if (strlen(directory) >= sizeof *store->directories) {
+            snprintf(text, room, "directory %.64s...: its path is longer than %zu bytes", directory,
+                     sizeof *store->directories - 1);
+            return EBK_USAGE;
+        }
+        strcpy(store->directories[store->directory_count], directory);
+    }
+    return EBK_OK;
+}
+
+int ebk_store_open(struct ebk_io *io, const char *const *directories, uint32_t directory_count,
+                   const struct ebk_store_settings *settings, struct ebk_store **out, char *text, size_t room)
 {
     struct ebk_store *store = calloc(1, sizeof *store);
     if (store == NULL) return EBK_NO_MEMORY;
@@ -53,14 +72,7 @@ int ebk_store_open(struct ebk_io *io, const char *directory, const struct ebk_st
     store->event_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     store->copy_event_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     text[0] = 0;
-    int refused = EBK_OK;
-    if (strlen(directory) >= sizeof store->directory) {
-        snprintf(text, room, "directory %.64s...: its path is longer than %zu bytes", directory,
-                 sizeof store->directory - 1);
-        refused = EBK_USAGE;
-    } else {
-        strcpy(store->directory, directory);
-    }
+    int refused = keep_directories(store, directories, directory_count, text, room);
     if (refused == EBK_OK && (store->event_file < 0 || store->copy_event_file < 0 ||
                               ebk_cache_open(&store->halves[0], settings->half_bytes_max) < 0 ||
                               ebk_cache_open(&store->halves[1], settings->half_bytes_max) < 0)) {
@@ -89,7 +101,6 @@ int ebk_store_add_log(struct ebk_store *store, struct ebk_log *log)
     for (; at > 0 && store->logs[at - 1]->descriptor.log_id > log->descriptor.log_id; at--)
         store->logs[at] = store->logs[at - 1];
     store->logs[at] = log;
-    if (log->descriptor.mark > store->mark) store->mark = log->descriptor.mark;
     store->entry_count += log->descriptor.entry_count;
     return EBK_OK;
 }
@@ -108,6 +119,12 @@ uint32_t ebk_store_log_id(const struct ebk_store *store, uint32_t log)
 {
     EBK_ASSERT(log < store->log_count);
     return store->logs[log]->descriptor.log_id;
+}
+
+uint32_t ebk_store_log_directory(const struct ebk_store *store, uint32_t log)
+{
+    EBK_ASSERT(log < store->log_count);
+    return store->logs[log]->directory;
 }
 
 size_t ebk_store_states(const struct ebk_store *store, uint32_t log, const uint8_t **states)
@@ -136,7 +153,7 @@ uint64_t ebk_store_entry_count(const struct ebk_store *store)
     return store->entry_count;
 }
 
-/* ---- write cache and flush ---------------------------------------------------------- */
+/* ---- write cache -------------------------------------------------------------------- */
 
 int ebk_store_put(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, uint32_t count,
                   const uint8_t *body, size_t size, const uint8_t **copy)
@@ -179,154 +196,15 @@ int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t stat
     uint8_t *copy = malloc(states_size + 1);
     if (copy == NULL) return EBK_NO_MEMORY;
     memcpy(copy, states, states_size);
-    free(store->flush.states);
-    store->flush.states = copy;
-    store->flush.ledger_states_size = states_size;
-    store->flush.descriptor = (struct ebk_descriptor){.mark = mark};
+    free(store->frozen_states);
+    store->frozen_states = copy;
+    store->frozen_states_size = states_size;
+    store->frozen_mark = mark;
     store->freeze_count += 1;
     ebk_cache_sort(&store->halves[store->active]);
     store->active = 1 - store->active;
     EBK_ASSERT(ebk_store_active_bytes(store) == 0);
     store->is_frozen = true;
-    return EBK_OK;
-}
-
-/* Put the roll behind the ledger states: the ids of all logs that are there and stay. A log that leaves is not in it
- * once the states that it holds are among these. */
-static int add_roll(struct ebk_store *store)
-{
-    struct ebk_flush *flush = &store->flush;
-    struct ebk_id_ranges roll = {0};
-    int refused = EBK_OK;
-    for (uint32_t i = 0; i < store->log_count && refused == EBK_OK; i++) {
-        const struct ebk_log *log = store->logs[i];
-        const bool is_gone = log->leaves_with != 0 && log->leaves_with <= store->freeze_count;
-        if (!is_gone) refused = ebk_id_ranges_add(&roll, log->descriptor.log_id, log->descriptor.log_id);
-    }
-    const size_t roll_size = (size_t)roll.count * EBK_LOG_STATE_BYTES;
-    uint8_t *states = refused < 0 ? NULL : realloc(flush->states, flush->ledger_states_size + roll_size + 1);
-    if (states != NULL) {
-        flush->states = states;
-        memset(states + flush->ledger_states_size, 0, roll_size);
-        for (uint32_t i = 0; i < roll.count; i++) {
-            uint8_t *item = states + flush->ledger_states_size + (size_t)i * EBK_LOG_STATE_BYTES;
-            ebk_store_u64(item, roll.ranges[i].first);
-            ebk_store_u64(item + 8, roll.ranges[i].last);
-        }
-        flush->descriptor.roll_count = roll.count;
-        flush->descriptor.states_size = flush->ledger_states_size + roll_size;
-    }
-    ebk_id_ranges_clear(&roll);
-    return states == NULL ? EBK_NO_MEMORY : EBK_OK;
-}
-
-static uint32_t newest_that_stays(const struct ebk_store *store)
-{
-    for (uint32_t i = store->log_count; i > 0; i--)
-        if (store->logs[i - 1]->leaves_with == 0) return store->logs[i - 1]->descriptor.log_id;
-    return 0;
-}
-
-/* Give the flush its file; each attempt has its own id. */
-static int prepare(struct ebk_store *store)
-{
-    EBK_ASSERT(store->is_frozen && !store->is_flushed && store->flush_state == EBK_FLUSH_NONE);
-    if (store->log_id_last == EBK_LOG_ID_MAX) {
-        snprintf(store->flush.text, sizeof store->flush.text, "entry log ids are used up");
-        return EBK_FAILED;
-    }
-    struct ebk_flush *flush = &store->flush;
-    const uint64_t mark = flush->descriptor.mark;
-    store->log_id_last += 1;
-    flush->io = store->io;
-    flush->directory = store->directory;
-    flush->cache = &store->halves[1 - store->active];
-    flush->descriptor = (struct ebk_descriptor){
-        .log_id = store->log_id_last,
-        .previous_id = newest_that_stays(store),
-        .mark = mark,
-    };
-    memcpy(flush->descriptor.cluster_token, store->settings.cluster_token, 16);
-    memcpy(flush->descriptor.incarnation, store->settings.incarnation, 16);
-    free(flush->index);
-    flush->index = NULL;
-    const int refused = add_roll(store);
-    if (refused < 0) snprintf(flush->text, sizeof flush->text, "memory for the states of a flush was refused");
-    return refused;
-}
-
-static void *run_flush(void *argument)
-{
-    struct ebk_store *store = argument;
-    const uint64_t one = 1;
-    ebk_log_flush(&store->flush);
-    atomic_store_explicit(&store->flush_state, EBK_FLUSH_ENDED, memory_order_release);
-    ssize_t written = write(store->event_file, &one, sizeof one);
-    EBK_ASSERT(written == sizeof one);
-    return NULL;
-}
-
-int ebk_store_flush_start(struct ebk_store *store)
-{
-    const int refused = prepare(store);
-    if (refused < 0) return refused;
-    store->flush_state = EBK_FLUSH_RUNNING;
-    if (pthread_create(&store->thread, NULL, run_flush, store) != 0) {
-        store->flush_state = EBK_FLUSH_NONE;
-        snprintf(store->flush.text, sizeof store->flush.text, "the flush got no thread");
-        return EBK_NO_MEMORY;
-    }
-    store->has_thread = true;
-    return EBK_OK;
-}
-
-int ebk_store_flush_now(struct ebk_store *store)
-{
-    const int refused = prepare(store);
-    if (refused < 0) return refused;
-    run_flush(store);
-    return EBK_OK;
-}
-
-int ebk_store_event_file(const struct ebk_store *store)
-{
-    return store->event_file;
-}
-
-/* The log that was written joins the others. */
-static int take_in(struct ebk_store *store)
-{
-    struct ebk_log *log = calloc(1, sizeof *log);
-    if (log == NULL) return EBK_NO_MEMORY;
-    log->file = -1;
-    log->descriptor = store->flush.descriptor;
-    log->index = store->flush.index;
-    int refused = ebk_store_add_log(store, log);
-    if (refused < 0) {
-        free(log);
-        return refused;
-    }
-    store->flush.index = NULL;
-    return ebk_store_index_log(store, log, &store->halves[1 - store->active]);
-}
-
-int ebk_store_flush_finish(struct ebk_store *store)
-{
-    const int state = atomic_load_explicit(&store->flush_state, memory_order_acquire);
-    if (state == EBK_FLUSH_NONE) return EBK_END;
-    if (state == EBK_FLUSH_RUNNING) return EBK_FULL;
-    uint64_t wakes;
-    if (store->has_thread) pthread_join(store->thread, NULL);
-    store->has_thread = false;
-    (void)!read(store->event_file, &wakes, sizeof wakes);
-    store->flush_state = EBK_FLUSH_NONE;
-    if (store->flush.result < 0) return store->flush.result;
-    const int refused = take_in(store);
-    if (refused < 0) {
-        snprintf(store->flush.text, sizeof store->flush.text, "the index of a new entry log was not taken in");
-        return refused;
-    }
-    store->is_flushed = true;
     return EBK_OK;
 }
 
@@ -339,7 +217,7 @@ void ebk_store_release(struct ebk_store *store)
 
 const char *ebk_store_failure(const struct ebk_store *store)
 {
-    return store->flush.text;
+    return store->failure;
 }
 
 /* ---- files of logs ------------------------------------------------------------------ */
@@ -362,7 +240,7 @@ int ebk_store_log_file(struct ebk_store *store, struct ebk_log *log)
     log->used_at = ++store->clock;
     if (log->file >= 0) return log->file;
     if (store->open_count == EBK_OPEN_LOGS_MAX) close_oldest(store);
-    ebk_log_path(store->directory, log->descriptor.log_id, false, path);
+    ebk_log_path(store->directories[log->directory], log->descriptor.log_id, false, path);
     log->file = store->io->open(store->io, path, EBK_OPEN_READ);
     if (log->file < 0) {
         const int refused = log->file;

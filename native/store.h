@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 /* cffi:begin */
+#define EBK_DIRECTORIES_MAX 16 /* of one store */
 struct ebk_store;
 
 struct ebk_store_settings {
@@ -28,10 +29,11 @@ struct ebk_store_settings {
     uint64_t half_bytes_kept; /* memory that a half keeps when it is given free */
 };
 
-/* Open the entry logs of a directory and read their index. text has room for `room` bytes and says, on an error,
- * which file, where and why. Returns EBK_OK with *store; EBK_DAMAGED, EBK_FOREIGN, EBK_VERSION, EBK_IO, EBK_NO_MEMORY. */
-int ebk_store_open(struct ebk_io *io, const char *directory, const struct ebk_store_settings *settings,
-                   struct ebk_store **store, char *text, size_t room);
+/* Open the entry logs of all directories and read their index. They are numbered as given, from 0; a log may be in any
+ * of them. text has room for `room` bytes and says, on an error, which file, where and why. Returns EBK_OK with *store;
+ * EBK_DAMAGED, EBK_FOREIGN, EBK_VERSION, EBK_IO, EBK_NO_MEMORY, EBK_USAGE. */
+int ebk_store_open(struct ebk_io *io, const char *const *directories, uint32_t directory_count,
+                   const struct ebk_store_settings *settings, struct ebk_store **store, char *text, size_t room);
 /* Wait for a running flush, give everything back. What is only in the write cache is lost: it is in the journal. */
 void ebk_store_close(struct ebk_store *store);
 
@@ -41,6 +43,7 @@ EBK_SHORT const char *ebk_store_report(const struct ebk_store *store, uint32_t n
  * Returns bytes; *states is borrowed until ebk_store_forget_states(). */
 EBK_SHORT uint32_t ebk_store_log_count(const struct ebk_store *store);
 EBK_SHORT uint32_t ebk_store_log_id(const struct ebk_store *store, uint32_t log); /* ascending */
+EBK_SHORT uint32_t ebk_store_log_directory(const struct ebk_store *store, uint32_t log);
 EBK_SHORT size_t ebk_store_states(const struct ebk_store *store, uint32_t log, const uint8_t **states);
 EBK_SHORT void ebk_store_forget_states(struct ebk_store *store);
 /* The journal token below and at which everything is in entry logs. */
@@ -63,14 +66,18 @@ EBK_SHORT uint64_t ebk_store_active_bytes(const struct ebk_store *store);
  * freeze (copied). mark: every record up to this journal token is durable, and its content is in the table or in
  * this store. Returns EBK_OK; EBK_FULL while a frozen half is not released; EBK_NO_MEMORY. */
 EBK_SHORT int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t states_size, uint64_t mark);
-/* Write the frozen half as one entry log, in a thread of its own, or at once in the caller's.
- * After a failure it may be called again: it writes another file under another id. */
-int ebk_store_flush_start(struct ebk_store *store);
-int ebk_store_flush_now(struct ebk_store *store);
+/* Write the frozen half, each ledger into one of the directories whose bits are set: one entry log in each of them that
+ * gets a ledger, and at least one. In a thread for each, or at once in the caller's. After a failure it may be called
+ * again, with others too: it writes other files under other ids. */
+int ebk_store_flush_start(struct ebk_store *store, uint32_t directories);
+int ebk_store_flush_now(struct ebk_store *store, uint32_t directories);
+/* What the last flush that ended met in this directory: EBK_OK, also when it wrote nothing there, or an error. */
+EBK_SHORT int ebk_store_flush_code(const struct ebk_store *store, uint32_t directory);
 /* Becomes readable when a flush that was started has ended, until ebk_store_flush_finish(). */
 EBK_SHORT int ebk_store_event_file(const struct ebk_store *store);
-/* Take the ended flush in: its entries are in the index, its mark holds. Returns EBK_OK; EBK_FULL while it runs;
- * EBK_END when none was started; or the error of the flush (ebk_store_failure() says more). */
+/* Take the ended flush in, once all its logs are durable: its entries are in the index, its mark holds. Returns EBK_OK;
+ * EBK_FULL while it runs; EBK_END when none was started; or the error of one of its logs (ebk_store_failure() says more),
+ * and then none of them counts. */
 EBK_SHORT int ebk_store_flush_finish(struct ebk_store *store);
 /* Nobody borrows the frozen half any more (the journal is past it) and its flush is taken in: use it again. */
 void ebk_store_release(struct ebk_store *store);
@@ -78,7 +85,7 @@ EBK_SHORT const char *ebk_store_failure(const struct ebk_store *store);
 
 /* What one entry log costs, and how much of it still counts. */
 struct ebk_log_facts {
-    uint32_t log_id;
+    uint32_t log_id, directory;
     bool is_damaged; /* something of it cannot be read: it is never copied from, and never goes */
     bool is_leaving; /* nothing of it is needed any more but its ledger states, until the next flush has them */
     uint64_t file_bytes, entries_bytes, live_bytes;
@@ -86,9 +93,10 @@ struct ebk_log_facts {
 /* number: below ebk_store_log_count(), oldest first. */
 EBK_SHORT void ebk_store_log_facts(const struct ebk_store *store, uint32_t number, struct ebk_log_facts *facts);
 
-/* Compaction. Begin to copy what lives of at most 64 entry logs into a new one; nothing lives: nothing is copied.
- * Returns EBK_OK; EBK_FULL while another copying goes on; EBK_DAMAGED for a log that is none, damaged or leaving. */
-int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint32_t count);
+/* Compaction. Begin to copy what lives of at most 64 entry logs into a new one in `directory`; nothing lives: nothing is
+ * copied. Returns EBK_OK; EBK_FULL while another copying goes on; EBK_DAMAGED for a log that is none, damaged or
+ * leaving. */
+int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint32_t count, uint32_t directory);
 /* Copy about so many bytes more, in a thread of its own or at once. */
 int ebk_store_copy_slice(struct ebk_store *store, uint64_t bytes, bool threaded);
 /* Becomes readable when a slice has ended, until ebk_store_copy_poll(). */

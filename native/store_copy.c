@@ -34,6 +34,7 @@ struct part {
 
 struct source {
     struct ebk_log *log; /* the loop's thread only */
+    const char *directory;
     struct ebk_descriptor descriptor;
     int file; /* -1: not open yet */
 };
@@ -229,15 +230,17 @@ static struct ebk_log *find_log(const struct ebk_store *store, uint32_t log_id)
     return NULL;
 }
 
-int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint32_t count)
+int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint32_t count, uint32_t directory)
 {
     if (store->copy != NULL) return EBK_FULL;
-    if (count == 0 || count > SOURCES_MAX || store->log_id_last == EBK_LOG_ID_MAX) return EBK_USAGE;
+    if (count == 0 || count > SOURCES_MAX || directory >= store->directory_count || store->log_id_last == EBK_LOG_ID_MAX) return EBK_USAGE;
     struct ebk_copy *copy = calloc(1, sizeof *copy);
     if (copy == NULL) return EBK_NO_MEMORY;
     copy->store = store;
     copy->flush.io = store->io;
-    copy->flush.directory = store->directory;
+    copy->flush.directory = store->directories[directory];
+    copy->flush.directory_number = directory;
+    copy->flush.descriptor.part_count = 1;
     copy->writer.file = -1;
     for (uint32_t i = 0; i < count; i++) {
         struct ebk_log *log = find_log(store, log_ids[i]);
@@ -245,7 +248,8 @@ int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint3
             free(copy);
             return EBK_DAMAGED;
         }
-        copy->sources[copy->source_count++] = (struct source){.log = log, .descriptor = log->descriptor, .file = -1};
+        copy->sources[copy->source_count++] = (struct source){.log = log, .directory = store->directories[log->directory],
+                                                              .descriptor = log->descriptor, .file = -1};
     }
     copy->bad_source = copy->source_count;
     int refused = plan(copy);
@@ -264,7 +268,7 @@ int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint3
     memcpy(descriptor->cluster_token, store->settings.cluster_token, 16);
     memcpy(descriptor->incarnation, store->settings.incarnation, 16);
     ebk_log_seal(&copy->flush);
-    ebk_log_path(store->directory, descriptor->log_id, true, copy->tmp);
+    ebk_log_path(copy->flush.directory, descriptor->log_id, true, copy->tmp);
     copy->index_of = (struct ebk_log){.descriptor = *descriptor, .index = copy->flush.index, .file = -1};
     copy->run_at = copy->flush.index;
     return EBK_OK;
@@ -285,7 +289,7 @@ static int open_source(struct ebk_copy *copy, uint32_t number)
     struct source *source = &copy->sources[number];
     char path[EBK_PATH_BYTES_MAX];
     if (source->file >= 0) return EBK_OK;
-    ebk_log_path(copy->flush.directory, source->descriptor.log_id, false, path);
+    ebk_log_path(source->directory, source->descriptor.log_id, false, path);
     source->file = copy->flush.io->open(copy->flush.io, path, EBK_OPEN_READ);
     if (source->file >= 0) return EBK_OK;
     const int error = source->file;
@@ -439,7 +443,7 @@ int ebk_store_copy_poll(struct ebk_store *store, uint64_t *bytes)
     (void)!read(store->copy_event_file, &wakes, sizeof wakes);
     *bytes = copy->bytes_copied;
     if (copy->flush.result == EBK_OK) return copy->is_over;
-    snprintf(store->flush.text, sizeof store->flush.text, "%s", copy->flush.text);
+    snprintf(store->failure, sizeof store->failure, "%s", copy->flush.text);
     const int refused = copy->flush.result;
     if (copy->bad_source < copy->source_count) copy->sources[copy->bad_source].log->is_damaged = true;
     forget(store);
@@ -469,6 +473,7 @@ int ebk_store_copy_commit(struct ebk_store *store)
         log = calloc(1, sizeof *log);
         if (log == NULL) return EBK_NO_MEMORY;
         log->file = -1;
+        log->directory = copy->flush.directory_number;
         log->descriptor = copy->flush.descriptor;
         log->index = copy->flush.index;
         const int refused = ebk_store_add_log(store, log);
@@ -519,7 +524,7 @@ uint32_t ebk_store_remove_left(struct ebk_store *store)
             (void)store->io->close(store->io, log->file);
             store->open_count -= 1;
         }
-        ebk_log_path(store->directory, log->descriptor.log_id, false, path);
+        ebk_log_path(store->directories[log->directory], log->descriptor.log_id, false, path);
         (void)store->io->unlink(store->io, path); /* Left behind it is on no roll: the next start takes it away. */
         store->entry_count -= log->descriptor.entry_count;
         ebk_log_free(log);
@@ -535,6 +540,7 @@ void ebk_store_log_facts(const struct ebk_store *store, uint32_t number, struct 
     const struct ebk_log *log = store->logs[number];
     *facts = (struct ebk_log_facts){
         .log_id = log->descriptor.log_id,
+        .directory = log->directory,
         .is_damaged = log->is_damaged,
         .is_leaving = log->leaves_with != 0,
         .file_bytes = log->descriptor.file_size,

@@ -54,16 +54,18 @@ void ebk_cache_sort(struct ebk_cache *cache);
 uint32_t ebk_cache_entry_size(const uint8_t *entry);
 int64_t ebk_cache_entry_id(const uint8_t *entry);
 
-/* ---- entry logs (store_log.c writes, store_load.c reads) ----------------------------- */
+/* ---- entry logs (store_log.c writes, store_load.c and store_roll.c read) --------------- */
 
 #define EBK_LOG_BLOCK_BYTES 4096u
 #define EBK_LOG_DESCRIPTOR_BYTES 128u
 #define EBK_LOG_RUN_BYTES 56u
-#define EBK_LOG_VERSION 1u
+#define EBK_LOG_VERSION 1u       /* a log that is a whole flush, or a compaction's */
+#define EBK_LOG_VERSION_PARTS 2u /* one of several that are a flush together */
 #define EBK_LOG_CHUNK_BYTES (1u << 20) /* of one write of an entry log */
 #define EBK_LOG_STATE_BYTES 56u /* of a ledger state, and of an item of the roll */
 #define EBK_LOG_NAME_BYTES 32
 #define EBK_PATH_BYTES_MAX 1024
+#define EBK_DIRECTORY_BYTES (EBK_PATH_BYTES_MAX - EBK_LOG_NAME_BYTES)
 #define EBK_RUN_ENTRIES_MAX 1024u
 #define EBK_RUN_GAP_MAX 64 /* A wider gap between ids begins another run. */
 #define EBK_MODULUS_MAX 64u
@@ -87,10 +89,12 @@ struct ebk_descriptor { /* The numbers of the descriptor, in the order in which 
     uint64_t mark;
     uint64_t states_size, entries_size, entry_count, index_size, file_size;
     uint32_t run_count, ledger_count, states_crc, index_crc, roll_count;
+    uint32_t part, part_count; /* of its flush: log_id - part is the id of the first; states and roll are in that one */
 };
 
 struct ebk_log {
     struct ebk_descriptor descriptor;
+    uint32_t directory;
     uint8_t *states; /* NULL once they were forgotten */
     uint8_t *index;  /* the index section; runs point into it */
     int file;        /* -1: not open */
@@ -183,7 +187,7 @@ int ebk_run_maker_add(struct ebk_run_maker *maker, uint64_t ledger_id, int64_t i
 int ebk_run_maker_copy(struct ebk_run_maker *maker, uint64_t ledger_id, const struct ebk_run *run);
 int ebk_run_maker_end(struct ebk_run_maker *maker);
 
-/* ---- the store (store.c) ------------------------------------------------------------- */
+/* ---- the store (store.c, store_flush.c) ------------------------------------------------ */
 
 #define EBK_OPEN_LOGS_MAX 64u
 #define EBK_REPORTS_MAX 64u
@@ -191,22 +195,37 @@ int ebk_run_maker_end(struct ebk_run_maker *maker);
 
 enum ebk_flush_state { EBK_FLUSH_NONE, EBK_FLUSH_RUNNING, EBK_FLUSH_ENDED };
 
-/* What a flush needs and gives; the flushing thread touches this and the frozen half, nothing else. */
+/* What writing one log of a flush needs and gives; its thread touches this and the frozen half, nothing else. */
 struct ebk_flush {
     struct ebk_io *io;
     const char *directory;
-    struct ebk_cache *cache;
-    size_t ledger_states_size; /* of these states; the roll stands behind them */
-    struct ebk_descriptor descriptor; /* log_id, previous_id, token, incarnation, mark, states_size on entry */
-    uint8_t *states;
-    uint8_t *index; /* out: the index section */
+    uint32_t directory_number;
+    const struct ebk_cache *cache;
+    uint32_t slot, slot_count; /* the ledgers of the cache that it writes: those with this slot */
+    struct ebk_descriptor descriptor; /* log_id, previous_id, token, incarnation, mark, states_size, parts on entry */
+    uint8_t *states; /* with the roll behind them; empty in all but the first log of a flush */
+    uint8_t *index;  /* out: the index section */
     int result;
     char text[EBK_REPORT_BYTES];
+    struct ebk_store *store; /* whom its thread tells that it ended */
+    pthread_t thread;
+    bool has_thread;
 };
+
+/* Where a ledger goes among `count` places. The same for ever, as long as there are as many; nothing relies on it. */
+static inline uint32_t ebk_ledger_slot(uint64_t ledger_id, uint32_t count)
+{
+    return count <= 1 ? 0 : ebk_id_map_hash(ledger_id) % count;
+}
+static inline bool ebk_flush_takes(const struct ebk_flush *flush, const struct ebk_cached_ledger *ledger)
+{
+    return ledger->count > 0 && ebk_ledger_slot(ledger->ledger_id, flush->slot_count) == flush->slot;
+}
 
 struct ebk_store {
     struct ebk_io *io;
-    char directory[EBK_PATH_BYTES_MAX - EBK_LOG_NAME_BYTES];
+    char (*directories)[EBK_DIRECTORY_BYTES];
+    uint32_t directory_count;
     struct ebk_store_settings settings;
     struct ebk_cache halves[2];
     uint32_t active; /* which half takes puts */
@@ -222,11 +241,15 @@ struct ebk_store {
     char reports[EBK_REPORTS_MAX][EBK_REPORT_BYTES];
     uint32_t report_count;
     uint64_t freeze_count;
-    struct ebk_flush flush;
-    struct ebk_copy *copy; /* the compaction that goes on (store_compact.c), or NULL */
-    pthread_t thread;
+    uint8_t *frozen_states; /* of the ledgers that changed before the freeze */
+    size_t frozen_states_size;
+    uint64_t frozen_mark;
+    struct ebk_flush flushes[EBK_DIRECTORIES_MAX]; /* one for each log of the flush that goes on */
+    uint32_t flush_count;
+    _Atomic uint32_t flush_left; /* of its logs, are being written */
     _Atomic int flush_state;
-    bool has_thread;
+    char failure[EBK_DIRECTORY_BYTES + EBK_REPORT_BYTES];
+    struct ebk_copy *copy; /* the compaction that goes on (store_copy.c), or NULL */
     int event_file, copy_event_file;
     struct ebk_piece *pieces; /* the plan of the read that is going on; kept between reads */
     uint32_t piece_capacity;
@@ -253,7 +276,7 @@ static inline uint64_t ebk_index_offset(const struct ebk_descriptor *descriptor)
     return ebk_entries_offset(descriptor) + descriptor->entries_size;
 }
 
-/* Write flush->cache as one entry log; fills result, text, index and the rest of the descriptor. */
+/* Write what the flush takes of its cache as one entry log; fills result, text, index and the rest of the descriptor. */
 void ebk_log_flush(struct ebk_flush *flush);
 
 /* Writes front to back in whole chunks from one aligned buffer: direct where the file system takes it, so that a
@@ -282,8 +305,42 @@ int ebk_log_end(struct ebk_flush *flush, struct ebk_log_writer *writer, int64_t 
 int ebk_log_publish(struct ebk_flush *flush, const char *tmp);
 int ebk_log_fail(struct ebk_flush *flush, const char *what, int64_t error);
 
-/* Read all entry logs of the directory into the store. */
+/* What is said of a log where the start is refused, or goes on in spite of something. refuse answers code. */
+__attribute__((format(printf, 5, 6)))
+int ebk_store_refuse(char *text, size_t room, int code, const struct ebk_log *log, const char *format, ...);
+__attribute__((format(printf, 3, 4)))
+void ebk_store_tell(struct ebk_store *store, const struct ebk_log *log, const char *format, ...);
+
+/* Read all entry logs of the directories into the store. */
 int ebk_store_load(struct ebk_store *store, char *text, size_t room);
+
+/* A log's file while it is read in. */
+struct ebk_log_source {
+    struct ebk_io *io;
+    int file;
+    uint64_t size;
+};
+bool ebk_log_read_whole(const struct ebk_log_source *source, void *to, size_t size, uint64_t offset);
+int ebk_log_read_descriptor(const struct ebk_log_source *source, uint64_t offset, struct ebk_descriptor *descriptor);
+/* The entries of a log whose index is lost (store_scan.c). */
+int ebk_store_scan_entries(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log);
+
+/* Which logs are there, and which of them count (store_roll.c). */
+struct ebk_log_place {
+    uint32_t log_id, directory;
+};
+struct ebk_log_list {
+    struct ebk_log_place *places; /* ascending ids */
+    uint32_t count; /* to be loaded */
+    uint32_t all;   /* those from places[count] on are on no roll any more */
+};
+/* List the directories, and apply the newest roll. On an error text says why; clear it in any case. */
+int ebk_log_list_read(struct ebk_store *store, struct ebk_log_list *list, char *text, size_t room);
+void ebk_log_list_clear(struct ebk_log_list *list);
+/* All logs are loaded: remove what a crash has left. */
+void ebk_log_list_tidy(struct ebk_store *store, const struct ebk_log_list *list);
+/* All logs are loaded: the log mark is that of the newest flush of which every log is there (I45). */
+int ebk_store_settle_mark(struct ebk_store *store, char *text, size_t room);
 /* Put the runs of a log's index section into the index; EBK_DAMAGED when they are not sound. frozen: NULL, or the
  * half that was written as this log; ledgers dropped meanwhile stay out. */
 int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log, const struct ebk_cache *frozen);
@@ -291,6 +348,7 @@ int ebk_store_add_log(struct ebk_store *store, struct ebk_log *log); /* in its p
 /* The whole states section of a log, checked, from either copy; NULL when neither is sound, or memory was refused. */
 uint8_t *ebk_log_read_states(struct ebk_io *io, int file, const struct ebk_descriptor *descriptor);
 void ebk_copy_free(struct ebk_copy *copy); /* waits for its thread */
+void ebk_store_flush_end(struct ebk_store *store); /* waits for a running flush and forgets it */
 /* Open the log's file if it is not; -errno when that fails. */
 int ebk_store_log_file(struct ebk_store *store, struct ebk_log *log);
 void ebk_log_free(struct ebk_log *log);

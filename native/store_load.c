@@ -18,8 +18,6 @@
 #include "bytes.h"
 #include "crc32c.h"
 #include "errors.h"
-#include "frame.h"
-#include "id_ranges.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -27,13 +25,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_SUFFIX ".elog"
-#define NAME_DIGITS 8
-
 /* ---- saying what is wrong ----------------------------------------------------------- */
 
-__attribute__((format(printf, 5, 6)))
-static int refuse(char *text, size_t room, int code, const struct ebk_log *log, const char *format, ...)
+int ebk_store_refuse(char *text, size_t room, int code, const struct ebk_log *log, const char *format, ...)
 {
     int used = log == NULL ? 0 : snprintf(text, room, "entry log %08x.elog: ", log->descriptor.log_id);
     va_list arguments;
@@ -43,8 +37,7 @@ static int refuse(char *text, size_t room, int code, const struct ebk_log *log, 
     return code;
 }
 
-__attribute__((format(printf, 3, 4)))
-static void report(struct ebk_store *store, const struct ebk_log *log, const char *format, ...)
+void ebk_store_tell(struct ebk_store *store, const struct ebk_log *log, const char *format, ...)
 {
     if (store->report_count == EBK_REPORTS_MAX) return;
     char *line = store->reports[store->report_count++];
@@ -57,13 +50,7 @@ static void report(struct ebk_store *store, const struct ebk_log *log, const cha
 
 /* ---- one file ----------------------------------------------------------------------- */
 
-struct source {
-    struct ebk_io *io;
-    int file;
-    uint64_t size;
-};
-
-static bool read_whole(const struct source *source, void *to, size_t size, uint64_t offset)
+bool ebk_log_read_whole(const struct ebk_log_source *source, void *to, size_t size, uint64_t offset)
 {
     return source->io->read(source->io, source->file, to, size, offset) == (int64_t)size;
 }
@@ -75,31 +62,35 @@ bool ebk_descriptor_is_possible(const struct ebk_descriptor *descriptor)
         return false;
     const uint64_t end = ebk_index_offset(descriptor) + descriptor->index_size + descriptor->states_size +
                          EBK_LOG_DESCRIPTOR_BYTES;
-    return descriptor->states_size % EBK_LOG_STATE_BYTES == 0 &&
-           descriptor->roll_count <= descriptor->states_size / EBK_LOG_STATE_BYTES && descriptor->file_size % EBK_LOG_BLOCK_BYTES == 0 &&
-           descriptor->file_size >= end && descriptor->file_size - end < EBK_LOG_BLOCK_BYTES;
+    const bool is_alone = descriptor->part_count == 1 && descriptor->part == 0;
+    const bool is_part = descriptor->part_count > 1 && descriptor->part_count <= EBK_DIRECTORIES_MAX &&
+                         descriptor->part < descriptor->part_count && descriptor->part < descriptor->log_id;
+    return (is_alone || is_part) && descriptor->states_size % EBK_LOG_STATE_BYTES == 0 &&
+           descriptor->roll_count <= descriptor->states_size / EBK_LOG_STATE_BYTES &&
+           descriptor->file_size % EBK_LOG_BLOCK_BYTES == 0 && descriptor->file_size >= end && descriptor->file_size - end < EBK_LOG_BLOCK_BYTES;
 }
 
-static int read_descriptor(const struct source *source, uint64_t offset, struct ebk_descriptor *descriptor)
+int ebk_log_read_descriptor(const struct ebk_log_source *source, uint64_t offset, struct ebk_descriptor *descriptor)
 {
     uint8_t bytes[EBK_LOG_DESCRIPTOR_BYTES];
-    if (offset + sizeof bytes > source->size || !read_whole(source, bytes, sizeof bytes, offset)) return EBK_DAMAGED;
+    if (offset + sizeof bytes > source->size || !ebk_log_read_whole(source, bytes, sizeof bytes, offset)) return EBK_DAMAGED;
     const int code = ebk_descriptor_read(descriptor, bytes);
     return code == EBK_OK && !ebk_descriptor_is_possible(descriptor) ? EBK_DAMAGED : code;
 }
 
-static int load_descriptor(struct ebk_store *store, const struct source *source, struct ebk_log *log, char *text,
+static int load_descriptor(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log, char *text,
                            size_t room)
 {
     const uint32_t log_id = log->descriptor.log_id;
     struct ebk_descriptor head, tail;
     const uint64_t tail_offset = source->size < EBK_LOG_DESCRIPTOR_BYTES ? 0 : source->size - EBK_LOG_DESCRIPTOR_BYTES;
-    const int at_head = read_descriptor(source, 0, &head), at_tail = read_descriptor(source, tail_offset, &tail);
+    const int at_head = ebk_log_read_descriptor(source, 0, &head), at_tail = ebk_log_read_descriptor(source, tail_offset, &tail);
     if (at_head == EBK_VERSION || at_tail == EBK_VERSION)
-        return refuse(text, room, EBK_VERSION, log, "at offset %llu: a version other than %u",
-                      (unsigned long long)(at_head == EBK_VERSION ? 0 : tail_offset), EBK_LOG_VERSION);
+        return ebk_store_refuse(text, room, EBK_VERSION, log, "at offset %llu: a version other than %u and %u",
+                      (unsigned long long)(at_head == EBK_VERSION ? 0 : tail_offset), EBK_LOG_VERSION,
+                      EBK_LOG_VERSION_PARTS);
     if (at_head < 0 && at_tail < 0)
-        return refuse(text, room, EBK_DAMAGED, log,
+        return ebk_store_refuse(text, room, EBK_DAMAGED, log,
                       "at offset 0 and at its end %llu: neither descriptor is whole, so its ledger states (fences) "
                       "and its log mark cannot be known", (unsigned long long)source->size);
     log->descriptor = at_head == EBK_OK ? head : tail;
@@ -108,24 +99,24 @@ static int load_descriptor(struct ebk_store *store, const struct source *source,
         memcmp(found->incarnation, store->settings.incarnation, 16) != 0 || found->log_id != log_id) {
         const uint32_t found_id = found->log_id;
         log->descriptor.log_id = log_id;
-        return refuse(text, room, EBK_FOREIGN, log, "at offset 0: it is file %08x of another bookie or disk "
+        return ebk_store_refuse(text, room, EBK_FOREIGN, log, "at offset 0: it is file %08x of another bookie or disk "
                       "incarnation, or was renamed", found_id);
     }
-    if (at_head < 0) report(store, log, "at offset 0: the first descriptor is damaged; the second one was used");
+    if (at_head < 0) ebk_store_tell(store, log, "at offset 0: the first descriptor is damaged; the second one was used");
     if (at_tail < 0)
-        report(store, log, "at offset %llu: the second descriptor is damaged or cut off; the first one was used",
+        ebk_store_tell(store, log, "at offset %llu: the second descriptor is damaged or cut off; the first one was used",
                (unsigned long long)(found->file_size - EBK_LOG_DESCRIPTOR_BYTES));
     return EBK_OK;
 }
 
 /* A section's bytes in memory of their own, or NULL when they cannot be read or fail their checksum. */
-static uint8_t *load_section(const struct source *source, const struct ebk_descriptor *descriptor, uint64_t offset,
+static uint8_t *load_section(const struct ebk_log_source *source, const struct ebk_descriptor *descriptor, uint64_t offset,
                              uint64_t size, uint32_t crc)
 {
     if (offset > source->size || size > source->size - offset) return NULL;
     uint8_t *bytes = malloc(size + 1); /* Never NULL for an empty section. */
     if (bytes == NULL) return NULL;
-    if (read_whole(source, bytes, size, offset) && ebk_section_crc(descriptor, bytes, size) == crc) return bytes;
+    if (ebk_log_read_whole(source, bytes, size, offset) && ebk_section_crc(descriptor, bytes, size) == crc) return bytes;
     free(bytes);
     return NULL;
 }
@@ -133,7 +124,7 @@ static uint8_t *load_section(const struct source *source, const struct ebk_descr
 uint8_t *ebk_log_read_states(struct ebk_io *io, int file, const struct ebk_descriptor *descriptor)
 {
     const int64_t size = io->size(io, file);
-    const struct source source = {.io = io, .file = file, .size = size < 0 ? 0 : (uint64_t)size};
+    const struct ebk_log_source source = {.io = io, .file = file, .size = size < 0 ? 0 : (uint64_t)size};
     uint8_t *states =
         load_section(&source, descriptor, EBK_LOG_BLOCK_BYTES, descriptor->states_size, descriptor->states_crc);
     return states != NULL ? states
@@ -141,7 +132,7 @@ uint8_t *ebk_log_read_states(struct ebk_io *io, int file, const struct ebk_descr
                                          descriptor->states_size, descriptor->states_crc);
 }
 
-static int load_states(struct ebk_store *store, const struct source *source, struct ebk_log *log, char *text,
+static int load_states(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log, char *text,
                        size_t room)
 {
     const struct ebk_descriptor *descriptor = &log->descriptor;
@@ -150,16 +141,16 @@ static int load_states(struct ebk_store *store, const struct source *source, str
     if (log->states != NULL) {
         uint8_t *copy = load_section(source, descriptor, second, descriptor->states_size, descriptor->states_crc);
         if (copy == NULL)
-            report(store, log, "at offset %llu: the second copy of the ledger states is damaged or cut off",
+            ebk_store_tell(store, log, "at offset %llu: the second copy of the ledger states is damaged or cut off",
                    (unsigned long long)second);
         free(copy);
         return EBK_OK;
     }
     log->states = load_section(source, descriptor, second, descriptor->states_size, descriptor->states_crc);
     if (log->states == NULL)
-        return refuse(text, room, EBK_DAMAGED, log, "at offsets %u and %llu: both copies of the ledger states are "
+        return ebk_store_refuse(text, room, EBK_DAMAGED, log, "at offsets %u and %llu: both copies of the ledger states are "
                       "damaged, a fence could be forgotten", EBK_LOG_BLOCK_BYTES, (unsigned long long)second);
-    report(store, log, "at offset %u: the ledger states are damaged; their second copy was used", EBK_LOG_BLOCK_BYTES);
+    ebk_store_tell(store, log, "at offset %u: the ledger states are damaged; their second copy was used", EBK_LOG_BLOCK_BYTES);
     return EBK_OK;
 }
 
@@ -221,118 +212,9 @@ int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log, const stru
     return sound < 0 ? sound : walk_index(store, log, frozen, true);
 }
 
-/* ---- scan of the entries where the index is lost ------------------------------------ */
-
-/* Whole size of a valid entry at `at`, or 0. */
-static uint32_t valid_entry(const uint8_t *at, const uint8_t *end)
-{
-    struct ebk_frame_facts facts;
-    if ((size_t)(end - at) < EBK_ENTRY_OVERHEAD_BYTES || at[EBK_ENTRY_AT_VERSION] != EBK_ENTRY_VERSION) return 0;
-    const uint64_t size = EBK_ENTRY_OVERHEAD_BYTES + (uint64_t)ebk_load_u32(at + EBK_ENTRY_AT_PAYLOAD_SIZE);
-    if (size > EBK_ENTRY_OVERHEAD_BYTES + EBK_ENTRY_PAYLOAD_BYTES_MAX || size > (uint64_t)(end - at)) return 0;
-    return ebk_frame_scan(at, size, &facts) == EBK_FRAME_SOUND ? (uint32_t)size : 0;
-}
-
-/* One run per entry: the scan is for rescue, not for speed. */
-static int add_scanned(struct ebk_store *store, struct ebk_log *log, const uint8_t *entry, uint32_t size,
-                       uint64_t offset)
-{
-    const int64_t id = ebk_cache_entry_id(entry);
-    const struct ebk_run run = {.first = id, .last = id, .offset = offset, .residues = 1, .coded = log->index,
-                                .log = log, .bytes = size, .count = 1, .modulus = 1, .sizes_equal = 1};
-    return ebk_index_add(&store->index, ebk_load_u64(entry + EBK_ENTRY_AT_LEDGER), &run);
-}
-
-/* Where a run of valid entries that begins at `at` ends. */
-static const uint8_t *end_of_valid(const uint8_t *at, const uint8_t *end)
-{
-    for (uint32_t size; at < end && (size = valid_entry(at, end)) > 0;) at += size;
-    return at;
-}
-
-/* The first place at or above `at` from where valid entries fill everything up to `end`; `end` when there is none.
- * Nothing less is believed: a payload may hold entries itself, and those are not this bookie's. */
-static const uint8_t *find_tail(const uint8_t *at, const uint8_t *end)
-{
-    for (; at < end; at++) {
-        const uint8_t *ended = end_of_valid(at, end);
-        if (ended == end) return at;
-        at = ended; /* No start between the two does better: they would end at the same place. */
-    }
-    return end;
-}
-
-static int add_range(struct ebk_store *store, struct ebk_log *log, const uint8_t *bytes, const uint8_t *at,
-                     const uint8_t *end, uint64_t *count)
-{
-    while (at < end) {
-        const uint32_t size = ebk_cache_entry_size(at);
-        const uint64_t offset = ebk_entries_offset(&log->descriptor) + (uint64_t)(at - bytes);
-        if (add_scanned(store, log, at, size, offset) < 0) return EBK_NO_MEMORY;
-        at += size;
-        *count += 1;
-    }
-    return EBK_OK;
-}
-
-/* Whether these are all the entries of the log in their order: then what is not among them was never in it. An entry
- * that a misdirected write has put over others is valid too, but it is out of order, or the number is wrong. */
-static bool is_complete(const struct ebk_log *log, const uint8_t *at, const uint8_t *end)
-{
-    uint64_t count = 0, ledger_before = 0;
-    int64_t id_before = -1;
-    for (; at < end; at += ebk_cache_entry_size(at), count++) {
-        const uint64_t ledger = ebk_load_u64(at + EBK_ENTRY_AT_LEDGER);
-        const int64_t id = ebk_cache_entry_id(at);
-        if (count > 0 && (ledger < ledger_before || (ledger == ledger_before && id <= id_before))) return false;
-        ledger_before = ledger;
-        id_before = id;
-    }
-    return count == log->descriptor.entry_count;
-}
-
-static int scan_bytes(struct ebk_store *store, struct ebk_log *log, const uint8_t *bytes, size_t have)
-{
-    const struct ebk_descriptor *descriptor = &log->descriptor;
-    const uint8_t *end = bytes + have, *good = end_of_valid(bytes, end), *tail = end;
-    const bool is_whole = have == descriptor->entries_size;
-    if (is_whole && good < end) tail = find_tail(good, end);
-    if (!is_whole || good < end || !is_complete(log, bytes, end)) {
-        report(store, log, "at offset %llu: %llu bytes of its entries are damaged or cut off, and no index says what "
-               "they were: what is not found elsewhere is unreadable",
-               (unsigned long long)(ebk_entries_offset(descriptor) + (uint64_t)(good - bytes)),
-               (unsigned long long)(descriptor->entries_size - (uint64_t)(good - bytes) - (uint64_t)(end - tail)));
-        store->is_dark = true;
-    }
-    uint64_t count = 0;
-    if (add_range(store, log, bytes, bytes, good, &count) < 0) return EBK_NO_MEMORY;
-    if (add_range(store, log, bytes, tail, end, &count) < 0) return EBK_NO_MEMORY;
-    report(store, log, "at offset %llu: the index is damaged or cut off; %llu of %llu entries were found by a scan",
-           (unsigned long long)ebk_index_offset(descriptor), (unsigned long long)count,
-           (unsigned long long)descriptor->entry_count);
-    return EBK_OK;
-}
-
-static int scan_entries(struct ebk_store *store, const struct source *source, struct ebk_log *log)
-{
-    const uint64_t begin = ebk_entries_offset(&log->descriptor);
-    uint64_t have = source->size > begin ? source->size - begin : 0;
-    if (have > log->descriptor.entries_size) have = log->descriptor.entries_size;
-    uint8_t *bytes = malloc(have + 1);
-    if (bytes == NULL) return EBK_NO_MEMORY;
-    memset(bytes, 0, have); /* What cannot be read looks like damage. */
-    for (uint64_t done = 0; done < have; done += EBK_LOG_BLOCK_BYTES) {
-        const uint64_t part = have - done < EBK_LOG_BLOCK_BYTES ? have - done : EBK_LOG_BLOCK_BYTES;
-        if (!read_whole(source, bytes + done, part, begin + done)) memset(bytes + done, 0, part);
-    }
-    const int refused = scan_bytes(store, log, bytes, have);
-    free(bytes);
-    return refused;
-}
-
 /* ---- all of them -------------------------------------------------------------------- */
 
-static int load_log(struct ebk_store *store, const struct source *source, struct ebk_log *log, char *text, size_t room)
+static int load_log(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log, char *text, size_t room)
 {
     int refused = load_descriptor(store, source, log, text, room);
     if (refused == EBK_OK) refused = load_states(store, source, log, text, room);
@@ -343,77 +225,10 @@ static int load_log(struct ebk_store *store, const struct source *source, struct
     int code = log->index == NULL ? EBK_DAMAGED : ebk_store_index_log(store, log, NULL);
     if (code == EBK_DAMAGED) {
         log->is_damaged = true; /* What of it cannot be told is dark: that would be forgotten with the file. */
-        code = scan_entries(store, source, log);
+        code = ebk_store_scan_entries(store, source, log);
     }
-    if (code < 0) return refuse(text, room, code, log, "its index could not be read in");
+    if (code < 0) return ebk_store_refuse(text, room, code, log, "its index could not be read in");
     return EBK_OK;
-}
-
-/* Which logs must be there, as the newest flush says. */
-struct roll {
-    uint32_t log_id; /* of that flush; 0: none says */
-    struct ebk_id_ranges ids;
-};
-
-/* The roll of one log, if it has one and can be read; damage is told when the log is loaded. */
-static int read_roll(struct ebk_store *store, uint32_t log_id, struct roll *roll)
-{
-    char path[EBK_PATH_BYTES_MAX];
-    ebk_log_path(store->directory, log_id, false, path);
-    struct source source = {.io = store->io, .file = store->io->open(store->io, path, EBK_OPEN_READ)};
-    if (source.file < 0) return EBK_OK;
-    const int64_t size = store->io->size(store->io, source.file);
-    source.size = size < 0 ? 0 : (uint64_t)size;
-    struct ebk_descriptor descriptor;
-    const uint64_t tail_offset = source.size < EBK_LOG_DESCRIPTOR_BYTES ? 0 : source.size - EBK_LOG_DESCRIPTOR_BYTES;
-    const bool is_read = read_descriptor(&source, 0, &descriptor) == EBK_OK ||
-                         read_descriptor(&source, tail_offset, &descriptor) == EBK_OK;
-    uint8_t *states = NULL;
-    if (is_read && descriptor.log_id == log_id && descriptor.roll_count > 0)
-        states = ebk_log_read_states(store->io, source.file, &descriptor);
-    (void)store->io->close(store->io, source.file);
-    if (states == NULL) return EBK_OK;
-    int refused = EBK_OK;
-    const uint8_t *item = states + descriptor.states_size - (size_t)descriptor.roll_count * EBK_LOG_STATE_BYTES;
-    for (uint32_t i = 0; i < descriptor.roll_count && refused == EBK_OK; i++, item += EBK_LOG_STATE_BYTES) {
-        const uint64_t first = ebk_load_u64(item), last = ebk_load_u64(item + 8);
-        refused = first > last || last >= log_id ? EBK_DAMAGED : ebk_id_ranges_add(&roll->ids, first, last);
-    }
-    free(states);
-    roll->log_id = log_id;
-    return refused;
-}
-
-/* Keep of ids, ascending, those that are to be loaded, and refuse when one is missing. What is below the newest flush
- * and not in its roll was copied or written once more elsewhere: it is put behind, at ids[*count]... */
-static int apply_roll(struct ebk_store *store, uint32_t *ids, uint32_t *count, char *text, size_t room)
-{
-    struct roll roll = {0};
-    int refused = EBK_OK;
-    for (uint32_t i = *count; i > 0 && roll.log_id == 0 && refused == EBK_OK; i--)
-        refused = read_roll(store, ids[i - 1], &roll);
-    if (refused < 0) refused = refuse(text, room, refused, NULL, "entry log %08x.elog: its roll is impossible", roll.log_id);
-    uint32_t *left = malloc((*count + 1) * sizeof *left);
-    if (refused == EBK_OK && left == NULL) refused = refuse(text, room, EBK_NO_MEMORY, NULL, "entry logs");
-    uint32_t kept = 0, left_count = 0;
-    for (uint32_t i = 0; i < *count && refused == EBK_OK; i++) {
-        if (ids[i] >= roll.log_id || ebk_id_ranges_find(&roll.ids, ids[i]) != NULL) ids[kept++] = ids[i];
-        else left[left_count++] = ids[i];
-    }
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < roll.ids.count && refused == EBK_OK; i++)
-        for (uint64_t id = roll.ids.ranges[i].first; id <= roll.ids.ranges[i].last && refused == EBK_OK; id++, at++)
-            if (at >= kept || ids[at] != id)
-                refused = refuse(text, room, EBK_DAMAGED, NULL, "entry log %08x.elog is missing here; %08x.elog says "
-                                 "that it must be there", (uint32_t)id, roll.log_id);
-    if (refused == EBK_OK) {
-        memcpy(ids + kept, left, left_count * sizeof *left);
-        *count = kept;
-        store->roll_id = roll.log_id;
-    }
-    free(left);
-    ebk_id_ranges_clear(&roll.ids);
-    return refused;
 }
 
 /* Above the newest roll, each flush names the log before it. One between the two may be there all the same: its flush
@@ -425,18 +240,20 @@ static bool has_log(const struct ebk_store *store, uint32_t log_id)
     return log_id == 0; /* It was the first, or is no flush. */
 }
 
-static int load_file(struct ebk_store *store, uint32_t log_id, char *text, size_t room)
+static int load_file(struct ebk_store *store, const struct ebk_log_place *place, char *text, size_t room)
 {
+    const uint32_t log_id = place->log_id;
     char path[EBK_PATH_BYTES_MAX];
     struct ebk_log *log = calloc(1, sizeof *log);
-    if (log == NULL) return refuse(text, room, EBK_NO_MEMORY, NULL, "entry logs");
+    if (log == NULL) return ebk_store_refuse(text, room, EBK_NO_MEMORY, NULL, "entry logs");
     log->file = -1;
+    log->directory = place->directory;
     log->descriptor.log_id = log_id;
-    ebk_log_path(store->directory, log_id, false, path);
-    struct source source = {.io = store->io, .file = store->io->open(store->io, path, EBK_OPEN_READ)};
+    ebk_log_path(store->directories[place->directory], log_id, false, path);
+    struct ebk_log_source source = {.io = store->io, .file = store->io->open(store->io, path, EBK_OPEN_READ)};
     int refused;
     if (source.file < 0) {
-        refused = refuse(text, room, EBK_IO, log, "cannot be opened: %s", strerror(-source.file));
+        refused = ebk_store_refuse(text, room, EBK_IO, log, "cannot be opened: %s", strerror(-source.file));
     } else {
         const int64_t size = store->io->size(store->io, source.file);
         source.size = size < 0 ? 0 : (uint64_t)size;
@@ -444,101 +261,24 @@ static int load_file(struct ebk_store *store, uint32_t log_id, char *text, size_
         (void)store->io->close(store->io, source.file);
     }
     if (refused == EBK_OK && log_id > store->roll_id && !has_log(store, log->descriptor.previous_id))
-        refused = refuse(text, room, EBK_DAMAGED, log, "it was written after %08x.elog, which is missing here",
+        refused = ebk_store_refuse(text, room, EBK_DAMAGED, log, "it was written after %08x.elog, which is missing here",
                          log->descriptor.previous_id);
-    if (refused == EBK_OK && log->descriptor.mark != 0 && log->descriptor.mark < store->mark)
-        refused = refuse(text, room, EBK_DAMAGED, log, "its log mark %llu is below %llu, an older one's",
-                         (unsigned long long)log->descriptor.mark, (unsigned long long)store->mark);
     if (refused == EBK_OK) refused = ebk_store_add_log(store, log);
     /* A log that was refused stays reachable until close: the index may name it. */
     if (refused < 0 && ebk_store_add_log(store, log) < 0) ebk_log_free(log);
     return refused;
 }
 
-static bool parse_name(const char *name, uint32_t *log_id, bool *is_tmp)
-{
-    uint32_t id = 0;
-    for (int i = 0; i < NAME_DIGITS; i++) {
-        const char digit = name[i];
-        if (digit >= '0' && digit <= '9') id = id << 4 | (uint32_t)(digit - '0');
-        else if (digit >= 'a' && digit <= 'f') id = id << 4 | (uint32_t)(digit - 'a' + 10);
-        else return false;
-    }
-    *log_id = id;
-    *is_tmp = strcmp(name + NAME_DIGITS, NAME_SUFFIX ".tmp") == 0;
-    return *is_tmp || strcmp(name + NAME_DIGITS, NAME_SUFFIX) == 0;
-}
-
-static int compare_ids(const void *a, const void *b)
-{
-    const uint32_t one = *(const uint32_t *)a, other = *(const uint32_t *)b;
-    return one < other ? -1 : one > other;
-}
-
-static char *list_names(struct ebk_store *store, int64_t *size)
-{
-    int64_t room = 4096;
-    for (;;) {
-        char *names = malloc((size_t)room);
-        if (names == NULL) return NULL;
-        *size = store->io->list(store->io, store->directory, names, (size_t)room);
-        if (*size <= room) return names;
-        room = *size;
-        free(names);
-    }
-}
-
-/* Unfinished logs below the newest finished one: their content was in the journal and is in a later log. Those
- * above stay until the next flush has a higher id: ids are never used again (I48). */
-static void drop_unfinished(struct ebk_store *store, const char *names, int64_t size)
-{
-    const uint32_t newest = store->log_count > 0 ? store->logs[store->log_count - 1]->descriptor.log_id : 0;
-    for (const char *name = names; name < names + size; name += strlen(name) + 1) {
-        char path[EBK_PATH_BYTES_MAX];
-        uint32_t log_id;
-        bool is_tmp;
-        if (!parse_name(name, &log_id, &is_tmp) || !is_tmp || log_id >= newest) continue;
-        ebk_log_path(store->directory, log_id, true, path);
-        (void)store->io->unlink(store->io, path);
-    }
-}
-
-/* A log that is on no roll any more: a crash came between the flush that said so and its end. */
-static void drop_left(struct ebk_store *store, uint32_t log_id)
-{
-    char path[EBK_PATH_BYTES_MAX];
-    ebk_log_path(store->directory, log_id, false, path);
-    (void)store->io->unlink(store->io, path);
-}
-
 int ebk_store_load(struct ebk_store *store, char *text, size_t room)
 {
-    int64_t size;
-    char *names = list_names(store, &size);
-    uint32_t *ids = names == NULL ? NULL : malloc(((size_t)(size < 0 ? 0 : size) / NAME_DIGITS + 1) * sizeof *ids);
-    if (ids == NULL) {
-        free(names);
-        return refuse(text, room, EBK_NO_MEMORY, NULL, "names of the entry logs in %s", store->directory);
-    }
-    int refused = EBK_OK;
-    uint32_t count = 0;
-    if (size < 0) refused = refuse(text, room, EBK_IO, NULL, "directory %s: %s", store->directory, strerror((int)-size));
-    for (const char *name = names; name < names + size; name += strlen(name) + 1) {
-        uint32_t log_id;
-        bool is_tmp;
-        if (!parse_name(name, &log_id, &is_tmp)) continue;
-        if (log_id > store->log_id_last) store->log_id_last = log_id;
-        if (!is_tmp) ids[count++] = log_id;
-    }
-    qsort(ids, count, sizeof *ids, compare_ids);
-    const uint32_t all = count;
-    if (refused == EBK_OK) refused = apply_roll(store, ids, &count, text, room);
-    for (uint32_t i = 0; i < count && refused == EBK_OK; i++) refused = load_file(store, ids[i], text, room);
+    struct ebk_log_list list = {0};
+    int refused = ebk_log_list_read(store, &list, text, room);
+    for (uint32_t i = 0; i < list.count && refused == EBK_OK; i++)
+        refused = load_file(store, &list.places[i], text, room);
+    if (refused == EBK_OK) refused = ebk_store_settle_mark(store, text, room);
     if (refused == EBK_OK && ebk_index_prune(&store->index) < 0)
-        refused = refuse(text, room, EBK_NO_MEMORY, NULL, "index");
-    if (refused == EBK_OK) drop_unfinished(store, names, size);
-    for (uint32_t i = count; i < all && refused == EBK_OK; i++) drop_left(store, ids[i]);
-    free(ids);
-    free(names);
+        refused = ebk_store_refuse(text, room, EBK_NO_MEMORY, NULL, "index");
+    if (refused == EBK_OK) ebk_log_list_tidy(store, &list);
+    ebk_log_list_clear(&list);
     return refused;
 }

@@ -39,7 +39,9 @@
 #define AT_STATES_CRC 104
 #define AT_INDEX_CRC 108
 #define AT_ROLL_COUNT 112
-#define AT_RESERVED 116
+#define AT_PART 116
+#define AT_PART_COUNT 118
+#define AT_RESERVED 120
 #define AT_CRC 124
 #define IDENTITY_BYTES AT_MARK /* Sections are bound to these: whose file it is and which. */
 
@@ -53,7 +55,8 @@ void ebk_descriptor_write(const struct ebk_descriptor *descriptor, uint8_t *to)
 {
     memset(to, 0, EBK_LOG_DESCRIPTOR_BYTES);
     memcpy(to + AT_MAGIC, MAGIC, sizeof MAGIC);
-    ebk_store_u32(to + AT_VERSION, EBK_LOG_VERSION);
+    const bool is_part = descriptor->part_count > 1;
+    ebk_store_u32(to + AT_VERSION, is_part ? EBK_LOG_VERSION_PARTS : EBK_LOG_VERSION);
     ebk_store_u32(to + AT_LOG_ID, descriptor->log_id);
     ebk_store_u32(to + AT_PREVIOUS, descriptor->previous_id);
     memcpy(to + AT_TOKEN, descriptor->cluster_token, 16);
@@ -69,6 +72,10 @@ void ebk_descriptor_write(const struct ebk_descriptor *descriptor, uint8_t *to)
     ebk_store_u32(to + AT_STATES_CRC, descriptor->states_crc);
     ebk_store_u32(to + AT_INDEX_CRC, descriptor->index_crc);
     ebk_store_u32(to + AT_ROLL_COUNT, descriptor->roll_count);
+    if (is_part) {
+        ebk_store_u16(to + AT_PART, (uint16_t)descriptor->part);
+        ebk_store_u16(to + AT_PART_COUNT, (uint16_t)descriptor->part_count);
+    }
     ebk_store_u32(to + AT_CRC, ebk_crc32c(0, to, AT_CRC));
 }
 
@@ -76,7 +83,9 @@ int ebk_descriptor_read(struct ebk_descriptor *descriptor, const uint8_t *from)
 {
     if (memcmp(from + AT_MAGIC, MAGIC, sizeof MAGIC) != 0) return EBK_DAMAGED;
     if (ebk_load_u32(from + AT_CRC) != ebk_crc32c(0, from, AT_CRC)) return EBK_DAMAGED;
-    if (ebk_load_u32(from + AT_VERSION) != EBK_LOG_VERSION) return EBK_VERSION;
+    const uint32_t version = ebk_load_u32(from + AT_VERSION);
+    if (version != EBK_LOG_VERSION && version != EBK_LOG_VERSION_PARTS) return EBK_VERSION;
+    const bool is_part = version == EBK_LOG_VERSION_PARTS;
     *descriptor = (struct ebk_descriptor){
         .log_id = ebk_load_u32(from + AT_LOG_ID),
         .previous_id = ebk_load_u32(from + AT_PREVIOUS),
@@ -91,6 +100,8 @@ int ebk_descriptor_read(struct ebk_descriptor *descriptor, const uint8_t *from)
         .states_crc = ebk_load_u32(from + AT_STATES_CRC),
         .index_crc = ebk_load_u32(from + AT_INDEX_CRC),
         .roll_count = ebk_load_u32(from + AT_ROLL_COUNT),
+        .part = is_part ? ebk_load_u16(from + AT_PART) : 0,
+        .part_count = is_part ? ebk_load_u16(from + AT_PART_COUNT) : 1,
     };
     memcpy(descriptor->cluster_token, from + AT_TOKEN, 16);
     memcpy(descriptor->incarnation, from + AT_INCARNATION, 16);
@@ -121,7 +132,8 @@ static int make_index(struct ebk_flush *flush)
     int refused = EBK_OK;
     for (uint32_t i = 0; i < flush->cache->ledger_count && refused == EBK_OK; i++) {
         const struct ebk_cached_ledger *ledger = &flush->cache->ledgers[i];
-        descriptor->ledger_count += ledger->count > 0;
+        if (!ebk_flush_takes(flush, ledger)) continue;
+        descriptor->ledger_count += 1;
         for (uint32_t j = 0; j < ledger->count && refused == EBK_OK; j++) {
             const uint8_t *entry = ledger->spans[j].bytes, *end = entry + ledger->spans[j].size;
             for (; entry < end && refused == EBK_OK; entry += ebk_cache_entry_size(entry))
@@ -185,10 +197,11 @@ int64_t ebk_log_append_zeros(struct ebk_log_writer *writer, uint64_t until)
     return 0;
 }
 
-static int64_t append_entries(struct ebk_log_writer *writer, const struct ebk_cache *cache)
+static int64_t append_entries(struct ebk_log_writer *writer, const struct ebk_flush *flush)
 {
-    for (uint32_t i = 0; i < cache->ledger_count; i++) {
-        const struct ebk_cached_ledger *ledger = &cache->ledgers[i];
+    for (uint32_t i = 0; i < flush->cache->ledger_count; i++) {
+        const struct ebk_cached_ledger *ledger = &flush->cache->ledgers[i];
+        if (!ebk_flush_takes(flush, ledger)) continue;
         for (uint32_t j = 0; j < ledger->count; j++) {
             const int64_t done = ebk_log_append(writer, ledger->spans[j].bytes, ledger->spans[j].size);
             if (done < 0) return done;
@@ -225,7 +238,7 @@ int64_t ebk_log_write_tail(struct ebk_log_writer *writer, const struct ebk_flush
 static int64_t write_sections(struct ebk_log_writer *writer, const struct ebk_flush *flush)
 {
     int64_t done = ebk_log_write_head(writer, flush);
-    if (done == 0) done = append_entries(writer, flush->cache);
+    if (done == 0) done = append_entries(writer, flush);
     return done < 0 ? done : ebk_log_write_tail(writer, flush);
 }
 

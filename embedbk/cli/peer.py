@@ -11,7 +11,6 @@ import argparse
 import gc
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -94,6 +93,16 @@ def _parser(role: str) -> argparse.ArgumentParser:
             help="of the metadata members, as embedbk://HOST:PORT,... or tcp://HOST:PORT,...",
         )
         add("--journal-dir", type=Path, help="on another device, if it should be")
+        add(
+            "--ledger-dir",
+            type=Path,
+            action="append",
+            default=[],
+            help="for entry logs; several, each on a device of its own, always in the same order",
+        )
+        add(
+            "--expand", action="store_true", help="ledger directories at the end are new ones, added for good"
+        )
         add(
             "--session-ttl-ms",
             type=int,
@@ -205,6 +214,8 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             options.id,
             token,
             journal_directory=options.journal_dir,
+            ledger_directories=options.ledger_dir,
+            expands=options.expand,
             journal_file_bytes=options.journal_file_bytes,
             may_have_lost=options.may_have_lost,
         )
@@ -219,7 +230,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             listen,
             metadata,
             client,
-            free_bytes=lambda: shutil.disk_usage(options.dir).free,
+            free_bytes=storage.free_bytes,
             location=options.location,
             scrub=ScrubPace(options.id, storage, options.scrub_bytes_per_s),
             collector=CollectorOptions(interval_ns=int(options.collect_s * 1e9)),

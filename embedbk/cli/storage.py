@@ -83,6 +83,13 @@ def _parser(noun: str) -> argparse.ArgumentParser:
             "--journal-dir", type=Path, help="the bookie's journal, when it is on another device"
         )
         verb.add_argument(
+            "--ledger-dir",
+            type=Path,
+            action="append",
+            default=[],
+            help="a directory of the bookie's entry logs, when they are elsewhere; several in their order",
+        )
+        verb.add_argument(
             "--in-use",
             action="store_true",
             help="also while a process has it in use: what is being written looks bad",
@@ -134,7 +141,7 @@ def _check(options: argparse.Namespace) -> int:
     shown = _Shown(options.json)
     damages = 0
     reports: list[PlaceReport] = []
-    places = find_places(options.path, options.journal_dir)
+    places = find_places(options.path, options.journal_dir, options.ledger_dir)
     with ExitStack() as stack:
         if not options.in_use:
             for place in places:

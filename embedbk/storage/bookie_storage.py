@@ -28,8 +28,9 @@ from embedbk.core.vocabulary import LogFacts
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.add_path import NativeAddPath
+from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX, free_bytes_at
 from embedbk.storage.entry_store import HALF_BYTES_MAX, DeviceFull, NativeEntryStore
-from embedbk.storage.identity import HeldIdentity, open_identity
+from embedbk.storage.identity import HeldIdentity, numbered, open_identity
 from embedbk.storage.journal import (
     FILE_BYTES,
     FIRST_FILE_BYTES,
@@ -71,6 +72,9 @@ class BookieStorage:
         directory: holds the journal and the entry logs; made at the first start.
         bookie_id, cluster_token: as in its identity; an empty token takes that of an existing directory.
         journal_directory: on another device, if it should be.
+        ledger_directories: for the entry logs, each on a device of its own; the one place "entries" in the directory if
+            none is given. Always the same in the same order, but for new ones at the end with `expands`.
+        expands: ledger directories beyond those that the bookie has are new ones, to be added for good.
         flush_bytes: how much is journaled between flushes.
         cache_bytes_max: of the write cache not flushed yet; a put beyond waits for the flush.
         threaded: commit and flush in native threads; else `step` does both by hand.
@@ -91,6 +95,8 @@ class BookieStorage:
         cluster_token: bytes,
         *,
         journal_directory: str | os.PathLike[str] | None = None,
+        ledger_directories: Sequence[str | os.PathLike[str]] = (),
+        expands: bool = False,
         flush_bytes: int = FLUSH_BYTES,
         cache_bytes_max: int = HALF_BYTES_MAX // 4,
         journal_file_bytes: int = FILE_BYTES,
@@ -104,7 +110,12 @@ class BookieStorage:
         journal_path = (
             os.path.join(root, "journal") if journal_directory is None else os.fspath(journal_directory)
         )
-        entries_path = os.path.join(root, "entries")
+        entries_paths = [os.fspath(path) for path in ledger_directories] or [os.path.join(root, "entries")]
+        if len(entries_paths) > LEDGER_DIRECTORIES_MAX:
+            raise UsageError(
+                f"bookie {bookie_id!r} with {len(entries_paths)} ledger directories: at most "
+                f"{LEDGER_DIRECTORIES_MAX} are allowed"
+            )
         self.bookie_id = bookie_id
         self.incarnation = incarnation
         self.cluster_token = cluster_token
@@ -137,21 +148,23 @@ class BookieStorage:
         try:
             if io is None:
                 self._identity = open_identity(
-                    {"journal": Path(journal_path), "entries": Path(entries_path)},
+                    {"journal": Path(journal_path), **numbered("entries", entries_paths)},
                     role="bookie",
                     node_id=bookie_id,
                     cluster_token=cluster_token,
+                    expands="entries" if expands else "",
                 )
                 self.incarnation = self._identity.incarnation
                 self.cluster_token = self._identity.cluster_token
                 self._loss_path = Path(root) / LOSS_FILE
                 self.may_have_lost = _note_loss(self._loss_path, is_new=may_have_lost)
             else:
-                lib.ebk_io_make_directory(io.io, os.fsencode(root))
-                lib.ebk_io_make_directory(io.io, os.fsencode(entries_path))
+                for path in (root, *entries_paths):
+                    lib.ebk_io_make_directory(io.io, os.fsencode(path))
             self.table = NativeLedgerTable(ledgers_max)
+            self._measures = io is None
             self._store = NativeEntryStore(
-                entries_path,
+                entries_paths,
                 self.cluster_token,
                 self.incarnation,
                 io=io,
@@ -168,7 +181,7 @@ class BookieStorage:
                 kick_bytes=KICK_BYTES,
             )
             self._scrubber = LogScrubber(
-                entries_path,
+                entries_paths,
                 self.cluster_token,
                 self.incarnation,
                 io=io,
@@ -243,7 +256,7 @@ class BookieStorage:
     def filenos(self) -> list[int]:
         scrubber = self._open_scrubber()
         store = self._open_store()
-        found = (self._open_journal().fileno(), store.fileno(), store.copy_fileno(), scrubber.fileno())
+        found = (self._open_journal().fileno(), store.fileno(), store.copy_fileno(), *scrubber.filenos())
         return [fileno for fileno in found if fileno >= 0]
 
     def read(
@@ -279,8 +292,12 @@ class BookieStorage:
             try:
                 is_done = self._is_flushed = store.finish_flush()
             except StorageError as failed:
-                # Nothing is lost: write cache and journal hold it all, and another file is tried later.
+                # Nothing is lost: write cache and journal hold it all. Other directories take it at once; where there
+                # is none, another file is tried later.
                 logger.error("bookie %s: a flush failed: %s", self.bookie_id, failed)
+                if store.directories.has_others():
+                    self._flush()
+                    return False
                 self._retry_bytes = self._unflushed_bytes + self.flush_bytes // FLUSH_RETRY_SHARE + 1
                 self._flush_failure = str(failed)
                 self._is_full = isinstance(failed, DeviceFull)
@@ -317,7 +334,32 @@ class BookieStorage:
     def log_facts(self) -> list[LogFacts]:
         return self._open_store().log_facts()
 
+    def free_bytes(self) -> int:
+        """Room for what comes: on the roomiest of the ledger directories that take entries, or on the journal's device
+        if that has less (P7.8).
+
+        Raises:
+            OSError: a device cannot be asked.
+        """
+        self._measure_room()
+        ledgers = self._open_store().directories.free_bytes()
+        journal = free_bytes_at(self._open_journal().directory)
+        return journal if ledgers is None else min(ledgers, journal)
+
+    def _measure_room(self) -> None:
+        """How much is free in each ledger directory; with one there is nothing to choose."""
+        directories = self._open_store().directories.all
+        for directory in directories if self._measures else ():
+            try:
+                directory.free_bytes = free_bytes_at(directory.path)
+            except OSError as refused:
+                logger.warning(
+                    "bookie %s cannot tell the room in %s: %s", self.bookie_id, directory.path, refused
+                )
+                directory.free_bytes = None
+
     def begin_copy(self, log_ids: Sequence[int]) -> None:
+        self._measure_room()
         self._open_store().begin_copy(log_ids)
 
     def copy_slice(self, byte_count: int) -> None:
@@ -338,10 +380,10 @@ class BookieStorage:
         return ended
 
     def begin_scrub(self, bytes_max: int) -> bool:
-        return self._open_scrubber().begin(self._open_store().entry_log_ids(), bytes_max)
+        return self._open_scrubber().begin(self._open_store().entry_logs(), bytes_max)
 
     def finish_scrub(self) -> ScrubPiece | None:
-        return self._open_scrubber().finish(self._open_store().entry_log_ids())
+        return self._open_scrubber().finish(self._open_store().entry_logs())
 
     def scrub_damages(self) -> list[ScrubDamage]:
         return self._open_scrubber().damages()
@@ -493,6 +535,7 @@ class BookieStorage:
 
     def _flush(self) -> None:
         self._retry_bytes = 0
+        self._measure_room()
         self._open_store().flush(threaded=self.threaded)
 
     def _wait_flush(self) -> None:

@@ -12,7 +12,7 @@ the bookie ever acknowledged something of which no trace is left; only its peers
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from embedbk.codec.frame import Frame
@@ -29,6 +29,7 @@ from embedbk.storage.entry_log_reader import (
     check_chain,
     is_entry,
     log_name,
+    mark_of,
     parse_log_name,
     read_entry_log,
     why_no_entry,
@@ -77,7 +78,7 @@ class MetadataFacts:
 
 def check_bookie(
     journal: RawDirectory | None,
-    entries: RawDirectory | None,
+    entries: Sequence[RawDirectory],
     whose: Whose,
     findings: Findings,
     *,
@@ -85,19 +86,20 @@ def check_bookie(
 ) -> BookieFacts:
     """Check what one bookie has stored. A part that is not given is not looked at, nor what crosses to it.
 
+    entries: its ledger directories, all of them, or none.
     whose: as its identity says; what is empty is not compared.
     """
     check = _BookieCheck(whose, findings, progress)
     try:
-        if entries is not None:
+        if entries:
             check.read_entry_logs(entries)
         if journal is not None:
-            check.read_journal(journal, has_entry_logs=entries is not None)
+            check.read_journal(journal, has_entry_logs=bool(entries))
     except OSError as refused:  # Of a directory; what one file refuses is told where it is met.
         findings.damage(str(refused.filename or "directory"), f"it cannot be read: {refused.strerror}")
         return check.facts
-    if entries is not None and journal is not None:
-        check.cross(entries.path)
+    if entries and journal is not None:
+        check.cross(entries[0].path)
     check.count_ledgers()
     return check.facts
 
@@ -112,24 +114,31 @@ class _BookieCheck:
         self._progress = progress
         self._highest: dict[int, int] = {}  # Ledger -> highest entry found.
         self._runs: dict[int, list[tuple[Run, str]]] = {}  # Ledger -> runs of the logs read so far.
-        self._directory: RawDirectory | None = None
+        self._homes: dict[str, RawDirectory] = {}  # Of each entry log, by name.
 
     # Entry logs.
 
-    def read_entry_logs(self, directory: RawDirectory) -> None:
-        self._directory = directory
+    def read_entry_logs(self, directories: Sequence[RawDirectory]) -> None:
+        for directory in directories:
+            self._note_names(directory)
         logs: list[tuple[Descriptor, list[tuple[int, int]]]] = []
-        for log_id, name in self._log_names(directory):
-            log = self._read_log(directory, log_id, name)
+        for name in sorted(self._homes):
+            log = self._read_log(self._homes[name], int(name[:8], 16), name)
             if log is None:
                 self.is_complete = False
                 continue
             logs.append((log.descriptor, log.roll))
-            self.facts.log_mark = max(self.facts.log_mark, log.descriptor.mark)
-        self._check_chain(directory, logs)
+        left = self._check_chain(directories[0], logs)
+        self.facts.log_mark = mark_of([each for each, _ in logs if each.log_id not in left])
+        for each, _ in logs:
+            if each.mark > self.facts.log_mark and each.log_id not in left:
+                name = log_name(each.log_id)
+                self.findings.note(
+                    f"{self._homes[name].path}/{name}",
+                    "its flush was cut off in another directory: its entries count, its log mark does not",
+                )
 
-    def _log_names(self, directory: RawDirectory) -> list[tuple[int, str]]:
-        found: list[tuple[int, str]] = []
+    def _note_names(self, directory: RawDirectory) -> None:
         unfinished: list[tuple[int, str]] = []
         for name in directory.names():
             parsed = parse_log_name(name)
@@ -139,13 +148,14 @@ class _BookieCheck:
                     self.findings.note(path, "not a file of a bookie; left alone")
             elif parsed[1]:
                 unfinished.append((parsed[0], path))
+            elif name in self._homes:
+                self.findings.damage(path, f"it is in {self._homes[name].path} too")
             else:
-                found.append((parsed[0], name))
+                self._homes[name] = directory
         for _, path in unfinished:
             self.findings.note(
                 path, "an unfinished entry log: a flush was cut off; the journal has its content"
             )
-        return sorted(found)
 
     def _read_log(self, directory: RawDirectory, log_id: int, name: str) -> EntryLog | None:
         path = f"{directory.path}/{name}"
@@ -171,15 +181,19 @@ class _BookieCheck:
             return None
 
     def _check_chain(
-        self, directory: RawDirectory, logs: list[tuple[Descriptor, list[tuple[int, int]]]]
-    ) -> None:
+        self, first: RawDirectory, logs: list[tuple[Descriptor, list[tuple[int, int]]]]
+    ) -> set[int]:
         refused, left = check_chain(logs)
+
+        def path_of(log_id: int) -> str:
+            return f"{self._homes.get(log_name(log_id), first).path}/{log_name(log_id)}"
+
         for log_id, said in refused:
             self.is_complete = False
-            self.findings.damage(f"{directory.path}/{log_name(log_id)}", said)
+            self.findings.damage(path_of(log_id), said)
         for log_id in sorted(left):
-            path = f"{directory.path}/{log_name(log_id)}"
-            self.findings.note(path, "compacted, or written once more: the next start deletes it")
+            self.findings.note(path_of(log_id), "compacted, or written once more: the next start deletes it")
+        return left
 
     def _load_states(self, path: str, log: EntryLog) -> None:
         try:
@@ -247,11 +261,10 @@ class _BookieCheck:
 
     def _compare(self, file: RawFile, run: Run, other: Run, name: str) -> None:
         """An id in two logs: a valid copy may replace a bad one, but two valid ones are the same (P3.4c)."""
-        assert self._directory is not None
         if name == os.path.basename(file.path):
             return
         elsewhere = {entry_id: (offset, size) for entry_id, offset, size in other.entries() or []}
-        with self._directory.open(name) as older:
+        with self._homes[name].open(name) as older:
             for entry_id, offset, size in run.entries() or []:
                 if entry_id not in elsewhere:
                     continue

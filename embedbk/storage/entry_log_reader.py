@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -34,6 +34,7 @@ __all__ = [
     "Whose",
     "is_entry",
     "log_name",
+    "mark_of",
     "parse_log_name",
     "read_entry_log",
     "read_index",
@@ -43,6 +44,8 @@ __all__ = [
 BLOCK_BYTES = 4096
 MAGIC = b"EBKL"
 VERSION = 1
+VERSION_PARTS = 2  # One of several logs that are a flush together.
+PARTS_MAX = 16
 RUN_ENTRIES_MAX = 1024
 MODULUS_MAX = 64
 ENTRY_SIZE_MAX = ENTRY_OVERHEAD_BYTES + ENTRY_BYTES_MAX
@@ -51,8 +54,8 @@ READ_BYTES_MAX = 4 << 20  # Of one read, unless a single entry is larger.
 IDENTITY_BYTES = 48  # Of the descriptor: what the sums of the sections are seeded with.
 
 # magic, version, log_id, previous_id, cluster_token, incarnation, mark, states_size, entries_size, entry_count,
-# index_size, file_size, run_count, ledger_count, states_crc, index_crc, roll_count, reserved, crc
-DESCRIPTOR = struct.Struct("<4sIII16s16sQQQQQQIIIII8sI")
+# index_size, file_size, run_count, ledger_count, states_crc, index_crc, roll_count, part, part_count, reserved, crc
+DESCRIPTOR = struct.Struct("<4sIII16s16sQQQQQQIIIIIHH4sI")
 ROLL_ITEM = struct.Struct("<QQ40x")
 # ledger_id, first, last, residues, offset, bytes, count, coded_size, modulus, sizes_equal, reserved
 RUN = struct.Struct("<QqqQQIIIBBH")
@@ -100,6 +103,8 @@ class Descriptor:
     states_crc: int
     index_crc: int
     roll_count: int
+    part: int
+    part_count: int  # Logs of its flush; 1 where it is alone.
 
     @property
     def entries_offset(self) -> int:
@@ -121,8 +126,11 @@ class Descriptor:
         if max(self.states_size, self.entries_size, self.index_size) > SECTION_BYTES_MAX:
             return False
         end = self.second_states_offset + self.states_size + DESCRIPTOR.size
+        is_alone = self.part_count == 1 and self.part == 0
+        is_part = 1 < self.part_count <= PARTS_MAX and self.part < min(self.part_count, self.log_id)
         return (
-            self.states_size % LEDGER_STATE.size == 0
+            (is_alone or is_part)
+            and self.states_size % LEDGER_STATE.size == 0
             and self.roll_count * LEDGER_STATE.size <= self.states_size
             and self.file_size % BLOCK_BYTES == 0
             and 0 <= self.file_size - end < BLOCK_BYTES
@@ -290,9 +298,10 @@ def _parse_descriptor(raw: bytes | None) -> Descriptor | int | None:
     if raw is None or raw[:4] != MAGIC or crc32c(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
         return None
     fields = DESCRIPTOR.unpack(raw)
-    if fields[1] != VERSION:
+    if fields[1] not in (VERSION, VERSION_PARTS):
         return int(fields[1])
-    descriptor = Descriptor(raw, *fields[2:17])
+    parts = fields[17:19] if fields[1] == VERSION_PARTS else (0, 1)
+    descriptor = Descriptor(raw, *fields[2:17], *parts)
     return descriptor if descriptor.is_possible() else None
 
 
@@ -302,7 +311,9 @@ def _read_descriptors(file: RawFile, log_id: int, whose: Whose, findings: Findin
     parsed = [_parse_descriptor(_read_part(file, offset, DESCRIPTOR.size)) for offset in (0, second)]
     for offset, each in zip((0, second), parsed, strict=True):
         if isinstance(each, int):
-            findings.damage(file.path, f"version {each}; this program knows {VERSION}", offset=offset)
+            findings.damage(
+                file.path, f"version {each}; this program knows {VERSION} and {VERSION_PARTS}", offset=offset
+            )
             return None
     head, tail = (each if isinstance(each, Descriptor) else None for each in parsed)
     descriptor = head or tail
@@ -481,23 +492,31 @@ def check_chain(
     Returns (log id, why the start is refused) pairs, and the ids of logs that were compacted or written once more: a
     start does not read those, and deletes them.
     """
-    there = {descriptor.log_id for descriptor, _ in logs}
+    there = {descriptor.log_id: descriptor for descriptor, _ in logs}
     newest, roll = next(
-        ((descriptor.log_id, set_of(roll)) for descriptor, roll in reversed(logs) if roll), (0, set())
+        (
+            (descriptor.log_id, set_of(roll))
+            for descriptor, roll in reversed(logs)
+            if roll and is_whole_flush(descriptor, there)
+        ),
+        (0, set()),
     )
     refused = [
         (missing, f"it is missing; {log_name(newest)} says that it must be there")
-        for missing in sorted(roll - there)
+        for missing in sorted(roll - there.keys())
     ]
     left = {log_id for log_id in there if log_id < newest and log_id not in roll}
     mark = 0
+    kept = {log_id: each for log_id, each in there.items() if log_id not in left}
     for descriptor, _ in logs:
         before = descriptor.previous_id
         if descriptor.log_id > newest and before and before not in there:
             refused.append(
                 (descriptor.log_id, f"it was written after {log_name(before)}, which is missing or refused")
             )
-        if descriptor.log_id not in left and 0 < descriptor.mark < mark:
+        if descriptor.log_id in left or not is_whole_flush(descriptor, kept):
+            continue
+        if 0 < descriptor.mark < mark:
             refused.append(
                 (descriptor.log_id, f"its log mark {descriptor.mark} is below {mark}, an older one's")
             )
@@ -505,41 +524,67 @@ def check_chain(
     return refused, left
 
 
+def is_whole_flush(descriptor: Descriptor, there: Mapping[int, Descriptor]) -> bool:
+    """Whether it is the first log of a flush of which all are there: only then its roll and its mark count (I45)."""
+    if descriptor.part:
+        return False
+    for part in range(1, descriptor.part_count):
+        other = there.get(descriptor.log_id + part)
+        if other is None or (other.part, other.part_count) != (part, descriptor.part_count):
+            return False
+    return True
+
+
+def mark_of(logs: Sequence[Descriptor]) -> int:
+    """The log mark of the logs that a start reads."""
+    there = {descriptor.log_id: descriptor for descriptor in logs}
+    return max((each.mark for each in logs if is_whole_flush(each, there)), default=0)
+
+
 def set_of(ranges: list[tuple[int, int]]) -> set[int]:
     return {each for first, last in ranges for each in range(first, last + 1)}
 
 
 class EntryLogs:
-    """The entry logs of one directory together, newest last; what the store in C must say of every id.
+    """The entry logs of a bookie's directories together, newest last; what the store in C must say of every id.
 
     Keeps a place per entry: for stores of tests, and for looking at one ledger, not for checking a large bookie.
     """
 
-    def __init__(self, directory: RawDirectory, whose: Whose, findings: Findings) -> None:
-        """Raises OSError when the directory cannot be read."""
-        self.directory = directory
+    def __init__(self, directories: Sequence[RawDirectory], whose: Whose, findings: Findings) -> None:
+        """Raises OSError when a directory cannot be read."""
         self.logs: list[EntryLog] = []
         self.is_refused = False  # A bookie would not start with these.
         self.mark = 0
         self._newest: dict[tuple[int, int], tuple[EntryLog, int, int]] = {}  # Log, offset, size.
-        names = [
-            (found[0], name) for name in directory.names() if (found := parse_log_name(name)) and not found[1]
-        ]
-        found_logs = [self._read(log_id, name, whose, findings) for log_id, name in sorted(names)]
+        self._homes: dict[str, RawDirectory] = {}  # Of each log, by name.
+        for directory in directories:
+            for name in directory.names():
+                parsed = parse_log_name(name)
+                if parsed is None or parsed[1]:
+                    continue
+                if name in self._homes:
+                    self.is_refused = True
+                    findings.damage(f"{directory.path}/{name}", f"it is in {self._homes[name].path} too")
+                self._homes[name] = directory
+        found_logs = [self._read(name, whose, findings) for name in sorted(self._homes)]
         logs = [log for log in found_logs if log is not None]
         refused, left = check_chain([(log.descriptor, log.roll) for log in logs])
         for log_id, said in refused:
             self.is_refused = True
-            findings.damage(f"{directory.path}/{log_name(log_id)}", said)
+            home = self._homes.get(log_name(log_id), directories[0])
+            findings.damage(f"{home.path}/{log_name(log_id)}", said)
         for log in logs:
             if log.descriptor.log_id not in left:
                 self._take(log)
+        self.mark = mark_of([log.descriptor for log in self.logs])
 
-    def _read(self, log_id: int, name: str, whose: Whose, findings: Findings) -> EntryLog | None:
-        path = f"{self.directory.path}/{name}"
+    def _read(self, name: str, whose: Whose, findings: Findings) -> EntryLog | None:
+        home = self._homes[name]
+        path = f"{home.path}/{name}"
         try:
-            with self.directory.open(name) as file:
-                log = read_entry_log(file, name, log_id, whose, findings)
+            with home.open(name) as file:
+                log = read_entry_log(file, name, int(name[:8], 16), whose, findings)
         except OSError as refused:
             findings.damage(path, f"the file cannot be read: {refused.strerror}")
             log = None
@@ -548,7 +593,6 @@ class EntryLogs:
         return log
 
     def _take(self, log: EntryLog) -> None:
-        self.mark = max(self.mark, log.descriptor.mark)
         self.logs.append(log)
         for ledger_id, entry_id, offset, size in log.located():
             self._newest[ledger_id, entry_id] = (log, offset, size)
@@ -560,7 +604,7 @@ class EntryLogs:
             return Verdict.UNREADABLE if any(each.is_dark for each in self.logs) else Verdict.ABSENT
         log, offset, size = found
         try:
-            with self.directory.open(log.name) as file:
+            with self._homes[log.name].open(log.name) as file:
                 raw = _read_part(file, offset, size)
         except OSError:
             return Verdict.UNREADABLE

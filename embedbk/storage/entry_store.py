@@ -16,6 +16,7 @@ from embedbk.core.vocabulary import LogFacts
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.ports import EntriesFound
+from embedbk.storage.directories import Directories
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import check, code_text, ffi, lib
@@ -49,7 +50,7 @@ class NativeEntryStore:
     """Entries by (ledger, entry); all calls from one thread. A flush runs in C, in a thread of its own.
 
     Args:
-        directory: where the entry logs are; it exists.
+        directories: where the entry logs are, one or several; they exist.
         cluster_token, incarnation: 16 bytes each; an entry log with others is refused.
         io: a `MemoryDisk` to live on instead of the real disk.
 
@@ -59,7 +60,7 @@ class NativeEntryStore:
 
     def __init__(
         self,
-        directory: str | Path,
+        directories: Sequence[str | Path],
         cluster_token: bytes,
         incarnation: bytes,
         *,
@@ -72,7 +73,7 @@ class NativeEntryStore:
                 f"cluster token of {len(cluster_token)} and incarnation of {len(incarnation)} bytes: "
                 f"{CLUSTER_TOKEN_BYTES} and {INCARNATION_BYTES} are allowed"
             )
-        self.directory = str(directory)
+        self.directories = Directories([str(path) for path in directories])
         settings = ffi.new("struct ebk_store_settings *")
         settings.cluster_token = cluster_token
         settings.incarnation = incarnation
@@ -82,10 +83,11 @@ class NativeEntryStore:
         text = ffi.new("char[]", _TEXT_BYTES)
         self._disk = io  # Keeps the table of calls alive.
         table = lib.ebk_io_disk() if io is None else io.io
-        code = lib.ebk_store_open(table, os.fsencode(self.directory), settings, opened, text, _TEXT_BYTES)
+        paths = [ffi.new("char[]", os.fsencode(each.path)) for each in self.directories.all]
+        code = lib.ebk_store_open(table, paths, len(paths), settings, opened, text, _TEXT_BYTES)
         if code < 0:
             said = cast(bytes, ffi.string(text)).decode(errors="replace")
-            raise StorageError(f"{self.directory}: {said}: {code_text(code)}", hint=_HINT)
+            raise StorageError(f"{self._where()}: {said}: {code_text(code)}", hint=_HINT)
         self._store: Any = opened[0]
         self._copy: Any = ffi.new("const uint8_t **")
         self._found: Any = ffi.new("struct ebk_found *")
@@ -116,12 +118,14 @@ class NativeEntryStore:
     def entry_log_count(self) -> int:
         return int(lib.ebk_store_log_count(self._store))
 
-    def entry_log_ids(self) -> list[int]:
-        """The ids of the entry logs, ascending."""
-        return [
-            int(lib.ebk_store_log_id(self._store, number))
+    def entry_logs(self) -> dict[int, int]:
+        """The number of the directory of each entry log, by its id, ascending."""
+        return {
+            int(lib.ebk_store_log_id(self._store, number)): int(
+                lib.ebk_store_log_directory(self._store, number)
+            )
             for number in range(lib.ebk_store_log_count(self._store))
-        ]
+        }
 
     # --- The port ----------------------------------------------------------------------------------------
 
@@ -212,24 +216,32 @@ class NativeEntryStore:
         return True
 
     def flush(self, *, threaded: bool = True) -> None:
-        """Write the frozen half as one entry log; `fileno` becomes readable when it ended. After a failure it may
-        be called again, and writes another file."""
+        """Write the frozen half, one entry log in each directory that takes part; `fileno` becomes readable when all
+        of them ended. After a failure it may be called again, and writes other files."""
         start = lib.ebk_store_flush_start if threaded else lib.ebk_store_flush_now
-        check(start(self._store), f"flush in {self.directory}")
+        chosen = sum(1 << number for number in self.directories.choose())
+        check(start(self._store, chosen), f"flush in {self._where()}")
 
     def finish_flush(self) -> bool:
         """Take an ended flush in: entries in the index, mark risen. False when none ended.
 
         Raises:
-            StorageError: it failed; nothing is lost, the frozen half and the journal still hold everything.
+            StorageError: it failed in one directory, so none of its logs counts; nothing is lost, the frozen half and
+                the journal still hold everything.
         """
         code = lib.ebk_store_flush_finish(self._store)
         if code in (lib.EBK_FULL, lib.EBK_END):
             return False
         if code < 0:
             said = cast(bytes, ffi.string(lib.ebk_store_failure(self._store))).decode(errors="replace")
+            for number in range(len(self.directories.all)):
+                met = lib.ebk_store_flush_code(self._store, number)
+                if met == lib.EBK_NO_SPACE:
+                    self.directories.saw_full(number)
+                elif met == lib.EBK_IO:
+                    self.directories.saw_failure(number, f"{said}: {code_text(met)}")
             kind = DeviceFull if code == lib.EBK_NO_SPACE else StorageError
-            raise kind(f"{self.directory}: {said}: {code_text(code)}")
+            raise kind(f"{self._where()}: {said}: {code_text(code)}")
         return True
 
     def release(self) -> None:
@@ -262,11 +274,13 @@ class NativeEntryStore:
     def begin_copy(self, log_ids: Sequence[int]) -> None:
         """Plan what of these logs is copied into a new one."""
         ids = ffi.new("uint32_t[]", list(log_ids))
-        check(lib.ebk_store_copy_begin(self._store, ids, len(ids)), f"compaction in {self.directory}")
+        wished = self.entry_logs().get(log_ids[0], 0) if log_ids else 0
+        target = self.directories.choose_one(wished)
+        check(lib.ebk_store_copy_begin(self._store, ids, len(ids), target), f"compaction in {self._where()}")
 
     def copy_slice(self, byte_count: int, *, threaded: bool = True) -> None:
         """Copy about so much more; `copy_fileno` becomes readable when it is done."""
-        check(lib.ebk_store_copy_slice(self._store, byte_count, threaded), f"compaction in {self.directory}")
+        check(lib.ebk_store_copy_slice(self._store, byte_count, threaded), f"compaction in {self._where()}")
 
     def copy_fileno(self) -> int:
         return int(lib.ebk_store_copy_event_file(self._store))
@@ -283,7 +297,7 @@ class NativeEntryStore:
             return None
         if code < 0:
             said = cast(bytes, ffi.string(lib.ebk_store_failure(self._store))).decode(errors="replace")
-            raise StorageError(f"{self.directory}: compaction: {said}: {code_text(code)}")
+            raise StorageError(f"{self._where()}: compaction: {said}: {code_text(code)}")
         return int(copied[0]), bool(code)
 
     def commit_copy(self, table: NativeLedgerTable) -> None:
@@ -292,7 +306,7 @@ class NativeEntryStore:
         pointer = ffi.new("const uint8_t **")
         size = lib.ebk_store_copy_states(self._store, pointer)
         table.touch(bytes(ffi.buffer(pointer[0], size)) if size else b"")
-        check(lib.ebk_store_copy_commit(self._store), f"compaction in {self.directory}")
+        check(lib.ebk_store_copy_commit(self._store), f"compaction in {self._where()}")
 
     def abandon_copy(self) -> None:
         lib.ebk_store_copy_abandon(self._store)
@@ -304,6 +318,9 @@ class NativeEntryStore:
     def remove_left(self) -> int:
         """Delete the files that a finished flush told of; how many."""
         return int(lib.ebk_store_remove_left(self._store))
+
+    def _where(self) -> str:
+        return ", ".join(each.path for each in self.directories.all)
 
     def _refuse_put(self, code: int, frame: Frame) -> None:
         what = f"ledger {frame.ledger_id}, entries {frame.first_entry}..{frame.last_entry}"

@@ -7,6 +7,9 @@ else with what was found, what was expected and what to do. Nothing is ever remo
 Minting is done in two rounds, so that a crash between directories is told from a wiped disk: first every directory
 gets its file as PREPARED, then every one as COMPLETE. No COMPLETE file: the bookie never served, mint again. One
 COMPLETE file: all others were PREPARED before it, so one that has none was wiped.
+
+A ledger directory may join later, when the owner says so; none ever leaves. It is PREPARED with the whole set in its
+file before any other directory names it, and the widest set that a COMPLETE file names is the one that counts.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import enum
 import fcntl
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +28,7 @@ from embedbk.codec.kernels import crc32c
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES, check_bookie_id
 
-__all__ = ["IDENTITY_FILE", "OWNER_FILE", "HeldIdentity", "hold_directory", "open_identity"]
+__all__ = ["IDENTITY_FILE", "OWNER_FILE", "HeldIdentity", "hold_directory", "numbered", "open_identity"]
 
 IDENTITY_FILE = "IDENTITY"
 OWNER_FILE = "OWNER"  # Locked while the directories are in use; holds the holder's pid.
@@ -100,13 +103,15 @@ def open_identity(
     role: str,
     node_id: str,
     cluster_token: bytes,
+    expands: str = "",
 ) -> HeldIdentity:
     """Hold the directories of one bookie or metadata member, making their identity at the first start.
 
     Args:
-        directories: purpose ("journal", "entries") to path; always the same purposes for one role.
+        directories: purpose ("journal", "entries", "entries-2") to path; always the same ones for one node.
         role: "bookie" or "metadata".
         cluster_token: of the cluster that it belongs to; empty takes the one in an existing identity.
+        expands: a purpose ("entries") of which further directories may join the set: empty ones, at its end.
 
     Raises:
         UsageError: this is another node's or another cluster's directory, or it is in use (the holder's pid is said).
@@ -124,7 +129,7 @@ def open_identity(
             _look(purpose, path) for purpose, path in paths.items()
         ]  # As they are now that nobody changes them.
         if any(each.state == IdentityState.COMPLETE for each in found):
-            body = _check(found, role, node_id, cluster_token)
+            body = _check(found, role, node_id, cluster_token, expands, locks)
         else:
             body = _mint(found, role, node_id, cluster_token, locks)
         return HeldIdentity(body, locks)
@@ -132,6 +137,13 @@ def open_identity(
         while locks:
             os.close(locks.pop())
         raise
+
+
+def numbered(purpose: str, paths: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
+    """Several directories of one purpose: "entries", "entries-2", "entries-3" ..."""
+    return {
+        purpose if number == 1 else f"{purpose}-{number}": Path(path) for number, path in enumerate(paths, 1)
+    }
 
 
 # --- Looking -------------------------------------------------------------------------------------------------
@@ -247,11 +259,12 @@ def hold_directory(path: Path) -> int:
 # --- Deciding ------------------------------------------------------------------------------------------------
 
 
-def _check(found: list[_Found], role: str, node_id: str, cluster_token: bytes) -> IdentityBody:
+def _check(
+    found: list[_Found], role: str, node_id: str, cluster_token: bytes, expands: str, locks: list[int]
+) -> IdentityBody:
     """All directories are those of one complete identity, and it is the one asked for."""
-    known = next(each for each in found if each.state == IdentityState.COMPLETE)
-    body = known.body
-    assert body is not None
+    # An expansion that was cut short is known to some of them only.
+    known, body = max(_complete(found), key=lambda each: len(each[1].directories))
     if (body.role, body.node_id) != (role, node_id):
         raise UsageError(
             f"directory {known.path} belongs to {body.role} {body.node_id!r}, not to {role} {node_id!r}",
@@ -262,17 +275,74 @@ def _check(found: list[_Found], role: str, node_id: str, cluster_token: bytes) -
             f"directory {known.path} belongs to the cluster {body.cluster_token.hex()}, not to {cluster_token.hex()}",
             hint="check the metadata members' address, or give the directories of this cluster",
         )
+    if expands:
+        body = _expand(found, body, expands, locks)
     expected = {mark.purpose: mark for mark in body.directories}
     if set(expected) != {each.purpose for each in found}:
         raise StorageError(
             f"{role} {node_id!r} has directories for {sorted(expected)}; given were {_listed_found(found)}",
-            hint="give exactly the directories it was made with, " + _where(body),
+            hint="give exactly the directories it was made with, in their order, "
+            + _where(body)
+            + "; a new ledger directory goes behind them, with --expand",
         )
     for each in found:
         _check_one(each, body, expected[each.purpose], node_id)
-        if each.state == IdentityState.PREPARED:  # The last round of the first start was cut short.
-            _write(each, IdentityState.COMPLETE, each.body or body)
+    for each in found:
+        # The last round of the first start, or of an expansion, was cut short.
+        assert each.body is not None
+        if each.state == IdentityState.PREPARED or len(each.body.directories) < len(body.directories):
+            _write(each, IdentityState.COMPLETE, _body_for(each, body))
     return body
+
+
+def _complete(found: list[_Found]) -> list[tuple[_Found, IdentityBody]]:
+    return [
+        (each, each.body) for each in found if each.state == IdentityState.COMPLETE and each.body is not None
+    ]
+
+
+def _body_for(each: _Found, body: IdentityBody) -> IdentityBody:
+    return msgspec.structs.replace(body, purpose=each.purpose)
+
+
+def _expand(found: list[_Found], body: IdentityBody, purpose: str, locks: list[int]) -> IdentityBody:
+    """The identity with the empty directories that stand behind those of this purpose. Each new one knows the whole set
+    before any of the others does, so that it is never taken for a wiped one."""
+    have = {mark.purpose for mark in body.directories}
+    fresh = [each for each in found if each.purpose not in have]
+    if not fresh or have - {each.purpose for each in found}:
+        return body  # Nothing new, or something is missing: the rest of the check says so.
+    for each in fresh:
+        is_begun = (
+            each.state == IdentityState.PREPARED
+            and each.body is not None
+            and each.body.incarnation == body.incarnation
+            and each.body.purpose == each.purpose
+        )
+        if (
+            each.purpose.rpartition("-")[0] != purpose
+            or each.others
+            or each.is_damaged
+            or (each.body and not is_begun)
+        ):
+            raise StorageError(
+                f"{each.purpose} directory {each.path} cannot join {body.role} {body.node_id!r}: it is not empty, or "
+                f"not a further one of its {purpose} directories",
+                hint="give an empty directory behind the others",
+            )
+        if not each.path.is_dir():
+            _make(each.path)
+            locks.append(hold_directory(each.path))
+    wider = msgspec.structs.replace(
+        body,
+        directories=[
+            *body.directories,
+            *(DirectoryMark(each.purpose, os.urandom(8), str(each.path)) for each in fresh),
+        ],
+    )
+    for each in fresh:
+        _write(each, IdentityState.PREPARED, _body_for(each, wider))
+    return wider
 
 
 def _check_one(each: _Found, body: IdentityBody, expected: DirectoryMark, node_id: str) -> None:

@@ -65,6 +65,11 @@ class MemoryDisk:
             raise UsageError(f"call {call!r} is not one of {sorted(_CALLS)}")
         lib.ebk_memory_disk_fail(self._disk, _CALLS[call], nth, error, stays)
 
+    def break_device(self, path: str, error: int = errno.EIO) -> None:
+        """Everything below the path is a device of its own that answers every call with an errno from now on; with
+        ENOSPC only what makes room in files. 0: it is well again."""
+        lib.ebk_memory_disk_break(self._disk, path.encode(), error)
+
     def tear(self, *, nth: int = 1, sectors: int = 0) -> None:
         """Lose power inside the nth write from now: bit i of `sectors` says whether its sector i (512 bytes) is
         stored; bit 63 stands for all from there on. Every later call fails until `crash`."""

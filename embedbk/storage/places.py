@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,17 +38,20 @@ from embedbk.storage.identity import (
     SLOT_HEADER,
     IdentityBody,
     IdentityState,
+    numbered,
 )
 from embedbk.storage.raw_files import DiskDirectory
 
 __all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place"]
 
 _LOSS_FILE = "MAY_HAVE_LOST"
+_PART = re.compile(r"(journal|entries)(-([2-9]|1[0-6]))?")
+_OWN_NAMES = {_LOSS_FILE, "SCRUB", OWNER_FILE}  # Beside the parts of a bookie.
 
 
 @dataclass(slots=True)
 class Place:
-    """One bookie or member: its root, and its parts by purpose ("journal", "entries")."""
+    """One bookie or member: its root, and its parts by purpose ("journal", "entries", "entries-2" ...)."""
 
     kind: str  # "bookie" or "metadata"
     root: Path
@@ -85,24 +90,34 @@ class PlaceReport:
 # --- What a path is -----------------------------------------------------------------------------------------
 
 
-def find_places(path: Path, journal_directory: Path | None = None) -> list[Place]:
-    """The bookies and members that a directory is or holds.
+def find_places(
+    path: Path, journal_directory: Path | None = None, ledger_directories: Sequence[Path] = ()
+) -> list[Place]:
+    """The bookies and members that a directory is or holds. A bookie's further directories are where its identity says
+    that they were made, unless they are given.
 
     Raises:
         UsageError: it is not there, cannot be read, is empty, or holds nothing of embedbk.
     """
     names = _names(path)
     place = _place(path, names)
+    is_given = journal_directory is not None or bool(ledger_directories)
+    if place is None and ledger_directories and all(name in _OWN_NAMES for name in names):
+        place = Place("bookie", path)  # Everything of it is elsewhere.
     if place is not None:
+        if ledger_directories:
+            place.parts = {each: at for each, at in place.parts.items() if each != "entries"}
+            place.parts |= numbered("entries", ledger_directories)
         if journal_directory is not None:
-            _names(journal_directory)
             place.parts["journal"] = journal_directory
-        elif place.kind == "bookie" and "journal" not in place.parts:
-            _add_journal_elsewhere(place)
+        for part in place.parts.values():
+            _names(part)
+        if place.kind == "bookie":
+            _add_parts_elsewhere(place)
         return [place]
-    if journal_directory is not None:
+    if is_given:
         raise UsageError(
-            f"directory {path} is no bookie's: --journal-dir goes with one",
+            f"directory {path} is no bookie's: --journal-dir and --ledger-dir go with one",
             hint="give the bookie's own directory; it has a folder 'entries'",
         )
     found = [
@@ -111,8 +126,8 @@ def find_places(path: Path, journal_directory: Path | None = None) -> list[Place
         if (path / name).is_dir() and (each := _place(path / name, _names(path / name))) is not None
     ]
     for each in found:
-        if each.kind == "bookie" and "journal" not in each.parts:
-            _add_journal_elsewhere(each)
+        if each.kind == "bookie":
+            _add_parts_elsewhere(each)
     if found:
         return found
     held = f"holds {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "") if names else "is empty"
@@ -137,26 +152,28 @@ def _place(path: Path, names: list[str]) -> Place | None:
     held = set(names)
     if "entries" in held or (_LOSS_FILE in held and "journal" in held):
         place = Place("bookie", path)
-        place.parts = {name: path / name for name in ("journal", "entries") if name in held}
+        place.parts = {name: path / name for name in names if _PART.fullmatch(name)}
         return place
     if "journal" in held and (path / "journal").is_dir():
         return Place("bookie", path, {"journal": path / "journal"})
     has_journal = any(name.startswith("journal-") for name in names)
     has_logs = any(parse_log_name(name) for name in names)
     if has_logs:
-        return Place("bookie", path, {"entries": path})
+        body = _read_identity(path, Findings())
+        return Place("bookie", path, {body.purpose if body is not None else "entries": path})
     if has_journal:
         is_bookies = IDENTITY_FILE in held
         return Place("bookie" if is_bookies else "metadata", path, {"journal": path})
     return None
 
 
-def _add_journal_elsewhere(place: Place) -> None:
-    """A journal on another device: where it was made stands in the identity of the entries."""
-    body = _read_identity(place.parts["entries"], Findings()) if "entries" in place.parts else None
-    for mark in body.directories if body is not None else ():
-        if mark.purpose == "journal" and Path(mark.path).is_dir():
-            place.parts["journal"] = Path(mark.path)
+def _add_parts_elsewhere(place: Place) -> None:
+    """Parts on other devices: where they were made stands in the identity of each part."""
+    for path in list(place.parts.values()):
+        body = _read_identity(path, Findings())
+        for mark in body.directories if body is not None else ():
+            if mark.purpose not in place.parts and Path(mark.path).is_dir():
+                place.parts[mark.purpose] = Path(mark.path)
 
 
 # --- Holding it ---------------------------------------------------------------------------------------------
@@ -247,7 +264,7 @@ def _check_identities(place: Place, findings: Findings) -> IdentityBody | None:
     }
     if not bodies:
         return None
-    known = bodies.get("entries") or next(iter(bodies.values()))
+    known = max(bodies.values(), key=lambda body: len(body.directories))
     if known.role != place.kind:
         findings.damage(str(place.root), f"its identity is that of a {known.role}, not of a {place.kind}")
     marks = {mark.purpose: mark.mark for mark in known.directories}
@@ -304,5 +321,11 @@ def check_place(place: Place, *, progress: Progress | None = None) -> PlaceRepor
         )
         whose = Whose(body.cluster_token, body.incarnation)
     parts = {purpose: DiskDirectory(path) for purpose, path in place.parts.items()}
-    report.facts = check_bookie(parts.get("journal"), parts.get("entries"), whose, findings, **options)
+    entries = [parts[purpose] for purpose in sorted(parts, key=_number) if purpose.startswith("entries")]
+    report.facts = check_bookie(parts.get("journal"), entries, whose, findings, **options)
     return report
+
+
+def _number(purpose: str) -> int:
+    """Which of several of its kind: 1 for "entries", 2 for "entries-2"."""
+    return int(purpose.rpartition("-")[2]) if "-" in purpose else 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,15 +73,16 @@ def read_scrub_state(content: bytes) -> ScrubState | None:
 
 
 class LogScrubber:
-    """Reads the entry logs of one directory in order of their ids, over and over. All calls from one thread.
+    """Reads the entry logs of a bookie in order of their ids, over and over. All calls from one thread.
 
     Args:
+        directories: where they are; a log is told with the number of its own.
         state_path: where it notes how far it is; None keeps that in memory only.
     """
 
     def __init__(
         self,
-        directory: str,
+        directories: Sequence[str],
         cluster_token: bytes,
         incarnation: bytes,
         *,
@@ -89,22 +90,29 @@ class LogScrubber:
         threaded: bool = True,
         state_path: Path | None = None,
     ) -> None:
-        self.directory = directory
+        self.directories = list(directories)
         self.threaded = threaded
         self._disk = io  # Keeps the table of calls alive.
         self._state_path = state_path
         self._unsaved_bytes = 0
-        self._is_running = False
+        self._running: Any = None  # The handle that reads a piece.
+        self._path = ""  # Of the log that it reads.
         self._piece: Any = ffi.new("struct ebk_scrub_piece *")
         table = lib.ebk_io_disk() if io is None else io.io
-        self._scrub: Any = lib.ebk_scrub_open(table, os.fsencode(directory), cluster_token, incarnation)
-        if self._scrub == ffi.NULL:
-            raise StorageError(f"{directory}: the scrubber was refused its memory")
+        self._scrubs: list[Any] = []
+        for directory in self.directories:
+            scrub = lib.ebk_scrub_open(table, os.fsencode(directory), cluster_token, incarnation)
+            if scrub == ffi.NULL:
+                self._close_all()
+                raise StorageError(f"{directory}: the scrubber was refused its memory")
+            self._scrubs.append(scrub)
         self.state = self._load()
 
-    def begin(self, log_ids: Sequence[int], bytes_max: int) -> bool:
-        """Start on the next piece; log_ids: of all logs, ascending. False when there is none, or one is read."""
-        if self._is_running or not log_ids:
+    def begin(self, logs: Mapping[int, int], bytes_max: int) -> bool:
+        """Start on the next piece; logs: id to directory of all, ascending. False when there is none, or one
+        is read."""
+        log_ids = list(logs)
+        if self._running is not None or not log_ids:
             return False
         state = self.state
         if state.log_id not in log_ids:  # Before the first piece, or its log is gone: the next one.
@@ -113,15 +121,18 @@ class LogScrubber:
         if state.offset == 0:
             state.damages = {log_id: found for log_id, found in state.damages.items() if log_id in log_ids}
         start = lib.ebk_scrub_start if self.threaded else lib.ebk_scrub_now
-        check(start(self._scrub, state.log_id, state.offset, bytes_max), f"scrub of {self.directory}")
-        self._is_running = True
+        directory = logs[state.log_id]
+        self._path = f"{self.directories[directory]}/{state.log_id:08x}.elog"
+        check(start(self._scrubs[directory], state.log_id, state.offset, bytes_max), f"scrub of {self._path}")
+        self._running = self._scrubs[directory]
         return True
 
-    def finish(self, log_ids: Sequence[int]) -> ScrubPiece | None:
-        """The piece that was begun, once it is read. log_ids: of all logs now."""
-        if not self._is_running or lib.ebk_scrub_finish(self._scrub, self._piece) != lib.EBK_OK:
+    def finish(self, log_ids: Iterable[int]) -> ScrubPiece | None:
+        """The piece that was begun, once it is read. log_ids: of all logs now, ascending."""
+        if self._running is None or lib.ebk_scrub_finish(self._running, self._piece) != lib.EBK_OK:
             return None
-        self._is_running = False
+        self._running = None
+        log_ids = list(log_ids)
         piece, state = self._piece, self.state
         bytes_read = int(piece.bytes)
         damages: tuple[ScrubDamage, ...] = ()
@@ -150,25 +161,29 @@ class LogScrubber:
         """What the last reading of each log has found, in order of the logs."""
         return [damage for log_id in sorted(self.state.damages) for damage in self.state.damages[log_id]]
 
-    def fileno(self) -> int:
-        """Readable when a piece that a thread reads has ended."""
-        return int(lib.ebk_scrub_event_file(self._scrub))
+    def filenos(self) -> list[int]:
+        """One is readable when a piece that a thread reads has ended."""
+        return [int(lib.ebk_scrub_event_file(scrub)) for scrub in self._scrubs]
 
     def close(self) -> None:
         """Wait for a piece that is being read, note how far it is, give everything back. Twice is harmless."""
-        scrub, self._scrub = self._scrub, None
-        if scrub is not None:
-            lib.ebk_scrub_close(scrub)
+        if self._scrubs:
+            self._close_all()
             if self._unsaved_bytes:
                 self._save()
 
+    def _close_all(self) -> None:
+        self._running = None
+        while self._scrubs:
+            lib.ebk_scrub_close(self._scrubs.pop())
+
     def __del__(self) -> None:
-        if getattr(self, "_scrub", None) is not None:
-            lib.ebk_scrub_close(self._scrub)
+        if getattr(self, "_scrubs", None):
+            self._close_all()
 
     def _damage(self, found: Any) -> ScrubDamage:
         what = _WHAT[found.part] + system_reason(found.system_error)
-        path = f"{self.directory}/{self.state.log_id:08x}.elog"
+        path = self._path
         if found.part != lib.EBK_SCRUB_ENTRIES:
             return ScrubDamage(path, int(found.offset), what)
         return ScrubDamage(

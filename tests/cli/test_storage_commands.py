@@ -17,8 +17,10 @@ import pytest
 import embedbk
 from embedbk.cli import main
 from embedbk.storage import places
+from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import open_identity
 from tests.storage.small_bookie import TOKEN, make
+from tests.storage.stored_entries import make_frame
 
 PAGE = (Path(places.__file__).parent / "CHECKING.md").read_text()
 
@@ -99,6 +101,39 @@ def test_json_is_one_object_a_line_with_the_fields_of_the_page(
         assert each["is_clean"]
         for name in each:
             assert f"`{name}`" in PAGE, name
+
+
+def test_directories_on_other_devices_are_checked_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """P7.2, I45: found by the identity, or given when they were moved; one that is not there is damage."""
+    places = [tmp_path / "disk1", tmp_path / "disk2" / "ledgers"]
+    storage = BookieStorage(tmp_path / "b1", "b1", TOKEN, ledger_directories=places)
+    for ledger_id in range(1, 10):
+        row = storage.table.create(ledger_id)
+        row.last_entry = 49
+        storage.table.mark_dirty(row)
+        storage.put_frame(make_frame(ledger_id, range(50)))
+    storage.close()
+    for path in (tmp_path / "b1", *places):
+        code, lines, error = run(capsys, "storage", "check", path)
+        assert (code, error) == (0, "")
+        assert "450 entries in 2 entry logs" in lines[-1]
+    (tmp_path / "disk2").rename(tmp_path / "disk3")
+    code, lines, _ = run(capsys, "storage", "check", tmp_path / "b1")
+    assert code == 1
+    assert any("its entries-2 directory is not here" in line for line in lines)
+    moved = tmp_path / "disk3" / "ledgers"
+    given = ("--ledger-dir", places[0], "--ledger-dir", moved)
+    assert run(capsys, "storage", "check", tmp_path / "b1", *given)[0] == 0
+    flip(moved / "00000002.elog", 4096 + 60)
+    code, lines, _ = run(capsys, "storage", "check", tmp_path / "b1", *given)
+    assert code == 1
+    assert any(f"{moved / '00000002.elog'}" in line for line in lines)
+    swapped = ("--ledger-dir", moved, "--ledger-dir", places[0])
+    code, lines, _ = run(capsys, "storage", "check", tmp_path / "b1", *swapped)
+    assert code == 1
+    assert any("swapped?" in line for line in lines)
 
 
 def test_damage_is_told_with_its_place_and_exit_code_1(
@@ -259,7 +294,7 @@ def test_paths_that_make_no_sense_are_refused_with_what_to_do(
         (("storage", "check", tmp_path / "strange" / "holiday.jpg"), "is not a directory"),
         (
             ("storage", "check", tmp_path / "strange", "--journal-dir", tmp_path),
-            "--journal-dir goes with one",
+            "--journal-dir and --ledger-dir go with one",
         ),
         (("journal", "cat", bookie), f"give {bookie / 'journal'}"),
         (("journal", "cat", bookie / "journal", "--after", -1), "tokens are 0 or more"),

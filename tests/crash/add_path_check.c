@@ -116,9 +116,10 @@ int main(int argc, char **argv)
     struct ebk_store_settings store_settings = {.half_bytes_max = 64 << 20, .half_bytes_kept = 1 << 20};
     struct ebk_add_path_settings settings = {.cache_bytes_max = 32 << 20, .kick_bytes = 1 << 10};
     char text[256];
+    const char *directory = "e";
     EBK_ASSERT(ebk_io_make_directory(io, "e") == EBK_OK);
     EBK_ASSERT(ebk_journal_open(io, "j", &journal_settings, &settings.journal, &fault) == EBK_OK);
-    EBK_ASSERT(ebk_store_open(io, "e", &store_settings, &settings.store, text, sizeof text) == EBK_OK);
+    EBK_ASSERT(ebk_store_open(io, &directory, 1, &store_settings, &settings.store, text, sizeof text) == EBK_OK);
     settings.table = ebk_table_new(LEDGERS);
     EBK_ASSERT(settings.table != NULL);
     for (uint64_t ledger_id = 0; ledger_id < LEDGERS; ledger_id++) {

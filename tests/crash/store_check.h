@@ -97,9 +97,10 @@ static inline struct ebk_store *open_store(struct ebk_memory_disk *disk)
     struct ebk_store_settings settings = {.half_bytes_max = 24u << 20, .half_bytes_kept = 1u << 20};
     memcpy(settings.cluster_token, TOKEN, 16);
     memcpy(settings.incarnation, INCARNATION, 16);
+    const char *directory = "e";
     struct ebk_store *store;
     char text[512];
-    const int code = ebk_store_open(ebk_memory_disk_io(disk), "e", &settings, &store, text, sizeof text);
+    const int code = ebk_store_open(ebk_memory_disk_io(disk), &directory, 1, &settings, &store, text, sizeof text);
     return code == EBK_OK ? store : NULL;
 }
 
@@ -123,7 +124,7 @@ static inline void make_log(struct ebk_memory_disk *disk, uint32_t ledger_count)
         row[48] = ledger % 2;
     }
     EBK_ASSERT(ebk_store_freeze(store, states, (size_t)ledger_count * 56, 1) == EBK_OK);
-    EBK_ASSERT(ebk_store_flush_now(store) == EBK_OK);
+    EBK_ASSERT(ebk_store_flush_now(store, 1) == EBK_OK);
     EBK_ASSERT(ebk_store_flush_finish(store) == EBK_OK);
     ebk_store_release(store);
     ebk_store_close(store);

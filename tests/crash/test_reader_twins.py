@@ -268,7 +268,7 @@ def summed_log(content: bytes) -> bytes:
 def native_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | Verdict] | None:
     try:
         store = NativeEntryStore(
-            "/b1/entries", TOKEN, INCARNATION, io=MemoryDisk(files), half_bytes_max=1 << 20
+            ["/b1/entries"], TOKEN, INCARNATION, io=MemoryDisk(files), half_bytes_max=1 << 20
         )
     except StorageError:
         return None
@@ -284,7 +284,7 @@ def native_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | Ve
 
 
 def plain_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | Verdict] | None:
-    logs = EntryLogs(PictureDirectory("/b1/entries", files), Whose(TOKEN, INCARNATION), Findings())
+    logs = EntryLogs([PictureDirectory("/b1/entries", files)], Whose(TOKEN, INCARNATION), Findings())
     return None if logs.is_refused else {key: logs.verdict(*key) for key in IDS}
 
 

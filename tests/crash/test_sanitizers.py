@@ -20,6 +20,7 @@ SOURCES = [
         "crc32c",
         "io_disk",
         "io_memory",
+        "io_memory_devices",
         "io_memory_lies",
         "journal",
         "journal_open",

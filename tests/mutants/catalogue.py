@@ -61,6 +61,7 @@ _WATCHES = "tests/metadata/test_client.py::test_"
 _COMPACTION = "tests/storage/test_compaction.py::test_"
 _SPACE = "tests/rules/test_p7_space.py::test_"
 _UNCLEAN = "tests/testing/test_unclean_starts.py::test_"
+_DIRECTORIES = "tests/storage/test_ledger_directories.py::test_"
 _DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
 _P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
 _MEMBERS = "tests/metadata/test_member.py::test_"
@@ -1798,6 +1799,45 @@ MUTANTS = (
         (
             "tests/storage/test_bookie_storage.py::test_a_fault_at_every_call_and_a_crash_lose_nothing_durable",
         ),
+    ),
+    Mutant(
+        "mark-advanced-by-one-directory",
+        "P7.5 I45",
+        "the log mark of a flush counts when one of its directories is durable",
+        (
+            (
+                "native/store_roll.c",
+                "        if (mark == 0 || !is_whole_flush(store, i)) continue;\n",
+                "        if (mark == 0) continue;\n",
+            ),
+        ),
+        (_DIRECTORIES + "whichever_logs_of_a_flush_are_durable_the_mark_is_that_of_all_of_them",),
+    ),
+    Mutant(
+        "flush-that-failed-in-one-directory-counts",
+        "P7.5 I45",
+        "a flush is taken in although one of its directories has nothing of it",
+        (
+            (
+                "native/store_flush.c",
+                "        if (store->flushes[i].result < 0) return give_up(store, &store->flushes[i]);\n",
+                "        if (store->flushes[0].result < 0) return give_up(store, &store->flushes[i]);\n",
+            ),
+        ),
+        (_DIRECTORIES + "a_directory_that_fails_takes_no_new_entries_while_the_other_serves",),
+    ),
+    Mutant(
+        "roll-of-half-a-flush-counts",
+        "P7.5 I47",
+        "what half a flush says of older logs is believed, and those that it left out are deleted",
+        (
+            (
+                "native/store_roll.c",
+                "        has_all_parts(store, places, count, &descriptor))\n",
+                "        (count > 0 || has_all_parts(store, places, count, &descriptor)))\n",
+            ),
+        ),
+        (_DIRECTORIES + "half_a_flush_takes_no_log_away",),
     ),
     Mutant(
         "stored-state-lifts-a-fence",

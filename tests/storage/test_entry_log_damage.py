@@ -37,7 +37,7 @@ def write_log() -> bytes:
 
 
 def open_store(disk: MemoryDisk) -> NativeEntryStore:
-    return NativeEntryStore("/e", TOKEN, INCARNATION, io=disk, half_bytes_max=1 << 20)
+    return NativeEntryStore(["/e"], TOKEN, INCARNATION, io=disk, half_bytes_max=1 << 20)
 
 
 def flush(store: NativeEntryStore, states: bytes = b"", mark: int = 1) -> None:
@@ -242,7 +242,7 @@ def with_descriptor(**changes: int | bytes) -> bytes:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 2}, "a version other than 1"),
+        ({"version": 3}, "a version other than 1 and 2"),
         ({"token": b"X" * 16}, "of another bookie or disk incarnation"),
         ({"incarnation": b"X" * 16}, "of another bookie or disk incarnation"),
         ({"log_id": 7}, "file 00000007 of another bookie or disk incarnation, or was renamed"),

@@ -113,7 +113,7 @@ class Log:
 @pytest.fixture
 def log() -> Iterator[Log]:
     disk = MemoryDisk({"/e/.made": b""})
-    store = NativeEntryStore("/e", TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
+    store = NativeEntryStore(["/e"], TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
     chance = random.Random(3)
     for first in range(0, 3000, 500):
         store.put(make_frame(2**62, range(first, first + 500), size=60))  # Dense, of one size.
@@ -132,7 +132,7 @@ def log() -> Iterator[Log]:
 def test_the_roll_names_all_logs_that_stay() -> None:
     """STORAGE.md 2: also over a gap where a flush was done once more, and without those that leave."""
     disk = MemoryDisk({"/e/.made": b""})
-    store = NativeEntryStore("/e", TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
+    store = NativeEntryStore(["/e"], TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
     table_of_bookie = NativeLedgerTable()
     for number in range(6):
         store.put(make_frame(number, range(20)))
@@ -192,8 +192,31 @@ def test_the_descriptor_stands_at_both_ends(log: Log) -> None:
     assert found["file_size"] == len(log.content)
     assert len(log.content) % 4096 == 0
     assert found["crc"] == crc32c(log.content[:124])
+    assert (found["part"], found["part_count"]) == (0, 0)
     assert not any(found["reserved"])
     assert not any(log.padding)
+
+
+def test_the_logs_of_one_flush_say_which_part_they_are() -> None:
+    """STORAGE.md 1: version 2, ids one behind the other; states and roll are in the first one."""
+    disk = MemoryDisk({"/e/.made": b"", "/f/.made": b""})
+    store = NativeEntryStore(["/e", "/f"], TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
+    for mark in (7, 9):
+        for ledger_id in (1, 2):
+            store.put(make_frame(ledger_id, range(mark, mark + 2)))
+        assert store.freeze(LEDGER_STATE.pack(1, 9, -1, 0, bytes(16), 1, bytes(7)), mark)
+        store.flush(threaded=False)
+        assert store.finish_flush()
+        store.release()
+    store.close()
+    first, second = Log(disk.read("/e/00000003.elog")), Log(disk.read("/f/00000004.elog"))
+    for part, log in enumerate((first, second)):
+        found = log.descriptor
+        assert (found["version"], found["part"], found["part_count"]) == (2, part, 2)
+        assert (found["mark"], found["previous_id"], found["log_id"]) == (9, 2, 3 + part)
+        assert not any(found["reserved"])
+    assert (first.descriptor["roll_count"], len(first.states)) == (1, 56)
+    assert (second.descriptor["roll_count"], second.descriptor["states_size"]) == (0, 0)
 
 
 def test_sections_are_bound_to_the_file_they_stand_in(log: Log) -> None:

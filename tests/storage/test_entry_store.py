@@ -27,7 +27,7 @@ def make_disk() -> MemoryDisk:
 
 def open_store(disk: MemoryDisk, **settings: Any) -> NativeEntryStore:
     return NativeEntryStore(
-        DIRECTORY,
+        [DIRECTORY],
         TOKEN,
         INCARNATION,
         io=disk,
@@ -337,7 +337,7 @@ def test_a_flush_runs_in_its_own_thread(tmp_path: Any) -> None:
     """The descriptor becomes readable when a flush has ended; reads and puts go on meanwhile. On the real disk."""
     import select
 
-    store = NativeEntryStore(tmp_path, TOKEN, INCARNATION, half_bytes_max=64 << 20)
+    store = NativeEntryStore([tmp_path], TOKEN, INCARNATION, half_bytes_max=64 << 20)
     for number in range(50):
         store.put(make_frame(number % 5, range(number // 5 * 64, number // 5 * 64 + 64), size=1000))
     assert store.freeze(b"", 9)
@@ -349,7 +349,7 @@ def test_a_flush_runs_in_its_own_thread(tmp_path: Any) -> None:
     assert not select.select([store.fileno()], [], [], 0)[0]
     store.release()
     store.close()
-    again = NativeEntryStore(tmp_path, TOKEN, INCARNATION, half_bytes_max=64 << 20)
+    again = NativeEntryStore([tmp_path], TOKEN, INCARNATION, half_bytes_max=64 << 20)
     assert again.log_mark() == 9
     for ledger_id in range(5):
         found = again.read(ledger_id, 0, 700, 1 << 20)

@@ -25,10 +25,16 @@ LEDGERS = (3, 5, 2**63 - 1)
 PARTS = 6  # The calls are dealt to so many tests, for as many processes.
 
 
-def start(disk: MemoryDisk) -> BookieStorage:
+Shape = dict[str, list[str]]  # Which directories the bookie has.
+ONE: Shape = {}
+SEVERAL: Shape = {"ledger_directories": ["/b1/entries", "/b1/entries-2"]}
+
+
+def start(disk: MemoryDisk, shape: Shape = ONE) -> BookieStorage:
+    directories: dict[str, Any] = dict(shape)
     return BookieStorage(
         "/b1", "b1", b"T" * 16, io=disk, incarnation=b"I" * 16, threaded=False,
-        flush_bytes=24_000, cache_bytes_max=4 << 20, journal_file_bytes=1 << 16,
+        flush_bytes=24_000, cache_bytes_max=4 << 20, journal_file_bytes=1 << 16, **directories,
     )  # fmt: skip
 
 
@@ -92,13 +98,13 @@ def work(bookie: BookieStorage, told: Told, rounds: int) -> None:
     bookie.finish_flush()
 
 
-def crashed_at(call: int, seed: int) -> tuple[MemoryDisk, Told]:
+def crashed_at(call: int, seed: int, shape: Shape = ONE) -> tuple[MemoryDisk, Told]:
     """A disk whose power went before this call of a first start and its work, and what had been told by then."""
     disk, told = MemoryDisk(), Told()
     disk.halt(call)
     bookie: Any = None
     with contextlib.suppress(EmbedbkError):
-        bookie = start(disk)
+        bookie = start(disk, shape)
         work(bookie, told, ROUNDS)
     disk.crash(seed)
     with contextlib.suppress(EmbedbkError):
@@ -107,36 +113,43 @@ def crashed_at(call: int, seed: int) -> tuple[MemoryDisk, Told]:
     return disk, told
 
 
-def call_count() -> int:
+def call_count(shape: Shape = ONE) -> int:
     disk = MemoryDisk()
-    bookie = start(disk)
+    bookie = start(disk, shape)
     work(bookie, Told(), ROUNDS)
     count = disk.calls()
     bookie.close()
     return count
 
 
-def test_the_workload_meets_what_it_should() -> None:
+@pytest.mark.parametrize("shape", [ONE, SEVERAL])
+def test_the_workload_meets_what_it_should(shape: Shape) -> None:
     """Recycling, flushing and trimming are among the calls; else the tests below would be blind."""
     disk, told = MemoryDisk(), Told()
-    bookie = start(disk)
+    bookie = start(disk, shape)
     work(bookie, told, ROUNDS)
     assert told.durable == bookie.next_token() - 1
     assert disk.calls("rename") > 6
     assert disk.calls("sync_directory") > 6
     assert len([name for name in disk.files() if name.endswith(".elog")]) > 3
+    for directory in shape.get("ledger_directories", ["/b1/entries"]):
+        assert sum(name.startswith(f"{directory}/") for name in disk.files()) > 2
     assert bookie.log_mark() > 20
     bookie.close()
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_power_lost_before_any_call_loses_nothing_durable(part: int, pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize("shape", [ONE, SEVERAL])
+def test_power_lost_before_any_call_loses_nothing_durable(
+    shape: Shape, part: int, pytestconfig: pytest.Config
+) -> None:
     """I40, I45, I46, I48, I49, I53: after each of these crashes, and any subset of unsynced sectors (D1, D14), the
-    bookie starts, holds what it told, takes more, and holds that too when the power goes again in that work."""
+    bookie starts, holds what it told, takes more, and holds that too when the power goes again in that work. Scenario
+    44: also when the logs of one flush stand in several directories, and only some of them are durable."""
     for seed in range(1, pytestconfig.getoption("--crash-seeds") + 1):
-        for call in range(1 + part, call_count() + 1, PARTS):
-            disk, told = crashed_at(call, seed * 1000 + call)
-            bookie = start(disk)
+        for call in range(1 + part, call_count(shape) + 1, PARTS):
+            disk, told = crashed_at(call, seed * 1000 + call, shape)
+            bookie = start(disk, shape)
             assert bookie.next_token() > told.durable
             told.check(bookie)
             before = {token: put for token, put in told.entries.items() if token <= told.durable}
@@ -148,7 +161,7 @@ def test_power_lost_before_any_call_loses_nothing_durable(part: int, pytestconfi
             disk.crash(seed + call)
             with contextlib.suppress(EmbedbkError):
                 bookie.close()
-            bookie = start(disk)
+            bookie = start(disk, shape)
             told.check(bookie)
             bookie.close()
 

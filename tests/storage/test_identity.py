@@ -7,12 +7,21 @@ import os
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import StorageError, UsageError
-from embedbk.storage.identity import IDENTITY_FILE, SLOT_BYTES, SLOT_HEADER, HeldIdentity, open_identity
+from embedbk.storage import identity
+from embedbk.storage.identity import (
+    IDENTITY_FILE,
+    SLOT_BYTES,
+    SLOT_HEADER,
+    HeldIdentity,
+    numbered,
+    open_identity,
+)
 
 TOKEN = b"T" * 16
 
@@ -22,9 +31,9 @@ def directories(root: Path, name: str = "b1") -> dict[str, Path]:
 
 
 def start(
-    where: dict[str, Path], node_id: str = "b1", token: bytes = TOKEN, role: str = "bookie"
+    where: dict[str, Path], node_id: str = "b1", token: bytes = TOKEN, role: str = "bookie", expands: str = ""
 ) -> HeldIdentity:
-    return open_identity(where, role=role, node_id=node_id, cluster_token=token)
+    return open_identity(where, role=role, node_id=node_id, cluster_token=token, expands=expands)
 
 
 def make(where: dict[str, Path], node_id: str = "b1", token: bytes = TOKEN) -> bytes:
@@ -243,6 +252,113 @@ def test_another_process_is_told_the_pid(tmp_path: Path) -> None:
     child.join()
     assert f"in use by process {os.getpid()}" in said
     held.close()
+
+
+# --- Several ledger directories ------------------------------------------------------------------------------
+
+
+def several(root: Path, count: int, name: str = "b1") -> dict[str, Path]:
+    places = [root / name / f"ledgers{number}" for number in range(count)]
+    return {"journal": root / name / "journal", **numbered("entries", places)}
+
+
+def test_directories_of_one_purpose_have_numbers(tmp_path: Path) -> None:
+    where = several(tmp_path, 3)
+    assert list(where) == ["journal", "entries", "entries-2", "entries-3"]
+    incarnation = make(where)
+    held = start(where)
+    assert held.incarnation == incarnation
+    held.close()
+
+
+@pytest.mark.parametrize("lost", ["entries", "entries-2", "entries-3"])
+def test_one_of_several_that_was_wiped_is_refused(tmp_path: Path, lost: str) -> None:
+    """P7.2, D13: one of several directories wiped; also when the owner expands."""
+    where = several(tmp_path, 3)
+    make(where)
+    shutil.rmtree(where[lost])
+    where[lost].mkdir()
+    for expands in ("", "entries"):
+        with pytest.raises(StorageError, match=f"{lost} directory .* is empty or missing"):
+            start(where, expands=expands)
+
+
+def test_directories_in_another_order_or_of_another_bookie_are_refused(tmp_path: Path) -> None:
+    """P7.2: swapped among themselves, or with those of another one; fewer than there were."""
+    where, others = several(tmp_path, 3), several(tmp_path, 3, "b2")
+    make(where)
+    make(others, "b2")
+    with pytest.raises(StorageError, match=r"is the entries-3 directory .* swapped"):
+        start({**where, "entries-2": where["entries-3"], "entries-3": where["entries-2"]})
+    with pytest.raises(StorageError, match="swapped"):
+        start({**where, "entries-2": others["entries-2"]})
+    for expands in ("", "entries"):
+        with pytest.raises(StorageError, match=r"has directories for .*entries-3.*; given were"):
+            start({each: path for each, path in where.items() if each != "entries-3"}, expands=expands)
+
+
+def test_an_empty_directory_joins_when_its_owner_says_so(tmp_path: Path) -> None:
+    """P7.2, ST21: storage expansion is asked for, and is for good."""
+    where, wider = several(tmp_path, 1), several(tmp_path, 3)
+    incarnation = make(where)
+    with pytest.raises(StorageError, match="given were") as caught:
+        start(wider)
+    assert "--expand" in caught.value.hint
+    assert not wider["entries-2"].exists()
+    held = start(wider, expands="entries")
+    assert held.incarnation == incarnation
+    with pytest.raises(UsageError, match="in use by process"):
+        start(wider)
+    held.close()
+    start(wider).close()
+    start(wider, expands="entries").close()  # Said once more it changes nothing.
+    with pytest.raises(StorageError, match="has directories for"):
+        start(where)
+
+
+@pytest.mark.parametrize("strange", ["journal-2", "entries-2"])
+def test_only_an_empty_ledger_directory_joins(tmp_path: Path, strange: str) -> None:
+    where = several(tmp_path, 1)
+    make(where)
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    if strange == "entries-2":
+        (fresh / "letters").write_bytes(b"mine")
+    with pytest.raises(StorageError, match="cannot join bookie 'b1'"):
+        start({**where, strange: fresh}, expands="entries")
+    assert sorted(path.name for path in fresh.iterdir() if path.name != "OWNER") == (
+        ["letters"] if strange == "entries-2" else []
+    )
+
+
+def test_an_expansion_that_is_cut_short_anywhere_is_gone_on_with(tmp_path: Path) -> None:
+    """P7.2: after a crash behind each write of it, the bookie starts with its old set or goes on to the new one."""
+    for crash in range(1, 7):
+        root = tmp_path / str(crash)
+        where, wider = several(root, 1), several(root, 2)
+        incarnation = make(where)
+        writes = 0
+
+        real = identity._write
+
+        def write_some(*arguments: Any, limit: int = crash, write: Any = real) -> None:
+            nonlocal writes
+            writes += 1
+            if writes == limit:
+                raise InterruptedError("power")
+            write(*arguments)
+
+        identity._write = write_some
+        try:
+            start(wider, expands="entries").close()
+        except InterruptedError:
+            pass
+        finally:
+            identity._write = real
+        held = start(wider, expands="entries")
+        assert held.incarnation == incarnation
+        held.close()
+        start(wider).close()
 
 
 def test_a_new_directory_needs_the_clusters_token(tmp_path: Path) -> None:
