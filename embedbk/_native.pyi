@@ -1,9 +1,10 @@
 # The compiled module (native/build_native.py). Imported in codec/kernels.py, codec/packer.py and
-# storage/native.py only; its functions are described in the headers of native/.
+# storage/native.py and the transports over ZeroMQ only; its functions are described in the headers of native/.
 from typing import Any
 
 ffi: Any
 lib: Any
 crc32c: Any  # Put there by ebk_python_calls_install (native/python_calls.h).
+frame_address: Any  # Put there by ebk_python_calls_install (native/python_calls.h).
 gather: Any  # Put there by ebk_gather_install (native/gather.h).
 packing_type: Any  # Put there by ebk_python_calls_install (native/python_calls.h).

@@ -132,11 +132,17 @@ static void pool_give(struct ebk_block *block)
     free(block);
 }
 
+/* Of the packer's own under its mutex; of those who hold a body, on any thread. */
+static void block_ref(struct ebk_block *block)
+{
+    __atomic_add_fetch(&block->refs, 1, __ATOMIC_RELAXED);
+}
+
 static void block_unref(struct ebk_block *block)
 {
-    EBK_ASSERT(block->refs > 0);
-    block->refs -= 1;
-    if (block->refs == 0) pool_give(block);
+    const uint32_t left = __atomic_sub_fetch(&block->refs, 1, __ATOMIC_ACQ_REL);
+    EBK_ASSERT(left != UINT32_MAX);
+    if (left == 0) pool_give(block);
 }
 
 void ebk_pool_set_bytes_max(uint64_t bytes_max)
@@ -490,7 +496,7 @@ int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out)
         packer->full_first = block->next; /* The packer's reference becomes the frame's. */
         PUBLISH(packer, full_count, packer->state.full_count - 1);
     } else {
-        block->refs += 1;
+        block_ref(block);
         PUBLISH(packer, open_count, 0);
     }
     ebk_packer_ref(packer);
@@ -524,6 +530,19 @@ void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body)
         block_unref(packer->open);
         packer->open = NULL;
     }
+}
+
+void *ebk_packer_hold(uint8_t *body)
+{
+    const struct note *note = note_of(body);
+    EBK_ASSERT(note->is_out == 1);
+    block_ref(note->block);
+    return note->block;
+}
+
+void ebk_packer_let_go(void *held)
+{
+    block_unref(held);
 }
 
 void ebk_packer_release(uint8_t *body)

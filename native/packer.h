@@ -98,6 +98,12 @@ EBK_SHORT uint64_t ebk_pool_used_bytes(void);
 EBK_SHORT uint64_t ebk_pool_kept_bytes(void);
 /* cffi:end */
 
+/* Keep the bytes of a body that is out as they are, also when its frame is released meanwhile, until
+ * ebk_packer_let_go(what was answered), which is owed exactly once, from any thread and without the GIL: for a socket
+ * that sends them where they stand. What the frame counts for in its packer ends with its release, not with this. */
+void *ebk_packer_hold(uint8_t *body);
+void ebk_packer_let_go(void *held);
+
 /* One more reference. */
 void ebk_packer_ref(struct ebk_packer *packer);
 

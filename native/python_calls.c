@@ -92,6 +92,25 @@ static PyObject *view_of(const struct ebk_packed *frame)
     return view;
 }
 
+/* Only a whole body: a note stands in front of that, and of nothing else. */
+static PyObject *frame_address(PyObject *module, PyObject *view)
+{
+    (void)module;
+    Py_buffer bytes;
+    if (!PyMemoryView_Check(view)) return PyLong_FromLong(0);
+    PyObject *owner = PyObject_GetAttrString(view, "obj");
+    if (owner == NULL) return NULL;
+    const void *found = NULL;
+    if (Py_TYPE(owner) == body_type && PyObject_GetBuffer(view, &bytes, PyBUF_SIMPLE) == 0) {
+        const struct body *body = (const struct body *)owner;
+        if (bytes.buf == body->data && bytes.len == body->size) found = body->data;
+        PyBuffer_Release(&bytes);
+    }
+    Py_DECREF(owner);
+    PyErr_Clear();
+    return PyLong_FromVoidPtr((void *)found);
+}
+
 /* ---- the packer as an object ------------------------------------------------------- */
 
 struct packing {
@@ -426,6 +445,7 @@ static PyObject *crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t
 
 static PyMethodDef installed[] = {
     {"packing_type", packing_type_with, METH_O, NULL},
+    {"frame_address", frame_address, METH_O, NULL},
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* cffi:begin */
-/* Put two functions into the module embedbk._native:
+/* Put three functions into the module embedbk._native:
  *
  *     crc32c(data, crc=0) -> sum
  *
@@ -32,7 +32,11 @@
  *
  * data is bytes or any contiguous buffer; refuse(data) is called to raise where it is something else or too long,
  * and then nothing was appended. body is a read-only memoryview that releases the frame with the last reference to its
- * bytes. Returns 0, or -1 without memory. */
+ * bytes. And for these,
+ *
+ *     frame_address(view) -> where the bytes of a frame begin, or 0 when view is not the whole body of one that is out
+ *
+ * Returns 0, or -1 without memory. */
 int ebk_python_calls_install(void);
 /* cffi:end */
 

@@ -31,6 +31,8 @@ int ebk_zmq_load(void *socket, int major, int minor, int patch)
     int is[3] = {0};
     const bool is_found =
         find(library, "zmq_version", &version) && find(library, "zmq_msg_init", &ebk_zmq.init) &&
+        find(library, "zmq_msg_init_size", &ebk_zmq.init_size) &&
+        find(library, "zmq_msg_init_data", &ebk_zmq.init_data) && find(library, "zmq_msg_send", &ebk_zmq.send) &&
         find(library, "zmq_msg_recv", &ebk_zmq.recv) && find(library, "zmq_msg_close", &ebk_zmq.close) &&
         find(library, "zmq_msg_data", &ebk_zmq.data) && find(library, "zmq_msg_size", &ebk_zmq.size) &&
         find(library, "zmq_msg_more", &ebk_zmq.more) && find(library, "zmq_msg_get", &ebk_zmq.get) &&

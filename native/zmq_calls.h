@@ -15,6 +15,7 @@ int ebk_zmq_load(void *socket, int major, int minor, int patch);
 /* cffi:end */
 
 #define EBK_ZMQ_DONTWAIT 1
+#define EBK_ZMQ_MORE 2
 #define EBK_ZMQ_SOURCE 2 /* ZMQ_SRCFD */
 
 /* zmq_msg_t: 64 bytes by its ABI. */
@@ -26,6 +27,9 @@ struct ebk_zmq_message {
 extern struct ebk_zmq_calls {
     bool is_loaded;
     int (*init)(struct ebk_zmq_message *);
+    int (*init_size)(struct ebk_zmq_message *, size_t);
+    int (*init_data)(struct ebk_zmq_message *, void *, size_t, void (*)(void *, void *), void *);
+    int (*send)(struct ebk_zmq_message *, void *, int);
     int (*recv)(struct ebk_zmq_message *, void *, int);
     int (*close)(struct ebk_zmq_message *);
     void *(*data)(struct ebk_zmq_message *);

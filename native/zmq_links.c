@@ -30,7 +30,7 @@ struct ebk_zmq_links {
     struct link *links;
     uint32_t count, room;
     uint32_t heard_count;
-    struct ebk_zmq_message body; /* of held */
+    struct ebk_zmq_message body, tail; /* of held */
     struct ebk_zmq_held held;
 };
 
@@ -40,7 +40,10 @@ struct ebk_zmq_links *ebk_zmq_links_new(void)
 {
     EBK_ASSERT(ebk_zmq.is_loaded);
     struct ebk_zmq_links *links = calloc(1, sizeof *links);
-    if (links != NULL) (void)ebk_zmq.init(&links->body);
+    if (links != NULL) {
+        (void)ebk_zmq.init(&links->body);
+        (void)ebk_zmq.init(&links->tail);
+    }
     return links;
 }
 
@@ -48,6 +51,7 @@ void ebk_zmq_links_free(struct ebk_zmq_links *links)
 {
     if (links == NULL) return;
     (void)ebk_zmq.close(&links->body);
+    (void)ebk_zmq.close(&links->tail);
     free(links->links);
     free(links);
 }
@@ -100,15 +104,16 @@ static struct link *find_link(struct ebk_zmq_links *links, const void *socket, c
 
 /* ---- receiving ------------------------------------------------------------------------ */
 
-/* Is this part a body, in order, of the link? The first branch of `_on_part` in transports/ebk_zmq.py. */
-static bool is_body(const struct link *link, const uint8_t *data, size_t size)
+/* Does this part, with tail_size bytes behind it, bring a body, in order, of the link? The first branch of `_on_part` in
+ * transports/zmq.py. */
+static bool is_body(const struct link *link, const uint8_t *data, size_t size, size_t tail_size)
 {
     return size >= ENVELOPE_BYTES && memcmp(data, link->prefix, PREFIX_BYTES) == 0 &&
-           ebk_load_u32(data + AT_LENGTH) == size - ENVELOPE_BYTES &&
+           ebk_load_u32(data + AT_LENGTH) == size - ENVELOPE_BYTES + tail_size &&
            ebk_load_u32(data + AT_CRC) == ebk_crc32c(0, data, AT_CRC);
 }
 
-static void hold(struct ebk_zmq_links *links, const uint8_t *route, size_t route_size, int more)
+static void hold(struct ebk_zmq_links *links, const uint8_t *route, size_t route_size, size_t tail_size, int more)
 {
     struct ebk_zmq_held *held = &links->held;
     held->route_size = (uint32_t)route_size;
@@ -117,6 +122,8 @@ static void hold(struct ebk_zmq_links *links, const uint8_t *route, size_t route
     held->descriptor = ebk_zmq.get(&links->body, EBK_ZMQ_SOURCE);
     held->data = ebk_zmq.data(&links->body);
     held->size = ebk_zmq.size(&links->body);
+    held->tail = ebk_zmq.data(&links->tail);
+    held->tail_size = tail_size;
 }
 
 int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path *path, uint32_t bodies_max,
@@ -132,19 +139,29 @@ int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path
             result = EBK_ZMQ_EMPTY;
             break;
         }
-        const int more = ebk_zmq.more(&links->body);
+        int more = ebk_zmq.more(&links->body);
+        size_t tail_size = 0;
+        if (more) {
+            if (!ebk_zmq_receive(&links->tail, socket)) {
+                result = EBK_ZMQ_EMPTY;
+                break;
+            }
+            more = ebk_zmq.more(&links->tail);
+            tail_size = ebk_zmq.size(&links->tail);
+        }
         const uint8_t *data = ebk_zmq.data(&links->body);
         const size_t size = ebk_zmq.size(&links->body);
         struct link *link = find_link(links, socket, ebk_zmq.data(&route), ebk_zmq.size(&route));
-        bytes += size;
-        if (!more && link != NULL && path != NULL && is_body(link, data, size) &&
-            ebk_add_path_take(path, link->number, data + ENVELOPE_BYTES, size - ENVELOPE_BYTES, NULL, 0) == EBK_ADD_TAKEN) {
-            link->heard_bytes += size - ENVELOPE_BYTES;
+        bytes += size + tail_size;
+        if (!more && link != NULL && path != NULL && is_body(link, data, size, tail_size) &&
+            ebk_add_path_take(path, link->number, data + ENVELOPE_BYTES, size - ENVELOPE_BYTES,
+                              ebk_zmq.data(&links->tail), tail_size) == EBK_ADD_TAKEN) {
+            link->heard_bytes += size - ENVELOPE_BYTES + tail_size;
             if (!link->is_heard) links->heard_count += 1;
             link->is_heard = true;
             continue;
         }
-        hold(links, ebk_zmq.data(&route), ebk_zmq.size(&route), more);
+        hold(links, ebk_zmq.data(&route), ebk_zmq.size(&route), tail_size, more);
         result = EBK_ZMQ_HELD;
         break;
     }

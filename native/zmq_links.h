@@ -28,10 +28,10 @@ enum {
 struct ebk_zmq_held {
     uint8_t route[256];
     uint32_t route_size;
-    int more;            /* further parts follow, not read here */
+    int more;            /* further parts follow, not read here: no message of ours */
     int descriptor;      /* of the connection, or -1 */
-    const uint8_t *data; /* valid until the next call */
-    size_t size;
+    const uint8_t *data, *tail; /* the first and the second part, valid until the next call */
+    size_t size, tail_size;     /* no second one: 0 */
 };
 
 /* NULL when memory is refused. */

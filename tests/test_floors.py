@@ -34,6 +34,7 @@ NATIVE_IMPORTERS = {
     "embedbk.codec.packer",
     "embedbk.storage.native",
     "embedbk.transports.zmq_links",
+    "embedbk.transports.zmq_send",
 }
 
 # What the pure floors may use of the world: nothing that waits, reads a clock, draws chance or touches files.

@@ -53,6 +53,7 @@ from embedbk.transports.envelope import (
     stranger,
 )
 from embedbk.transports.zmq_links import HeldPart, ZmqLinks, open_links
+from embedbk.transports.zmq_send import can_send_frames, frame_address, send_frame
 
 __all__ = ["Counters", "ZmqTransport"]
 
@@ -66,6 +67,9 @@ RECEIVE_BODIES_MAX = 256  # Of one link in ZeroMQ's queue, each of at most LINK_
 BODIES_PER_RECEIVE_MAX = 1024  # Taken by one call of `receive`, so that nobody else starves.
 BYTES_PER_RECEIVE_MAX = 32 << 20
 ZERO_COPY_BYTES_MIN = 64 << 10  # Below it a copy costs less than passing a reference through another thread.
+FRAME_BYTES_MIN = (
+    16 << 10
+)  # A frame from here on is a part of its own; a shorter one is joined with what is before it.
 HANDSHAKE_MS_MAX = 2000  # For ZeroMQ's own handshake: a caller that says nothing is hung up on (T11).
 
 NO_NONCE = bytes(NONCE_BYTES)
@@ -111,6 +115,7 @@ class _Port:
         self.socket = context.socket(kind)
         self.endpoint = endpoint
         self.is_listening = kind == zmq.ROUTER
+        self.sends_frames = False  # DEALER: by reference (zmq_send.py).
         self.is_open = True
         self.has_backlog = False
         self.routes: dict[bytes, _Link] = {}  # ROUTER: by the routing id that our ROUTER gave the connection.
@@ -280,6 +285,7 @@ class ZmqTransport:
             port.close()
             raise UsageError(f"endpoint {endpoint!r} cannot be dialled: {error.strerror}") from error
         self._watch(port)
+        port.sends_frames = can_send_frames(port.socket)
         link = port.dialled = self._make_link(port, None, os.urandom(NONCE_BYTES))
         link.expect = expect
         self._unsettled[port] = None
@@ -297,10 +303,28 @@ class ZmqTransport:
             raise UsageError(f"body has {size} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
         if not self._has_room(end, size):
             return False
-        if not self._put(end, gather((seal(end.data_prefix, size), *pieces))):
+        if not self._put_body(end, pieces, size):
             return False
         end.sent_bytes += size
         return True
+
+    def _put_body(self, link: _Link, pieces: Sequence[Buffer], size: int) -> bool:
+        envelope = seal(link.data_prefix, size)
+        if size >= FRAME_BYTES_MIN and link.port.sends_frames:
+            last = pieces[-1]
+            address = frame_address(last) if len(last) >= FRAME_BYTES_MIN else 0
+            if address:
+                return self._put_frame(link, b"".join((envelope, *pieces[:-1])), address, len(last))
+        return self._put(link, gather((envelope, *pieces)))
+
+    def _put_frame(self, link: _Link, head: bytes, address: int, size: int) -> bool:
+        """As `_put`, of a body whose end is a frame, which is not copied."""
+        sent = send_frame(link.port.socket, head, address, size)
+        if sent is None:
+            self._forget(link, "the peer's connection ended")
+        elif sent:
+            self._unsettled[link.port] = None
+        return bool(sent)
 
     def has_room(self, link: int, size: int) -> bool:
         end = self._links.get(link)
@@ -518,7 +542,7 @@ class ZmqTransport:
                 break
             try:
                 route = port.socket.recv(_NOBLOCK) if port.is_listening else b""
-                part = port.socket.recv(_NOBLOCK, False)
+                part = self._with_tail(port, port.socket.recv(_NOBLOCK, False))
             except zmq.Again:
                 break
             size += self._on_part(port, route, part)
@@ -529,7 +553,7 @@ class ZmqTransport:
         link = port.routes.get(route) if port.is_listening else port.dialled
         block = part.buffer
         size = len(block)
-        if part.more:
+        if part.more or size > LINK_BYTES_MAX:
             self._skip_parts(port, link)
         elif link is not None and link.is_up and size >= ENVELOPE_BYTES:
             prefix, length, crc = _SEALED.unpack_from(block)
@@ -547,13 +571,25 @@ class ZmqTransport:
             self._on_block(port, route, link, block, part)
         return size
 
+    @staticmethod
+    def _with_tail(port: _Port, part: zmq.Frame) -> zmq.Frame | HeldPart:
+        """The part, joined with the second one where there is one."""
+        if not part.more:
+            return part
+        tail = port.socket.recv(_NOBLOCK, False)
+        if len(part.buffer) + len(tail.buffer) > LINK_BYTES_MAX:
+            return HeldPart(part.buffer, True, -1)  # Never joined.
+        joined = memoryview(gather((part.buffer, tail.buffer)))
+        return HeldPart(joined, tail.more, int(part.get(zmq.SRCFD)) if port.is_listening else -1)
+
     def _skip_parts(self, port: _Port, link: _Link | None) -> None:
-        """Bodies have one part. The rest is taken part by part and never joined, however many there are (T10)."""
+        """A body has one part or two, together as long as one may be. The rest is taken part by part and never joined,
+        however many there are (T10)."""
         while port.socket.getsockopt(_RCVMORE):
             port.socket.recv(_NOBLOCK, False)
         self.counters.garbage += 1
         if link is not None:
-            self._break_off(link, "the peer sent a body in several parts")
+            self._break_off(link, "the peer sent a body in too many parts, or too long a one")
 
     def _on_block(
         self, port: _Port, route: bytes, link: _Link | None, block: memoryview, part: zmq.Frame | HeldPart

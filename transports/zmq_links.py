@@ -12,12 +12,13 @@ from typing import Any
 import zmq
 
 from embedbk._native import ffi, lib
+from embedbk.transports.envelope import LINK_BYTES_MAX
 
 __all__ = ["HeldPart", "ZmqLinks", "open_links"]
 
 
 class HeldPart:
-    """What `zmq.Frame` shows of a part, for one that was received in C."""
+    """What `zmq.Frame` shows of a part, for one that was received in C, or for two that were joined."""
 
     __slots__ = ("_descriptor", "buffer", "more")
 
@@ -58,9 +59,11 @@ class ZmqLinks:
         if found != lib.EBK_ZMQ_HELD:
             return bool(found == lib.EBK_ZMQ_BOUND)
         held = lib.ebk_zmq_held(self._links)
-        body = memoryview(bytes(ffi.buffer(held.data, held.size)))
+        pieces, is_too_long = [ffi.buffer(held.data, held.size)], held.size + held.tail_size > LINK_BYTES_MAX
+        if held.tail_size and not is_too_long:  # Else it is none of ours, and is not joined.
+            pieces.append(ffi.buffer(held.tail, held.tail_size))
         return bytes(ffi.buffer(held.route, held.route_size)), HeldPart(
-            body, bool(held.more), held.descriptor
+            memoryview(b"".join(pieces)), bool(held.more) or is_too_long, held.descriptor
         )
 
     def heard(self) -> Iterator[tuple[int, int]]:

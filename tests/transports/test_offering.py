@@ -9,6 +9,7 @@ import pytest
 
 from embedbk.codec.frame import encode_frame_header
 from embedbk.codec.messages import AddRequest, LacRequest, decode_message, encode_message
+from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.ports import Received
 from embedbk.transports import zmq as our_zmq
@@ -52,6 +53,30 @@ def add(number: int, first: int, payloads: list[bytes], length: int) -> list[Any
     return encode_message(
         number, AddRequest(INCARNATION, 1, 1, False), [(encode_frame_header(frame, KEY), frame)]
     )
+
+
+def test_a_frame_of_its_own_is_taken_from_where_it_came(arena: Arena) -> None:
+    """TRANSPORTS, zmq: a long frame travels as a part of its own, and the add path takes head and body as they are."""
+    bookie, client, link = joined(arena)
+    packer, sent = Packer(7), []
+    for number in range(6):
+        packer.append_many([bytes([number]) * 60_000] * 2)
+        frame = packer.seal()
+        assert frame is not None
+        pieces = encode_message(
+            number, AddRequest(INCARNATION, 1, 1, False), [(encode_frame_header(frame, KEY), frame)]
+        )
+        sent.append(b"".join(pieces))
+        assert client.transport.send(link, pieces)
+    del frame, pieces
+    arena.run([bookie, client], lambda: taken(bookie) + len(bodies(bookie)) == 6)
+    if arena.is_in_python:
+        assert bodies(bookie) == sent
+    else:
+        assert taken(bookie) == 6
+    client.transport.close()
+    bookie.events.clear()
+    assert packer.unreleased_bytes == 0
 
 
 def joined(arena: Arena, **settings: Any) -> tuple[Node, Node, int]:

@@ -220,7 +220,70 @@ def test_many_parts_are_never_joined(arena: Arena, raw: Callable[[str], Raw]) ->
     assert transport.counters.garbage == 1
     peer.socket.send_multipart([seal(envelope_prefix(Kind.DATA, peer.nonce, NO_NONCE), 0)] * 3)
     arena.run([node], lambda: bool(node.downs()))
-    assert "several parts" in node.downs()[0].reason
+    assert "too many parts" in node.downs()[0].reason
+    still_serves(arena, node, endpoint)
+
+
+def raw_link(arena: Arena, node: Node, peer: Raw) -> tuple[bytes, int]:
+    """What stands before a body of the peer's new link, without its length; and the link."""
+    peer.hello()
+    ack = answer(arena, node, peer)
+    return envelope_prefix(Kind.DATA, peer.nonce, ack.listener_nonce), node.ups()[-1].link
+
+
+def test_a_body_may_go_on_in_a_second_part(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    """TRANSPORTS, the bytes on a link: wherever the body is cut, it is the same body."""
+    node, transport, endpoint = listening(arena)
+    peer = raw(endpoint)
+    prefix, link = raw_link(arena, node, peer)
+    body = b"the body of a frame"
+    whole = seal(prefix, len(body)) + body
+    cuts = [*range(len(whole) + 1)]
+    for cut in cuts:
+        peer.socket.send_multipart([whole[:cut], whole[cut:]])
+    arena.run([node], lambda: len(node.bodies(link)) == len(cuts))
+    assert set(node.bodies(link)) == {body}
+    assert transport.counters.garbage == 0
+
+
+def test_what_is_wrong_in_one_part_is_wrong_in_two(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    """T10, P7.2: parts that do not add up end their link; those of another link are dropped."""
+    node, transport, endpoint = listening(arena)
+    for head, tail in (
+        (lambda prefix: seal(prefix, 5), b"1234"),
+        (lambda prefix: seal(prefix, 5), b"123456"),
+        (lambda prefix: seal(prefix, 5)[:-1] + b"?", b"12345"),
+        (lambda prefix: seal(prefix, 0), b"1"),
+        (lambda prefix: b"", b""),
+    ):
+        peer = raw(endpoint)
+        prefix, link = raw_link(arena, node, peer)
+        peer.socket.send_multipart([head(prefix), tail])
+        arena.run([node], lambda link=link: node.is_down(link))  # type: ignore[misc]
+        assert node.bodies(link) == []
+    one, other = raw(endpoint), raw(endpoint)
+    foreign, _ = raw_link(arena, node, one)
+    own, link = raw_link(arena, node, other)
+    other.socket.send_multipart([seal(foreign, 4), b"lost"])
+    other.socket.send_multipart([seal(own, 4), b"mine"])
+    arena.run([node], lambda: bool(node.bodies(link)))
+    assert node.bodies(link) == [b"mine"]
+    assert transport.counters.stale == 1
+
+
+def test_two_parts_are_together_no_longer_than_one_may_be(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    """T10: they are not joined; the largest body in two parts passes."""
+    node, transport, endpoint = listening(arena)
+    peer = raw(endpoint)
+    prefix, link = raw_link(arena, node, peer)
+    largest = bytes(MESSAGE_BYTES_MAX)
+    peer.socket.send_multipart([seal(prefix, len(largest)), largest])
+    arena.run([node], lambda: bool(node.bodies(link)))
+    assert node.bodies(link) == [largest]
+    peer.socket.send_multipart([seal(prefix, len(largest) + 1) + b"1", largest])
+    arena.run([node], lambda: node.is_down(link))
+    assert "too long" in node.reason(link)
+    assert transport.counters.garbage == 1
     still_serves(arena, node, endpoint)
 
 
