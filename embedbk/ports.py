@@ -28,6 +28,8 @@ __all__ = [
     "ScrubPiece",
     "Transport",
     "TransportEvent",
+    "WaitEnd",
+    "WaitTerms",
 ]
 
 Buffer = bytes | bytearray | memoryview
@@ -96,9 +98,38 @@ class AddPath(Protocol):
         before the next `take`."""
         ...
 
+    def filenos(self) -> list[int]:
+        """Descriptors that become readable when the journal has something to tell, and stand for nothing else."""
+        ...
+
     def stop(self, status: int) -> Iterator[tuple[int, int, bytes]]:
         """Nothing is taken from now on; everything that waits is told this status (P7.6)."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTerms:
+    """How long a bookie has nothing to do but to take common adds and to answer them."""
+
+    add_path: AddPath
+    filenos: Sequence[
+        int
+    ]  # Of all others on the loop: one that is ready ends the wait. The same object while they are.
+    until_ns: int  # Of the loop's clock.
+    duties_ns: int  # Once something was taken or answered, the wait ends so much later at the latest.
+    durable: int  # The token up to which the host knows of durability ..
+    awaits_journal: bool  # .. and whether others than the add path wait for the journal to pass it.
+    bytes_max: int  # Taken before the storage has something to do.
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnd:
+    """What ended a wait. In all cases the next `receive` tells what else came."""
+
+    ready: Sequence[int]  # Of the filenos of others.
+    unsent: (
+        tuple[int, bytes] | None
+    )  # An answer, with its link, that is the host's to send; others may be due behind it.
 
 
 class Transport(Protocol):
@@ -137,6 +168,12 @@ class Transport(Protocol):
     def offer(self, add_path: AddPath | None) -> None:
         """Offer the bodies of links that were accepted to this add path first; what it takes is no event. For the next
         `receive` only. A transport need not: then all of them are events."""
+        ...
+
+    def wait(self, terms: WaitTerms) -> WaitEnd | None:
+        """Wait in the host's place for anything but common adds, which are taken and, once durable, answered meanwhile.
+        Behind an empty `receive`, and only while the add path would be offered. None: not here, or not now; the host
+        waits by itself."""
         ...
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
@@ -323,6 +360,11 @@ class DurableBookie(Protocol):
 
     def begin_flush_if_due(self) -> bool:
         """Start a flush when the write cache or the journal passed its bound and none is running."""
+        ...
+
+    def quiet_bytes(self) -> int:
+        """How much the add path may take before this storage has something to do that no descriptor tells of; 0: it has
+        now."""
         ...
 
     def finish_flush(self) -> bool:

@@ -400,6 +400,22 @@ int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answe
 
 /* ---- asking --------------------------------------------------------------------------- */
 
+uint64_t ebk_add_path_durable(const struct ebk_add_path *path)
+{
+    return ebk_journal_durable(path->settings.journal);
+}
+
+int ebk_add_path_has_failed(const struct ebk_add_path *path)
+{
+    struct ebk_journal_fault why; /* For a person, who asks the journal. */
+    return ebk_journal_failure(path->settings.journal, &why) != EBK_OK;
+}
+
+void ebk_add_path_clear(struct ebk_add_path *path)
+{
+    (void)ebk_journal_reap(path->settings.journal);
+}
+
 uint32_t ebk_add_path_pending(const struct ebk_add_path *path)
 {
     return (uint32_t)(path->end - path->head);

@@ -73,6 +73,11 @@ EBK_SHORT
 int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answers, const uint8_t **message,
                       size_t *size);
 
+/* The journal as it is now: what is durable, whether it failed; clear its event descriptor, to be told of the next. */
+EBK_SHORT uint64_t ebk_add_path_durable(const struct ebk_add_path *path);
+EBK_SHORT int ebk_add_path_has_failed(const struct ebk_add_path *path);
+EBK_SHORT void ebk_add_path_clear(struct ebk_add_path *path);
+
 EBK_SHORT uint32_t ebk_add_path_pending(const struct ebk_add_path *path);
 EBK_SHORT uint64_t ebk_add_path_frames(const struct ebk_add_path *path); /* taken ever */
 /* What they are in the journal: their bytes, and what a record costs beside. */

@@ -20,16 +20,18 @@
 struct link {
     void *socket;
     uint64_t number;
-    uint64_t heard_bytes;
+    uint64_t taken_bytes, sent_bytes; /* since it was last told of */
+    uint64_t room_bytes;              /* that may still be sent */
     uint32_t route;
-    bool is_heard;
+    bool has_moved;
     uint8_t prefix[PREFIX_BYTES];
 };
 
 struct ebk_zmq_links {
     struct link *links;
     uint32_t count, room;
-    uint32_t heard_count;
+    uint32_t moved_count;
+    uint64_t taken_most; /* by one link, since any was told of */
     struct ebk_zmq_message body, tail; /* of held */
     struct ebk_zmq_held held;
 };
@@ -77,10 +79,23 @@ void ebk_zmq_link_down(struct ebk_zmq_links *links, uint64_t number)
 {
     for (uint32_t i = 0; i < links->count; i++) {
         if (links->links[i].number != number) continue;
-        if (links->links[i].is_heard) links->heard_count -= 1;
+        if (links->links[i].has_moved) links->moved_count -= 1;
         links->links[i] = links->links[--links->count];
         return;
     }
+}
+
+static struct link *link_of(struct ebk_zmq_links *links, uint64_t number)
+{
+    for (uint32_t i = 0; i < links->count; i++)
+        if (links->links[i].number == number) return &links->links[i];
+    return NULL;
+}
+
+static void set_moved(struct ebk_zmq_links *links, struct link *link)
+{
+    if (!link->has_moved) links->moved_count += 1;
+    link->has_moved = true;
 }
 
 /* A search from the start is right for the few links that a bookie has; who was found moves to the front, so that
@@ -156,9 +171,9 @@ int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path
         if (!more && link != NULL && path != NULL && is_body(link, data, size, tail_size) &&
             ebk_add_path_take(path, link->number, data + ENVELOPE_BYTES, size - ENVELOPE_BYTES,
                               ebk_zmq.data(&links->tail), tail_size) == EBK_ADD_TAKEN) {
-            link->heard_bytes += size - ENVELOPE_BYTES + tail_size;
-            if (!link->is_heard) links->heard_count += 1;
-            link->is_heard = true;
+            link->taken_bytes += size - ENVELOPE_BYTES + tail_size;
+            if (link->taken_bytes > links->taken_most) links->taken_most = link->taken_bytes;
+            set_moved(links, link);
             continue;
         }
         hold(links, ebk_zmq.data(&route), ebk_zmq.size(&route), tail_size, more);
@@ -174,17 +189,70 @@ const struct ebk_zmq_held *ebk_zmq_held(const struct ebk_zmq_links *links)
     return &links->held;
 }
 
-int ebk_zmq_heard(struct ebk_zmq_links *links, uint64_t *number, uint64_t *bytes)
+/* ---- sending -------------------------------------------------------------------------- */
+
+static bool send_part(void *socket, struct ebk_zmq_message *message, int flags)
 {
-    for (uint32_t i = 0; links->heard_count > 0 && i < links->count; i++) {
+    while (ebk_zmq.send(message, socket, flags | EBK_ZMQ_DONTWAIT) < 0)
+        if (ebk_zmq.last_error() != EINTR) return false;
+    return true;
+}
+
+int ebk_zmq_send(struct ebk_zmq_links *links, uint64_t number, const uint8_t *body, size_t size)
+{
+    struct link *link = link_of(links, number);
+    struct ebk_zmq_message route, message;
+    if (link == NULL || size > link->room_bytes || ebk_zmq.init_size(&message, ENVELOPE_BYTES + size) < 0) return 0;
+    uint8_t *envelope = ebk_zmq.data(&message);
+    memcpy(envelope, link->prefix, PREFIX_BYTES);
+    ebk_store_u32(envelope + AT_LENGTH, (uint32_t)size);
+    ebk_store_u32(envelope + AT_CRC, ebk_crc32c(0, envelope, AT_CRC));
+    memcpy(envelope + ENVELOPE_BYTES, body, size);
+    if (ebk_zmq.init_size(&route, ROUTE_BYTES) < 0) {
+        (void)ebk_zmq.close(&message);
+        return 0;
+    }
+    uint8_t *name = ebk_zmq.data(&route);
+    name[0] = 0;
+    ebk_store_u32(name + 1, link->route);
+    /* A ROUTER refuses a route that is gone or full, and behind a route it takes its body. */
+    if (!send_part(link->socket, &route, EBK_ZMQ_MORE) || !send_part(link->socket, &message, 0)) {
+        (void)ebk_zmq.close(&route);
+        (void)ebk_zmq.close(&message);
+        return 0;
+    }
+    link->room_bytes -= size;
+    link->sent_bytes += size;
+    set_moved(links, link);
+    return 1;
+}
+
+void ebk_zmq_set_room(struct ebk_zmq_links *links, uint64_t number, uint64_t bytes)
+{
+    struct link *link = link_of(links, number);
+    if (link != NULL) link->room_bytes = bytes;
+}
+
+/* ---- telling -------------------------------------------------------------------------- */
+
+int ebk_zmq_moved(struct ebk_zmq_links *links, uint64_t *number, uint64_t *taken, uint64_t *sent)
+{
+    for (uint32_t i = 0; links->moved_count > 0 && i < links->count; i++) {
         struct link *link = &links->links[i];
-        if (!link->is_heard) continue;
+        if (!link->has_moved) continue;
         *number = link->number;
-        *bytes = link->heard_bytes;
-        link->heard_bytes = 0;
-        link->is_heard = false;
-        links->heard_count -= 1;
+        *taken = link->taken_bytes;
+        *sent = link->sent_bytes;
+        link->taken_bytes = link->sent_bytes = 0;
+        link->has_moved = false;
+        links->moved_count -= 1;
         return 1;
     }
+    links->taken_most = 0;
     return 0;
+}
+
+uint64_t ebk_zmq_taken_most(const struct ebk_zmq_links *links)
+{
+    return links->taken_most;
 }

@@ -1,4 +1,5 @@
-/* zmq_links.h: bodies of accepted ZeroMQ links, from the socket to the add path.
+/* zmq_links.h: bodies of accepted ZeroMQ links, from the socket to the add path, and its
+ * answers back.
  *
  * What transports/zmq.py does for every body, for the one kind that is nearly all of
  * them: a body in order on a link that is up, which the add path takes. Everything else
@@ -49,8 +50,17 @@ EBK_SHORT void ebk_zmq_link_down(struct ebk_zmq_links *links, uint64_t number);
 EBK_SHORT int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path *path, uint32_t bodies_max,
                             size_t bytes_max);
 EBK_SHORT const struct ebk_zmq_held *ebk_zmq_held(const struct ebk_zmq_links *links);
-/* A link of which bodies were taken since it was last told of, and the bytes of them. Returns 0 when there is none. */
-EBK_SHORT int ebk_zmq_heard(struct ebk_zmq_links *links, uint64_t *number, uint64_t *bytes);
+/* Send a body on a link that is up, as much as its room allows. Returns 1; or 0, and nothing was sent: no such link is
+ * here, it has no room, its connection is gone or full. Python finds out which. */
+EBK_SHORT int ebk_zmq_send(struct ebk_zmq_links *links, uint64_t number, const uint8_t *body, size_t size);
+/* How many bytes of bodies may be sent on the link from now on; none, before this was said. */
+EBK_SHORT void ebk_zmq_set_room(struct ebk_zmq_links *links, uint64_t number, uint64_t bytes);
+
+/* A link on which bodies were taken or sent since it was last told of, and the bytes of them. Returns 0 when there is
+ * none. */
+EBK_SHORT int ebk_zmq_moved(struct ebk_zmq_links *links, uint64_t *number, uint64_t *taken, uint64_t *sent);
+/* The bytes taken on the link with the most of them, since then. */
+EBK_SHORT uint64_t ebk_zmq_taken_most(const struct ebk_zmq_links *links);
 /* cffi:end */
 
 #endif

@@ -15,7 +15,17 @@ from collections.abc import Sequence
 from embedbk.codec.kernels import gather
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports import AddPath, Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.ports import (
+    AddPath,
+    Buffer,
+    Identity,
+    LinkDown,
+    LinkUp,
+    Received,
+    TransportEvent,
+    WaitEnd,
+    WaitTerms,
+)
 from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
 
 __all__ = ["LocalTransport"]
@@ -137,6 +147,9 @@ class LocalTransport:
 
     def offer(self, add_path: AddPath | None) -> None:
         self._add_path = add_path
+
+    def wait(self, terms: WaitTerms) -> WaitEnd | None:
+        return None
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         if not self._is_open:

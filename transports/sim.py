@@ -19,7 +19,17 @@ from dataclasses import dataclass
 
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports import AddPath, Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.ports import (
+    AddPath,
+    Buffer,
+    Identity,
+    LinkDown,
+    LinkUp,
+    Received,
+    TransportEvent,
+    WaitEnd,
+    WaitTerms,
+)
 from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
 
 __all__ = ["CALM", "DROP", "ROUGH", "Faults", "Rule", "SimNetwork", "SimTransport", "Verdict"]
@@ -492,6 +502,9 @@ class SimTransport:
 
     def offer(self, add_path: AddPath | None) -> None:
         pass  # The host offers them itself.
+
+    def wait(self, terms: WaitTerms) -> WaitEnd | None:
+        return None
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         """What has arrived by the network's own time, whatever the caller says it is."""

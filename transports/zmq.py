@@ -29,7 +29,17 @@ from zmq.backend import zmq_poll
 from embedbk.codec.kernels import crc32c, gather
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
-from embedbk.ports import AddPath, Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.ports import (
+    AddPath,
+    Buffer,
+    Identity,
+    LinkDown,
+    LinkUp,
+    Received,
+    TransportEvent,
+    WaitEnd,
+    WaitTerms,
+)
 from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free, is_ipv6
 from embedbk.transports.envelope import (
     CREDIT_BYTES,
@@ -52,7 +62,7 @@ from embedbk.transports.envelope import (
     seal,
     stranger,
 )
-from embedbk.transports.zmq_links import HeldPart, ZmqLinks, open_links
+from embedbk.transports.zmq_links import HeldPart, WaitEnded, ZmqLinks, ZmqTurn, open_links
 from embedbk.transports.zmq_send import can_send_frames, frame_address, send_frame
 
 __all__ = ["Counters", "ZmqTransport"]
@@ -251,6 +261,11 @@ class ZmqTransport:
         self._add_path: AddPath | None = None  # What the bodies of the next `receive` are offered to.
         self._has_asked_for_c = False
         self._in_c: ZmqLinks | None = None  # Accepted links, once an add path was offered.
+        self._turn: ZmqTurn | None = None  # What `wait` waits on, for these descriptors of others.
+        self._turn_filenos: Sequence[int] | None = None
+        self._turn_ports: list[_Port] = []
+        self._held: tuple[_Port, bytes, HeldPart] | None = None  # By the last `wait`, for the next `receive`.
+        self._room_changed: dict[int, _Link] = {}  # Of these C does not know how much it may send.
         self._is_open = True
 
     # --- The port ------------------------------------------------------------------------------------
@@ -306,6 +321,8 @@ class ZmqTransport:
         if not self._put_body(end, pieces, size):
             return False
         end.sent_bytes += size
+        if end.route is not None:
+            self._room_changed[link] = end
         return True
 
     def _put_body(self, link: _Link, pieces: Sequence[Buffer], size: int) -> bool:
@@ -343,6 +360,34 @@ class ZmqTransport:
         if add_path is not None and not self._has_asked_for_c:
             self._find_c()
 
+    def wait(self, terms: WaitTerms) -> WaitEnd | None:
+        in_c = self._in_c
+        if in_c is None or self.has_events():
+            return None
+        if self._turn is None or self._turn_filenos is not terms.filenos:
+            self._make_turn(in_c, terms)
+            if self._turn is None:
+                return None
+        for link in self._room_changed.values():
+            in_c.set_room(link.number, max(0, self._window_bytes - link.sent_bytes + link.credited_bytes))
+        self._room_changed.clear()
+        turn = self._turn
+        why = turn.wait(terms, CREDIT_BYTES)
+        for number, taken_bytes, sent_bytes in in_c.moved():
+            link = self._links[number]
+            link.sent_bytes += sent_bytes
+            if taken_bytes:
+                link.heard_ns = turn.now_ns
+                self._count_received(link, taken_bytes)
+        for port in self._turn_ports:
+            self._unsettled[port] = None  # It may have more.
+        if why == WaitEnded.HELD:
+            self._held = (self._turn_ports[turn.socket], *in_c.held())
+        return WaitEnd(
+            [fileno for fileno in turn.ready if fileno not in self._by_fileno],
+            turn.unsent if why == WaitEnded.UNSENT else None,
+        )
+
     def receive(self, now_ns: int) -> list[TransportEvent]:
         if not self._is_open:
             return []
@@ -353,6 +398,8 @@ class ZmqTransport:
         ):  # The host did not look (it was stopped, say): no fault of the peers'.
             for link in self._links.values():
                 link.heard_ns = min(now_ns, link.heard_ns + blind_ns)
+        if self._held is not None:
+            self._take_held(*self._held)
         for fileno, _ in self._ready.poll(0):
             port, is_monitor = self._by_fileno[fileno]
             self._unsettled[port] = None
@@ -373,10 +420,10 @@ class ZmqTransport:
         return events
 
     def has_events(self) -> bool:
-        return bool(self._events)
+        return bool(self._events) or self._held is not None
 
     def deadline_ns(self) -> int | None:
-        if self._events:
+        if self.has_events():
             return self._now_ns
         if self._unsettled:
             # All in one call. It asks each as `_state` does, so descriptors will tell of anything from then on.
@@ -393,7 +440,8 @@ class ZmqTransport:
         if not self._is_open:
             return
         self._is_open = False
-        for port in dict.fromkeys(port for port, _ in self._by_fileno.values()):
+        self._turn = self._held = None
+        for port in self._ports():
             port.close()
         self._by_fileno.clear()
         self._unsettled.clear()
@@ -403,6 +451,7 @@ class ZmqTransport:
         self._due_ns = None
         self._ready.close()
         self._in_c = None
+        self._room_changed.clear()
         self._context.destroy(linger=0)
         for path in self._ipc_paths:
             path.unlink(missing_ok=True)
@@ -413,11 +462,15 @@ class ZmqTransport:
         if not self._is_open:
             raise UsageError(f"the transport of {self.identity.node_id} is closed")
 
+    def _ports(self) -> list[_Port]:
+        return list(dict.fromkeys(port for port, _ in self._by_fileno.values()))
+
     def _watch(self, port: _Port) -> None:
         for fileno, is_monitor in zip(port.filenos, (False, True), strict=True):
             self._by_fileno[fileno] = (port, is_monitor)
             self._ready.register(fileno, select.EPOLLIN)
         self._unsettled[port] = self._unseen[port] = None
+        self._turn = None  # It knows other descriptors.
 
     def _make_link(self, port: _Port, route: bytes | None, dialler_nonce: bytes) -> _Link:
         self._link_count += 1
@@ -435,8 +488,10 @@ class ZmqTransport:
                 del self._by_fileno[fileno]
                 self._ready.unregister(fileno)
             port.close()
+            self._turn = None
         else:
             del port.routes[link.route]
+            self._room_changed.pop(link.number, None)
             if self._in_c is not None:
                 self._in_c.down(link.number)
             port.descriptors.pop(link.descriptor, None)
@@ -488,6 +543,7 @@ class ZmqTransport:
     def _show_to_c(self, link: _Link) -> None:
         if self._in_c is not None and link.route is not None and link.is_up:
             self._in_c.up(link.port.socket.underlying, link.number, link.route, link.data_prefix)
+            self._room_changed[link.number] = link
 
     def _drain_in_c(self, port: _Port, in_c: ZmqLinks, add_path: AddPath) -> None:
         """As `_drain`. The first body that is not taken becomes an event, and nothing is offered behind it."""
@@ -508,11 +564,30 @@ class ZmqTransport:
             count += 1
             if len(self._events) != events:
                 handle = self._add_path = None
-        for number, taken_bytes in in_c.heard():
-            link = self._links.get(number)
-            if link is not None:
-                link.heard_ns = self._now_ns
-                self._count_received(link, taken_bytes)
+        for number, taken_bytes, _ in in_c.moved():
+            link = self._links[number]
+            link.heard_ns = self._now_ns
+            self._count_received(link, taken_bytes)
+
+    def _make_turn(self, in_c: ZmqLinks, terms: WaitTerms) -> None:
+        """The epoll descriptor of this transport is for others; here each of its descriptors has its own meaning."""
+        known = {self._ready.fileno(): None, **dict.fromkeys(terms.add_path.filenos())}
+        meanings = {fileno: ZmqTurn.OTHER for fileno in terms.filenos if fileno not in known}
+        meanings |= dict.fromkeys(terms.add_path.filenos(), ZmqTurn.JOURNAL)
+        for fileno, (port, is_monitor) in self._by_fileno.items():
+            is_drained = port.is_listening and not is_monitor
+            meanings[fileno] = ZmqTurn.SOCKET if is_drained else ZmqTurn.OTHER
+        self._turn_ports = [port for port in self._ports() if port.is_listening]
+        self._turn = in_c.turn([port.socket.underlying for port in self._turn_ports], meanings)
+        self._turn_filenos = terms.filenos
+
+    def _take_held(self, port: _Port, route: bytes, part: HeldPart) -> None:
+        """What ended the last wait. Nothing is offered behind an event that the host has not seen."""
+        self._held = None
+        if port.is_open:
+            self._on_part(port, route, part)
+            if self._events:
+                self._add_path = None
 
     def _count_received(self, link: _Link, size: int) -> None:
         link.received_bytes += size
@@ -631,6 +706,8 @@ class ZmqTransport:
             if not link.credited_bytes <= total <= link.sent_bytes:
                 raise PeerError(f"the peer says it received {total} of {link.sent_bytes} bytes")
             link.credited_bytes = total
+            if link.route is not None:
+                self._room_changed[link.number] = link
         else:
             raise PeerError(f"kind {kind} with {len(body)} bytes has no place on this link now")
 

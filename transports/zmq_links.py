@@ -6,15 +6,17 @@ cannot be found by address, or is not the version that pyzmq says, there is none
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from typing import Any
 
 import zmq
 
 from embedbk._native import ffi, lib
+from embedbk.ports import WaitTerms
 from embedbk.transports.envelope import LINK_BYTES_MAX
 
-__all__ = ["HeldPart", "ZmqLinks", "open_links"]
+__all__ = ["HeldPart", "WaitEnded", "ZmqLinks", "ZmqTurn", "open_links"]
 
 
 class HeldPart:
@@ -38,7 +40,8 @@ class ZmqLinks:
     def __init__(self, links: Any) -> None:
         self._links = links
         self._number = ffi.new("uint64_t *")
-        self._bytes = ffi.new("uint64_t *")
+        self._taken = ffi.new("uint64_t *")
+        self._sent = ffi.new("uint64_t *")
 
     def up(self, socket: Any, number: int, route: bytes, prefix: bytes) -> None:
         """Bodies from this route of this socket are of the link `number`. One that C refuses stays with Python."""
@@ -58,6 +61,10 @@ class ZmqLinks:
         found = lib.ebk_zmq_drain(self._links, address_of(socket), path, bodies_max, bytes_max)
         if found != lib.EBK_ZMQ_HELD:
             return bool(found == lib.EBK_ZMQ_BOUND)
+        return self.held()
+
+    def held(self) -> tuple[bytes, HeldPart]:
+        """The part that is Python's, and its route."""
         held = lib.ebk_zmq_held(self._links)
         pieces, is_too_long = [ffi.buffer(held.data, held.size)], held.size + held.tail_size > LINK_BYTES_MAX
         if held.tail_size and not is_too_long:  # Else it is none of ours, and is not joined.
@@ -66,10 +73,79 @@ class ZmqLinks:
             memoryview(b"".join(pieces)), bool(held.more) or is_too_long, held.descriptor
         )
 
-    def heard(self) -> Iterator[tuple[int, int]]:
-        """(number, bytes of bodies) of the links of which something was taken since the last call."""
-        while lib.ebk_zmq_heard(self._links, self._number, self._bytes):
-            yield self._number[0], self._bytes[0]
+    def set_room(self, number: int, size: int) -> None:
+        """So many bytes may be sent on this link in C; none, before this was said."""
+        lib.ebk_zmq_set_room(self._links, number, size)
+
+    def moved(self) -> Iterator[tuple[int, int, int]]:
+        """(number, bytes taken, bytes sent) of the links on which bodies were taken or sent since the last call."""
+        while lib.ebk_zmq_moved(self._links, self._number, self._taken, self._sent):
+            yield self._number[0], self._taken[0], self._sent[0]
+
+    def turn(self, sockets: Sequence[Any], meanings: dict[int, int]) -> ZmqTurn | None:
+        """A wait on these sockets and descriptors; None where the system refuses one."""
+        made = lib.ebk_turn_new(
+            self._links,
+            [address_of(socket) for socket in sockets],
+            len(sockets),
+            list(meanings),
+            bytes(meanings.values()),
+            len(meanings),
+        )
+        return None if made == ffi.NULL else ZmqTurn(self, ffi.gc(made, lib.ebk_turn_free))
+
+
+class WaitEnded(IntEnum):
+    """Why a wait ended, as far as the transport has to know."""
+
+    HELD = lib.EBK_TURN_HELD
+    UNSENT = lib.EBK_TURN_UNSENT
+
+
+class ZmqTurn:
+    """The common turn of a bookie, taken again and again in C (native/zmq_turn.h); made by `ZmqLinks.turn`.
+
+    What a descriptor means: OTHER ends the wait; SOCKET is of one of the sockets; JOURNAL tells of durability.
+    """
+
+    OTHER: int = lib.EBK_WATCH_OTHER
+    SOCKET: int = lib.EBK_WATCH_SOCKET
+    JOURNAL: int = lib.EBK_WATCH_JOURNAL
+
+    def __init__(self, links: ZmqLinks, turn: Any) -> None:
+        self._links = links  # Borrowed by the turn.
+        self._turn = turn
+        self._terms = ffi.new("struct ebk_turn_terms *")
+        self._outcome = ffi.new("struct ebk_turn_outcome *")
+
+    def wait(self, terms: WaitTerms, credit_bytes: int) -> int:
+        """Returns why it ended; the rest is told by the properties."""
+        given = self._terms
+        given.path = terms.add_path.handle
+        given.until_ns, given.duties_ns = terms.until_ns, terms.duties_ns
+        given.durable, given.awaits_journal = terms.durable, terms.awaits_journal
+        given.bytes_max, given.credit_bytes = terms.bytes_max, credit_bytes
+        return int(lib.ebk_turn_wait(self._turn, given, self._outcome))
+
+    @property
+    def now_ns(self) -> int:
+        """When the wait ended."""
+        return int(self._outcome.now_ns)
+
+    @property
+    def ready(self) -> list[int]:
+        """Descriptors that ended it."""
+        return list(self._outcome.ready[0 : self._outcome.ready_count])
+
+    @property
+    def socket(self) -> int:
+        """Which of the sockets the held part is of."""
+        return int(self._outcome.socket)
+
+    @property
+    def unsent(self) -> tuple[int, bytes]:
+        """The link and body of the answer that could not be sent."""
+        return int(self._outcome.link), bytes(ffi.buffer(self._outcome.message, self._outcome.size))
 
 
 def address_of(socket: Any) -> Any:

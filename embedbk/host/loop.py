@@ -14,15 +14,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["Loop", "Node", "clock_ns"]
+__all__ = ["Loop", "Node", "Waiter", "clock_ns"]
 
 logger = logging.getLogger(__name__)
 
-_POLL_MS_MAX = 1000  # The loop looks around this often even if nothing asks for it.
+_LOOK_NS_MAX = 1_000_000_000  # The loop looks around this often even if nothing asks for it.
 _CALLS_PER_TURN_MAX = 1024
 _ROUNDS_PER_TURN_MAX = (
     8  # Nodes of one loop give each other work; after so many rounds descriptors have their turn.
@@ -64,6 +64,20 @@ class Node(Protocol):
         ...
 
 
+@runtime_checkable
+class Waiter(Node, Protocol):
+    """A node that can wait in the loop's place, and meanwhile do its usual work without a turn of the loop."""
+
+    def wait(self, filenos: Sequence[int], until_ns: int) -> Sequence[int] | None:
+        """Wait until one of these descriptors is ready, or this node has something unusual to do, or it is so late.
+
+        filenos: of all nodes and the loop itself; the same object as long as they are the same.
+
+        Returns: the descriptors of others that are ready. None: it did not wait, the loop has to.
+        """
+        ...
+
+
 @dataclass(slots=True)
 class _Place:
     """A node on the loop."""
@@ -81,6 +95,8 @@ class Loop:
         self.failure: BaseException | None = None  # What ended the loop before it was told to stop.
         self._places: list[_Place] = []
         self._by_fileno: dict[int, _Place] = {}
+        self._filenos: tuple[int, ...] = ()
+        self._waiter: tuple[_Place, Waiter] | None = None  # The only node that can wait.
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # Nobody may write to a descriptor that was closed and given out again.
@@ -104,6 +120,10 @@ class Loop:
         for fileno in node.filenos():
             self._by_fileno[fileno] = place
             self._poll.register(fileno, select.POLLIN)
+        self._filenos = (self._wake, *self._by_fileno)
+        # Of several of them none could see to the others, so all wait in the loop.
+        waiters = [(each, each.node) for each in self._places if isinstance(each.node, Waiter)]
+        self._waiter = waiters[0] if len(waiters) == 1 else None
 
     def start(self) -> None:
         self.thread.start()
@@ -151,7 +171,7 @@ class Loop:
 
     def turn(self) -> None:
         """Wait for readiness or a deadline, then step the nodes that it concerns, and those that they give work to."""
-        for fileno, _ in self._poll.poll(self._timeout_ms()):
+        for fileno in self._wait():
             if fileno == self._wake:
                 # Read, then clear, then look at the work: who leaves work after the clearing writes again.
                 os.eventfd_read(self._wake)
@@ -172,6 +192,19 @@ class Loop:
                 self._is_behind = False
                 break
 
+    def _wait(self) -> Sequence[int]:
+        """Descriptors that are ready. Who waited for all has something to do, whatever ended that."""
+        until_ns = self._until_ns()
+        if until_ns and self._waiter is not None:
+            place, waiter = self._waiter
+            ready = waiter.wait(self._filenos, until_ns)
+            if ready is not None:
+                place.is_due = True
+                return ready
+        # Rounded up: a poll that ends before the deadline would spin.
+        timeout_ms = max(0, (until_ns - clock_ns() + 999_999) // 1_000_000) if until_ns else 0
+        return [fileno for fileno, _ in self._poll.poll(timeout_ms)]
+
     def _step_who_has_news(self, now_ns: int) -> bool:
         has_stepped = False
         for place in self._places:
@@ -187,7 +220,8 @@ class Loop:
         for place in self._places:
             place.is_due = True
 
-    def _timeout_ms(self) -> int:
+    def _until_ns(self) -> int:
+        """When the wait has to end; 0: there is none."""
         due_ns = _NEVER_NS
         for place in self._places:
             if place.has_moved:
@@ -198,10 +232,8 @@ class Loop:
                 due_ns = place.due_ns
         if self._calls or self._is_behind or not due_ns:
             return 0
-        if due_ns == _NEVER_NS:
-            return _POLL_MS_MAX
-        # Rounded up: a poll that ends before the deadline would spin.
-        return min(_POLL_MS_MAX, max(0, (due_ns - clock_ns() + 999_999) // 1_000_000))
+        now_ns = clock_ns()
+        return min(due_ns, now_ns + _LOOK_NS_MAX) if due_ns > now_ns else 0
 
     def _close(self) -> None:
         for place in reversed(self._places):
@@ -211,6 +243,7 @@ class Loop:
                 logger.exception("closing %s failed", type(place.node).__name__)
         self._places.clear()
         self._by_fileno.clear()
+        self._waiter = None
         with self._wake_lock:
             if self._wake >= 0:
                 os.close(self._wake)

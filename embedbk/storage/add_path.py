@@ -64,6 +64,11 @@ class NativeAddPath:
         """Bytes that they are in the journal, with what a record costs beside."""
         return int(lib.ebk_add_path_bytes(self.handle))
 
+    def filenos(self) -> list[int]:
+        """As `AddPath.filenos`."""
+        fileno = self._parts[2].fileno()
+        return [fileno] if fileno >= 0 else []
+
     def kick(self) -> None:
         lib.ebk_add_path_kick(self.handle)
 

@@ -283,6 +283,16 @@ class BookieStorage:
         self._flush()
         return True
 
+    def quiet_bytes(self) -> int:
+        if self._is_flushed or self._failure is not None:
+            return 0  # The frozen half becomes free when the journal is past it.
+        self._count_taken()
+        if self._frozen_token is not None and not self._retry_bytes:
+            return self.cache_bytes_max  # The flush says by itself when it is ready.
+        if self._frozen_token is None and self._wants_flush:
+            return 0
+        return max(0, (self._retry_bytes or self.flush_bytes) - self._unflushed_bytes)
+
     def finish_flush(self) -> bool:
         if self._frozen_token is None:
             return False

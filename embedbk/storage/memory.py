@@ -223,6 +223,9 @@ class MemoryBookieStorage:
     def cached_bytes(self) -> int:
         return self._unflushed_bytes
 
+    def quiet_bytes(self) -> int:
+        return 0  # Nothing takes adds beside the core.
+
     def begin_flush_if_due(self, *, is_due: bool = False) -> bool:
         """Freeze what is not in an entry log yet; a crash before `finish_flush` leaves the journal as it was."""
         if self._frozen is not None or not (is_due or self._unflushed_bytes >= self.flush_bytes):

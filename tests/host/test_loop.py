@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -257,3 +257,80 @@ def test_a_wake_from_another_thread_is_never_lost() -> None:
         loop.wake()
         assert done.acquire(timeout=20), "a wake-up was lost"
     loop.stop()
+
+
+class Waiting(Stepped):
+    """A node that waits in the loop's place, and gives what it was told to give."""
+
+    def __init__(self, name: str = "waiter", story: list[str] | None = None) -> None:
+        super().__init__(name, story)
+        self.gives: list[int] | None = []
+        self.asked: list[tuple[object, int]] = []
+
+    def wait(self, filenos: Sequence[int], until_ns: int) -> Sequence[int] | None:
+        self.asked.append((filenos, until_ns))
+        return self.gives
+
+
+def test_the_only_node_that_can_wait_waits_for_all(loop: Loop) -> None:
+    """It knows everybody's descriptors and the nearest deadline; it is stepped whatever ended its wait."""
+    story: list[str] = []
+    waiter, other = Waiting("waiter", story), Stepped("other", story)
+    settled(loop, waiter, other)
+    waiter.asked.clear()
+    before_ns = loop.now_ns()
+    other.due_ns = before_ns + 500_000_000
+    other.news = 1
+    loop.turn()  # It tells its deadline behind its step.
+    story.clear()
+    loop.turn()
+    filenos, until_ns = waiter.asked[-1]
+    assert {waiter.fileno, other.fileno} < set(filenos)  # type: ignore[call-overload]
+    assert until_ns == other.due_ns
+    assert story == ["waiter"]
+    waiter.gives = [other.fileno]
+    loop.turn()
+    assert story == ["waiter", "waiter", "other"]
+    assert waiter.asked[-1][0] is filenos, "the same object as long as they are the same"
+
+
+def test_a_waiter_that_does_not_wait_leaves_it_to_the_loop(loop: Loop) -> None:
+    """None is "not now": descriptors and deadlines are the loop's then, and nobody is stepped for nothing."""
+    story: list[str] = []
+    waiter, other = Waiting("waiter", story), Stepped("other", story)
+    waiter.gives = None
+    settled(loop, waiter, other)
+    os.eventfd_write(other.fileno, 1)
+    loop.turn()
+    assert story == ["other"]
+
+
+def test_who_has_something_to_do_is_not_kept_waiting(loop: Loop) -> None:
+    """News, calls and deadlines that are over come before any wait."""
+    waiter, other = Waiting(), Stepped()
+    settled(loop, waiter, other)
+    waiter.asked.clear()
+    other.on_step = lambda: setattr(other, "news", 1)  # Again and again: more than the rounds of one turn.
+    other.news = 1
+    loop.turn()
+    waiter.asked.clear()
+    loop.turn()
+    assert not waiter.asked
+    other.on_step = lambda: None
+    loop.turn()
+    loop.call(lambda: None)
+    waiter.asked.clear()
+    loop.turn()
+    assert not waiter.asked
+
+
+def test_of_several_that_can_wait_none_does(loop: Loop) -> None:
+    """One that waits in C serves only its own links meanwhile: with two of them the loop is fair to both."""
+    first, second = Waiting("first"), Waiting("second")
+    settled(loop, first, second)
+    first.asked.clear()
+    os.eventfd_write(second.fileno, 1)
+    loop.turn()
+    assert not first.asked
+    assert not second.asked
+    assert second.story == ["second"]

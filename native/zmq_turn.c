@@ -1,0 +1,174 @@
+/* zmq_turn.c: see zmq_turn.h.
+ *
+ * The order within a turn is the contract:
+ *
+ *   1. what is durable is told, so that an answer never leaves before, and a failure ends the wait behind it;
+ *   2. sockets are received dry. A send does ZeroMQ's housekeeping and may swallow the change that a descriptor tells
+ *      of, so a wait is right only when nothing was sent since each socket said that it is empty;
+ *   3. the commit thread is kicked for what was taken;
+ *   4. only then is waited.
+ */
+#define _GNU_SOURCE
+#include "zmq_turn.h"
+
+#include "errors.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Of one socket before the others, and before the journal is looked at again: answers are not late by more than that. */
+#define BODIES_PER_DRAIN_MAX 64u
+#define BYTES_PER_DRAIN_MAX ((size_t)2 << 20)
+#define WAIT_MS_MAX 60000
+
+struct ebk_turn {
+    struct ebk_zmq_links *links;
+    void **sockets;
+    bool *is_dry; /* By socket: empty, and nothing was sent since. */
+    uint32_t socket_count;
+    int epoll;
+};
+
+/* The loop's clock: its deadlines hold however often the wait is woken before. Nothing else is decided by it. */
+static int64_t clock_ns(void)
+{
+    struct timespec now;
+    const int code = clock_gettime(CLOCK_BOOTTIME, &now);
+    EBK_ASSERT(code == 0);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void ebk_turn_free(struct ebk_turn *turn)
+{
+    if (turn == NULL) return;
+    if (turn->epoll >= 0) close(turn->epoll);
+    free(turn->sockets);
+    free(turn->is_dry);
+    free(turn);
+}
+
+struct ebk_turn *ebk_turn_new(struct ebk_zmq_links *links, void *const *sockets, uint32_t socket_count,
+                              const int *descriptors, const uint8_t *meanings, uint32_t descriptor_count)
+{
+    struct ebk_turn *turn = calloc(1, sizeof *turn);
+    if (turn == NULL) return NULL;
+    turn->links = links;
+    turn->socket_count = socket_count;
+    turn->sockets = calloc(socket_count + 1, sizeof *turn->sockets);
+    turn->is_dry = calloc(socket_count + 1, sizeof *turn->is_dry);
+    turn->epoll = epoll_create1(EPOLL_CLOEXEC);
+    bool is_made = turn->sockets != NULL && turn->is_dry != NULL && turn->epoll >= 0;
+    if (is_made) memcpy(turn->sockets, sockets, socket_count * sizeof *sockets);
+    for (uint32_t i = 0; is_made && i < descriptor_count; i++) {
+        struct epoll_event event = {.events = EPOLLIN,
+                                    .data.u64 = (uint64_t)meanings[i] << 32 | (uint32_t)descriptors[i]};
+        is_made = epoll_ctl(turn->epoll, EPOLL_CTL_ADD, descriptors[i], &event) == 0;
+    }
+    if (is_made) return turn;
+    ebk_turn_free(turn);
+    return NULL;
+}
+
+/* Send what is due. False: one could not be sent, and stands in the outcome. */
+static bool tell(struct ebk_turn *turn, struct ebk_add_path *path, struct ebk_turn_outcome *outcome)
+{
+    uint32_t answers;
+    while (ebk_add_path_next(path, &outcome->link, &answers, &outcome->message, &outcome->size)) {
+        if (!ebk_zmq_send(turn->links, outcome->link, outcome->message, outcome->size)) return false;
+        memset(turn->is_dry, 0, turn->socket_count * sizeof *turn->is_dry);
+    }
+    return true;
+}
+
+/* Receive from every socket that may have something. Returns a reason to end the wait, or 0. */
+static int drain(struct ebk_turn *turn, struct ebk_add_path *path, struct ebk_turn_outcome *outcome)
+{
+    for (uint32_t i = 0; i < turn->socket_count; i++) {
+        if (turn->is_dry[i]) continue;
+        const int found = ebk_zmq_drain(turn->links, turn->sockets[i], path, BODIES_PER_DRAIN_MAX, BYTES_PER_DRAIN_MAX);
+        turn->is_dry[i] = found == EBK_ZMQ_EMPTY;
+        if (found != EBK_ZMQ_HELD) continue;
+        outcome->socket = (int)i;
+        return EBK_TURN_HELD;
+    }
+    return 0;
+}
+
+static bool is_dry(const struct ebk_turn *turn)
+{
+    for (uint32_t i = 0; i < turn->socket_count; i++)
+        if (!turn->is_dry[i]) return false;
+    return true;
+}
+
+/* Rounded up: a wait that ends before its time would spin. */
+static int wait_ms(int64_t from_ns, int64_t until_ns)
+{
+    if (until_ns <= from_ns) return 0;
+    if ((until_ns - from_ns) / 1000000 >= WAIT_MS_MAX) return WAIT_MS_MAX;
+    return (int)((until_ns - from_ns + 999999) / 1000000);
+}
+
+/* Look at the descriptors, for so long. Returns a reason to end the wait, or 0. */
+static int look(struct ebk_turn *turn, struct ebk_add_path *path, int milliseconds, struct ebk_turn_outcome *outcome)
+{
+    struct epoll_event found[EBK_TURN_READY_MAX];
+    const int count = epoll_wait(turn->epoll, found, EBK_TURN_READY_MAX, milliseconds);
+    if (count < 0) {
+        EBK_ASSERT(errno == EINTR);
+        return EBK_TURN_SIGNAL;
+    }
+    for (int i = 0; i < count; i++) {
+        const uint64_t meaning = found[i].data.u64 >> 32;
+        if (meaning == EBK_WATCH_SOCKET)
+            memset(turn->is_dry, 0, turn->socket_count * sizeof *turn->is_dry);
+        else if (meaning == EBK_WATCH_JOURNAL)
+            ebk_add_path_clear(path);
+        else
+            outcome->ready[outcome->ready_count++] = (int)(uint32_t)found[i].data.u64;
+    }
+    return outcome->ready_count > 0 ? EBK_TURN_READY : 0;
+}
+
+static int take_turns(struct ebk_turn *turn, const struct ebk_turn_terms *terms, struct ebk_turn_outcome *outcome)
+{
+    struct ebk_add_path *const path = terms->path;
+    const uint64_t bytes_before = ebk_add_path_bytes(path);
+    const uint64_t frames_before = ebk_add_path_frames(path);
+    int64_t until_ns = terms->until_ns;
+    bool is_late = false; /* Something was taken or told, and nothing else done meanwhile. */
+    for (;;) {
+        const uint64_t durable = ebk_add_path_durable(path);
+        const bool has_told = ebk_add_path_reap(path, durable) > 0;
+        if (!tell(turn, path, outcome)) return EBK_TURN_UNSENT;
+        if ((terms->awaits_journal && durable > terms->durable) || ebk_add_path_has_failed(path)) return EBK_TURN_JOURNAL;
+        const int held = drain(turn, path, outcome);
+        ebk_add_path_kick(path);
+        if (held != 0) return held;
+        if (ebk_add_path_bytes(path) - bytes_before >= terms->bytes_max ||
+            ebk_zmq_taken_most(turn->links) >= terms->credit_bytes)
+            return EBK_TURN_BOUND;
+        const int64_t now_ns = clock_ns();
+        if (!is_late && (has_told || ebk_add_path_frames(path) != frames_before)) {
+            is_late = true;
+            if (terms->duties_ns < until_ns - now_ns) until_ns = now_ns + terms->duties_ns;
+        }
+        if (now_ns >= until_ns) return EBK_TURN_DUE;
+        const int ended = look(turn, path, is_dry(turn) ? wait_ms(now_ns, until_ns) : 0, outcome);
+        if (ended != 0) return ended;
+    }
+}
+
+int ebk_turn_wait(struct ebk_turn *turn, const struct ebk_turn_terms *terms, struct ebk_turn_outcome *outcome)
+{
+    memset(outcome, 0, sizeof *outcome);
+    /* What was sent and received in between is not known here. */
+    memset(turn->is_dry, 0, turn->socket_count * sizeof *turn->is_dry);
+    const int reason = take_turns(turn, terms, outcome);
+    outcome->now_ns = clock_ns();
+    return reason;
+}
