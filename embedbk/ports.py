@@ -384,9 +384,9 @@ class DurableBookie(Protocol):
         """What is known to be damaged now: of each file what its last reading has found."""
         ...
 
-    def has_room(self) -> bool:
+    def has_room(self, *, is_urgent: bool = False) -> bool:
         """Whether `put_frame` takes the largest frame without waiting for a flush or a commit. Asked for each request;
-        True also where waiting would not help."""
+        True also where waiting would not help. is_urgent: of a part that normal adds leave free (P7.8)."""
         ...
 
     def is_full(self) -> bool:

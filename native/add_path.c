@@ -212,7 +212,7 @@ bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size)
     const struct ebk_add_path_settings *const settings = &path->settings;
     return ebk_store_active_bytes(settings->store) + body_size <= settings->cache_bytes_max &&
            ebk_journal_next_token(settings->journal) - 1 - ebk_journal_durable(settings->journal) <
-               EBK_JOURNAL_SLOT_COUNT;
+               EBK_JOURNAL_SLOT_COUNT - EBK_ADD_SLOTS_KEPT;
 }
 
 bool ebk_add_path_is_common(const struct ebk_add_path *path, const struct ebk_add *add)

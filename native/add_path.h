@@ -36,7 +36,8 @@ enum {
     EBK_RECORD_FRAME = 1,
     EBK_ADD_ANSWER_BYTES = 56,      /* one answer among several */
     EBK_ADD_ANSWERS_MAX = 16384,    /* in one message */
-    EBK_ADD_PENDING_MAX = 65536     /* taken and not told yet; more are passed */
+    EBK_ADD_PENDING_MAX = 65536,    /* taken and not told yet; more are passed */
+    EBK_ADD_SLOTS_KEPT = 1024       /* of the journal's queue, for what is no normal add (P7.8) */
 };
 
 struct ebk_add_path;

@@ -43,6 +43,7 @@ __all__ = [
     "Status",
     "MESSAGES_PER_BUNDLE_MAX",
     "decode_message",
+    "is_normal_add",
     "encode_add_answers",
     "encode_bundle",
     "encode_message",
@@ -79,8 +80,11 @@ class Status(enum.IntEnum):
     BAD_FRAME = 6  # A digest or number in the frame is wrong; nothing of it was stored.
     READ_ONLY = 7  # No normal adds here now; fences and recovery adds pass (P7.8).
     NO_SUCH_LEDGER = 8  # An explicit negative: this bookie never stored anything of the ledger (P7.1).
-    UNKNOWN = 9  # Could not tell: I/O error, unreadable entry, overload. Never a negative (P7.1).
+    UNKNOWN = 9  # Could not tell: I/O error, unreadable entry. Never a negative (P7.1).
     RECEIVED = 10  # Of a deferred add: held in memory. Another answer follows when it is durable (P3.2).
+    BUSY = (
+        11  # More adds wait than are kept; nothing of this one was done. Send it again a little later (P7.8).
+    )
 
 
 # What a peer may send in these fields; msgspec refuses the rest while it decodes.
@@ -285,6 +289,7 @@ for _kind, _struct in (
     register_kind(_kind, _struct)
 
 
+_ADD_KIND = _kind_of[AddRequest]
 _BUNDLE_KIND = _kind_of[Bundle]
 _decode_bundle = msgspec.msgpack.Decoder(Bundle).decode
 
@@ -374,6 +379,21 @@ def split_bundle(body: memoryview) -> list[memoryview]:
         parts.append(part)
         begin += part_size
     return parts
+
+
+def is_normal_add(body: bytes | memoryview) -> bool:
+    """Whether a body looks like an add that is none of a recovery. Nothing else of it is checked."""
+    if len(body) < MESSAGE_HEADER_BYTES or body[_KIND_AT] != _ADD_KIND:
+        return False
+    control_size = _HEADER.unpack_from(body)[4]
+    try:
+        control = _decoder_of[_ADD_KIND].decode(
+            body[MESSAGE_HEADER_BYTES : MESSAGE_HEADER_BYTES + control_size]
+        )
+    except msgspec.MsgspecError:
+        return False
+    assert isinstance(control, AddRequest)
+    return not control.recovery
 
 
 def decode_message(body: bytes | memoryview) -> Message:

@@ -181,6 +181,8 @@ class Bookie(Machine):
             ]
         header, body = event.frames[0]
         refusal = self._refuse_add(request, header)
+        if refusal is None and event.is_beyond_room:
+            refusal = Status.BUSY  # Alive, and nothing of it was done: whoever asked may ask again (P7.8).
         if refusal is not None:
             return [self._add_reply(event.link, event.request_id, request, header, refusal)]
         try:

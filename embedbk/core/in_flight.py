@@ -20,6 +20,25 @@ from embedbk.ids import Member
 __all__ = ["InFlight", "Pending", "Seating"]
 
 
+BUSY_FIRST_NS = (
+    5_000_000  # Until a seat that was busy is asked again; doubled for each time that it still is.
+)
+BUSY_MOST_NS = 200_000_000
+BUSY_FRAMES_MAX = 64  # Sent at once to one that was busy, at most; one at first.
+BEHIND_BYTES_MAX = 64 << 20  # Of frames that are done and kept for a seat that has not answered.
+
+
+@dataclass(slots=True)
+class Busy:
+    """What a seat that answered BUSY was not given yet, and how carefully that goes on (P7.8)."""
+
+    again_ns: int
+    delay_ns: int = BUSY_FIRST_NS
+    frames_max: int = 1
+    is_asked: bool = False  # Something was sent to it since it answered.
+    owed: dict[int, None] = field(default_factory=dict)  # First entries of frames that are not on their way.
+
+
 @dataclass(slots=True)
 class Seating:
     """One holder of one seat. The number rises whenever any seat's holder changes, so it names the holding for good."""
@@ -32,6 +51,7 @@ class Seating:
     # seat that never answers must be noticed also where the ack quorum goes on without it.
     unanswered: dict[int, int] | None = None  # None: nothing yet, as with most of very many open ledgers.
     awaited_until_ns: int = 0  # A reader waited there for a newer LAC lately (P6.2).
+    busy: Busy | None = None  # It lives, and takes no more at this moment.
 
 
 @dataclass(slots=True)
@@ -46,6 +66,9 @@ class Pending:
     )  # Those that hold it in memory; deferred sync only (P3.2).
 
 
+_NOTHING: dict[int, Pending] = {}  # One for all who have nothing behind; never changed.
+
+
 class InFlight:
     """Sends frames to the seats and counts their acknowledgements."""
 
@@ -53,8 +76,11 @@ class InFlight:
         "_first_members",
         "_first_number",
         "_seatings",
+        "behind",
+        "behind_bytes",
         "done",
         "done_length",
+        "has_busy",
         "is_deferred",
         "is_recovery",
         "ledger_key",
@@ -96,6 +122,11 @@ class InFlight:
             int, Pending
         ] = {}  # By first entry, in entry order; holds every frame above `done`.
         self.pending_bytes = 0
+        # Done, and not answered by a seat that has not failed: kept, because it may say BUSY and be sent it again.
+        # Else each wait of one bookie would leave an entry with Qa copies where Qw were asked for.
+        self.behind: dict[int, Pending] = _NOTHING
+        self.behind_bytes = 0
+        self.has_busy = False  # A seat may be busy.
         self.done = done  # Every entry up to here is done.
         self.done_length = 0  # Ledger length up to `done`; set by whoever knows it at the start.
         # Deferred sync: Qa seats of each write set held every entry up to here, at least in memory (P3.2).
@@ -170,9 +201,21 @@ class InFlight:
         return sends
 
     def _sends(
-        self, pending: Pending, seatings: Sequence[Seating], now_ns: int, lac: int | None, lac_length: int
+        self,
+        pending: Pending,
+        seatings: Sequence[Seating],
+        now_ns: int,
+        lac: int | None,
+        lac_length: int,
+        *,
+        is_again: bool = False,
     ) -> list[Send]:
         frame = pending.frame
+        if is_again and lac is not None and lac >= frame.first_entry:
+            lac, lac_length = (
+                None,
+                0,
+            )  # It is done by others meanwhile, and a frame tells only of what is below it.
         striped = self.quorum.ensemble_size > self.quorum.write_quorum
         header = b"" if striped else encode_frame_header(frame, self.ledger_key, lac, lac_length)
         sends: list[Send] = []
@@ -186,7 +229,11 @@ class InFlight:
             assert part is not None
             if seating.unanswered is None:
                 seating.unanswered = {}
-            seating.unanswered[frame.first_entry] = now_ns
+            # What is sent again counts from the first time: being busy is bounded by the time limit of an add.
+            seating.unanswered.setdefault(frame.first_entry, now_ns)
+            if seating.busy is not None and not is_again:
+                seating.busy.owed[frame.first_entry] = None
+                continue
             request = AddRequest(
                 seating.member.incarnation, self.nonce, seating.number, self.is_recovery, self.is_deferred
             )
@@ -209,10 +256,110 @@ class InFlight:
             return False  # Counted before.
         if not unanswered:
             seating.unanswered = None  # An empty dict keeps the room of what was in it.
+        if seating.busy is not None:
+            self._take_more(seating, first_entry)
         pending = self.pending.get(first_entry)
         if pending is not None:
             pending.acked.add(seating_number)
+        elif self.behind:
+            self._forget_behind(first_entry)
         return True
+
+    # Seats that are busy (P7.8).
+
+    def note_busy(self, number: int, first_entry: int, now_ns: int) -> None:
+        """A seat has taken nothing of a frame, and lives: it is sent again, a little later."""
+        seating = self.seating(number)
+        if seating is None or not seating.unanswered or first_entry not in seating.unanswered:
+            return
+        busy = seating.busy
+        if busy is None:
+            busy = seating.busy = Busy(now_ns + BUSY_FIRST_NS)
+            self.has_busy = True
+        elif busy.is_asked:
+            busy.delay_ns = min(2 * busy.delay_ns, BUSY_MOST_NS)
+            busy.again_ns = now_ns + busy.delay_ns
+        busy.is_asked = False
+        busy.frames_max = 1
+        busy.owed[first_entry] = None
+
+    def _take_more(self, seating: Seating, first_entry: int) -> None:
+        """It took one again: the more it takes, the more it is given at once."""
+        assert seating.busy is not None
+        seating.busy.owed.pop(first_entry, None)
+        seating.busy.frames_max = min(2 * seating.busy.frames_max, BUSY_FRAMES_MAX)
+        seating.busy.delay_ns = BUSY_FIRST_NS
+        seating.busy.again_ns = 0
+        if not seating.busy.owed:
+            seating.busy = None
+
+    def busy_deadline_ns(self) -> int | None:
+        """When a seat that was busy is asked again."""
+        if not self.has_busy:
+            return None
+        times = [each.busy.again_ns for each in self._seatings or () if each.busy is not None]
+        return min(times, default=None)
+
+    def send_owed(self, now_ns: int, lac: int | None, lac_length: int) -> tuple[list[Send], list[int]]:
+        """What seats that were busy are given now, the oldest first; and the numbers of those that are so far behind
+        that what they owe is not here any more."""
+        sends: list[Send] = []
+        lost: list[int] = []
+        for seating in self.seatings if self.has_busy else ():
+            busy = seating.busy
+            if busy is None or now_ns < busy.again_ns:
+                continue
+            busy.again_ns = now_ns + BUSY_MOST_NS  # Or with its answer.
+            busy.is_asked = True
+            for first_entry in sorted(busy.owed)[: busy.frames_max]:
+                del busy.owed[first_entry]
+                if not seating.unanswered or first_entry not in seating.unanswered:
+                    continue
+                pending = self.pending.get(first_entry) or self.behind.get(first_entry)
+                if pending is None:
+                    lost.append(seating.number)
+                    break
+                sends += self._sends(pending, [seating], now_ns, lac, lac_length, is_again=True)
+            if not seating.unanswered:
+                seating.busy = None  # A second answer to the same was late, and nothing is owed.
+        self.has_busy = any(seating.busy is not None for seating in self._seatings or ())
+        return sends, lost
+
+    def is_pressed(self) -> bool:
+        """So much is kept for a seat that is busy that nothing more is sent to any, until it gets on (RP33)."""
+        return self.has_busy and self.behind_bytes >= BEHIND_BYTES_MAX // 2
+
+    def _keep_behind(self, first_entry: int, pending: Pending) -> None:
+        for seating in self.seatings:
+            if seating.unanswered and first_entry in seating.unanswered:
+                break
+        else:
+            return
+        if not self.behind:
+            self.behind = {}
+        self.behind[first_entry] = pending
+        self.behind_bytes += len(pending.frame.body)
+        while self.behind_bytes > BEHIND_BYTES_MAX:
+            self._drop_behind(next(iter(self.behind)))
+
+    def _forget_behind(self, first_entry: int) -> None:
+        """Unless another seat has not answered either."""
+        if first_entry in self.behind:
+            for seating in self.seatings:
+                if seating.unanswered and first_entry in seating.unanswered:
+                    return
+            self._drop_behind(first_entry)
+
+    def _look_behind(self) -> None:
+        """Who sits has changed: keep what these still owe."""
+        for first_entry in list(self.behind):
+            self._forget_behind(first_entry)
+        self.has_busy = any(seating.busy is not None for seating in self.seatings)
+
+    def _drop_behind(self, first_entry: int) -> None:
+        self.behind_bytes -= len(self.behind.pop(first_entry).frame.body)
+        if not self.behind:
+            self.behind = _NOTHING
 
     def take_received(self, seating_number: int, first_entry: int, answer: AddAnswer) -> bool:
         """Count that a seat holds its part of a frame in memory; its final answer is still owed (P3.2)."""
@@ -239,7 +386,8 @@ class InFlight:
         if seating is None or seating.failure is not None:
             return False
         seating.failure = reason
-        seating.unanswered = None
+        seating.unanswered = seating.busy = None
+        self._look_behind()
         return True
 
     def forgive(self, bookie_ids: Iterable[str]) -> list[Seating]:
@@ -257,8 +405,9 @@ class InFlight:
         """Forget everything that is outstanding: nothing more of it will be done."""
         self.pending.clear()
         self.pending_bytes = 0
+        self.behind, self.behind_bytes = _NOTHING, 0
         for seating in self.seatings:
-            seating.unanswered = None
+            seating.unanswered = seating.busy = None
 
     def replace(self, seatings: Sequence[Seating]) -> list[Seating]:
         """Seat another ensemble; returns the seatings that are new. Who lost a seat counts no more (P4.4)."""
@@ -269,6 +418,7 @@ class InFlight:
             pending.acked &= kept
             pending.received &= kept
         self._seatings = list(seatings)
+        self._look_behind()
         return fresh
 
     def advance(self, proposed: Sequence[Seating] | None = None) -> bool:
@@ -286,6 +436,7 @@ class InFlight:
                 break
             del self.pending[first]
             self.pending_bytes -= len(pending.frame.body)
+            self._keep_behind(first, pending)
             self.done = pending.frame.last_entry
             self.done_length = pending.frame.length
         if not self.pending:

@@ -146,13 +146,15 @@ class Recovery(Machine):
             return None
         asked = min((when for when, _ in self.asked.values()), default=None)
         # Once all is written back an unanswered copy is nobody's matter any more.
-        oldest = self.in_flight.oldest_sent_ns() if self.in_flight and self.phase is Phase.READING else None
+        written = self.in_flight if self.phase is Phase.READING else None
+        oldest = written.oldest_sent_ns() if written else None
         return earliest(
             self.give_up_ns,
             self.retry_at,
             asked + self.options.ask_timeout_ns if asked is not None else None,
             min(self.pause_until.values(), default=None),
             oldest + self.options.write_timeout_ns if oldest is not None else None,
+            written.busy_deadline_ns() if written else None,
             min(self.avoid_until.values(), default=None),
         )
 
@@ -408,11 +410,26 @@ class Recovery(Machine):
         if answer.status != Status.OK:
             if answer.status == Status.WRONG_KEY:
                 return self._end(WrongPassword(f"ledger {self.ledger_id} has another password"))
+            if answer.status == Status.BUSY:
+                self.in_flight.note_busy(number, first_entry, event.now_ns)
+                return []
             return self._seat_failed(number, Status(answer.status).name, event.now_ns)
-        if not self.in_flight.take_answer(number, first_entry, answer) or not self.in_flight.advance():
+        if not self.in_flight.take_answer(number, first_entry, answer):
             return []
+        effects = self._send_owed(event.now_ns) if self.phase is Phase.READING else []
+        if not self.in_flight.advance():
+            return effects
         self._progress(event.now_ns)
-        return self._go_on(event.now_ns) if self.phase is Phase.READING else []
+        return effects + (self._go_on(event.now_ns) if self.phase is Phase.READING else [])
+
+    def _send_owed(self, now_ns: int) -> list[Effect]:
+        """Go on with write-backs to bookies that were busy (P7.8)."""
+        assert self.in_flight is not None
+        sends, lost = self.in_flight.send_owed(now_ns, None, 0)
+        effects: list[Effect] = list(sends)
+        for number in lost:
+            effects += self._seat_failed(number, "it is busy, and too far behind", now_ns)
+        return effects
 
     def _seat_failed(self, number: int, reason: str, now_ns: int) -> list[Effect]:
         assert self.in_flight is not None
@@ -508,6 +525,7 @@ class Recovery(Machine):
             assert self.in_flight is not None
             for number in self.in_flight.overdue(now_ns, self.options.write_timeout_ns):
                 effects += self._seat_failed(number, "no answer in time", now_ns)
+            effects += self._send_owed(now_ns)
             effects += self._go_on(now_ns)
         # What is due and was not asked again is not wanted now; left here it would be due for ever.
         self.pause_until = {seat: until for seat, until in self.pause_until.items() if until > now_ns}

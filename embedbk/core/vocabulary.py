@@ -315,13 +315,15 @@ class AddsTaken:
 
 @dataclass(slots=True)
 class RequestReceived:
-    """A request came over a link; frames are (header, unchecked body) pairs."""
+    """A request came over a link; frames are (header, unchecked body) pairs. is_beyond_room: no more
+    is kept that waits for room, so an add is not stored."""
 
     now_ns: int
     link: int
     request_id: int
     control: Control
     frames: list[tuple[FrameHeader, memoryview]] = field(default_factory=list)
+    is_beyond_room: bool = False
 
 
 @dataclass(slots=True)

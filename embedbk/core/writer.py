@@ -196,6 +196,7 @@ class Writer(Machine):
         if (
             self.state is not WriterState.OPEN
             or self.in_flight.pending_bytes >= self.options.inflight_bytes_max
+            or self.in_flight.is_pressed()
         ):
             return False
         out = len(self.in_flight.pending)
@@ -211,7 +212,8 @@ class Writer(Machine):
         oldest = self.in_flight.oldest_sent_ns()
         timeout = oldest + self.options.add_timeout_ns if oldest is not None else None
         idle = self.last_active_ns + self.options.explicit_lac_ns if self._owes_explicit_lac() else None
-        return earliest(timeout, self.retry_at, self.stalled_until, idle)
+        busy = self.in_flight.busy_deadline_ns() if self.in_flight.has_busy else None
+        return earliest(timeout, self.retry_at, self.stalled_until, idle, busy)
 
     @property
     def wants_bookies(self) -> bool:
@@ -249,8 +251,13 @@ class Writer(Machine):
             if not self.in_flight.take_answer(number, first_entry, answer):
                 return []
             effects = self._advance(event.now_ns)
+            if self.in_flight.has_busy:
+                effects += self._send_owed(event.now_ns)
             self.in_flight.rest(event.now_ns)
             return effects
+        if answer.status == Status.BUSY:
+            self.in_flight.note_busy(number, first_entry, event.now_ns)
+            return []  # Alive, and slow: no failure until the add's time is over (P7.8).
         if self.in_flight.seating(number) is None:
             return []  # From a bookie replaced since (P4.4).
         name = f"bookie {event.member.bookie_id}"
@@ -270,6 +277,14 @@ class Writer(Machine):
         if event.tag[0] != "add":
             return []
         return self._seat_failed(event.tag[1], event.reason, event.now_ns)
+
+    def _send_owed(self, now_ns: int) -> list[Effect]:
+        """Go on with seats that were busy."""
+        sends, lost = self.in_flight.send_owed(now_ns, self.lac, self.in_flight.done_length)
+        effects: list[Effect] = list(sends)
+        for number in lost:
+            effects += self._seat_failed(number, "it is busy, and too far behind", now_ns)
+        return effects
 
     def _advance_received(self) -> list[Effect]:
         """Deferred sync has two marks; only the LAC is ever published (P3.2)."""
@@ -545,6 +560,8 @@ class Writer(Machine):
         for number in self.in_flight.overdue(event.now_ns, self.options.add_timeout_ns):
             seconds = self.options.add_timeout_ns / 1e9
             effects += self._seat_failed(number, f"no answer within {seconds:g} s", event.now_ns)
+        if self.in_flight.has_busy and self.error is None:
+            effects += self._send_owed(event.now_ns)
         if self.retry_at is not None and event.now_ns >= self.retry_at:
             self.retry_at = None
             effects += self._try_again(event.now_ns)

@@ -15,6 +15,7 @@ from embedbk.codec.frame import frame_of
 from embedbk.codec.messages import (
     AddAnswer,
     AddAnswers,
+    AddRequest,
     Status,
     decode_message,
     encode_add_answers,
@@ -52,6 +53,7 @@ from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.registering import Registering
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.host.spacing import Spacing
+from embedbk.host.waiting import WAITING_BYTES_MAX, Waiting
 from embedbk.metadata.client import Client
 from embedbk.ports import (
     AddPath,
@@ -79,7 +81,6 @@ READ_ROOM_BYTES = FRAME_BYTES_MAX + (1 << 20)
 READ_AGAIN_NS = 2_000_000  # Until a link is looked at again that has no room, where nobody tells of it.
 USUAL_COMPACTION = CompactorOptions()
 USUAL_SPACE = SpaceOptions()
-WAITING_BYTES_MAX = 256 << 20  # Of requests that wait for room; who sends more loses its link.
 
 
 class BookieNode:
@@ -100,9 +101,10 @@ class BookieNode:
         collector: CollectorOptions = USUAL_COLLECTION,
         compactor: CompactorOptions = USUAL_COMPACTION,
         space: SpaceOptions = USUAL_SPACE,
+        waiting_bytes_max: int = WAITING_BYTES_MAX,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`, and in the registration. scrub: how fast
-        what is stored is read for rot; None reads nothing."""
+        what is stored is read for rot; None reads nothing. waiting_bytes_max: of adds that wait for room."""
         self.bookie_id = bookie_id
         self.storage = storage
         self.transport = transport
@@ -133,8 +135,7 @@ class BookieNode:
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
-        self._waiting: deque[Received] = deque()  # Requests for which the write cache has no room yet.
-        self._waiting_bytes = 0
+        self.waiting = Waiting(self.has_room, waiting_bytes_max)
         self._events: deque[Event] = deque()
         self._is_stepping = False
         # By link, lookups for its requests, each in its turn: as many as its client takes the answers of, so that no
@@ -163,7 +164,7 @@ class BookieNode:
 
     def step(self, now_ns: int) -> None:
         has_told = self._tell_durable(now_ns)
-        if self._waiting:
+        if self.waiting:
             self._take_waiting(now_ns)
         path = self._offered()
         self.transport.offer(path)
@@ -206,7 +207,7 @@ class BookieNode:
         self.storage.kick()
         if self.failure is None:
             self._flush(now_ns)
-        if self._waiting and not self._has_no_room():
+        if self.waiting:
             self._take_waiting(now_ns)
             self.storage.kick()
 
@@ -303,31 +304,24 @@ class BookieNode:
             self._take_message(now_ns, event if part is event.body else Received(event.link, part))
 
     def _take_message(self, now_ns: int, event: Received) -> None:
-        """Take a request, or let it wait for room behind those that do: all of them in the order in which they came."""
-        if event.link not in self._links or not (self._waiting or self._has_no_room()):
+        """Take a request now, or in its turn, or say that we are busy."""
+        if event.link not in self._links or self.waiting.may_pass(event):
             self._take_now(now_ns, event)
-            return
-        self._waiting.append(event)
-        self._waiting_bytes += len(event.body)
-        if self._waiting_bytes > WAITING_BYTES_MAX:
-            self._drop(
-                event.link, f"{self._waiting_bytes} bytes of requests wait for a flush; no more are kept"
-            )
+        elif not self.waiting.keep(event):
+            self._take_now(now_ns, event, is_beyond_room=True)
 
-    def _has_no_room(self) -> bool:
-        """A put would wait for a flush or a commit, and with it all that shares this loop (RP34)."""
-        return self.failure is None and not self.storage.has_room()
+    def has_room(self, is_urgent: bool) -> bool:
+        """Without it a put would wait for a flush or a commit, and with it all that shares this loop (RP34)."""
+        return self.failure is not None or self.storage.has_room(is_urgent=is_urgent)
 
     def _take_waiting(self, now_ns: int) -> None:
-        while self._waiting and not self._has_no_room():
-            event = self._waiting.popleft()
-            self._waiting_bytes -= len(event.body)
+        for event in self.waiting.due():
             if event.link in self._links:
                 self._take_now(now_ns, event)
 
-    def _take_now(self, now_ns: int, event: Received) -> None:
+    def _take_now(self, now_ns: int, event: Received, *, is_beyond_room: bool = False) -> None:
         link = event.link
-        if not self._waiting and self._is_taken(now_ns, event):
+        if not is_beyond_room and self._is_taken(now_ns, event):
             return
         try:
             message = decode_message(event.body)
@@ -342,20 +336,27 @@ class BookieNode:
         if unanswered >= REQUESTS_PER_LINK_MAX:
             self._drop(link, f"{unanswered} requests are unanswered; no more are taken")
             return
+        if is_beyond_room and not isinstance(message.control, AddRequest):
+            self._drop(
+                link, "too much waits here for the journal; no more is kept"
+            )  # It has no word for busy.
+            return
         self._links[link] = unanswered + 1
-        self._step_core(RequestReceived(now_ns, link, message.request_id, message.control, message.frames))
+        self._step_core(
+            RequestReceived(now_ns, link, message.request_id, message.control, message.frames, is_beyond_room)
+        )
 
     # The add path.
 
     def _path_now(self) -> AddPath | None:
         """The add path, while normal adds of known ledgers are nobody's question but the row's."""
         core = self.core
-        is_open = core.is_writable and core.is_serving and core.failure is None and not self._waiting
+        is_open = core.is_writable and core.is_serving and core.failure is None
         return self.storage.add_path if is_open else None
 
     def _offered(self) -> AddPath | None:
         """What the transport offers bodies to. Who watches the core is shown each of them, so that they come here."""
-        return self._path_now() if self.on_step is None else None
+        return self._path_now() if self.on_step is None and not self.waiting else None
 
     def _is_taken(self, now_ns: int, event: Received) -> bool:
         """Is it a common add, stored and queued in C? It answers when what it took is durable."""

@@ -61,7 +61,11 @@ _DAMAGE_HINT = (
     f"if no better copy of its directories exists, start it with --may-have-lost, or with an empty file {LOSS_FILE} in "
     "its directory: then it goes on behind the damage, and what is missing counts as unknown until it is repaired"
 )
-REPLAY_ROOM_BYTES = 2 * FRAME_BYTES_MAX  # Beyond cache_bytes_max, so that a put that was let in always fits.
+RESERVE_BYTES = FRAME_BYTES_MAX  # Beyond cache_bytes_max, for what recovery brings while a flush runs (P7.8).
+REPLAY_ROOM_BYTES = RESERVE_BYTES + FRAME_BYTES_MAX  # So that a put that was let in always fits.
+RECORDS_PER_REQUEST_MAX = (
+    8  # Birth, end of a drop, frame, and what a fence of its ledger adds: with room to spare.
+)
 RECORD_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the bound above.
 
 
@@ -76,7 +80,8 @@ class BookieStorage:
             none is given. Always the same in the same order, but for new ones at the end with `expands`.
         expands: ledger directories beyond those that the bookie has are new ones, to be added for good.
         flush_bytes: how much is journaled between flushes.
-        cache_bytes_max: of the write cache not flushed yet; a put beyond waits for the flush.
+        cache_bytes_max: of each half of the write cache, beside a frame of recovery (P7.8); a put beyond waits for
+            the flush.
         threaded: commit and flush in native threads; else `step` does both by hand.
         may_have_lost: these directories are an older copy, or were repaired by hand: what they held may be gone. Kept
             in a file of the directory until everything that may be lost is in durable limbo (P7.4).
@@ -213,7 +218,8 @@ class BookieStorage:
         """
         store = self._open_store()
         self._make_journal_room()
-        if store.active_bytes() + len(frame.body) > self.cache_bytes_max:
+        reserve = RESERVE_BYTES if self._frozen_token is not None else 0
+        if store.active_bytes() + len(frame.body) > self.cache_bytes_max + reserve:
             self._make_cache_room()
         view = store.put(frame)
         journal = self._open_journal()
@@ -321,14 +327,15 @@ class BookieStorage:
             self._is_flushed = False
         return is_done
 
-    def has_room(self) -> bool:
-        if self._failure is not None or self._retry_bytes:
+    def has_room(self, *, is_urgent: bool = False) -> bool:
+        if self._failure is not None or (self._retry_bytes and not self._is_full):
             return True  # Nothing that runs would make room: who asks hears why.
         if self._frozen_token is not None:
-            active = self._open_store().active_bytes()
-            if active + FRAME_BYTES_MAX > self.cache_bytes_max:
+            reserve = RESERVE_BYTES if is_urgent else 0
+            if self._open_store().active_bytes() + FRAME_BYTES_MAX > self.cache_bytes_max + reserve:
                 return False
-        return self._open_journal().next_token() - 1 - self._durable < SLOT_COUNT - 1
+        kept = RECORDS_PER_REQUEST_MAX if is_urgent else lib.EBK_ADD_SLOTS_KEPT
+        return self._open_journal().next_token() - 1 - self._durable < SLOT_COUNT - kept
 
     def is_full(self) -> bool:
         """The last flush found no room, or the journal's next file does not; what is left of its file is a reserve."""

@@ -288,7 +288,7 @@ class MemoryBookieStorage:
     def scrub_damages(self) -> list[ScrubDamage]:
         return [damage for key, damage in sorted(self._scrub_damages.items()) if key in self.store.unreadable]
 
-    def has_room(self) -> bool:
+    def has_room(self, *, is_urgent: bool = False) -> bool:
         return True
 
     def is_full(self) -> bool:

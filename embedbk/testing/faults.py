@@ -94,6 +94,8 @@ def heal(world: World) -> None:
         disk.calm()
         if name in world.nodes:
             disk.fill(False)
+            world.nodes[name].waiting.has_room = world.nodes[name].has_room
+            world._wake(name)
             if world.nodes[name].failure is not None and name not in world.lost:
                 world.crash(name)
         if name not in world.nodes and name not in world.lost:
@@ -336,6 +338,22 @@ def _full(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _busy(world: World, step: Step, chance: random.Random) -> bool:
+    """L13: its write cache has no room for normal adds; some wait, the rest is answered BUSY."""
+    if step.target not in world.nodes:
+        return False
+    node = world.nodes[step.target]
+    node.waiting.has_room = lambda is_urgent: is_urgent
+
+    def end() -> None:
+        node.waiting.has_room = node.has_room
+        if world.nodes.get(step.target) is node and step.target not in world.paused:
+            world._wake(step.target)
+
+    world.after(step.for_ns, end)
+    return True
+
+
 def _unreadable(world: World, step: Step, chance: random.Random) -> bool:
     hit = world.disks[step.target].damage(chance)
     if hit is not None:
@@ -444,7 +462,7 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "silence": _silence, "slow-receiver": _slow_receiver, "wipe": _wipe, "misroute": _misroute,
     "crash": _crash, "crash-loop": _crash_loop, "power-cut": _power_cut, "pause": _pause, "slow": _slow,
     "half-dead": _half_dead, "writer-crash": _writer_crash, "metadata-crash": _metadata_crash,
-    "torn": _torn, "unreadable": _unreadable, "sync-fails": _sync_fails, "full": _full,
+    "torn": _torn, "unreadable": _unreadable, "sync-fails": _sync_fails, "full": _full, "busy": _busy,
     "slow-disk": _slow_disk, "lost-disk": _lost_disk, "wall": _wall, "jump": _jump,
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
     "old-copy": _old_copy,

@@ -40,7 +40,7 @@ FAULT_KINDS = {
     "one-way": "N6", "chain": "N7", "silence": "N8", "corruption": "N9", "slow-receiver": "N10", "wipe": "N11",
     "misroute": "N12",
     "crash": "P1", "crash-loop": "P2", "power-cut": "P3", "pause": "P4", "slow": "P5", "half-dead": "P6",
-    "writer-crash": "P10", "metadata-crash": "P1",
+    "writer-crash": "P10", "metadata-crash": "P1", "busy": "L13",
     "torn": "D2", "unreadable": "D3", "sync-fails": "D8", "full": "D9", "slow-disk": "D11", "lost-disk": "D13",
     "wall": "C1", "drift": "C2", "jump": "C3",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
@@ -52,6 +52,7 @@ FEATURES = (
 )  # fmt: skip
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LATER_KINDS = ("old-copy", *HARMS)
+_OWN_CHANCE = (*LATER_KINDS, "busy")
 _HARMFUL = {
     "lost-disk",
     "wipe",
@@ -122,7 +123,7 @@ def make_plan(
     more = random.Random(f"more {seed}{' outside' if is_outside else ''}")
     features, users = _users(more, duration_ns) if not is_plain else ((), [])
     share = chance.choice([0.0, 0.2, 0.4, 0.7])
-    on = tuple(kind for kind in FAULT_KINDS if kind not in LATER_KINDS and chance.random() < share)
+    on = tuple(kind for kind in FAULT_KINDS if kind not in _OWN_CHANCE and chance.random() < share)
     later = _later_kinds(more) if not is_plain else ()
     native = native or (is_native is None and any(kind in HARMS for kind in later))
     network = _network(chance, on)
@@ -136,6 +137,9 @@ def make_plan(
             step = _fault(more, kind, duration_ns, names, clients, victims)
             steps += [step] if step is not None else []
     on += later
+    if not is_plain and (busy := _busy_steps(seed, duration_ns, names)):
+        on += ("busy",)
+        steps += busy
     steps += users
     drift = {}
     if "drift" in on:
@@ -219,6 +223,13 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
     return features, steps
 
 
+def _busy_steps(seed: int, duration_ns: int, bookies: list[str]) -> list[Step]:
+    """Of a chance of its own, so that nothing else of a plan changed when it came."""
+    chance = random.Random(f"busy {seed}")
+    count = chance.choice([0, 0, 0, 1, 2, 6])
+    return [step for _ in range(count) if (step := _fault(chance, "busy", duration_ns, bookies, [], []))]
+
+
 def _later_kinds(more: random.Random) -> tuple[str, ...]:
     kinds = HARMS if more.random() < 0.2 else ()
     return tuple(kind for kind in ("old-copy", *kinds) if more.random() < 0.3)
@@ -245,7 +256,7 @@ def _fault(
             if kind in LATER_KINDS:
                 for_ns = min(for_ns, 300 * MS)  # Before everything heals.
             return Step(0, at_ns, kind, chance.choice(victims), for_ns=for_ns, seed=seed)
-        case "crash" | "crash-loop" | "sync-fails" | "full" | "slow-disk" | "half-dead":
+        case "crash" | "crash-loop" | "sync-fails" | "full" | "busy" | "slow-disk" | "half-dead":
             return Step(0, at_ns, kind, bookie, for_ns=for_ns, seed=seed)
         case "power-cut" | "metadata-crash":
             return Step(0, at_ns, kind, for_ns=min(for_ns, 1_500 * MS), seed=seed)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from embedbk.codec.messages import ReadAnswer, Status
+from embedbk.codec.messages import AddAnswer, ReadAnswer, Status
 from embedbk.core.bookie import Bookie
 from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Phase, Recovery
@@ -39,6 +39,7 @@ class Sightings(Observer):
         self.note = Sometimes(seen).note
         self._rounds: dict[Recovery, int] = {}
         self._changed: dict[Writer, int] = {}
+        self._busy: dict[Writer, set[Any]] = {}
         self._by_core: dict[type, Callable[[Any, Any, Sequence[Any]], None]] = {
             Writer: self._writer,
             Recovery: self._recovery,
@@ -58,6 +59,8 @@ class Sightings(Observer):
     def _writer(self, core: Writer, event: Any, effects: Sequence[Any]) -> None:
         if type(event) is SendFailed:
             self.note("request not sent")
+        elif type(event) is Answered and type(event.control) is AddAnswer:
+            self._answer(core, event)
         for effect in effects:
             kind = type(effect)
             if kind is EnsembleChanged:
@@ -72,6 +75,15 @@ class Sightings(Observer):
                         self.note("fenced in an ensemble change")
                 elif isinstance(effect.error, NotEnoughBookies):
                     self.note("not enough bookies")
+
+    def _answer(self, core: Writer, event: Answered) -> None:
+        """BUSY, and OK to the same add later."""
+        status = getattr(event.control, "status", None)
+        if status == Status.BUSY:
+            self._busy.setdefault(core, set()).add(event.tag)
+        elif status == Status.OK and event.tag in self._busy.get(core, ()):
+            self._busy[core].discard(event.tag)
+            self.note("add refused for a while")
 
     def _recovery(self, core: Recovery, event: Any, effects: Sequence[Any]) -> None:
         kind = type(event)

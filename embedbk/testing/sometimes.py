@@ -9,6 +9,7 @@ __all__ = ["SOMETIMES", "Sometimes"]
 # Name -> what was seen. A run of few seeds reaches some, a campaign all.
 SOMETIMES = {
     "add acknowledged": "a creator was acknowledged",
+    "add refused for a while": "a bookie answered BUSY, and the add that was sent again was taken",
     "add refused behind a fence": "a bookie answered FENCED to a normal add",
     "add refused in limbo": "a bookie answered IN_LIMBO",
     "add repeated": "a bookie compared an add with what it held",

@@ -56,6 +56,7 @@ CLUSTER_TOKEN = bytes(15) + b"\x01"
 SESSION_MS = 2_000
 STEPS_MAX = 2_000_000  # Of one run: a protocol that spins is a failure, not a slow run (L14).
 SAME_TIME_MAX = 100_000  # Timers at one moment: more are a wait that begins itself again (L14).
+WAITING_BYTES_MAX = 2 << 10  # Of a bookie that has no room: little, so that it soon says BUSY.
 COMPACTION = CompactorOptions(
     look_ns=2 * SECOND,
     minor_ns=4 * SECOND,
@@ -279,6 +280,7 @@ class World:
             ),
             collector=self.collector,
             compactor=COMPACTION,
+            waiting_bytes_max=WAITING_BYTES_MAX,
         )
         last_token = storage.next_token() - 1
         self._enter(

@@ -20,6 +20,7 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Writing
+from embedbk.host.waiting import WAITING_BYTES_MAX
 from embedbk.metadata.client import Client
 from embedbk.ports import Identity, LinkDown, LinkUp, Received
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
@@ -48,6 +49,7 @@ class Place:
         self.transports: list[LocalTransport] = []  # Of raw peers.
         self.count = 0
         self.free_bytes: Callable[[], int] | None = None  # Of bookies started from now on.
+        self.waiting_bytes_max = WAITING_BYTES_MAX  # Likewise.
         self.chance = random.Random(1)
         journal = self.disks["metadata"] = MemoryJournal()
         store = MetadataStore(journal, 0, new_identity=MemberIdentity(TOKEN, b"m" * 16))
@@ -78,6 +80,7 @@ class Place:
             self.metadata.endpoints,
             client,
             free_bytes=self.free_bytes,
+            waiting_bytes_max=self.waiting_bytes_max,
         )
         self.disks[name] = storage
         self.nodes[name] = node

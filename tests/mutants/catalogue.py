@@ -59,6 +59,7 @@ _LOGS = "tests/faces/test_log.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
 _WATCHES = "tests/metadata/test_client.py::test_"
 _COMPACTION = "tests/storage/test_compaction.py::test_"
+_BUSY = "tests/rules/test_p7_busy.py::test_"
 _SPACE = "tests/rules/test_p7_space.py::test_"
 _UNCLEAN = "tests/testing/test_unclean_starts.py::test_"
 _DIRECTORIES = "tests/storage/test_ledger_directories.py::test_"
@@ -1898,6 +1899,58 @@ MUTANTS = (
             ),
         ),
         (_SPACE + "what_found_no_room_is_tried_again_by_time",),
+    ),
+    Mutant(
+        "fences-wait-behind-adds",
+        "P7.8 P5.2f",
+        "a bookie that is busy lets fences and reads wait behind the adds that wait for room",
+        (
+            (
+                "embedbk/host/waiting.py",
+                "        return not self._urgent and not is_normal_add(event.body) and self.has_room(True)\n",
+                "        return False\n",
+            ),
+            (
+                "embedbk/host/waiting.py",
+                "        is_urgent = not is_normal_add(event.body)\n",
+                "        is_urgent = False\n",
+            ),
+        ),
+        (_BUSY + "fences_reads_and_recovery_pass_the_adds_that_wait",),
+    ),
+    Mutant(
+        "busy-is-dead",
+        "P7.8 L13",
+        "a writer takes BUSY for a failure, and replaces a bookie that lives",
+        (("embedbk/core/writer.py", "        if answer.status == Status.BUSY:\n", "        if False:\n"),),
+        (_BUSY + "a_writer_waits_for_a_bookie_that_is_busy",),
+    ),
+    Mutant(
+        "busy-leaves-a-hole",
+        "P7.8 RP34",
+        "an entry that others have acknowledged is not sent again to the bookie that was busy",
+        (("embedbk/core/in_flight.py", "            self._keep_behind(first, pending)\n", ""),),
+        (_BUSY + "a_writer_waits_for_a_bookie_that_is_busy",),
+    ),
+    Mutant(
+        "busy-for-ever",
+        "P7.8 P4.1",
+        "the time limit of an add begins anew with every try, so that a bookie may be busy without end",
+        (
+            (
+                "embedbk/core/in_flight.py",
+                "            seating.unanswered.setdefault(frame.first_entry, now_ns)\n",
+                "            seating.unanswered[frame.first_entry] = now_ns\n",
+            ),
+        ),
+        (_BUSY + "being_busy_is_bounded_by_the_time_limit_of_an_add",),
+    ),
+    Mutant(
+        "adds-use-up-the-queue",
+        "P7.8",
+        "the add path takes normal adds until the journal's queue is full, and a fence waits for it",
+        (("native/add_path.c", "EBK_JOURNAL_SLOT_COUNT - EBK_ADD_SLOTS_KEPT;", "EBK_JOURNAL_SLOT_COUNT;"),),
+        (_BUSY + "fences_have_a_part_of_the_journal_to_themselves",),
     ),
     Mutant(
         "busy-is-read-only",

@@ -12,6 +12,7 @@ from embedbk.testing.sometimes import DIRECTED, SOMETIMES, Sometimes
 
 # What some thousand seeds reach, and not always a few: hardly any fault of its own, or a race that must be met.
 _RARE = {
+    "add refused for a while",
     "add refused in limbo",
     "copy damaged",
     "damaged disk refused",
