@@ -76,6 +76,8 @@ REQUESTS_PER_LINK_MAX = (
 ANSWERS_PER_MESSAGE_MAX = 1 << 14  # To adds; more of one step leave in several messages.
 USUAL_COLLECTION = CollectorOptions()
 DUTIES_NS = 5_000_000  # What a turn does beside adds is not late by more than this.
+# The same of a wait in C, which every duty but one (does the journal have room for its next file?) ends by itself.
+WAIT_DUTIES_NS = 20_000_000
 # What must fit on a link before entries are looked up for it: the largest frame, and room for the answers to adds.
 READ_ROOM_BYTES = FRAME_BYTES_MAX + (1 << 20)
 READ_AGAIN_NS = 2_000_000  # Until a link is looked at again that has no room, where nobody tells of it.
@@ -247,7 +249,7 @@ class BookieNode:
         if path is None or not bytes_max:
             return None
         terms = WaitTerms(
-            path, filenos, until_ns, DUTIES_NS, self._durable, self.core.awaits_journal, bytes_max
+            path, filenos, until_ns, WAIT_DUTIES_NS, self._durable, self.core.awaits_journal, bytes_max
         )
         end = self.transport.wait(terms)
         if end is None:
