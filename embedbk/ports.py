@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from embedbk.codec.answers_twin import Counting
 from embedbk.codec.frame import Frame
 from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.core.vocabulary import LogFacts
@@ -174,6 +175,11 @@ class Transport(Protocol):
         """Wait in the host's place for anything but common adds, which are taken and, once durable, answered meanwhile.
         Behind an empty `receive`, and only while the add path would be offered. None: not here, or not now; the host
         waits by itself."""
+        ...
+
+    def count(self, answers: Counting) -> None:
+        """Offer the bodies of links that were dialled to this first, from now on; what it takes is no event. A
+        transport need not: then all of them are events, which their host offers."""
         ...
 
     def receive(self, now_ns: int) -> list[TransportEvent]:

@@ -2,7 +2,7 @@
 #include "zmq_links.h"
 
 #include "bytes.h"
-#include "crc32c.h"
+#include "envelope.h"
 #include "errors.h"
 #include "zmq_calls.h"
 
@@ -11,10 +11,6 @@
 #include <string.h>
 
 #define ROUTE_BYTES 5u    /* a ROUTER's own: a zero, then 32 bits */
-#define ENVELOPE_BYTES 32u
-#define PREFIX_BYTES 24u
-#define AT_LENGTH 24
-#define AT_CRC 28
 #define LINKS_MIN 8u
 
 struct link {
@@ -24,7 +20,7 @@ struct link {
     uint64_t room_bytes;              /* that may still be sent */
     uint32_t route;
     bool has_moved;
-    uint8_t prefix[PREFIX_BYTES];
+    uint8_t prefix[EBK_ENVELOPE_PREFIX_BYTES];
 };
 
 struct ebk_zmq_links {
@@ -71,7 +67,7 @@ int ebk_zmq_link_up(struct ebk_zmq_links *links, void *socket, uint64_t number, 
     }
     struct link *link = &links->links[links->count++];
     *link = (struct link){.socket = socket, .number = number, .route = ebk_load_u32(route + 1)};
-    memcpy(link->prefix, prefix, PREFIX_BYTES);
+    memcpy(link->prefix, prefix, EBK_ENVELOPE_PREFIX_BYTES);
     return EBK_OK;
 }
 
@@ -119,15 +115,6 @@ static struct link *find_link(struct ebk_zmq_links *links, const void *socket, c
 
 /* ---- receiving ------------------------------------------------------------------------ */
 
-/* Does this part, with tail_size bytes behind it, bring a body, in order, of the link? The first branch of `_on_part` in
- * transports/zmq.py. */
-static bool is_body(const struct link *link, const uint8_t *data, size_t size, size_t tail_size)
-{
-    return size >= ENVELOPE_BYTES && memcmp(data, link->prefix, PREFIX_BYTES) == 0 &&
-           ebk_load_u32(data + AT_LENGTH) == size - ENVELOPE_BYTES + tail_size &&
-           ebk_load_u32(data + AT_CRC) == ebk_crc32c(0, data, AT_CRC);
-}
-
 static void hold(struct ebk_zmq_links *links, const uint8_t *route, size_t route_size, size_t tail_size, int more)
 {
     struct ebk_zmq_held *held = &links->held;
@@ -168,10 +155,10 @@ int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path
         const size_t size = ebk_zmq.size(&links->body);
         struct link *link = find_link(links, socket, ebk_zmq.data(&route), ebk_zmq.size(&route));
         bytes += size + tail_size;
-        if (!more && link != NULL && path != NULL && is_body(link, data, size, tail_size) &&
-            ebk_add_path_take(path, link->number, data + ENVELOPE_BYTES, size - ENVELOPE_BYTES,
+        if (!more && link != NULL && path != NULL && ebk_envelope_is_body(link->prefix, data, size, tail_size) &&
+            ebk_add_path_take(path, link->number, data + EBK_ENVELOPE_BYTES, size - EBK_ENVELOPE_BYTES,
                               ebk_zmq.data(&links->tail), tail_size) == EBK_ADD_TAKEN) {
-            link->taken_bytes += size - ENVELOPE_BYTES + tail_size;
+            link->taken_bytes += size - EBK_ENVELOPE_BYTES + tail_size;
             if (link->taken_bytes > links->taken_most) links->taken_most = link->taken_bytes;
             set_moved(links, link);
             continue;
@@ -202,12 +189,12 @@ int ebk_zmq_send(struct ebk_zmq_links *links, uint64_t number, const uint8_t *bo
 {
     struct link *link = link_of(links, number);
     struct ebk_zmq_message route, message;
-    if (link == NULL || size > link->room_bytes || ebk_zmq.init_size(&message, ENVELOPE_BYTES + size) < 0) return 0;
+    if (link == NULL || size > link->room_bytes || ebk_zmq.init_size(&message, EBK_ENVELOPE_BYTES + size) < 0) return 0;
     uint8_t *envelope = ebk_zmq.data(&message);
-    memcpy(envelope, link->prefix, PREFIX_BYTES);
-    ebk_store_u32(envelope + AT_LENGTH, (uint32_t)size);
-    ebk_store_u32(envelope + AT_CRC, ebk_crc32c(0, envelope, AT_CRC));
-    memcpy(envelope + ENVELOPE_BYTES, body, size);
+    memcpy(envelope, link->prefix, EBK_ENVELOPE_PREFIX_BYTES);
+    ebk_store_u32(envelope + EBK_ENVELOPE_AT_LENGTH, (uint32_t)size);
+    ebk_store_u32(envelope + EBK_ENVELOPE_AT_CRC, ebk_crc32c(0, envelope, EBK_ENVELOPE_AT_CRC));
+    memcpy(envelope + EBK_ENVELOPE_BYTES, body, size);
     if (ebk_zmq.init_size(&route, ROUTE_BYTES) < 0) {
         (void)ebk_zmq.close(&message);
         return 0;

@@ -30,9 +30,11 @@ FACES = len(FLOORS)
 
 # The compiled module: pure functions, memory only, handles (STYLE.md, section 2), and libzmq's sockets.
 NATIVE_IMPORTERS = {
+    "embedbk.codec.answers",
     "embedbk.codec.kernels",
     "embedbk.codec.packer",
     "embedbk.storage.native",
+    "embedbk.transports.zmq_answers",
     "embedbk.transports.zmq_links",
     "embedbk.transports.zmq_send",
 }

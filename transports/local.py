@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Sequence
 
+from embedbk.codec.answers_twin import Counting
 from embedbk.codec.kernels import gather
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
@@ -150,6 +151,9 @@ class LocalTransport:
 
     def wait(self, terms: WaitTerms) -> WaitEnd | None:
         return None
+
+    def count(self, answers: Counting) -> None:
+        pass  # The host offers them itself: their bytes are at hand.
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         if not self._is_open:

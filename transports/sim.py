@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from embedbk.codec.answers_twin import Counting
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
 from embedbk.ports import (
@@ -505,6 +506,9 @@ class SimTransport:
 
     def wait(self, terms: WaitTerms) -> WaitEnd | None:
         return None
+
+    def count(self, answers: Counting) -> None:
+        pass  # The same.
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         """What has arrived by the network's own time, whatever the caller says it is."""

@@ -26,6 +26,7 @@ from typing import cast
 import zmq
 from zmq.backend import zmq_poll
 
+from embedbk.codec.answers_twin import Counting
 from embedbk.codec.kernels import crc32c, gather
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
@@ -40,6 +41,7 @@ from embedbk.ports import (
     WaitEnd,
     WaitTerms,
 )
+from embedbk.transports import zmq_answers
 from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free, is_ipv6
 from embedbk.transports.envelope import (
     CREDIT_BYTES,
@@ -266,6 +268,8 @@ class ZmqTransport:
         self._turn_ports: list[_Port] = []
         self._held: tuple[_Port, bytes, HeldPart] | None = None  # By the last `wait`, for the next `receive`.
         self._room_changed: dict[int, _Link] = {}  # Of these C does not know how much it may send.
+        self._counting: Counting | None = None  # What bodies of dialled links are offered to.
+        self._answers_in_c: zmq_answers.AnswerDrain | None = None
         self._is_open = True
 
     # --- The port ------------------------------------------------------------------------------------
@@ -387,6 +391,9 @@ class ZmqTransport:
             [fileno for fileno in turn.ready if fileno not in self._by_fileno],
             turn.unsent if why == WaitEnded.UNSENT else None,
         )
+
+    def count(self, answers: Counting) -> None:
+        self._counting = answers
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         if not self._is_open:
@@ -594,14 +601,41 @@ class ZmqTransport:
         if link.received_bytes - link.reported_bytes >= CREDIT_BYTES:
             self._report(link)
 
+    def _drain_answers(self, port: _Port, link: _Link, in_c: zmq_answers.AnswerDrain) -> None:
+        """As `_drain`, of a dialled link that is up. Behind a body that is not taken nothing is offered: in order."""
+        port.has_backlog = False
+        found = in_c.drain(
+            port.socket.underlying,
+            link.number,
+            link.data_prefix,
+            BODIES_PER_RECEIVE_MAX,
+            BYTES_PER_RECEIVE_MAX,
+        )
+        if in_c.taken_bytes:
+            link.heard_ns = self._now_ns
+            self._count_received(link, in_c.taken_bytes)
+        if found == zmq_answers.HELD:
+            count, size = in_c.received
+            self._on_part(port, b"", in_c.held())
+            self._drain_in_python(port, count, size)
+        elif found == zmq_answers.BOUND:
+            port.has_backlog = True
+            self._unsettled[port] = None
+
     def _drain(self, port: _Port) -> None:
         """Take what is there, up to a bound; what is left makes `deadline_ns` say "at once"."""
         if port.is_listening and self._in_c is not None and self._add_path is not None:
             port.has_backlog = False
             self._drain_in_c(port, self._in_c, self._add_path)
             return
-        count = size = 0
+        if self._answers_in_c is not None and port.dialled is not None and port.dialled.is_up:
+            self._drain_answers(port, port.dialled, self._answers_in_c)
+            return
         port.has_backlog = False
+        self._drain_in_python(port, 0, 0)
+
+    def _drain_in_python(self, port: _Port, count: int, size: int) -> None:
+        """count, size: what was taken already."""
         while port.is_open:
             # In a burst the next one is most likely there: trying costs less than asking.
             ready = _state(port.socket) if count < 2 else _READABLE
@@ -718,6 +752,9 @@ class ZmqTransport:
             self._forget(link, why)
             return
         link.become_up(envelope.listener_nonce, self._now_ns)
+        counting = self._counting
+        if counting is not None and counting.handle is not None and self._answers_in_c is None:
+            self._answers_in_c = zmq_answers.open_answers(link.port.socket, counting.handle)
         self._due_ns = self._now_ns  # From now on its heartbeat counts, not the time it had for its Hello.
         self._events.append(LinkUp(link.number, peer.identity))
 

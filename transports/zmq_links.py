@@ -16,7 +16,16 @@ from embedbk._native import ffi, lib
 from embedbk.ports import WaitTerms
 from embedbk.transports.envelope import LINK_BYTES_MAX
 
-__all__ = ["HeldPart", "WaitEnded", "ZmqLinks", "ZmqTurn", "open_links"]
+__all__ = [
+    "HeldPart",
+    "WaitEnded",
+    "ZmqLinks",
+    "ZmqTurn",
+    "address_of",
+    "is_library_found",
+    "joined",
+    "open_links",
+]
 
 
 class HeldPart:
@@ -66,11 +75,8 @@ class ZmqLinks:
     def held(self) -> tuple[bytes, HeldPart]:
         """The part that is Python's, and its route."""
         held = lib.ebk_zmq_held(self._links)
-        pieces, is_too_long = [ffi.buffer(held.data, held.size)], held.size + held.tail_size > LINK_BYTES_MAX
-        if held.tail_size and not is_too_long:  # Else it is none of ours, and is not joined.
-            pieces.append(ffi.buffer(held.tail, held.tail_size))
-        return bytes(ffi.buffer(held.route, held.route_size)), HeldPart(
-            memoryview(b"".join(pieces)), bool(held.more) or is_too_long, held.descriptor
+        return bytes(ffi.buffer(held.route, held.route_size)), joined(
+            held.data, held.size, held.tail, held.tail_size, bool(held.more), held.descriptor
         )
 
     def set_room(self, number: int, size: int) -> None:
@@ -148,13 +154,27 @@ class ZmqTurn:
         return int(self._outcome.link), bytes(ffi.buffer(self._outcome.message, self._outcome.size))
 
 
+def joined(data: Any, size: int, tail: Any, tail_size: int, more: bool, descriptor: int) -> HeldPart:
+    """A copy of what C holds, which may be in two parts."""
+    pieces, is_too_long = [ffi.buffer(data, size)], size + tail_size > LINK_BYTES_MAX
+    if tail_size and not is_too_long:  # Else it is none of ours, and is not joined.
+        pieces.append(ffi.buffer(tail, tail_size))
+    return HeldPart(memoryview(b"".join(pieces)), more or is_too_long, descriptor)
+
+
 def address_of(socket: Any) -> Any:
     return ffi.cast("void *", socket)
 
 
+def is_library_found(socket: zmq.Socket[bytes]) -> bool:
+    """Whether the library behind this socket can be used from C."""
+    found = lib.ebk_zmq_load(address_of(socket.underlying), *zmq.zmq_version_info()[:3])
+    return bool(found == lib.EBK_OK)
+
+
 def open_links(socket: zmq.Socket[bytes]) -> ZmqLinks | None:
     """None where the library behind this socket cannot be used from C."""
-    if lib.ebk_zmq_load(address_of(socket.underlying), *zmq.zmq_version_info()[:3]) != lib.EBK_OK:
+    if not is_library_found(socket):
         return None
     links = lib.ebk_zmq_links_new()
     return None if links == ffi.NULL else ZmqLinks(ffi.gc(links, lib.ebk_zmq_links_free))

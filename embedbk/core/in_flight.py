@@ -248,9 +248,13 @@ class InFlight:
 
     def take_answer(self, seating_number: int, first_entry: int, answer: AddAnswer) -> bool:
         """Count a positive answer. False: it answers no open request of this handle and counts for nothing."""
+        return self.is_ours(seating_number, answer) and self.take_ok(seating_number, first_entry)
+
+    def take_ok(self, seating_number: int, first_entry: int) -> bool:
+        """As `take_answer`, of one that is known to answer a request of this handle (P3.8)."""
         seating = self.seating(seating_number)
-        if seating is None or not self.is_ours(seating_number, answer):
-            return False  # From a seat replaced since (P4.4), or of another handle (P3.8).
+        if seating is None:
+            return False  # From a seat replaced since (P4.4).
         unanswered = seating.unanswered
         if unanswered is None or unanswered.pop(first_entry, None) is None:
             return False  # Counted before.
@@ -476,7 +480,10 @@ class InFlight:
         return self._has_quorum(pending.acked, pending, seatings)
 
     def _has_quorum(self, numbers: set[int], pending: Pending, seatings: Sequence[Seating]) -> bool:
-        seats = sum(1 << seating.seat for seating in seatings if seating.number in numbers)
+        seats = 0  # A plain loop: asked for behind every answer.
+        for seating in seatings:
+            if seating.number in numbers:
+                seats |= 1 << seating.seat
         return has_ack_quorum(seats, pending.residues, self.quorum)
 
     def overdue(self, now_ns: int, timeout_ns: int) -> list[int]:

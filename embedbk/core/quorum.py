@@ -51,6 +51,8 @@ def residues_of(first: int, last: int, quorum: Quorum) -> tuple[int, ...]:
 
 def has_ack_quorum(acked: int, residues: tuple[int, ...], quorum: Quorum) -> bool:
     """Did Qa seats of each of these write sets acknowledge (P3.3)?"""
+    if quorum.ensemble_size == quorum.write_quorum:
+        return acked.bit_count() >= quorum.ack_quorum  # There is one write set, of all seats.
     masks = _write_set_masks(quorum)
     return all((masks[residue] & acked).bit_count() >= quorum.ack_quorum for residue in residues)
 

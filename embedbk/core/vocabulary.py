@@ -19,6 +19,7 @@ from embedbk.ids import Member
 
 __all__ = [
     "AddFailed",
+    "AddsAnswered",
     "AddsTaken",
     "AllocateIds",
     "AllowDrop",
@@ -119,6 +120,15 @@ class Answered:
     member: Member
     control: Control
     frames: list[tuple[FrameHeader, memoryview]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class AddsAnswered:
+    """Bookies said OK to all of these adds, each exactly as it was asked and where it was asked (P3.8): as so many
+    `Answered`, which nobody had to be told one by one."""
+
+    now_ns: int
+    answers: list[tuple[Member, Tag]]
 
 
 @dataclass(slots=True)
@@ -593,8 +603,8 @@ class CopySlice:
 
 
 Event = (
-    Started | Tick | Answered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated | MetadataFailed
-    | BookiesChanged | FrameSealed | CloseRequested | Consumed | MetadataChanged
+    Started | Tick | Answered | AddsAnswered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated
+    | MetadataFailed | BookiesChanged | FrameSealed | CloseRequested | Consumed | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | LogsListed | SliceCopied | CopyFailed

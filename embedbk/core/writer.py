@@ -33,6 +33,7 @@ from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.placement import Chance
 from embedbk.core.vocabulary import (
     AddFailed,
+    AddsAnswered,
     Answered,
     BookieInfo,
     BookiesChanged,
@@ -220,6 +221,18 @@ class Writer(Machine):
         """Only who looks for a replacement: of very many open ledgers nobody, as a rule."""
         return self.proposal is not None or self.shortage is not None or self.in_flight.has_failed
 
+    @property
+    def is_common(self) -> bool:
+        """Nothing but plain adds is under way: any Qa answers of the seats as they are confirm a frame, and until there
+        are so many, an answer changes nothing that anybody would see (native/NATIVE.md, "Answers")."""
+        return (
+            self.state is WriterState.OPEN
+            and self.proposal is None
+            and self.shortage is None
+            and not self.in_flight.has_busy
+            and not self.in_flight.has_failed
+        )
+
     # Adding.
 
     def _on_frame(self, event: FrameSealed) -> list[Effect]:
@@ -272,6 +285,17 @@ class Writer(Machine):
                 PeerError(f"ledger {self.ledger_id}: {name} stores another payload for {first_entry}")
             )
         return self._seat_failed(number, Status(answer.status).name, event.now_ns)
+
+    def _on_adds_answered(self, event: AddsAnswered) -> list[Effect]:
+        """Each as `_on_answered` takes it; the LAC moves once, over all of them."""
+        in_flight, has_taken = self.in_flight, False
+        for _, (_, number, first_entry) in event.answers:
+            has_taken |= in_flight.take_ok(number, first_entry)
+        if not has_taken:
+            return []
+        effects = self._advance(event.now_ns)
+        in_flight.rest(event.now_ns)
+        return effects
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         if event.tag[0] != "add":
@@ -622,6 +646,7 @@ class Writer(Machine):
     HANDLERS: ClassVar[Handlers] = {
         FrameSealed: _on_frame,
         Answered: _on_answered,
+        AddsAnswered: _on_adds_answered,
         SendFailed: _on_send_failed,
         Transacted: _on_transacted,
         TransactUnknown: _on_unknown,

@@ -14,11 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from embedbk.codec.frame import FrameHeader
+from embedbk.codec.answers import Answers, Asked, Counting
+from embedbk.codec.frame import Frame, FrameHeader
 from embedbk.codec.messages import (
     MESSAGES_PER_BUNDLE_MAX,
     AddAnswer,
     AddAnswers,
+    AddRequest,
     Control,
     Status,
     decode_message,
@@ -42,6 +44,7 @@ from embedbk.config import SLOW_BOOKIE_BYTES_MAX
 from embedbk.core.machine import Machine, earliest
 from embedbk.core.quarantine import Quarantine
 from embedbk.core.vocabulary import (
+    AddsAnswered,
     AllocateIds,
     Answered,
     BookieInfo,
@@ -65,7 +68,7 @@ from embedbk.core.vocabulary import (
 )
 from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError, UsageError
 from embedbk.host.metadata_link import MetadataLink
-from embedbk.host.operations import Operation, Writing
+from embedbk.host.operations import Operation, Writing, is_countable
 from embedbk.ids import Member
 from embedbk.metadata.client import Client, is_unknown
 from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport
@@ -82,6 +85,8 @@ BUNDLED_BYTES_MAX = 64 << 10  # Of one message that leaves together with others;
 BUNDLE_BYTES_MAX = (
     256 << 10
 )  # Of what is gathered for one bookie before it leaves, at the latest with the turn.
+UNTOLD_NS = 5_000_000  # An answer that nobody needs for a quorum is told at the latest then: it frees memory.
+_COMMON = frozenset({FrameSealed, AddsAnswered})  # Told to a core that nothing uncommon happens to.
 UNANSWERED_MAX = 1 << 17  # Requests to one bookie that it has not answered yet; more fail at once.
 
 
@@ -114,8 +119,12 @@ class ClientNode:
         client: Client,
         *,
         slow_bookie_bytes_max: int = SLOW_BOOKIE_BYTES_MAX,
+        counting: Callable[[], Counting] | None = Answers,
     ) -> None:
-        """slow_bookie_bytes_max: requests to one bookie that its link does not take yet; more fail at once (RP34)."""
+        """slow_bookie_bytes_max: requests to one bookie that its link does not take yet; more fail at once (RP34).
+
+        counting: makes what counts common answers beside the cores; None: the cores are told each by itself.
+        """
         self.slow_bookie_bytes_max = slow_bookie_bytes_max
         self.transport = transport
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
@@ -132,6 +141,13 @@ class ClientNode:
         self.on_wake: Callable[[], None] = lambda: None
         # Told of each step of a core, before its effects are carried out (testing).
         self.on_step: Callable[[Machine, Event, list[Effect]], None] | None = None
+        self._answers = counting() if counting is not None else None
+        if self._answers is not None:
+            transport.count(self._answers)
+        self._tell_at: int | None = None  # When what is untold is told for want of other news.
+        # Of the frame that is being sent, if it is counted: its first request (0 before it), and its ack quorum.
+        self._sealing: tuple[int, int] | None = None
+        self._uncommon: dict[Writing, None] = {}  # Whose cores want to hear of every answer.
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}
         self._events: deque[tuple[Operation, Event]] = deque()
@@ -163,6 +179,10 @@ class ClientNode:
 
     def tell(self, operation: Operation, event: Event) -> None:
         """Step an operation's core, now or behind what it is being told."""
+        if self._answers is not None and self._answers.untold and type(event) is not FrameSealed:
+            self._tell_counted(
+                event.now_ns
+            )  # What came before it. The next frame depends on nothing of that.
         self._events.append((operation, event))
 
     def close_writing(self, now_ns: int, writing: Writing) -> None:
@@ -174,7 +194,7 @@ class ClientNode:
     def release(self, operation: Operation) -> None:
         """Forget an operation without touching cluster state."""
         operation.is_over = True
-        self.operations.pop(operation, None)
+        self._forget(operation)
 
     def wake_writing(self, writing: Writing) -> None:
         """From a user's thread: the packer has something to look at."""
@@ -192,6 +212,11 @@ class ClientNode:
                 self._on_link_up(now_ns, event)
             else:
                 self._on_link_down(now_ns, event)
+        if self._answers is not None and self._answers.untold:
+            if self._tell_at is None:
+                self._tell_at = now_ns + UNTOLD_NS
+            if self._answers.is_due or now_ns >= self._tell_at:
+                self._tell_counted(now_ns)
         if self._slow:
             self._send_waiting()
         self.metadata.tick(now_ns)
@@ -221,8 +246,13 @@ class ClientNode:
             operation.publish()
             self._schedule(operation)
             if operation.is_over:
-                self.operations.pop(operation, None)
+                self._forget(operation)
         self._touched.clear()
+
+    def _forget(self, operation: Operation) -> None:
+        self.operations.pop(operation, None)
+        if isinstance(operation, Writing) and operation in self._uncommon:
+            self._end_uncommon(operation)
 
     def _drain(self, now_ns: int) -> None:
         while self._events:
@@ -243,8 +273,16 @@ class ClientNode:
         effects = operation.core.step(event)
         if self.on_step is not None:
             self.on_step(operation.core, event, effects)
+        # Only the first sending of a frame is counted: what is sent again is sent for a reason.
+        self._sealing = None
+        if type(event) is FrameSealed and self._answers is not None:
+            assert isinstance(operation, Writing)
+            if operation.is_common:
+                self._sealing = (0, operation.core.quorum.ack_quorum)
         for effect in effects:
             self._carry_out(now_ns, operation, effect)
+        if isinstance(operation, Writing) and (operation in self._uncommon or type(event) not in _COMMON):
+            self._judge(operation)
 
     def _touch(self, operation: Operation) -> None:
         self._touched[operation] = None
@@ -296,6 +334,8 @@ class ClientNode:
         pieces = encode_message(request_id, effect.control, effect.frames)
         size = sum(len(piece) for piece in pieces)
         peer.outstanding[request_id] = (operation, effect.tag)
+        if self._sealing is not None and type(effect.control) is AddRequest:
+            self._expect(peer, request_id, effect.control, effect.frames[0][1])
         if not peer.outbox:
             self._outboxes[peer.member] = peer
         elif peer.outbox_bytes + size > BUNDLE_BYTES_MAX or len(peer.outbox) >= MESSAGES_PER_BUNDLE_MAX:
@@ -304,6 +344,62 @@ class ClientNode:
         peer.outbox_bytes += size
         if size > BUNDLED_BYTES_MAX:
             self._empty_outbox(now_ns, peer)
+
+    # Counted answers (native/NATIVE.md, "Answers").
+
+    def _expect(self, peer: _Peer, request_id: int, control: AddRequest, frame: Frame) -> None:
+        assert self._answers is not None and self._sealing is not None
+        first, needed = self._sealing
+        group = first or request_id
+        self._sealing = (group, needed)
+        self._answers.expect(
+            Asked(
+                peer.link, request_id, group, needed, control.nonce, control.seating, frame.ledger_id,
+                frame.first_entry, frame.last_entry,
+            )
+        )  # fmt: skip
+
+    def _tell_counted(self, now_ns: int) -> None:
+        """Tell each core what was counted for it, in the order of coming."""
+        assert self._answers is not None
+        self._tell_at = None
+        told: dict[Operation, list[tuple[Member, Tag]]] = {}
+        for link, request_id in self._answers.tell():
+            peer = self._peer_of_link.get(link)
+            asked = None if peer is None else peer.outstanding.pop(request_id, None)
+            if peer is None or asked is None:
+                continue  # Told meanwhile that it failed.
+            operation, tag = asked
+            self._note_good(peer.member.bookie_id)
+            if operation in told:
+                told[operation].append((peer.member, tag))
+            else:
+                told[operation] = [(peer.member, tag)]
+        for operation, answers in told.items():
+            self._events.append((operation, AddsAnswered(now_ns, answers)))
+
+    def _judge(self, writing: Writing) -> None:
+        """Whether its core has to hear of every answer at once: from when something beside plain adds is under way,
+        until all that was sent meanwhile is confirmed."""
+        if self._answers is None or not is_countable(writing.core):
+            return
+        if writing.is_over or not writing.core.is_common:
+            if not writing.is_over and writing.is_common:
+                self._tell_counted(self._now_ns)
+                self._answers.is_eager = True
+                self._uncommon[writing] = None
+            writing.is_common, writing.common_after = False, None
+        elif writing in self._uncommon:
+            if writing.common_after is None:
+                writing.common_after = writing.core.lap
+            if writing.core.lac >= writing.common_after:
+                self._end_uncommon(writing)
+
+    def _end_uncommon(self, writing: Writing) -> None:
+        assert self._answers is not None
+        del self._uncommon[writing]
+        self._answers.is_eager = bool(self._uncommon)
+        writing.is_common, writing.common_after = not writing.is_over, None
 
     def _empty_outbox(self, now_ns: int, peer: _Peer) -> None:
         """Hand what this turn has for a bookie to its link, or have it wait for the link, in order."""
@@ -426,6 +522,8 @@ class ClientNode:
         if event.link == self.metadata.link:
             self.metadata.on_link_down(now_ns, event.reason)
             return
+        if self._answers is not None and self._answers.untold:
+            self._tell_counted(now_ns)  # Answered before the link went.
         peer = self._peer_of_link.pop(event.link, None)
         if peer is None:
             return
@@ -440,6 +538,8 @@ class ClientNode:
             self.tell(operation, SendFailed(now_ns, tag, peer.member, event.reason))
 
     def _take_body(self, now_ns: int, event: Received) -> None:
+        if self._answers is not None and self._answers.take(event.link, event.body):
+            return
         answers: list[tuple[int, AddAnswer]] = []
         try:
             message = decode_message(event.body)
@@ -477,20 +577,22 @@ class ClientNode:
         if asked is None:
             return  # Delivered twice: it answered already.
         operation, tag = asked
-        self._note_answer(now_ns, peer.member.bookie_id, control)
+        self._note_answer(now_ns, peer.member.bookie_id, request_id, control)
         self.tell(operation, Answered(now_ns, tag, peer.member, control, frames))
 
-    def _note_answer(self, now_ns: int, bookie_id: str, control: Control) -> None:
+    def _note_answer(self, now_ns: int, bookie_id: str, request_id: int, control: Control) -> None:
         """Keep count of who fails (RP45): adds only, since they are what new seats are for."""
         if isinstance(control, AddAnswer):
             if control.status == Status.OK:
-                has_changed = not self.quarantine.is_idle and self.quarantine.note_good(bookie_id)
-            else:
-                has_changed = control.status == Status.UNKNOWN and self.quarantine.note_error(
-                    bookie_id, now_ns
-                )
-            if has_changed:
+                if self._answers is not None:
+                    self._answers.answered(request_id)
+                self._note_good(bookie_id)
+            elif control.status == Status.UNKNOWN and self.quarantine.note_error(bookie_id, now_ns):
                 self._show_bookies()
+
+    def _note_good(self, bookie_id: str) -> None:
+        if not self.quarantine.is_idle and self.quarantine.note_good(bookie_id):
+            self._show_bookies()
 
     # The cluster, as the watch shows it.
 
@@ -567,7 +669,11 @@ class ClientNode:
     def deadline_ns(self) -> int | None:
         due = self._due[0][0] if self._due else None
         return earliest(
-            self.quarantine.deadline_ns, due, self.metadata.deadline_ns(), self.transport.deadline_ns()
+            self.quarantine.deadline_ns,
+            due,
+            self._tell_at,
+            self.metadata.deadline_ns(),
+            self.transport.deadline_ns(),
         )
 
     def filenos(self) -> list[int]:

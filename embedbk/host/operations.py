@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from embedbk.codec.frame import Frame
+from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
 from embedbk.core.machine import Machine
 from embedbk.core.vocabulary import (
@@ -76,6 +77,12 @@ class OneResult(Operation):
                 self.future.set_result(effect.result)
 
 
+def is_countable(core: Writer) -> bool:
+    """Whether common answers to its adds can be counted beside it: each is to a whole frame, and there is one each."""
+    quorum = core.quorum
+    return quorum.ensemble_size == quorum.write_quorum and core.metadata.durability == Durability.SYNCED
+
+
 class Writing(Operation):
     """A writing handle: user threads append to the packer, the host seals its frames and moves the LAC."""
 
@@ -85,8 +92,10 @@ class Writing(Operation):
         "_is_moved",
         "_outcome",
         "_wake",
+        "common_after",
         "ensemble_changes",
         "error",
+        "is_common",
         "lac",
         "length",
         "packer",
@@ -120,6 +129,11 @@ class Writing(Operation):
         self._closed: Future[int] | None = None
         self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.
         self.ensemble_changes = 0
+        # Its answers may be counted beside its core: in general, and now (ClientNode).
+        self.is_common = is_countable(core)
+        self.common_after: int | None = (
+            None  # While it is not, but its core says so again: once the LAC is there.
+        )
         self._wake = wake
         self._explain = explain
         self._is_moved = False

@@ -24,6 +24,7 @@ from embedbk.codec.messages import (
 from embedbk.codec.metadata_messages import Put
 from embedbk.core.vocabulary import (
     AddFailed,
+    AddsAnswered,
     Answered,
     Confirmed,
     Ended,
@@ -35,7 +36,7 @@ from embedbk.core.vocabulary import (
     TransactUnknown,
 )
 from embedbk.errors import NotEnoughBookies, PeerError, RecoveryInconclusive
-from embedbk.ids import NO_ENTRY
+from embedbk.ids import NO_ENTRY, Member
 from embedbk.testing import invariants_adding as adding
 from embedbk.testing import invariants_recovery as recovery
 from embedbk.testing.ghost import Ghost, HandleGhost, RecoveryGhost, WriterGhost
@@ -64,6 +65,10 @@ class HandleWatch:
         kind = type(event)
         if kind is Answered:
             self._count(writer, core, event, is_recovery=False)
+        elif kind is AddsAnswered:
+            for teller, (_, seating, first_entry) in event.answers:
+                self._note_confirmed(writer, teller, seating, first_entry)
+            self.sometimes.note("answers counted")
         elif kind is FrameSealed:
             self._take_frame(writer, event.frame)
             adding.queues_stay_bounded(core)
@@ -124,10 +129,13 @@ class HandleWatch:
             return
         if answer.nonce != core.in_flight.nonce or answer.recovery != is_recovery:
             return
-        asked = handle.asked.get((answer.seating, answer.first_entry))
-        if asked is None or asked[0] != event.member:
-            return
-        handle.confirmed.setdefault(asked[1], {})[answer.seating] = self.ghost.bit(event.member)
+        self._note_confirmed(handle, event.member, answer.seating, answer.first_entry)
+
+    def _note_confirmed(self, handle: HandleGhost, teller: Member, seating: int, first_entry: int) -> None:
+        """first_entry: of the part that this seat was asked to store."""
+        asked = handle.asked.get((seating, first_entry))
+        if asked is not None and asked[0] == teller:
+            handle.confirmed.setdefault(asked[1], {})[seating] = self.ghost.bit(teller)
 
     def _on_confirmed(self, writer: WriterGhost, lac: int) -> None:
         ghost, ledger = self.ghost, writer.ledger

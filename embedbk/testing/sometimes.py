@@ -14,6 +14,7 @@ SOMETIMES = {
     "add refused in limbo": "a bookie answered IN_LIMBO",
     "add repeated": "a bookie compared an add with what it held",
     "answer unknown": "a bookie answered UNKNOWN",
+    "answers counted": "answers to adds were counted beside the core, and told to it at once",
     "bookie restarted": "a bookie came back on its disk",
     "closed by its writer": "OPEN became CLOSED",
     "closed by recovery": "IN_RECOVERY became CLOSED",

@@ -9,7 +9,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from embedbk.codec.answers import Answers, Counting
 from embedbk.codec.frame import Frame, encode_frame_header
+from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.messages import AddAnswers, AddRequest, Control, Message, decode_message, encode_message
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import Quorum
@@ -86,10 +88,15 @@ class Place:
         self.nodes[name] = node
         return node
 
-    def start_client(self, name: str = "c1", **settings: Any) -> ClientNode:
+    def start_client(
+        self, name: str = "c1", *, counting: Callable[[], Counting] | None = Answers, **settings: Any
+    ) -> ClientNode:
         transport = LocalTransport(Identity("client", name, self.fresh(), TOKEN), **settings)
         node = ClientNode(
-            transport, self.metadata.endpoints, Client(ttl_ms=SESSION_MS, label=name, cluster_token=TOKEN)
+            transport,
+            self.metadata.endpoints,
+            Client(ttl_ms=SESSION_MS, label=name, cluster_token=TOKEN),
+            counting=counting,
         )
         self.nodes[name] = node
         self.until(lambda: node.is_ready)
@@ -151,9 +158,15 @@ class Place:
         self.until(operation.future.done)
         return operation.future.result()
 
-    def write(self, client: ClientNode, quorum: Quorum = THREE, options: WriterOptions = USUAL) -> Writing:
+    def write(
+        self,
+        client: ClientNode,
+        quorum: Quorum = THREE,
+        options: WriterOptions = USUAL,
+        durability: Durability = Durability.SYNCED,
+    ) -> Writing:
         """A new ledger, open for writing."""
-        creation = Creation(quorum, b"", 0, {}, client.bookies, self.chance)
+        creation = Creation(quorum, b"", 0, {}, client.bookies, self.chance, durability=durability)
         metadata, revision = self.result(client, creation)
         nonce = self.chance.getrandbits(63)
         core = Writer(metadata, revision, KEY, nonce, client.bookies, self.chance, options)

@@ -23,6 +23,7 @@ from embedbk.codec.messages import (
 )
 from embedbk.core.vocabulary import (
     AddFailed,
+    AddsAnswered,
     Answered,
     Confirmed,
     DropEntries,
@@ -105,6 +106,10 @@ class Translator(Observer):
         if isinstance(event, FrameSealed):
             told = ("seal", self._handle(core, 0), event.frame.ledger_id, event.frame.last_entry)
             self.tell(told)
+        elif isinstance(event, AddsAnswered):
+            for member, (_, seating, first_entry) in event.answers:
+                asked = (seating, first_entry, core.in_flight.nonce, False)
+                self.tell(("hear add", self._handle(core, 0), tuple(member), asked, Status.OK.name))
         elif isinstance(event, Answered | Transacted | KeyRead):
             sub, tag = _unwrapped(event.tag)
             if name != "LogTakeover" or sub:

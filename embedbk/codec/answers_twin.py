@@ -1,0 +1,167 @@
+"""The counting of common answers once more in plain Python, and the contract of both (native/answers.h).
+
+It decides nothing: an answer is counted when it says OK to exactly what was asked, on the link on which it was asked;
+what was counted is told to the cores, which count again by their own rules (P3.3, P3.7, P3.8). What is judged here is
+when they want to hear of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from embedbk.codec.messages import AddAnswer, AddAnswers, Status, decode_message
+from embedbk.errors import PeerError
+
+__all__ = ["ANSWERS_SLOTS_MAX", "ANSWERS_UNTOLD_MAX", "Asked", "Counting", "TwinAnswers"]
+
+ANSWERS_SLOTS_MAX = 8192  # Requests expected at a time; the answers to older ones are passed.
+ANSWERS_UNTOLD_MAX = 1024  # More of them are news by themselves.
+_SLOTS_MIN = 64
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Asked(NamedTuple):
+    """One frame to one seat."""
+
+    link: int
+    request_id: int  # They rise, and are never used again.
+    group: int  # The first request of the same frame, perhaps this one.
+    needed: int  # So many answers of the group are news.
+    nonce: int
+    seating: int
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+
+
+class Counting(Protocol):
+    """What a client node needs of it. All calls from the host's thread."""
+
+    is_eager: bool  # Every answer is news.
+    handle: Any  # The struct of native/answers.h, for a transport that offers from C; None in plain Python.
+
+    @property
+    def is_due(self) -> bool:
+        """The cores want to hear of what is untold."""
+        ...
+
+    @property
+    def untold(self) -> int:
+        """How many answers were counted and not told."""
+        ...
+
+    @property
+    def counted(self) -> int:
+        """How many were counted ever."""
+        ...
+
+    def expect(self, asked: Asked) -> None:
+        """A request was sent, or will be: its answer may be counted."""
+        ...
+
+    def answered(self, request_id: int) -> None:
+        """An expected request was answered OK in a message that was passed: it counts for its group, and is not told
+        again."""
+        ...
+
+    def take(self, link: int, message: Buffer) -> bool:
+        """Offer a message of a link. False: it is not what was expected, nothing was counted, and it is the core's."""
+        ...
+
+    def tell(self) -> list[tuple[int, int]]:
+        """(link, request id) of what is untold, in the order of coming; it is told with this call."""
+        ...
+
+
+@dataclass(slots=True)
+class _Slot:
+    asked: Asked
+    group_count: int = 0
+    is_answered: bool = False
+
+
+class TwinAnswers:
+    """`Counting` in plain Python."""
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+        self.is_eager = False
+        self.is_due = False
+        self.counted = 0
+        self._slot_count = _SLOTS_MIN
+        self._slots: dict[int, _Slot] = {}
+        self._untold: list[tuple[int, int]] = []
+
+    @property
+    def untold(self) -> int:
+        return len(self._untold)
+
+    def expect(self, asked: Asked) -> None:
+        assert asked.request_id
+        while self._is_taken(asked.request_id) and self._slot_count < ANSWERS_SLOTS_MAX:
+            self._slot_count *= 2
+            slots = self._slots.values()
+            self._slots = {slot.asked.request_id % self._slot_count: slot for slot in slots}
+        self._slots[asked.request_id % self._slot_count] = _Slot(asked)
+
+    def _is_taken(self, request_id: int) -> bool:
+        slot = self._slots.get(request_id % self._slot_count)
+        return slot is not None and not slot.is_answered
+
+    def take(self, link: int, message: Buffer) -> bool:
+        try:
+            decoded = decode_message(bytes(message))
+            control = decoded.control
+            if isinstance(control, AddAnswers):
+                answers = control.unpack()
+            elif isinstance(control, AddAnswer):
+                answers = [(decoded.request_id, control)]
+            else:
+                return False
+        except PeerError:
+            return False
+        if decoded.frames or not all(self._is_expected(link, *answer) for answer in answers):
+            return False
+        for request_id, answer in answers:
+            if self._is_expected(link, request_id, answer):  # Else said twice in one message.
+                self._count(self._slots[request_id % self._slot_count])
+        return True
+
+    def _is_expected(self, link: int, request_id: int, answer: AddAnswer) -> bool:
+        slot = self._slots.get(request_id % self._slot_count)
+        if slot is None or slot.is_answered or answer.status != Status.OK or answer.recovery:
+            return False
+        asked = slot.asked
+        said = (link, request_id, answer.nonce, answer.seating)
+        return said == (asked.link, asked.request_id, asked.nonce, asked.seating) and asked[6:] == (
+            answer.ledger_id,
+            answer.first_entry,
+            answer.last_entry,
+        )
+
+    def answered(self, request_id: int) -> None:
+        slot = self._slots.get(request_id % self._slot_count)
+        if slot is not None and slot.asked.request_id == request_id and not slot.is_answered:
+            self._count_in_group(slot)
+
+    def _count(self, slot: _Slot) -> None:
+        self._untold.append((slot.asked.link, slot.asked.request_id))
+        self.counted += 1
+        is_news = self._count_in_group(slot)
+        if is_news or self.is_eager or len(self._untold) >= ANSWERS_UNTOLD_MAX:
+            self.is_due = True
+
+    def _count_in_group(self, slot: _Slot) -> bool:
+        """Whether this one is news: it is the one that its frame needed."""
+        slot.is_answered = True
+        head = self._slots.get(slot.asked.group % self._slot_count)
+        if head is None or head.asked.request_id != slot.asked.group:
+            return True  # It gave way, so nobody has counted: then each is news.
+        head.group_count += 1
+        return head.group_count == slot.asked.needed
+
+    def tell(self) -> list[tuple[int, int]]:
+        told, self._untold, self.is_due = self._untold, [], False
+        return told

@@ -1,0 +1,248 @@
+/* answers.c: see answers.h.
+ *
+ * Requests stand in a table by the low bits of their ids, which rise: no search, and one
+ * that is answered needs no taking out. Where an unanswered one is in the way of another
+ * the table grows up to its bound; then the older one gives way, and its answer is passed.
+ */
+#include "answers.h"
+
+#include "add_path.h"
+#include "bytes.h"
+#include "errors.h"
+#include "message.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS_MIN 64u
+#define STATUS_OK 0u
+
+/* Places in one answer among several. */
+#define AT_REQUEST 0
+#define AT_NONCE 8
+#define AT_SEATING 16
+#define AT_LEDGER 24
+#define AT_FIRST 32
+#define AT_LAST 40
+#define AT_STATUS 48
+
+struct slot {
+    struct ebk_asked asked; /* request_id 0: free */
+    uint32_t group_count;   /* answers of the group, kept at its first request */
+    bool is_answered;
+};
+
+struct ebk_answers {
+    struct ebk_answers_state state;
+    struct slot *slots;
+    uint32_t slot_count;
+    struct ebk_counted *untold;
+    uint32_t untold_room;
+};
+
+struct ebk_answers *ebk_answers_new(void)
+{
+    struct ebk_answers *answers = calloc(1, sizeof *answers);
+    if (answers == NULL) return NULL;
+    answers->slot_count = SLOTS_MIN;
+    answers->slots = calloc(SLOTS_MIN, sizeof *answers->slots);
+    answers->untold_room = EBK_ANSWERS_UNTOLD_MAX;
+    answers->untold = malloc(EBK_ANSWERS_UNTOLD_MAX * sizeof *answers->untold);
+    if (answers->slots == NULL || answers->untold == NULL) {
+        ebk_answers_free(answers);
+        return NULL;
+    }
+    return answers;
+}
+
+void ebk_answers_free(struct ebk_answers *answers)
+{
+    if (answers == NULL) return;
+    free(answers->slots);
+    free(answers->untold);
+    free(answers);
+}
+
+struct ebk_answers_state *ebk_answers_state(struct ebk_answers *answers)
+{
+    return &answers->state;
+}
+
+/* ---- asking ---------------------------------------------------------------------------- */
+
+static struct slot *slot_of(const struct ebk_answers *answers, uint64_t request_id)
+{
+    return &answers->slots[request_id & (answers->slot_count - 1)];
+}
+
+static bool is_open(const struct slot *slot)
+{
+    return slot->asked.request_id != 0 && !slot->is_answered;
+}
+
+/* Twice as many slots: ids that differ only above the old ones part, no two meet. */
+static bool grow(struct ebk_answers *answers)
+{
+    const uint32_t count = answers->slot_count * 2;
+    struct slot *wider = count > EBK_ANSWERS_SLOTS_MAX ? NULL : calloc(count, sizeof *wider);
+    if (wider == NULL) return false;
+    for (uint32_t i = 0; i < answers->slot_count; i++)
+        if (answers->slots[i].asked.request_id != 0)
+            wider[answers->slots[i].asked.request_id & (count - 1)] = answers->slots[i];
+    free(answers->slots);
+    answers->slots = wider;
+    answers->slot_count = count;
+    return true;
+}
+
+void ebk_answers_expect(struct ebk_answers *answers, const struct ebk_asked *asked)
+{
+    EBK_ASSERT(asked->request_id != 0);
+    while (is_open(slot_of(answers, asked->request_id)) && grow(answers)) {
+    }
+    *slot_of(answers, asked->request_id) = (struct slot){.asked = *asked};
+}
+
+/* ---- taking ---------------------------------------------------------------------------- */
+
+/* The request that this answer is to, if the answer says OK to all that was asked, and nothing else. */
+static struct slot *expected(const struct ebk_answers *answers, const struct ebk_asked *said)
+{
+    struct slot *slot = slot_of(answers, said->request_id);
+    const struct ebk_asked *asked = &slot->asked;
+    const bool is_same = asked->request_id == said->request_id && asked->link == said->link &&
+                         asked->nonce == said->nonce && asked->seating == said->seating &&
+                         asked->ledger_id == said->ledger_id && asked->first == said->first &&
+                         asked->last == said->last;
+    return is_same && is_open(slot) ? slot : NULL;
+}
+
+/* AddAnswer, as a message has it alone: [status, nonce, seating, recovery, ledger_id, first_entry, last_entry] */
+static bool read_one(const uint8_t *from, const uint8_t *end, struct ebk_asked *said)
+{
+    uint64_t status, first, last;
+    if (from == end || *from++ != 0x97) return false;
+    if ((from = ebk_read_count(from, end, &status)) == NULL || status != STATUS_OK) return false;
+    if ((from = ebk_read_count(from, end, &said->nonce)) == NULL) return false;
+    if ((from = ebk_read_count(from, end, &said->seating)) == NULL) return false;
+    if (from == end || *from++ != 0xC2) return false; /* Not to an add by recovery. */
+    if ((from = ebk_read_count(from, end, &said->ledger_id)) == NULL) return false;
+    if ((from = ebk_read_count(from, end, &first)) == NULL || first > INT64_MAX) return false;
+    if ((from = ebk_read_count(from, end, &last)) == NULL || last > INT64_MAX) return false;
+    said->first = (int64_t)first;
+    said->last = (int64_t)last;
+    return from == end;
+}
+
+static bool read_record(const uint8_t *from, struct ebk_asked *said)
+{
+    static const uint8_t ok[EBK_ADD_ANSWER_BYTES - AT_STATUS] = {STATUS_OK}; /* Not by recovery, nothing reserved. */
+    said->request_id = ebk_load_u64(from + AT_REQUEST);
+    said->nonce = ebk_load_u64(from + AT_NONCE);
+    said->seating = ebk_load_u64(from + AT_SEATING);
+    said->ledger_id = ebk_load_u64(from + AT_LEDGER);
+    said->first = (int64_t)ebk_load_u64(from + AT_FIRST);
+    said->last = (int64_t)ebk_load_u64(from + AT_LAST);
+    return memcmp(from + AT_STATUS, ok, sizeof ok) == 0;
+}
+
+/* The records of a message with several answers, or NULL: a byte string that fills the control part. */
+static const uint8_t *records_in(const uint8_t *from, const uint8_t *end, uint32_t *count)
+{
+    if (end - from < 3 || *from++ != 0x91) return NULL;
+    const uint8_t head = *from++;
+    if (head < 0xC4 || head > 0xC6) return NULL;
+    const unsigned width = 1u << (head - 0xC4);
+    if ((size_t)(end - from) < width) return NULL;
+    uint64_t size = 0;
+    for (unsigned i = 0; i < width; i++) size = size << 8 | *from++;
+    if (size == 0 || size % EBK_ADD_ANSWER_BYTES != 0 || size != (uint64_t)(end - from)) return NULL;
+    *count = (uint32_t)(size / EBK_ADD_ANSWER_BYTES);
+    return from;
+}
+
+static bool make_room(struct ebk_answers *answers, uint32_t more)
+{
+    const uint32_t wanted = answers->state.untold + more;
+    if (wanted <= answers->untold_room) return true;
+    struct ebk_counted *wider = realloc(answers->untold, (size_t)wanted * sizeof *wider);
+    if (wider == NULL) return false;
+    answers->untold = wider;
+    answers->untold_room = wanted;
+    return true;
+}
+
+/* Returns whether this one is news: it is the one that its frame needed. */
+static bool count_in_group(struct ebk_answers *answers, struct slot *slot)
+{
+    slot->is_answered = true;
+    struct slot *head = slot_of(answers, slot->asked.group);
+    /* Where the first of the group gave way, nobody has counted: then each is news. */
+    if (head->asked.request_id != slot->asked.group) return true;
+    head->group_count += 1;
+    return head->group_count == slot->asked.needed;
+}
+
+static void count(struct ebk_answers *answers, struct slot *slot)
+{
+    answers->untold[answers->state.untold++] = (struct ebk_counted){slot->asked.link, slot->asked.request_id};
+    answers->state.counted += 1;
+    if (count_in_group(answers, slot) || answers->state.is_eager || answers->state.untold >= EBK_ANSWERS_UNTOLD_MAX)
+        answers->state.is_due = 1;
+}
+
+void ebk_answers_answered(struct ebk_answers *answers, uint64_t request_id)
+{
+    struct slot *slot = slot_of(answers, request_id);
+    if (slot->asked.request_id == request_id && is_open(slot)) (void)count_in_group(answers, slot);
+}
+
+static int take_records(struct ebk_answers *answers, uint64_t link, const uint8_t *records, uint32_t record_count)
+{
+    struct ebk_asked said = {.link = link};
+    for (uint32_t i = 0; i < record_count; i++) {
+        if (!read_record(records + (size_t)i * EBK_ADD_ANSWER_BYTES, &said)) return EBK_ANSWERS_PASSED;
+        if (expected(answers, &said) == NULL) return EBK_ANSWERS_PASSED;
+    }
+    if (!make_room(answers, record_count)) return EBK_ANSWERS_PASSED;
+    for (uint32_t i = 0; i < record_count; i++) {
+        (void)read_record(records + (size_t)i * EBK_ADD_ANSWER_BYTES, &said);
+        struct slot *slot = expected(answers, &said);
+        if (slot != NULL) count(answers, slot); /* NULL: said twice in one message, and counted. */
+    }
+    return EBK_ANSWERS_COUNTED;
+}
+
+int ebk_answers_take(struct ebk_answers *answers, uint64_t link, const uint8_t *message, size_t size)
+{
+    if (size < EBK_MESSAGE_HEADER_BYTES || size > EBK_MESSAGE_BYTES_MAX) return EBK_ANSWERS_PASSED;
+    const uint8_t kind = message[EBK_MESSAGE_AT_KIND];
+    const bool is_one = kind == EBK_KIND_ADD_ANSWER;
+    if ((!is_one && kind != EBK_KIND_ADD_ANSWERS) || memcmp(message, "EBKM", 4) != 0 ||
+        message[EBK_MESSAGE_AT_VERSION] != EBK_MESSAGE_VERSION ||
+        ebk_load_u16(message + EBK_MESSAGE_AT_FRAME_COUNT) != 0 || ebk_load_u32(message + EBK_MESSAGE_AT_FRAMES_SIZE) != 0 ||
+        ebk_load_u32(message + EBK_MESSAGE_AT_RESERVED) != 0 ||
+        ebk_load_u32(message + EBK_MESSAGE_AT_CONTROL_SIZE) != size - EBK_MESSAGE_HEADER_BYTES)
+        return EBK_ANSWERS_PASSED;
+    const uint8_t *const control = message + EBK_MESSAGE_HEADER_BYTES, *const end = message + size;
+    const uint32_t crc = ebk_crc32c(ebk_crc32c(0, message, EBK_MESSAGE_AT_CRC), control, (size_t)(end - control));
+    if (crc != ebk_load_u32(message + EBK_MESSAGE_AT_CRC)) return EBK_ANSWERS_PASSED;
+    if (!is_one) {
+        uint32_t record_count;
+        const uint8_t *records = records_in(control, end, &record_count);
+        return records == NULL ? EBK_ANSWERS_PASSED : take_records(answers, link, records, record_count);
+    }
+    struct ebk_asked said = {.link = link, .request_id = ebk_load_u64(message + EBK_MESSAGE_AT_REQUEST)};
+    struct slot *slot = read_one(control, end, &said) ? expected(answers, &said) : NULL;
+    if (slot == NULL || !make_room(answers, 1)) return EBK_ANSWERS_PASSED;
+    count(answers, slot);
+    return EBK_ANSWERS_COUNTED;
+}
+
+const struct ebk_counted *ebk_answers_tell(struct ebk_answers *answers)
+{
+    answers->state.untold = 0;
+    answers->state.is_due = 0;
+    return answers->untold;
+}

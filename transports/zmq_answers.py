@@ -1,0 +1,62 @@
+"""Bodies of dialled ZeroMQ links in C (native/zmq_answers.h), for a transport whose host counts common answers there.
+
+Decides nothing: it is the first branch of `zmq.ZmqTransport._on_part`, without an object per body. Where pyzmq's libzmq
+cannot be used from C there is none, and the transport does it in Python.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import zmq
+
+from embedbk._native import ffi, lib
+from embedbk.transports.zmq_links import HeldPart, address_of, is_library_found, joined
+
+__all__ = ["BOUND", "EMPTY", "HELD", "AnswerDrain", "open_answers"]
+
+EMPTY: Final = int(lib.EBK_ZMQ_EMPTY)  # The socket has nothing more, and its descriptor tells when it has.
+BOUND: Final = int(lib.EBK_ZMQ_BOUND)
+HELD: Final = int(lib.EBK_ZMQ_HELD)
+
+
+class AnswerDrain:
+    """Of one transport; made by `open_answers`."""
+
+    __slots__ = ("_answers", "_drain", "_state")
+
+    def __init__(self, drain: Any, answers: Any) -> None:
+        self._drain = drain
+        self._answers = answers
+        self._state = lib.ebk_zmq_answers_state(drain)
+
+    def drain(self, socket: Any, link: int, prefix: bytes, bodies_max: int, bytes_max: int) -> int:
+        """Receive until there is no more (EMPTY), a bound is reached (BOUND), or a part is Python's (HELD)."""
+        found: int = lib.ebk_zmq_answers_drain(
+            self._drain, address_of(socket), link, prefix, self._answers, bodies_max, bytes_max
+        )
+        return found
+
+    @property
+    def taken_bytes(self) -> int:
+        """Of bodies that were counted in the last drain."""
+        taken: int = self._state.taken_bytes
+        return taken
+
+    @property
+    def received(self) -> tuple[int, int]:
+        """How many parts the last drain received, and their bytes: all of them, the held one too."""
+        return self._state.bodies, self._state.bytes
+
+    def held(self) -> HeldPart:
+        """What the last drain ended with, copied."""
+        state = self._state
+        return joined(state.data, state.size, state.tail, state.tail_size, bool(state.more), -1)
+
+
+def open_answers(socket: zmq.Socket[bytes], answers: Any) -> AnswerDrain | None:
+    """answers: the handle of what counts (codec.answers). None: the library behind this socket cannot be used here."""
+    if not is_library_found(socket):
+        return None
+    drain = lib.ebk_zmq_answers_new()
+    return None if drain == ffi.NULL else AnswerDrain(ffi.gc(drain, lib.ebk_zmq_answers_free), answers)
