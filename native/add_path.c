@@ -211,8 +211,7 @@ bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size)
 {
     const struct ebk_add_path_settings *const settings = &path->settings;
     return ebk_store_active_bytes(settings->store) + body_size <= settings->cache_bytes_max &&
-           ebk_journal_next_token(settings->journal) - 1 - ebk_journal_durable(settings->journal) <
-               EBK_JOURNAL_SLOT_COUNT - EBK_ADD_SLOTS_KEPT;
+           ebk_journals_has_room(settings->journals, EBK_ADD_SLOTS_KEPT);
 }
 
 bool ebk_add_path_is_common(const struct ebk_add_path *path, const struct ebk_add *add)
@@ -237,7 +236,7 @@ uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add
         return 0;
     /* Refused only by a journal that has failed since: the core will hear of it, and put the same bytes again. */
     const int64_t token =
-        ebk_journal_submit(settings->journal, EBK_RECORD_FRAME, add->ledger_id, copy, add->body_size, NULL, 0);
+        ebk_journals_submit(settings->journals, EBK_RECORD_FRAME, add->ledger_id, copy, add->body_size, NULL, 0);
     if (token < 0) return 0;
     struct ebk_ledger_row *row = ebk_table_find(settings->table, add->ledger_id);
     row->last_entry = add->last;
@@ -274,7 +273,7 @@ void ebk_add_path_kick(struct ebk_add_path *path)
 {
     if (path->unkicked == 0) return;
     path->unkicked = 0;
-    ebk_journal_kick(path->settings.journal);
+    ebk_journals_kick(path->settings.journals);
 }
 
 /* ---- telling -------------------------------------------------------------------------- */
@@ -402,18 +401,18 @@ int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answe
 
 uint64_t ebk_add_path_durable(const struct ebk_add_path *path)
 {
-    return ebk_journal_durable(path->settings.journal);
+    return ebk_journals_durable(path->settings.journals);
 }
 
 int ebk_add_path_has_failed(const struct ebk_add_path *path)
 {
     struct ebk_journal_fault why; /* For a person, who asks the journal. */
-    return ebk_journal_failure(path->settings.journal, &why) != EBK_OK;
+    return ebk_journals_failure(path->settings.journals, &why) != EBK_OK;
 }
 
 void ebk_add_path_clear(struct ebk_add_path *path)
 {
-    (void)ebk_journal_reap(path->settings.journal);
+    (void)ebk_journals_reap(path->settings.journals);
 }
 
 uint32_t ebk_add_path_pending(const struct ebk_add_path *path)

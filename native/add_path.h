@@ -8,14 +8,14 @@
  *     take ─▶ write cache, journal, row ─▶ pending ┐ in the order of journal tokens
  *     reap(durable) ─▶ answers, one message a link ◀┘
  *
- * One thread, the bookie's loop, as table and store. Table, store and journal are
+ * One thread, the bookie's loop, as table and store. Table, store and journals are
  * borrowed and must outlive it. The formats are embedbk/codec/WIRE.md 1 to 3.
  */
 #ifndef EBK_ADD_PATH_H
 #define EBK_ADD_PATH_H
 
 #include "gil.h"
-#include "journal.h"
+#include "journals.h"
 #include "store.h"
 #include "table.h"
 
@@ -45,7 +45,7 @@ struct ebk_add_path;
 struct ebk_add_path_settings {
     struct ebk_table *table;
     struct ebk_store *store;
-    struct ebk_journal *journal;
+    struct ebk_journals *journals;
     uint8_t incarnation[16];
     uint64_t cache_bytes_max; /* of the active half of the write cache: a frame beyond is passed */
     uint64_t kick_bytes;      /* the commit thread is woken when so much was queued since the last kick */

@@ -132,7 +132,7 @@ size_t ebk_store_states(const struct ebk_store *store, uint32_t log, const uint8
     EBK_ASSERT(log < store->log_count);
     *states = store->logs[log]->states;
     const struct ebk_descriptor *descriptor = &store->logs[log]->descriptor;
-    return *states == NULL ? 0 : descriptor->states_size - (size_t)descriptor->roll_count * EBK_LOG_STATE_BYTES;
+    return *states == NULL ? 0 : ebk_ledger_states_size(descriptor);
 }
 
 void ebk_store_forget_states(struct ebk_store *store)
@@ -146,6 +146,12 @@ void ebk_store_forget_states(struct ebk_store *store)
 uint64_t ebk_store_mark(const struct ebk_store *store)
 {
     return store->mark;
+}
+
+uint32_t ebk_store_journal_marks(const struct ebk_store *store, uint64_t *marks)
+{
+    memcpy(marks, store->journal_marks, store->journal_count * sizeof *marks);
+    return store->journal_count;
 }
 
 uint64_t ebk_store_entry_count(const struct ebk_store *store)
@@ -189,7 +195,8 @@ uint64_t ebk_store_cached_bytes(const struct ebk_store *store)
     return ebk_store_active_bytes(store) + (store->is_flushed ? 0 : store->halves[1 - store->active].used);
 }
 
-int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t states_size, uint64_t mark)
+int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t states_size, uint64_t mark,
+                     const uint64_t *journal_marks, uint32_t journal_count)
 {
     if (store->is_frozen) return EBK_FULL;
     EBK_ASSERT(mark >= store->mark); /* The log mark never falls (I45). */
@@ -200,6 +207,9 @@ int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t stat
     store->frozen_states = copy;
     store->frozen_states_size = states_size;
     store->frozen_mark = mark;
+    EBK_ASSERT(journal_count <= EBK_MARKS_MAX);
+    if (journal_count > 0) memcpy(store->frozen_marks, journal_marks, journal_count * sizeof *journal_marks);
+    store->frozen_marks_count = journal_count;
     store->freeze_count += 1;
     ebk_cache_sort(&store->halves[store->active]);
     store->active = 1 - store->active;

@@ -21,6 +21,7 @@
 
 /* cffi:begin */
 #define EBK_DIRECTORIES_MAX 16 /* of one store */
+#define EBK_MARKS_MAX 16       /* of journals, told with a mark */
 struct ebk_store;
 
 struct ebk_store_settings {
@@ -48,6 +49,9 @@ EBK_SHORT size_t ebk_store_states(const struct ebk_store *store, uint32_t log, c
 EBK_SHORT void ebk_store_forget_states(struct ebk_store *store);
 /* The journal token below and at which everything is in entry logs. */
 EBK_SHORT uint64_t ebk_store_mark(const struct ebk_store *store);
+/* The marks of several journals, in their own tokens, which add up to the mark; 0 of them where one journal serves.
+ * Returns how many; at most EBK_MARKS_MAX. */
+EBK_SHORT uint32_t ebk_store_journal_marks(const struct ebk_store *store, uint64_t *marks);
 EBK_SHORT uint64_t ebk_store_entry_count(const struct ebk_store *store); /* in entry logs, replaced ones counted too */
 
 /* Copy a checked frame body into the write cache. *copy stays unchanged until its half is released.
@@ -64,8 +68,10 @@ EBK_SHORT uint64_t ebk_store_active_bytes(const struct ebk_store *store);
 
 /* Freeze the active half; puts go to the other one from now. states: of the ledgers that changed since the last
  * freeze (copied). mark: every record up to this journal token is durable, and its content is in the table or in
- * this store. Returns EBK_OK; EBK_FULL while a frozen half is not released; EBK_NO_MEMORY. */
-EBK_SHORT int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t states_size, uint64_t mark);
+ * this store; journal_marks: how far each journal is then, where there are several. Returns EBK_OK; EBK_FULL while a
+ * frozen half is not released; EBK_NO_MEMORY. */
+EBK_SHORT int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t states_size, uint64_t mark,
+                               const uint64_t *journal_marks, uint32_t journal_count);
 /* Write the frozen half, each ledger into one of the directories whose bits are set: one entry log in each of them that
  * gets a ledger, and at least one. In a thread for each, or at once in the caller's. After a failure it may be called
  * again, with others too: it writes other files under other ids. */

@@ -55,7 +55,7 @@ struct ebk_copy {
     struct ebk_cursor cursor;
     const uint8_t *run_at;
     uint64_t ledger_id; /* of that run */
-    uint8_t *states;    /* of the sources, without their rolls */
+    uint8_t *states;    /* of the sources: ledger states, no marks and no rolls */
     size_t states_size;
     uint64_t slice_bytes; /* wished for */
     uint64_t bytes_copied;
@@ -351,7 +351,7 @@ static int read_states(struct ebk_copy *copy)
         if (refused < 0) return refused;
         uint8_t *states = ebk_log_read_states(copy->flush.io, copy->sources[i].file, descriptor);
         if (states == NULL) return bad(copy, i, "its ledger states cannot be read", 0);
-        const size_t size = descriptor->states_size - (size_t)descriptor->roll_count * EBK_LOG_STATE_BYTES;
+        const size_t size = ebk_ledger_states_size(descriptor);
         uint8_t *all = realloc(copy->states, copy->states_size + size + 1);
         if (all != NULL) {
             copy->states = all;

@@ -22,7 +22,7 @@
 
 /* ---- what is written ----------------------------------------------------------------- */
 
-/* Ledger states, and behind them the roll: the ids of all logs that are there and stay. A log that leaves is not in it
+/* Ledger states, behind them the marks of journals, where there are several, and the roll: the ids of all logs that are there and stay. A log that leaves is not in it
  * once the states that it holds are among these. */
 static int add_states(struct ebk_store *store, struct ebk_flush *flush)
 {
@@ -33,17 +33,25 @@ static int add_states(struct ebk_store *store, struct ebk_flush *flush)
         const bool is_gone = log->leaves_with != 0 && log->leaves_with <= store->freeze_count;
         if (!is_gone) refused = ebk_id_ranges_add(&roll, log->descriptor.log_id, log->descriptor.log_id);
     }
-    const size_t states_size = store->frozen_states_size, roll_size = (size_t)roll.count * EBK_LOG_STATE_BYTES;
-    flush->states = refused < 0 ? NULL : calloc(1, states_size + roll_size + 1);
+    const size_t marks_at = store->frozen_states_size;
+    const size_t roll_at = marks_at + (size_t)store->frozen_marks_count * EBK_LOG_STATE_BYTES;
+    const size_t size = roll_at + (size_t)roll.count * EBK_LOG_STATE_BYTES;
+    flush->states = refused < 0 ? NULL : calloc(1, size + 1);
     if (flush->states != NULL) {
-        memcpy(flush->states, store->frozen_states, states_size);
+        memcpy(flush->states, store->frozen_states, marks_at);
+        for (uint32_t i = 0; i < store->frozen_marks_count; i++) {
+            uint8_t *item = flush->states + marks_at + (size_t)i * EBK_LOG_STATE_BYTES;
+            ebk_store_u64(item, i);
+            ebk_store_u64(item + 8, store->frozen_marks[i]);
+        }
         for (uint32_t i = 0; i < roll.count; i++) {
-            uint8_t *item = flush->states + states_size + (size_t)i * EBK_LOG_STATE_BYTES;
+            uint8_t *item = flush->states + roll_at + (size_t)i * EBK_LOG_STATE_BYTES;
             ebk_store_u64(item, roll.ranges[i].first);
             ebk_store_u64(item + 8, roll.ranges[i].last);
         }
         flush->descriptor.roll_count = roll.count;
-        flush->descriptor.states_size = states_size + roll_size;
+        flush->descriptor.journal_count = store->frozen_marks_count;
+        flush->descriptor.states_size = size;
     }
     ebk_id_ranges_clear(&roll);
     return flush->states == NULL ? EBK_NO_MEMORY : EBK_OK;
@@ -245,6 +253,8 @@ int ebk_store_flush_finish(struct ebk_store *store)
         snprintf(store->failure, sizeof store->failure, "the index of a new entry log was not taken in");
         return refused;
     }
+    memcpy(store->journal_marks, store->frozen_marks, sizeof store->journal_marks);
+    store->journal_count = store->frozen_marks_count;
     store->mark = store->frozen_mark; /* All of its logs are durable, in every directory (I45). */
     store->is_flushed = true;
     return EBK_OK;

@@ -60,9 +60,9 @@ int64_t ebk_cache_entry_id(const uint8_t *entry);
 #define EBK_LOG_DESCRIPTOR_BYTES 128u
 #define EBK_LOG_RUN_BYTES 56u
 #define EBK_LOG_VERSION 1u       /* a log that is a whole flush, or a compaction's */
-#define EBK_LOG_VERSION_PARTS 2u /* one of several that are a flush together */
+#define EBK_LOG_VERSION_PARTS 2u /* one of several that are a flush together, or with marks of several journals */
 #define EBK_LOG_CHUNK_BYTES (1u << 20) /* of one write of an entry log */
-#define EBK_LOG_STATE_BYTES 56u /* of a ledger state, and of an item of the roll */
+#define EBK_LOG_STATE_BYTES 56u /* of a ledger state, of a journal's mark, and of an item of the roll */
 #define EBK_LOG_NAME_BYTES 32
 #define EBK_PATH_BYTES_MAX 1024
 #define EBK_DIRECTORY_BYTES (EBK_PATH_BYTES_MAX - EBK_LOG_NAME_BYTES)
@@ -89,6 +89,7 @@ struct ebk_descriptor { /* The numbers of the descriptor, in the order in which 
     uint64_t mark;
     uint64_t states_size, entries_size, entry_count, index_size, file_size;
     uint32_t run_count, ledger_count, states_crc, index_crc, roll_count;
+    uint32_t journal_count; /* marks of journals, between the ledger states and the roll; 0: one journal, `mark` is its own */
     uint32_t part, part_count; /* of its flush: log_id - part is the id of the first; states and roll are in that one */
 };
 
@@ -237,13 +238,16 @@ struct ebk_store {
     uint32_t log_id_last; /* highest ever seen, also of unfinished files */
     uint32_t roll_id; /* of the newest log with a roll, as the start found it; 0: there was none */
     uint64_t mark, entry_count;
+    uint64_t journal_marks[EBK_MARKS_MAX]; /* that go with mark */
+    uint32_t journal_count;
     bool is_dark; /* a log has lost its index and entries: any id may have stood there, so none is absent */
     char reports[EBK_REPORTS_MAX][EBK_REPORT_BYTES];
     uint32_t report_count;
     uint64_t freeze_count;
     uint8_t *frozen_states; /* of the ledgers that changed before the freeze */
     size_t frozen_states_size;
-    uint64_t frozen_mark;
+    uint64_t frozen_mark, frozen_marks[EBK_MARKS_MAX];
+    uint32_t frozen_marks_count;
     struct ebk_flush flushes[EBK_DIRECTORIES_MAX]; /* one for each log of the flush that goes on */
     uint32_t flush_count;
     _Atomic uint32_t flush_left; /* of its logs, are being written */
@@ -270,6 +274,12 @@ uint32_t ebk_section_crc(const struct ebk_descriptor *descriptor, const uint8_t 
 static inline uint64_t ebk_entries_offset(const struct ebk_descriptor *descriptor)
 {
     return EBK_LOG_BLOCK_BYTES + descriptor->states_size;
+}
+/* Of the ledger states alone: marks of journals and the roll stand behind them. */
+static inline size_t ebk_ledger_states_size(const struct ebk_descriptor *descriptor)
+{
+    return (size_t)descriptor->states_size -
+           ((size_t)descriptor->journal_count + descriptor->roll_count) * EBK_LOG_STATE_BYTES;
 }
 static inline uint64_t ebk_index_offset(const struct ebk_descriptor *descriptor)
 {

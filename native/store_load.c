@@ -66,7 +66,8 @@ bool ebk_descriptor_is_possible(const struct ebk_descriptor *descriptor)
     const bool is_part = descriptor->part_count > 1 && descriptor->part_count <= EBK_DIRECTORIES_MAX &&
                          descriptor->part < descriptor->part_count && descriptor->part < descriptor->log_id;
     return (is_alone || is_part) && descriptor->states_size % EBK_LOG_STATE_BYTES == 0 &&
-           descriptor->roll_count <= descriptor->states_size / EBK_LOG_STATE_BYTES &&
+           descriptor->journal_count <= EBK_MARKS_MAX &&
+           (uint64_t)descriptor->journal_count + descriptor->roll_count <= descriptor->states_size / EBK_LOG_STATE_BYTES &&
            descriptor->file_size % EBK_LOG_BLOCK_BYTES == 0 && descriptor->file_size >= end && descriptor->file_size - end < EBK_LOG_BLOCK_BYTES;
 }
 

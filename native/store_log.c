@@ -41,7 +41,8 @@
 #define AT_ROLL_COUNT 112
 #define AT_PART 116
 #define AT_PART_COUNT 118
-#define AT_RESERVED 120
+#define AT_JOURNAL_COUNT 120
+#define AT_RESERVED 122
 #define AT_CRC 124
 #define IDENTITY_BYTES AT_MARK /* Sections are bound to these: whose file it is and which. */
 
@@ -55,7 +56,7 @@ void ebk_descriptor_write(const struct ebk_descriptor *descriptor, uint8_t *to)
 {
     memset(to, 0, EBK_LOG_DESCRIPTOR_BYTES);
     memcpy(to + AT_MAGIC, MAGIC, sizeof MAGIC);
-    const bool is_part = descriptor->part_count > 1;
+    const bool is_part = descriptor->part_count > 1 || descriptor->journal_count > 0;
     ebk_store_u32(to + AT_VERSION, is_part ? EBK_LOG_VERSION_PARTS : EBK_LOG_VERSION);
     ebk_store_u32(to + AT_LOG_ID, descriptor->log_id);
     ebk_store_u32(to + AT_PREVIOUS, descriptor->previous_id);
@@ -75,6 +76,7 @@ void ebk_descriptor_write(const struct ebk_descriptor *descriptor, uint8_t *to)
     if (is_part) {
         ebk_store_u16(to + AT_PART, (uint16_t)descriptor->part);
         ebk_store_u16(to + AT_PART_COUNT, (uint16_t)descriptor->part_count);
+        ebk_store_u16(to + AT_JOURNAL_COUNT, (uint16_t)descriptor->journal_count);
     }
     ebk_store_u32(to + AT_CRC, ebk_crc32c(0, to, AT_CRC));
 }
@@ -102,6 +104,7 @@ int ebk_descriptor_read(struct ebk_descriptor *descriptor, const uint8_t *from)
         .roll_count = ebk_load_u32(from + AT_ROLL_COUNT),
         .part = is_part ? ebk_load_u16(from + AT_PART) : 0,
         .part_count = is_part ? ebk_load_u16(from + AT_PART_COUNT) : 1,
+        .journal_count = is_part ? ebk_load_u16(from + AT_JOURNAL_COUNT) : 0,
     };
     memcpy(descriptor->cluster_token, from + AT_TOKEN, 16);
     memcpy(descriptor->incarnation, from + AT_INCARNATION, 16);

@@ -250,6 +250,13 @@ int ebk_store_settle_mark(struct ebk_store *store, char *text, size_t room)
             return ebk_store_refuse(text, room, EBK_DAMAGED, log, "its log mark %llu is below %llu, an older one's",
                                     (unsigned long long)mark, (unsigned long long)store->mark);
         store->mark = mark;
+        store->journal_count = log->descriptor.journal_count;
+        const uint8_t *item = log->states + ebk_ledger_states_size(&log->descriptor);
+        uint64_t sum = 0;
+        for (uint32_t each = 0; each < store->journal_count; each++, item += EBK_LOG_STATE_BYTES)
+            sum += store->journal_marks[each] = ebk_load_u64(item + 8);
+        if (store->journal_count > 0 && sum != mark)
+            return ebk_store_refuse(text, room, EBK_DAMAGED, log, "the marks of its journals do not add up to its log mark");
     }
     return EBK_OK;
 }

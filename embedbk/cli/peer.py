@@ -92,7 +92,13 @@ def _parser(role: str) -> argparse.ArgumentParser:
             metavar="ENDPOINTS",
             help="of the metadata members, as embedbk://HOST:PORT,... or tcp://HOST:PORT,...",
         )
-        add("--journal-dir", type=Path, help="on another device, if it should be")
+        add(
+            "--journal-dir",
+            type=Path,
+            action="append",
+            default=[],
+            help="on another device, if it should be; several share the ledgers, always in the same order",
+        )
         add(
             "--ledger-dir",
             type=Path,
@@ -213,7 +219,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             options.dir,
             options.id,
             token,
-            journal_directory=options.journal_dir,
+            journal_directories=options.journal_dir,
             ledger_directories=options.ledger_dir,
             expands=options.expand,
             journal_file_bytes=options.journal_file_bytes,

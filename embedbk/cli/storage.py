@@ -381,7 +381,7 @@ def _show_descriptor(shown: _Shown, log: EntryLog) -> None:
         "ledgers": found.ledger_count,
         "entries": found.entry_count,
         "runs": found.run_count,
-        "states": found.states_size // LEDGER_STATE.size - found.roll_count,
+        "states": found.states_size // LEDGER_STATE.size - found.roll_count - found.journal_count,
         "bytes": found.file_size,
         "is_index_whole": log.runs is not None,
     }

@@ -1,4 +1,4 @@
-"""The add path in C (native/add_path.h) on one bookie's table, store and journal, behind the port `AddPath`.
+"""The add path in C (native/add_path.h) on one bookie's table, store and journals, behind the port `AddPath`.
 
 Decides nothing: what is common is decided in C, by the rules of core/bookie.py, and said in native/NATIVE.md.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from embedbk.errors import StorageError
 from embedbk.ports import Buffer
 from embedbk.storage.entry_store import NativeEntryStore
-from embedbk.storage.journal import Journal
+from embedbk.storage.journals import Journals
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.native import ffi, lib
 
@@ -19,7 +19,7 @@ __all__ = ["NativeAddPath"]
 
 
 class NativeAddPath:
-    """Keeps table, store and journal alive; not used after one of them was closed.
+    """Keeps table, store and journals alive; not used after one of them was closed.
 
     Args:
         cache_bytes_max: bytes put since the last freeze, beyond which nothing is taken.
@@ -30,15 +30,15 @@ class NativeAddPath:
         self,
         table: NativeLedgerTable,
         store: NativeEntryStore,
-        journal: Journal,
+        journals: Journals,
         incarnation: bytes,
         *,
         cache_bytes_max: int,
         kick_bytes: int,
     ) -> None:
-        self._parts = (table, store, journal)
+        self._parts = (table, store, journals)
         settings = ffi.new("struct ebk_add_path_settings *")
-        settings.table, settings.store, settings.journal = table.handle, store.handle, journal.handle()
+        settings.table, settings.store, settings.journals = table.handle, store.handle, journals.handle()
         settings.incarnation = incarnation
         settings.cache_bytes_max, settings.kick_bytes = cache_bytes_max, kick_bytes
         made = lib.ebk_add_path_new(settings)
@@ -66,8 +66,7 @@ class NativeAddPath:
 
     def filenos(self) -> list[int]:
         """As `AddPath.filenos`."""
-        fileno = self._parts[2].fileno()
-        return [fileno] if fileno >= 0 else []
+        return self._parts[2].filenos()
 
     def kick(self) -> None:
         lib.ebk_add_path_kick(self.handle)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import select
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from embedbk.codec.frame import Frame
@@ -31,42 +31,26 @@ from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX, free_bytes_at
 from embedbk.storage.entry_store import HALF_BYTES_MAX, DeviceFull, NativeEntryStore
 from embedbk.storage.identity import HeldIdentity, numbered, open_identity
-from embedbk.storage.journal import (
-    FILE_BYTES,
-    FIRST_FILE_BYTES,
-    SLOT_COUNT,
-    DamagedJournal,
-    Journal,
-    UnreadableJournal,
-)
+from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT
+from embedbk.storage.journals import JOURNALS_MAX, Journals
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
-from embedbk.storage.probe import choose_sync
-from embedbk.storage.replay import replay_record
-from embedbk.storage.salvage import JournalSalvage, SalvageFacts
 from embedbk.storage.scrubbing import SCRUB_FILE, LogScrubber
+from embedbk.storage.starting import LOSS_FILE, RECORD_OVERHEAD_BYTES, JournalTerms, Start
 
 __all__ = ["FLUSH_BYTES", "BookieStorage"]
 
 logger = logging.getLogger(__name__)
 
-Records = Iterable[tuple[int, int, int, memoryview]]  # token, kind, ledger_id, body
-
 FLUSH_BYTES = 64 << 20  # Journaled since the last freeze: write cache and journal have one bound.
-LOSS_FILE = "MAY_HAVE_LOST"  # There from the start that was told of a loss until limbo is durable.
 KICK_BYTES = 256 << 10  # A turn that queues more does not wait for its end to wake the commit thread.
 FLUSH_RETRY_SHARE = 16  # A failed flush is tried again when this part of flush_bytes more was journaled.
-_DAMAGE_HINT = (
-    f"if no better copy of its directories exists, start it with --may-have-lost, or with an empty file {LOSS_FILE} in "
-    "its directory: then it goes on behind the damage, and what is missing counts as unknown until it is repaired"
-)
 RESERVE_BYTES = FRAME_BYTES_MAX  # Beyond cache_bytes_max, for what recovery brings while a flush runs (P7.8).
 REPLAY_ROOM_BYTES = RESERVE_BYTES + FRAME_BYTES_MAX  # So that a put that was let in always fits.
 RECORDS_PER_REQUEST_MAX = (
     8  # Birth, end of a drop, frame, and what a fence of its ledger adds: with room to spare.
 )
-RECORD_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the bound above.
 
 
 class BookieStorage:
@@ -75,7 +59,8 @@ class BookieStorage:
     Args:
         directory: holds the journal and the entry logs; made at the first start.
         bookie_id, cluster_token: as in its identity; an empty token takes that of an existing directory.
-        journal_directory: on another device, if it should be.
+        journal_directories: on other devices, if they should be: a record goes to the journal of its ledger. The one
+            place "journal" in the directory if none is given; always the same in the same order.
         ledger_directories: for the entry logs, each on a device of its own; the one place "entries" in the directory if
             none is given. Always the same in the same order, but for new ones at the end with `expands`.
         expands: ledger directories beyond those that the bookie has are new ones, to be added for good.
@@ -99,7 +84,7 @@ class BookieStorage:
         bookie_id: str,
         cluster_token: bytes,
         *,
-        journal_directory: str | os.PathLike[str] | None = None,
+        journal_directories: Sequence[str | os.PathLike[str]] = (),
         ledger_directories: Sequence[str | os.PathLike[str]] = (),
         expands: bool = False,
         flush_bytes: int = FLUSH_BYTES,
@@ -112,15 +97,16 @@ class BookieStorage:
         incarnation: bytes = b"",
     ) -> None:
         root = os.fspath(directory)
-        journal_path = (
-            os.path.join(root, "journal") if journal_directory is None else os.fspath(journal_directory)
-        )
+        journal_paths = [os.fspath(path) for path in journal_directories] or [os.path.join(root, "journal")]
         entries_paths = [os.fspath(path) for path in ledger_directories] or [os.path.join(root, "entries")]
-        if len(entries_paths) > LEDGER_DIRECTORIES_MAX:
-            raise UsageError(
-                f"bookie {bookie_id!r} with {len(entries_paths)} ledger directories: at most "
-                f"{LEDGER_DIRECTORIES_MAX} are allowed"
-            )
+        for what, paths, most in (
+            ("ledger", entries_paths, LEDGER_DIRECTORIES_MAX),
+            ("journal", journal_paths, JOURNALS_MAX),
+        ):
+            if len(paths) > most:
+                raise UsageError(
+                    f"bookie {bookie_id!r}: {len(paths)} {what} directories; at most {most} are allowed"
+                )
         self.bookie_id = bookie_id
         self.incarnation = incarnation
         self.cluster_token = cluster_token
@@ -130,7 +116,7 @@ class BookieStorage:
         self.may_have_lost = may_have_lost
         self._loss_path: Path | None = None
         self._identity: HeldIdentity | None = None
-        self._journal: Journal | None = None
+        self._journals: Journals | None = None
         self._store: NativeEntryStore | None = None
         self._scrubber: LogScrubber | None = None
         self.add_path: NativeAddPath | None = None
@@ -153,7 +139,7 @@ class BookieStorage:
         try:
             if io is None:
                 self._identity = open_identity(
-                    {"journal": Path(journal_path), **numbered("entries", entries_paths)},
+                    numbered("journal", journal_paths) | numbered("entries", entries_paths),
                     role="bookie",
                     node_id=bookie_id,
                     cluster_token=cluster_token,
@@ -176,11 +162,11 @@ class BookieStorage:
                 half_bytes_max=cache_bytes_max + REPLAY_ROOM_BYTES,
                 half_bytes_kept=flush_bytes,
             )
-            self._load(journal_path, journal_file_bytes, io)
+            self._load(JournalTerms(journal_paths, journal_file_bytes, threaded, io, self.incarnation))
             self.add_path = NativeAddPath(
                 self.table,
                 self._store,
-                self._open_journal(),
+                self._open_journals(),
                 self.incarnation,
                 cache_bytes_max=cache_bytes_max,
                 kick_bytes=KICK_BYTES,
@@ -200,11 +186,11 @@ class BookieStorage:
     # --- The port ----------------------------------------------------------------------------------------
 
     def next_token(self) -> int:
-        return self._open_journal().next_token()
+        return self._open_journals().next_token()
 
     def append(self, kind: int, ledger_id: int, body: Buffer) -> int:
         self._make_journal_room()
-        token = self._open_journal().append(kind, ledger_id, body, kick=False)
+        token = self._open_journals().append(kind, ledger_id, body)
         self._unkicked_bytes += len(body) + RECORD_OVERHEAD_BYTES
         self._unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
         return token
@@ -222,8 +208,7 @@ class BookieStorage:
         if store.active_bytes() + len(frame.body) > self.cache_bytes_max + reserve:
             self._make_cache_room()
         view = store.put(frame)
-        journal = self._open_journal()
-        token = journal.append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True, kick=False)
+        token = self._open_journals().append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True)
         self._unflushed_bytes += len(view) + RECORD_OVERHEAD_BYTES
         self._unkicked_bytes += len(view) + RECORD_OVERHEAD_BYTES
         if self._unkicked_bytes >= KICK_BYTES:
@@ -243,10 +228,10 @@ class BookieStorage:
             self.add_path.kick()
         if self._unkicked_bytes:
             self._unkicked_bytes = 0
-            self._open_journal().kick()
+            self._open_journals().kick()
 
     def durable(self) -> int:
-        self._durable = self._open_journal().durable()
+        self._durable = self._open_journals().durable()
         return self._durable
 
     def _count_taken(self) -> None:
@@ -257,12 +242,12 @@ class BookieStorage:
             self._taken_bytes = taken_bytes
 
     def failed(self) -> str | None:
-        return self._failure or self._open_journal().failed()
+        return self._failure or self._open_journals().failed()
 
     def filenos(self) -> list[int]:
         scrubber = self._open_scrubber()
         store = self._open_store()
-        found = (self._open_journal().fileno(), store.fileno(), store.copy_fileno(), *scrubber.filenos())
+        found = (*self._open_journals().filenos(), store.fileno(), store.copy_fileno(), *scrubber.filenos())
         return [fileno for fileno in found if fileno >= 0]
 
     def read(
@@ -271,7 +256,7 @@ class BookieStorage:
         return self._open_store().read(ledger_id, first, last, bytes_max, modulus, residues)
 
     def queued_bytes(self) -> int:
-        return self._open_journal().queued_bytes()
+        return self._open_journals().queued_bytes()
 
     def cached_bytes(self) -> int:
         return self._open_store().cached_bytes()
@@ -302,7 +287,7 @@ class BookieStorage:
     def finish_flush(self) -> bool:
         if self._frozen_token is None:
             return False
-        store, journal = self._open_store(), self._open_journal()
+        store, journals = self._open_store(), self._open_journals()
         is_done = False
         if not self._is_flushed and not self._retry_bytes:
             try:
@@ -319,7 +304,7 @@ class BookieStorage:
                 self._is_full = isinstance(failed, DeviceFull)
         if is_done:
             self._is_full = False
-            journal.trim(store.log_mark())
+            journals.trim(self._stored_marks())
             store.remove_left()
         if self._is_flushed and self._durable >= self._frozen_token:
             store.release()
@@ -335,16 +320,16 @@ class BookieStorage:
             if self._open_store().active_bytes() + FRAME_BYTES_MAX > self.cache_bytes_max + reserve:
                 return False
         kept = RECORDS_PER_REQUEST_MAX if is_urgent else lib.EBK_ADD_SLOTS_KEPT
-        return self._open_journal().next_token() - 1 - self._durable < SLOT_COUNT - kept
+        return self._open_journals().next_token() - 1 - self._durable < SLOT_COUNT - kept
 
     def is_full(self) -> bool:
         """The last flush found no room, or the journal's next file does not; what is left of its file is a reserve."""
-        return self._is_full or self._open_journal().is_next_refused()
+        return self._is_full or self._open_journals().is_next_refused()
 
     def retry_flush(self) -> None:
-        journal = self._open_journal()
-        if journal.is_next_refused():
-            journal.trim(self._open_store().log_mark())  # It prepares its next file anew.
+        journals = self._open_journals()
+        if journals.is_next_refused():
+            journals.trim(self._stored_marks())  # They prepare their next files anew.
         if self._is_full and self._frozen_token is not None and self._retry_bytes and self._failure is None:
             self._flush()
 
@@ -360,8 +345,8 @@ class BookieStorage:
         """
         self._measure_room()
         ledgers = self._open_store().directories.free_bytes()
-        journal = free_bytes_at(self._open_journal().directory)
-        return journal if ledgers is None else min(ledgers, journal)
+        journals = min(free_bytes_at(part.directory) for part in self._open_journals().parts)
+        return journals if ledgers is None else min(ledgers, journals)
 
     def _measure_room(self) -> None:
         """How much is free in each ledger directory; with one there is nothing to choose."""
@@ -407,7 +392,7 @@ class BookieStorage:
 
     def close(self) -> None:
         """Make everything durable, flush, release the directory; what cannot be flushed stays in the journal."""
-        if self._store is None or self._journal is None:
+        if self._store is None or self._journals is None:
             return
         try:
             if self.failed() is None:
@@ -423,7 +408,7 @@ class BookieStorage:
 
     def step(self) -> int:
         """Unthreaded: one group commit, if anything is queued; returns the records made durable."""
-        return self._open_journal().step()
+        return self._open_journals().step()
 
     def reports(self) -> list[str]:
         """Damage that the start met and could work around, one sentence each."""
@@ -435,99 +420,25 @@ class BookieStorage:
 
     # --- Start -------------------------------------------------------------------------------------------
 
-    def _load(self, journal_path: str, journal_file_bytes: int, io: MemoryDisk | None) -> None:
-        """Footers first, then what the journal has above their mark (P7.3, P7.5)."""
+    def _load(self, terms: JournalTerms) -> None:
+        """Footers first, then what the journals have above their marks (P7.3, P7.5)."""
         store = self._open_store()
-        for line in store.reports():
-            logger.error("bookie %s: %s", self.bookie_id, line)
-        for states in store.take_states():
-            self.table.load(states)
-        self._durable = store.log_mark()
-
-        def open_journal() -> Journal:
-            # A simulated disk is the same, byte for byte, in every run.
-            identity = self.incarnation if io is not None else None
-            return Journal(
-                journal_path,
-                io=io,
-                file_bytes=journal_file_bytes,
-                first_file_bytes=FIRST_FILE_BYTES,
-                threaded=self.threaded,
-                sync_apart=io is None and choose_sync(journal_path).is_apart,
-                identity=identity,
-            )
-
-        try:
-            self._journal = open_journal()
-            self._replay(self._journal.replay(self._durable), self._flush_replayed)
-        except (DamagedJournal, UnreadableJournal) as refused:
-            if isinstance(refused, UnreadableJournal) and not self.may_have_lost:
-                raise
-            journal, self._journal = self._journal, None
-            if journal is not None:
-                journal.close()
-
-            def begin_salvage() -> JournalSalvage:
-                mark = self._open_store().log_mark()
-                first_bytes = min(FIRST_FILE_BYTES, journal_file_bytes)
-                return JournalSalvage(journal_path, after=mark, io=io, file_bytes=first_bytes)
-
-            self._go_on_behind(refused, begin_salvage)
-            self._journal = open_journal()
+        start = Start(
+            self.bookie_id,
+            self.table,
+            store,
+            terms,
+            flush_bytes=self.flush_bytes,
+            may_have_lost=self.may_have_lost,
+        )
+        journals = Journals(start.run())
+        self._journals = journals
+        self._unflushed_bytes = start.unflushed_bytes
+        self._durable = journals.durable()
+        if start.has_flushed:
+            journals.trim(self._stored_marks())
         store.drop_dead(self.table)
         self.table.retire(self._durable)
-        ensure(self._journal.next_token() == self._durable + 1, "the journal goes on where its replay ended")
-
-    def _replay(self, records: Records, flush: Callable[[], None]) -> None:
-        """Take records in; a long journal does not have to fit into the write cache."""
-        for token, kind, ledger_id, body in records:
-            if self._unflushed_bytes >= self.flush_bytes:
-                flush()
-            replay_record(self.table, self._open_store().put, token, kind, ledger_id, body)
-            self._durable = token
-            self._unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
-
-    def _go_on_behind(self, damage: StorageError, begin_salvage: Callable[[], JournalSalvage]) -> None:
-        """Take in what is left of a damaged journal and let it begin anew behind the damage (P7.4, I42).
-
-        Only if nothing above the log mark is missing, or the owner knows of the loss: then `may_have_lost` brings
-        every ledger that is not closed into fence and limbo before anything is served. The mark passes the damage
-        before the journal does, so that a crash in between leads back to here.
-        """
-        with begin_salvage() as salvage:
-            for _ in salvage.records():
-                pass
-            facts = salvage.facts()
-            if facts.may_have_lost and not self.may_have_lost:
-                raise DamagedJournal(f"{damage.args[0]}; {_missing(facts)}", hint=_DAMAGE_HINT) from damage
-        with begin_salvage() as salvage:
-            self._replay(salvage.records(), self._flush_salvaged)
-            self._durable = facts.start_token - 1
-            self._flush_salvaged()
-            salvage.finish()
-        logger.error(
-            "bookie %s goes on behind a damaged journal (%s); %s; its records begin with %d now",
-            self.bookie_id,
-            facts.damage,
-            _missing(facts) if facts.may_have_lost else "nothing was lost: all of it was in entry logs",
-            facts.start_token,
-        )
-
-    def _flush_salvaged(self) -> None:
-        """What was taken in so far is in an entry log, under the mark of the last record, when this returns."""
-        store = self._open_store()
-        ensure(store.freeze(self.table.take_dirty(), self._durable), "one frozen half at a time")
-        store.flush(threaded=self.threaded)
-        while not store.finish_flush():
-            select.select([store.fileno()], [], [])
-        store.release()
-        self._unflushed_bytes = 0
-
-    def _flush_replayed(self) -> None:
-        """A long journal does not have to fit into the write cache: flush in between, before anything is served."""
-        self._freeze()
-        self._flush()
-        self._wait_flush()
 
     # --- Flush -------------------------------------------------------------------------------------------
 
@@ -540,15 +451,26 @@ class BookieStorage:
         self._count_taken()
         try:
             self.table.retire(self._durable)
-            taken = self._open_store().freeze(self.table.take_dirty(), self._durable)
+            marks = self._open_journals().marks()
+            taken = self._open_store().freeze(
+                self.table.take_dirty(), sum(marks), marks if len(marks) > 1 else ()
+            )
         except StorageError as failed:
             # The states left the table and are in no entry log: no flush may trim the journal from now on (P7.3).
             self._failure = self._failure or f"the write cache cannot be flushed: {failed}"
             raise
         ensure(taken, "one frozen half at a time")
         self._wants_flush = False
-        self._frozen_token = self._open_journal().next_token() - 1
+        self._frozen_token = self._open_journals().next_token() - 1
         self._unflushed_bytes = 0
+
+    def _stored_marks(self) -> list[int]:
+        """Of each journal: everything up to there is in entry logs, in every directory (P7.5, I45)."""
+        store = self._open_store()
+        marks = store.journal_marks()
+        if marks:
+            return marks
+        return [store.log_mark()] + [0] * (len(self._open_journals().parts) - 1)
 
     def _flush(self) -> None:
         self._retry_bytes = 0
@@ -561,14 +483,14 @@ class BookieStorage:
         Raises:
             StorageError: it failed, or the journal did.
         """
-        store, journal = self._open_store(), self._open_journal()
+        store, journals = self._open_store(), self._open_journals()
         if self._retry_bytes:
             self._flush()
         while self._frozen_token is not None:
             if not self._is_flushed and self.threaded:
                 select.select([store.fileno()], [], [])
             elif self._is_flushed:
-                journal.wait(self._frozen_token)
+                journals.wait(self._frozen_token)
                 self.durable()
             self.finish_flush()
             if self._retry_bytes:
@@ -579,7 +501,7 @@ class BookieStorage:
 
     def _flush_all(self) -> None:
         """Everything queued is durable and in entry logs when this returns."""
-        journal = self._open_journal()
+        journal = self._open_journals()
         if journal.next_token() > 1:
             journal.wait(journal.next_token() - 1)
         self.durable()
@@ -604,7 +526,7 @@ class BookieStorage:
 
     def _make_journal_room(self) -> None:
         """Wait for a commit when the journal's queue is full."""
-        journal = self._open_journal()
+        journal = self._open_journals()
         last_token = journal.next_token() - 1
         if last_token - self._durable < SLOT_COUNT:
             return
@@ -613,10 +535,10 @@ class BookieStorage:
 
     # --- Parts -------------------------------------------------------------------------------------------
 
-    def _open_journal(self) -> Journal:
-        if self._journal is None:
+    def _open_journals(self) -> Journals:
+        if self._journals is None:
             raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
-        return self._journal
+        return self._journals
 
     def _open_store(self) -> NativeEntryStore:
         if self._store is None:
@@ -632,23 +554,17 @@ class BookieStorage:
         """Let everything go, the journal first: it borrows from the store."""
         self.add_path = None
         scrubber, self._scrubber = self._scrubber, None
-        journal, self._journal = self._journal, None
+        journals, self._journals = self._journals, None
         store, self._store = self._store, None
         identity, self._identity = self._identity, None
-        if journal is not None:
-            journal.close()
+        if journals is not None:
+            journals.close()
         if store is not None:
             store.close()
         if scrubber is not None:
             scrubber.close()
         if identity is not None:
             identity.close()
-
-
-def _missing(facts: SalvageFacts) -> str:
-    if facts.missing_count:
-        return f"acknowledged records are missing: {facts.missing_count}"
-    return "whether acknowledged records are missing cannot be told"
 
 
 def _note_loss(path: Path, *, is_new: bool) -> bool:

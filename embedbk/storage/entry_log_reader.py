@@ -44,8 +44,9 @@ __all__ = [
 BLOCK_BYTES = 4096
 MAGIC = b"EBKL"
 VERSION = 1
-VERSION_PARTS = 2  # One of several logs that are a flush together.
+VERSION_PARTS = 2  # One of several logs that are a flush together, or with marks of several journals.
 PARTS_MAX = 16
+JOURNALS_MAX = 16
 RUN_ENTRIES_MAX = 1024
 MODULUS_MAX = 64
 ENTRY_SIZE_MAX = ENTRY_OVERHEAD_BYTES + ENTRY_BYTES_MAX
@@ -54,8 +55,9 @@ READ_BYTES_MAX = 4 << 20  # Of one read, unless a single entry is larger.
 IDENTITY_BYTES = 48  # Of the descriptor: what the sums of the sections are seeded with.
 
 # magic, version, log_id, previous_id, cluster_token, incarnation, mark, states_size, entries_size, entry_count,
-# index_size, file_size, run_count, ledger_count, states_crc, index_crc, roll_count, part, part_count, reserved, crc
-DESCRIPTOR = struct.Struct("<4sIII16s16sQQQQQQIIIIIHH4sI")
+# index_size, file_size, run_count, ledger_count, states_crc, index_crc, roll_count, part, part_count, journal_count,
+# reserved, crc
+DESCRIPTOR = struct.Struct("<4sIII16s16sQQQQQQIIIIIHHH2sI")
 ROLL_ITEM = struct.Struct("<QQ40x")
 # ledger_id, first, last, residues, offset, bytes, count, coded_size, modulus, sizes_equal, reserved
 RUN = struct.Struct("<QqqQQIIIBBH")
@@ -105,6 +107,7 @@ class Descriptor:
     roll_count: int
     part: int
     part_count: int  # Logs of its flush; 1 where it is alone.
+    journal_count: int  # Marks of journals; 0 where there is one, whose mark is `mark`.
 
     @property
     def entries_offset(self) -> int:
@@ -131,7 +134,8 @@ class Descriptor:
         return (
             (is_alone or is_part)
             and self.states_size % LEDGER_STATE.size == 0
-            and self.roll_count * LEDGER_STATE.size <= self.states_size
+            and self.journal_count <= JOURNALS_MAX
+            and (self.journal_count + self.roll_count) * LEDGER_STATE.size <= self.states_size
             and self.file_size % BLOCK_BYTES == 0
             and 0 <= self.file_size - end < BLOCK_BYTES
         )
@@ -226,6 +230,7 @@ class EntryLog:
     name: str
     descriptor: Descriptor
     states: bytes
+    marks: list[int]  # Of journals, in their own tokens; empty where there is one.
     roll: list[
         tuple[int, int]
     ]  # Ranges of the ids of logs that were there and stay; empty: it does not tell.
@@ -267,7 +272,9 @@ def read_entry_log(
         return None
     roll_at = len(states) - descriptor.roll_count * LEDGER_STATE.size
     roll = [(first, last) for first, last in ROLL_ITEM.iter_unpack(states[roll_at:])]
-    log = EntryLog(name, descriptor, states[:roll_at], roll, None)
+    marks_at = roll_at - descriptor.journal_count * LEDGER_STATE.size
+    marks = [mark for _, mark in ROLL_ITEM.iter_unpack(states[marks_at:roll_at])]
+    log = EntryLog(name, descriptor, states[:marks_at], marks, roll, None)
     index = _read_section(
         file, descriptor, descriptor.index_offset, descriptor.index_size, descriptor.index_crc
     )
@@ -300,7 +307,7 @@ def _parse_descriptor(raw: bytes | None) -> Descriptor | int | None:
     fields = DESCRIPTOR.unpack(raw)
     if fields[1] not in (VERSION, VERSION_PARTS):
         return int(fields[1])
-    parts = fields[17:19] if fields[1] == VERSION_PARTS else (0, 1)
+    parts = fields[17:20] if fields[1] == VERSION_PARTS else (0, 1, 0)
     descriptor = Descriptor(raw, *fields[2:17], *parts)
     return descriptor if descriptor.is_possible() else None
 

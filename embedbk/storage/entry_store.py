@@ -7,6 +7,7 @@ Python's, and keeps memory alive as long as a view on it. The format is STORAGE.
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -115,6 +116,11 @@ class NativeEntryStore:
         """Every journal record up to this token is in entry logs (P7.5)."""
         return int(lib.ebk_store_mark(self._store))
 
+    def journal_marks(self) -> list[int]:
+        """What the log mark is in the own tokens of several journals; empty where one serves."""
+        marks = ffi.new("uint64_t[]", lib.EBK_MARKS_MAX)
+        return [int(mark) for mark in marks[0 : lib.ebk_store_journal_marks(self._store, marks)]]
+
     def entry_log_count(self) -> int:
         return int(lib.ebk_store_log_count(self._store))
 
@@ -204,12 +210,16 @@ class NativeEntryStore:
 
     # --- Flush -------------------------------------------------------------------------------------------
 
-    def freeze(self, states: bytes, mark: int) -> bool:
+    def freeze(self, states: bytes, mark: int, journal_marks: Sequence[int] = ()) -> bool:
         """Puts go to the other half from now. False while the last frozen half is not released.
 
-        states: of the ledgers that changed since the last freeze. mark: every journal record up to it is durable.
+        states: of the ledgers that changed since the last freeze. mark: every journal record up to it is durable;
+        journal_marks: how far each journal is then, where there are several.
         """
-        code = lib.ebk_store_freeze(self._store, ffi.from_buffer(states), len(states), mark)
+        marks = ffi.new("uint64_t[]", list(journal_marks))
+        code = lib.ebk_store_freeze(
+            self._store, ffi.from_buffer(states), len(states), mark, marks, len(marks)
+        )
         if code == lib.EBK_FULL:
             return False
         check(code, "write cache")
@@ -221,6 +231,24 @@ class NativeEntryStore:
         start = lib.ebk_store_flush_start if threaded else lib.ebk_store_flush_now
         chosen = sum(1 << number for number in self.directories.choose())
         check(start(self._store, chosen), f"flush in {self._where()}")
+
+    def flush_until_done(self, *, threaded: bool = True) -> None:
+        """Write the frozen half, in other directories where one fails, and wait for it; for a start.
+
+        Raises:
+            StorageError: it failed in all of them.
+        """
+        self.flush(threaded=threaded)
+        while True:
+            try:
+                if self.finish_flush():
+                    return
+            except StorageError:
+                if not self.directories.has_others():
+                    raise
+                self.flush(threaded=threaded)
+            else:
+                select.select([self.fileno()], [], [])
 
     def finish_flush(self) -> bool:
         """Take an ended flush in: entries in the index, mark risen. False when none ended.

@@ -206,9 +206,17 @@ class Journal:
     def durable(self) -> int:
         """Every record up to this token is on the device. Never falls. Clears the descriptor's readiness."""
         token = cast(int, lib.ebk_journal_reap(self.handle()))
+        self._let_go(token)
+        return token
+
+    def let_go(self) -> None:
+        """Of what C has borrowed and is durable now; for who reaps several journals at once."""
+        if self._kept:
+            self._let_go(cast(int, lib.ebk_journal_durable(self.handle())))
+
+    def _let_go(self, token: int) -> None:
         while self._kept and self._kept[0][0] <= token:
             self._kept.popleft()
-        return token
 
     def wait(self, token: int, *, kick: bool = True) -> None:
         """Block until the token is durable; for tools and start-up, never on a host's thread.

@@ -113,12 +113,15 @@ int main(int argc, char **argv)
     struct ebk_io *io = ebk_memory_disk_io(disk);
     struct ebk_journal_settings journal_settings = {.file_bytes = 4 << 20, .identity = "check"};
     struct ebk_journal_fault fault;
+    struct ebk_journal *journal;
     struct ebk_store_settings store_settings = {.half_bytes_max = 64 << 20, .half_bytes_kept = 1 << 20};
     struct ebk_add_path_settings settings = {.cache_bytes_max = 32 << 20, .kick_bytes = 1 << 10};
     char text[256];
     const char *directory = "e";
     EBK_ASSERT(ebk_io_make_directory(io, "e") == EBK_OK);
-    EBK_ASSERT(ebk_journal_open(io, "j", &journal_settings, &settings.journal, &fault) == EBK_OK);
+    EBK_ASSERT(ebk_journal_open(io, "j", &journal_settings, &journal, &fault) == EBK_OK);
+    settings.journals = ebk_journals_new(&journal, 1);
+    EBK_ASSERT(settings.journals != NULL);
     EBK_ASSERT(ebk_store_open(io, &directory, 1, &store_settings, &settings.store, text, sizeof text) == EBK_OK);
     settings.table = ebk_table_new(LEDGERS);
     EBK_ASSERT(settings.table != NULL);
@@ -161,11 +164,11 @@ int main(int argc, char **argv)
         free(tail);
         free(exact);
         if (draw() % 20 == 0) {
-            while (ebk_journal_step(settings.journal) > 0) {
+            while (ebk_journal_step(journal) > 0) {
             }
         }
         if (draw() % 30 == 0) {
-            const uint64_t durable = ebk_journal_reap(settings.journal);
+            const uint64_t durable = ebk_journals_reap(settings.journals);
             const uint32_t due = ebk_add_path_reap(path, durable);
             const uint32_t old = told;
             (void)tell(path, &told);
@@ -178,7 +181,8 @@ int main(int argc, char **argv)
     (void)tell(path, &told);
     EBK_ASSERT(told == taken && ebk_add_path_pending(path) == 0);
     ebk_add_path_free(path);
-    ebk_journal_close(settings.journal);
+    ebk_journals_free(settings.journals);
+    ebk_journal_close(journal);
     ebk_store_close(settings.store);
     ebk_table_free(settings.table);
     ebk_memory_disk_free(disk);

@@ -123,7 +123,7 @@ static inline void make_log(struct ebk_memory_disk *disk, uint32_t ledger_count)
         ebk_store_u64(row + 16, UINT64_MAX);
         row[48] = ledger % 2;
     }
-    EBK_ASSERT(ebk_store_freeze(store, states, (size_t)ledger_count * 56, 1) == EBK_OK);
+    EBK_ASSERT(ebk_store_freeze(store, states, (size_t)ledger_count * 56, 1, NULL, 0) == EBK_OK);
     EBK_ASSERT(ebk_store_flush_now(store, 1) == EBK_OK);
     EBK_ASSERT(ebk_store_flush_finish(store) == EBK_OK);
     ebk_store_release(store);

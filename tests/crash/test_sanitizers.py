@@ -32,7 +32,7 @@ SOURCES = [
 ADD_PATH_SOURCES = [
     *SOURCES,
     *sorted(NATIVE.glob("store*.c")),
-    *(NATIVE / f"{name}.c" for name in ("add_path", "frame", "table", "xxh3")),
+    *(NATIVE / f"{name}.c" for name in ("add_path", "frame", "journals", "table", "xxh3")),
 ]
 STORE_SOURCES = [source for source in sorted(NATIVE.glob("*.c")) if "Python.h" not in source.read_text()]
 SEEDS = ("1", "2", "3")

@@ -62,6 +62,7 @@ _COMPACTION = "tests/storage/test_compaction.py::test_"
 _BUSY = "tests/rules/test_p7_busy.py::test_"
 _SPACE = "tests/rules/test_p7_space.py::test_"
 _UNCLEAN = "tests/testing/test_unclean_starts.py::test_"
+_JOURNALS = "tests/storage/test_journals.py::test_"
 _DIRECTORIES = "tests/storage/test_ledger_directories.py::test_"
 _DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
 _P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
@@ -1800,6 +1801,45 @@ MUTANTS = (
         (
             "tests/storage/test_bookie_storage.py::test_a_fault_at_every_call_and_a_crash_lose_nothing_durable",
         ),
+    ),
+    Mutant(
+        "slow-journal-not-waited-for",
+        "P3.2 I40",
+        "an add is acknowledged when another journal has come far enough, and its own has not",
+        (
+            (
+                "native/journals.c",
+                "        if (journals->parts[owner].mark == own[owner]) break;",
+                "        if (journals->parts[owner].mark == own[owner] && owner == 0) break;",
+            ),
+        ),
+        (_JOURNALS + "durable_is_the_largest_token_up_to_which_every_journal_is_through",),
+    ),
+    Mutant(
+        "journal-trimmed-by-another-ones-mark",
+        "P7.5 I45",
+        "a journal gives up records of which no entry log has anything, because another one is further",
+        (
+            (
+                "embedbk/storage/journals.py",
+                "            part.trim(mark)\n",
+                "            part.trim(max(marks))\n",
+            ),
+        ),
+        (_JOURNALS + "a_journal_is_not_trimmed_by_the_mark_of_another",),
+    ),
+    Mutant(
+        "failed-journal-among-several-forgiven",
+        "P7.6 I50",
+        "the first journal works, so the bookie goes on",
+        (
+            (
+                "embedbk/storage/journals.py",
+                "for part in self.parts if (why := part.failed())",
+                "for part in self.parts[:1] if (why := part.failed())",
+            ),
+        ),
+        (_JOURNALS + "a_failed_sync_of_one_journal_ends_all_promises",),
     ),
     Mutant(
         "mark-advanced-by-one-directory",

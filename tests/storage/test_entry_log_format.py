@@ -102,7 +102,9 @@ class Log:
         index_at = entries_at + self.descriptor["entries_size"]
         states_at = index_at + self.descriptor["index_size"]
         roll_at = entries_at - self.descriptor["roll_count"] * size_of("roll")
-        self.states = content[4096:roll_at]
+        marks_at = roll_at - self.descriptor["journal_count"] * size_of("mark")
+        self.states = content[4096:marks_at]
+        self.marks = content[marks_at:roll_at]
         self.roll = content[roll_at:entries_at]
         self.entries = content[entries_at:index_at]
         self.index = content[index_at:states_at]
@@ -171,6 +173,7 @@ def test_the_roll_names_all_logs_that_stay() -> None:
     [
         ("descriptor", 128),
         ("roll", 56),
+        ("mark", 56),
         ("state", LEDGER_STATE.size),
         ("run", 56),
         ("identity", SLOT_HEADER.size),
@@ -219,12 +222,37 @@ def test_the_logs_of_one_flush_say_which_part_they_are() -> None:
     assert (second.descriptor["roll_count"], second.descriptor["states_size"]) == (0, 0)
 
 
+def test_the_marks_of_several_journals_stand_behind_the_states() -> None:
+    """STORAGE.md 2, scenario 43: each journal has its own mark; they add up to the log mark, and a start knows them."""
+    disk = MemoryDisk({"/e/.made": b""})
+    store = NativeEntryStore(["/e"], TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
+    for marks in ([4, 0, 3], [5, 1, 9]):
+        store.put(make_frame(1, [sum(marks)]))
+        assert store.freeze(LEDGER_STATE.pack(1, 9, -1, 0, bytes(16), 1, bytes(7)), sum(marks), marks)
+        store.flush(threaded=False)
+        assert store.finish_flush()
+        store.release()
+        assert store.journal_marks() == marks
+    store.close()
+    log = Log(disk.read("/e/00000002.elog"))
+    found = log.descriptor
+    assert (found["version"], found["part"], found["part_count"], found["journal_count"]) == (2, 0, 1, 3)
+    items = [fields("mark", log.marks, at) for at in range(0, len(log.marks), size_of("mark"))]
+    assert [(item["journal"], item["mark"]) for item in items] == [(0, 5), (1, 1), (2, 9)]
+    assert found["mark"] == 15
+    assert (len(log.states), len(log.roll)) == (56, 56)
+    store = NativeEntryStore(["/e"], TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
+    assert (store.log_mark(), store.journal_marks()) == (15, [5, 1, 9])
+    assert [len(states) for states in store.take_states()] == [56, 56]
+    store.close()
+
+
 def test_sections_are_bound_to_the_file_they_stand_in(log: Log) -> None:
     """I41: checksums cover the identity of the file."""
     seed = crc32c(log.content[:48])
-    assert log.descriptor["states_crc"] == crc32c(log.states + log.roll, seed)
+    assert log.descriptor["states_crc"] == crc32c(log.states + log.marks + log.roll, seed)
     assert log.descriptor["index_crc"] == crc32c(log.index, seed)
-    assert log.states + log.roll == log.states_again
+    assert log.states + log.marks + log.roll == log.states_again
 
 
 def test_states_are_those_that_were_taken(log: Log) -> None:

@@ -27,7 +27,10 @@ PARTS = 6  # The calls are dealt to so many tests, for as many processes.
 
 Shape = dict[str, list[str]]  # Which directories the bookie has.
 ONE: Shape = {}
-SEVERAL: Shape = {"ledger_directories": ["/b1/entries", "/b1/entries-2"]}
+SEVERAL: Shape = {
+    "ledger_directories": ["/b1/entries", "/b1/entries-2"],
+    "journal_directories": ["/b1/journal", "/b1/journal-2"],
+}
 
 
 def start(disk: MemoryDisk, shape: Shape = ONE) -> BookieStorage:
@@ -134,6 +137,9 @@ def test_the_workload_meets_what_it_should(shape: Shape) -> None:
     assert len([name for name in disk.files() if name.endswith(".elog")]) > 3
     for directory in shape.get("ledger_directories", ["/b1/entries"]):
         assert sum(name.startswith(f"{directory}/") for name in disk.files()) > 2
+    for directory in shape.get("journal_directories", ["/b1/journal"]):
+        assert sum(name.startswith(f"{directory}/journal-") for name in disk.files()) > 1
+    assert all(mark > 10 for mark in bookie._stored_marks())
     assert bookie.log_mark() > 20
     bookie.close()
 
@@ -144,8 +150,9 @@ def test_power_lost_before_any_call_loses_nothing_durable(
     shape: Shape, part: int, pytestconfig: pytest.Config
 ) -> None:
     """I40, I45, I46, I48, I49, I53: after each of these crashes, and any subset of unsynced sectors (D1, D14), the
-    bookie starts, holds what it told, takes more, and holds that too when the power goes again in that work. Scenario
-    44: also when the logs of one flush stand in several directories, and only some of them are durable."""
+    bookie starts, holds what it told, takes more, and holds that too when the power goes again in that work. Scenarios
+    43, 44: also when the logs of one flush stand in several directories, and only some of them are durable, and when
+    the journals are cut off at different places."""
     for seed in range(1, pytestconfig.getoption("--crash-seeds") + 1):
         for call in range(1 + part, call_count(shape) + 1, PARTS):
             disk, told = crashed_at(call, seed * 1000 + call, shape)

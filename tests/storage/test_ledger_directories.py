@@ -414,12 +414,12 @@ def test_a_directory_with_little_room_is_passed_over_while_another_has_more() ->
 def test_so_many_directories_are_allowed_as_c_has_room_for(tmp_path: Path) -> None:
     assert lib.EBK_DIRECTORIES_MAX == LEDGER_DIRECTORIES_MAX
     places = [tmp_path / str(number) for number in range(LEDGER_DIRECTORIES_MAX + 1)]
-    with pytest.raises(UsageError, match=f"with 17 ledger directories: at most {LEDGER_DIRECTORIES_MAX}"):
+    with pytest.raises(UsageError, match=f"17 ledger directories; at most {LEDGER_DIRECTORIES_MAX}"):
         BookieStorage(tmp_path, "b1", TOKEN, ledger_directories=places)
     storage = BookieStorage(tmp_path, "b1", TOKEN, ledger_directories=places[1:])
     for ledger_id in LEDGERS:
         token = storage.put_frame(make_frame(ledger_id, range(4), size=50))
-    storage._open_journal().wait(token)
+    storage._open_journals().wait(token)
     storage.close()
     storage = BookieStorage(tmp_path, "b1", TOKEN, ledger_directories=places[1:])
     assert all(held(storage, ledger_id) == list(range(4)) for ledger_id in LEDGERS)

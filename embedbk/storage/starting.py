@@ -1,0 +1,215 @@
+"""The start of a bookie's storage: what its journals hold above the marks of its entry logs, back in table and write
+cache (P7.3, P7.4, P7.5, I42, I44).
+
+Decides the order, when the write cache is flushed in between, and how a damaged journal is gone on behind. Leaves to
+others: what a record means (replay.py), what is left of a damaged journal (salvage.py), what the bookie does about a
+loss (core/bookie.py).
+
+    states and marks of the entry logs ─▶ journal 1 above its mark ─▶ journal 2 above its mark ... ─▶ journals for adds
+
+All of one ledger is in one journal, so the journals are read one behind the other and not merged. Tokens over all are
+counted anew from the sum of the marks; that they end where the sum of all journals does is checked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from embedbk.errors import StorageError, ensure
+from embedbk.storage.entry_store import NativeEntryStore
+from embedbk.storage.journal import FIRST_FILE_BYTES, DamagedJournal, Journal, UnreadableJournal
+from embedbk.storage.ledger_table import NativeLedgerTable
+from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.probe import choose_sync
+from embedbk.storage.replay import replay_record
+from embedbk.storage.salvage import JournalSalvage, SalvageFacts
+
+__all__ = ["LOSS_FILE", "RECORD_OVERHEAD_BYTES", "JournalTerms", "Start"]
+
+logger = logging.getLogger(__name__)
+
+Records = Iterable[tuple[int, int, int, memoryview]]  # own token, kind, ledger_id, body
+
+LOSS_FILE = "MAY_HAVE_LOST"  # There from the start that was told of a loss until limbo is durable.
+RECORD_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the bound of the write cache.
+_DAMAGE_HINT = (
+    f"if no better copy of its directories exists, start it with --may-have-lost, or with an empty file {LOSS_FILE} in "
+    "its directory: then it goes on behind the damage, and what is missing counts as unknown until it is repaired"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalTerms:
+    """How the journals are opened. identity: for new ones of a simulated disk, which is the same in every run."""
+
+    paths: Sequence[str]
+    file_bytes: int
+    threaded: bool
+    io: MemoryDisk | None = None
+    identity: bytes = b""
+
+
+class Start:
+    """One start; `run` gives the journals, open, and everything in them is durable and taken in then.
+
+    Args:
+        flush_bytes: of records taken in, after which the write cache goes into entry logs.
+        may_have_lost: the owner's word that something may be gone: damaged journals are gone on behind in any case.
+    """
+
+    def __init__(
+        self,
+        bookie_id: str,
+        table: NativeLedgerTable,
+        store: NativeEntryStore,
+        terms: JournalTerms,
+        *,
+        flush_bytes: int,
+        may_have_lost: bool,
+    ) -> None:
+        self.bookie_id = bookie_id
+        self.table = table
+        self.store = store
+        self.terms = terms
+        self.flush_bytes = flush_bytes
+        self.may_have_lost = may_have_lost
+        self.unflushed_bytes = 0
+        self.has_flushed = False
+        self._flushed = self._stored_marks()  # Of each journal: up to there entry logs have it.
+        self._marks = list(self._flushed)  # Up to there it is taken in.
+
+    def run(self) -> list[Journal]:
+        """Raises:
+        StorageError: a journal is in use, damaged, or does not reach down to its mark; says which and what to do.
+        """
+        for line in self.store.reports():
+            logger.error("bookie %s: %s", self.bookie_id, line)
+        for states in self.store.take_states():
+            self.table.load(states)
+        opened: list[Journal] = []
+        try:
+            for number in range(len(self.terms.paths)):
+                opened.append(self._start_one(number))
+                ensure(
+                    opened[-1].next_token() == self._marks[number] + 1,
+                    "the journal goes on where its replay ended",
+                )
+        except BaseException:
+            for journal in opened:
+                journal.close()
+            raise
+        return opened
+
+    def _stored_marks(self) -> list[int]:
+        count, mark, marks = len(self.terms.paths), self.store.log_mark(), self.store.journal_marks()
+        if not marks and (count == 1 or mark == 0):
+            return [mark] + [0] * (count - 1)
+        if len(marks) != count or count == 1:
+            raise StorageError(
+                f"bookie {self.bookie_id}: its entry logs were written beside {len(marks) or 1} journals; given were "
+                f"{count}",
+                hint="give all journal directories that it was made with, in their order",
+            )
+        return marks
+
+    # --- One journal -------------------------------------------------------------------------------------
+
+    def _start_one(self, number: int) -> Journal:
+        journal: Journal | None = None
+        try:
+            journal = self._open(number)
+            self._take(number, journal.replay(self._marks[number]))
+        except (DamagedJournal, UnreadableJournal) as refused:
+            if journal is not None:
+                journal.close()
+            if isinstance(refused, UnreadableJournal) and not self.may_have_lost:
+                raise
+            self._go_on_behind(number, refused)
+            return self._open(number)
+        except BaseException:
+            if journal is not None:
+                journal.close()
+            raise
+        return journal
+
+    def _open(self, number: int) -> Journal:
+        terms = self.terms
+        return Journal(
+            terms.paths[number],
+            io=terms.io,
+            file_bytes=terms.file_bytes,
+            first_file_bytes=FIRST_FILE_BYTES,
+            threaded=terms.threaded,
+            sync_apart=terms.io is None and choose_sync(terms.paths[number]).is_apart,
+            identity=_identity_of(terms.identity, number) if terms.io is not None else None,
+        )
+
+    def _take(self, number: int, records: Records) -> None:
+        """Take records in; a long journal does not have to fit into the write cache."""
+        marks = self._marks
+        total = sum(marks)
+        for own, kind, ledger_id, body in records:
+            if self.unflushed_bytes >= self.flush_bytes:
+                self._flush()
+            total += own - marks[number]
+            replay_record(self.table, self.store.put, total, kind, ledger_id, body)
+            marks[number] = own
+            self.unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
+
+    def _go_on_behind(self, number: int, damage: StorageError) -> None:
+        """Take in what is left of a damaged journal and let it begin anew behind the damage (P7.4, I42).
+
+        Only if nothing above the log mark is missing, or the owner knows of the loss: then `may_have_lost` brings
+        every ledger that is not closed into fence and limbo before anything is served. The mark passes the damage
+        before the journal does, so that a crash in between leads back to here.
+        """
+        with self._salvage(number) as salvage:
+            for _ in salvage.records():
+                pass
+            facts = salvage.facts()
+            if facts.may_have_lost and not self.may_have_lost:
+                raise DamagedJournal(f"{damage.args[0]}; {_missing(facts)}", hint=_DAMAGE_HINT) from damage
+        with self._salvage(number) as salvage:
+            self._take(number, salvage.records())
+            self._marks[number] = facts.start_token - 1
+            self._flush()
+            salvage.finish()
+        logger.error(
+            "bookie %s goes on behind a damaged journal (%s); %s; its records begin with %d now",
+            self.bookie_id,
+            facts.damage,
+            _missing(facts) if facts.may_have_lost else "nothing was lost: all of it was in entry logs",
+            facts.start_token,
+        )
+
+    def _salvage(self, number: int) -> JournalSalvage:
+        return JournalSalvage(
+            self.terms.paths[number],
+            after=self._flushed[number],
+            io=self.terms.io,
+            file_bytes=min(FIRST_FILE_BYTES, self.terms.file_bytes),
+        )
+
+    def _flush(self) -> None:
+        """What was taken in so far is in entry logs, under the marks of the last records, when this returns."""
+        marks = self._marks
+        taken = self.store.freeze(self.table.take_dirty(), sum(marks), marks if len(marks) > 1 else ())
+        ensure(taken, "one frozen half at a time")
+        self.store.flush_until_done(threaded=self.terms.threaded)
+        self.store.release()
+        self._flushed = list(marks)
+        self.has_flushed = True
+        self.unflushed_bytes = 0
+
+
+def _identity_of(identity: bytes, number: int) -> bytes:
+    """Of journal `number` of a simulated disk: a group of one is none of another."""
+    return (int.from_bytes(identity, "little") ^ number).to_bytes(len(identity), "little")
+
+
+def _missing(facts: SalvageFacts) -> str:
+    if facts.missing_count:
+        return f"acknowledged records are missing: {facts.missing_count}"
+    return "whether acknowledged records are missing cannot be told"
