@@ -31,12 +31,13 @@ from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop, clock_ns
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.scrub_pace import ScrubPace
-from embedbk.ids import INCARNATION_BYTES
+from embedbk.ids import INCARNATION_BYTES, Member
 from embedbk.metadata.client import Client as MetadataClient
 from embedbk.ports import Identity, Transport
 from embedbk.runtime import Runtime
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import OWNER_FILE, hold_directory
+from embedbk.storage.local_adds import NativeNear, NativeWaiter
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
 from embedbk.transports import open_transport
@@ -192,7 +193,9 @@ class _Building:
         return storage
 
     def _start(self, token: bytes, store: MetadataStore, stores: list[BookieStorage], owner: int) -> Opened:
-        loop = Loop("embedbk")
+        nears = self._nears(stores)
+        waiter = NativeWaiter(list(nears.values()))
+        loop = Loop("embedbk", waiter)
         member = Identity("metadata", "metadata", store.identity.incarnation, token)
         transport = _transport(self.listen or _LOCAL, member, self.settings)
         self.opened.append(transport.close)
@@ -204,31 +207,47 @@ class _Building:
             self.opened.append(transport.close)
             endpoint = _beside(self.listen, storage.bookie_id)
             client = _metadata_client(f"bookie {storage.bookie_id}", token, self.settings)
-            nodes.append(
-                BookieNode(
-                    storage.bookie_id,
-                    storage,
-                    transport,
-                    [endpoint],
-                    metadata.endpoints,
-                    client,
-                    free_bytes=storage.free_bytes,
-                    scrub=ScrubPace(storage.bookie_id, storage, self.settings.scrub_bytes_per_s),
-                    collector=CollectorOptions(interval_ns=int(self.settings.collect_s * 1e9)),
-                )
+            node = BookieNode(
+                storage.bookie_id,
+                storage,
+                transport,
+                [endpoint],
+                metadata.endpoints,
+                client,
+                free_bytes=storage.free_bytes,
+                scrub=ScrubPace(storage.bookie_id, storage, self.settings.scrub_bytes_per_s),
+                collector=CollectorOptions(interval_ns=int(self.settings.collect_s * 1e9)),
             )
+            node.near = nears[Member(storage.bookie_id, storage.incarnation)]
+            nodes.append(node)
         loop.add(metadata)
         for node in nodes:
             loop.add(node)
         transport = _transport(metadata.endpoints[0], _client_identity(token), self.settings)
         self.opened.append(transport.close)
         url = url_of(metadata.endpoints) if self.listen is not None else None
-        runtime = _client(transport, metadata.endpoints, self.settings, token, loop, str(self.root))
+        runtime = _client(
+            transport,
+            metadata.endpoints,
+            self.settings,
+            token,
+            loop,
+            str(self.root),
+            lambda node: node.add_locally(waiter, nears),
+        )
         runtime.leaving = [*(node.metadata for node in nodes), *runtime.leaving]
         runtime.after_close.append(lambda: os.close(owner))
         opened = Opened(runtime, {node.bookie_id: node.endpoints for node in nodes}, url)
         opened.failures = [lambda: metadata.failure, *(_failure_of(node) for node in nodes)]
         return opened
+
+    @staticmethod
+    def _nears(stores: list[BookieStorage]) -> dict[Member, NativeNear]:
+        nears: dict[Member, NativeNear] = {}
+        for storage in stores:
+            assert storage.add_path is not None
+            nears[Member(storage.bookie_id, storage.incarnation)] = NativeNear(storage.add_path)
+        return nears
 
 
 def _client(
@@ -238,8 +257,9 @@ def _client(
     token: bytes,
     loop: Loop,
     name: str,
+    prepare: Callable[[ClientNode], None] = lambda _: None,
 ) -> Runtime:
-    """The client node behind everything else on the loop, which starts."""
+    """The client node, prepared, behind everything else on the loop, which starts."""
     label = f"client {socket.gethostname()}:{os.getpid()}"
     node = ClientNode(
         transport,
@@ -248,6 +268,7 @@ def _client(
         slow_bookie_bytes_max=settings.slow_bookie_bytes_max,
     )
     node.on_wake = loop.wake
+    prepare(node)
     loop.add(node)
     runtime = Runtime(loop, node, settings, name)
     loop.start()

@@ -24,6 +24,7 @@ __all__ = [
     "Journal",
     "LinkDown",
     "LinkUp",
+    "Near",
     "Received",
     "ScrubDamage",
     "ScrubPiece",
@@ -131,6 +132,19 @@ class WaitEnd:
     unsent: (
         tuple[int, bytes] | None
     )  # An answer, with its link, that is the host's to send; others may be due behind it.
+
+
+class Near(Protocol):
+    """A bookie as writers on the same loop reach it, past all messages (native/NATIVE.md, "Local adds")."""
+
+    def show(self, *, is_open: bool, is_told: bool) -> None:
+        """After each step of its node. is_open: common adds are taken; is_told: the node wants to hear of every rise
+        of `durable`, else only of what concerns it."""
+        ...
+
+    def leave(self) -> None:
+        """Its storage is about to close."""
+        ...
 
 
 class Transport(Protocol):

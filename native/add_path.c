@@ -24,7 +24,6 @@
 
 #define FRAME_HEADER_BYTES 80u
 #define FRAME_VERSION 1u
-#define FRAME_BYTES_MAX ((1u << 20) + (64u << 10))
 #define FRAME_AT_VERSION 4
 #define FRAME_AT_FLAGS 5
 #define FRAME_AT_HEADER_SIZE 6
@@ -166,7 +165,7 @@ static bool read_frame_header(const uint8_t *from, struct ebk_add *add)
     add->key = from + FRAME_AT_KEY;
     add->has_lac = (flags & FRAME_FLAG_LAC) != 0;
     if (add->ledger_id > INT64_MAX || add->first < 0 || add->last < add->first || add->count == 0 ||
-        add->body_size == 0 || add->body_size > FRAME_BYTES_MAX)
+        add->body_size == 0 || add->body_size > EBK_FRAME_BYTES_MAX)
         return false;
     const uint64_t dense = (uint64_t)(add->last - add->first) + 1;
     if (add->count > dense || (add->count != dense) != ((flags & FRAME_FLAG_GAPS) != 0)) return false;
@@ -428,4 +427,9 @@ uint64_t ebk_add_path_frames(const struct ebk_add_path *path)
 uint64_t ebk_add_path_bytes(const struct ebk_add_path *path)
 {
     return path->bytes;
+}
+
+int ebk_add_path_event(const struct ebk_add_path *path, uint32_t part)
+{
+    return ebk_journals_event(path->settings.journals, part);
 }

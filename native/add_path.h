@@ -85,6 +85,8 @@ EBK_SHORT uint64_t ebk_add_path_frames(const struct ebk_add_path *path); /* take
 EBK_SHORT uint64_t ebk_add_path_bytes(const struct ebk_add_path *path);
 /* cffi:end */
 
+#define EBK_FRAME_BYTES_MAX ((1u << 20) + (64u << 10))
+
 /* The parts of an add that decide. Key and body are borrowed. */
 struct ebk_add {
     uint64_t request_id, nonce, seating;
@@ -102,5 +104,7 @@ bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size);
 /* Of an add that is common and has room: check its digests, store and queue it. Nothing is pending for it: it is
  * durable when the journal is, up to the token that is returned; 0: refused, as by a digest. */
 uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add);
+/* The descriptor of a journal whose tokens `store` gives, -1 for one that is not there. */
+int ebk_add_path_event(const struct ebk_add_path *path, uint32_t part);
 
 #endif

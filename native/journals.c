@@ -160,3 +160,8 @@ int ebk_journals_failure(struct ebk_journals *journals, struct ebk_journal_fault
     }
     return EBK_OK;
 }
+
+int ebk_journals_event(const struct ebk_journals *journals, uint32_t part)
+{
+    return part < journals->count ? ebk_journal_event(journals->parts[part].journal) : -1;
+}

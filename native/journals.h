@@ -53,6 +53,8 @@ EBK_SHORT uint64_t ebk_journals_own(const struct ebk_journals *journals, uint32_
 
 EBK_SHORT uint64_t ebk_journals_next_token(const struct ebk_journals *journals);
 EBK_SHORT uint64_t ebk_journals_queued_bytes(const struct ebk_journals *journals);
+/* As ebk_journal_event(), of one of them; -1 for one that is not there. */
+EBK_SHORT int ebk_journals_event(const struct ebk_journals *journals, uint32_t part);
 /* EBK_OK while all work; else the code of one that does not, with *fault set: then none of them is to be used (P7.6). */
 EBK_SHORT int ebk_journals_failure(struct ebk_journals *journals, struct ebk_journal_fault *fault);
 /* cffi:end */

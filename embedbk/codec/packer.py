@@ -55,6 +55,11 @@ class Packer(_Native):  # type: ignore[misc]
         self.ledger_id = ledger_id
         self._open(ledger_id, next_entry, length, block_bytes, bytes_max)
 
+    @property
+    def handle(self) -> Any:
+        """The struct of native/packer.h, for who seals in C."""
+        return ffi.cast("struct ebk_packer *", self._address)
+
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
         """As append_many, for payloads that lie behind each other in data; sizes is an array of uint32."""
         done = ffi.new("struct ebk_appended *")

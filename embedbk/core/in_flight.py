@@ -173,6 +173,11 @@ class InFlight:
         return self._seatings is not None and any(seating.failure is not None for seating in self._seatings)
 
     @property
+    def is_at_rest(self) -> bool:
+        """Nothing is on its way, not even to a seat that an ack quorum did not wait for."""
+        return not self.pending and not any(seating.unanswered for seating in self._seatings or ())
+
+    @property
     def failed_seats(self) -> list[int]:
         return [seating.seat for seating in self.seatings if seating.failure is not None]
 

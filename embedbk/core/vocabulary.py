@@ -19,6 +19,7 @@ from embedbk.ids import Member
 
 __all__ = [
     "AddFailed",
+    "AddedNearby",
     "AddsAnswered",
     "AddsTaken",
     "AllocateIds",
@@ -200,6 +201,17 @@ class FrameSealed:
 
     now_ns: int
     frame: Frame
+
+
+@dataclass(slots=True)
+class AddedNearby:
+    """Everything up to last_entry was sealed, stored by every seat and is durable at an ack quorum, without messages
+    (host/local_adds.py). is_idle: nothing more is under way there."""
+
+    now_ns: int
+    last_entry: int
+    length: int  # Payload bytes of the ledger up to and including last_entry.
+    is_idle: bool
 
 
 @dataclass(slots=True)
@@ -604,7 +616,8 @@ class CopySlice:
 
 Event = (
     Started | Tick | Answered | AddsAnswered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated
-    | MetadataFailed | BookiesChanged | FrameSealed | CloseRequested | Consumed | MetadataChanged
+    | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | CloseRequested | Consumed
+    | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | LogsListed | SliceCopied | CopyFailed

@@ -32,6 +32,7 @@ from embedbk.core.in_flight import InFlight, Seating
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.placement import Chance
 from embedbk.core.vocabulary import (
+    AddedNearby,
     AddFailed,
     AddsAnswered,
     Answered,
@@ -233,6 +234,13 @@ class Writer(Machine):
             and not self.in_flight.has_failed
         )
 
+    @property
+    def is_plain(self) -> bool:
+        """Besides, every seat gets the next frames whole: they may be added where the bookies are, and be told by
+        `AddedNearby`. Not the first of a ledger, which makes it known to its bookies."""
+        is_whole = self.quorum.ensemble_size == self.quorum.write_quorum and not self.in_flight.is_deferred
+        return is_whole and self.is_common and self.proposed is None and self.lac != NO_ENTRY
+
     # Adding.
 
     def _on_frame(self, event: FrameSealed) -> list[Effect]:
@@ -243,6 +251,16 @@ class Writer(Machine):
         self.last_active_ns = event.now_ns
         self.lac_published = self.lac
         return list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
+
+    def _on_added_nearby(self, event: AddedNearby) -> list[Effect]:
+        """As if these frames had been sent and answered: none of this core's own is on its way meanwhile."""
+        ensure(self.state is WriterState.OPEN and self.in_flight.is_at_rest, "added beside adds on their way")
+        ensure(event.last_entry > self.lac, "the LAC fell or stood still")
+        self.lap = event.last_entry
+        self.in_flight.done, self.in_flight.done_length = event.last_entry, event.length
+        self.last_active_ns = event.now_ns
+        confirmed = Confirmed(self.lac, self.in_flight.done_length)
+        return [confirmed, *self._hint(event.now_ns)] if event.is_idle else [confirmed]
 
     def _on_answered(self, event: Answered) -> list[Effect]:
         kind, number, first_entry = event.tag
@@ -645,6 +663,7 @@ class Writer(Machine):
 
     HANDLERS: ClassVar[Handlers] = {
         FrameSealed: _on_frame,
+        AddedNearby: _on_added_nearby,
         Answered: _on_answered,
         AddsAnswered: _on_adds_answered,
         SendFailed: _on_send_failed,

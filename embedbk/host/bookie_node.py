@@ -61,6 +61,7 @@ from embedbk.ports import (
     EntriesFound,
     LinkDown,
     LinkUp,
+    Near,
     Received,
     Transport,
     WaitTerms,
@@ -156,6 +157,8 @@ class BookieNode:
         self._add_answers: dict[
             int, list[tuple[int, AddAnswer]]
         ] = {}  # Of this step, by link (PERFORMANCE T6).
+        # How writers of the same loop reach the add path, if there are any: shown after each step what is taken.
+        self.near: Near | None = None
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Bookie, Event, list[Effect]], None] | None = None
 
@@ -212,6 +215,8 @@ class BookieNode:
         if self.waiting:
             self._take_waiting(now_ns)
             self.storage.kick()
+        if self.near is not None:
+            self.near.show(is_open=self._offered() is not None, is_told=self.core.awaits_journal)
 
     def _may_collect(self) -> bool:
         return self.is_registered and self.core.is_serving and self.failure is None
@@ -266,6 +271,8 @@ class BookieNode:
         """Leave the cluster and make everything durable."""
         self.metadata.end("the bookie was closed")
         self.transport.close()
+        if self.near is not None:
+            self.near.leave()
         self.storage.close()
 
     # Links.

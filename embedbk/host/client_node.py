@@ -10,7 +10,7 @@ import heapq
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,7 @@ from embedbk.config import SLOW_BOOKIE_BYTES_MAX
 from embedbk.core.machine import Machine, earliest
 from embedbk.core.quarantine import Quarantine
 from embedbk.core.vocabulary import (
+    AddedNearby,
     AddsAnswered,
     AllocateIds,
     Answered,
@@ -67,11 +68,13 @@ from embedbk.core.vocabulary import (
     TransactUnknown,
 )
 from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError, UsageError
+from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation, Writing, is_countable
 from embedbk.ids import Member
 from embedbk.metadata.client import Client, is_unknown
 from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport
+from embedbk.storage.local_adds import NativeNear, NativeWaiter
 
 __all__ = ["ClientNode"]
 
@@ -86,7 +89,9 @@ BUNDLE_BYTES_MAX = (
     256 << 10
 )  # Of what is gathered for one bookie before it leaves, at the latest with the turn.
 UNTOLD_NS = 5_000_000  # An answer that nobody needs for a quorum is told at the latest then: it frees memory.
-_COMMON = frozenset({FrameSealed, AddsAnswered})  # Told to a core that nothing uncommon happens to.
+_COMMON = frozenset(
+    {FrameSealed, AddedNearby, AddsAnswered}
+)  # Told to a core that nothing uncommon happens to.
 UNANSWERED_MAX = 1 << 17  # Requests to one bookie that it has not answered yet; more fail at once.
 
 
@@ -148,6 +153,8 @@ class ClientNode:
         # Of the frame that is being sent, if it is counted: its first request (0 before it), and its ack quorum.
         self._sealing: tuple[int, int] | None = None
         self._uncommon: dict[Writing, None] = {}  # Whose cores want to hear of every answer.
+        # Writers' adds to bookies of this very loop, if there are any; not while somebody watches the cores.
+        self.local_adds: LocalAdds | None = None
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}
         self._events: deque[tuple[Operation, Event]] = deque()
@@ -183,7 +190,15 @@ class ClientNode:
             self._tell_counted(
                 event.now_ns
             )  # What came before it. The next frame depends on nothing of that.
+        if self.local_adds is not None and isinstance(operation, Writing):
+            self.local_adds.before(operation, event)
         self._events.append((operation, event))
+
+    def add_locally(self, waiter: NativeWaiter, nears: Mapping[Member, NativeNear]) -> None:
+        """From now on writers reach these bookies, which are on this node's loop, without messages where they can."""
+        self.local_adds = LocalAdds(
+            waiter, nears, lambda *told: self._events.append(told), self._dirty.append
+        )
 
     def close_writing(self, now_ns: int, writing: Writing) -> None:
         """Seal what was appended and close the ledger behind it."""
@@ -198,6 +213,8 @@ class ClientNode:
 
     def wake_writing(self, writing: Writing) -> None:
         """From a user's thread: the packer has something to look at."""
+        if self.local_adds is not None and self.local_adds.wake(writing):
+            return
         self._dirty.append(writing)
         self.on_wake()
 
@@ -219,6 +236,8 @@ class ClientNode:
                 self._tell_counted(now_ns)
         if self._slow:
             self._send_waiting()
+        if self.local_adds is not None:
+            self.local_adds.step(now_ns)
         self.metadata.tick(now_ns)
         if not self._is_watching:
             self._is_watching = True
@@ -251,8 +270,11 @@ class ClientNode:
 
     def _forget(self, operation: Operation) -> None:
         self.operations.pop(operation, None)
-        if isinstance(operation, Writing) and operation in self._uncommon:
-            self._end_uncommon(operation)
+        if isinstance(operation, Writing):
+            if operation in self._uncommon:
+                self._end_uncommon(operation)
+            if self.local_adds is not None:
+                self.local_adds.forget(operation)
 
     def _drain(self, now_ns: int) -> None:
         while self._events:
@@ -290,6 +312,12 @@ class ClientNode:
     def _pump(self, now_ns: int, writing: Writing, *, is_last: bool = False) -> None:
         """Seal frames as far as the writer core wants them; the last time all of them."""
         packer = writing.packer
+        if self.local_adds is not None and self.on_step is None and not writing.is_over:
+            if is_last:
+                self.local_adds.end(now_ns, writing)
+                self._drain(now_ns)
+            elif self.local_adds.pump(now_ns, writing):
+                return
         while not writing.is_over and (packer.has_open() or packer.has_full()):
             if not is_last and not writing.core.wants_frame(is_full=packer.has_full()):
                 break
@@ -674,17 +702,19 @@ class ClientNode:
             self._tell_at,
             self.metadata.deadline_ns(),
             self.transport.deadline_ns(),
+            None if self.local_adds is None else self.local_adds.deadline_ns(),
         )
 
     def filenos(self) -> list[int]:
-        return self.transport.filenos()
+        local = [] if self.local_adds is None else self.local_adds.filenos()
+        return [*self.transport.filenos(), *local]
 
     def close(self, failure: BaseException | None = None) -> None:
         """Give every operation and every request its outcome: nobody waits for this node any more."""
         self._why_closed = _why_closed(failure)
         for operation in list(self.operations):
             operation.fail(self._why_closed)
-        self.operations.clear()
+            self._forget(operation)
         self.metadata.end(self._why_closed.args[0])
         self.transport.close()
         self.on_closed()

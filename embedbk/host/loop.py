@@ -88,10 +88,19 @@ class _Place:
     has_moved: bool = False  # Stepped since it was last asked for its deadline.
 
 
+class Poll(Protocol):
+    """What of `select.poll` a loop needs, for readability."""
+
+    def register(self, fileno: int, events: int, /) -> object: ...
+
+    def poll(self, timeout_ms: int, /) -> list[tuple[int, int]]: ...
+
+
 class Loop:
     """Runs nodes on one thread until it is stopped."""
 
-    def __init__(self, name: str = "embedbk") -> None:
+    def __init__(self, name: str = "embedbk", poll: Poll | None = None) -> None:
+        """poll: waits for it, and perhaps does something useful meanwhile (storage/local_adds.py)."""
         self.failure: BaseException | None = None  # What ended the loop before it was told to stop.
         self._places: list[_Place] = []
         self._by_fileno: dict[int, _Place] = {}
@@ -101,7 +110,8 @@ class Loop:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # Nobody may write to a descriptor that was closed and given out again.
         self._wake_lock = threading.Lock()
-        self._poll = select.poll()
+        self._poll: Poll = poll or select.poll()
+        self._is_own_poll = poll is not None
         self._is_stopping = False
         self._is_awake = False  # True while a wake-up is on its way: a second one is not needed.
         self._is_behind = False  # The last turn ended with news left.
@@ -121,9 +131,9 @@ class Loop:
             self._by_fileno[fileno] = place
             self._poll.register(fileno, select.POLLIN)
         self._filenos = (self._wake, *self._by_fileno)
-        # Of several of them none could see to the others, so all wait in the loop.
+        # Of several of them none could see to the others, so all wait in the loop; as where the poll has work itself.
         waiters = [(each, each.node) for each in self._places if isinstance(each.node, Waiter)]
-        self._waiter = waiters[0] if len(waiters) == 1 else None
+        self._waiter = waiters[0] if len(waiters) == 1 and not self._is_own_poll else None
 
     def start(self) -> None:
         self.thread.start()

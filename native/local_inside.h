@@ -1,0 +1,15 @@
+/* local_inside.h: what local_adds.c and waiter.c ask each other. */
+#ifndef EBK_LOCAL_INSIDE_H
+#define EBK_LOCAL_INSIDE_H
+
+#include "local_adds.h"
+
+bool ebk_near_is_open(const struct ebk_near *near);
+/* Of one that has not left, as every open one. */
+struct ebk_add_path *ebk_near_path(const struct ebk_near *near);
+/* Of one that has left: what it was then. */
+uint64_t ebk_near_durable(const struct ebk_near *near);
+/* Another turn would store something at once. */
+bool ebk_local_adds_has_more(const struct ebk_local_adds *adds);
+
+#endif
