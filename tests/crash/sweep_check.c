@@ -1,16 +1,22 @@
 /* sweep_check.c: change one byte of an entry log and of a journal after the other; no answer is wrong, ever (D4, I31,
- * I41, I42). `sweep_check KIB STEP`: of a store of so many KiB every STEP-th byte, in three ways each. Prints how many
- * changes were judged, or stops where one gave a wrong answer. A large store has beside it a small one that is swept
- * at its edges too.
+ * I41, I42). `sweep_check KIB STEP [PART PARTS]`: of a store of so many KiB every STEP-th byte, in three ways each; of
+ * these the PART-th of PARTS, so that several processes share the work. Prints how many changes were judged, or stops
+ * where one gave a wrong answer. A large store has beside it a small one.
  *
  * A byte inside an entry concerns that entry alone, so the store stays open and its neighbours are read. Any other
  * byte concerns the start, so the store is opened anew.
  */
 #include "store_check.h"
 
-#define SMALL_BYTES (256u << 10) /* So large a store is swept whole; of a larger one the entries, and the rest in part. */
+#define SMALL_BYTES (256u << 10) /* Where entries are few, states and index are swept at other places of their blocks. */
 
 static uint64_t changes;
+static uint64_t part = 0, parts = 1;
+
+static bool is_ours(uint64_t at, uint64_t step)
+{
+    return at / step % parts == part;
+}
 
 static void poke(struct ebk_io *io, int file, uint64_t at, uint8_t byte)
 {
@@ -39,8 +45,8 @@ static void judge_opened(struct ebk_memory_disk *disk, uint32_t ledger_count)
     ebk_store_close(store);
 }
 
-/* edge_step: of the bytes outside the entries, each of which costs an opening, and mostly a scan of the whole log. */
-static void sweep_log(uint64_t bytes, uint64_t step, uint64_t edge_step)
+/* Each byte outside the entries costs an opening, and mostly a scan of the whole log. */
+static void sweep_log(uint64_t bytes, uint64_t step)
 {
     payload_base = 1000;
     const uint32_t ledger_count = (uint32_t)(bytes / (ENTRIES_PER_LEDGER * (payload_base + 55u))) + 1;
@@ -64,7 +70,7 @@ static void sweep_log(uint64_t bytes, uint64_t step, uint64_t edge_step)
             entry_number = next_number++;
             entry_end = entry_at + EBK_ENTRY_OVERHEAD_BYTES + payload_bytes((int64_t)(entry_number % ENTRIES_PER_LEDGER));
         }
-        if (!is_in_entry && at % edge_step != 0) continue;
+        if (!is_ours(at, step)) continue;
         for (int way = 0; way < 3; way++) {
             const uint8_t byte = changed_byte(content[at], way, at);
             if (byte == content[at]) continue;
@@ -108,7 +114,7 @@ static void sweep_journal(uint64_t step)
         const int file = io->open(io, name, EBK_OPEN_WRITE);
         EBK_ASSERT(file >= 0);
         for (uint64_t at = 0; at < size; at += step)
-            for (int way = 0; way < 3; way++) {
+            for (int way = 0; way < 3 && is_ours(at, step); way++) {
                 const uint8_t byte = changed_byte(content[at], way, at);
                 if (byte == content[at]) continue;
                 poke(io, file, at, byte);
@@ -133,8 +139,13 @@ int main(int count, char **arguments)
     const uint64_t bytes = count > 1 ? strtoull(arguments[1], NULL, 10) << 10 : 256 << 10;
     const uint64_t step = count > 2 ? strtoull(arguments[2], NULL, 10) : 997;
     EBK_ASSERT(step > 0);
-    if (bytes > SMALL_BYTES) sweep_log(bytes, step, 61);
-    sweep_log(bytes > SMALL_BYTES ? SMALL_BYTES : bytes, step, step);
+    if (count > 4) {
+        part = strtoull(arguments[3], NULL, 10);
+        parts = strtoull(arguments[4], NULL, 10);
+    }
+    EBK_ASSERT(part < parts);
+    if (bytes > SMALL_BYTES) sweep_log(bytes, step);
+    sweep_log(bytes > SMALL_BYTES ? SMALL_BYTES : bytes, step);
     sweep_journal(step);
     printf("%llu changes, none gave a wrong answer\n", (unsigned long long)changes);
     return 0;
