@@ -13,9 +13,11 @@ that was used since is asked again in `deadline_ns`, which a host calls before i
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import select
+import socket
 import struct
 import sys
 from collections.abc import Sequence
@@ -83,6 +85,10 @@ FRAME_BYTES_MIN = (
     16 << 10
 )  # A frame from here on is a part of its own; a shorter one is joined with what is before it.
 HANDSHAKE_MS_MAX = 2000  # For ZeroMQ's own handshake: a caller that says nothing is hung up on (T11).
+HELLO_NS_MAX = (
+    5_000_000_000  # From the accepting of a connection, or the end of its link, to its Hello (T11).
+)
+SILENT_MAX = 256  # Accepted connections without a link; for one more the oldest is hung up on.
 
 NO_NONCE = bytes(NONCE_BYTES)
 _monitor_numbers = itertools.count()
@@ -103,6 +109,7 @@ _LOST = int(
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+_ACCEPTED = int(zmq.EVENT_ACCEPTED)
 _DISCONNECTED = int(zmq.EVENT_DISCONNECTED)
 
 
@@ -113,6 +120,7 @@ class Counters:
     garbage: int = 0  # Not one whole envelope of ours.
     stale: int = 0  # For a link that is no more, or under another nonce.
     refused: int = 0  # Hellos that were not answered with ours.
+    silent: int = 0  # Connections that were hung up on because they said no Hello.
 
 
 def _state(socket: zmq.Socket[bytes]) -> int:
@@ -155,7 +163,7 @@ class _Port:
         self.monitor.setsockopt(zmq.RCVHWM, 0)
         self.monitor.setsockopt(zmq.LINGER, 0)
         name = f"inproc://monitor-{next(_monitor_numbers)}"  # Closing ends later: no name twice.
-        self.socket.monitor(name, _DISCONNECTED if self.is_listening else _LOST)
+        self.socket.monitor(name, _ACCEPTED | _DISCONNECTED if self.is_listening else _LOST)
         self.monitor.connect(name)
         self.filenos = tuple(cast(int, each.getsockopt(zmq.FD)) for each in (self.socket, self.monitor))
 
@@ -165,14 +173,14 @@ class _Port:
         is_greeting = self.dialled is not None and not self.dialled.has_greeted
         return _READABLE | _WRITABLE if is_greeting else _READABLE
 
-    def lost_connections(self) -> list[int]:
-        """Descriptors of the connections that ended since the last call."""
-        lost = []
+    def connection_news(self) -> list[tuple[bool, int]]:
+        """Since the last call, in order: whether a connection was accepted, else it ended; and its descriptor."""
+        news = []
         while _state(self.monitor) & _READABLE:
-            head = self.monitor.recv(_NOBLOCK)
+            event, descriptor = _MONITORED.unpack(self.monitor.recv(_NOBLOCK))
             self.monitor.recv(_NOBLOCK)  # The address: known already.
-            lost.append(_MONITORED.unpack(head)[1])
-        return lost
+            news.append((event == _ACCEPTED, descriptor))
+        return news
 
     def close(self) -> None:
         self.is_open = False
@@ -256,6 +264,8 @@ class ZmqTransport:
         self._unsettled: dict[_Port, None] = {}  # Used since they were last asked whether they have work.
         self._ipc_paths: list[Path] = []
         self._links: dict[int, _Link] = {}
+        # Accepted connections without a link, by descriptor: of which port and since when, the oldest first.
+        self._silent: dict[int, tuple[_Port, int]] = {}
         self._link_count = 0  # Ever; the number of the newest.
         self._events: list[TransportEvent] = []
         self._now_ns = 0
@@ -405,6 +415,8 @@ class ZmqTransport:
         ):  # The host did not look (it was stopped, say): no fault of the peers'.
             for link in self._links.values():
                 link.heard_ns = min(now_ns, link.heard_ns + blind_ns)
+            for descriptor, (port, since_ns) in self._silent.items():
+                self._silent[descriptor] = (port, min(now_ns, since_ns + blind_ns))
         if self._held is not None:
             self._take_held(*self._held)
         for fileno, _ in self._ready.poll(0):
@@ -502,6 +514,7 @@ class ZmqTransport:
             if self._in_c is not None:
                 self._in_c.down(link.number)
             port.descriptors.pop(link.descriptor, None)
+            self._await_hello(port, link.descriptor)
         self._events.append(LinkDown(link.number, reason))
 
     def _break_off(self, link: _Link, reason: str) -> None:
@@ -780,6 +793,7 @@ class ZmqTransport:
         port.routes[route] = link
         link.descriptor = int(part.get(zmq.SRCFD))
         port.descriptors[link.descriptor] = link
+        self._silent.pop(link.descriptor, None)
         link.become_up(os.urandom(NONCE_BYTES), self._now_ns)
         self._show_to_c(link)
         self._events.append(LinkUp(link.number, peer.identity))
@@ -795,13 +809,41 @@ class ZmqTransport:
             self.counters.stale += 1  # It is gone, or does not read.
 
     def _look_for_ends(self, port: _Port) -> None:
-        """End the links of connections that have ended."""
-        for descriptor in port.lost_connections():
+        """End the links of connections that have ended, and note new ones."""
+        for is_accepted, descriptor in port.connection_news():
+            if is_accepted:
+                self._await_hello(port, descriptor)
+                continue
             link = port.descriptors.get(descriptor) if port.is_listening else port.dialled
             if link is not None and (port.is_listening or link.has_greeted):
                 self._forget(link, "the peer's connection ended")
             elif link is not None:
                 self._forget(link, f"nobody at {port.endpoint}")
+            if port.is_listening:
+                self._silent.pop(descriptor, None)
+
+    def _await_hello(self, port: _Port, descriptor: int) -> None:
+        """From now on a connection without a link has its time to say Hello; of so many at once only the newest."""
+        self._silent.pop(descriptor, None)
+        self._silent[descriptor] = (port, self._now_ns)
+        if len(self._silent) > SILENT_MAX:
+            self._hang_up(next(iter(self._silent)))
+        due_ns = self._now_ns + HELLO_NS_MAX
+        self._due_ns = due_ns if self._due_ns is None else min(self._due_ns, due_ns)
+
+    def _hang_up(self, descriptor: int) -> None:
+        """End a connection of which ZeroMQ knows no end: its I/O thread reads the end of the stream, and closes.
+
+        Has the connection ended in this very moment, its descriptor may be another's. Then a link is lost that is
+        dialled again, or nothing happens at all: only what is a socket can be shut down.
+        """
+        self._silent.pop(descriptor)
+        self.counters.silent += 1
+        with (
+            contextlib.suppress(OSError),  # It has ended by itself.
+            socket.socket(fileno=os.dup(descriptor)) as connection,
+        ):
+            connection.shutdown(socket.SHUT_RDWR)
 
     def _hello(self) -> Hello:
         return Hello(self.identity, self._protocols)
@@ -834,4 +876,12 @@ class ZmqTransport:
                 link.pinged_ns = now_ns
                 self._say(link, Kind.PING)
             due_ns = min(due_ns, max(link.heard_ns, link.pinged_ns) + self._heartbeat_ns)
-        self._due_ns = due_ns if self._links else None
+        for descriptor, (port, since_ns) in list(self._silent.items()):
+            if now_ns - since_ns < HELLO_NS_MAX:
+                due_ns = min(due_ns, since_ns + HELLO_NS_MAX)
+                break
+            if port.is_open:
+                self._look_for_ends(port)
+            if descriptor in self._silent:
+                self._hang_up(descriptor)
+        self._due_ns = due_ns if self._links or self._silent else None

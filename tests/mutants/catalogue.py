@@ -1993,6 +1993,19 @@ MUTANTS = (
         (_BUSY + "fences_have_a_part_of_the_journal_to_themselves",),
     ),
     Mutant(
+        "silence-has-no-end",
+        "T11",
+        "a connection on which no Hello is said is kept for ever",
+        (
+            (
+                "transports/zmq.py",
+                "            if descriptor in self._silent:\n                self._hang_up(descriptor)\n",
+                "            self._silent.pop(descriptor, None)\n",
+            ),
+        ),
+        ("tests/transports/test_zmq.py::test_a_connection_that_never_says_hello_is_hung_up_on",),
+    ),
+    Mutant(
         "busy-is-read-only",
         "P7.8",
         "the first write that finds no room takes the bookie out of the list of those who take adds",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -307,6 +308,73 @@ def test_bytes_that_are_not_zeromq(arena: Arena) -> None:
             caller.sendall(said)
             still_serves(arena, node, endpoint)
     assert not [up for up in node.ups() if not up.peer.node_id.startswith("friend")]
+
+
+def shake_hands(endpoint: str) -> socket.socket:
+    """A connection that ZeroMQ takes for one of its own; nothing of ours was said on it."""
+    caller = socket.create_connection(("127.0.0.1", int(endpoint.rsplit(":", 1)[1])))
+    caller.setblocking(False)
+    caller.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
+    ready = b"\x05READY" + b"\x0bSocket-Type" + (6).to_bytes(4, "big") + b"DEALER"
+    caller.sendall(bytes([4, len(ready)]) + ready)
+    return caller
+
+
+def has_ended(caller: socket.socket) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        while part := caller.recv(4096):
+            assert part
+        return True
+    return False
+
+
+def test_a_connection_that_never_says_hello_is_hung_up_on(arena: Arena, raw: Callable[[str], Raw]) -> None:
+    """T11: ZeroMQ's handshake is all that it ever said. Who has said Hello is not among them."""
+    node, transport, endpoint = listening(arena)
+    with shake_hands(endpoint) as caller, shake_hands(endpoint) as other:
+        peer = raw(endpoint)
+        peer.hello()
+        assert answer(arena, node, peer).kind == Kind.HELLO_ACK
+        arena.run([node], lambda: len(transport._silent) == 2)
+        begin_ns = time.monotonic_ns()
+        for step in range(1, 45):
+            node.events += transport.receive(begin_ns + step * 100 * MILLISECOND)
+        assert not has_ended(caller) and transport.counters.silent == 0
+        for step in range(45, 56):
+            node.events += transport.receive(begin_ns + step * 100 * MILLISECOND)
+        assert transport.counters.silent == 2
+        arena.run([], lambda: has_ended(caller) and has_ended(other))
+    still_serves(arena, node, endpoint)
+
+
+def test_a_peer_whose_link_was_ended_is_hung_up_on(arena: Arena) -> None:
+    """T11, T13: it was told BYE; a connection that stays all the same has as long as a new one."""
+    node, transport, endpoint = listening(arena)
+    a = arena.node("a")
+    a.transport.connect(endpoint)
+    arena.run([a, node], lambda: bool(a.ups() and node.ups()))
+    assert not transport._silent
+    transport.drop(node.ups()[0].link, "enough")
+    assert len(transport._silent) == 1
+    begin_ns = time.monotonic_ns()
+    for step in range(1, 56):
+        transport.receive(begin_ns + step * 100 * MILLISECOND)
+    assert transport.counters.silent == 1 and not transport._silent
+    still_serves(arena, node, endpoint)
+
+
+def test_of_many_silent_connections_only_the_newest_stay(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T11: who opens one after the other costs a bounded number of descriptors, and the others are served."""
+    monkeypatch.setattr(our_zmq, "SILENT_MAX", 3)
+    node, transport, endpoint = listening(arena)
+    with contextlib.ExitStack() as opened:
+        callers = [opened.enter_context(shake_hands(endpoint)) for _ in range(10)]
+        arena.run([node], lambda: transport.counters.silent == 7)
+        arena.run([node], lambda: sum(has_ended(caller) for caller in callers) == 7)
+        still_serves(arena, node, endpoint)
+        assert len(transport._silent) <= 3
 
 
 def test_a_body_under_another_nonce_is_dropped(arena: Arena, raw: Callable[[str], Raw]) -> None:
