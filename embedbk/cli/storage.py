@@ -80,7 +80,11 @@ def _parser(noun: str) -> argparse.ArgumentParser:
             "path", type=Path, metavar="DIR", help="of one bookie or member, or of several together"
         )
         verb.add_argument(
-            "--journal-dir", type=Path, help="the bookie's journal, when it is on another device"
+            "--journal-dir",
+            type=Path,
+            action="append",
+            default=[],
+            help="the bookie's journal, when it is elsewhere; several in their order",
         )
         verb.add_argument(
             "--ledger-dir",

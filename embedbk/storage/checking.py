@@ -24,12 +24,13 @@ from embedbk.storage.entry_log_reader import (
     READ_BYTES_MAX,
     Descriptor,
     EntryLog,
+    LogSummary,
     Run,
     Whose,
     check_chain,
     is_entry,
     log_name,
-    mark_of,
+    marks_of,
     parse_log_name,
     read_entry_log,
     why_no_entry,
@@ -77,7 +78,7 @@ class MetadataFacts:
 
 
 def check_bookie(
-    journal: RawDirectory | None,
+    journals: Sequence[RawDirectory | None],
     entries: Sequence[RawDirectory],
     whose: Whose,
     findings: Findings,
@@ -86,6 +87,7 @@ def check_bookie(
 ) -> BookieFacts:
     """Check what one bookie has stored. A part that is not given is not looked at, nor what crosses to it.
 
+    journals: its journal directories, in their order; None for one that is not here.
     entries: its ledger directories, all of them, or none.
     whose: as its identity says; what is empty is not compared.
     """
@@ -93,12 +95,11 @@ def check_bookie(
     try:
         if entries:
             check.read_entry_logs(entries)
-        if journal is not None:
-            check.read_journal(journal, has_entry_logs=bool(entries))
+        check.read_journals(journals, has_entry_logs=bool(entries))
     except OSError as refused:  # Of a directory; what one file refuses is told where it is met.
         findings.damage(str(refused.filename or "directory"), f"it cannot be read: {refused.strerror}")
         return check.facts
-    if entries and journal is not None:
+    if entries and any(journals) and None not in journals:
         check.cross(entries[0].path)
     check.count_ledgers()
     return check.facts
@@ -115,22 +116,25 @@ class _BookieCheck:
         self._highest: dict[int, int] = {}  # Ledger -> highest entry found.
         self._runs: dict[int, list[tuple[Run, str]]] = {}  # Ledger -> runs of the logs read so far.
         self._homes: dict[str, RawDirectory] = {}  # Of each entry log, by name.
+        self._marks: list[int] = []  # What the log mark is in the tokens of several journals.
 
     # Entry logs.
 
     def read_entry_logs(self, directories: Sequence[RawDirectory]) -> None:
         for directory in directories:
             self._note_names(directory)
-        logs: list[tuple[Descriptor, list[tuple[int, int]]]] = []
+        logs: list[LogSummary] = []
         for name in sorted(self._homes):
             log = self._read_log(self._homes[name], int(name[:8], 16), name)
             if log is None:
                 self.is_complete = False
                 continue
-            logs.append((log.descriptor, log.roll))
+            logs.append(log.summary())
         left = self._check_chain(directories[0], logs)
-        self.facts.log_mark = mark_of([each for each, _ in logs if each.log_id not in left])
-        for each, _ in logs:
+        self.facts.log_mark, self._marks = marks_of(
+            [log for log in logs if log.descriptor.log_id not in left]
+        )
+        for each in [log.descriptor for log in logs]:
             if each.mark > self.facts.log_mark and each.log_id not in left:
                 name = log_name(each.log_id)
                 self.findings.note(
@@ -180,9 +184,7 @@ class _BookieCheck:
             self.findings.damage(path, f"the file cannot be read: {refused.strerror}")
             return None
 
-    def _check_chain(
-        self, first: RawDirectory, logs: list[tuple[Descriptor, list[tuple[int, int]]]]
-    ) -> set[int]:
+    def _check_chain(self, first: RawDirectory, logs: list[LogSummary]) -> set[int]:
         refused, left = check_chain(logs)
 
         def path_of(log_id: int) -> str:
@@ -280,10 +282,28 @@ class _BookieCheck:
 
     # Journal.
 
-    def read_journal(self, directory: RawDirectory, *, has_entry_logs: bool) -> None:
+    def read_journals(self, directories: Sequence[RawDirectory | None], *, has_entry_logs: bool) -> None:
+        if not directories:
+            return
+        marks = self._marks or [self.facts.log_mark] + [0] * (len(directories) - 1)
+        if len(marks) != len(directories) or (self.facts.log_mark and len(marks) > 1 and not self._marks):
+            path = next((each.path for each in directories if each is not None), "journals")
+            self.findings.damage(
+                path,
+                f"{len(directories)} journals are here, and the entry logs were written beside {len(self._marks) or 1}",
+            )
+            self.is_complete = False
+            return
+        for directory, mark in zip(directories, marks, strict=True):
+            if directory is None:
+                self.is_complete = False
+            else:
+                self._read_journal(directory, mark if has_entry_logs else None)
+
+    def _read_journal(self, directory: RawDirectory, mark: int | None) -> None:
         picture = look_at_journal(directory, self.findings)
-        self.facts.last_token = picture.last_token
-        mark = self.facts.log_mark if has_entry_logs else max(0, picture.first_token - 1)
+        self.facts.last_token += picture.last_token
+        mark = max(0, picture.first_token - 1) if mark is None else mark
         damages = self.findings.damage_count
         for record in walk_records(directory, picture, mark, self.findings):
             self.facts.journal_records += 1

@@ -29,12 +29,13 @@ __all__ = [
     "EntryLog",
     "EntryLogs",
     "Located",
+    "LogSummary",
     "Run",
     "Verdict",
     "Whose",
     "is_entry",
     "log_name",
-    "mark_of",
+    "marks_of",
     "parse_log_name",
     "read_entry_log",
     "read_index",
@@ -223,6 +224,15 @@ def _numbers(coded: bytes) -> Iterator[int]:
 Located = tuple[int, int, int, int]  # ledger_id, entry_id, offset, size
 
 
+@dataclass(frozen=True, slots=True)
+class LogSummary:
+    """What one log says of itself and of the others."""
+
+    descriptor: Descriptor
+    marks: list[int]
+    roll: list[tuple[int, int]]
+
+
 @dataclass(slots=True)
 class EntryLog:
     """One log as far as it can be believed."""
@@ -237,6 +247,9 @@ class EntryLog:
     runs: list[Run] | None  # None: the index is lost, and the entries were scanned.
     scanned: list[Located] = field(default_factory=list)
     is_dark: bool = False  # Index and entries are lost: any id may have stood in it.
+
+    def summary(self) -> LogSummary:
+        return LogSummary(self.descriptor, self.marks, self.roll)
 
     def located(self) -> Iterator[Located]:
         """Every entry that it is known to hold, in the order of the file."""
@@ -491,20 +504,18 @@ class Verdict(enum.Enum):
     UNREADABLE = "unreadable"
 
 
-def check_chain(
-    logs: Sequence[tuple[Descriptor, list[tuple[int, int]]]],
-) -> tuple[list[tuple[int, str]], set[int]]:
-    """What a start says of the logs that are there together, ascending, each with its roll (STORAGE.md section 2).
+def check_chain(logs: Sequence[LogSummary]) -> tuple[list[tuple[int, str]], set[int]]:
+    """What a start says of the logs that are there together, ascending (STORAGE.md section 2).
 
     Returns (log id, why the start is refused) pairs, and the ids of logs that were compacted or written once more: a
     start does not read those, and deletes them.
     """
-    there = {descriptor.log_id: descriptor for descriptor, _ in logs}
+    there = {log.descriptor.log_id: log.descriptor for log in logs}
     newest, roll = next(
         (
-            (descriptor.log_id, set_of(roll))
-            for descriptor, roll in reversed(logs)
-            if roll and is_whole_flush(descriptor, there)
+            (log.descriptor.log_id, set_of(log.roll))
+            for log in reversed(logs)
+            if log.roll and is_whole_flush(log.descriptor, there)
         ),
         (0, set()),
     )
@@ -515,7 +526,8 @@ def check_chain(
     left = {log_id for log_id in there if log_id < newest and log_id not in roll}
     mark = 0
     kept = {log_id: each for log_id, each in there.items() if log_id not in left}
-    for descriptor, _ in logs:
+    for log in logs:
+        descriptor = log.descriptor
         before = descriptor.previous_id
         if descriptor.log_id > newest and before and before not in there:
             refused.append(
@@ -528,6 +540,8 @@ def check_chain(
                 (descriptor.log_id, f"its log mark {descriptor.mark} is below {mark}, an older one's")
             )
         mark = max(mark, descriptor.mark)
+        if descriptor.mark and log.marks and sum(log.marks) != descriptor.mark:
+            refused.append((descriptor.log_id, "the marks of its journals do not add up to its log mark"))
     return refused, left
 
 
@@ -542,10 +556,12 @@ def is_whole_flush(descriptor: Descriptor, there: Mapping[int, Descriptor]) -> b
     return True
 
 
-def mark_of(logs: Sequence[Descriptor]) -> int:
-    """The log mark of the logs that a start reads."""
-    there = {descriptor.log_id: descriptor for descriptor in logs}
-    return max((each.mark for each in logs if is_whole_flush(each, there)), default=0)
+def marks_of(logs: Sequence[LogSummary]) -> tuple[int, list[int]]:
+    """The log mark of the logs that a start reads, and what it is in the tokens of several journals."""
+    there = {log.descriptor.log_id: log.descriptor for log in logs}
+    whole = [log for log in logs if is_whole_flush(log.descriptor, there) and log.descriptor.mark]
+    newest = max(whole, key=lambda log: (log.descriptor.mark, log.descriptor.log_id), default=None)
+    return (newest.descriptor.mark, newest.marks) if newest is not None else (0, [])
 
 
 def set_of(ranges: list[tuple[int, int]]) -> set[int]:
@@ -576,7 +592,7 @@ class EntryLogs:
                 self._homes[name] = directory
         found_logs = [self._read(name, whose, findings) for name in sorted(self._homes)]
         logs = [log for log in found_logs if log is not None]
-        refused, left = check_chain([(log.descriptor, log.roll) for log in logs])
+        refused, left = check_chain([log.summary() for log in logs])
         for log_id, said in refused:
             self.is_refused = True
             home = self._homes.get(log_name(log_id), directories[0])
@@ -584,7 +600,7 @@ class EntryLogs:
         for log in logs:
             if log.descriptor.log_id not in left:
                 self._take(log)
-        self.mark = mark_of([log.descriptor for log in self.logs])
+        self.mark = marks_of([log.summary() for log in self.logs])[0]
 
     def _read(self, name: str, whose: Whose, findings: Findings) -> EntryLog | None:
         home = self._homes[name]

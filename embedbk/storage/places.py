@@ -91,7 +91,7 @@ class PlaceReport:
 
 
 def find_places(
-    path: Path, journal_directory: Path | None = None, ledger_directories: Sequence[Path] = ()
+    path: Path, journal_directories: Sequence[Path] = (), ledger_directories: Sequence[Path] = ()
 ) -> list[Place]:
     """The bookies and members that a directory is or holds. A bookie's further directories are where its identity says
     that they were made, unless they are given.
@@ -101,15 +101,16 @@ def find_places(
     """
     names = _names(path)
     place = _place(path, names)
-    is_given = journal_directory is not None or bool(ledger_directories)
-    if place is None and ledger_directories and all(name in _OWN_NAMES for name in names):
+    is_given = bool(journal_directories or ledger_directories)
+    if place is None and is_given and all(name in _OWN_NAMES for name in names):
         place = Place("bookie", path)  # Everything of it is elsewhere.
     if place is not None:
-        if ledger_directories:
-            place.parts = {each: at for each, at in place.parts.items() if each != "entries"}
-            place.parts |= numbered("entries", ledger_directories)
-        if journal_directory is not None:
-            place.parts["journal"] = journal_directory
+        for purpose, given in (("journal", journal_directories), ("entries", ledger_directories)):
+            if given:
+                place.parts = {
+                    each: at for each, at in place.parts.items() if each.partition("-")[0] != purpose
+                }
+                place.parts |= numbered(purpose, given)
         for part in place.parts.values():
             _names(part)
         if place.kind == "bookie":
@@ -162,8 +163,10 @@ def _place(path: Path, names: list[str]) -> Place | None:
         body = _read_identity(path, Findings())
         return Place("bookie", path, {body.purpose if body is not None else "entries": path})
     if has_journal:
+        body = _read_identity(path, Findings()) if IDENTITY_FILE in held else None
         is_bookies = IDENTITY_FILE in held
-        return Place("bookie" if is_bookies else "metadata", path, {"journal": path})
+        purpose = body.purpose if body is not None else "journal"
+        return Place("bookie" if is_bookies else "metadata", path, {purpose: path})
     return None
 
 
@@ -321,8 +324,10 @@ def check_place(place: Place, *, progress: Progress | None = None) -> PlaceRepor
         )
         whose = Whose(body.cluster_token, body.incarnation)
     parts = {purpose: DiskDirectory(path) for purpose, path in place.parts.items()}
-    entries = [parts[purpose] for purpose in sorted(parts, key=_number) if purpose.startswith("entries")]
-    report.facts = check_bookie(parts.get("journal"), entries, whose, findings, **options)
+    purposes = [mark.purpose for mark in body.directories] if body is not None else sorted(parts, key=_number)
+    journals = [parts.get(purpose) for purpose in purposes if purpose.startswith("journal")]
+    entries = [parts[purpose] for purpose in purposes if purpose.startswith("entries") and purpose in parts]
+    report.facts = check_bookie(journals, entries, whose, findings, **options)
     return report
 
 

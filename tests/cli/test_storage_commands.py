@@ -136,6 +136,46 @@ def test_directories_on_other_devices_are_checked_too(
     assert any("swapped?" in line for line in lines)
 
 
+def test_several_journals_are_checked_by_their_own_marks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scenario 43, I42, I45: each above its mark; a damaged and a missing one among several is damage."""
+    places = [tmp_path / f"journal{number}" for number in (1, 2)]
+    storage = BookieStorage(tmp_path / "b1", "b1", TOKEN, journal_directories=places)
+    for first in (0, 50):
+        for ledger_id in range(1, 10):
+            row = storage.table.get(ledger_id) or storage.table.create(ledger_id)
+            row.last_entry = first + 49
+            storage.table.mark_dirty(row)
+            token = storage.put_frame(make_frame(ledger_id, range(first, first + 50)))
+        storage._open_journals().wait(token)
+        storage.durable()
+        if first == 0:
+            storage._freeze()
+            storage._flush()
+            storage._wait_flush()
+    storage._release()
+    for path in (tmp_path / "b1", *places):
+        code, lines, error = run(capsys, "storage", "check", path)
+        assert (code, error) == (0, ""), lines
+        assert "450 entries in 1 entry logs, 9 journal records above the log mark 9, 9 ledgers" in lines[-1]
+    code, lines, _ = run(capsys, "journal", "cat", places[1])
+    assert (code, len(lines)) == (0, 4)
+    given = ("--journal-dir", places[1], "--journal-dir", places[0])
+    code, lines, _ = run(capsys, "storage", "check", tmp_path / "b1", *given)
+    assert code == 1
+    assert any("swapped?" in line for line in lines)
+    file = next(path for path in places[1].iterdir() if path.name.startswith("journal-"))
+    flip(file, 4096 + 64 + 30)
+    code, lines, _ = run(capsys, "storage", "check", tmp_path / "b1")
+    assert code == 1
+    assert any(str(file) in line for line in lines)
+    places[0].rename(tmp_path / "gone")
+    code, lines, _ = run(capsys, "storage", "check", tmp_path / "b1")
+    assert code == 1
+    assert any("its journal directory is not here" in line for line in lines)
+
+
 def test_damage_is_told_with_its_place_and_exit_code_1(
     bookie: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

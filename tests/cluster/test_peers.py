@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+import embedbk
+
 pytestmark = pytest.mark.xdist_group("processes")
 
 TIMEOUT_S = 30
@@ -107,6 +109,51 @@ def test_a_bookie_reports_when_it_is_registered_and_ends_while_it_waits_for_that
     for each in (alone, waiting):
         os.close(each.parent_fd)
         assert each.end() == (0, "")
+
+
+def devices(root: Path, ledger_count: int) -> list[str]:
+    """A bookie's arguments for two journals and so many ledger directories, each where another device could be."""
+    journals = [str(root / f"journal{number}") for number in (1, 2)]
+    ledgers = [str(root / f"ledgers{number}") for number in range(1, ledger_count + 1)]
+    return [
+        *(part for path in journals for part in ("--journal-dir", path)),
+        *(part for path in ledgers for part in ("--ledger-dir", path)),
+    ]
+
+
+def test_a_bookie_over_several_devices_keeps_what_it_acknowledged_when_it_is_killed(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """I40, P7.2: two journals and two ledger directories under one bookie, killed twice; then a third one joins."""
+    [endpoint] = metadata(stack, tmp_path / "m").report()["endpoints"]
+    client = "embedbk://" + endpoint.removeprefix("tcp://")
+    ids: list[int] = []
+    for round_, more in enumerate(
+        ([*devices(tmp_path, 2)], [*devices(tmp_path, 2)], [*devices(tmp_path, 3), "--expand"])
+    ):
+        peer = bookie(stack, tmp_path / "b", endpoint, *more)
+        assert "error" not in peer.report()
+        with embedbk.open(client) as bk:
+            for ledger_id in ids:
+                with bk.open_ledger(ledger_id, recover=True) as ledger:
+                    found = [bytes(entry.data) for entry in ledger.read()]
+                assert found == [b"%d %d" % (ledger_id, number) for number in range(100)]
+            for _ in range(4):
+                writer = bk.create_ledger()
+                ids.append(writer.ledger_id)
+                writer.add_many([b"%d %d" % (writer.ledger_id, number) for number in range(100)])
+        if round_ < 2:
+            peer.popen.kill()
+            peer.popen.wait(TIMEOUT_S)
+    peer.popen.terminate()
+    assert peer.end() == (0, "")
+    for path in ("journal1", "journal2", "ledgers1", "ledgers2", "ledgers3"):
+        assert len(list((tmp_path / path).iterdir())) > 2, path
+    fewer = bookie(stack, tmp_path / "b", endpoint, *devices(tmp_path, 2))
+    assert "bookie 'b1' has directories for ['entries', 'entries-2', 'entries-3'" in str(
+        fewer.report()["message"]
+    )
+    assert fewer.end()[0] == 1
 
 
 def test_a_port_in_use_is_said_in_a_sentence_and_on_the_ready_pipe(tmp_path: Path, stack: ExitStack) -> None:

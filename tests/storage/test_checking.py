@@ -32,7 +32,7 @@ OURS = Whose(TOKEN, INCARNATION)
 def check(files: Mapping[str, bytes], whose: Whose = OURS) -> Findings:
     findings = Findings()
     journal, entries = (PictureDirectory(f"/b1/{part}", files) for part in ("journal", "entries"))
-    check_bookie(journal, [entries], whose, findings)
+    check_bookie([journal], [entries], whose, findings)
     return findings
 
 
@@ -58,7 +58,7 @@ def descriptor_of(path: str) -> tuple:
 def test_what_a_bookie_wrote_is_clean() -> None:
     findings = Findings()
     journal, entries = (PictureDirectory(f"/b1/{part}", SMALL.files) for part in ("journal", "entries"))
-    facts = check_bookie(journal, [entries], Whose(TOKEN, INCARNATION), findings)
+    facts = check_bookie([journal], [entries], Whose(TOKEN, INCARNATION), findings)
     assert findings.found == []
     assert (facts.entry_logs, facts.fenced) == (4, len(SMALL.fenced))
     assert (

@@ -369,7 +369,7 @@ def test_the_second_reader_agrees_at_every_crash() -> None:
         for ledger_id in LEDGERS:
             for entry_id in range(4):
                 assert logs.verdict(ledger_id, entry_id) is not Verdict.ABSENT
-        facts = check_bookie(PictureDirectory("/b1/journal", files), directories, Whose(), findings)
+        facts = check_bookie([PictureDirectory("/b1/journal", files)], directories, Whose(), findings)
         assert facts.log_mark == storage.log_mark()
         assert findings.damage_count == 0, [str(each) for each in findings.found]
         storage._release()
