@@ -24,7 +24,9 @@ __all__ = [
 ]
 
 ENTRY_BYTES_MAX = 1 << 20  # Payload of one entry; larger is refused before anything is sent.
-FRAME_BLOCK_BYTES = 256 << 10  # Usual size of a block in which the packer gathers entries.
+# Usual size of a block in which the packer gathers entries. Three frames of it fill a group of the journal (1 MiB), and
+# each holds five entries of 64 KiB; smaller ones make more messages of the same bytes.
+FRAME_BLOCK_BYTES = 341 << 10
 FRAME_BYTES_MAX = ENTRY_BYTES_MAX + (64 << 10)  # Body of one frame: at least one entry of the largest size.
 PACKER_BYTES_MAX = (
     64 << 20

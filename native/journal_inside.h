@@ -70,7 +70,8 @@ _Static_assert(sizeof(struct file_header) == 64, "as in JOURNAL.md");
 _Static_assert(sizeof(struct group_header) == 64, "as in JOURNAL.md");
 _Static_assert(sizeof(struct record_header) == 24, "as in JOURNAL.md");
 
-/* A group stays at or below the cap unless its first record alone is larger. */
+/* A group stays at or below the cap unless its first record alone is larger. Three full frames fit (FRAME_BLOCK_BYTES); one
+ * write of more than 1 MiB is two for the block layer. */
 #define GROUP_BYTES_CAP (1u << 20)
 #define GROUP_BUFFER_BYTES (EBK_JOURNAL_RECORD_BYTES_MAX + 2u * BLOCK_BYTES)
 _Static_assert(GROUP_BUFFER_BYTES >= GROUP_BYTES_CAP + BLOCK_BYTES, "a capped group fits");

@@ -21,7 +21,7 @@
 
 /* cffi:begin */
 /* Bytes of a block that the pool keeps for the next user; others are given back to the system. */
-enum { EBK_POOL_BLOCK_BYTES = 262144 };
+enum { EBK_POOL_BLOCK_BYTES = 349184 };
 
 /* Bytes in front of every frame in a block, for the frame's own note; starts on a multiple of EBK_NOTE_ALIGN. */
 enum { EBK_NOTE_BYTES = 48, EBK_NOTE_ALIGN = 8 };
