@@ -14,6 +14,7 @@
 #include "journal_inside.h"
 
 #include "crc32c.h"
+#include "yield.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -300,6 +301,7 @@ int64_t ebk_journal_commit(struct ebk_journal *journal)
         build(journal, job);
     }
     journal->previous_crc = job->header.crc;
+    if (journal->busy_word != NULL) ebk_yield_busy(journal->busy_word, journal->busy_bit);
     build_ahead(journal, job);
     journal->job_index ^= 1;
 
@@ -314,6 +316,13 @@ int64_t ebk_journal_commit(struct ebk_journal *journal)
                     "a group could not be synced");
     settle(journal, job);
     return job->count;
+}
+
+void ebk_journal_show_busy(struct ebk_journal *journal, void *word, uint32_t number)
+{
+    EBK_ASSERT(number < 16 && journal->settings.threaded);
+    journal->busy_bit = 1u << number;
+    journal->busy_word = word;
 }
 
 int64_t ebk_journal_step(struct ebk_journal *journal)
@@ -357,8 +366,9 @@ static void *run_commits(void *argument)
     for (;;) {
         uint32_t seen = atomic_load(&journal->kicks);
         int64_t count = ebk_journal_commit(journal);
-        if (count < 0) return NULL;
         if (count > 0) continue;
+        if (journal->busy_word != NULL) ebk_yield_idle(journal->busy_word, journal->busy_bit);
+        if (count < 0) return NULL;
         if (atomic_load(&journal->stop_committing)) return NULL; /* Only when nothing is queued: close() commits the rest. */
         atomic_store(&journal->sleeping, 1);
         futex_wait(&journal->kicks, seen); /* Returns at once if a kick came since `seen`. */

@@ -103,6 +103,10 @@ int64_t ebk_journal_submit_copy(struct ebk_journal *journal, uint32_t kind, uint
 /* Wake the commit thread if it sleeps. Once per batch of submits. */
 EBK_SHORT void ebk_journal_kick(struct ebk_journal *journal);
 
+/* Tell in this word, which outlives the journal, while there are groups to write: bit `number`, below 16 (yield.h). Before
+ * the first record. */
+EBK_SHORT void ebk_journal_show_busy(struct ebk_journal *journal, void *word, uint32_t number);
+
 /* Unthreaded: write one group of what is queued, or prepare a file if nothing is.
  * Returns the records made durable, or EBK_FAILED. */
 int64_t ebk_journal_step(struct ebk_journal *journal);

@@ -192,6 +192,8 @@ struct ebk_journal {
     _Atomic bool stop_committing;
     bool stop_preparing; /* under files_lock */
     _Atomic bool realtime;
+    _Atomic uint32_t *busy_word; /* yield.h; NULL: nobody wants to know */
+    uint32_t busy_bit;
 };
 
 #define ZERO_BYTES (1u << 20)

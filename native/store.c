@@ -23,6 +23,7 @@ void ebk_log_free(struct ebk_log *log)
 
 void ebk_store_close(struct ebk_store *store)
 {
+    ebk_yield_enough(&store->yield_word);
     ebk_store_flush_end(store);
     for (uint32_t i = 0; i < store->log_count; i++) {
         if (store->logs[i]->file >= 0) (void)store->io->close(store->io, store->logs[i]->file);
@@ -164,7 +165,18 @@ uint64_t ebk_store_entry_count(const struct ebk_store *store)
 int ebk_store_put(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, uint32_t count,
                   const uint8_t *body, size_t size, const uint8_t **copy)
 {
-    return ebk_cache_put(&store->halves[store->active], ledger_id, first, last, count, body, size, copy);
+    const int code = ebk_cache_put(&store->halves[store->active], ledger_id, first, last, count, body, size, copy);
+    if (ebk_store_active_bytes(store) >= store->yield_bytes_max && !store->is_pressed) {
+        store->is_pressed = true;
+        ebk_yield_enough(&store->yield_word);
+    }
+    return code;
+}
+
+void *ebk_store_yield_word(struct ebk_store *store, uint64_t bytes_max)
+{
+    store->yield_bytes_max = bytes_max;
+    return &store->yield_word;
 }
 
 void ebk_store_drop(struct ebk_store *store, uint64_t ledger_id)
@@ -214,6 +226,8 @@ int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t stat
     ebk_cache_sort(&store->halves[store->active]);
     store->active = 1 - store->active;
     EBK_ASSERT(ebk_store_active_bytes(store) == 0);
+    store->is_pressed = false;
+    atomic_fetch_and(&store->yield_word, ~EBK_YIELD_ENOUGH);
     store->is_frozen = true;
     return EBK_OK;
 }

@@ -65,6 +65,9 @@ void ebk_store_drop_dead(struct ebk_store *store, const struct ebk_table *table)
 /* Bytes in the write cache that no entry log holds. */
 EBK_SHORT uint64_t ebk_store_cached_bytes(const struct ebk_store *store);
 EBK_SHORT uint64_t ebk_store_active_bytes(const struct ebk_store *store);
+/* A word for ebk_journal_show_busy(), as long as the store lives: while a journal writes, a flush lets it go first,
+ * until bytes_max were put since the freeze (yield.h). */
+EBK_SHORT void *ebk_store_yield_word(struct ebk_store *store, uint64_t bytes_max);
 
 /* Freeze the active half; puts go to the other one from now. states: of the ledgers that changed since the last
  * freeze (copied). mark: every record up to this journal token is durable, and its content is in the table or in

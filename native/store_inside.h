@@ -5,6 +5,7 @@
 #include "id_map.h"
 #include "io.h"
 #include "store.h"
+#include "yield.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -244,6 +245,9 @@ struct ebk_store {
     char reports[EBK_REPORTS_MAX][EBK_REPORT_BYTES];
     uint32_t report_count;
     uint64_t freeze_count;
+    _Atomic uint32_t yield_word; /* yield.h */
+    uint64_t yield_bytes_max;
+    bool is_pressed; /* so much was put since the freeze that a flush yields no more */
     uint8_t *frozen_states; /* of the ledgers that changed before the freeze */
     size_t frozen_states_size;
     uint64_t frozen_mark, frozen_marks[EBK_MARKS_MAX];
@@ -299,6 +303,7 @@ struct ebk_log_writer {
     uint8_t *chunk;
     size_t used;
     uint64_t offset; /* of the chunk in the file */
+    _Atomic uint32_t *yields; /* to journals, before each chunk (yield.h); NULL: to nobody */
 };
 
 /* The parts of writing a log, for what does it piece by piece: sums and sizes, once index and states are there; the file;

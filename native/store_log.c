@@ -159,6 +159,7 @@ static int make_index(struct ebk_flush *flush)
 int64_t ebk_log_write_out(struct ebk_log_writer *writer)
 {
     if (writer->used == 0) return 0;
+    if (writer->yields != NULL) ebk_yield_wait(writer->yields);
     int64_t done = writer->io->write(writer->io, writer->file, writer->chunk, writer->used, writer->offset);
     if (done == -EINVAL && writer->is_direct) { /* Some file systems open with O_DIRECT and refuse to write. */
         (void)writer->io->close(writer->io, writer->file);
@@ -282,6 +283,7 @@ static int write_file(struct ebk_flush *flush, const char *path, uint8_t *chunk)
 {
     struct ebk_log_writer writer;
     const int refused = ebk_log_create(flush, &writer, path, chunk);
+    writer.yields = &flush->store->yield_word;
     if (refused == EBK_OK) return ebk_log_end(flush, &writer, write_sections(&writer, flush));
     if (writer.file >= 0) (void)writer.io->close(writer.io, writer.file);
     return refused;

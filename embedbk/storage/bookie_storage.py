@@ -45,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 FLUSH_BYTES = 64 << 20  # Journaled since the last freeze: write cache and journal have one bound.
 KICK_BYTES = 256 << 10  # A turn that queues more does not wait for its end to wake the commit thread.
+# A flush lets the journals go first until this part of flush_bytes was put since the freeze: then it still ends, beside
+# busy ones, about when the next is due.
+FLUSH_YIELD_SHARE = 2
 FLUSH_RETRY_SHARE = 16  # A failed flush is tried again when this part of flush_bytes more was journaled.
 RESERVE_BYTES = FRAME_BYTES_MAX  # Beyond cache_bytes_max, for what recovery brings while a flush runs (P7.8).
 REPLAY_ROOM_BYTES = RESERVE_BYTES + FRAME_BYTES_MAX  # So that a put that was let in always fits.
@@ -163,6 +166,9 @@ class BookieStorage:
                 half_bytes_kept=flush_bytes,
             )
             self._load(JournalTerms(journal_paths, journal_file_bytes, threaded, io, self.incarnation))
+            if threaded:
+                word = self._store.yield_word(flush_bytes // FLUSH_YIELD_SHARE)
+                self._open_journals().show_busy(word)
             self.add_path = NativeAddPath(
                 self.table,
                 self._store,
@@ -551,7 +557,7 @@ class BookieStorage:
         return self._scrubber
 
     def _release(self) -> None:
-        """Let everything go, the journal first: it borrows from the store."""
+        """Let everything go, the journals first: they borrow from the store, and tell in its word."""
         self.add_path = None
         scrubber, self._scrubber = self._scrubber, None
         journals, self._journals = self._journals, None

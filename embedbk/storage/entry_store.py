@@ -193,6 +193,11 @@ class NativeEntryStore:
         """Bytes put since the last freeze."""
         return int(lib.ebk_store_active_bytes(self._store))
 
+    def yield_word(self, bytes_max: int) -> Any:
+        """For `Journal.show_busy`: while a journal writes, a flush lets it go first, until bytes_max were put since the
+        freeze. Valid until `close`, which comes behind that of the journals."""
+        return lib.ebk_store_yield_word(self._store, bytes_max)
+
     @property
     def handle(self) -> Any:
         """For the C add path; valid until `close`."""

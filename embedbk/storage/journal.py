@@ -188,6 +188,11 @@ class Journal:
         """Wake the commit thread for what was appended with kick=False."""
         lib.ebk_journal_kick(self.handle())
 
+    def show_busy(self, word: Any, number: int) -> None:
+        """Tell in this word of an entry store while there are groups to write (native/yield.h). Before the first
+        record."""
+        lib.ebk_journal_show_busy(self.handle(), word, number)
+
     def step(self) -> int:
         """Unthreaded: write one group of what is queued, or prepare a file if nothing is. Returns its records.
 

@@ -56,6 +56,12 @@ class Journals:
         """Wake the commit threads for what was appended."""
         lib.ebk_journals_kick(self.handle())
 
+    def show_busy(self, word: Any) -> None:
+        """Tell in this word of an entry store while there are groups to write (native/yield.h). Before the first
+        record."""
+        for number, part in enumerate(self.parts):
+            part.show_busy(word, number)
+
     def step(self) -> int:
         """Unthreaded: one group in each journal, if anything is queued; returns the records made durable."""
         return sum(part.step() for part in self.parts)
