@@ -196,6 +196,14 @@ class Transport(Protocol):
         transport need not: then all of them are events, which their host offers."""
         ...
 
+    def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
+        """Wait in the host's place for anything but answers that are counted and no news, as `Counting` has it; no
+        longer than untold_ns from when one is untold. Behind `deadline_ns`, while nothing but `count` is offered.
+
+        filenos: of all on the loop; the same object while they are the same. Returns those of others that are ready;
+        in all cases the next `receive` tells what came. None: not here, or not now; the host waits by itself."""
+        ...
+
     def receive(self, now_ns: int) -> list[TransportEvent]:
         """What happened since the last call, in order; also does what is due by time (heartbeats, timeouts)."""
         ...

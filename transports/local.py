@@ -155,6 +155,9 @@ class LocalTransport:
     def count(self, answers: Counting) -> None:
         pass  # The host offers them itself: their bytes are at hand.
 
+    def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
+        return None
+
     def receive(self, now_ns: int) -> list[TransportEvent]:
         if not self._is_open:
             return []

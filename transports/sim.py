@@ -510,6 +510,9 @@ class SimTransport:
     def count(self, answers: Counting) -> None:
         pass  # The same.
 
+    def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
+        return None
+
     def receive(self, now_ns: int) -> list[TransportEvent]:
         """What has arrived by the network's own time, whatever the caller says it is."""
         for link, side, size in self._counted:

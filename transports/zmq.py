@@ -280,6 +280,12 @@ class ZmqTransport:
         self._room_changed: dict[int, _Link] = {}  # Of these C does not know how much it may send.
         self._counting: Counting | None = None  # What bodies of dialled links are offered to.
         self._answers_in_c: zmq_answers.AnswerDrain | None = None
+        self._listened: list[_Link] | None = (
+            None  # To these links `listen_for` listens; None: it is to be made anew.
+        )
+        self._listened_filenos: Sequence[int] | None = None
+        self._listens = False  # The host waits by `listen_for`: it asks the sockets of those links first.
+        self._is_heard = False  # It has asked them since, and nothing else is ready here.
         self._is_open = True
 
     # --- The port ------------------------------------------------------------------------------------
@@ -405,6 +411,52 @@ class ZmqTransport:
     def count(self, answers: Counting) -> None:
         self._counting = answers
 
+    def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
+        in_c = self._answers_in_c
+        if in_c is None or self._events or any(port.is_listening for port in self._unsettled):
+            return self._stop_listening()
+        if self._listened is None or self._listened_filenos is not filenos:
+            self._listened = [
+                link for link in self._links.values() if link.is_up and link.port.dialled is link
+            ]
+            of_links = [
+                (link.port.socket.underlying, link.number, link.port.filenos[0], link.data_prefix)
+                for link in self._listened
+            ]
+            apart = {self._ready.fileno(), *(link.port.filenos[0] for link in self._listened)}
+            others = [fileno for fileno in (*filenos, *self._by_fileno) if fileno not in apart]
+            self._listened_filenos = filenos
+            if not in_c.listen(of_links, others):
+                self._listened = None
+                return self._stop_listening()
+        self._listens = True
+        why = in_c.wait(until_ns, untold_ns, CREDIT_BYTES)
+        for index, link in enumerate(self._listened):
+            taken_bytes = in_c.taken(index)
+            if taken_bytes:
+                link.heard_ns = in_c.now_ns
+                self._count_received(link, taken_bytes)
+        ready = in_c.ready
+        others = [fileno for fileno in ready if fileno not in self._by_fileno]
+        self._is_heard = in_c.is_dry and len(others) == len(ready)
+        if self._is_heard:
+            for link in self._listened:
+                self._unsettled.pop(link.port, None)
+        elif why == zmq_answers.HEARD_HELD:
+            self._held = (self._listened[in_c.link].port, b"", in_c.held())
+        if not in_c.is_dry:
+            for link in self._listened:
+                self._unsettled[link.port] = None
+        return others
+
+    def _stop_listening(self) -> Sequence[int] | None:
+        """The host has to wait by itself; unless sockets that `deadline_ns` did not ask have something."""
+        if not self._listens:
+            return None
+        self._listens = False
+        due_ns = self.deadline_ns()
+        return [] if due_ns is not None and due_ns <= self._now_ns else None
+
     def receive(self, now_ns: int) -> list[TransportEvent]:
         if not self._is_open:
             return []
@@ -419,7 +471,8 @@ class ZmqTransport:
                 self._silent[descriptor] = (port, min(now_ns, since_ns + blind_ns))
         if self._held is not None:
             self._take_held(*self._held)
-        for fileno, _ in self._ready.poll(0):
+        is_heard, self._is_heard = self._is_heard, False
+        for fileno, _ in () if is_heard else self._ready.poll(0):
             port, is_monitor = self._by_fileno[fileno]
             self._unsettled[port] = None
             if is_monitor:
@@ -446,10 +499,15 @@ class ZmqTransport:
             return self._now_ns
         if self._unsettled:
             # All in one call. It asks each as `_state` does, so descriptors will tell of anything from then on.
-            asked = [(port.socket, port.awaited) for port in self._unsettled if port.is_open]
+            asked = [
+                (port.socket, port.awaited)
+                for port in self._unsettled
+                if port.is_open and not (self._listens and port.dialled is not None and port.dialled.is_up)
+            ]
             if asked and zmq_poll(asked, 0):
                 return self._now_ns
-            self._unsettled.clear()
+            if not self._listens:
+                self._unsettled.clear()
         return self._due_ns
 
     def filenos(self) -> list[int]:
@@ -501,6 +559,7 @@ class ZmqTransport:
         if self._links.pop(link.number, None) is None:
             return
         link.is_up = False
+        self._listened = None
         port = link.port
         if link.route is None:
             for fileno in port.filenos:
@@ -605,7 +664,10 @@ class ZmqTransport:
         """What ended the last wait. Nothing is offered behind an event that the host has not seen."""
         self._held = None
         if port.is_open:
-            self._on_part(port, route, part)
+            size = self._on_part(port, route, part)
+            if not port.is_listening:
+                self._unsettled.pop(port, None)
+                self._drain_in_python(port, 1, size)
             if self._events:
                 self._add_path = None
 
@@ -765,6 +827,7 @@ class ZmqTransport:
             self._forget(link, why)
             return
         link.become_up(envelope.listener_nonce, self._now_ns)
+        self._listened = None
         counting = self._counting
         if counting is not None and counting.handle is not None and self._answers_in_c is None:
             self._answers_in_c = zmq_answers.open_answers(link.port.socket, counting.handle)

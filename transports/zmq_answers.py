@@ -6,6 +6,7 @@ cannot be used from C there is none, and the transport does it in Python.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import zmq
@@ -13,22 +14,25 @@ import zmq
 from embedbk._native import ffi, lib
 from embedbk.transports.zmq_links import HeldPart, address_of, is_library_found, joined
 
-__all__ = ["BOUND", "EMPTY", "HELD", "AnswerDrain", "open_answers"]
+__all__ = ["BOUND", "EMPTY", "HEARD_HELD", "HELD", "AnswerDrain", "open_answers"]
 
 EMPTY: Final = int(lib.EBK_ZMQ_EMPTY)  # The socket has nothing more, and its descriptor tells when it has.
 BOUND: Final = int(lib.EBK_ZMQ_BOUND)
 HELD: Final = int(lib.EBK_ZMQ_HELD)
+HEARD_HELD: Final = int(lib.EBK_HEARD_HELD)
 
 
 class AnswerDrain:
     """Of one transport; made by `open_answers`."""
 
-    __slots__ = ("_answers", "_drain", "_state")
+    __slots__ = ("_answers", "_drain", "_heard", "_listening", "_state")
 
     def __init__(self, drain: Any, answers: Any) -> None:
         self._drain = drain
         self._answers = answers
         self._state = lib.ebk_zmq_answers_state(drain)
+        self._listening: Any = None
+        self._heard = ffi.new("struct ebk_heard *")
 
     def drain(self, socket: Any, link: int, prefix: bytes, bodies_max: int, bytes_max: int) -> int:
         """Receive until there is no more (EMPTY), a bound is reached (BOUND), or a part is Python's (HELD)."""
@@ -47,6 +51,47 @@ class AnswerDrain:
     def received(self) -> tuple[int, int]:
         """How many parts the last drain received, and their bytes: all of them, the held one too."""
         return self._state.bodies, self._state.bytes
+
+    def listen(self, links: Sequence[tuple[Any, int, int, bytes]], others: Sequence[int]) -> bool:
+        """Have `wait` listen to these links, each (socket, number, descriptor, prefix), and watch other descriptors.
+        False: the system refuses."""
+        given = ffi.new("struct ebk_heard_link[]", len(links))
+        for place, (socket, number, descriptor, prefix) in zip(given, links, strict=True):
+            place.socket, place.number, place.descriptor = address_of(socket), number, descriptor
+            place.prefix = prefix
+        made = lib.ebk_listening_new(self._drain, self._answers, given, len(links), list(others), len(others))
+        self._listening = None if made == ffi.NULL else ffi.gc(made, lib.ebk_listening_free)
+        return bool(made != ffi.NULL)
+
+    def wait(self, until_ns: int, untold_ns: int, credit_bytes: int) -> int:
+        """Returns why it ended; the rest is told by the properties."""
+        found: int = lib.ebk_listening_wait(self._listening, until_ns, untold_ns, credit_bytes, self._heard)
+        return found
+
+    @property
+    def now_ns(self) -> int:
+        """When the last wait ended."""
+        return int(self._heard.now_ns)
+
+    @property
+    def is_dry(self) -> bool:
+        """No link has more, and their descriptors tell when they have."""
+        return bool(self._heard.is_dry)
+
+    @property
+    def ready(self) -> list[int]:
+        """Other descriptors that ended the last wait."""
+        return list(self._heard.ready[0 : self._heard.ready_count])
+
+    @property
+    def link(self) -> int:
+        """Of which of the links the held part is."""
+        return int(self._heard.link)
+
+    def taken(self, link: int) -> int:
+        """Bytes of bodies of one of the links that were counted in the last wait."""
+        taken: int = lib.ebk_listening_taken(self._listening, link)
+        return taken
 
     def held(self) -> HeldPart:
         """What the last drain ended with, copied."""

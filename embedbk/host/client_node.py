@@ -705,6 +705,10 @@ class ClientNode:
             None if self.local_adds is None else self.local_adds.deadline_ns(),
         )
 
+    def wait(self, filenos: Sequence[int], until_ns: int) -> Sequence[int] | None:
+        """As `host.loop.Waiter`: answers that are no news are counted in C meanwhile (native/NATIVE.md)."""
+        return self.transport.listen_for(filenos, until_ns, UNTOLD_NS)
+
     def filenos(self) -> list[int]:
         local = [] if self.local_adds is None else self.local_adds.filenos()
         return [*self.transport.filenos(), *local]
