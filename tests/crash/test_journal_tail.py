@@ -330,6 +330,20 @@ def test_the_end_of_an_older_file_that_rots_is_damage():
     assert path in str(caught.value)
 
 
+def test_a_group_in_the_middle_of_an_older_file_that_rots_is_damage():
+    """I42, I44: what stands behind it is never replayed as if nothing were missing."""
+    disk = several_files()
+    path = "j/journal-0000000000000002"
+    _, groups = read_file(disk.read(path))
+    assert len(groups) > 2
+    content = bytearray(disk.read(path))
+    content[groups[1].position + 100] ^= 1
+    disk.put(path, bytes(content))
+    with pytest.raises(StorageError, match="later ones are there") as caught:
+        replayed(disk.files())
+    assert f"offset {groups[1].position}" in str(caught.value)
+
+
 def test_damage_below_the_log_mark_does_not_matter():
     disk = several_files()
     path = "j/journal-0000000000000001"

@@ -66,6 +66,7 @@ _JOURNALS = "tests/storage/test_journals.py::test_"
 _DIRECTORIES = "tests/storage/test_ledger_directories.py::test_"
 _DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
 _P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
+_STORAGE = "tests/storage/test_bookie_storage.py::test_"
 _MEMBERS = "tests/metadata/test_member.py::test_"
 _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
@@ -1773,6 +1774,80 @@ MUTANTS = (
             ),
         ),
         ("tests/storage/test_journal_scenarios.py::test_a_caller_may_use_its_buffer_again_at_once",),
+    ),
+    Mutant(
+        "frame-borrowed-from-its-sender",
+        "I52",
+        "the journal writes a frame from the buffer in which it came, which may hold another one by then",
+        (
+            (
+                "embedbk/storage/bookie_storage.py",
+                "append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True)",
+                "append(RecordKind.FRAME, frame.ledger_id, frame.body, borrowed=True)",
+            ),
+        ),
+        (_STORAGE + "who_sent_a_frame_may_use_its_buffer_again_at_once[core]",),
+    ),
+    Mutant(
+        "add-path-borrows-from-the-link",
+        "I52",
+        "the add path gives the journal the message of the link instead of the write cache's copy",
+        (
+            (
+                "native/add_path.c",
+                "EBK_RECORD_FRAME, add->ledger_id, copy, add->body_size,",
+                "EBK_RECORD_FRAME, add->ledger_id, add->body, add->body_size,",
+            ),
+        ),
+        (_STORAGE + "who_sent_a_frame_may_use_its_buffer_again_at_once[path]",),
+    ),
+    Mutant(
+        "entry-log-id-used-again",
+        "I48",
+        "a flush that is tried again, and the one behind it, write under an id that was given out before",
+        (
+            (
+                "native/store_flush.c",
+                "            .log_id = ++store->log_id_last,",
+                "            .log_id = store->log_id_last + 1,",
+            ),
+        ),
+        (_STORAGE + "a_failed_flush_is_tried_again_in_another_file",),
+    ),
+    Mutant(
+        "entry-log-ids-forgotten-at-start",
+        "I48 P7.1",
+        "after a start the ids of entry logs begin anew, and a new log takes the name of an old one",
+        (
+            (
+                "native/store_roll.c",
+                "            if (log_id > store->log_id_last) store->log_id_last = log_id;\n",
+                "",
+            ),
+        ),
+        (_STORAGE + "an_id_of_an_entry_log_is_never_given_out_twice",),
+    ),
+    Mutant(
+        "replay-goes-on-past-a-bad-group",
+        "P7.1 I42 I44",
+        "a group of an older journal file that is not what was written is stepped over, and what is behind it replayed",
+        (
+            (
+                "native/journal_replay.c",
+                "    if (!valid)\n        return ebk_fault_set",
+                "    while (valid == 0 && replay->offset + BLOCK_BYTES < entry->bytes) {\n"
+                "        replay->offset += BLOCK_BYTES;\n"
+                "        valid = ebk_group_read(replay->journal->io, replay->file,\n"
+                "                               ebk_journal_seed(replay->journal->identity, entry->generation),\n"
+                "                               entry->generation, replay->offset, entry->bytes, replay->buffer, &group);\n"
+                "    }\n"
+                "    if (valid <= 0)\n        return ebk_fault_set",
+            ),
+            ("native/journal_replay.c", "    if (!replay->has_any) return true;\n", "    return true;\n"),
+        ),
+        (
+            "tests/crash/test_journal_tail.py::test_a_group_in_the_middle_of_an_older_file_that_rots_is_damage",
+        ),
     ),
     Mutant(
         "metadata-log-trimmed-early",

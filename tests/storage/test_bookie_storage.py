@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.frame import encode_frame_header, frame_of
 from embedbk.codec.journal_records import RecordKind, encode_explicit_lac
+from embedbk.codec.messages import AddRequest, encode_message
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import NO_ENTRY
@@ -321,6 +323,51 @@ def test_a_failed_flush_is_tried_again_in_another_file() -> None:
     names = sorted(name for name in disk.files() if "elog" in name)
     assert names == ["/b1/entries/00000002.elog"]
     bookie.close()
+
+
+@pytest.mark.parametrize("way", ["core", "path"])
+def test_who_sent_a_frame_may_use_its_buffer_again_at_once(way: str) -> None:
+    """I52: the journal borrows the write cache's copy, never what came from a link: bytes that change between the
+    queueing and the commit would be journaled under a sum that is right."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    put(bookie, 5, range(1))
+    row = bookie.table.get(5)
+    assert row is not None
+    bookie.table.set_key(row, bytes(16))
+    row.is_awaited = 0
+    frame = make_frame(5, range(1, 8), size=SIZE)
+    if way == "core":
+        body = bytearray(frame.body)
+        bookie.put_frame(frame_of(memoryview(body), 5))
+    else:
+        request = AddRequest(INCARNATION, 1, 1, False)
+        pieces = encode_message(1, request, [(encode_frame_header(frame, bytes(16)), frame)])
+        body = bytearray(b"".join(bytes(piece) for piece in pieces))
+        assert bookie.add_path is not None and bookie.add_path.take(1, memoryview(body))
+    body[:] = b"\xee" * len(body)
+    assert held(bookie, 5) == list(range(8))
+    commit(bookie)
+    bookie._release()
+    disk.crash()
+    bookie = on_memory(disk)
+    assert held(bookie, 5) == list(range(8))
+    bookie.close()
+
+
+def test_an_id_of_an_entry_log_is_never_given_out_twice() -> None:
+    """I48: not by a start either, whatever is there; else a new log would take the place of an old one."""
+    disk = MemoryDisk()
+    for life in range(4):
+        bookie = on_memory(disk)
+        assert held(bookie, 5) == list(range(life))
+        put(bookie, 5, range(life, life + 1))
+        commit(bookie)
+        flush(bookie)
+        names = sorted(name for name in disk.files() if "elog" in name)
+        assert names == [f"/b1/entries/{number:08x}.elog" for number in range(1, life + 2)]
+        disk.crash()
+        bookie._release()
 
 
 def test_a_full_device_stops_the_bookie_only_when_its_memory_is_full() -> None:
