@@ -16,7 +16,8 @@
 enum ebk_crc32c_kind {
     EBK_CRC32C_PORTABLE = 0, /* eight tables, eight bytes a step; any machine */
     EBK_CRC32C_X86 = 1,      /* SSE4.2 crc32, three streams, joined by PCLMUL */
-    EBK_CRC32C_ARM = 2       /* ARMv8 crc32c */
+    EBK_CRC32C_ARM = 2,      /* ARMv8 crc32c */
+    EBK_CRC32C_X86_WIDE = 3  /* AVX-512 with VPCLMULQDQ: 256 bytes a step, folded; else as X86 */
 };
 
 /* Continue crc (0 at the start) over size bytes. crc32c(crc32c(0, a), b) == crc32c(0, a + b). */

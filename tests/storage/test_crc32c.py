@@ -15,11 +15,20 @@ from embedbk.storage.native import ffi, lib
 
 ERRORS = Path(__file__).parents[2] / "native" / "errors.h"
 oracle = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
-KINDS = {"portable": lib.EBK_CRC32C_PORTABLE, "x86": lib.EBK_CRC32C_X86, "arm": lib.EBK_CRC32C_ARM}
+KINDS = {
+    "portable": lib.EBK_CRC32C_PORTABLE,
+    "x86": lib.EBK_CRC32C_X86,
+    "x86 wide": lib.EBK_CRC32C_X86_WIDE,
+    "arm": lib.EBK_CRC32C_ARM,
+}
 
-# Around each size at which a kernel changes its way: words of 8, three lanes of 128, 512 and 4096 bytes.
+# Around each size at which a kernel changes its way: words of 8, lanes of 128, 512 and 4096 bytes, 64 and 256 folded.
 EDGES = sorted(
-    {max(0, at + step) for at in (0, 8, 16, 384, 768, 1536, 1920, 12288, 14208) for step in (-1, 0, 1, 7)}
+    {
+        max(0, at + step)
+        for at in (0, 8, 16, 256, 320, 384, 512, 576, 768, 1088, 1536, 1920, 12288, 14208)
+        for step in (-1, 0, 1, 7)
+    }
 )
 
 
@@ -54,12 +63,12 @@ def test_each_kind_agrees_with_the_oracle_at_every_edge(kind):
 def test_each_kind_goes_on_from_a_crc(kind):
     """crc32c(b, crc32c(a)) == crc32c(a + b), wherever the bytes are cut."""
     data = random.Random(1).randbytes(5000)
-    for cut in (0, 1, 9, 400, 1537, 4999, 5000):
+    for cut in (0, 1, 9, 256, 400, 1537, 4744, 4999, 5000):
         assert crc_by(kind, data[cut:], crc_by(kind, data[:cut])) == oracle(data)
 
 
 def test_the_chosen_kind_is_the_hardware_where_there_is_any():
-    others = [kind for kind in ("x86", "arm") if crc_by(kind, b"") is not None]
+    others = [kind for kind in ("x86 wide", "x86", "arm") if crc_by(kind, b"") is not None]
     assert lib.ebk_crc32c_kind() == KINDS[others[0] if others else "portable"]
 
 
