@@ -422,7 +422,8 @@ class Appending:
         if entry_id == NO_ENTRY:
             return run_blocking(self.append(data), aio_twin)
         try:
-            Passed(self.writing.settled, entry_id).wait()
+            if not self.writing.wait_locally(entry_id):
+                Passed(self.writing.settled, entry_id).wait()
         except BaseException as stopped:
             self._tell_stopped(stopped, entry_id)
             raise

@@ -10,7 +10,7 @@
  *     packer ─seal─▶ stored by each near bookie (add_path.h) ─▶ ring ─▶ ack_quorum durable: LAC, packer, release
  *                       └─ not common, no seat: held ─────────────▶ given back, behind the ring
  *
- * One thread, the loop's, as the add paths; `ebk_waiter_wake` from any thread.
+ * One thread, the loop's, as the add paths, but for what says "any thread".
  */
 #ifndef EBK_LOCAL_ADDS_H
 #define EBK_LOCAL_ADDS_H
@@ -28,7 +28,8 @@ enum {
     EBK_LOCAL_SEATS_MAX = 7,
     EBK_LOCAL_FRAMES_MAX = 64,           /* on their way at a time: a power of two */
     EBK_LOCAL_TURN_BYTES = 2097152,      /* stored in one go, before the loop looks at everything else again */
-    EBK_LOCAL_UNSEEN_BYTES_MAX = 1048576 /* stored in a bookie before its node looks at its write cache */
+    EBK_LOCAL_UNSEEN_BYTES_MAX = 1048576, /* stored in a bookie before its node looks at its write cache */
+    EBK_LOCAL_TELL_MS = 2                /* that the loop is told later, where nobody waits for being told */
 };
 
 struct ebk_near;
@@ -69,10 +70,15 @@ EBK_SHORT int ebk_near_event(const struct ebk_near *near, uint32_t part);
 
 /* ---- adds of one handle; NULL without memory. packer and nears are borrowed. */
 struct ebk_local_adds *ebk_local_adds_new(const struct ebk_local_settings *settings);
-/* What was not given back is released, and by nobody sent. */
+/* Nothing goes this way any more. What was not given back is released, and by nobody sent; who awaits, awaits no more. */
+void ebk_local_adds_close(struct ebk_local_adds *adds);
+/* Of closed ones, when nobody awaits. */
 void ebk_local_adds_free(struct ebk_local_adds *adds);
-/* Seal and store as far as allowed, and count what is durable. Returns 1 when there is something to tell. */
-int ebk_local_adds_turn(struct ebk_local_adds *adds);
+/* Any thread: the LAC, told or not, and the length up to it. */
+EBK_SHORT int64_t ebk_local_adds_lac(const struct ebk_local_adds *adds, uint64_t *length);
+/* Any thread: wait until the entry is acknowledged. is_alone: nobody waits for what is told, so it may be told later.
+ * Returns 1: it is; 0: not yet, after timeout_ms or a signal; EBK_FAILED: not this way, they are closed. */
+int ebk_local_adds_await(struct ebk_local_adds *adds, int64_t entry_id, bool is_alone, int timeout_ms);
 /* Nothing more goes this way; what is on its way goes on. */
 EBK_SHORT void ebk_local_adds_end(struct ebk_local_adds *adds);
 /* What there is to tell; it is told by that. */

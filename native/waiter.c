@@ -185,11 +185,17 @@ static void be_awake(struct ebk_waiter *waiter)
     atomic_store(&waiter->is_awake, false);
 }
 
-static bool take_turns(struct ebk_waiter *waiter)
+static void take_turns(struct ebk_waiter *waiter)
 {
-    bool has_news = false;
-    for (uint32_t i = 0; i < waiter->adds_count; i++) has_news |= ebk_local_adds_turn(waiter->adds[i]) != 0;
-    return has_news;
+    for (uint32_t i = 0; i < waiter->adds_count; i++) ebk_local_adds_turn(waiter->adds[i]);
+}
+
+/* Whether a core has to hear of something now, or else (*is_late) soon. */
+static bool has_news(const struct ebk_waiter *waiter, int64_t now, bool *is_late)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < waiter->adds_count; i++) found |= ebk_local_adds_has_news(waiter->adds[i], now, is_late);
+    return found;
 }
 
 static bool has_more(const struct ebk_waiter *waiter)
@@ -210,13 +216,18 @@ static int64_t now_ms(void)
 int ebk_waiter_wait(struct ebk_waiter *waiter, int timeout_ms, int *ready, uint32_t room)
 {
     EBK_ASSERT(room > 1);
-    const int64_t end = timeout_ms > 0 ? now_ms() + timeout_ms : 0;
-    int left = timeout_ms;
+    const int most = room - 1 < READY_MAX ? (int)room - 1 : READY_MAX;
+    int64_t now = now_ms();
+    const int64_t end = now + timeout_ms;
     for (;;) {
         struct epoll_event events[READY_MAX];
-        const bool is_busy = has_more(waiter);
-        const int most = room - 1 < READY_MAX ? (int)room - 1 : READY_MAX;
-        const int found = epoll_wait(waiter->poll, events, most, is_busy ? 0 : left);
+        bool is_late = false;
+        int left = timeout_ms < 0 ? -1 : now < end ? (int)(end - now) : 0;
+        if (has_news(waiter, now, &is_late) || has_more(waiter))
+            left = 0;
+        else if (is_late && (left < 0 || left > EBK_LOCAL_TELL_MS))
+            left = EBK_LOCAL_TELL_MS;
+        const int found = epoll_wait(waiter->poll, events, most, left);
         if (found < 0) {
             EBK_ASSERT(errno == EINTR);
             return 0;
@@ -229,14 +240,9 @@ int ebk_waiter_wait(struct ebk_waiter *waiter, int timeout_ms, int *ready, uint3
             else if (concerns_node(watched->near))
                 ready[count++] = watched->fd;
         }
-        if (take_turns(waiter)) ready[count++] = waiter->wake;
-        if (count > 0 || (found == 0 && !is_busy)) return (int)count;
-        if (timeout_ms > 0) {
-            const int64_t now = now_ms();
-            if (now >= end) return 0;
-            left = (int)(end - now);
-        } else if (timeout_ms == 0) {
-            return 0;
-        }
+        take_turns(waiter);
+        now = now_ms();
+        if (has_news(waiter, now, &is_late)) ready[count++] = waiter->wake;
+        if (count > 0 || (timeout_ms >= 0 && now >= end)) return (int)count;
     }
 }

@@ -121,15 +121,14 @@ class LocalAdds:
             self._look_again(writing)
 
     def pump(self, now_ns: int, writing: Writing) -> bool:
-        """Seal and store what this writer has. False: the core says what is sealed, and it goes by messages."""
+        """Whether this writer's frames are sealed and stored by the waiter, or not now. False: the core says what is
+        sealed, and it goes by messages."""
         course = self._courses.get(writing)
         if course is None:
             course = self._begin_if_due(now_ns, writing)
             if course is None:
                 return writing in self._gathering
-        course.adds.turn()
-        self._go_on(now_ns, writing, course)
-        return writing in self._courses
+        return True  # While the loop waits.
 
     def before(self, writing: Writing, event: Event) -> None:
         """This writer's core is about to be told something: what went on without it comes first."""
@@ -153,6 +152,8 @@ class LocalAdds:
         course = self._courses.pop(writing, None)
         if course is not None:
             self._waiter.end(course.adds)
+            facts = course.adds.tell()
+            writing.detach(facts.lac, facts.lac_length)
             course.adds.close()
 
     # How one begins, goes on and ends.
@@ -181,6 +182,7 @@ class LocalAdds:
         self._waiter.begin(adds)
         course = _Course(adds, in_flight.members, core.lac, core.lac, now_ns)
         self._courses[writing] = course
+        writing.attach(adds)
         return course
 
     def _nears_of(self, writing: Writing) -> list[NativeNear] | None:
@@ -231,7 +233,8 @@ class LocalAdds:
         """Nothing goes this way any more: the core seals for itself what is not acknowledged, and sends it."""
         del self._courses[writing]
         self._waiter.end(course.adds)
-        self._tell(now_ns, writing, course)
+        facts = self._tell(now_ns, writing, course)
+        writing.detach(facts.lac, facts.lac_length)
         for first, last, count, length, body in course.adds.give():
             frame = Frame(writing.core.ledger_id, first, last, count, length, memoryview(body))
             self._queue(writing, FrameSealed(now_ns, frame))

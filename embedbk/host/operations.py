@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import Durability
@@ -83,6 +83,14 @@ def is_countable(core: Writer) -> bool:
     return quorum.ensemble_size == quorum.write_quorum and core.metadata.durability == Durability.SYNCED
 
 
+class Ahead(Protocol):
+    """Acknowledgements as they come, from any thread (storage/local_adds.py)."""
+
+    def lac(self) -> tuple[int, int]: ...
+
+    def wait(self, entry_id: int, *, is_alone: bool) -> bool: ...
+
+
 class Writing(Operation):
     """A writing handle: user threads append to the packer, the host seals its frames and moves the LAC."""
 
@@ -90,16 +98,17 @@ class Writing(Operation):
         "_closed",
         "_explain",
         "_is_moved",
+        "_lac",
+        "_length",
         "_outcome",
+        "_received",
         "_wake",
         "common_after",
         "ensemble_changes",
         "error",
         "is_common",
-        "lac",
-        "length",
+        "local",
         "packer",
-        "received",
         "settled",
         "signal",
     )
@@ -120,11 +129,10 @@ class Writing(Operation):
         self.packer = packer
         self.signal = Signal()  # Any move: room, a mark, the end.
         self.settled = Watermark()  # Entries that are acknowledged, or never will be by this handle.
-        self.lac = NO_ENTRY  # As published: entries up to here are acknowledged.
-        self.length = 0
-        self.received = (
-            NO_ENTRY  # What an append waits for: the LAC, or ahead of it with deferred sync (P3.2).
-        )
+        self._lac = NO_ENTRY  # As published: entries up to here are acknowledged.
+        self._length = 0
+        self._received = NO_ENTRY
+        self.local: Ahead | None = None  # What knows of acknowledgements before they are published.
         self.error: EmbedbkError | None = None  # Every entry above the LAC ends with it.
         self._closed: Future[int] | None = None
         self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.
@@ -144,11 +152,11 @@ class Writing(Operation):
         super().on_effect(effect)
         self._is_moved = True
         if isinstance(effect, Confirmed):
-            self.lac, self.length = effect.lac, effect.length
-            self.received = max(self.received, effect.lac)
+            self._lac, self._length = effect.lac, effect.length
+            self._received = max(self._received, effect.lac)
             self.packer.set_lac(effect.lac, effect.length)
         elif isinstance(effect, Received):
-            self.received = effect.entry_id
+            self._received = effect.entry_id
         elif isinstance(effect, AddFailed):
             self.error = self._explain(effect.error)
             self.packer.stop()
@@ -194,10 +202,41 @@ class Writing(Operation):
             if self.error is not None:
                 self.settled.end()
             else:
-                self.settled.rise(self.received)
+                self.settled.rise(self._received)
             self.signal.notify()
 
+    def attach(self, local: Ahead) -> None:
+        self.local = local
+
+    def detach(self, lac: int, length: int) -> None:
+        """What was ahead knows of no more than this."""
+        self._lac, self._length, self._received = lac, length, max(self._received, lac)
+        self.local = None
+
     # The users' side.
+
+    @property
+    def lac(self) -> int:
+        """Entries up to here are acknowledged."""
+        local = self.local
+        return self._lac if local is None else max(self._lac, local.lac()[0])
+
+    @property
+    def length(self) -> int:
+        """Payload bytes up to the LAC."""
+        local = self.local
+        return self._length if local is None else max(self._length, local.lac()[1])
+
+    @property
+    def received(self) -> int:
+        """What an append waits for: the LAC, or ahead of it with deferred sync (P3.2)."""
+        return max(self._received, self.lac)
+
+    def wait_locally(self, entry_id: int) -> bool:
+        """Block until the entry is acknowledged, where somebody knows before it is published. False: nobody does."""
+        local = self.local
+        is_alone = not self.settled.is_awaited and not self.signal.is_awaited
+        return local is not None and local.wait(entry_id, is_alone=is_alone)
 
     def try_append(self, data: Buffer) -> int:
         """Queue one entry: its id, or NO_ENTRY when the bytes in flight are at their bound. Raises `stop_error`."""

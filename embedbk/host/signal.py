@@ -44,6 +44,10 @@ class Signal:
         # By loop, in the order of coming. Who leaves takes its future along, or waits without end would pile them up.
         self._sleepers: dict[asyncio.AbstractEventLoop, dict[asyncio.Future[None], None]] | None = None
 
+    @property
+    def is_awaited(self) -> bool:
+        return self._threads is not None or self._sleepers is not None
+
     def notify(self) -> None:
         if self._threads is None and self._sleepers is None:
             return  # Who is listed after this look sees the state that moved before it.
@@ -134,6 +138,10 @@ class Watermark:
         self._threads: dict[threading.Lock, int] | None = None
         # Of each loop whose coroutines wait. Replaced and never changed, since the host's thread goes through it.
         self._queues: dict[asyncio.AbstractEventLoop, _Queue] | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._threads is not None or self._queues is not None
 
     def rise(self, mark: int) -> None:
         """Every entry up to mark is passed: wake who waits for one of them, and nobody else."""

@@ -19,6 +19,7 @@ from embedbk.storage.native import ffi, lib, raise_code
 __all__ = ["LOCAL_SEATS_MAX", "LocalFacts", "NativeLocalAdds", "NativeNear", "NativeWaiter"]
 
 LOCAL_SEATS_MAX: int = lib.EBK_LOCAL_SEATS_MAX
+AWAIT_MS = 1000  # Without a look for signals that another thread was given.
 READY_MAX = 64  # Descriptors told by one wait; others are told by the next.
 
 
@@ -91,12 +92,9 @@ class NativeLocalAdds:
         if made == ffi.NULL:
             raise StorageError("no memory for the adds of a handle", definite=True)
         self.handle: Any = ffi.gc(made, lib.ebk_local_adds_free)
+        self._length = ffi.new("uint64_t *")
         self._facts = ffi.new("struct ebk_local_facts *")
         self._packed = ffi.new("struct ebk_packed *")
-
-    def turn(self) -> bool:
-        """Seal and store, count what is durable. Whether there is something to tell."""
-        return bool(lib.ebk_local_adds_turn(self.handle))
 
     def end(self) -> None:
         """Nothing more goes this way; what is on its way goes on."""
@@ -128,8 +126,21 @@ class NativeLocalAdds:
         return left
 
     def close(self) -> None:
-        """Release what was not given back."""
-        ffi.release(self.handle)
+        """Release what was not given back; who waits hears that nothing comes this way. Threads may still ask."""
+        lib.ebk_local_adds_close(self.handle)
+
+    # Any thread.
+
+    def lac(self) -> tuple[int, int]:
+        """What is acknowledged, told or not, and the length of the ledger up to there at least."""
+        return lib.ebk_local_adds_lac(self.handle, self._length), self._length[0]
+
+    def wait(self, entry_id: int, *, is_alone: bool) -> bool:
+        """Block until the entry is acknowledged. False: it will not be this way. is_alone: nobody waits for what is
+        told, so it may be told a little later."""
+        while not (answer := lib.ebk_local_adds_await(self.handle, entry_id, is_alone, AWAIT_MS)):
+            pass  # A moment for signals.
+        return bool(answer > 0)
 
 
 class NativeWaiter:

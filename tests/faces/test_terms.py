@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,24 +21,34 @@ Fate = embedbk.Fate
 # P3.6: time limits, fates, cancellation.
 
 
+def late(append: Callable[[], Any]) -> embedbk.OperationTimeout:
+    """What a call without any time raises. Where this thread had to wait for a processor, it may have been in time."""
+    for _ in range(100):
+        try:
+            append()
+        except embedbk.OperationTimeout as timeout:
+            return timeout
+    raise AssertionError("nothing ever takes time")
+
+
 def test_an_append_whose_time_is_over_says_unknown_and_can_be_asked_later(
     bk: embedbk.Client, log_name: str
 ) -> None:
     """P3.6: a caller's own expired wait fails nothing; by its ticket the fate is learnt."""
     with bk.log(log_name).writer() as writer:
-        with pytest.raises(embedbk.OperationTimeout, match="entry 0 was not acknowledged within 0 s") as late:
-            writer.append(b"zero", timeout_s=0)
-        assert not late.value.definite
-        assert late.value.ticket.result() == (writer.ledger_id, 0)
-        assert late.value.ticket.fate() is Fate.SURVIVED
-        with pytest.raises(embedbk.OperationTimeout) as late:
-            writer.append_many([b"one", b"two"], timeout_s=0)
-        assert late.value.ticket.position == (writer.ledger_id, 2)
-        assert writer.append(b"three", timeout_s=30) == (writer.ledger_id, 3)
+        one = late(lambda: writer.append(b"zero", timeout_s=0))
+        last = writer.last_position.entry_id
+        assert f"entry {last} was not acknowledged within 0 s" in str(one)
+        assert not one.definite
+        assert one.ticket.result() == (writer.ledger_id, last)
+        assert one.ticket.fate() is Fate.SURVIVED
+        many = late(lambda: writer.append_many([b"one", b"two"], timeout_s=0))
+        last = writer.last_position.entry_id
+        assert many.ticket.position == (writer.ledger_id, last)
+        assert writer.append(b"three", timeout_s=30) == (writer.ledger_id, last + 1)
     with bk.create_ledger() as ledger:
-        with pytest.raises(embedbk.OperationTimeout):
-            ledger.add(b"zero", timeout_s=0)
-        assert ledger.add(b"one", timeout_s=30.0) == 1
+        late(lambda: ledger.add(b"zero", timeout_s=0))
+        assert ledger.add(b"one", timeout_s=30.0) > 0
 
 
 def test_the_fate_of_what_a_fence_refused_is_definite_once_the_ledger_is_closed(

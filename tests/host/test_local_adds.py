@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import random
 import select
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import embedbk
 from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import LedgerState, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.messages import FenceAnswer, FenceRequest, LacAnswer, LacRequest
@@ -404,6 +407,87 @@ def test_who_leaves_keeps_no_block(side: Side) -> None:
     assert writing.packer.unreleased_bytes > 0
     side.client.release(writing)
     assert writing.packer.unreleased_bytes == 0
+
+
+# --- Users' threads --------------------------------------------------------------------------------------
+
+
+class Waiting:
+    """A thread that waits for an entry."""
+
+    def __init__(self, writing: Writing, entry_id: int) -> None:
+        self.answers: list[bool] = []
+        self.thread = threading.Thread(target=lambda: self.answers.append(writing.wait_locally(entry_id)))
+        self.thread.start()
+
+    def answer(self) -> bool:
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+        return self.answers[0]
+
+
+def test_a_thread_is_woken_by_the_acknowledgement_itself(side: Side) -> None:
+    """Rule P3.2: not before the ack quorum is durable; then at once, and the handle shows the same LAC before its core
+    was told."""
+    writing = side.course(side.write())
+    side.place.held = {"b2", "b3"}
+    side.append(writing)
+    side.turn()
+    waiting = Waiting(writing, 3)
+    side.turn()
+    assert waiting.answers == []
+    assert (writing.lac, writing.received) == (2, 2)
+    side.place.disks["b2"].commit()
+    side.waiter.poll(0)
+    assert waiting.answer()
+    assert (writing.lac, writing.received, writing.core.lac) == (3, 3, 2)
+    assert writing.length == 400
+    assert side.waiter.poll(30_000) == [(side.waiter.fileno(), select.POLLIN)], "the core is told soon"
+    side.turn()
+    assert (writing.core.lac, writing.lac, writing.length) == (3, 3, 400)
+
+
+def test_a_thread_that_waits_is_told_when_nothing_comes_this_way(side: Side) -> None:
+    """It waits for what the core says then; and the LAC that was shown does not fall."""
+    writing = side.course(side.write())
+    side.place.held = {"b1", "b2", "b3"}
+    side.append(writing)
+    side.turn()
+    waiting = Waiting(writing, 3)
+    assert side.client.local_adds is not None
+    side.client.local_adds.end(side.place.now_ns, writing)
+    assert not waiting.answer()
+    assert not writing.wait_locally(3)
+    assert writing.lac == 2
+    side.place.held = set()
+    side.rest(30)
+    assert writing.settled.wait(3, 0)
+
+
+def test_threads_of_one_writer_each_get_their_own(tmp_path: Path) -> None:
+    """Appends of several threads, and tickets that are waited for meanwhile: each is there when its call returns."""
+    with embedbk.open(tmp_path, bookies=3) as bk, bk.log("threads").writer() as writer:
+        wrong: list[Any] = []
+
+        def append(number: int) -> None:
+            seen = -1
+            for count in range(60):
+                if number == 0:
+                    position = writer.append_nowait(b"submitted").result(30)
+                else:
+                    position = writer.append(b"%d %d" % (number, count))
+                lac = writer.lac
+                if lac < position.entry_id or lac < seen:
+                    wrong.append((number, count, position, lac, seen))
+                seen = lac
+
+        threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert wrong == []
+        assert writer.lac == 4 * 60 - 1
 
 
 # --- The wait --------------------------------------------------------------------------------------------
