@@ -302,8 +302,7 @@ class BookieStorage:
                 # Nothing is lost: write cache and journal hold it all. Other directories take it at once; where there
                 # is none, another file is tried later.
                 logger.error("bookie %s: a flush failed: %s", self.bookie_id, failed)
-                if store.directories.has_others():
-                    self._flush()
+                if self._flush_elsewhere():
                     return False
                 self._retry_bytes = self._unflushed_bytes + self.flush_bytes // FLUSH_RETRY_SHARE + 1
                 self._flush_failure = str(failed)
@@ -355,7 +354,7 @@ class BookieStorage:
         return journals if ledgers is None else min(ledgers, journals)
 
     def _measure_room(self) -> None:
-        """How much is free in each ledger directory; with one there is nothing to choose."""
+        """How much is free in each ledger directory."""
         directories = self._open_store().directories.all
         for directory in directories if self._measures else ():
             try:
@@ -482,6 +481,17 @@ class BookieStorage:
         self._retry_bytes = 0
         self._measure_room()
         self._open_store().flush(threaded=self.threaded)
+
+    def _flush_elsewhere(self) -> bool:
+        """Begin a flush that failed once more, if there are directories in which it has not."""
+        if not self._open_store().directories.has_others():
+            return False
+        try:
+            self._flush()
+        except StorageError as failed:
+            logger.error("bookie %s: a flush cannot begin: %s", self.bookie_id, failed)
+            return False
+        return True
 
     def _wait_flush(self) -> None:
         """Block until the frozen half is in an entry log and free; tries a failed flush once more.

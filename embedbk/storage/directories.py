@@ -48,10 +48,12 @@ class Directories:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.all = [Directory(path) for path in paths]
+        self._has_met = False  # A failure, since the last choice.
 
     def choose(self) -> list[int]:
         """Numbers of those that the next flush writes to, ascending; never none."""
         chosen = self._best()
+        self._has_met = False
         for directory in self.all:
             directory.rests = max(0, directory.rests - 1)
         return chosen
@@ -65,13 +67,16 @@ class Directories:
 
     def saw_full(self, number: int) -> None:
         self.all[number].rests = FULL_RESTS
+        self._has_met = True
 
     def saw_failure(self, number: int, why: str) -> None:
         self.all[number].failure = why
+        self._has_met = True
 
     def has_others(self) -> bool:
-        """Whether a flush that failed can be done in other directories at once: some have met nothing."""
-        return any(not each.rests and not each.failure for each in self.all)
+        """Whether a flush that failed can be done in other directories at once: it failed in some of them, and others
+        have met nothing. What fails elsewhere (for want of memory) would fail there too."""
+        return self._has_met and any(not each.rests and not each.failure for each in self.all)
 
     def free_bytes(self) -> int | None:
         """Of the roomiest that takes entries; None when nobody can tell."""

@@ -23,6 +23,7 @@ from embedbk.client import Client
 from embedbk.embedded import Opened
 from embedbk.errors import MetadataUnavailable, UsageError
 from embedbk.log import Log
+from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.testing import faults
 from embedbk.testing.observer import Observer
 from embedbk.testing.sim_runtime import SimRuntime
@@ -44,6 +45,7 @@ class Cluster:
         bookies: how many.
         faults: what chance does to messages; set `cluster.network.faults` to change it on the way.
         native: bookies on the storage in C, on a disk in memory, instead of its Python twin.
+        devices: journals and ledger directories of each bookie on the storage in C.
         observers: told of everything (embedbk.testing.Observer).
     """
 
@@ -54,11 +56,18 @@ class Cluster:
         bookies: int = 3,
         faults: Faults = CALM,
         native: bool = False,
+        devices: int = 1,
         observers: Sequence[Observer] = (),
     ) -> None:
         if bookies < 1:
             raise UsageError(f"bookies={bookies}: a whole number from 1 on is allowed")
-        self.world = World(seed, bookies=bookies, faults=faults, is_native=native, observers=observers)
+        if devices != 1 and not (native and 1 <= devices <= LEDGER_DIRECTORIES_MAX):
+            raise UsageError(
+                f"devices={devices}: 1 to {LEDGER_DIRECTORIES_MAX} are allowed, and with native=True more than 1"
+            )
+        self.world = World(
+            seed, bookies=bookies, faults=faults, is_native=native, devices=devices, observers=observers
+        )
         self.network = self.world.network
         self._trace = Trace()
         self._trace.attach(self.world)

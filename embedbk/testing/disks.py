@@ -196,8 +196,10 @@ class TwinDisk:
 class NativeDisk:
     """The storage that ships, stepped by hand on a disk in memory."""
 
-    def __init__(self, name: str, incarnation: bytes, cluster_token: bytes) -> None:
+    def __init__(self, name: str, incarnation: bytes, cluster_token: bytes, devices: int = 1) -> None:
+        """devices: so many journals and ledger directories."""
         self.storage: BookieStorage | None = None
+        self._devices = devices
         self.incarnation = incarnation
         self.is_harmed = False
         self._may_have_lost = False
@@ -217,8 +219,14 @@ class NativeDisk:
             may_have_lost=self._may_have_lost,
             io=self._disk,
             incarnation=self.incarnation,
+            journal_directories=self._places("journal"),
+            ledger_directories=self._places("entries"),
         )
         return self.storage
+
+    def _places(self, kind: str) -> list[str]:
+        more = [f"/{self._name}/{kind}-{number}" for number in range(2, self._devices + 1)]
+        return [f"/{self._name}/{kind}", *more]
 
     def is_pending(self) -> bool:
         storage = self.storage  # Tokens, not bytes: a fence has none.

@@ -9,6 +9,7 @@ game: that other one proves that it was there.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 
 from embedbk.storage.memory_disk import MemoryDisk
@@ -18,7 +19,8 @@ __all__ = ["HARMS", "harm", "lay_lie"]
 HARMS = ("rot", "misdirected", "lost-write", "stale", "file-harm")
 SECTOR_BYTES = 512
 BLOCK_BYTES = 4096
-JOURNAL, ENTRIES = "/journal/journal-", "/entries/"
+JOURNAL, ENTRIES = "/journal/journal-", "/entries/"  # Of a bookie on one device; lies are told of these.
+_IN_JOURNAL, _IN_ENTRIES = re.compile(r"(.*/journal(-\d+)?)/journal-"), re.compile(r".*/entries(-\d+)?/")
 
 
 def harm(disk: MemoryDisk, kind: str, chance: random.Random, before: Mapping[str, bytes]) -> str:
@@ -81,9 +83,13 @@ def _harm_file(disk: MemoryDisk, path: str, content: bytes, span: int, chance: r
 def _span(path: str, files: Mapping[str, bytes]) -> int:
     """How many bytes from its beginning on may be harmed."""
     content = files[path]
-    if JOURNAL not in path:
-        return len(content) if ENTRIES in path else 0
-    newest = max((other for other in files if JOURNAL in other and _groups(other, files[other])), default="")
+    journal = _IN_JOURNAL.match(path)
+    if journal is None:
+        return len(content) if _IN_ENTRIES.match(path) else 0
+    inside = f"{journal[1]}/journal-"
+    newest = max(
+        (other for other in files if other.startswith(inside) and _groups(other, files[other])), default=""
+    )
     if path != newest:
         return len(content)
     groups = _groups(path, content)

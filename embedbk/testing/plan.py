@@ -99,6 +99,7 @@ class Plan:
     is_outside: bool = False
     on: tuple[str, ...] = field(default=())  # The kinds of faults that this seed switched on.
     features: tuple[str, ...] = ()  # What its applications make use of (users.py).
+    devices: int = 1  # Journals and ledger directories of each bookie, where it is native.
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
@@ -148,8 +149,21 @@ def make_plan(
         Step(number, step.at_ns, step.kind, step.target, step.other, step.for_ns, step.seed)
         for number, step in enumerate(sorted(steps, key=lambda step: step.at_ns))
     )
+    # Of a chance of its own, so that nothing else of a plan changed when it came.
+    devices = random.Random(f"devices {seed}").choice([1, 1, 2, 3]) if native and not is_plain else 1
     return Plan(
-        seed, bookies, quorum, native, network, drift, numbered, duration_ns, is_outside, on, features
+        seed,
+        bookies,
+        quorum,
+        native,
+        network,
+        drift,
+        numbered,
+        duration_ns,
+        is_outside,
+        on,
+        features,
+        devices,
     )
 
 

@@ -113,14 +113,17 @@ class World:
         bookies: int = 5,
         faults: Faults = CALM,
         is_native: bool = False,
+        devices: int = 1,
         observers: Sequence[Observer] = (),
         clocks: dict[str, Clock] | None = None,
         collector: CollectorOptions = USUAL_COLLECTION,
     ) -> None:
-        """is_native: bookies on the C storage, stepped by hand, instead of its Python twin."""
+        """is_native: bookies on the C storage, stepped by hand, instead of its Python twin. devices: so many
+        journals and ledger directories of each."""
         self.collector = collector
         self.seed = seed
         self.is_native = is_native
+        self.devices = devices
         self.chance = random.Random(f"world {seed}")
         self.network = SimNetwork(seed, faults)
         self.network.on_delivery = self._on_delivery
@@ -256,7 +259,7 @@ class World:
             incarnation = self.fresh()
             disk = TwinDisk(incarnation)
             if self.is_native:
-                disk = NativeDisk(name, incarnation, CLUSTER_TOKEN)
+                disk = NativeDisk(name, incarnation, CLUSTER_TOKEN, self.devices)
             self.disks[name] = disk
         try:
             storage = disk.start()

@@ -382,6 +382,7 @@ def test_a_full_directory_rests_and_is_tried_again() -> None:
     """I53: FULL_RESTS flushes go past it; the last one that is left is always tried."""
     directories = Directories(["a", "b"])
     assert directories.choose() == [0, 1]
+    assert not directories.has_others(), "whatever failed, it was none of them"
     directories.saw_full(1)
     assert directories.has_others()
     assert [directories.choose() for _ in range(FULL_RESTS)] == [[0]] * FULL_RESTS
