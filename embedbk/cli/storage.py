@@ -34,7 +34,7 @@ from embedbk.storage.entry_log_reader import (
 )
 from embedbk.storage.findings import Finding, Findings
 from embedbk.storage.journal_reader import Record, look_at_journal, walk_records
-from embedbk.storage.places import PlaceReport, check_place, find_places, hold_place
+from embedbk.storage.places import PlaceReport, check_place, find_places, hold_place, ledger_directories
 from embedbk.storage.raw_files import DiskDirectory
 
 __all__ = ["run_storage"]
@@ -447,11 +447,14 @@ def _existing_entry_log(path: Path) -> Path:
 def _entry_logs(path: Path) -> list[Path]:
     if not path.is_dir():
         return [_existing_entry_log(path)]
-    inside = path / "entries" if (path / "entries").is_dir() else path
-    found = [inside / name for name in sorted(os.listdir(_existing_directory(inside))) if _is_finished(name)]
+    insides = [path]
+    if not any(_is_finished(name) for name in os.listdir(_existing_directory(path))):
+        insides = ledger_directories(path) or [path]  # Of a whole bookie.
+    found = [inside / name for inside in insides for name in os.listdir(inside) if _is_finished(name)]
+    found.sort(key=lambda log: log.name)
     if not found:
         raise UsageError(
-            f"directory {inside} holds no entry logs",
+            f"directory {path} holds no entry logs",
             hint="a bookie that was never flushed has all in its journal",
         )
     return found

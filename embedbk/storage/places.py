@@ -42,7 +42,7 @@ from embedbk.storage.identity import (
 )
 from embedbk.storage.raw_files import DiskDirectory
 
-__all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place"]
+__all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place", "ledger_directories"]
 
 _LOSS_FILE = "MAY_HAVE_LOST"
 _PART = re.compile(r"(journal|entries)(-([2-9]|1[0-6]))?")
@@ -136,6 +136,16 @@ def find_places(
         f"directory {path} {held} and nothing of embedbk",
         hint="give the directory of a bookie, of a metadata member, or the one that holds them",
     )
+
+
+def ledger_directories(path: Path) -> list[Path]:
+    """Of the bookie whose directory this is, in their order, as far as they are there; none if it is no bookie's."""
+    place = _place(path, _names(path))
+    if place is None or place.kind != "bookie" or path in place.parts.values():
+        return []
+    _add_parts_elsewhere(place)
+    purposes = sorted((each for each in place.parts if each.startswith("entries")), key=_number)
+    return [place.parts[each] for each in purposes]
 
 
 def _names(path: Path) -> list[str]:

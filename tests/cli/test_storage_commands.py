@@ -119,6 +119,10 @@ def test_directories_on_other_devices_are_checked_too(
         code, lines, error = run(capsys, "storage", "check", path)
         assert (code, error) == (0, "")
         assert "450 entries in 2 entry logs" in lines[-1]
+    found = [json.loads(line) for line in run(capsys, "index", "cat", tmp_path / "b1", "--json")[1]]
+    logs = [each["log"] for each in found if "modulus" in each]
+    assert logs == sorted(logs)
+    assert set(logs) == {"00000001.elog", "00000002.elog"}
     (tmp_path / "disk2").rename(tmp_path / "disk3")
     code, lines, _ = run(capsys, "storage", "check", tmp_path / "b1")
     assert code == 1

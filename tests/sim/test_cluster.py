@@ -9,6 +9,20 @@ from embedbk.testing import Cluster
 from embedbk.transports.sim import ROUGH
 
 
+def test_bookies_over_several_devices_come_back_with_all_of_them() -> None:
+    """I40: two journals and two ledger directories each; every bookie loses power, and everything is there."""
+    with Cluster(seed=11, bookies=3, native=True, devices=2) as cluster:
+        with cluster.log("orders").writer() as orders:
+            orders.append_many([b"%d" % number for number in range(500)])
+        for name in ("b1", "b2", "b3"):
+            cluster.crash(name)
+            cluster.restart(name)
+        found = [bytes(entry.data) for entry in cluster.log("orders", client="reader").read()]
+        assert found == [b"%d" % number for number in range(500)]
+    with pytest.raises(UsageError, match="devices=2"):
+        Cluster(devices=2)
+
+
 @pytest.mark.parametrize("native", [False, True])
 def test_users_code_runs_inside_and_survives_a_bookie(native: bool) -> None:
     """P4: appends go on when a bookie dies under the writer, and everything is read back."""
