@@ -16,6 +16,7 @@ from embedbk.codec.messages import (
     AddAnswer,
     AddAnswers,
     AddRequest,
+    ExplicitLacAnswer,
     Status,
     decode_message,
     encode_add_answers,
@@ -157,6 +158,7 @@ class BookieNode:
         self._add_answers: dict[
             int, list[tuple[int, AddAnswer]]
         ] = {}  # Of this step, by link (PERFORMANCE T6).
+        self._lac_answers: list[Reply] = []  # Of this step, to who told a LAC.
         # How writers of the same loop reach the add path, if there are any: shown after each step what is taken.
         self.near: Near | None = None
         # Told of each step of the core, before its effects are carried out (testing).
@@ -444,6 +446,7 @@ class BookieNode:
                 self._read(read, now_ns)  # One by one: what the one before it found is sent, and counts.
             else:
                 break
+        self._send_lac_answers()
         self._send_add_answers()
         self._is_stepping = False
 
@@ -476,10 +479,18 @@ class BookieNode:
             self._links[reply.link] = unanswered - 1
         if reply.frames:
             self._found[reply.link] -= sum(len(frame.body) for _, frame in reply.frames)
-        if isinstance(reply.control, AddAnswer):
+        if isinstance(reply.control, ExplicitLacAnswer):
+            self._lac_answers.append(reply)  # No haste: behind the readers that a hint has woken.
+        elif isinstance(reply.control, AddAnswer):
             self._add_answers.setdefault(reply.link, []).append((reply.request_id, reply.control))
         else:
             self._send(reply.link, encode_message(reply.request_id, reply.control, reply.frames))
+
+    def _send_lac_answers(self) -> None:
+        answers, self._lac_answers = self._lac_answers, []
+        for answer in answers:
+            if answer.link in self._links:
+                self._send(answer.link, encode_message(answer.request_id, answer.control))
 
     def _send_add_answers(self) -> None:
         """One message for each link, with what this step has answered to its adds."""

@@ -96,6 +96,20 @@ def test_nothing_is_acknowledged_before_it_is_durable(place: Place) -> None:
     assert [status_of(message.control) for message in peer.messages] == [Status.OK]
 
 
+def test_readers_that_a_hint_wakes_are_answered_before_who_gave_it(place: Place) -> None:
+    """P6.2: somebody waits for the entries; nobody waits for the word that the hint was taken."""
+    incarnation = incarnation_of(place)
+    peer = place.peer("b1")
+    peer.ask(*add(incarnation, frame(7, 0, [b"zero"])))
+    poll = peer.send(LacRequest(incarnation, 7, -1, 30_000, 1000))
+    place.turns(2)
+    hint = peer.send(ExplicitLacRequest(incarnation, 7, KEY, 0, 4, True))
+    place.turns(2)
+    peer.look()
+    assert [message.request_id for message in peer.messages] == [poll, hint]
+    assert [b"zero" in bytes(body) for _, body in peer.messages[0].frames] == [True]
+
+
 @pytest.mark.parametrize("split", [3, 16], ids=["in several messages", "in one message"])
 def test_a_commit_costs_a_link_one_message(place: Place, monkeypatch: pytest.MonkeyPatch, split: int) -> None:
     """PERFORMANCE T6: what one sync made durable is told each link at once, every request by its own id."""
