@@ -1735,7 +1735,7 @@ MUTANTS = (
         "a bookie goes on behind a damaged journal without limbo and without its owner's word",
         (
             (
-                "embedbk/storage/bookie_storage.py",
+                "embedbk/storage/starting.py",
                 "if facts.may_have_lost and not self.may_have_lost:",
                 "if facts.may_have_lost and not self.may_have_lost and not facts:",
             ),
@@ -1748,9 +1748,9 @@ MUTANTS = (
         "a journal begins behind its damage before entry logs hold what was read of it",
         (
             (
-                "embedbk/storage/bookie_storage.py",
-                "            self._flush_salvaged()\n            salvage.finish()\n",
-                "            salvage.finish()\n            self._flush_salvaged()\n",
+                "embedbk/storage/starting.py",
+                "            self._flush()\n            salvage.finish()\n",
+                "            salvage.finish()\n            self._flush()\n",
             ),
         ),
         (_SALVAGE + "a_bookie_that_dies_while_it_goes_on_starts_as_unclean_again",),
@@ -2063,8 +2063,8 @@ MUTANTS = (
     Mutant(
         "adds-use-up-the-queue",
         "P7.8",
-        "the add path takes normal adds until the journal's queue is full, and a fence waits for it",
-        (("native/add_path.c", "EBK_JOURNAL_SLOT_COUNT - EBK_ADD_SLOTS_KEPT;", "EBK_JOURNAL_SLOT_COUNT;"),),
+        "normal adds are taken until the journal's queue is full, and a fence waits for it",
+        (("native/add_path.h", "    EBK_ADD_SLOTS_KEPT = 1024 ", "    EBK_ADD_SLOTS_KEPT = 8 "),),
         (_BUSY + "fences_have_a_part_of_the_journal_to_themselves",),
     ),
     Mutant(
