@@ -66,7 +66,7 @@ class Pending:
     )  # Those that hold it in memory; deferred sync only (P3.2).
 
 
-_NOTHING: dict[int, Pending] = {}  # One for all who have nothing behind; never changed.
+_NOTHING: dict[int, Pending] = {}  # One for all who have nothing on its way, or behind; never changed.
 
 
 class InFlight:
@@ -118,9 +118,9 @@ class InFlight:
         self.next_seating = next_seating + len(
             self._first_members
         )  # Never given out twice under one nonce (P3.8).
-        self.pending: dict[
-            int, Pending
-        ] = {}  # By first entry, in entry order; holds every frame above `done`.
+        self.pending: dict[int, Pending] = (
+            _NOTHING  # By first entry, in entry order; holds every frame above `done`.
+        )
         self.pending_bytes = 0
         # Done, and not answered by a seat that has not failed: kept, because it may say BUSY and be sent it again.
         # Else each wait of one bookie would leave an entry with Qa copies where Qw were asked for.
@@ -190,7 +190,10 @@ class InFlight:
         """Take the next frame and send it to every seat that is not failed. lac None: the frames carry no LAC."""
         assert frame.first_entry > next(reversed(self.pending), self.done)
         pending = Pending(frame, residues_of(frame.first_entry, frame.last_entry, self.quorum))
-        self.pending[frame.first_entry] = pending
+        if self.pending:
+            self.pending[frame.first_entry] = pending
+        else:
+            self.pending = {frame.first_entry: pending}
         self.pending_bytes += len(frame.body)
         seatings = [seating for seating in self.seatings if seating.failure is None]
         return self._sends(pending, seatings, now_ns, lac, lac_length)
@@ -412,7 +415,7 @@ class InFlight:
 
     def give_up(self) -> None:
         """Forget everything that is outstanding: nothing more of it will be done."""
-        self.pending.clear()
+        self.pending = _NOTHING
         self.pending_bytes = 0
         self.behind, self.behind_bytes = _NOTHING, 0
         for seating in self.seatings:
@@ -449,7 +452,7 @@ class InFlight:
             self.done = pending.frame.last_entry
             self.done_length = pending.frame.length
         if not self.pending:
-            self.pending = {}  # As above.
+            self.pending = _NOTHING  # An empty dict keeps the room of what was in it.
         return self.done > before
 
     def advance_received(self, proposed: Sequence[Seating] | None = None) -> bool:

@@ -88,6 +88,9 @@ BUNDLED_BYTES_MAX = 64 << 10  # Of one message that leaves together with others;
 BUNDLE_BYTES_MAX = (
     256 << 10
 )  # Of what is gathered for one bookie before it leaves, at the latest with the turn.
+# With very many open ledgers, of what is due or was appended to at a time: links are looked at in between, or a turn of
+# seconds would be taken for our death by their other ends, and theirs by us.
+WRITINGS_PER_TURN_MAX = 1024
 UNTOLD_NS = 5_000_000  # An answer that nobody needs for a quorum is told at the latest then: it frees memory.
 _COMMON = frozenset(
     {FrameSealed, AddedNearby, AddsAnswered}
@@ -245,7 +248,7 @@ class ClientNode:
         self._tick_due(now_ns)
         if not self.quarantine.is_idle and self.quarantine.expire(now_ns):
             self._show_bookies()
-        while self._dirty:
+        for _ in range(min(len(self._dirty), WRITINGS_PER_TURN_MAX)):
             self._touch(self._dirty.popleft())
         self._finish_turn(now_ns)
 
@@ -680,7 +683,9 @@ class ClientNode:
         heapq.heapify(self._due)
 
     def _tick_due(self, now_ns: int) -> None:
-        while self._due and self._due[0][0] <= now_ns:
+        for _ in range(WRITINGS_PER_TURN_MAX):
+            if not self._due or self._due[0][0] > now_ns:
+                return
             due_ns, _, operation = heapq.heappop(self._due)
             if operation.due_ns != due_ns:
                 continue

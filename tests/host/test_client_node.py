@@ -615,6 +615,30 @@ def test_the_deadlines_of_a_busy_handle_do_not_pile_up(place: Place) -> None:
     assert len(client._due) <= 2 * len(client.operations) + client_node.DUE_SPARE
 
 
+def test_a_turn_takes_only_so_many_of_very_many_handles(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PERFORMANCE 3.2 (i): with 100,000 ledgers no turn may last so long that links are taken for dead."""
+    monkeypatch.setattr(client_node, "WRITINGS_PER_TURN_MAX", 2)
+    client = place.start_client()
+    writings = [place.write(client) for _ in range(5)]
+    for writing in writings:
+        writing.try_append(b"x")
+    for sealed in (2, 4, 5):
+        assert client.has_news()
+        client.step(place.now_ns)
+        assert sum(writing.core.lap == 0 for writing in writings) == sealed
+    assert not client.has_news()
+    place.turns()
+    assert all(writing.lac == 0 for writing in writings)
+    place.now_ns += 6 * MS  # They owe their LACs to the bookies.
+    for owing in (3, 1, 0):
+        due = client.deadline_ns()
+        assert due is not None and due <= place.now_ns, "the loop goes on at once"
+        client.step(place.now_ns)
+        assert sum(writing.core.lac_published < 0 for writing in writings) == owing
+
+
 def test_too_few_bookies_is_an_error_of_the_handle_only(place: Place) -> None:
     """P4.5: two of three are gone, nobody can take their seats."""
     client = place.start_client()
