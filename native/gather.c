@@ -7,6 +7,9 @@
 
 #include "gather.h"
 
+#include "envelope.h"
+#include "zmq_calls.h"
+
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -191,8 +194,59 @@ static PyObject *gather(PyObject *module, PyObject *pieces)
     return joined;
 }
 
+/* ---- pieces straight into a message of ZeroMQ ------------------------------------- */
+
+/* Envelope and pieces as one message. Returns 1; 0 when the socket takes no more now; -1 when it is over. */
+static long send_views(void *socket, const uint8_t *prefix, const Py_buffer *views, Py_ssize_t count, size_t size)
+{
+    struct ebk_zmq_message message;
+    if (ebk_zmq.init_size(&message, EBK_ENVELOPE_BYTES + size) < 0) return 0;
+    uint8_t *to = ebk_zmq.data(&message);
+    memcpy(to, prefix, EBK_ENVELOPE_PREFIX_BYTES);
+    ebk_store_u32(to + EBK_ENVELOPE_AT_LENGTH, (uint32_t)size);
+    ebk_store_u32(to + EBK_ENVELOPE_AT_CRC, ebk_crc32c(0, to, EBK_ENVELOPE_AT_CRC));
+    copy(to + EBK_ENVELOPE_BYTES, views, count);
+    while (ebk_zmq.send(&message, socket, EBK_ZMQ_DONTWAIT) < 0) {
+        const int error = ebk_zmq.last_error();
+        if (error == EINTR) continue;
+        (void)ebk_zmq.close(&message);
+        return error == EAGAIN ? 0 : -1;
+    }
+    return 1;
+}
+
+/* send_pieces(address of the socket, prefix, list of buffers) */
+static PyObject *send_pieces(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    void *socket;
+    if (argument_count != 3 || !PyLong_Check(arguments[0]) || !PyBytes_Check(arguments[1]) ||
+        PyBytes_Size(arguments[1]) != EBK_ENVELOPE_PREFIX_BYTES || !PyList_Check(arguments[2])) {
+        PyErr_SetString(PyExc_TypeError, "send_pieces(socket, prefix, list of buffers)");
+        return NULL;
+    }
+    if ((socket = PyLong_AsVoidPtr(arguments[0])) == NULL) return NULL;
+    PyObject *const pieces = arguments[2];
+    const Py_ssize_t count = PyList_Size(pieces);
+    Py_buffer few[VIEWS_MAX];
+    Py_buffer *views = count <= VIEWS_MAX ? few : PyMem_Malloc(sizeof *views * (size_t)count);
+    if (views == NULL) return PyErr_NoMemory();
+    Py_ssize_t held = 0;
+    size_t size = 0;
+    while (held < count && PyObject_GetBuffer(PyList_GetItem(pieces, held), &views[held], PyBUF_SIMPLE) == 0) {
+        size += (size_t)views[held].len;
+        held += 1;
+    }
+    long sent = 0;
+    if (held == count) sent = send_views(socket, (const uint8_t *)PyBytes_AsString(arguments[1]), views, count, size);
+    for (Py_ssize_t i = 0; i < held; i++) PyBuffer_Release(&views[i]);
+    if (views != few) PyMem_Free(views);
+    return held == count ? PyLong_FromLong(sent) : NULL;
+}
+
 static PyMethodDef installed[] = {
     {"gather", gather, METH_O, NULL},
+    {"send_pieces", (PyCFunction)(void (*)(void))send_pieces, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -60,19 +60,28 @@ static inline uint8_t *ebk_write_bytes_head(uint8_t *to, uint32_t size)
     return to;
 }
 
-/* Write the header of a message without frames whose control part ends at `end`; returns its size. */
-static inline size_t ebk_message_seal(uint8_t *message, uint8_t kind, uint64_t request_id, const uint8_t *end)
+/* Write the header of a message whose control part ends at `end`, in front of its frames; returns the size of both. */
+static inline size_t ebk_message_seal_with(uint8_t *message, uint8_t kind, uint16_t frame_count, uint32_t frames_size,
+                                           uint64_t request_id, const uint8_t *end)
 {
     const size_t size = (size_t)(end - message);
     memset(message, 0, EBK_MESSAGE_HEADER_BYTES);
     memcpy(message, "EBKM", 4);
     message[EBK_MESSAGE_AT_VERSION] = EBK_MESSAGE_VERSION;
     message[EBK_MESSAGE_AT_KIND] = kind;
+    ebk_store_u16(message + EBK_MESSAGE_AT_FRAME_COUNT, frame_count);
     ebk_store_u32(message + EBK_MESSAGE_AT_CONTROL_SIZE, (uint32_t)(size - EBK_MESSAGE_HEADER_BYTES));
+    ebk_store_u32(message + EBK_MESSAGE_AT_FRAMES_SIZE, frames_size);
     ebk_store_u64(message + EBK_MESSAGE_AT_REQUEST, request_id);
     ebk_store_u32(message + EBK_MESSAGE_AT_CRC, ebk_crc32c(ebk_crc32c(0, message, EBK_MESSAGE_AT_CRC),
                                                        message + EBK_MESSAGE_HEADER_BYTES, size - EBK_MESSAGE_HEADER_BYTES));
     return size;
+}
+
+/* The same, of a message without frames. */
+static inline size_t ebk_message_seal(uint8_t *message, uint8_t kind, uint64_t request_id, const uint8_t *end)
+{
+    return ebk_message_seal_with(message, kind, 0, 0, request_id, end);
 }
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "errors.h"
 #include "frame.h"
+#include "message.h"
 #include "packer.h"
 
 #include <stddef.h>
@@ -443,7 +444,31 @@ static PyObject *crc32c(PyObject *module, PyObject *const *arguments, Py_ssize_t
     return PyLong_FromUnsignedLong(sum);
 }
 
+/* message_head(kind, frame_count, control, frames_size, request_id): header and control part (message.h). */
+static PyObject *message_head(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 5 || !PyBytes_Check(arguments[2])) {
+        PyErr_SetString(PyExc_TypeError, "message_head(kind, frame_count, control, frames_size, request_id)");
+        return NULL;
+    }
+    const unsigned long kind = PyLong_AsUnsignedLong(arguments[0]), frame_count = PyLong_AsUnsignedLong(arguments[1]);
+    const unsigned long frames_size = PyLong_AsUnsignedLong(arguments[3]);
+    const unsigned long long request_id = PyLong_AsUnsignedLongLong(arguments[4]);
+    if (PyErr_Occurred()) return NULL;
+    EBK_ASSERT(kind <= UINT8_MAX && frame_count <= UINT16_MAX && frames_size <= EBK_MESSAGE_BYTES_MAX);
+    const Py_ssize_t size = PyBytes_Size(arguments[2]);
+    PyObject *head = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)EBK_MESSAGE_HEADER_BYTES + size);
+    if (head == NULL) return NULL;
+    uint8_t *to = (uint8_t *)PyBytes_AsString(head);
+    memcpy(to + EBK_MESSAGE_HEADER_BYTES, PyBytes_AsString(arguments[2]), (size_t)size);
+    (void)ebk_message_seal_with(to, (uint8_t)kind, (uint16_t)frame_count, (uint32_t)frames_size, request_id,
+                                to + EBK_MESSAGE_HEADER_BYTES + size);
+    return head;
+}
+
 static PyMethodDef installed[] = {
+    {"message_head", (PyCFunction)(void (*)(void))message_head, METH_FASTCALL, NULL},
     {"packing_type", packing_type_with, METH_O, NULL},
     {"frame_address", frame_address, METH_O, NULL},
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, NULL},

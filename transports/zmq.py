@@ -67,7 +67,7 @@ from embedbk.transports.envelope import (
     stranger,
 )
 from embedbk.transports.zmq_links import HeldPart, WaitEnded, ZmqLinks, ZmqTurn, open_links
-from embedbk.transports.zmq_send import can_send_frames, frame_address, send_frame
+from embedbk.transports.zmq_send import can_send_frames, frame_address, send_frame, send_pieces
 
 __all__ = ["Counters", "ZmqTransport"]
 
@@ -135,6 +135,7 @@ class _Port:
         self.socket = context.socket(kind)
         self.endpoint = endpoint
         self.is_listening = kind == zmq.ROUTER
+        self.address = int(self.socket.underlying)
         self.sends_frames = False  # DEALER: by reference (zmq_send.py).
         self.is_open = True
         self.has_backlog = False
@@ -346,8 +347,16 @@ class ZmqTransport:
         return True
 
     def _put_body(self, link: _Link, pieces: Sequence[Buffer], size: int) -> bool:
+        port = link.port
+        if size < FRAME_BYTES_MIN and port.sends_frames and type(pieces) is list:
+            sent = send_pieces(port.address, link.data_prefix, pieces)
+            if sent < 0:
+                self._forget(link, "the peer's connection ended")
+            elif sent:
+                self._unsettled[port] = None
+            return sent > 0
         envelope = seal(link.data_prefix, size)
-        if size >= FRAME_BYTES_MIN and link.port.sends_frames:
+        if size >= FRAME_BYTES_MIN and port.sends_frames:
             last = pieces[-1]
             address = frame_address(last) if len(last) >= FRAME_BYTES_MIN else 0
             if address:

@@ -16,10 +16,13 @@ from embedbk._native import ffi, lib
 from embedbk.ports import Buffer
 from embedbk.transports.zmq_links import address_of
 
-__all__ = ["can_send_frames", "frame_address", "send_frame"]
+__all__ = ["can_send_frames", "frame_address", "send_frame", "send_pieces"]
 
 # frame_address(view): where the frame of a packer begins whose whole body this is; 0 for any other buffer.
 frame_address: Callable[[Buffer], int] = _native.frame_address
+# send_pieces(address of a socket, prefix of its link, list of buffers): envelope and body as one part. Returns 1; 0: no
+# room now; -1: the socket is over.
+send_pieces: Callable[[int, bytes, list[Buffer]], int] = _native.send_pieces
 
 
 def can_send_frames(socket: zmq.Socket[bytes]) -> bool:

@@ -21,6 +21,7 @@ __all__ = [
     "cut",
     "gather",
     "keep_freed_memory",
+    "message_head",
     "merge",
     "offsets",
     "scan",
@@ -39,6 +40,8 @@ if lib.ebk_python_calls_install() != 0 or lib.ebk_gather_install() != 0:
 crc32c: Callable[..., int] = _native.crc32c  # crc32c(data, crc=0): CRC32C of data, going on from crc.
 # gather(tuple of buffers): all of them, one behind the other, in a block that is used again when no view of it is left.
 gather: Callable[[tuple[Buffer, ...]], Buffer] = _native.gather
+# message_head(kind, frame count, control part, bytes of frames, request id): header and control part (WIRE.md 3).
+message_head: Callable[[int, int, bytes, int, int], bytes] = _native.message_head
 
 
 def scan(body: Buffer) -> tuple[int, int, int, int, int]:

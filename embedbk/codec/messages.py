@@ -326,11 +326,7 @@ def _head(
     kind: int, frame_count: int, control: bytes, frames_size: int, request_id: int
 ) -> bytes | memoryview:
     """Header and control part."""
-    head = _HEADER.pack(
-        MESSAGE_MAGIC, MESSAGE_VERSION, kind, frame_count, len(control), frames_size, request_id, 0, 0
-    )
-    crc = kernels.crc32c(control, kernels.crc32c(head[:24]))
-    return head[:24] + crc.to_bytes(4, "little") + bytes(4) + control
+    return kernels.message_head(kind, frame_count, control, frames_size, request_id)
 
 
 def encode_bundle(messages: Sequence[Sequence[bytes | memoryview]]) -> list[bytes | memoryview]:

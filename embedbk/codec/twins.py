@@ -32,6 +32,7 @@ __all__ = [
     "is_tag_right",
     "gather",
     "merge",
+    "message_head",
     "offsets",
     "parts_of",
     "refusal",
@@ -125,6 +126,12 @@ def crc32c(data: Buffer, crc: int = 0) -> int:
 def gather(pieces: tuple[Buffer, ...]) -> Buffer:
     """All pieces, one behind the other."""
     return b"".join(pieces)
+
+
+def message_head(kind: int, frame_count: int, control: bytes, frames_size: int, request_id: int) -> bytes:
+    """Header and control part of a message (WIRE.md 3)."""
+    head = struct.pack("<4sBBHIIQ", b"EBKM", 1, kind, frame_count, len(control), frames_size, request_id)
+    return head + crc32c(control, crc32c(head)).to_bytes(4, "little") + bytes(4) + control
 
 
 def scan(body: Buffer) -> tuple[int, int, int, int, int]:

@@ -363,7 +363,7 @@ class ClientNode:
             return
         request_id = next(self._request_ids)
         pieces = encode_message(request_id, effect.control, effect.frames)
-        size = sum(len(piece) for piece in pieces)
+        size = sum(map(len, pieces))
         peer.outstanding[request_id] = (operation, effect.tag)
         if self._sealing is not None and type(effect.control) is AddRequest:
             self._expect(peer, request_id, effect.control, effect.frames[0][1])
@@ -438,7 +438,7 @@ class ClientNode:
         if not outbox:
             return
         if peer.is_up and not peer.waiting:
-            bundle = encode_bundle([pieces for _, pieces, _ in outbox])
+            bundle = outbox[0][1] if len(outbox) == 1 else encode_bundle([pieces for _, pieces, _ in outbox])
             if self.transport.send(peer.link, bundle):
                 return
         for request_id, pieces, size in outbox:

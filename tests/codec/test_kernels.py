@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
 import subprocess
@@ -400,3 +401,16 @@ del huge
 assert kept() == before, "too long to be kept"
 """
     subprocess.run([sys.executable, "-c", story], check=True, env=environment())  # The pool is the process's.
+
+
+def test_both_make_the_same_head_of_a_message() -> None:
+    """WIRE 3: header and control part; every number in its place, in full width."""
+    numbers = itertools.product(
+        (0, 2, 255), (0, 1, 65535), (b"", b"control" * 30), (0, 4 << 20), (0, 7, 2**64 - 1)
+    )
+    for kind, count, control, size, request_id in numbers:
+        heads = [module.message_head(kind, count, control, size, request_id) for module in (kernels, twins)]
+        assert heads[0] == heads[1]
+    for wrong in ((1, 0, b"", 0), (1, 0, "text", 0, 1), (-1, 0, b"", 0, 1), (1, 0, b"", 0, 2**64)):
+        with pytest.raises((TypeError, OverflowError)):
+            kernels.message_head(*wrong)  # type: ignore[arg-type]
