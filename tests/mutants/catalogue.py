@@ -37,6 +37,7 @@ _QUORUM = "embedbk/core/quorum.py"
 _READER = "embedbk/core/reader.py"
 _READING = "embedbk/reading.py"
 _RECOVERY = "embedbk/core/recovery.py"
+_WAIT = "native/zmq_turn.c"
 _WRITER = "embedbk/core/writer.py"
 
 _P1, _P3, _P4, _P5, _P6, _P7, _P8 = (
@@ -57,6 +58,7 @@ _PLACES = "tests/rules/test_placement.py::test_"
 _LEDGERS = "tests/faces/test_ledger.py::test_"
 _LOGS = "tests/faces/test_log.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
+_WAITING = "tests/transports/test_waiting.py::test_"
 _WATCHES = "tests/metadata/test_client.py::test_"
 _COMPACTION = "tests/storage/test_compaction.py::test_"
 _BUSY = "tests/rules/test_p7_busy.py::test_"
@@ -1644,6 +1646,40 @@ MUTANTS = (
             ),
         ),
         (_TAIL + "bytes_of_an_earlier_use_are_never_replayed",),
+    ),
+    Mutant(
+        "wait-tells-before-durable",
+        "P3.2 I40",
+        "a bookie that waits in C answers what it took, durable or not",
+        ((_WAIT, "ebk_add_path_reap(path, durable) > 0", "ebk_add_path_reap(path, UINT64_MAX) > 0"),),
+        (_WAITING + "an_answer_leaves_when_its_record_is_durable_and_not_before",),
+    ),
+    Mutant(
+        "wait-outlasts-what-the-core-waits-for",
+        "P5.2f",
+        "a bookie that waits in C keeps from its core that a fence has become durable",
+        ((_WAIT, "(terms->awaits_journal && durable > terms->durable) || ", ""),),
+        (_WAITING + "durability_that_others_wait_for_ends_it",),
+    ),
+    Mutant(
+        "wait-outlasts-a-failed-journal",
+        "P7.6",
+        "a bookie whose journal has failed waits on in C, and nobody hears that its adds are unknown",
+        ((_WAIT, " || ebk_add_path_has_failed(path)) return", ") return"),),
+        (_WAITING + "a_failed_journal_ends_it_and_nothing_is_answered",),
+    ),
+    Mutant(
+        "wait-offers-behind-an-event",
+        "P3.4 P3.7",
+        "what came behind a message that ended a wait is taken before the core has seen that message",
+        (
+            (
+                "transports/zmq.py",
+                "            if self._events:\n                self._add_path = None\n",
+                "",
+            ),
+        ),
+        (_WAITING + "a_message_that_is_not_taken_is_the_next_event",),
     ),
     Mutant(
         "journal-durable-before-sync",
