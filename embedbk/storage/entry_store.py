@@ -91,6 +91,7 @@ class NativeEntryStore:
             raise StorageError(f"{self._where()}: {said}: {code_text(code)}", hint=_HINT)
         self._store: Any = opened[0]
         self._copy: Any = ffi.new("const uint8_t **")
+        self._copy_target = 0  # The directory that a compaction writes to.
         self._found: Any = ffi.new("struct ebk_found *")
 
     # --- What was found at the start ---------------------------------------------------------------------
@@ -308,8 +309,9 @@ class NativeEntryStore:
         """Plan what of these logs is copied into a new one."""
         ids = ffi.new("uint32_t[]", list(log_ids))
         wished = self.entry_logs().get(log_ids[0], 0) if log_ids else 0
-        target = self.directories.choose_one(wished)
-        check(lib.ebk_store_copy_begin(self._store, ids, len(ids), target), f"compaction in {self._where()}")
+        self._copy_target = self.directories.choose_one(wished)
+        begun = lib.ebk_store_copy_begin(self._store, ids, len(ids), self._copy_target)
+        check(begun, f"compaction in {self._where()}")
 
     def copy_slice(self, byte_count: int, *, threaded: bool = True) -> None:
         """Copy about so much more; `copy_fileno` becomes readable when it is done."""
@@ -330,6 +332,8 @@ class NativeEntryStore:
             return None
         if code < 0:
             said = cast(bytes, ffi.string(lib.ebk_store_failure(self._store))).decode(errors="replace")
+            if code == lib.EBK_NO_SPACE:
+                self.directories.saw_full(self._copy_target)
             raise StorageError(f"{self._where()}: compaction: {said}: {code_text(code)}")
         return int(copied[0]), bool(code)
 

@@ -11,6 +11,7 @@
 #include "frame.h"
 #include "io.h"
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,16 +114,19 @@ int main(int argc, char **argv)
     struct ebk_io *io = ebk_memory_disk_io(disk);
     struct ebk_journal_settings journal_settings = {.file_bytes = 4 << 20, .identity = "check"};
     struct ebk_journal_fault fault;
-    struct ebk_journal *journal;
+    struct ebk_journal *parts[2];
     struct ebk_store_settings store_settings = {.half_bytes_max = 64 << 20, .half_bytes_kept = 1 << 20};
     struct ebk_add_path_settings settings = {.cache_bytes_max = 32 << 20, .kick_bytes = 1 << 10};
     char text[256];
-    const char *directory = "e";
-    EBK_ASSERT(ebk_io_make_directory(io, "e") == EBK_OK);
-    EBK_ASSERT(ebk_journal_open(io, "j", &journal_settings, &journal, &fault) == EBK_OK);
-    settings.journals = ebk_journals_new(&journal, 1);
+    const char *directories[] = {"e", "f", "g"};
+    const uint32_t several = state % 2; /* Two journals and three ledger directories, or one of each. */
+    for (uint32_t i = 0; i < 3; i++) EBK_ASSERT(ebk_io_make_directory(io, directories[i]) == EBK_OK);
+    EBK_ASSERT(ebk_journal_open(io, "j", &journal_settings, &parts[0], &fault) == EBK_OK);
+    EBK_ASSERT(ebk_journal_open(io, "k", &journal_settings, &parts[1], &fault) == EBK_OK);
+    settings.journals = ebk_journals_new(parts, 1 + several);
     EBK_ASSERT(settings.journals != NULL);
-    EBK_ASSERT(ebk_store_open(io, &directory, 1, &store_settings, &settings.store, text, sizeof text) == EBK_OK);
+    EBK_ASSERT(ebk_store_open(io, directories, 1 + 2 * several, &store_settings, &settings.store, text, sizeof text) ==
+               EBK_OK);
     settings.table = ebk_table_new(LEDGERS);
     EBK_ASSERT(settings.table != NULL);
     for (uint64_t ledger_id = 0; ledger_id < LEDGERS; ledger_id++) {
@@ -164,8 +168,9 @@ int main(int argc, char **argv)
         free(tail);
         free(exact);
         if (draw() % 20 == 0) {
-            while (ebk_journal_step(journal) > 0) {
-            }
+            for (uint32_t i = 0; i <= several; i++)
+                while (ebk_journal_step(parts[i]) > 0) {
+                }
         }
         if (draw() % 30 == 0) {
             const uint64_t durable = ebk_journals_reap(settings.journals);
@@ -173,6 +178,21 @@ int main(int argc, char **argv)
             const uint32_t old = told;
             (void)tell(path, &told);
             EBK_ASSERT(told - old == due && told == durable);
+        }
+        if (round % (ROUNDS / 4) == ROUNDS / 8 && round < FAILS_AT) { /* With threads, one for each directory. */
+            const uint8_t nothing = 0;
+            uint64_t marks[2];
+            for (uint32_t i = 0; i < 2; i++) marks[i] = i <= several ? ebk_journals_mark(settings.journals, i) : 0;
+            const uint64_t before_flush = ebk_store_mark(settings.store);
+            EBK_ASSERT(ebk_store_freeze(settings.store, &nothing, 0, marks[0] + marks[1], marks, several ? 2 : 0) == EBK_OK);
+            EBK_ASSERT(ebk_store_flush_start(settings.store, several ? 7 : 1) == EBK_OK);
+            int code;
+            while ((code = ebk_store_flush_finish(settings.store)) == EBK_FULL) sched_yield();
+            EBK_ASSERT(code == EBK_OK && ebk_store_mark(settings.store) >= before_flush);
+            for (uint32_t i = 0; i <= several; i++)
+                while (ebk_journal_step(parts[i]) > 0) {
+                }
+            ebk_store_release(settings.store);
         }
         if (round == FAILS_AT) ebk_memory_disk_fail(disk, EBK_CALL_WRITE, 1, 5, true);
     }
@@ -182,7 +202,7 @@ int main(int argc, char **argv)
     EBK_ASSERT(told == taken && ebk_add_path_pending(path) == 0);
     ebk_add_path_free(path);
     ebk_journals_free(settings.journals);
-    ebk_journal_close(journal);
+    for (uint32_t i = 0; i < 2; i++) ebk_journal_close(parts[i]);
     ebk_store_close(settings.store);
     ebk_table_free(settings.table);
     ebk_memory_disk_free(disk);

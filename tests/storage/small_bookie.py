@@ -25,12 +25,12 @@ class SmallBookie:
     fenced: frozenset[int]
 
 
-def open_on(files: Mapping[str, bytes]) -> BookieStorage:
-    return open_disk(MemoryDisk(files))
+def open_on(files: Mapping[str, bytes], devices: int = 1) -> BookieStorage:
+    return open_disk(MemoryDisk(files), devices=devices)
 
 
 def open_disk(
-    disk: MemoryDisk, incarnation: bytes = INCARNATION, *, may_have_lost: bool = False
+    disk: MemoryDisk, incarnation: bytes = INCARNATION, *, may_have_lost: bool = False, devices: int = 1
 ) -> BookieStorage:
     return BookieStorage(
         "/b1",
@@ -43,7 +43,13 @@ def open_disk(
         io=disk,
         incarnation=incarnation,
         may_have_lost=may_have_lost,
+        journal_directories=places("journal", devices),
+        ledger_directories=places("entries", devices),
     )
+
+
+def places(kind: str, devices: int) -> list[str]:
+    return [f"/b1/{kind}", *(f"/b1/{kind}-{number}" for number in range(2, devices + 1))]
 
 
 def flush(storage: BookieStorage) -> None:
@@ -59,10 +65,10 @@ def commit(storage: BookieStorage) -> None:
         storage.step()
 
 
-def make(*, logs: int = 3, incarnation: bytes = INCARNATION) -> SmallBookie:
-    """logs entry logs of a few KiB each, and a journal with records above the log mark, in two files."""
+def make(*, logs: int = 3, incarnation: bytes = INCARNATION, devices: int = 1) -> SmallBookie:
+    """logs flushes of a few KiB each, and a journal with records above the log mark, in two files."""
     disk = MemoryDisk({"/b1/.made": b""})
-    storage = open_disk(disk, incarnation)
+    storage = open_disk(disk, incarnation, devices=devices)
     entries: dict[tuple[int, int], bytes] = {}
 
     def put(ledger_id: int, ids: list[int], size: int = 0) -> None:
@@ -99,6 +105,13 @@ def make(*, logs: int = 3, incarnation: bytes = INCARNATION) -> SmallBookie:
     storage.append(RecordKind.FENCE, 201, b"")
     storage.table.get(201).is_fenced = 1  # type: ignore[union-attr]
     commit(storage)
+    fenced = {5, 201}
+    if devices > 1:  # So that no entry is in the last group of a journal.
+        for ledger_id in range(301, 309):
+            storage.table.create(ledger_id).is_fenced = 1
+            storage.append(RecordKind.FENCE, ledger_id, b"")
+            fenced.add(ledger_id)
+        commit(storage)
     files = {path: content for path, content in disk.files().items() if not path.endswith(("LOCK", ".made"))}
     storage._release()
-    return SmallBookie(files, entries, frozenset({5, 201}))
+    return SmallBookie(files, entries, frozenset(fenced))

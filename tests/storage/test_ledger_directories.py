@@ -301,6 +301,30 @@ def test_compaction_copies_over_all_directories_and_deletes_where_the_sources_we
     stopped(disk, storage)
 
 
+def test_a_compaction_without_room_goes_elsewhere_the_next_time() -> None:
+    """I53: the directory of the first source is full; nothing is lost, and the copy is made in another one."""
+    disk = MemoryDisk()
+    storage = start(disk)
+    for first in (0, 4):
+        put(storage, first)
+        flush(storage)
+    disk.break_device(PLACES[1], errno.ENOSPC)
+    storage.begin_copy([2, 4])
+    storage.copy_slice(1 << 20)
+    with pytest.raises(StorageError, match="No space left"):
+        storage.poll_copy()
+    storage.begin_copy([2, 4])
+    storage.copy_slice(1 << 20)
+    assert storage.poll_copy() == (2 * 2 * 4 * (50 + 52), True)
+    assert storage.begin_flush_if_due()
+    assert storage.finish_flush()
+    assert logs_in(disk, PLACES[1], stable=False) == []
+    stopped(disk, storage)
+    storage = start(disk)
+    assert held(storage, 1) == held(storage, 9) == list(range(8))
+    stopped(disk, storage)
+
+
 def test_half_a_flush_takes_no_log_away() -> None:
     """I47, I45: sources of a compaction leave with a flush; if that is cut off in one directory, its roll is nothing,
     and the flush before it, whose logs they are, still holds the mark up to which the journal was trimmed."""

@@ -3,10 +3,11 @@ I41, I42). Every 97th byte here; `tests/crash/test_every_byte.py --every-byte` d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
+from embedbk.codec.journal_records import RecordKind
 from embedbk.errors import StorageError
 from embedbk.metadata.commands import StartSession, encode_command
 from embedbk.storage.bookie_storage import BookieStorage
@@ -15,31 +16,34 @@ from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from tests.storage.journal_pages import read_file
 from tests.storage.small_bookie import make, open_on
 
-SMALL = make()
-PATHS = sorted(SMALL.files)
-NEWEST = max(path for path in PATHS if "/journal/" in path)
+SMALL, SEVERAL = make(), make(devices=2)
+PATHS = [(1, path) for path in sorted(SMALL.files)] + [(2, path) for path in sorted(SEVERAL.files)]
 LEDGERS = sorted({ledger_id for ledger_id, _ in SMALL.entries})
 STEP = 97
 KINDS = ("flip", "zero", "ones")
 
 
-def last_group() -> tuple[int, int, set[tuple[int, int]], set[int]]:
-    """Where the last group of the journal stands, which entries only it holds, and which fences."""
-    group = read_file(SMALL.files[NEWEST])[1][-1]
+def last_group(files: Mapping[str, bytes], path: str) -> tuple[range, set[int]]:
+    """Where the last group of a journal stands, if it is in this file, and which fences only it holds."""
+    directory = path.rpartition("/")[0]
+    inside = [
+        each for each in files if each.startswith(f"{directory}/journal-") and read_file(files[each])[1]
+    ]
+    if not inside or path != max(inside):
+        return range(0), set()
+    group = read_file(files[path])[1][-1]
     assert all(kind != 1 for _, kind, _, _ in group.records), (
         "no entry: a lost one could not be told from a torn one"
     )
-    return group.position, group.end, set(), {ledger for _, kind, ledger, _ in group.records if kind == 2}
+    return range(group.position, group.end), {
+        ledger for _, kind, ledger, _ in group.records if kind == RecordKind.FENCE
+    }
 
 
-LAST_BEGIN, LAST_END, _, LAST_FENCES = last_group()
-
-
-def changes(path: str) -> Iterator[tuple[int, bytes]]:
-    """(offset, content) for every 97th byte; the three kinds take turns. Where nothing stands, fewer."""
-    content = SMALL.files[path]
+def changes(content: bytes, step: int) -> Iterator[tuple[int, bytes]]:
+    """(offset, content) for every so many bytes; the three kinds take turns. Where nothing stands, fewer."""
     used = len(content.rstrip(b"\0"))
-    for number, at in enumerate(range(0, len(content), STEP)):
+    for number, at in enumerate(range(0, len(content), step)):
         if at > used + 4096 and number % 16:
             continue
         changed = bytearray(content)
@@ -84,27 +88,32 @@ def check_answers(storage: BookieStorage) -> int:
     return unreadable
 
 
-def test_the_whole_store_answers_everything() -> None:
-    storage = open_on(SMALL.files)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_whole_store_answers_everything(devices: int) -> None:
+    storage = open_on((SMALL if devices == 1 else SEVERAL).files, devices)
     assert check_answers(storage) == 0
     storage._release()
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_no_changed_byte_gives_a_wrong_answer(path: str) -> None:
-    """I31, I41, I42: refused, unreadable, or right; and no fence is forgotten (P7.3)."""
+@pytest.mark.parametrize(("devices", "path"), PATHS)
+def test_no_changed_byte_gives_a_wrong_answer(devices: int, path: str) -> None:
+    """I31, I41, I42: refused, unreadable, or right; and no fence is forgotten (P7.3). Also of a bookie with two
+    journals and two ledger directories (I45), there at fewer places."""
+    store = SMALL if devices == 1 else SEVERAL
+    last, last_fences = last_group(store.files, path)
     unreadable = whole = 0
     refusals: list[str] = []
-    for at, content in changes(path):
+    for at, content in changes(
+        store.files[path], STEP if devices == 1 or path.endswith(".elog") else 4 * STEP
+    ):
         try:
-            storage = open_on({**SMALL.files, path: content})
+            storage = open_on({**store.files, path: content}, devices)
         except StorageError as refusal:
             refusals.append(str(refusal))
             continue
         try:
             missing = check_answers(storage)
-            is_in_last = path == NEWEST and LAST_BEGIN <= at < LAST_END
-            for ledger_id in SMALL.fenced - (LAST_FENCES if is_in_last else set()):
+            for ledger_id in store.fenced - (last_fences if at in last else set()):
                 row = storage.table.get(ledger_id)
                 assert row is not None, (at, ledger_id)
                 assert row.is_fenced, (at, ledger_id)
