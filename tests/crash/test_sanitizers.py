@@ -34,6 +34,10 @@ ADD_PATH_SOURCES = [
     *sorted(NATIVE.glob("store*.c")),
     *(NATIVE / f"{name}.c" for name in ("add_path", "frame", "journals", "table", "xxh3")),
 ]
+LOCAL_ADDS_SOURCES = [
+    *ADD_PATH_SOURCES,
+    *(NATIVE / f"{name}.c" for name in ("local_adds", "waiter", "packer")),
+]
 STORE_SOURCES = [source for source in sorted(NATIVE.glob("*.c")) if "Python.h" not in source.read_text()]
 SEEDS = ("1", "2", "3")
 
@@ -73,6 +77,17 @@ def test_the_add_path_reads_no_byte_too_far(sanitizer, tmp_path):
     """P3.2, T10: adds that are cut short or turned over in blocks of their exact size, a failed disk."""
     program = tmp_path / "add_path_check"
     built = build(sanitizer, program, PROJECT / "tests" / "crash" / "add_path_check.c", *ADD_PATH_SOURCES)
+    assert built.returncode == 0, built.stderr
+    for seed in SEEDS:
+        run = subprocess.run([program, seed], capture_output=True, text=True, timeout=60, check=False)
+        assert (run.returncode, run.stderr) == (0, ""), f"seed {seed}: {run.stderr[:4000]}"
+
+
+def test_adds_past_messages_and_threads_leave_the_sanitizers_silent(sanitizer, tmp_path):
+    """P3.2, P3.3: three threads of users, a loop, three journals; the shortcut ends, and disks fail."""
+    program = tmp_path / "local_adds_check"
+    check = PROJECT / "tests" / "crash" / "local_adds_check.c"
+    built = build(sanitizer, program, check, *LOCAL_ADDS_SOURCES)
     assert built.returncode == 0, built.stderr
     for seed in SEEDS:
         run = subprocess.run([program, seed], capture_output=True, text=True, timeout=60, check=False)

@@ -66,6 +66,7 @@ _SPACE = "tests/rules/test_p7_space.py::test_"
 _UNCLEAN = "tests/testing/test_unclean_starts.py::test_"
 _JOURNALS = "tests/storage/test_journals.py::test_"
 _DIRECTORIES = "tests/storage/test_ledger_directories.py::test_"
+_LOCAL = "tests/host/test_local_adds.py::test_"
 _DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
 _P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
 _STORAGE = "tests/storage/test_bookie_storage.py::test_"
@@ -2154,5 +2155,52 @@ MUTANTS = (
             ),
         ),
         (_SPACE + "every_reason_must_be_gone",),
+    ),
+    Mutant(
+        "one-journal-is-enough-nearby",
+        "P3.2 I40",
+        "an add to bookies of the same loop is acknowledged when one of three journals has it",
+        (("native/local_adds.c", "return count >= adds->settings.ack_quorum;", "return count >= 1;"),),
+        (_LOCAL + "an_append_is_acknowledged_when_an_ack_quorum_is_durable",),
+    ),
+    Mutant(
+        "fenced-ledgers-are-added-to-nearby",
+        "P5.2f I13",
+        "a writer on the bookies' loop stores into a ledger that was fenced there",
+        (
+            (
+                "native/local_adds.c",
+                "if (!ebk_add_path_is_common(ebk_near_path(settings->nears[seat]), &add)) return false;",
+                ";",
+            ),
+        ),
+        (_LOCAL + "a_fence_ends_it",),
+    ),
+    Mutant(
+        "held-frame-is-lost-nearby",
+        "P3.1 P3.6",
+        "the frame that no bookie takes as common is not given back to the writer's core",
+        (("native/local_adds.c", "    *frame = adds->held;\n", "    return 0;\n"),),
+        (_LOCAL + "a_fence_ends_it",),
+    ),
+    Mutant(
+        "core-hears-late-nearby",
+        "P4.2",
+        "a core hears that a seat failed before it is told of what is on its way past it",
+        (("embedbk/host/local_adds.py", "        self.end(event.now_ns, writing)\n", "        pass\n"),),
+        (_LOCAL + "another_event_finds_the_core_as_if_it_had_waited",),
+    ),
+    Mutant(
+        "append-beside-the-end-nearby",
+        "P3.1",
+        "what is appended while the adds past all messages end is sealed by nobody",
+        (
+            (
+                "embedbk/host/local_adds.py",
+                "        self._look_again(writing)  # Who appended meanwhile has woken the course, and nobody else.\n",
+                "",
+            ),
+        ),
+        (_LOCAL + "a_bookie_that_is_read_only_stores_nothing",),
     ),
 )
