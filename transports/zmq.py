@@ -746,7 +746,7 @@ class ZmqTransport:
         link = port.routes.get(route) if port.is_listening else port.dialled
         block = part.buffer
         size = len(block)
-        if part.more or size > LINK_BYTES_MAX:
+        if part.more:
             self._skip_parts(port, link)
         elif link is not None and link.is_up and size >= ENVELOPE_BYTES:
             prefix, length, crc = _SEALED.unpack_from(block)

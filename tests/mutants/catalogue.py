@@ -2203,4 +2203,51 @@ MUTANTS = (
         ),
         (_LOCAL + "a_bookie_that_is_read_only_stores_nothing",),
     ),
+    Mutant(
+        "sent-bytes-are-not-held",
+        "P3.1 P3.7",
+        "a frame that was released is written over while a socket still sends it",
+        (
+            (
+                "native/packer.c",
+                "    block_ref(note->block);\n    return note->block;",
+                "    return note->block;",
+            ),
+            ("native/packer.c", "    block_unref(held);", "    (void)held;"),
+        ),
+        ("tests/transports/test_zmq_send.py::test_a_frame_on_its_way_stays_as_it_is",),
+    ),
+    Mutant(
+        "two-parts-have-no-bound",
+        "T10",
+        "a body of two parts may be twice as long as one may be",
+        (
+            (
+                "transports/zmq.py",
+                "        if len(part.buffer) + len(tail.buffer) > LINK_BYTES_MAX:\n            return HeldPart(part.buffer, True, -1)  # Never joined.\n",
+                "",
+            ),
+        ),
+        ("tests/transports/test_zmq.py::test_two_parts_are_together_no_longer_than_one_may_be",),
+    ),
+    Mutant(
+        "a-flush-yields-for-ever",
+        "RP33 T9",
+        "beside a journal that is always busy no flush ends, however full the write cache gets",
+        (("native/store.c", "        ebk_yield_enough(&store->yield_word);\n    }", "    }"),),
+        ("tests/storage/test_yielding.py::test_a_flush_waits_no_more_when_the_cache_wants_its_room",),
+    ),
+    Mutant(
+        "a-failed-journal-stays-busy",
+        "P7.6",
+        "what a journal that failed still had cannot be flushed into entry logs",
+        (
+            (
+                _JOURNAL,
+                "        if (journal->busy_word != NULL) ebk_yield_idle(",
+                "        if (count == 0 && journal->busy_word != NULL) ebk_yield_idle(",
+            ),
+        ),
+        ("tests/storage/test_yielding.py::test_a_journal_that_fails_holds_nobody_up",),
+    ),
 )
