@@ -421,6 +421,11 @@ class DurableBookie(Protocol):
         """Whether a write found no room on the device, and none of its kind went well since (I53). Asked often."""
         ...
 
+    def read_only_reason(self) -> str | None:
+        """Why an operator wants no normal adds taken, perhaps without words; None: nobody said so. Asked now and then.
+        Raises StorageError: it cannot be told."""
+        ...
+
     def retry_flush(self) -> None:
         """Try a flush that found no room once more, if there is one. Raises StorageError when it cannot be begun."""
         ...

@@ -19,7 +19,8 @@ usage: embedbk COMMAND ...
   bookie        run one bookie (a peer process)
   metadata      run the metadata member (a peer process)
   sim           whole clusters in virtual time, one world per seed
-  storage       storage check DIR: read every byte of what is stored, and say what is damaged
+  storage       storage check DIR: read every byte of what is stored, and say what is damaged;
+                storage read-only|writable DIR: whether a bookie takes normal adds
   journal       journal cat DIR: the records of a journal
   entrylog      entrylog cat FILE: the entries of an entry log
   index         index cat DIR|FILE: which ledger's entries stand where

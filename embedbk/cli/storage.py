@@ -1,7 +1,8 @@
-"""The commands that read what is stored, offline: `storage check`, `journal cat`, `entrylog cat`, `index cat`.
+"""The commands that read what is stored, offline: `storage check`, `journal cat`, `entrylog cat`, `index cat`; and two
+that write one file, an operator's word to a bookie: `storage read-only`, `storage writable`.
 
 Decide how what was read is shown: results on standard output, one line each or with --json one object a line, all else
-on standard error. Exit code 0: clean; 1: damage was found; 2: the arguments or the path make no sense. Nothing is
+on standard error. Exit code 0: clean; 1: damage was found; 2: the arguments or the path make no sense. Nothing else is
 written anywhere (embedbk/storage/CHECKING.md).
 """
 
@@ -34,6 +35,7 @@ from embedbk.storage.entry_log_reader import (
 )
 from embedbk.storage.findings import Finding, Findings
 from embedbk.storage.journal_reader import Record, look_at_journal, walk_records
+from embedbk.storage.operator_word import end_read_only, keep_read_only
 from embedbk.storage.places import PlaceReport, check_place, find_places, hold_place, ledger_directories
 from embedbk.storage.raw_files import DiskDirectory
 
@@ -50,18 +52,44 @@ def run_storage(noun: str, arguments: Sequence[str]) -> int:
     options = _parser(noun).parse_args(arguments)
     run = {
         ("storage", "check"): _check,
+        ("storage", "read-only"): _read_only,
+        ("storage", "writable"): _writable,
         ("journal", "cat"): _journal_cat,
         ("entrylog", "cat"): _entry_log_cat,
         ("index", "cat"): _index_cat,
     }[noun, options.verb]
     try:
         return run(options)
-    except UsageError as wrong:
+    except (UsageError, StorageError) as wrong:
         print(f"embedbk {noun} {options.verb}: {wrong}", file=sys.stderr)
         return _USAGE
     except BrokenPipeError:  # The reader of our output has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLEAN
+
+
+def _read_only(options: argparse.Namespace) -> int:
+    keep_read_only(_bookie_root(options.path), options.reason)
+    print(f"{options.path}: read-only; a running bookie sees it within seconds")
+    return _CLEAN
+
+
+def _writable(options: argparse.Namespace) -> int:
+    had_word = end_read_only(_bookie_root(options.path))
+    print(
+        f"{options.path}: {'writable again, as far as it has room' if had_word else 'nobody had said read-only'}"
+    )
+    return _CLEAN
+
+
+def _bookie_root(path: Path) -> Path:
+    """The directory of one bookie."""
+    places = find_places(path)
+    if [(place.kind, place.root) for place in places] != [("bookie", path)]:
+        raise UsageError(
+            f"{path} is no directory of one bookie", hint="give what `embedbk bookie --dir` was given"
+        )
+    return path
 
 
 def _parser(noun: str) -> argparse.ArgumentParser:
@@ -99,6 +127,14 @@ def _parser(noun: str) -> argparse.ArgumentParser:
             help="also while a process has it in use: what is being written looks bad",
         )
         verb.add_argument("--quiet", action="store_true", help="no notes, only damage and the result")
+        for name, says in (
+            ("read-only", "a bookie, running or not, shall take no normal adds until `writable` is said"),
+            ("writable", "the bookie may take normal adds again"),
+        ):
+            word = verbs.add_parser(name, allow_abbrev=False, help=says, description=says.capitalize() + ".")
+            word.add_argument("path", type=Path, metavar="DIR", help="of the bookie")
+            if name == "read-only":
+                word.add_argument("--reason", default="", help="for people: it stands in DIR/READ_ONLY")
     elif noun == "journal":
         verb = verbs.add_parser(
             "cat", allow_abbrev=False, help="the records of a bookie's or member's journal"

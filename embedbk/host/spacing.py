@@ -35,6 +35,7 @@ class Spacing:
         self._free_bytes = free_bytes
         self._tell_bookie = tell_bookie
         self._was_refused = False
+        self._has_word = False  # An operator's, as it was last seen on disk.
 
     def set_read_only(self, now_ns: int, is_read_only: bool) -> None:
         """By an operator, until an operator says otherwise."""
@@ -47,6 +48,21 @@ class Spacing:
         if is_due or is_refused != self._was_refused:
             self._was_refused = is_refused
             self._step(SpaceSeen(now_ns, self.free_now(), is_refused, is_due))
+            if is_due:
+                self._look_for_word(now_ns)
+
+    def _look_for_word(self, now_ns: int) -> None:
+        """An operator's word may have come or gone; one that cannot be read changes nothing."""
+        try:
+            reason = self._storage.read_only_reason()
+        except StorageError as unread:
+            logger.error("bookie %s: %s", self._bookie_id, unread)
+            return
+        if (reason is not None) != self._has_word:
+            self._has_word = reason is not None
+            if reason:
+                logger.warning("bookie %s: an operator says: %s", self._bookie_id, reason)
+            self._step(OperatorAsked(now_ns, self._has_word))
 
     def deadline_ns(self) -> int | None:
         # Nobody can tell and nothing was refused: nothing to look at.

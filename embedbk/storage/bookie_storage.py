@@ -36,6 +36,7 @@ from embedbk.storage.journals import JOURNALS_MAX, Journals
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
+from embedbk.storage.operator_word import read_only_reason
 from embedbk.storage.scrubbing import SCRUB_FILE, LogScrubber
 from embedbk.storage.starting import LOSS_FILE, RECORD_OVERHEAD_BYTES, JournalTerms, Start
 
@@ -118,6 +119,7 @@ class BookieStorage:
         self.threaded = threaded
         self.may_have_lost = may_have_lost
         self._loss_path: Path | None = None
+        self._root: Path | None = Path(root) if io is None else None  # Where an operator's word may stand.
         self._identity: HeldIdentity | None = None
         self._journals: Journals | None = None
         self._store: NativeEntryStore | None = None
@@ -330,6 +332,9 @@ class BookieStorage:
     def is_full(self) -> bool:
         """The last flush found no room, or the journal's next file does not; what is left of its file is a reserve."""
         return self._is_full or self._open_journals().is_next_refused()
+
+    def read_only_reason(self) -> str | None:
+        return None if self._root is None else read_only_reason(self._root)
 
     def retry_flush(self) -> None:
         journals = self._open_journals()

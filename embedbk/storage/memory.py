@@ -294,6 +294,9 @@ class MemoryBookieStorage:
     def is_full(self) -> bool:
         return self.is_read_only
 
+    def read_only_reason(self) -> str | None:
+        return None
+
     def retry_flush(self) -> None: ...
 
     def log_facts(self) -> list[LogFacts]:

@@ -40,13 +40,14 @@ from embedbk.storage.identity import (
     IdentityState,
     numbered,
 )
+from embedbk.storage.operator_word import READ_ONLY_FILE, read_only_reason
 from embedbk.storage.raw_files import DiskDirectory
 
 __all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place", "ledger_directories"]
 
 _LOSS_FILE = "MAY_HAVE_LOST"
 _PART = re.compile(r"(journal|entries)(-([2-9]|1[0-6]))?")
-_OWN_NAMES = {_LOSS_FILE, "SCRUB", OWNER_FILE}  # Beside the parts of a bookie.
+_OWN_NAMES = {_LOSS_FILE, READ_ONLY_FILE, "SCRUB", OWNER_FILE}  # Beside the parts of a bookie.
 
 
 @dataclass(slots=True)
@@ -323,6 +324,11 @@ def check_place(place: Place, *, progress: Progress | None = None) -> PlaceRepor
     if (place.root / _LOSS_FILE).exists():
         findings.note(
             str(place.root / _LOSS_FILE), "it may have lost entries, and is not through with telling which"
+        )
+    if (reason := read_only_reason(place.root)) is not None:
+        findings.note(
+            str(place.root / READ_ONLY_FILE),
+            f"read-only by an operator's word: {reason or 'no reason given'}",
         )
     body = _check_identities(place, findings)
     whose = Whose()

@@ -19,6 +19,7 @@ from embedbk.cli import main
 from embedbk.storage import places
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import open_identity
+from embedbk.storage.operator_word import read_only_reason
 from tests.storage.small_bookie import TOKEN, make
 from tests.storage.stored_entries import make_frame
 
@@ -373,12 +374,41 @@ def test_a_file_without_permission_is_told(bookie: Path, capsys: pytest.CaptureF
     assert any("Permission denied" in line for line in lines)
 
 
+def test_an_operator_says_read_only_and_takes_it_back(
+    bookie: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule P7.8, ST27: a word in a file, which the check of the directory shows and no check takes for damage."""
+    code, lines, _ = run(capsys, "storage", "read-only", bookie, "--reason", "a new disk on Monday")
+    assert (code, lines) == (0, [f"{bookie}: read-only; a running bookie sees it within seconds"])
+    assert read_only_reason(bookie) == "a new disk on Monday"
+    code, lines, _ = run(capsys, "storage", "check", bookie)
+    assert code == 0
+    assert any("read-only by an operator's word: a new disk on Monday" in line for line in lines)
+    code, lines, _ = run(capsys, "storage", "writable", bookie)
+    assert code == 0 and "writable again" in lines[0]
+    assert read_only_reason(bookie) is None
+    code, lines, _ = run(capsys, "storage", "writable", bookie)
+    assert code == 0 and "nobody had said" in lines[0]
+
+
+def test_a_word_is_taken_by_bookies_only(
+    cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A word in the wrong place would be one that nobody hears."""
+    for path in (cluster, cluster / "metadata", tmp_path / "nowhere"):
+        code, _, said = run(capsys, "storage", "read-only", path)
+        assert code == 2 and str(path) in said
+    assert not list(cluster.rglob("READ_ONLY"))
+
+
 def test_it_is_found_where_a_user_looks() -> None:
     """`python -m embedbk`, its help, the README and the page."""
     said = subprocess.run(
         [sys.executable, "-m", "embedbk", "--help"], capture_output=True, text=True, check=True, timeout=60
     ).stdout
     readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert "storage read-only|writable" in said
+    assert "`embedbk storage read-only DIR`" in PAGE and "`embedbk storage writable DIR`" in PAGE
     for command in ("storage check", "journal cat", "entrylog cat", "index cat"):
         assert command in said
         assert f"embedbk {command}" in PAGE

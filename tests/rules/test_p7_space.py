@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,10 @@ from embedbk.codec.registration import decode_registration, registration_path
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.space import LOW_SPACE, NO_ROOM, OPERATOR, Space, SpaceOptions
 from embedbk.core.vocabulary import OperatorAsked, RetryWrites, SetWritable, SpaceSeen
+from embedbk.errors import StorageError
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.operator_word import end_read_only, keep_read_only, read_only_reason
 from tests.host.place import KEY, MS, SECOND, TOKEN, Peer, Place, add, frame
 
 OPTIONS = SpaceOptions(low_bytes=100, back_bytes=150, look_ns=1000, retry_ns=10, again_ns=2)
@@ -77,6 +80,14 @@ def test_one_write_without_room_is_no_reason_yet() -> None:
 
 
 # In its place.
+
+
+class RealStorage(BookieStorage):
+    """On the real disk, likewise."""
+
+    def commit(self) -> None:
+        while self.step():
+            pass
 
 
 class DiskStorage(BookieStorage):
@@ -193,3 +204,42 @@ def test_a_flush_that_finds_room_at_its_second_try_changes_nothing() -> None:
         place.now_ns += 10 * MS
     assert disk.calls("allocate") > 1 and node.storage.cached_bytes() < 64 << 10
     place.close()
+
+
+def test_an_operators_word_is_heard_by_a_running_bookie_and_lives_through_restarts(tmp_path: Path) -> None:
+    """Rule P7.8, ST26, ST27: while the word stands normal adds are refused, also by the next process and however much
+    room there is; a fence passes; when it is taken back the bookie is writable by itself."""
+    place = Place(bookies=0)
+    place.free_bytes = lambda: 1 << 40
+
+    def storage() -> RealStorage:
+        return RealStorage(tmp_path / "b1", "b1", TOKEN, journal_file_bytes=2 << 20, threaded=False)
+
+    node = place.start_bookie("b1", storage=storage())
+    place.until(lambda: node.is_registered)
+    peer = place.peer("b1")
+    assert ask_add(place, peer, 0) == Status.OK
+    keep_read_only(tmp_path / "b1", "a new disk")
+    place.until(lambda: not registered_writable(place), 50 * MS)
+    assert ask_add(place, peer, 1) == Status.READ_ONLY
+    place.nodes.pop("b1").close()
+    place.disks.pop("b1")
+    place.run_for(5 * SECOND, step_ns=100 * MS)
+    node = place.start_bookie("b1", storage=storage())
+    place.until(lambda: node.is_registered)
+    assert not registered_writable(place)
+    peer = place.peer("b1")
+    assert ask_add(place, peer, 1) == Status.READ_ONLY
+    answer = peer.ask(FenceRequest(node.storage.incarnation, 99, KEY))
+    assert isinstance(answer, FenceAnswer) and answer.status == Status.OK
+    assert end_read_only(tmp_path / "b1")
+    place.until(lambda: registered_writable(place), 50 * MS)
+    assert ask_add(place, peer, 1) == Status.OK
+    place.close()
+
+
+def test_a_word_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    """ST26: "cannot tell" is neither yes nor no."""
+    (tmp_path / "READ_ONLY").mkdir()
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_only_reason(tmp_path)

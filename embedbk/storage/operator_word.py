@@ -1,0 +1,71 @@
+"""An operator's word that a bookie takes no normal adds, in a file of its directory (P7.8, ST26, ST27).
+
+`DIRECTORY/READ_ONLY`, with the reason for people to read. It lives through restarts; whoever has it removed makes the
+bookie writable again, as far as nothing else holds it. A running bookie looks now and then (host/spacing.py).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from embedbk.errors import StorageError
+
+__all__ = ["READ_ONLY_FILE", "end_read_only", "keep_read_only", "read_only_reason"]
+
+READ_ONLY_FILE = "READ_ONLY"
+_REASON_BYTES_MAX = 1000
+
+
+def read_only_reason(directory: Path) -> str | None:
+    """Why an operator wants no normal adds here, perhaps without words; None: nobody said so.
+
+    Raises:
+        StorageError: whether somebody did cannot be told.
+    """
+    path = directory / READ_ONLY_FILE
+    try:
+        with open(path, "rb") as file:
+            return file.read(_REASON_BYTES_MAX).decode("utf-8", "replace").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as refused:
+        raise StorageError(f"{path} cannot be read: {refused}", hint="check its permissions") from refused
+
+
+def keep_read_only(directory: Path, reason: str) -> None:
+    """Durable when this returns. Raises StorageError: it is not."""
+    path = directory / READ_ONLY_FILE
+    try:
+        with open(path, "wb") as file:
+            file.write(reason.encode()[:_REASON_BYTES_MAX] + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_directory(directory)
+    except OSError as refused:
+        raise StorageError(
+            f"{path} cannot be written: {refused}", hint="check its permissions and its disk"
+        ) from refused
+
+
+def end_read_only(directory: Path) -> bool:
+    """Whether there was such a word; it is gone for good when this returns. Raises StorageError."""
+    path = directory / READ_ONLY_FILE
+    try:
+        path.unlink()
+        _sync_directory(directory)
+    except FileNotFoundError:
+        return False
+    except OSError as refused:
+        raise StorageError(
+            f"{path} cannot be removed: {refused}", hint="check the permissions of its directory"
+        ) from refused
+    return True
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
