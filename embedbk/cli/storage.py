@@ -418,6 +418,9 @@ def _show_descriptor(shown: _Shown, log: EntryLog) -> None:
         "previous": found.previous_id,
         "incarnation": found.incarnation.hex(),
         "log_mark": found.mark,
+        "journal_marks": log.marks,
+        "part": found.part,
+        "part_count": found.part_count,
         "ledgers": found.ledger_count,
         "entries": found.entry_count,
         "runs": found.run_count,
@@ -425,10 +428,13 @@ def _show_descriptor(shown: _Shown, log: EntryLog) -> None:
         "bytes": found.file_size,
         "is_index_whole": log.runs is not None,
     }
+    of_flush = f" (part {found.part + 1} of {found.part_count})" if found.part_count > 1 else ""
+    marks = f" ({' + '.join(map(str, log.marks))})" if log.marks else ""
     shown.line(
         data,
-        f"{log.name}: after {found.previous_id:08x}, log mark {found.mark}, {found.entry_count} entries of "
-        f"{found.ledger_count} ledgers in {found.run_count} runs, {data['states']} ledger states, "
+        f"{log.name}{of_flush}: after {found.previous_id:08x}, log mark {found.mark}{marks}, "
+        f"{found.entry_count} entries of {found.ledger_count} ledgers in {found.run_count} runs, "
+        f"{data['states']} ledger states, "
         f"{found.file_size} bytes",
     )
 

@@ -152,6 +152,7 @@ class BookieStorage:
                 )
                 self.incarnation = self._identity.incarnation
                 self.cluster_token = self._identity.cluster_token
+                Path(root).mkdir(parents=True, exist_ok=True)  # For its notes, where all parts are elsewhere.
                 self._loss_path = Path(root) / LOSS_FILE
                 self.may_have_lost = _note_loss(self._loss_path, is_new=may_have_lost)
             else:

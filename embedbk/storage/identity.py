@@ -276,6 +276,10 @@ def _check(
             hint="check the metadata members' address, or give the directories of this cluster",
         )
     if expands:
+        for each in found:  # Before a new directory is told of the set: none of the old ones is lost.
+            mark = next((mark for mark in body.directories if mark.purpose == each.purpose), None)
+            if mark is not None:
+                _check_one(each, body, mark, node_id)
         body = _expand(found, body, expands, locks)
     expected = {mark.purpose: mark for mark in body.directories}
     if set(expected) != {each.purpose for each in found}:

@@ -124,6 +124,8 @@ def test_directories_on_other_devices_are_checked_too(
     logs = [each["log"] for each in found if "modulus" in each]
     assert logs == sorted(logs)
     assert set(logs) == {"00000001.elog", "00000002.elog"}
+    parts = [(each["log"], each["part"], each["part_count"]) for each in found if "part" in each]
+    assert parts == [("00000001.elog", 0, 2), ("00000002.elog", 1, 2)]
     (tmp_path / "disk2").rename(tmp_path / "disk3")
     code, lines, _ = run(capsys, "storage", "check", tmp_path / "b1")
     assert code == 1
@@ -166,6 +168,8 @@ def test_several_journals_are_checked_by_their_own_marks(
         assert "450 entries in 1 entry logs, 9 journal records above the log mark 9, 9 ledgers" in lines[-1]
     code, lines, _ = run(capsys, "journal", "cat", places[1])
     assert (code, len(lines)) == (0, 4)
+    code, lines, _ = run(capsys, "index", "cat", tmp_path / "b1")
+    assert lines[0].startswith("00000001.elog: after 00000000, log mark 9 (7 + 2), 450 entries of 9 ledgers")
     given = ("--journal-dir", places[1], "--journal-dir", places[0])
     code, lines, _ = run(capsys, "storage", "check", tmp_path / "b1", *given)
     assert code == 1

@@ -278,9 +278,13 @@ def test_one_of_several_that_was_wiped_is_refused(tmp_path: Path, lost: str) -> 
     make(where)
     shutil.rmtree(where[lost])
     where[lost].mkdir()
-    for expands in ("", "entries"):
+    fresh = tmp_path / "fresh"
+    for more in ({}, {"entries-4": fresh}):
         with pytest.raises(StorageError, match=f"{lost} directory .* is empty or missing"):
-            start(where, expands=expands)
+            start(where | more, expands="entries")
+    with pytest.raises(StorageError, match=f"{lost} directory .* is empty or missing"):
+        start(where)
+    assert not fresh.exists(), "nothing joins what has lost a part"
 
 
 def test_directories_in_another_order_or_of_another_bookie_are_refused(tmp_path: Path) -> None:

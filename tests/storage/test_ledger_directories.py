@@ -450,3 +450,21 @@ def test_so_many_directories_are_allowed_as_c_has_room_for(tmp_path: Path) -> No
     assert all(held(storage, ledger_id) == list(range(4)) for ledger_id in LEDGERS)
     assert storage.free_bytes() > 0
     storage.close()
+
+
+def test_a_bookie_all_of_whose_parts_are_elsewhere_keeps_its_notes_in_its_directory(tmp_path: Path) -> None:
+    """P7.4: the note of a loss stands where the owner looks for it, whatever the devices are."""
+    parts: dict[str, Any] = {
+        "journal_directories": [tmp_path / "disk1" / "journal"],
+        "ledger_directories": [tmp_path / "disk2" / "ledgers", tmp_path / "disk3" / "ledgers"],
+    }
+    storage = BookieStorage(tmp_path / "b1", "b1", TOKEN, may_have_lost=True, **parts)
+    storage.close()
+    assert (tmp_path / "b1" / "MAY_HAVE_LOST").exists()
+    storage = BookieStorage(tmp_path / "b1", "b1", TOKEN, **parts)
+    assert storage.may_have_lost
+    storage.end_loss()
+    storage.close()
+    storage = BookieStorage(tmp_path / "b1", "b1", TOKEN, **parts)
+    assert not storage.may_have_lost
+    storage.close()
