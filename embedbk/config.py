@@ -11,6 +11,7 @@ __all__ = [
     "ENTRY_BYTES_MAX",
     "FRAME_BYTES_MAX",
     "FRAME_BLOCK_BYTES",
+    "JOURNAL_FILE_BYTES_MIN",
     "LAC_WAIT_MS_MAX",
     "MESSAGE_BYTES_MAX",
     "PACKER_BYTES_MAX",
@@ -28,6 +29,7 @@ ENTRY_BYTES_MAX = 1 << 20  # Payload of one entry; larger is refused before anyt
 # each holds five entries of 64 KiB; smaller ones make more messages of the same bytes.
 FRAME_BLOCK_BYTES = 341 << 10
 FRAME_BYTES_MAX = ENTRY_BYTES_MAX + (64 << 10)  # Body of one frame: at least one entry of the largest size.
+JOURNAL_FILE_BYTES_MIN = 2 << 20  # The largest frame must fit into one file.
 PACKER_BYTES_MAX = (
     64 << 20
 )  # Appended to one handle and not yet released; beyond, appends wait (back-pressure).
@@ -133,7 +135,7 @@ class Settings:
             ("read_ahead_bytes", 1, 1 << 40),
             ("append_bytes_max", ENTRY_BYTES_MAX, 1 << 40),
             ("slow_bookie_bytes_max", MESSAGE_BYTES_MAX, 1 << 40),
-            ("journal_file_bytes", 2 << 20, 1 << 40),  # The largest frame must fit into one file.
+            ("journal_file_bytes", JOURNAL_FILE_BYTES_MIN, 1 << 40),
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
-from embedbk.config import FRAME_BYTES_MAX
+from embedbk.config import FRAME_BYTES_MAX, JOURNAL_FILE_BYTES_MIN
 from embedbk.core.ledger_table import LEDGERS_MAX
 from embedbk.core.vocabulary import LogFacts
 from embedbk.errors import StorageError, UsageError, ensure
@@ -77,7 +77,7 @@ class BookieStorage:
         io, incarnation: a `MemoryDisk` to live on, and who lives there, instead of the real disk.
 
     Raises:
-        UsageError: the directory is another bookie's or in use.
+        UsageError: the directory is another bookie's or in use, or the settings make no sense.
         StorageError: it is wiped or damaged; says which file, where, why and what to do. A journal that may have lost
             something refuses here, unless `may_have_lost` says to go on behind it.
     """
@@ -140,6 +140,11 @@ class BookieStorage:
             raise UsageError(
                 f"flush_bytes={flush_bytes}, cache_bytes_max={cache_bytes_max}: allowed is "
                 f"0 < flush_bytes <= cache_bytes_max, and {2 * FRAME_BYTES_MAX} or more for the latter"
+            )
+        if io is None and journal_file_bytes < JOURNAL_FILE_BYTES_MIN:
+            raise UsageError(
+                f"journal_file_bytes={journal_file_bytes}: allowed is {JOURNAL_FILE_BYTES_MIN} or more, "
+                f"so that the largest frame ({FRAME_BYTES_MAX} bytes) fits into one file"
             )
         try:
             if io is None:

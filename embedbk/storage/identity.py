@@ -14,7 +14,9 @@ file before any other directory names it, and the widest set that a COMPLETE fil
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import errno
 import fcntl
 import os
 import struct
@@ -251,8 +253,9 @@ def hold_directory(path: Path) -> int:
             f"directory {path} is in use by process {holder}",
             hint="stop that process first; one bookie or member at a time uses a directory",
         ) from taken
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    with contextlib.suppress(OSError):  # For people only: a full device keeps nobody from starting (I53).
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
 
 
@@ -419,14 +422,21 @@ def _write(each: _Found, state: IdentityState, body: IdentityBody) -> None:
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.pwrite(file, slot.ljust(SLOT_BYTES, b"\0"), sequence % SLOT_COUNT * SLOT_BYTES)
+            wrote = os.pwrite(file, slot.ljust(SLOT_BYTES, b"\0"), sequence % SLOT_COUNT * SLOT_BYTES)
+            if wrote != SLOT_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # The next write would have said so.
             os.fsync(file)
         finally:
             os.close(file)
         _sync_directory(each.path)
     except OSError as refused:
+        if (
+            each.state is None
+        ):  # It has no whole copy: half of one would look like a damaged identity for ever.
+            with contextlib.suppress(OSError):
+                path.unlink()
         raise StorageError(
-            f"{path} cannot be written: {refused}", hint="check its permissions and its disk"
+            f"{path} cannot be written: {refused}", hint="check its permissions, its disk and the room on it"
         ) from refused
     each.sequence, each.state, each.body = sequence, state, body
 

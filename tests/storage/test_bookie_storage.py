@@ -370,6 +370,28 @@ def test_an_id_of_an_entry_log_is_never_given_out_twice() -> None:
         bookie._release()
 
 
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("call", ["open", "write", "sync", "allocate", "rename", "sync_directory"])
+def test_a_first_start_without_room_is_refused_or_whole(call: str, nth: int) -> None:
+    """I53: it says that there is no room; with room the next start finds nothing half-made, and serves."""
+    disk = MemoryDisk()
+    disk.fail(call, nth=nth, error=errno.ENOSPC, stays=True)
+    said = ""
+    try:
+        bookie = on_memory(disk)
+        bookie._release()
+    except StorageError as refused:
+        said = str(refused)
+    assert not said or "o space left" in said
+    disk.fail(call, nth=0)
+    disk.crash()
+    bookie = on_memory(disk)
+    put(bookie, 5, range(4))
+    commit(bookie)
+    assert held(bookie, 5) == list(range(4))
+    bookie.close()
+
+
 def test_a_full_device_stops_the_bookie_only_when_its_memory_is_full() -> None:
     """I53: no space for entry logs; what was durable is served, and the reason is said."""
     disk = MemoryDisk()
@@ -466,6 +488,19 @@ def test_bounds_that_make_no_sense_are_refused(settings: dict[str, int]) -> None
         on_memory(MemoryDisk(), **settings)
 
 
+def test_journal_files_without_room_for_the_largest_frame_are_refused(tmp_path: Path) -> None:
+    """P7.6: the first entry that no journal file holds would end the bookie, long after its start. On a disk in memory
+    tests know what they do."""
+    with pytest.raises(UsageError, match=r"journal_file_bytes=1048576: allowed is 2097152 or more"):
+        BookieStorage(tmp_path / "b1", "b1", TOKEN, journal_file_bytes=1 << 20)
+    assert not (tmp_path / "b1").exists()
+    bookie = BookieStorage(tmp_path / "b1", "b1", TOKEN, journal_file_bytes=2 << 20, threaded=False)
+    put_frame = make_frame(5, range(1), size=1 << 20)
+    bookie.put_frame(put_frame)
+    assert commit(bookie) == 1
+    bookie.close()
+
+
 # --- On the real disk, with threads ------------------------------------------------------------------------
 
 
@@ -479,7 +514,7 @@ def test_a_bookie_on_a_real_disk(tmp_path: Path) -> None:
     """Threads, descriptors, identity, lock: as a host uses it."""
     settings: dict[str, Any] = {
         "flush_bytes": 1 << 20,
-        "journal_file_bytes": 1 << 20,
+        "journal_file_bytes": 2 << 20,
         "cache_bytes_max": 8 << 20,
     }
     bookie = BookieStorage(tmp_path / "b1", "b1", TOKEN, **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -218,6 +219,42 @@ def test_a_first_start_that_was_cut_short_is_tried_again(tmp_path: Path, writes:
             prepared = b""
         (path / IDENTITY_FILE).write_bytes(complete + prepared)
     incarnation = make(where)
+    held = start(where)
+    assert held.incarnation == incarnation
+    held.close()
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+@pytest.mark.parametrize("nth", range(1, 7))
+def test_a_full_device_at_any_write_leaves_nothing_half_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int, is_short: bool
+) -> None:
+    """I53, P7.2: a first start without room says so, and the next one goes on; the pid in OWNER is for people, and its
+    want of room keeps nobody out."""
+    where = directories(tmp_path)
+    calls = 0
+
+    def write(file: int, data: bytes, offset: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls != nth:
+            return pwrite(file, data, offset)
+        if is_short:
+            return pwrite(file, data[: len(data) // 50], offset)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    pwrite = os.pwrite
+    with monkeypatch.context() as patched:
+        patched.setattr(identity.os, "pwrite", write)
+        if nth <= len(where):  # Of its pids.
+            start(where).close()
+        else:
+            with pytest.raises(StorageError, match=r"IDENTITY cannot be written: .*No space left") as refused:
+                start(where)
+            assert "room" in refused.value.hint
+    held = start(where)
+    incarnation = held.incarnation
+    held.close()
     held = start(where)
     assert held.incarnation == incarnation
     held.close()

@@ -148,7 +148,7 @@ def test_a_replaced_entry_stays_damaged_in_its_file() -> None:
 
 
 def on_disk(tmp_path: Path, *, threaded: bool) -> BookieStorage:
-    return BookieStorage(tmp_path / "b1", "b1", b"T" * 16, threaded=threaded, journal_file_bytes=1 << 20)
+    return BookieStorage(tmp_path / "b1", "b1", b"T" * 16, threaded=threaded, journal_file_bytes=2 << 20)
 
 
 def filled(tmp_path: Path) -> None:
