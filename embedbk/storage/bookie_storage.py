@@ -28,17 +28,18 @@ from embedbk.core.vocabulary import LogFacts
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.add_path import NativeAddPath
-from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX, free_bytes_at
+from embedbk.storage.directories import free_bytes_at
 from embedbk.storage.entry_store import HALF_BYTES_MAX, DeviceFull, NativeEntryStore
-from embedbk.storage.identity import HeldIdentity, numbered, open_identity
+from embedbk.storage.identity import HeldIdentity, open_identity
 from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT
-from embedbk.storage.journals import JOURNALS_MAX, Journals
+from embedbk.storage.journals import Journals
+from embedbk.storage.layout import LOSS_FILE, Layout, note_loss
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
 from embedbk.storage.operator_word import read_only_reason
 from embedbk.storage.scrubbing import SCRUB_FILE, LogScrubber
-from embedbk.storage.starting import LOSS_FILE, RECORD_OVERHEAD_BYTES, JournalTerms, Start
+from embedbk.storage.starting import RECORD_OVERHEAD_BYTES, JournalTerms, Start
 
 __all__ = ["FLUSH_BYTES", "BookieStorage"]
 
@@ -100,17 +101,7 @@ class BookieStorage:
         io: MemoryDisk | None = None,
         incarnation: bytes = b"",
     ) -> None:
-        root = os.fspath(directory)
-        journal_paths = [os.fspath(path) for path in journal_directories] or [os.path.join(root, "journal")]
-        entries_paths = [os.fspath(path) for path in ledger_directories] or [os.path.join(root, "entries")]
-        for what, paths, most in (
-            ("ledger", entries_paths, LEDGER_DIRECTORIES_MAX),
-            ("journal", journal_paths, JOURNALS_MAX),
-        ):
-            if len(paths) > most:
-                raise UsageError(
-                    f"bookie {bookie_id!r}: {len(paths)} {what} directories; at most {most} are allowed"
-                )
+        layout = Layout.of(bookie_id, directory, journal_directories, ledger_directories)
         self.bookie_id = bookie_id
         self.incarnation = incarnation
         self.cluster_token = cluster_token
@@ -119,7 +110,9 @@ class BookieStorage:
         self.threaded = threaded
         self.may_have_lost = may_have_lost
         self._loss_path: Path | None = None
-        self._root: Path | None = Path(root) if io is None else None  # Where an operator's word may stand.
+        self._root: Path | None = (
+            Path(layout.root) if io is None else None
+        )  # Where an operator's word may stand.
         self._identity: HeldIdentity | None = None
         self._journals: Journals | None = None
         self._store: NativeEntryStore | None = None
@@ -149,7 +142,7 @@ class BookieStorage:
         try:
             if io is None:
                 self._identity = open_identity(
-                    numbered("journal", journal_paths) | numbered("entries", entries_paths),
+                    layout.by_purpose(),
                     role="bookie",
                     node_id=bookie_id,
                     cluster_token=cluster_token,
@@ -157,23 +150,22 @@ class BookieStorage:
                 )
                 self.incarnation = self._identity.incarnation
                 self.cluster_token = self._identity.cluster_token
-                Path(root).mkdir(parents=True, exist_ok=True)  # For its notes, where all parts are elsewhere.
-                self._loss_path = Path(root) / LOSS_FILE
-                self.may_have_lost = _note_loss(self._loss_path, is_new=may_have_lost)
+                self._loss_path = layout.make_root() / LOSS_FILE
+                self.may_have_lost = note_loss(self._loss_path, is_new=may_have_lost)
             else:
-                for path in (root, *entries_paths):
+                for path in (layout.root, *layout.entries):
                     lib.ebk_io_make_directory(io.io, os.fsencode(path))
             self.table = NativeLedgerTable(ledgers_max)
             self._measures = io is None
             self._store = NativeEntryStore(
-                entries_paths,
+                layout.entries,
                 self.cluster_token,
                 self.incarnation,
                 io=io,
                 half_bytes_max=cache_bytes_max + REPLAY_ROOM_BYTES,
                 half_bytes_kept=flush_bytes,
             )
-            self._load(JournalTerms(journal_paths, journal_file_bytes, threaded, io, self.incarnation))
+            self._load(JournalTerms(layout.journals, journal_file_bytes, threaded, io, self.incarnation))
             if threaded:
                 word = self._store.yield_word(flush_bytes // FLUSH_YIELD_SHARE)
                 self._open_journals().show_busy(word)
@@ -186,12 +178,12 @@ class BookieStorage:
                 kick_bytes=KICK_BYTES,
             )
             self._scrubber = LogScrubber(
-                entries_paths,
+                layout.entries,
                 self.cluster_token,
                 self.incarnation,
                 io=io,
                 threaded=threaded,
-                state_path=Path(root) / SCRUB_FILE if io is None else None,
+                state_path=Path(layout.root) / SCRUB_FILE if io is None else None,
             )
         except BaseException:
             self._release()
@@ -592,21 +584,3 @@ class BookieStorage:
             scrubber.close()
         if identity is not None:
             identity.close()
-
-
-def _note_loss(path: Path, *, is_new: bool) -> bool:
-    """Whether this start or an unfinished one before it was told of a loss; a new one is durable when this returns."""
-    if is_new and not path.exists():
-        try:
-            with open(path, "wb") as file:
-                os.fsync(file.fileno())
-            directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        except OSError as refused:
-            raise StorageError(
-                f"{path} cannot be written: {refused}", hint="check its permissions and its disk"
-            ) from refused
-    return path.exists()

@@ -40,14 +40,14 @@ from embedbk.storage.identity import (
     IdentityState,
     numbered,
 )
+from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.operator_word import READ_ONLY_FILE, read_only_reason
 from embedbk.storage.raw_files import DiskDirectory
 
 __all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place", "ledger_directories"]
 
-_LOSS_FILE = "MAY_HAVE_LOST"
 _PART = re.compile(r"(journal|entries)(-([2-9]|1[0-6]))?")
-_OWN_NAMES = {_LOSS_FILE, READ_ONLY_FILE, "SCRUB", OWNER_FILE}  # Beside the parts of a bookie.
+_OWN_NAMES = {LOSS_FILE, READ_ONLY_FILE, "SCRUB", OWNER_FILE}  # Beside the parts of a bookie.
 
 
 @dataclass(slots=True)
@@ -162,7 +162,7 @@ def _names(path: Path) -> list[str]:
 
 def _place(path: Path, names: list[str]) -> Place | None:
     held = set(names)
-    if "entries" in held or (_LOSS_FILE in held and "journal" in held):
+    if "entries" in held or (LOSS_FILE in held and "journal" in held):
         place = Place("bookie", path)
         place.parts = {name: path / name for name in names if _PART.fullmatch(name)}
         return place
@@ -321,9 +321,9 @@ def check_place(place: Place, *, progress: Progress | None = None) -> PlaceRepor
             facts.cluster_token,
         )
         return report
-    if (place.root / _LOSS_FILE).exists():
+    if (place.root / LOSS_FILE).exists():
         findings.note(
-            str(place.root / _LOSS_FILE), "it may have lost entries, and is not through with telling which"
+            str(place.root / LOSS_FILE), "it may have lost entries, and is not through with telling which"
         )
     if (reason := read_only_reason(place.root)) is not None:
         findings.note(

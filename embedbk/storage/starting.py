@@ -20,19 +20,19 @@ from dataclasses import dataclass
 from embedbk.errors import StorageError, ensure
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.journal import FIRST_FILE_BYTES, DamagedJournal, Journal, UnreadableJournal
+from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.probe import choose_sync
 from embedbk.storage.replay import replay_record
 from embedbk.storage.salvage import JournalSalvage, SalvageFacts
 
-__all__ = ["LOSS_FILE", "RECORD_OVERHEAD_BYTES", "JournalTerms", "Start"]
+__all__ = ["RECORD_OVERHEAD_BYTES", "JournalTerms", "Start"]
 
 logger = logging.getLogger(__name__)
 
 Records = Iterable[tuple[int, int, int, memoryview]]  # own token, kind, ledger_id, body
 
-LOSS_FILE = "MAY_HAVE_LOST"  # There from the start that was told of a loss until limbo is durable.
 RECORD_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the bound of the write cache.
 _DAMAGE_HINT = (
     f"if no better copy of its directories exists, start it with --may-have-lost, or with an empty file {LOSS_FILE} in "

@@ -9,8 +9,9 @@ import pytest
 
 import embedbk
 from embedbk.errors import StorageError
-from embedbk.storage.bookie_storage import LOSS_FILE, BookieStorage
+from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import IDENTITY_FILE
+from embedbk.storage.layout import LOSS_FILE
 
 
 def rows(directory: Path) -> dict[int, tuple[int, int]]:

@@ -468,3 +468,15 @@ def test_a_bookie_all_of_whose_parts_are_elsewhere_keeps_its_notes_in_its_direct
     storage = BookieStorage(tmp_path / "b1", "b1", TOKEN, **parts)
     assert not storage.may_have_lost
     storage.close()
+
+
+def test_a_place_for_notes_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UsageError, match="file cannot be made"):
+        BookieStorage(
+            tmp_path / "file",
+            "b1",
+            TOKEN,
+            journal_directories=[tmp_path / "j"],
+            ledger_directories=[tmp_path / "e"],
+        )

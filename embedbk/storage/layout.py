@@ -1,0 +1,100 @@
+"""Where the parts of one bookie stand: its own directory, its journals, its ledger directories (P7.2).
+
+Decides what the paths that an owner gives mean, and keeps the note of a loss. Leaves to others: whose directories these
+are (identity.py), and what a person's path means who looks at a stopped bookie (places.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from embedbk.errors import StorageError, UsageError
+from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
+from embedbk.storage.identity import numbered
+from embedbk.storage.journals import JOURNALS_MAX
+
+__all__ = ["LOSS_FILE", "Layout", "note_loss"]
+
+LOSS_FILE = "MAY_HAVE_LOST"  # There from the start that was told of a loss until limbo is durable.
+
+AnyPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """root: the bookie's own directory; parts that are given stand elsewhere."""
+
+    root: str
+    journals: list[str]
+    entries: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        bookie_id: str,
+        directory: AnyPath,
+        journal_directories: Sequence[AnyPath] = (),
+        ledger_directories: Sequence[AnyPath] = (),
+    ) -> Layout:
+        """Raises:
+        UsageError: more directories than a bookie can have.
+        """
+        for what, given, most in (
+            ("ledger", ledger_directories, LEDGER_DIRECTORIES_MAX),
+            ("journal", journal_directories, JOURNALS_MAX),
+        ):
+            if len(given) > most:
+                raise UsageError(
+                    f"bookie {bookie_id!r}: {len(given)} {what} directories; at most {most} are allowed"
+                )
+        root = os.fspath(directory)
+        return cls(
+            root,
+            [os.fspath(path) for path in journal_directories] or [os.path.join(root, "journal")],
+            [os.fspath(path) for path in ledger_directories] or [os.path.join(root, "entries")],
+        )
+
+    def by_purpose(self) -> dict[str, Path]:
+        """As the identity names them."""
+        return numbered("journal", self.journals) | numbered("entries", self.entries)
+
+    def make_root(self) -> Path:
+        """The bookie's own directory, for its notes; it is not there yet where all parts are elsewhere.
+
+        Raises:
+            UsageError: it cannot be made.
+        """
+        path = Path(self.root)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as refused:
+            raise UsageError(
+                f"directory {path} cannot be made: {refused.strerror}",
+                hint="give a directory that this process may write to",
+            ) from refused
+        return path
+
+
+def note_loss(path: Path, *, is_new: bool) -> bool:
+    """Whether this start or an unfinished one before it was told of a loss; a new one is durable when this returns.
+
+    Raises:
+        StorageError: the note cannot be written.
+    """
+    if is_new and not path.exists():
+        try:
+            with open(path, "wb") as file:
+                os.fsync(file.fileno())
+            directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as refused:
+            raise StorageError(
+                f"{path} cannot be written: {refused}", hint="check its permissions and its disk"
+            ) from refused
+    return path.exists()
