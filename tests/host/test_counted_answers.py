@@ -159,10 +159,12 @@ def test_the_same_acknowledgements_with_and_without(seed: int) -> None:
 
 
 def test_an_answer_beyond_the_quorum_waits_for_other_news() -> None:
-    """P3.3: two of three make an entry; the third is told with what comes next, at the latest when time is told."""
+    """P3.3: two of three make an entry; the third is told with what comes next, or soon: it frees a frame's memory."""
     place = Place()
     client = place.start_client()
-    writing = place.write(client)
+    writing = place.write(
+        client, options=WriterOptions(explicit_lac_ns=100 * MS)
+    )  # Nothing else is due soon.
     place.held.add("b3")
     writing.try_append(b"x")
     place.turns()
@@ -172,7 +174,7 @@ def test_an_answer_beyond_the_quorum_waits_for_other_news() -> None:
     (untold,) = [seating for seating in writing.core.in_flight.seatings if seating.unanswered]
     assert untold.member.bookie_id == "b3"
     due = client.deadline_ns()
-    assert due is not None and due <= place.now_ns + 5 * MS, "it frees the frame's memory"
+    assert due is not None and due <= place.now_ns + 5 * MS
     place.now_ns += 6 * MS
     place.turns()
     assert not any(seating.unanswered for seating in writing.core.in_flight.seatings)
@@ -199,6 +201,27 @@ def test_a_failed_seat_makes_every_answer_news(counting: Callable[[], Counting] 
     place.held.clear()
     place.until(lambda: writing.lac == 1)
     assert not client._uncommon and writing.is_common
+    place.close()
+
+
+def test_while_a_change_is_under_way_every_answer_is_news() -> None:
+    """P4.2: until its outcome is settled, and for what was sent before."""
+    place = Place(bookies=4)
+    client = place.start_client()
+    writing = place.write(client)
+    assert client._answers is not None
+    first = writing.core.metadata.fragments[-1].members[0].bookie_id
+    place.held.add("metadata")
+    place.crash(first)
+    writing.try_append(b"x")
+    place.turns()
+    assert writing.core.proposal is not None
+    assert client._answers.is_eager and not writing.is_common
+    place.held.clear()
+    place.until(lambda: writing.ensemble_changes == 1)
+    writing.try_append(b"y")
+    place.until(lambda: writing.lac == 1)
+    assert not client._answers.is_eager and writing.is_common
     place.close()
 
 
