@@ -200,7 +200,7 @@ class ClientNode:
     def add_locally(self, waiter: NativeWaiter, nears: Mapping[Member, NativeNear]) -> None:
         """From now on writers reach these bookies, which are on this node's loop, without messages where they can."""
         self.local_adds = LocalAdds(
-            waiter, nears, lambda *told: self._events.append(told), self._dirty.append
+            waiter, nears, lambda *told: self._events.append(told), self._hear, self._dirty.append
         )
 
     def close_writing(self, now_ns: int, writing: Writing) -> None:
@@ -389,6 +389,10 @@ class ClientNode:
                 frame.first_entry, frame.last_entry,
             )
         )  # fmt: skip
+
+    def _hear(self, now_ns: int) -> None:
+        if self._answers is not None and self._answers.untold:
+            self._tell_counted(now_ns)
 
     def _tell_counted(self, now_ns: int) -> None:
         """Tell each core what was counted for it, in the order of coming."""

@@ -72,6 +72,7 @@ class LocalAdds:
         waiter: of the loop.
         nears: the bookies on it.
         queue: tell a writer's core an event, behind those that it was told.
+        hear: tell the cores which answers have come; some are told late.
         look_again: have a writer's packer looked at in the node's next step, which is to come at once.
     """
 
@@ -80,11 +81,13 @@ class LocalAdds:
         waiter: NativeWaiter,
         nears: Mapping[Member, NativeNear],
         queue: Callable[[Operation, Event], None],
+        hear: Callable[[int], None],
         look_again: Callable[[Writing], None],
     ) -> None:
         self._waiter = waiter
         self._nears = dict(nears)
         self._queue = queue
+        self._hear = hear
         self._look_again = look_again
         self._courses: dict[Writing, _Course] = {}
         self._pauses: dict[Writing, _Pause] = {}
@@ -168,6 +171,7 @@ class LocalAdds:
         in_flight = core.in_flight
         if not in_flight.is_at_rest:
             self._gathering.setdefault(writing, now_ns + GATHER_NS)
+            self._hear(now_ns)
             return None
         self._gathering.pop(writing, None)
         adds = NativeLocalAdds(
