@@ -53,6 +53,7 @@ _P1, _P3, _P4, _P5, _P6, _P7, _P8 = (
     )
 )
 _CATALOGS = "tests/metadata/test_catalog.py::test_"
+_COUNTED = "tests/codec/test_answers.py::test_"
 _DROPPING = "tests/rules/test_p7_dropping.py::test_"
 _PLACES = "tests/rules/test_placement.py::test_"
 _LEDGERS = "tests/faces/test_ledger.py::test_"
@@ -2249,5 +2250,38 @@ MUTANTS = (
             ),
         ),
         ("tests/storage/test_yielding.py::test_a_journal_that_fails_holds_nobody_up",),
+    ),
+    Mutant(
+        "answers-count-for-any-seating",
+        "P3.8 P4.4",
+        "an answer to a request of a seat that was replaced is counted for the one that holds it now",
+        (("native/answers.c", " && asked->seating == said->seating &&", " &&"),),
+        (_COUNTED + "any_other_answer_is_passed",),
+    ),
+    Mutant(
+        "answers-among-others-are-forgotten",
+        "P3.3",
+        "an answer in a message that was passed does not count for its frame, which then waits for one more",
+        (
+            (
+                "embedbk/host/client_node.py",
+                "                    self._answers.answered(request_id)\n",
+                "                    pass\n",
+            ),
+        ),
+        ("tests/host/test_counted_answers.py::test_the_same_acknowledgements_with_and_without",),
+    ),
+    Mutant(
+        "answers-wait-beside-a-change",
+        "P4.2",
+        "while a change is under way, answers beyond the old quorum are still held back",
+        (
+            (
+                "embedbk/host/client_node.py",
+                "                self._answers.is_eager = True\n",
+                "",
+            ),
+        ),
+        ("tests/host/test_counted_answers.py::test_while_a_change_is_under_way_every_answer_is_news",),
     ),
 )
