@@ -322,7 +322,7 @@ void ebk_journal_show_busy(struct ebk_journal *journal, void *word, uint32_t num
 {
     EBK_ASSERT(number < 16 && journal->settings.threaded);
     journal->busy_bit = 1u << number;
-    journal->busy_word = word;
+    atomic_store(&journal->busy_word, (_Atomic uint32_t *)word);
 }
 
 int64_t ebk_journal_step(struct ebk_journal *journal)

@@ -192,7 +192,7 @@ struct ebk_journal {
     _Atomic bool stop_committing;
     bool stop_preparing; /* under files_lock */
     _Atomic bool realtime;
-    _Atomic uint32_t *busy_word; /* yield.h; NULL: nobody wants to know */
+    _Atomic uint32_t *_Atomic busy_word; /* yield.h; NULL: nobody wants to know. Set when threads run, behind its bit */
     uint32_t busy_bit;
 };
 

@@ -21,16 +21,14 @@ LOOKS_MAX = 50_000_000
 
 
 class Place:
-    """A store with a frozen half of four chunks, and a journal that shows in its word when it is busy."""
+    """A store with a frozen half of four chunks, and its word, in which a journal is busy for all that it knows."""
 
     def __init__(self) -> None:
         self.disk = make_disk()
         self.store: NativeEntryStore = open_store(self.disk)
         self.word: Any = ffi.cast("uint32_t *", self.store.yield_word(YIELD_BYTES))
         self.journal_disk = MemoryDisk()
-        self.journal = Journal("/journal", io=self.journal_disk, file_bytes=1 << 20)
-        self.journal.show_busy(self.store.yield_word(YIELD_BYTES), 0)
-        self.until(lambda: self.word[0] == 0)
+        self.journal: Journal | None = None
         for first in range(0, 4000, 1000):
             self.store.put(make_frame(7, range(first, first + 1000), size=1000))
         assert self.store.freeze(b"", 1)
@@ -41,6 +39,11 @@ class Place:
         self.store.flush(threaded=True)
         self.until(lambda: bool(self.word[0] & AWAITED))
         return self.disk.calls("write")
+
+    def open_journal(self) -> Journal:
+        """The journal that is busy. Not earlier: a thread that has just begun finds itself idle nobody knows when."""
+        self.journal = Journal("/journal", io=self.journal_disk, file_bytes=1 << 20)
+        return self.journal
 
     def until(self, holds: Callable[[], bool]) -> None:
         """For what no descriptor tells of."""
@@ -56,7 +59,8 @@ class Place:
         assert self.store.finish_flush()
 
     def close(self) -> None:
-        self.journal.close()
+        if self.journal is not None:
+            self.journal.close()
         self.store.close()
 
 
@@ -72,7 +76,9 @@ def test_a_flush_waits_until_the_journal_is_idle(place: Place) -> None:
     before = place.begin_flush_beside_a_busy_journal()
     assert not place.store.finish_flush()
     assert place.disk.calls("write") == before
-    place.journal.wait(place.journal.append(1, 7, b"x" * 100))  # A group, and then none.
+    journal = place.open_journal()
+    journal.show_busy(place.store.yield_word(YIELD_BYTES), 0)
+    journal.wait(journal.append(1, 7, b"x" * 100))  # A group, and then none.
     place.ends()
     assert place.disk.calls("write") > before
 
@@ -95,13 +101,14 @@ def test_a_flush_waits_no_more_when_the_cache_wants_its_room(place: Place) -> No
 def test_a_journal_that_fails_holds_nobody_up(place: Place) -> None:
     """P7.6: it writes nothing more, ever; what it had is needed in entry logs all the more."""
     place.begin_flush_beside_a_busy_journal()
+    journal = place.open_journal()
     place.journal_disk.fail("write", stays=True)
-    place.journal.append(1, 7, b"x" * 100)
+    journal.show_busy(place.store.yield_word(YIELD_BYTES), 0)
+    journal.append(1, 7, b"x" * 100)
     place.ends()
 
 
 def test_a_store_that_closes_lets_its_flush_end(place: Place) -> None:
-    place.journal.close()  # First, as a bookie does: it tells in the store's word.
     place.begin_flush_beside_a_busy_journal()
     place.store.close()
     assert [name.endswith(".elog") for name in place.disk.files()].count(True) == 1
