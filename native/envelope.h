@@ -16,7 +16,7 @@
 #define EBK_ENVELOPE_AT_CRC 28
 
 /* Does this part, with tail_size bytes behind it, bring a body, in order, of the link with this prefix? The first branch
- * of `_on_part` in transports/zmq.py. */
+ * of `on_part` in transports/zmq_intake.py. */
 static inline bool ebk_envelope_is_body(const uint8_t *prefix, const uint8_t *data, size_t size, size_t tail_size)
 {
     return size >= EBK_ENVELOPE_BYTES && memcmp(data, prefix, EBK_ENVELOPE_PREFIX_BYTES) == 0 &&

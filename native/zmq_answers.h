@@ -1,6 +1,6 @@
 /* zmq_answers.h: bodies of dialled ZeroMQ links, from the socket to where common answers are counted.
  *
- * What transports/zmq.py does for every body, for the one kind that is nearly all that a
+ * What transports/zmq_intake.py does for every body, for the one kind that is nearly all that a
  * writing client hears. Everything else is held and handed to Python as it came. libzmq
  * is the one that pyzmq has loaded (zmq_calls.h).
  *

@@ -1,7 +1,7 @@
 /* zmq_links.h: bodies of accepted ZeroMQ links, from the socket to the add path, and its
  * answers back.
  *
- * What transports/zmq.py does for every body, for the one kind that is nearly all of
+ * What transports/zmq_intake.py does for every body, for the one kind that is nearly all of
  * them: a body in order on a link that is up, which the add path takes. Everything else
  * is held and handed to Python as it came. libzmq is the one that pyzmq has loaded; where
  * it cannot be found (a build that hides it) nothing here is used.

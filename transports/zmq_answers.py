@@ -1,6 +1,6 @@
 """Bodies of dialled ZeroMQ links in C (native/zmq_answers.h), for a transport whose host counts common answers there.
 
-Decides nothing: it is the first branch of `zmq.ZmqTransport._on_part`, without an object per body. Where pyzmq's libzmq
+Decides nothing: it is the first branch of `zmq_intake.Intake.on_part`, without an object per body. Where pyzmq's libzmq
 cannot be used from C there is none, and the transport does it in Python.
 """
 

@@ -1677,7 +1677,7 @@ MUTANTS = (
         (
             (
                 "transports/zmq.py",
-                "            if self._events:\n                self._add_path = None\n",
+                "            if self._ends.events:\n                self._accepted.add_path = None\n",
                 "",
             ),
         ),
@@ -2111,9 +2111,9 @@ MUTANTS = (
         "a connection on which no Hello is said is kept for ever",
         (
             (
-                "transports/zmq.py",
-                "            if descriptor in self._silent:\n                self._hang_up(descriptor)\n",
-                "            self._silent.pop(descriptor, None)\n",
+                "transports/zmq_strangers.py",
+                "            if descriptor in self.silent:\n                self._hang_up(descriptor)\n",
+                "            self.silent.pop(descriptor, None)\n",
             ),
         ),
         ("tests/transports/test_zmq.py::test_a_connection_that_never_says_hello_is_hung_up_on",),
@@ -2224,7 +2224,7 @@ MUTANTS = (
         "a body of two parts may be twice as long as one may be",
         (
             (
-                "transports/zmq.py",
+                "transports/zmq_intake.py",
                 "        if len(part.buffer) + len(tail.buffer) > LINK_BYTES_MAX:\n            return HeldPart(part.buffer, True, -1)  # Never joined.\n",
                 "",
             ),

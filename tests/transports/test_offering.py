@@ -12,7 +12,7 @@ from embedbk.codec.messages import AddRequest, LacRequest, decode_message, encod
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.ports import Received
-from embedbk.transports import zmq as our_zmq
+from embedbk.transports import zmq_turns
 from embedbk.transports.conformance import Node, RealTimeArena
 from embedbk.transports.envelope import WINDOW_BYTES_MIN
 from tests.transports.offering import INCARNATION, KEY, OfferingLocal, OfferingZmq
@@ -39,7 +39,7 @@ class Arena(RealTimeArena):
 @pytest.fixture(params=["local", "zmq", "zmq in Python"])
 def arena(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arena]:
     if request.param == "zmq in Python":  # As with a pyzmq that hides its libzmq.
-        monkeypatch.setattr(our_zmq, "open_links", lambda socket: None)
+        monkeypatch.setattr(zmq_turns, "open_links", lambda socket: None)
     arena = Arena(request.param)
     yield arena
     arena.close()

@@ -11,7 +11,7 @@ from embedbk.codec.packer import Packer, pool_bytes_used
 from embedbk.config import FRAME_BLOCK_BYTES
 from embedbk.transports import zmq as our_zmq
 from embedbk.transports.conformance import Node
-from embedbk.transports.zmq import FRAME_BYTES_MIN
+from embedbk.transports.zmq_ends import FRAME_BYTES_MIN
 from embedbk.transports.zmq_send import frame_address
 from tests.transports.test_zmq import ANYWHERE, Arena
 

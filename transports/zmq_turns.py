@@ -1,0 +1,220 @@
+"""The turns of a ZeroMQ transport in C: common bodies taken, counted and answered without an object each.
+
+Decides when C may do it; C takes the common case only, in the order of arrival, and what it does not take is for
+`zmq_intake`. Leaves the calls to `zmq_links` and `zmq_answers`. Nothing is offered behind an event that the host has
+not seen (P3.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from embedbk.codec.answers_twin import Counting
+from embedbk.ports import AddPath, WaitEnd, WaitTerms
+from embedbk.transports import zmq_answers
+from embedbk.transports.envelope import CREDIT_BYTES
+from embedbk.transports.zmq_ends import Ends
+from embedbk.transports.zmq_intake import BODIES_PER_RECEIVE_MAX, BYTES_PER_RECEIVE_MAX, Intake
+from embedbk.transports.zmq_links import WaitEnded, ZmqLinks, ZmqTurn, open_links
+from embedbk.transports.zmq_sockets import Link, Port, Sockets
+
+__all__ = ["AcceptedTurns", "DialledTurns"]
+
+
+class AcceptedTurns:
+    """Of accepted links, whose bodies are offered to an add path; in C once one was offered."""
+
+    def __init__(self, sockets: Sockets, ends: Ends, intake: Intake) -> None:
+        self.in_c: ZmqLinks | None = None
+        self.add_path: AddPath | None = None  # What the bodies of the next `receive` are offered to.
+        self._sockets = sockets
+        self._ends = ends
+        self._intake = intake
+        self._has_asked_for_c = False
+        self._turn: ZmqTurn | None = None  # What `wait` waits on, for these descriptors of others.
+        self._turn_filenos: Sequence[int] | None = None
+        self._turn_ports: list[Port] = []
+
+    def offer(self, add_path: AddPath | None) -> None:
+        self.add_path = add_path
+        if add_path is not None and not self._has_asked_for_c:
+            self._find_c()
+
+    def _find_c(self) -> None:
+        """Have the bodies of accepted links looked at in C from now on, where that can be done here."""
+        listening = next((port for port, _ in self._sockets.by_fileno.values() if port.is_listening), None)
+        if listening is None:
+            return
+        self._has_asked_for_c = True
+        self.in_c = open_links(listening.socket)
+        for link in self._ends.links.values():
+            self.on_up(link)
+
+    def on_up(self, link: Link) -> None:
+        if self.in_c is not None and link.route is not None and link.is_up:
+            self.in_c.up(link.port.socket.underlying, link.number, link.route, link.data_prefix)
+            self._ends.room_changed[link.number] = link
+
+    def on_down(self, link: Link) -> None:
+        if self.in_c is not None:
+            self.in_c.down(link.number)
+
+    def forget_turn(self) -> None:
+        """There are other descriptors than it knows."""
+        self._turn = None
+
+    def wait(self, terms: WaitTerms) -> WaitEnd | None:
+        in_c = self.in_c
+        if in_c is None:
+            return None
+        if self._turn is None or self._turn_filenos is not terms.filenos:
+            self._make_turn(in_c, terms)
+            if self._turn is None:
+                return None
+        for link in self._ends.room_changed.values():
+            in_c.set_room(
+                link.number, max(0, self._ends.window_bytes - link.sent_bytes + link.credited_bytes)
+            )
+        self._ends.room_changed.clear()
+        turn = self._turn
+        why = turn.wait(terms, CREDIT_BYTES)
+        for number, taken_bytes, sent_bytes in in_c.moved():
+            link = self._ends.links[number]
+            link.sent_bytes += sent_bytes
+            if taken_bytes:
+                link.heard_ns = turn.now_ns
+                self._ends.count_received(link, taken_bytes)
+        for port in self._turn_ports:
+            self._sockets.unsettled[port] = None  # It may have more.
+        if why == WaitEnded.HELD:
+            self._intake.held = (self._turn_ports[turn.socket], *in_c.held())
+        return WaitEnd(
+            [fileno for fileno in turn.ready if fileno not in self._sockets.by_fileno],
+            turn.unsent if why == WaitEnded.UNSENT else None,
+        )
+
+    def _make_turn(self, in_c: ZmqLinks, terms: WaitTerms) -> None:
+        """The epoll descriptor of this transport is for others; here each of its descriptors has its own meaning."""
+        known = {self._sockets.fileno(): None, **dict.fromkeys(terms.add_path.filenos())}
+        meanings = {fileno: ZmqTurn.OTHER for fileno in terms.filenos if fileno not in known}
+        meanings |= dict.fromkeys(terms.add_path.filenos(), ZmqTurn.JOURNAL)
+        for fileno, (port, is_monitor) in self._sockets.by_fileno.items():
+            is_drained = port.is_listening and not is_monitor
+            meanings[fileno] = ZmqTurn.SOCKET if is_drained else ZmqTurn.OTHER
+        self._turn_ports = [port for port in self._sockets.ports() if port.is_listening]
+        self._turn = in_c.turn([port.socket.underlying for port in self._turn_ports], meanings)
+        self._turn_filenos = terms.filenos
+
+    def drain(self, port: Port, in_c: ZmqLinks, add_path: AddPath) -> None:
+        """Take what is there, up to a bound. Behind the first body that becomes an event nothing is offered."""
+        handle, count, size = add_path.handle, 0, 0
+        while port.is_open:
+            found = in_c.drain(
+                port.socket.underlying, handle, BODIES_PER_RECEIVE_MAX - count, BYTES_PER_RECEIVE_MAX - size
+            )
+            if found is False:
+                break
+            if found is True or count >= BODIES_PER_RECEIVE_MAX or size >= BYTES_PER_RECEIVE_MAX:
+                port.has_backlog = True
+                self._sockets.unsettled[port] = None
+                break
+            route, part = found
+            events = len(self._ends.events)
+            size += self._intake.on_part(port, route, part)
+            count += 1
+            if len(self._ends.events) != events:
+                handle = self.add_path = None
+        for number, taken_bytes, _ in in_c.moved():
+            link = self._ends.links[number]
+            link.heard_ns = self._ends.now_ns
+            self._ends.count_received(link, taken_bytes)
+
+    def close(self) -> None:
+        self._turn = self.in_c = None
+
+
+class DialledTurns:
+    """Of dialled links, whose bodies are offered to what counts answers; in C where that counts there."""
+
+    def __init__(self, sockets: Sockets, ends: Ends, intake: Intake) -> None:
+        self.in_c: zmq_answers.AnswerDrain | None = None
+        self.listens = False  # The host waits by `listen_for`: it asks the sockets of those links first.
+        self.is_heard = False  # It has asked them since, and nothing else is ready here.
+        self._sockets = sockets
+        self._ends = ends
+        self._intake = intake
+        self._counting: Counting | None = None  # What bodies of dialled links are offered to.
+        self._listened: list[Link] | None = (
+            None  # To these links `listen_for` listens; None: it is to be made anew.
+        )
+        self._listened_filenos: Sequence[int] | None = None
+
+    def count(self, answers: Counting) -> None:
+        self._counting = answers
+
+    def on_up(self, link: Link) -> None:
+        self._listened = None
+        counting = self._counting
+        if counting is not None and counting.handle is not None and self.in_c is None:
+            self.in_c = zmq_answers.open_answers(link.port.socket, counting.handle)
+
+    def on_down(self) -> None:
+        self._listened = None
+
+    def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
+        in_c = self.in_c
+        if in_c is None or self._ends.events or any(port.is_listening for port in self._sockets.unsettled):
+            return None
+        if self._listened is None or self._listened_filenos is not filenos:
+            self._listened = [
+                link for link in self._ends.links.values() if link.is_up and link.port.dialled is link
+            ]
+            of_links = [
+                (link.port.socket.underlying, link.number, link.port.filenos[0], link.data_prefix)
+                for link in self._listened
+            ]
+            apart = {self._sockets.fileno(), *(link.port.filenos[0] for link in self._listened)}
+            others = [fileno for fileno in (*filenos, *self._sockets.by_fileno) if fileno not in apart]
+            self._listened_filenos = filenos
+            if not in_c.listen(of_links, others):
+                self._listened = None
+                return None
+        self.listens = True
+        why = in_c.wait(until_ns, untold_ns, CREDIT_BYTES)
+        for index, link in enumerate(self._listened):
+            taken_bytes = in_c.taken(index)
+            if taken_bytes:
+                link.heard_ns = in_c.now_ns
+                self._ends.count_received(link, taken_bytes)
+        ready = in_c.ready
+        others = [fileno for fileno in ready if fileno not in self._sockets.by_fileno]
+        self.is_heard = in_c.is_dry and len(others) == len(ready)
+        if self.is_heard:
+            for link in self._listened:
+                self._sockets.unsettled.pop(link.port, None)
+        elif why == zmq_answers.HEARD_HELD:
+            self._intake.held = (self._listened[in_c.link].port, b"", in_c.held())
+        if not in_c.is_dry:
+            for link in self._listened:
+                self._sockets.unsettled[link.port] = None
+        return others
+
+    def drain(self, port: Port, link: Link, in_c: zmq_answers.AnswerDrain) -> None:
+        """As of accepted ones, of a link that is up. Behind a body that is not taken nothing is offered: in order."""
+        found = in_c.drain(
+            port.socket.underlying,
+            link.number,
+            link.data_prefix,
+            BODIES_PER_RECEIVE_MAX,
+            BYTES_PER_RECEIVE_MAX,
+        )
+        if in_c.taken_bytes:
+            link.heard_ns = self._ends.now_ns
+            self._ends.count_received(link, in_c.taken_bytes)
+        if found == zmq_answers.HELD:
+            count, size = in_c.received
+            self._intake.on_part(port, b"", in_c.held())
+            self._intake.drain(port, count, size)
+        elif found == zmq_answers.BOUND:
+            port.has_backlog = True
+            self._sockets.unsettled[port] = None
