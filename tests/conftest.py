@@ -13,6 +13,10 @@ os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 for name in [name for name in os.environ if name.startswith("EMBEDBK_")]:
     del os.environ[name]
 
+# The public suite of transports is no test module by its name, so its asserts are told apart only when asked for. Here:
+# tests of several folders import it.
+pytest.register_assert_rewrite("embedbk.transports.conformance")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests first: one worker is busy with them while the other does the many short ones."""
