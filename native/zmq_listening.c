@@ -125,9 +125,8 @@ static int look(struct ebk_listening *listening, int milliseconds, struct ebk_he
         else
             listening->links[meaning].is_dry = false;
     }
-    if (heard->ready_count == 0) return 0;
     for (uint32_t i = 0; i < listening->link_count; i++) heard->is_dry &= listening->links[i].is_dry;
-    return EBK_HEARD_READY;
+    return heard->ready_count == 0 ? 0 : EBK_HEARD_READY;
 }
 
 int ebk_listening_wait(struct ebk_listening *listening, int64_t until_ns, int64_t untold_ns, uint64_t credit_bytes,
@@ -147,8 +146,12 @@ int ebk_listening_wait(struct ebk_listening *listening, int64_t until_ns, int64_
             is_untold = true;
             if (heard->now_ns + untold_ns < until_ns) until_ns = heard->now_ns + untold_ns;
         }
-        if (reason == 0 && heard->now_ns >= until_ns) reason = EBK_HEARD_DUE;
-        if (reason == 0) reason = look(listening, heard->is_dry ? wait_ms(heard->now_ns, until_ns) : 0, heard);
+        /* A wait that ends anyway looks, too: whoever is heard without a pause must not hide the other descriptors. */
+        const bool is_over = reason != 0 || heard->now_ns >= until_ns;
+        const int milliseconds = is_over || !heard->is_dry ? 0 : wait_ms(heard->now_ns, until_ns);
+        const int seen = look(listening, milliseconds, heard);
+        if (reason == 0) reason = seen;
+        if (reason == 0 && is_over) reason = EBK_HEARD_DUE;
         if (reason != 0) return reason;
     }
 }

@@ -169,6 +169,8 @@ int ebk_turn_wait(struct ebk_turn *turn, const struct ebk_turn_terms *terms, str
     /* What was sent and received in between is not known here. */
     memset(turn->is_dry, 0, turn->socket_count * sizeof *turn->is_dry);
     const int reason = take_turns(turn, terms, outcome);
+    /* Whoever gives work without a pause must not hide the descriptors of others. */
+    if (reason != EBK_TURN_READY) (void)look(turn, terms->path, 0, outcome);
     outcome->now_ns = clock_ns();
     return reason;
 }

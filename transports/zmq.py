@@ -89,7 +89,7 @@ class ZmqTransport:
         if endpoint.startswith("ipc://"):
             check_ipc_path_is_free(endpoint)
         port = self._sockets.listen(endpoint)
-        self._accepted.forget_turn()
+        self._on_new_port()
         return port.endpoint
 
     def connect(self, endpoint: str, expect: Identity | None = None) -> int:
@@ -98,7 +98,7 @@ class ZmqTransport:
         if self._ends.is_full:
             raise UsageError(f"this transport has {self._ends.links_max} links already; no more are allowed")
         port = self._sockets.dial(endpoint)
-        self._accepted.forget_turn()
+        self._on_new_port()
         port.sends_frames = can_send_frames(port.socket)
         link = port.dialled = self._ends.begin(port, None, os.urandom(NONCE_BYTES))
         link.expect = expect
@@ -221,6 +221,11 @@ class ZmqTransport:
     def _hello(self) -> Hello:
         return Hello(self.identity, self._protocols)
 
+    def _on_new_port(self) -> None:
+        """Both waits in C know other descriptors."""
+        self._accepted.forget_turn()
+        self._dialled.forget_listened()
+
     def _on_up(self, link: Link) -> None:
         if link.route is None:
             self._dialled.on_up(link)
@@ -228,7 +233,7 @@ class ZmqTransport:
             self._accepted.on_up(link)
 
     def _on_down(self, link: Link) -> None:
-        self._dialled.on_down()
+        self._dialled.forget_listened()
         if link.route is None:
             self._accepted.forget_turn()
         else:

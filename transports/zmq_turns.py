@@ -153,12 +153,13 @@ class DialledTurns:
         self._counting = answers
 
     def on_up(self, link: Link) -> None:
-        self._listened = None
+        self.forget_listened()
         counting = self._counting
         if counting is not None and counting.handle is not None and self.in_c is None:
             self.in_c = zmq_answers.open_answers(link.port.socket, counting.handle)
 
-    def on_down(self) -> None:
+    def forget_listened(self) -> None:
+        """There are other links, or other descriptors, than it knows."""
         self._listened = None
 
     def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:

@@ -16,7 +16,7 @@ import pytest
 
 from embedbk.codec.answers import Answers, Asked
 from embedbk.codec.messages import AddAnswer, LacAnswer, Status, encode_message
-from embedbk.ports import LinkDown, Received
+from embedbk.ports import LinkDown, LinkUp, Received
 from embedbk.transports.conformance import PATIENCE_NS, RealTimeArena
 from embedbk.transports.zmq import ZmqTransport
 
@@ -134,6 +134,22 @@ def test_what_is_untold_bounds_it(client: Client) -> None:
     assert not client.answers.is_due
 
 
+def test_a_link_dialled_meanwhile_is_waited_for_too(client: Client) -> None:
+    """P7.2: the answer to a Hello is heard by a client that waits already, and that lost and dialled since."""
+    assert client.wait() == []
+    late = client.arena.node("b3")
+    client.transport.connect(late.transport.listen(client.arena.endpoint()))
+    client.receive()
+    heard: list[Any] = []
+
+    def is_up() -> bool:
+        client.arena.run([late], lambda: True)
+        heard.extend(client.receive())
+        return any(isinstance(event, LinkUp) for event in heard)
+
+    client.until(is_up)
+
+
 def test_its_time_ends_it(client: Client) -> None:
     until_ns = clock_ns() + 2_000_000
     while clock_ns() < until_ns:
@@ -161,6 +177,18 @@ def test_other_descriptors_end_it(client: Client) -> None:
     assert client.wait_long() == [client.other]
     os.eventfd_read(client.other)
     assert client.wait() == []
+
+
+def test_news_hide_no_descriptor(client: Client) -> None:
+    """Answers may come without a pause: a connection that begins or ends is seen nevertheless."""
+    os.eventfd_write(client.other, 1)
+    client.answer(client.expect(0))
+    give_up_ns = client.arena.now_ns() + PATIENCE_NS
+    ready: Sequence[int] = ()
+    while not client.answers.is_due:
+        ready = client.wait()
+        assert client.arena.now_ns() < give_up_ns, "never came"
+    assert ready == [client.other]
 
 
 def test_the_end_of_a_link_ends_it(client: Client) -> None:

@@ -259,6 +259,18 @@ def test_another_descriptor_ends_it(bookie: Bookie) -> None:
     assert bookie.wait_long() == WaitEnd([bookie.other], None)
 
 
+def test_a_message_that_ends_it_hides_no_descriptor(bookie: Bookie) -> None:
+    """Fair to the others on the loop, also beside a client whose every message is for Python."""
+    os.eventfd_write(bookie.other, 1)
+    bookie.ask()
+    give_up_ns = bookie.arena.now_ns() + PATIENCE_NS
+    ended: WaitEnd | None = None
+    while not bookie.transport.has_events():
+        ended = bookie.wait()
+        assert bookie.arena.now_ns() < give_up_ns, "never came"
+    assert ended == WaitEnd([bookie.other], None)
+
+
 def test_a_connection_that_ends_ends_it(bookie: Bookie) -> None:
     """TRANSPORTS, death: the monitor's descriptor is none of the host's, so it ends the wait and no more is said."""
     bookie.client.transport.close()
