@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.catalogue import Mutant
+from tests.mutants.mutant import Mutant
 
 __all__ = ["DoesNotApply", "Outcome", "copied_tree", "hunt", "plant", "try_mutant", "untouched"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
 from tests.mutants.planting import PROJECT, DoesNotApply, plant, try_mutant
 
 THREE = ("coverage-by-count", "add-accepted-on-a-fenced-ledger", "commit-without-epoch")

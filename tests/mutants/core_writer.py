@@ -1,0 +1,426 @@
+"""The writer: quorums, frames in flight, ensemble changes, placement, producers."""
+
+# ruff: noqa: E501, ISC004 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_ENSEMBLE_CHANGE = "embedbk/core/ensemble_change.py"
+_IN_FLIGHT = "embedbk/core/in_flight.py"
+_PLACEMENT = "embedbk/core/placement.py"
+_PRODUCERS = "embedbk/core/producers.py"
+_QUARANTINE = "embedbk/core/quarantine.py"
+_QUORUM = "embedbk/core/quorum.py"
+_WRITER = "embedbk/core/writer.py"
+
+_BUSY = "tests/rules/test_p7_busy.py::test_"
+_P1 = "tests/rules/test_p1_quorum.py::test_"
+_P3 = "tests/rules/test_p3_adding.py::test_"
+_P4 = "tests/rules/test_p4_ensemble_change.py::test_"
+_P5 = "tests/rules/test_p5_closing.py::test_"
+_PLACES = "tests/rules/test_placement.py::test_"
+_SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
+_SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
+_TERMS = "tests/faces/test_terms.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "coverage-one-fewer",
+        "P1 P5.2b",
+        "coverage needs one bookie fewer",
+        (
+            (
+                _QUORUM,
+                "need = quorum.write_quorum - quorum.ack_quorum + 1\n    return all(",
+                "need = max(1, quorum.write_quorum - quorum.ack_quorum)\n    return all(",
+            ),
+        ),
+        (_P5 + "coverage_is_judged_on_each_write_set",),
+    ),
+    Mutant(
+        "one-negative-ends-recovery",
+        "P5.2c",
+        "a single NoSuchEntry ends recovery",
+        (
+            (
+                _QUORUM,
+                "(negative & mask).bit_count() >= quorum.write_quorum - quorum.ack_quorum + 1",
+                "(negative & mask).bit_count() >= 1",
+            ),
+        ),
+        (
+            _P1 + "the_verdict_over_all_answer_vectors",
+            _P5 + "a_bad_copy_is_unknown_and_never_a_negative",
+        ),
+        seeds=110,
+    ),
+    Mutant(
+        "writer-closes-without-compare",
+        "P5.1 I15",
+        "the writer closes without checking version and status",
+        (
+            (
+                _WRITER,
+                "[Compare(key, self.revision)], [put])",
+                "[] if metadata.is_closed else [Compare(key, self.revision)], [put])",
+            ),
+        ),
+        (_P5 + "a_refused_close_reads_again_and_decides",),
+        seeds=30,
+    ),
+    Mutant(
+        "lac-jumps-gaps",
+        "P3.3 I3",
+        "the LAC is the highest entry with an ack quorum, whatever is missing below",
+        (
+            (
+                _IN_FLIGHT,
+                "        before = self.done\n        while self.pending:\n",
+                "        before = self.done\n"
+                "        acked = [first for first, one in self.pending.items() if self._is_done(one, self.seatings)]\n"
+                "        for first in [first for first in self.pending if acked and first < acked[-1]]:\n"
+                "            self.pending_bytes -= len(self.pending.pop(first).frame.body)\n"
+                "        while self.pending:\n",
+            ),
+        ),
+        (_P3 + "lac_waits_for_the_gap",),
+        seeds=30,
+    ),
+    Mutant(
+        "replaced-bookie-stays-confirmed",
+        "P4.4 I16",
+        "what a replaced bookie acknowledged counts for its successor",
+        (
+            (
+                _IN_FLIGHT,
+                "            pending.acked &= kept\n",
+                "            pending.acked |= {\n"
+                "                new.number\n"
+                "                for new, was in zip(seatings, self.seatings, strict=True)\n"
+                "                if was.number in pending.acked\n"
+                "            }\n",
+            ),
+        ),
+        (
+            _P4 + "a_replaced_seat_counts_no_more",
+            _SCENES_OF_WRITING + "late_errors_acknowledge_nothing_on_an_ensemble_nobody_knows",
+        ),
+        seeds=140,
+    ),
+    # Quorums.
+    Mutant(
+        "coverage-by-count",
+        "P1 P5.2b",
+        "coverage counts answers instead of judging each write set",
+        (
+            (
+                _QUORUM,
+                "    return all((mask & seats).bit_count() >= need for mask in _write_set_masks(quorum))",
+                "    return seats.bit_count() >= need",
+            ),
+        ),
+        (_P1 + "three_answers_may_cover_nothing", _SCENES + "coverage_is_judged_write_set_by_write_set"),
+    ),
+    Mutant(
+        "verdict-over-the-ensemble",
+        "P5.2c",
+        "negatives of bookies outside the write set count",
+        ((_QUORUM, "(negative & mask).bit_count()", "negative.bit_count()"),),
+        (_P1 + "the_verdict_over_all_answer_vectors",),
+        seeds=110,
+    ),
+    Mutant(
+        "ack-quorum-by-count",
+        "P3.3 I4",
+        "acknowledgements are counted over the ensemble, not in the write set",
+        (
+            (
+                _QUORUM,
+                "    return all((masks[residue] & acked).bit_count() >= quorum.ack_quorum for residue in residues)",
+                "    assert masks\n    return acked.bit_count() >= quorum.ack_quorum",
+            ),
+        ),
+        (_P1 + "an_ack_quorum_is_qa_seats_of_each_write_set",),
+        seeds=30,
+    ),
+    Mutant(
+        "ack-quorum-of-the-first-entry",
+        "P3.3 I4",
+        "a striped frame is done when its first entry is",
+        (
+            (
+                _QUORUM,
+                "return tuple(entry_id % size for entry_id in range(first, last + 1))",
+                "return (first % size,)",
+            ),
+        ),
+        (_P1 + "residues_stand_for_every_write_set_of_a_run",),
+        seeds=30,
+    ),
+    # The writer.
+    Mutant(
+        "change-without-compare",
+        "P4.1 I15",
+        "an ensemble change is published without checking the version",
+        (
+            (
+                _WRITER,
+                "[Compare(key, self.revision)], [put])",
+                "[Compare(key, self.revision)] if metadata.is_closed else [], [put])",
+            ),
+        ),
+        (_P4 + "a_change_refused_because_of_recovery_fails_the_adds_as_fenced",),
+        seeds=60,
+    ),
+    Mutant(
+        "acknowledged-before-the-change-is-published",
+        "P4.2 I14",
+        "while a change is in flight the old ensemble's quorum is enough",
+        (
+            (
+                _WRITER,
+                "        if self.error is not None or not self.in_flight.advance(\n"
+                "            self.proposal.seatings if self.proposal else None\n"
+                "        ):\n",
+                "        if self.error is not None or not self.in_flight.advance():\n",
+            ),
+        ),
+        (
+            _P4 + "an_entry_needs_its_quorum_in_both_ensembles_while_the_change_is_in_flight",
+            _SCENES_OF_WRITING + "late_errors_acknowledge_nothing_on_an_ensemble_nobody_knows",
+        ),
+        seeds=140,
+    ),
+    Mutant(
+        "change-counts-before-it-is-published",
+        "P4.2 I14",
+        "the new ensemble is used when it is proposed",
+        (
+            (
+                _WRITER,
+                "        self.proposed = self.metadata.with_changes(fragments=fragments)\n"
+                "        return [self._compare_and_set(self.proposed)]\n",
+                "        self.proposed = self.metadata.with_changes(fragments=fragments)\n"
+                "        fresh = self.in_flight.replace(self.proposal.seatings)\n"
+                "        sends = self.in_flight.resend(fresh, self.last_active_ns, self.lac, self.in_flight.done_length)\n"
+                "        return [self._compare_and_set(self.proposed), *sends]\n",
+            ),
+        ),
+        (_P4 + "an_entry_needs_its_quorum_in_both_ensembles_while_the_change_is_in_flight",),
+        seeds=30,
+    ),
+    Mutant(
+        "one-of-two-replacements-resent",
+        "P4.4",
+        "what is pending is sent to one of two new bookies only",
+        (
+            (
+                _WRITER,
+                "        effects += self.in_flight.resend(fresh, now_ns, self.lac, self.in_flight.done_length)\n"
+                "        effects += self._advance(now_ns)\n",
+                "        effects += self.in_flight.resend(fresh[:1], now_ns, self.lac, self.in_flight.done_length)\n"
+                "        effects += self._advance(now_ns)\n",
+            ),
+        ),
+        (
+            _P4 + "one_change_of_two_members_sends_what_is_pending_to_both",
+            _SCENES_OF_WRITING + "overlapping_changes_with_striping_reach_the_named_write_sets",
+        ),
+    ),
+    Mutant(
+        "unknown-change-taken-for-refused",
+        "P2.2 P4.2",
+        "a change of unknown outcome is forgotten",
+        (
+            (
+                _WRITER,
+                "        self.unsettled = True\n        return self._read_metadata()\n",
+                "        self.proposed = self.proposal = None\n        return []\n",
+            ),
+        ),
+        (_P4 + "an_unknown_change_that_landed_is_found_by_reading",),
+        seeds=30,
+    ),
+    Mutant(
+        "change-below-the-lac",
+        "P4.1 P2.3",
+        "a new fragment starts at the LAC, not behind it",
+        (
+            (
+                _ENSEMBLE_CHANGE,
+                "return Proposal(in_flight.done + 1, in_flight.done_length, seatings)",
+                "return Proposal(max(0, in_flight.done), in_flight.done_length, seatings)",
+            ),
+        ),
+        (_P4 + "a_failed_bookie_is_replaced_from_the_lac_on",),
+        seeds=60,
+    ),
+    Mutant(
+        "member-seated-twice",
+        "P2.4 P4.1",
+        "a member of the ensemble may be chosen as a replacement",
+        ((_ENSEMBLE_CHANGE, "{*seated, *avoid}, in_flight.quorum", "{*avoid}, in_flight.quorum"),),
+        (_P4 + "the_replacement_is_no_member_and_no_bookie_that_just_failed",),
+        seeds=30,
+    ),
+    Mutant(
+        "answers-of-other-handles-count",
+        "P3.8",
+        "an acknowledgement of another handle's add counts",
+        (
+            (
+                _IN_FLIGHT,
+                "        return (answer.nonce, answer.seating, answer.recovery) == asked",
+                "        return (answer.seating, answer.recovery) == asked[1:]",
+            ),
+        ),
+        (_P3 + "an_acknowledgement_answers_one_request_of_one_handle",),
+    ),
+    Mutant(
+        "received-counts-as-durable",
+        "P3.2",
+        "with deferred sync what is in memory moves the LAC",
+        (
+            (
+                _IN_FLIGHT,
+                "            pending.received.add(seating_number)\n",
+                "            pending.acked.add(seating_number)\n",
+            ),
+        ),
+        (_P3 + "with_deferred_sync_there_are_two_marks",),
+    ),
+    Mutant(
+        "close-does-not-wait-for-adds",
+        "P5.1",
+        "the writer closes while adds are outstanding",
+        (
+            (
+                _WRITER,
+                "        if self.in_flight.pending or self.proposal is not None or self.proposed is not None:\n",
+                "        if self.proposal is not None or self.proposed is not None:\n",
+            ),
+        ),
+        (_P5 + "outstanding_adds_finish_before_the_close_is_sent",),
+        seeds=40,
+    ),
+    # Idempotent and conditional appends.
+    Mutant(
+        "producers-known-by-sequence-only",
+        "P3",
+        "two producers that use the same sequence are one",
+        (
+            (
+                _PRODUCERS,
+                "        window = self._windows.get(producer.producer_id)\n",
+                "        window = self._windows.get(0)\n",
+            ),
+            (
+                _PRODUCERS,
+                "self._windows.setdefault(producer.producer_id, OrderedDict())",
+                "self._windows.setdefault(0, OrderedDict())",
+            ),
+            (
+                _PRODUCERS,
+                "        self._windows.move_to_end(producer.producer_id)\n",
+                "        self._windows.move_to_end(0)\n",
+            ),
+        ),
+        (_TERMS + "an_append_of_the_same_producer_and_sequence_is_done_once",),
+    ),
+    Mutant(
+        "sequence-below-the-window-appended",
+        "P3",
+        "an append that fell out of the window is done again",
+        (
+            (
+                _PRODUCERS,
+                "if held is None and producer.sequence < (newest := next(reversed(window))):",
+                "if held is None and producer.sequence < (newest := next(iter(window))) - 2 * self.sequences_max:",
+            ),
+        ),
+        (_P3 + "a_producer_s_window_is_bounded_and_what_fell_out_is_refused",),
+    ),
+    Mutant(
+        "received-over-a-gap",
+        "P3.2 P3.3",
+        "the mark of what is received passes a frame that is not",
+        (
+            (
+                _IN_FLIGHT,
+                "            if not self._has_quorum(held, pending, self.seatings):\n                break\n",
+                "            if not self._has_quorum(held, pending, self.seatings):\n                continue\n",
+            ),
+        ),
+        (_P3 + "what_is_received_is_counted_by_write_set_and_in_order",),
+    ),
+    # Quarantine.
+    Mutant(
+        "quarantine-forbids-the-last-bookie",
+        "RP45",
+        "who is in quarantine is not chosen, even where nobody else is left",
+        (
+            (
+                _PLACEMENT,
+                "        fit = [info for info in left if not info.is_quarantined] or left\n",
+                "        fit = [info for info in left if not info.is_quarantined]\n",
+            ),
+        ),
+        (_PLACES + "who_is_in_quarantine_is_chosen_only_where_nobody_else_is_left",),
+    ),
+    Mutant(
+        "quarantine-ends-at-the-first-good-answer",
+        "RP45",
+        "one good answer lets a bookie out of quarantine",
+        (
+            (
+                _QUARANTINE,
+                "return self.good[bookie_id] >= GOOD_ANSWERS and",
+                "return self.good[bookie_id] >= 1 and",
+            ),
+        ),
+        (_PLACES + "quarantine_ends_in_time_or_early",),
+    ),
+    Mutant(
+        "quarantine-counts-errors-of-all-time",
+        "RP45",
+        "errors long ago count as if they were new",
+        (
+            (
+                _QUARANTINE,
+                "        if len(when) < ERRORS_MAX or now_ns - when[0] > WITHIN_NS:\n",
+                "        if len(when) < ERRORS_MAX:\n",
+            ),
+        ),
+        (_PLACES + "many_errors_in_a_short_time_and_no_new_seat",),
+    ),
+    Mutant(
+        "busy-is-dead",
+        "P7.8 L13",
+        "a writer takes BUSY for a failure, and replaces a bookie that lives",
+        (("embedbk/core/writer.py", "        if answer.status == Status.BUSY:\n", "        if False:\n"),),
+        (_BUSY + "a_writer_waits_for_a_bookie_that_is_busy",),
+    ),
+    Mutant(
+        "busy-leaves-a-hole",
+        "P7.8 RP34",
+        "an entry that others have acknowledged is not sent again to the bookie that was busy",
+        (("embedbk/core/in_flight.py", "            self._keep_behind(first, pending)\n", ""),),
+        (_BUSY + "a_writer_waits_for_a_bookie_that_is_busy",),
+    ),
+    Mutant(
+        "busy-for-ever",
+        "P7.8 P4.1",
+        "the time limit of an add begins anew with every try, so that a bookie may be busy without end",
+        (
+            (
+                "embedbk/core/in_flight.py",
+                "            seating.unanswered.setdefault(frame.first_entry, now_ns)\n",
+                "            seating.unanswered[frame.first_entry] = now_ns\n",
+            ),
+        ),
+        (_BUSY + "being_busy_is_bounded_by_the_time_limit_of_an_add",),
+    ),
+)

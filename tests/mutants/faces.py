@@ -1,0 +1,188 @@
+"""What people use: appending, reading, deleting."""
+
+# ruff: noqa: E501, ISC004 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_APPENDING = "embedbk/appending.py"
+_DELETING = "embedbk/deleting.py"
+_PRODUCERS = "embedbk/core/producers.py"
+_READING = "embedbk/reading.py"
+
+_LEDGERS = "tests/faces/test_ledger.py::test_"
+_LOGS = "tests/faces/test_log.py::test_"
+_TERMS = "tests/faces/test_terms.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "producers-forgotten-by-a-takeover",
+        "P3",
+        "a writer that takes over does not learn what producers appended before it",
+        (
+            (
+                _APPENDING,
+                "        self._are_producers_known = history is None\n",
+                "        self._are_producers_known = True\n",
+            ),
+        ),
+        (_TERMS + "a_duplicate_after_a_crash_of_the_writer_finds_what_recovery_kept",),
+    ),
+    Mutant(
+        "producers-found-and-appended-in-two-steps",
+        "P3",
+        "two threads may both find that an append is not there yet",
+        (
+            (
+                _APPENDING,
+                "                with _PRODUCERS:\n                    held = self.producers.find(producer)\n",
+                "                held = self.producers.find(producer)\n"
+                "                await Moved(self.writing.signal, lambda: False, 0.02)\n"
+                "                with _PRODUCERS:\n",
+            ),
+        ),
+        (_TERMS + "many_threads_that_repeat_each_other_append_once",),
+    ),
+    Mutant(
+        "condition-of-another-ledger-met",
+        "P3.1",
+        "a position of another ledger is compared by its entry id alone",
+        (
+            (
+                _APPENDING,
+                "            is_here = terms.after[0] == self.ledger_id and terms.after[1] < _NEVER_NEXT\n",
+                "            is_here = terms.after[1] < _NEVER_NEXT\n",
+            ),
+        ),
+        (_TERMS + "a_conditional_append_is_done_only_behind_the_expected_position",),
+    ),
+    Mutant(
+        "condition-judged-before-the-append",
+        "P3.1",
+        "the expected id is looked at before the append, not in it",
+        (
+            (
+                _APPENDING,
+                "                entry_id = self.writing.try_append_with(data, attributes, expected)\n            else:\n",
+                "                is_next = expected < 0 or self.writing.packer.next_entry == expected\n"
+                "                await Moved(self.writing.signal, lambda: False, 0.02)\n"
+                "                entry_id = PACKER_CONFLICT\n"
+                "                if is_next:\n"
+                "                    entry_id = self.writing.try_append_with(data, attributes, NO_ENTRY)\n"
+                "            else:\n",
+            ),
+        ),
+        (_TERMS + "of_many_threads_with_one_condition_one_appends",),
+    ),
+    Mutant(
+        "reader-handle-goes-back",
+        "P6.2 I11",
+        "a handle shows what it heard last, not the highest that it heard",
+        ((_READING, "        self.lac = max(self.lac, lac)\n", "        self.lac = lac\n"),),
+        ("tests/testing/test_reader_handles.py::test_a_handle_shows_the_newest_that_it_heard",),
+    ),
+    Mutant(
+        "tail-goes-to-the-newest-ledger",
+        "P6.6 I97",
+        "a tailing reader goes on with the last ledger of the list, not with the one behind where it stands (#2898)",
+        ((_READING, "                return segments[number]\n", "                return segments[-1]\n"),),
+        ("tests/scenarios/test_log_readers.py::test_a_tail_passes_every_ledger_of_the_list_in_turn",),
+    ),
+    Mutant(
+        "tail-jumps-an-empty-ledger",
+        "P6.6 I97",
+        "a tailing reader leaves a ledger that has no entry yet, open or not",
+        (
+            (
+                _READING,
+                "            if first is None:\n                first = limit + 1\n",
+                "            if first is None:\n                first = limit + 1\n"
+                "            if limit == NO_ENTRY:\n                return\n",
+            ),
+        ),
+        ("tests/scenarios/test_log_readers.py::test_a_tail_stays_with_an_empty_ledger_until_it_is_closed",),
+    ),
+    # Deleting.
+    Mutant(
+        "open-ledger-deleted",
+        "P2.3 I34",
+        "a ledger that is not closed is deleted without being forced",
+        (
+            (
+                _DELETING,
+                "        if not metadata.is_closed and not force:\n",
+                "        if not metadata.is_closed and not force and not password:\n",
+            ),
+        ),
+        (_LEDGERS + "a_closed_ledger_is_deleted_and_an_open_one_only_by_force",),
+    ),
+    Mutant(
+        "listed-ledger-deleted",
+        "P8.3 I90",
+        "a ledger that a log lists is deleted",
+        (
+            (
+                _DELETING,
+                "    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value).segments):\n",
+                "    if any(segment.ledger_id < 0 for segment in decode_log_list(value).segments):\n",
+            ),
+        ),
+        (_LOGS + "a_ledger_of_a_log_is_not_deleted_under_it",),
+    ),
+    Mutant(
+        "deleted-without-a-tombstone",
+        "CL31 CL32",
+        "a deleted ledger cannot be brought back, and may lose its bytes at once",
+        ((_DELETING, "        if metadata.is_closed:\n", "        if not metadata.is_closed:\n"),),
+        (_LEDGERS + "a_deleted_ledger_is_brought_back_while_its_grace_lasts",),
+    ),
+    Mutant(
+        "tombstone-taken-away-early",
+        "CL31 P7.7",
+        "tombstones are forgotten before their grace is over",
+        ((_DELETING, "        if stone.until_ms > runtime.wall_ms():\n            continue\n", ""),),
+        (_LEDGERS + "a_deleted_ledger_is_brought_back_while_its_grace_lasts",),
+    ),
+    Mutant(
+        "undelete-keeps-the-tombstone",
+        "CL32 P7.7",
+        "a ledger is back and its tombstone still says that it is deleted",
+        (
+            (
+                _DELETING,
+                "[Delete(key), Put(ledger_key_path(ledger_id), metadata)]",
+                "[Put(ledger_key_path(ledger_id), metadata)]",
+            ),
+        ),
+        (_LEDGERS + "a_deleted_ledger_is_brought_back_while_its_grace_lasts",),
+    ),
+    Mutant(
+        "deleted-without-compare",
+        "P2.2 P8.3",
+        "a ledger is deleted whatever became of it since it was looked at",
+        (
+            (
+                _DELETING,
+                "        when = [Compare(key, revision), *await _unlisted(runtime, metadata, what)]\n",
+                "        when = list(await _unlisted(runtime, metadata, what))[:0]\n",
+            ),
+        ),
+        ("tests/scenarios/test_deleting.py::test_what_changed_since_it_was_looked_at_is_looked_at_again",),
+    ),
+    Mutant(
+        "undelete-over-what-is-there",
+        "CL32 P2.1",
+        "a ledger is brought back though its key is there",
+        (
+            (
+                _DELETING,
+                "    when = [Compare(key, revision), Compare(ledger_key_path(ledger_id), ABSENT)]\n",
+                "    when = [Compare(key, revision)][:0]\n",
+            ),
+        ),
+        ("tests/scenarios/test_deleting.py::test_of_two_that_bring_a_ledger_back_one_does",),
+    ),
+)

@@ -1,0 +1,187 @@
+"""The entry store: write cache, entry logs, index, compaction; the ledger table."""
+
+# ruff: noqa: E501 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_COPY = "native/store_copy.c"
+
+_BUSY = "tests/rules/test_p7_busy.py::test_"
+_COMPACTION = "tests/storage/test_compaction.py::test_"
+_DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
+_DIRECTORIES = "tests/storage/test_ledger_directories.py::test_"
+_STORAGE = "tests/storage/test_bookie_storage.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "bad-entry-absent-in-the-store",
+        "P7.1 I31",
+        "an entry whose bytes fail their sum is told to be absent by the entry store",
+        (
+            (
+                "native/store_read.c",
+                "            found->size += piece->size;\n        }\n",
+                "            found->size += piece->size;\n        } else {\n            add_absent(reading, piece->id, piece->id);\n        }\n",
+            ),
+        ),
+        (_DAMAGE + "no_flipped_byte_gives_a_wrong_byte_or_a_false_absent",),
+    ),
+    Mutant(
+        "add-path-borrows-from-the-link",
+        "I52",
+        "the add path gives the journal the message of the link instead of the write cache's copy",
+        (
+            (
+                "native/add_path.c",
+                "EBK_RECORD_FRAME, add->ledger_id, copy, add->body_size,",
+                "EBK_RECORD_FRAME, add->ledger_id, add->body, add->body_size,",
+            ),
+        ),
+        (_STORAGE + "who_sent_a_frame_may_use_its_buffer_again_at_once[path]",),
+    ),
+    Mutant(
+        "entry-log-id-used-again",
+        "I48",
+        "a flush that is tried again, and the one behind it, write under an id that was given out before",
+        (
+            (
+                "native/store_flush.c",
+                "            .log_id = ++store->log_id_last,",
+                "            .log_id = store->log_id_last + 1,",
+            ),
+        ),
+        (_STORAGE + "a_failed_flush_is_tried_again_in_another_file",),
+    ),
+    Mutant(
+        "entry-log-ids-forgotten-at-start",
+        "I48 P7.1",
+        "after a start the ids of entry logs begin anew, and a new log takes the name of an old one",
+        (
+            (
+                "native/store_roll.c",
+                "            if (log_id > store->log_id_last) store->log_id_last = log_id;\n",
+                "",
+            ),
+        ),
+        (_STORAGE + "an_id_of_an_entry_log_is_never_given_out_twice",),
+    ),
+    Mutant(
+        "entry-log-directory-not-synced",
+        "P7.5",
+        "a flush counts before its file's name is durable",
+        (
+            (
+                "native/store_log.c",
+                "    done = flush->io->sync_directory(flush->io, flush->directory);\n",
+                "    done = 0;\n",
+            ),
+        ),
+        (
+            "tests/storage/test_bookie_storage.py::test_a_fault_at_every_call_and_a_crash_lose_nothing_durable",
+        ),
+    ),
+    Mutant(
+        "mark-advanced-by-one-directory",
+        "P7.5 I45",
+        "the log mark of a flush counts when one of its directories is durable",
+        (
+            (
+                "native/store_roll.c",
+                "        if (mark == 0 || !is_whole_flush(store, i)) continue;\n",
+                "        if (mark == 0) continue;\n",
+            ),
+        ),
+        (_DIRECTORIES + "whichever_logs_of_a_flush_are_durable_the_mark_is_that_of_all_of_them",),
+    ),
+    Mutant(
+        "flush-that-failed-in-one-directory-counts",
+        "P7.5 I45",
+        "a flush is taken in although one of its directories has nothing of it",
+        (
+            (
+                "native/store_flush.c",
+                "        if (store->flushes[i].result < 0) return give_up(store, &store->flushes[i]);\n",
+                "        if (store->flushes[0].result < 0) return give_up(store, &store->flushes[i]);\n",
+            ),
+        ),
+        (_DIRECTORIES + "a_directory_that_fails_takes_no_new_entries_while_the_other_serves",),
+    ),
+    Mutant(
+        "roll-of-half-a-flush-counts",
+        "P7.5 I47",
+        "what half a flush says of older logs is believed, and those that it left out are deleted",
+        (
+            (
+                "native/store_roll.c",
+                "        has_all_parts(store, places, count, &descriptor))\n",
+                "        (count > 0 || has_all_parts(store, places, count, &descriptor)))\n",
+            ),
+        ),
+        (_DIRECTORIES + "half_a_flush_takes_no_log_away",),
+    ),
+    Mutant(
+        "stored-state-lifts-a-fence",
+        "P5.2f P7.3",
+        "a later stored state without the flag lifts a fence",
+        (("native/table.c", "    row->is_fenced |= (flags", "    row->is_fenced = (flags"),),
+        ("tests/storage/test_ledger_table.py",),
+    ),
+    Mutant(
+        "compaction-leaves-the-states-behind",
+        "P7.3 ST32",
+        "an entry log goes, and with it the only state that says a ledger is fenced",
+        (
+            (
+                "embedbk/storage/entry_store.py",
+                '        table.touch(bytes(ffi.buffer(pointer[0], size)) if size else b"")\n',
+                "",
+            ),
+        ),
+        (_COMPACTION + "a_log_in_which_nothing_lives_goes_whole",),
+    ),
+    Mutant(
+        "compaction-copies-what-it-did-not-check",
+        "P7.1 ST35",
+        "a damaged entry is copied as it is, and the log that showed the damage goes",
+        (
+            (
+                _COPY,
+                "            facts.ledger_id != copy->ledger_id || facts.first_entry != copy->cursor.id)\n            return bad(",
+                "            facts.ledger_id != copy->ledger_id || facts.first_entry != copy->cursor.id)\n            if (entry_size == 0) return bad(",
+            ),
+        ),
+        (_COMPACTION + "a_corrupt_log_is_left_alone_and_the_rest_goes_on",),
+    ),
+    Mutant(
+        "compaction-deletes-before-the-flush",
+        "I47 ST32",
+        "the sources go at once, with any flush that ends, also one that was frozen before",
+        ((_COPY, "leaves_with > done) {", "leaves_with > done + 1) {"),),
+        (_COMPACTION + "sources_stay_until_a_flush_behind_the_copy_has_ended",),
+    ),
+    Mutant(
+        "scanned-log-is-compacted",
+        "P7.1 ST13",
+        "a log of which only a scan found something is copied and goes, and with it what it hides",
+        (("native/store_load.c", "        log->is_damaged = true;", "        log->is_damaged = false;"),),
+        (_COMPACTION + "a_log_whose_index_was_lost_is_never_compacted",),
+    ),
+    Mutant(
+        "adds-use-up-the-queue",
+        "P7.8",
+        "normal adds are taken until the journal's queue is full, and a fence waits for it",
+        (("native/add_path.h", "    EBK_ADD_SLOTS_KEPT = 1024 ", "    EBK_ADD_SLOTS_KEPT = 8 "),),
+        (_BUSY + "fences_have_a_part_of_the_journal_to_themselves",),
+    ),
+    Mutant(
+        "a-flush-yields-for-ever",
+        "RP33 T9",
+        "beside a journal that is always busy no flush ends, however full the write cache gets",
+        (("native/store.c", "        ebk_yield_enough(&store->yield_word);\n    }", "    }"),),
+        ("tests/storage/test_yielding.py::test_a_flush_waits_no_more_when_the_cache_wants_its_room",),
+    ),
+)

@@ -1,0 +1,293 @@
+"""The journal, and what is left of a damaged one."""
+
+# ruff: noqa: E501, ISC004 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_JOURNAL = "native/journal.c"
+_JOURNAL_OPEN = "native/journal_open.c"
+_JOURNAL_REPLAY = "native/journal_replay.c"
+_JOURNAL_SALVAGE = "native/journal_salvage.c"
+
+_JOURNALS = "tests/storage/test_journals.py::test_"
+_SALVAGE = "tests/crash/test_journal_salvage.py::test_"
+_STORAGE = "tests/storage/test_bookie_storage.py::test_"
+_TAIL = "tests/crash/test_journal_tail.py::test_"
+
+MUTANTS = (
+    # In C: the copy is built in its own folder.
+    Mutant(
+        "journal-record-sums-unchecked",
+        "P7.1 I42",
+        "replay takes records that fail their checksum",
+        (
+            (
+                _JOURNAL_REPLAY,
+                "        if (record->crc != ebk_journal_record_crc(seed, offset + at, record)) return false;\n",
+                "",
+            ),
+        ),
+        (_TAIL + "every_byte_of_the_last_group_may_rot_and_never_gives_wrong_records",),
+    ),
+    Mutant(
+        "journal-generation-ignored",
+        "P7.1 I43",
+        "replay takes groups of an earlier use of a recycled file",
+        (
+            (_JOURNAL_REPLAY, "group->generation != generation || group->position", "group->position"),
+            (
+                _JOURNAL_REPLAY,
+                "    return ebk_crc32c(ebk_crc32c(0, identity, EBK_JOURNAL_IDENTITY_BYTES), &generation, sizeof generation);",
+                "    return ebk_crc32c(0, identity, EBK_JOURNAL_IDENTITY_BYTES) + 0 * (uint32_t)generation;",
+            ),
+        ),
+        (_TAIL + "bytes_of_an_earlier_use_are_never_replayed",),
+    ),
+    Mutant(
+        "journal-durable-before-sync",
+        "P3.2 I40",
+        "a group counts as durable when it is written, before it is synced",
+        (
+            (
+                _JOURNAL,
+                "int synced = journal->dsync ? 0 : journal->io->sync(journal->io, journal->file);",
+                "int synced = 0;",
+            ),
+        ),
+        (_TAIL + "any_life_of_crashes_keeps_what_was_durable",),
+    ),
+    Mutant(
+        "journal-sync-error-ignored",
+        "P7.6",
+        "a sync that failed counts as done",
+        ((_JOURNAL, "    if (synced < 0)\n", "    if (synced > 0)\n"),),
+        ("tests/storage/test_journal.py::test_a_failed_sync_is_final_and_not_retried",),
+    ),
+    Mutant(
+        "journal-ends-at-damage-in-the-middle",
+        "P7.1 I44",
+        "a bad group before good ones is taken for the end of the journal, and what is behind it is lost",
+        (
+            (
+                _JOURNAL_OPEN,
+                "    if (later > 0)\n        return",
+                "    if (later > 0 && has_any && !has_any)\n        return",
+            ),
+        ),
+        (_TAIL + "every_byte_of_an_earlier_group_that_rots_is_damage",),
+    ),
+    Mutant(
+        "journal-chain-unchecked",
+        "P7.1 I44",
+        "a valid group is taken whether it follows the one before it or not",
+        (
+            (
+                _JOURNAL_OPEN,
+                "        if (has_any && (group.sequence",
+                "        if (has_any && !has_any && (group.sequence",
+            ),
+            (
+                _JOURNAL_REPLAY,
+                "    if (!replay->has_any) return true;\n",
+                "    if (group != NULL) return true;\n    if (!replay->has_any) return true;\n",
+            ),
+        ),
+        (_TAIL + "a_valid_group_that_does_not_follow_is_damage",),
+    ),
+    Mutant(
+        "journal-gap-is-no-loss",
+        "P7.4 I42",
+        "records that are missing between groups of a damaged journal are not counted as lost",
+        ((_JOURNAL_SALVAGE, "        salvage->facts.missing_count += group->first_token - needed;\n", ""),),
+        (_SALVAGE + "whichever_group_is_damaged_the_others_are_read_and_the_loss_is_counted",),
+    ),
+    Mutant(
+        "journal-starts-below-the-mark",
+        "P7.5 I45",
+        "behind damage, tokens go on below the log mark, so that new records are never replayed",
+        (
+            (
+                _JOURNAL_SALVAGE,
+                "(salvage->token > salvage->after ? salvage->token : salvage->after) + 1",
+                "salvage->token + 1",
+            ),
+        ),
+        (_SALVAGE + "a_journal_that_ends_below_the_mark_goes_on_above_it",),
+    ),
+    Mutant(
+        "journal-old-group-is-believed",
+        "P7.1 I42",
+        "a group whose follower was written behind another one counts as what was acknowledged",
+        (
+            (
+                _JOURNAL_SALVAGE,
+                "group->previous_crc != salvage->crc)) {",
+                "group->previous_crc != salvage->crc) && valid < 0) {",
+            ),
+        ),
+        (_SALVAGE + "an_old_version_of_a_group_is_a_loss_although_no_token_is_missing",),
+    ),
+    Mutant(
+        "damaged-journal-served-unasked",
+        "P7.4 I32",
+        "a bookie goes on behind a damaged journal without limbo and without its owner's word",
+        (
+            (
+                "embedbk/storage/starting.py",
+                "if facts.may_have_lost and not self.may_have_lost:",
+                "if facts.may_have_lost and not self.may_have_lost and not facts:",
+            ),
+        ),
+        (_SALVAGE + "scenario_48",),
+    ),
+    Mutant(
+        "damage-passed-before-it-is-flushed",
+        "P7.5 I46",
+        "a journal begins behind its damage before entry logs hold what was read of it",
+        (
+            (
+                "embedbk/storage/starting.py",
+                "            self._flush()\n            salvage.finish()\n",
+                "            salvage.finish()\n            self._flush()\n",
+            ),
+        ),
+        (_SALVAGE + "a_bookie_that_dies_while_it_goes_on_starts_as_unclean_again",),
+    ),
+    Mutant(
+        "group-built-ahead-unchained",
+        "P7.1 I44",
+        "a group that is built while another is written does not name the one before",
+        ((_JOURNAL, "    next->previous_crc = job->header.crc;\n", "    next->previous_crc = 0;\n"),),
+        ("tests/storage/test_journal.py::test_groups_that_are_built_ahead_keep_their_order",),
+    ),
+    Mutant(
+        "copied-body-borrowed",
+        "I52",
+        "a small body is taken from the caller's buffer when it is written, not when it was handed over",
+        (
+            (
+                _JOURNAL,
+                "        if (copied && head_size > 0) head = memcpy(journal->copies[token % SLOT_COUNT], head, head_size);\n",
+                "        (void)copied;\n",
+            ),
+        ),
+        ("tests/storage/test_journal_scenarios.py::test_a_caller_may_use_its_buffer_again_at_once",),
+    ),
+    Mutant(
+        "frame-borrowed-from-its-sender",
+        "I52",
+        "the journal writes a frame from the buffer in which it came, which may hold another one by then",
+        (
+            (
+                "embedbk/storage/bookie_storage.py",
+                "append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True)",
+                "append(RecordKind.FRAME, frame.ledger_id, frame.body, borrowed=True)",
+            ),
+        ),
+        (_STORAGE + "who_sent_a_frame_may_use_its_buffer_again_at_once[core]",),
+    ),
+    Mutant(
+        "replay-goes-on-past-a-bad-group",
+        "P7.1 I42 I44",
+        "a group of an older journal file that is not what was written is stepped over, and what is behind it replayed",
+        (
+            (
+                "native/journal_replay.c",
+                "    if (!valid)\n        return ebk_fault_set",
+                "    while (valid == 0 && replay->offset + BLOCK_BYTES < entry->bytes) {\n"
+                "        replay->offset += BLOCK_BYTES;\n"
+                "        valid = ebk_group_read(replay->journal->io, replay->file,\n"
+                "                               ebk_journal_seed(replay->journal->identity, entry->generation),\n"
+                "                               entry->generation, replay->offset, entry->bytes, replay->buffer, &group);\n"
+                "    }\n"
+                "    if (valid <= 0)\n        return ebk_fault_set",
+            ),
+            ("native/journal_replay.c", "    if (!replay->has_any) return true;\n", "    return true;\n"),
+        ),
+        (
+            "tests/crash/test_journal_tail.py::test_a_group_in_the_middle_of_an_older_file_that_rots_is_damage",
+        ),
+    ),
+    Mutant(
+        "metadata-log-trimmed-early",
+        "P7.5 P10.1",
+        "a member's log is trimmed when its snapshot is queued, before it is durable",
+        (
+            (
+                "embedbk/storage/metadata_store.py",
+                "        if not snapshot.chunks and durable_token >= snapshot.last_token:\n",
+                "        if not snapshot.chunks:\n",
+            ),
+        ),
+        ("tests/crash/test_metadata_power.py::test_no_acknowledged_change_is_lost_when_the_power_goes",),
+    ),
+    Mutant(
+        "slow-journal-not-waited-for",
+        "P3.2 I40",
+        "an add is acknowledged when another journal has come far enough, and its own has not",
+        (
+            (
+                "native/journals.c",
+                "        if (journals->parts[owner].mark == own[owner]) break;",
+                "        if (journals->parts[owner].mark == own[owner] && owner == 0) break;",
+            ),
+        ),
+        (_JOURNALS + "durable_is_the_largest_token_up_to_which_every_journal_is_through",),
+    ),
+    Mutant(
+        "journal-trimmed-by-another-ones-mark",
+        "P7.5 I45",
+        "a journal gives up records of which no entry log has anything, because another one is further",
+        (
+            (
+                "embedbk/storage/journals.py",
+                "            part.trim(mark)\n",
+                "            part.trim(max(marks))\n",
+            ),
+        ),
+        (_JOURNALS + "a_journal_is_not_trimmed_by_the_mark_of_another",),
+    ),
+    Mutant(
+        "failed-journal-among-several-forgiven",
+        "P7.6 I50",
+        "the first journal works, so the bookie goes on",
+        (
+            (
+                "embedbk/storage/journals.py",
+                "for part in self.parts if (why := part.failed())",
+                "for part in self.parts[:1] if (why := part.failed())",
+            ),
+        ),
+        (_JOURNALS + "a_failed_sync_of_one_journal_ends_all_promises",),
+    ),
+    Mutant(
+        "a-try-is-a-success",
+        "P7.8",
+        "while a journal's next file is tried again, the bookie says that it has room",
+        (
+            (
+                "native/journal.c",
+                ".prepare_error = journal->next_error,",
+                ".prepare_error = journal->next_state == NEXT_REFUSED ? journal->next_error : 0,",
+            ),
+        ),
+        ("tests/storage/test_journal.py::test_a_next_file_stays_refused_while_it_is_tried_again",),
+    ),
+    Mutant(
+        "a-failed-journal-stays-busy",
+        "P7.6",
+        "what a journal that failed still had cannot be flushed into entry logs",
+        (
+            (
+                _JOURNAL,
+                "        if (journal->busy_word != NULL) ebk_yield_idle(",
+                "        if (count == 0 && journal->busy_word != NULL) ebk_yield_idle(",
+            ),
+        ),
+        ("tests/storage/test_yielding.py::test_a_journal_that_fails_holds_nobody_up",),
+    ),
+)

@@ -1,0 +1,76 @@
+"""Links, and the waits in C that receive from them."""
+
+# ruff: noqa: E501 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_WAIT = "native/zmq_turn.c"
+
+_WAITING = "tests/transports/test_waiting.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "wait-tells-before-durable",
+        "P3.2 I40",
+        "a bookie that waits in C answers what it took, durable or not",
+        ((_WAIT, "ebk_add_path_reap(path, durable) > 0", "ebk_add_path_reap(path, UINT64_MAX) > 0"),),
+        (_WAITING + "an_answer_leaves_when_its_record_is_durable_and_not_before",),
+    ),
+    Mutant(
+        "wait-outlasts-what-the-core-waits-for",
+        "P5.2f",
+        "a bookie that waits in C keeps from its core that a fence has become durable",
+        ((_WAIT, "(terms->awaits_journal && durable > terms->durable) || ", ""),),
+        (_WAITING + "durability_that_others_wait_for_ends_it",),
+    ),
+    Mutant(
+        "wait-outlasts-a-failed-journal",
+        "P7.6",
+        "a bookie whose journal has failed waits on in C, and nobody hears that its adds are unknown",
+        ((_WAIT, " || ebk_add_path_has_failed(path)) return", ") return"),),
+        (_WAITING + "a_failed_journal_ends_it_and_nothing_is_answered",),
+    ),
+    Mutant(
+        "wait-offers-behind-an-event",
+        "P3.4 P3.7",
+        "what came behind a message that ended a wait is taken before the core has seen that message",
+        (
+            (
+                "transports/zmq.py",
+                "            if self._ends.events:\n                self._accepted.add_path = None\n",
+                "",
+            ),
+        ),
+        (_WAITING + "a_message_that_is_not_taken_is_the_next_event",),
+    ),
+    Mutant(
+        "silence-has-no-end",
+        "T11",
+        "a connection on which no Hello is said is kept for ever",
+        (
+            (
+                "transports/zmq_strangers.py",
+                "            if descriptor in self.silent:\n                self._hang_up(descriptor)\n",
+                "            self.silent.pop(descriptor, None)\n",
+            ),
+        ),
+        ("tests/transports/test_zmq.py::test_a_connection_that_never_says_hello_is_hung_up_on",),
+    ),
+    Mutant(
+        "two-parts-have-no-bound",
+        "T10",
+        "a body of two parts may be twice as long as one may be",
+        (
+            (
+                "transports/zmq_intake.py",
+                "        if len(part.buffer) + len(tail.buffer) > LINK_BYTES_MAX:\n            return HeldPart(part.buffer, True, -1)  # Never joined.\n",
+                "",
+            ),
+        ),
+        ("tests/transports/test_zmq.py::test_two_parts_are_together_no_longer_than_one_may_be",),
+    ),
+)
