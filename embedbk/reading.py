@@ -24,7 +24,8 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
-from embedbk.core.reader import LacRead, LacWait, RangeRead, ReadOptions
+from embedbk.core.lac_reader import LacRead, LacWait
+from embedbk.core.reader import RangeRead, ReadOptions
 from embedbk.core.recovery import Recovery, RecoveryOptions
 from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated, UsageError
 from embedbk.host.operations import OneResult

@@ -18,7 +18,7 @@ from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, Ledger
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.core.bookie import Bookie
-from embedbk.core.reader import LacWait
+from embedbk.core.lac_reader import LacWait
 from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import Send, Tick
 from embedbk.core.writer import Writer

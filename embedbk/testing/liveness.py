@@ -11,7 +11,7 @@ from typing import Any
 
 from embedbk.config import Quorum
 from embedbk.core.creation import Creation
-from embedbk.core.reader import LacRead, LacWait
+from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.vocabulary import Send
 from embedbk.host.operations import Writing
 from embedbk.testing.observer import Observer

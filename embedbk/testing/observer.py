@@ -27,7 +27,8 @@ class Observer:
 
     def on_step(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
         """A core took an event. type(core) says which: core.bookie.Bookie, core.writer.Writer, core.recovery.Recovery,
-        core.reader.RangeRead, LacRead, LacWait, core.log.LogTakeover, core.creation.Creation, metadata.member.Member.
+        core.reader.RangeRead, core.lac_reader.LacRead and LacWait, core.log.LogTakeover, core.creation.Creation,
+        metadata.member.Member.
         Writers and the like are one object per handle: id by `core` itself (hashable by identity)."""
 
     # Nodes and their disks.

@@ -13,8 +13,9 @@ from embedbk.codec.frame import Frame, iter_entries
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.metadata_messages import Get, Result, Value
 from embedbk.config import FRAME_BYTES_MAX, Quorum
+from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.machine import Machine
-from embedbk.core.reader import LacRead, LacWait, RangeRead
+from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Recovery
 from embedbk.errors import EmbedbkError
 from embedbk.host.operations import Reading, Writing

@@ -36,8 +36,9 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.config import Quorum
+from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.machine import Machine
-from embedbk.core.reader import LacRead, LacWait, RangeRead
+from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import Answered, BookiesChanged, Ended, Send, SendFailed, Started
 from embedbk.core.writer import WriterOptions

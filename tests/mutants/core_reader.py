@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
+_LAC_READER = "embedbk/core/lac_reader.py"
 _READER = "embedbk/core/reader.py"
 
 _P3 = "tests/rules/test_p3_adding.py::test_"
@@ -35,7 +36,7 @@ MUTANTS = (
         "the LAC is what the first bookie says",
         (
             (
-                _READER,
+                _LAC_READER,
                 "        if not is_news and not has_coverage(self.answered, self.metadata.quorum):\n",
                 "        if not is_news and not self.answered:\n",
             ),
@@ -48,7 +49,7 @@ MUTANTS = (
         "entries that come along with a LAC are given whatever it allows",
         (
             (
-                _READER,
+                _LAC_READER,
                 "        if frame.first_entry == self.after_lac + 1 and frame.last_entry <= lac and not frame.has_gaps:\n",
                 "        if frame.first_entry == self.after_lac + 1 and not frame.has_gaps:\n",
             ),

@@ -12,8 +12,9 @@ import pytest
 
 from embedbk.codec.ledger_metadata import decode_log_list, log_key_path
 from embedbk.config import Quorum
+from embedbk.core.lac_reader import LacRead
 from embedbk.core.log import LogTakeover, TakenOver
-from embedbk.core.reader import LacRead, RangeRead
+from embedbk.core.reader import RangeRead
 from embedbk.errors import (
     EmbedbkError,
     LedgerClosed,

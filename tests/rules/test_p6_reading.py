@@ -29,6 +29,7 @@ from embedbk.codec.messages import (
 )
 from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.config import LAC_WAIT_MS_MAX, Quorum
+from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.read_health import (
     BOOKIES_MAX,
     FAILURE_MEMORY_NS,
@@ -36,7 +37,7 @@ from embedbk.core.read_health import (
     PATIENCE_NS_MIN,
     ReadHealth,
 )
-from embedbk.core.reader import LacRead, LacWait, RangeRead, ReadOptions
+from embedbk.core.reader import RangeRead, ReadOptions
 from embedbk.core.vocabulary import (
     Answered,
     Ended,

@@ -20,8 +20,8 @@ from embedbk.codec.messages import (
 )
 from embedbk.config import Quorum
 from embedbk.core import parked
+from embedbk.core.lac_reader import LacWait
 from embedbk.core.parked import Parked, Poll
-from embedbk.core.reader import LacWait
 from embedbk.core.vocabulary import Answered
 from embedbk.core.writer import Writer
 from embedbk.ids import NO_ENTRY

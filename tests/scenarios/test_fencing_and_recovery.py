@@ -9,7 +9,7 @@ import pytest
 
 from embedbk.codec.messages import AddRequest, ExplicitLacRequest, FenceRequest, ReadRequest
 from embedbk.config import Quorum
-from embedbk.core.reader import LacRead
+from embedbk.core.lac_reader import LacRead
 from embedbk.errors import LedgerFenced, RecoveryInconclusive
 from tests.rules.world import THREE, Packet
 from tests.scenarios.watched import but, scene

@@ -37,8 +37,8 @@ from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.bookie import Bookie
+from embedbk.core.lac_reader import LacWait
 from embedbk.core.ledger_table import LedgerTable
-from embedbk.core.reader import LacWait
 from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import (
     AddFailed,

@@ -8,7 +8,7 @@ import pytest
 
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState
 from embedbk.config import Quorum
-from embedbk.core.reader import LacRead
+from embedbk.core.lac_reader import LacRead
 from embedbk.core.vocabulary import Started
 from embedbk.testing import faults
 from embedbk.testing.liveness import QuietReaders, keeps_acknowledging, nothing_is_held
