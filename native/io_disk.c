@@ -38,7 +38,7 @@ static int disk_open(struct ebk_io *io, const char *path, int flags)
 {
     (void)io;
     EBK_ASSERT((flags & ~EBK_OPEN_KNOWN) == 0);
-    int native = O_CLOEXEC | ((flags & EBK_OPEN_WRITE) ? O_RDWR : O_RDONLY);
+    int native = O_CLOEXEC | O_NONBLOCK | ((flags & EBK_OPEN_WRITE) ? O_RDWR : O_RDONLY);
     if (flags & EBK_OPEN_CREATE) native |= O_CREAT | O_EXCL;
     if (flags & EBK_OPEN_DIRECT) native |= O_DIRECT;
     if (flags & EBK_OPEN_DSYNC) native |= O_DSYNC;
@@ -47,6 +47,12 @@ static int disk_open(struct ebk_io *io, const char *path, int flags)
         int error = errno;
         /* Linux makes the file before it finds that the file system knows no direct I/O. */
         if ((flags & EBK_OPEN_CREATE) && error == EINVAL) unlink(path);
+        return -error;
+    }
+    struct stat status; /* A pipe or a device under a file's name must not make anybody wait: nothing is written to it. */
+    const int error = fstat(file, &status) < 0 ? errno : S_ISDIR(status.st_mode) ? EISDIR : !S_ISREG(status.st_mode) ? ESPIPE : 0;
+    if (error != 0) {
+        close(file);
         return -error;
     }
     if (!(flags & (EBK_OPEN_CREATE | EBK_OPEN_DIRECT))) (void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);

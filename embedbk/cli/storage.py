@@ -378,8 +378,12 @@ def _index_cat(options: argparse.Namespace) -> int:
     shown = _Shown(options.json)
     findings = Findings()
     for path in _entry_logs(options.path):
-        with DiskDirectory(path.parent).open(path.name) as file:
-            log = _read_log(file, path, findings)
+        try:
+            with DiskDirectory(path.parent).open(path.name) as file:
+                log = _read_log(file, path, findings)
+        except OSError as refused:  # The others can be shown all the same.
+            findings.damage(str(path), f"the file cannot be read: {refused.strerror}")
+            continue
         if log is None:
             continue
         _show_descriptor(shown, log)
@@ -479,7 +483,7 @@ def _existing_entry_log(path: Path) -> Path:
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="give one of its files NNNNNNNN.elog")
     try:
-        with open(path, "rb"):
+        with DiskDirectory(path.parent).open(path.name):
             pass
     except OSError as refused:
         raise UsageError(f"{path} cannot be read: {refused.strerror}") from refused

@@ -6,7 +6,9 @@ shared the first one's code would share its mistakes. A directory on a disk and 
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
@@ -74,10 +76,11 @@ class DiskDirectory:
     @contextmanager
     def open(self, name: str) -> Iterator[RawFile]:
         path = os.path.join(self.path, name)
-        descriptor = os.open(
-            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        )  # A pipe must not make it wait.
+        # A pipe must not make it wait; what is no file has no bytes at places.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.ESPIPE, "it is no regular file", path)
             if self._is_fresh:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             yield _DiskFile(path, descriptor)

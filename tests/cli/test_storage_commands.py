@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -376,6 +377,24 @@ def test_a_file_without_permission_is_told(bookie: Path, capsys: pytest.CaptureF
     code, lines, _ = run(capsys, "storage", "check", bookie)
     assert code == 1
     assert any("Permission denied" in line for line in lines)
+
+
+@pytest.mark.parametrize("puts", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_told_and_the_others_are_shown(
+    bookie: Path, capsys: pytest.CaptureFixture[str], puts: Callable[[Path], None]
+) -> None:
+    """I31: a pipe or a directory in the place of an entry log makes nobody wait, and hides no other log."""
+    first, second = (bookie / "entries" / f"0000000{number}.elog" for number in (1, 2))
+    first.unlink()
+    puts(first)
+    code, lines, error = run(capsys, "index", "cat", bookie)
+    assert code == 1
+    assert any(line.startswith(f"{second.name}: ") for line in lines)
+    assert f"DAMAGE  {first}: the file cannot be read" in error
+    code, lines, error = run(capsys, "entrylog", "cat", first)
+    assert (code, lines) == (2, [])
+    assert str(first) in error and "Traceback" not in error
+    assert run(capsys, "storage", "check", bookie)[0] == 1
 
 
 def test_an_operator_says_read_only_and_takes_it_back(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -251,6 +254,16 @@ def with_descriptor(**changes: int | bytes) -> bytes:
 def test_another_ones_file_is_refused(change: dict[str, int | bytes], says: str) -> None:
     with pytest.raises(StorageError, match=says):
         opened(with_descriptor(**change))
+
+
+@pytest.mark.parametrize("puts", [os.mkfifo, os.mkdir])
+def test_a_pipe_in_the_place_of_a_log_refuses_the_start_and_makes_nobody_wait(
+    tmp_path: Path, puts: Callable[[Path], None]
+) -> None:
+    """D12: what is no file cannot be read, whatever its name says (P7.1)."""
+    puts(tmp_path / "00000001.elog")
+    with pytest.raises(StorageError, match=r"00000001.elog: cannot be opened: (Illegal seek|Is a directory)"):
+        NativeEntryStore([str(tmp_path)], TOKEN, INCARNATION, half_bytes_max=1 << 20)
 
 
 def test_an_entry_that_cannot_be_read_now_is_unreadable_not_absent() -> None:
