@@ -109,6 +109,9 @@ class BookieStorage:
         self.cache_bytes_max = cache_bytes_max
         self.threaded = threaded
         self.may_have_lost = may_have_lost
+        # Of each journal, in its own tokens: the last record that this start read, or that was in entry logs. Behind
+        # damage a journal goes on further above it (JOURNAL.md section 6).
+        self.replayed: tuple[int, ...] = ()
         self._loss_path: Path | None = None
         self._root: Path | None = (
             Path(layout.root) if io is None else None
@@ -422,6 +425,11 @@ class BookieStorage:
         """Damage that the start met and could work around, one sentence each."""
         return self._open_store().reports()
 
+    def own_tokens(self, token: int) -> list[int]:
+        """Of each journal, in its own tokens: its last record among those up to `token`, which is durable or was queued
+        by this process."""
+        return self._open_journals().own_tokens(token)
+
     def log_mark(self) -> int:
         """The journal token up to which everything is in entry logs."""
         return self._open_store().log_mark()
@@ -441,6 +449,7 @@ class BookieStorage:
         )
         journals = Journals(start.run())
         self._journals = journals
+        self.replayed = tuple(start.replayed)
         self._unflushed_bytes = start.unflushed_bytes
         self._durable = journals.durable()
         if start.has_flushed:

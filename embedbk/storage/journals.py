@@ -77,6 +77,11 @@ class Journals:
         """How far each journal is with what `durable` has last told, in its own tokens; they add up to that (I45)."""
         return [int(lib.ebk_journals_mark(self.handle(), number)) for number in range(len(self.parts))]
 
+    def own_tokens(self, token: int) -> list[int]:
+        """Of each journal: the last of its own tokens among the records up to `token`, which was given out and is not
+        below what `durable` has last told."""
+        return [int(lib.ebk_journals_own(self.handle(), number, token)) for number in range(len(self.parts))]
+
     def trim(self, marks: Sequence[int]) -> None:
         """What is up to these marks, one per journal, is in entry logs and index, synced (P7.5)."""
         for part, mark in zip(self.parts, marks, strict=True):
@@ -88,8 +93,7 @@ class Journals:
         Raises:
             StorageError: a journal failed before.
         """
-        for number, part in enumerate(self.parts):
-            own = int(lib.ebk_journals_own(self.handle(), number, token))
+        for part, own in zip(self.parts, self.own_tokens(token), strict=True):
             if own > 0:
                 part.wait(own)
 

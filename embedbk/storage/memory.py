@@ -167,6 +167,8 @@ class MemoryBookieStorage:
                 )
         self._durable = self.records[-1].token if self.records else self.mark
         self._next_token = self._durable + 1
+        read = [record.token for record in self.records if record.token not in bad]
+        self.replayed = (read[-1] if read else self.mark,)  # As `BookieStorage.replayed`.
         for ledger_id in list(self.store.ids):
             row = self.table.get(ledger_id)
             if row is not None and row.is_dropped:

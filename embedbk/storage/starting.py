@@ -79,6 +79,7 @@ class Start:
         self.has_flushed = False
         self._flushed = self._stored_marks()  # Of each journal: up to there entry logs have it.
         self._marks = list(self._flushed)  # Up to there it is taken in.
+        self.replayed = list(self._flushed)  # As the marks, but never past a record that was not read.
 
     def run(self) -> list[Journal]:
         """Raises:
@@ -155,7 +156,7 @@ class Start:
                 self._flush()
             total += own - marks[number]
             replay_record(self.table, self.store.put, total, kind, ledger_id, body)
-            marks[number] = own
+            marks[number] = self.replayed[number] = own
             self.unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
 
     def _go_on_behind(self, number: int, damage: StorageError) -> None:
@@ -173,7 +174,7 @@ class Start:
                 raise DamagedJournal(f"{damage.args[0]}; {_missing(facts)}", hint=_DAMAGE_HINT) from damage
         with self._salvage(number) as salvage:
             self._take(number, salvage.records())
-            self._marks[number] = facts.start_token - 1
+            self._marks[number] = facts.start_token - 1  # Above what was read: `replayed` stays.
             self._flush()
             salvage.finish()
         logger.error(

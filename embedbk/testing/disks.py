@@ -55,6 +55,11 @@ class BookieDisk(Protocol):
         """Open it as a starting process does. Raises StorageError: it is damaged, and the bookie must not serve."""
         ...
 
+    def survived(self) -> int:
+        """Token, as the process before counted them, up to which every record was read by the start. Some above it may
+        have been read as well: what they brought is in `storage`."""
+        ...
+
     def is_pending(self) -> bool:
         """Whether something was queued and is not durable."""
         ...
@@ -128,6 +133,10 @@ class TwinDisk:
         ) in self._damaged:  # Damage outlives the process, until the entry is stored again.
             self.storage.make_unreadable(ledger_id, entry_id)
         return self.storage
+
+    def survived(self) -> int:
+        assert self.storage is not None
+        return self.storage.replayed[0]  # One journal, whose tokens go on.
 
     def is_pending(self) -> bool:
         return self.storage is not None and bool(self.storage.pending)
@@ -203,6 +212,8 @@ class NativeDisk:
         self.incarnation = incarnation
         self.is_harmed = False
         self._may_have_lost = False
+        # Of the process before, from its durable token on: (token, the same in the journals' own tokens).
+        self._ends: list[tuple[int, list[int]]] = []
         self._name = name
         self._cluster_token = cluster_token
         self._disk = MemoryDisk()
@@ -223,6 +234,16 @@ class NativeDisk:
             ledger_directories=self._places("entries"),
         )
         return self.storage
+
+    def survived(self) -> int:
+        """Several journals count their tokens together, and anew after a crash that took the ends of some: so it is
+        asked of each journal, in its own tokens, which never change."""
+        assert self.storage is not None
+        replayed, survived = self.storage.replayed, 0
+        for token, ends in self._ends:
+            if all(end <= last for end, last in zip(ends, replayed, strict=True)):
+                survived = token
+        return survived
 
     def _places(self, kind: str) -> list[str]:
         more = [f"/{self._name}/{kind}-{number}" for number in range(2, self._devices + 1)]
@@ -247,6 +268,8 @@ class NativeDisk:
         if storage is None:
             return
         self._may_have_lost = storage.may_have_lost
+        tokens = range(storage.durable(), storage.next_token())
+        self._ends = [(token, storage.own_tokens(token)) for token in tokens]
         if (
             storage.failed() is None
             and storage.next_token() - 1 > storage.durable()
@@ -295,6 +318,7 @@ class NativeDisk:
         self.storage = None
         self.incarnation = incarnation
         self.is_harmed = self._may_have_lost = False
+        self._ends = []
         self._disk = MemoryDisk()
 
     def close(self) -> None:

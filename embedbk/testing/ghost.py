@@ -233,7 +233,8 @@ class Ghost:
         )
 
     def restart(self, node: str, incarnation: bytes, last_token: int) -> BookieGhost:
-        """Records up to last_token survived; those above are gone."""
+        """Records up to last_token were read by the start, those above count as gone. What was durable before counts
+        on, whatever the start read: it may have been promised."""
         bookie = self.bookie(node, incarnation)
         self.take_durable(bookie, last_token)
         bookie.queued.clear()

@@ -34,8 +34,11 @@ def keeps_acknowledging(
     yield from is_ready(world, client)
     node = world.nodes[client]
     healthy = {name for name in world.disks if name in world.nodes and name not in world.lost}
-    # The list of bookies forgets who died when their sessions end; nobody else is usable.
-    known = yield Until(lambda: {info.member.bookie_id for info in node.bookies} == healthy, APPEND_NS)
+    # The list of bookies forgets who died when their sessions end; nobody else is usable. Until then it also shows the
+    # process before of a bookie that serves only when it is in limbo (P7.4).
+    known = yield Until(lambda: not _idle(world, healthy) and _listed(node) == healthy, APPEND_NS)
+    if not known and (idle := _idle(world, healthy)):
+        raise Violation("L3", f"{', '.join(idle)}: started, and never serves")
     if not known or sum(1 for info in node.bookies if info.is_writable) < quorum.ensemble_size:
         return
     chance = random.Random(f"L3 {world.seed}")
@@ -68,6 +71,17 @@ def keeps_acknowledging(
     yield Until(writing.closed.done, 60 * SECOND)
     if writing.error is not None and writing.lac < APPENDS - 1:
         raise Violation("L3", f"ledger {metadata.ledger_id}: {writing.error}")
+
+
+def _listed(node: Any) -> set[str]:
+    return {info.member.bookie_id for info in node.bookies}
+
+
+def _idle(world: World, names: set[str]) -> list[str]:
+    """Those of the bookies that neither serve nor have a reason not to."""
+    nodes = {name: world.nodes[name] for name in sorted(names)}
+    able = {name: node for name, node in nodes.items() if not (node.failure or node.registering.is_foreign)}
+    return [name for name, node in able.items() if not (node.is_registered and node.core.is_serving)]
 
 
 def _settled(writing: Writing, entry_id: int) -> Until:

@@ -36,9 +36,10 @@ class Observer:
     def on_started(
         self, node: str, role: str, incarnation: bytes, last_token: int, may_have_lost: bool
     ) -> None:
-        """role: "metadata", "bookie" or "client". A bookie that replayed its disk: journal records up to last_token
-        survived, those above (queued by an incarnation of the process before) are gone. may_have_lost: an unclean
-        start, after which durable records may be gone too; the bookie must enter limbo before it serves (P7.4)."""
+        """role: "metadata", "bookie" or "client". A bookie that replayed its disk: journal records up to last_token, as
+        the process before counted them, were read; those above are gone, but for what `on_found` tells next.
+        may_have_lost: an unclean start, after which durable records may be gone too; the bookie must enter limbo before
+        it serves (P7.4)."""
 
     def on_found(self, node: str, ledger_id: int, is_fenced: bool, entry_ids: Sequence[int]) -> None:
         """Behind `on_started` of a bookie that starts again: what it found on its disk, ledger by ledger. An entry or a

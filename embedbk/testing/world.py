@@ -285,10 +285,8 @@ class World:
             compactor=COMPACTION,
             waiting_bytes_max=WAITING_BYTES_MAX,
         )
-        last_token = storage.next_token() - 1
-        self._enter(
-            name, "bookie", node, storage.incarnation, last_token, may_have_lost=storage.may_have_lost
-        )
+        last_token, may_have_lost = disk.survived(), storage.may_have_lost
+        self._enter(name, "bookie", node, storage.incarnation, last_token, may_have_lost=may_have_lost)
         if "on_found" in self._tell:
             self._tell_found(name, storage)
         return True

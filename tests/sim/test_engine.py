@@ -13,6 +13,7 @@ import pytest
 
 from embedbk.cli.simulation import run_sim
 from embedbk.codec.journal_records import RecordKind
+from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.testing import Cluster, Observer, Trace, Violation, make_plan, run_plan, shrink
 from embedbk.testing.campaign import run_campaign
 from embedbk.testing.clocks import Clock
@@ -21,6 +22,9 @@ from embedbk.testing.faults import _BEGIN
 from embedbk.testing.plan import FAULT_KINDS, LATER_KINDS
 from embedbk.testing.run import replay_line
 from embedbk.transports.sim import Verdict
+from tests.storage.journal_pages import read_file
+from tests.storage.stored_entries import make_frame
+from tests.storage.test_journals import FIRST, SECOND, flush
 
 # --- Plans -------------------------------------------------------------------------------------------------
 
@@ -94,6 +98,74 @@ def test_what_was_synced_survives_every_crash(kind: Any) -> None:
             assert disk.is_pending() == (durable < queued)
             disk.crash(chance)
         disk.close()
+
+
+def put(disk: NativeDisk, ledger_id: int, entry_id: int) -> None:
+    storage = disk.storage
+    assert storage is not None
+    if storage.table.get(ledger_id) is None:
+        storage.table.create(ledger_id)
+    storage.put_frame(make_frame(ledger_id, [entry_id], size=3_000))
+
+
+def whole_or_not() -> random.Random:
+    """Chance by which a crash writes nothing more, not even in part."""
+    return random.Random(2)
+
+
+def cut_off(disk: NativeDisk) -> BookieStorage:
+    """The power goes, with nothing of what was not written; what starts on what is left."""
+    disk.crash(whole_or_not())
+    return disk.start()
+
+
+def test_what_a_start_did_not_read_has_not_survived() -> None:
+    """I31, I42: the last group is torn and nobody was answered; damage below the log mark lets the journal go on above
+    its tokens, which says nothing about them (seed 910545)."""
+    disk = NativeDisk("b1", bytes(16), bytes(16))
+    storage = disk.start()
+    for entry_id in range(4):
+        put(disk, 1, entry_id)
+        disk.sync()
+    flush(storage)
+    put(disk, 1, 4)
+    assert disk.sync() == 5
+    for entry_id in (5, 6):
+        put(disk, 1, entry_id)
+    path = next(path for path in disk.remember() if "/journal/journal-" in path)
+    last_group = read_file(disk.remember()[path])[1][-1]
+    disk._disk.tear(nth=1, sectors=1)  # Its header is there, not its records.
+    disk.sync()
+    disk.crash(whole_or_not())
+    content = bytearray(disk.remember()[path])
+    assert content[last_group.end : last_group.end + 64].strip(b"\0")
+    content[8192 + 600] ^= 1  # In the second group, which entry logs cover.
+    disk._disk.put(path, bytes(content))
+    storage = disk.start()
+    assert storage.replayed == (5,) and not storage.may_have_lost
+    assert storage.next_token() == 8
+    assert disk.survived() == 5
+    disk.close()
+
+
+@pytest.mark.parametrize(
+    ("written", "next_token", "survived"), [((), 1, 0), ((1,), 2, 0), ((0,), 3, 1), ((0, 1), 4, 3)]
+)
+def test_what_survived_is_told_in_the_tokens_of_the_process_before(
+    written: tuple[int, ...], next_token: int, survived: int
+) -> None:
+    """I31, P7.3: tokens over several journals are counted anew after a crash; who queued token n asks about that."""
+    disk = NativeDisk("b1", bytes(16), bytes(16), devices=2)
+    storage = disk.start()
+    for ledger_id, entry_id in [(FIRST, 0), (SECOND, 0), (FIRST, 1)]:
+        put(disk, ledger_id, entry_id)
+    for number in written:
+        storage._open_journals().parts[number].step()
+    assert cut_off(disk).next_token() == next_token
+    assert disk.survived() == survived
+    assert cut_off(disk).next_token() == next_token
+    assert disk.survived() == next_token - 1  # The same tokens as long as nothing is lost.
+    disk.close()
 
 
 # --- Rules, traces -----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -399,6 +400,21 @@ def i31_unknown_ledger() -> None:
     History().acked(b"a").read("b1", ReadAnswer(Status.NO_SUCH_LEDGER, LEDGER))
 
 
+def restarted(last_token: int) -> History:
+    """b1 acknowledged entry 0 (record 1); entry 1 (record 2) was queued, and maybe written, when it crashed."""
+    history = History().acked(b"a")
+    history.seal(1, b"b")
+    history.take("b1", 1, b"b")
+    history.watch.on_stopped("b1")
+    history.start("b1", last_token)
+    return history
+
+
+def i31_restarted(last_token: int) -> None:
+    """Durable before: it is held, whatever the start read."""
+    restarted(last_token).read("b1", ReadAnswer(Status.OK, LEDGER, [(0, 0)]))
+
+
 def i32_lac() -> None:
     history = History().acked(b"a")
     history.cores["b1"].table.create(LEDGER).in_limbo = 1
@@ -665,7 +681,7 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
             [Send(member("b4"), AddRequest(KEY, 5, 1, False), ("add", 1, 0), ((b"", frame(0, b"a")),))],
         )
     ],
-    "I31": [i31, i31_unknown_ledger],
+    "I31": [i31, i31_unknown_ledger, *[partial(i31_restarted, last_token) for last_token in (0, 1)]],
     "I32": [
         i32_lac,
         i32_ends,
@@ -712,6 +728,25 @@ def test_a_broken_history_is_found(invariant: str, number: int) -> None:
     with pytest.raises(Violation) as found:
         BROKEN[invariant][number]()
     assert found.value.invariant == invariant
+
+
+@pytest.mark.parametrize(
+    ("last_token", "is_found", "is_held"), [(1, False, False), (2, False, True), (1, True, True)]
+)
+def test_what_was_queued_is_held_if_the_start_read_or_found_it(
+    last_token: int, is_found: bool, is_held: bool
+) -> None:
+    """I31: a record that was never acknowledged and is gone may be called absent, also where the journal goes on above
+    it (the last group was torn, and damage below the log mark let the start token pass it)."""
+    history = restarted(last_token)
+    if is_found:  # In an entry log, whose journal record did not survive.
+        history.watch.on_found("b1", LEDGER, False, [0, 1])
+    answer = ReadAnswer(Status.OK, LEDGER, [(1, 9)])
+    if is_held:
+        with pytest.raises(Violation, match="I31"):
+            history.read("b1", answer)
+    else:
+        history.read("b1", answer)
 
 
 def test_what_is_rightly_done_breaks_nothing() -> None:
