@@ -18,6 +18,7 @@ from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Placement, Settings
 from embedbk.deleting import DeletedLedger
+from embedbk.devices import Devices
 from embedbk.errors import OperationTimeout
 from embedbk.explaining import Explanation
 from embedbk.ids import Position, check_log_name
@@ -89,16 +90,24 @@ def open(
     listen: str | None = None,
     *,
     settings: Settings | None = None,
+    journal_directories: Sequence[str | os.PathLike[str]] = (),
+    ledger_directories: Sequence[str | os.PathLike[str]] = (),
+    expands: bool = False,
 ) -> Opening[Client]:
     """As `embedbk.open`."""
-    return Opening(_open(target, bookies, listen, settings))
+    devices = Devices.of(journal_directories, ledger_directories, expands)
+    return Opening(_open(target, bookies, listen, settings, devices))
 
 
 async def _open(
-    target: str | os.PathLike[str], bookies: int | None, listen: str | None, settings: Settings | None
+    target: str | os.PathLike[str],
+    bookies: int | None,
+    listen: str | None,
+    settings: Settings | None,
+    devices: Devices,
 ) -> Client:
     # Starting reads disks and replays journals: on a thread, so that the loop goes on.
-    opened = await asyncio.to_thread(client.start, target, bookies, listen, settings)
+    opened = await asyncio.to_thread(client.start, target, bookies, listen, settings, devices)
     try:
         await run_async(opened.ready())
     except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from embedbk import deleting, explaining, ledger
 from embedbk.address import is_address
 from embedbk.config import Placement, Settings
 from embedbk.deleting import DeletedLedger
+from embedbk.devices import IN_PLACE, Devices
 from embedbk.embedded import Opened, connect, open_directory
 from embedbk.errors import UsageError
 from embedbk.explaining import Explanation
@@ -172,7 +173,11 @@ class Client:
 
 
 def start(
-    target: str | os.PathLike[str], bookies: int | None, listen: str | None, settings: Settings | None
+    target: str | os.PathLike[str],
+    bookies: int | None,
+    listen: str | None,
+    settings: Settings | None,
+    devices: Devices = IN_PLACE,
 ) -> Opened:
     """Begin what `open` opens; the cluster may not have answered yet. Reads disks, so it may take a while."""
     settings = settings or Settings()
@@ -183,10 +188,16 @@ def start(
             raise UsageError(
                 f"bookies={bookies!r}, listen={listen!r} are for a directory; {target!r} is a cluster that runs"
             )
+        if devices.are_given:
+            raise UsageError(
+                f"journal_directories, ledger_directories and expands are for a directory; {target!r} is a cluster "
+                "that runs",
+                hint="give them to whoever starts its bookies",
+            )
         return connect(str(target), settings)
     if bookies is not None and (isinstance(bookies, bool) or not isinstance(bookies, int) or bookies < 1):
         raise UsageError(f"bookies={bookies!r}: a whole number from 1 on is allowed")
-    return open_directory(target, bookies, listen, settings)
+    return open_directory(target, bookies, listen, settings, devices)
 
 
 def open_client(
@@ -195,6 +206,9 @@ def open_client(
     listen: str | None = None,
     *,
     settings: Settings | None = None,
+    journal_directories: Sequence[str | os.PathLike[str]] = (),
+    ledger_directories: Sequence[str | os.PathLike[str]] = (),
+    expands: bool = False,
 ) -> Client:
     """Open a cluster: a directory starts one in this process, an `embedbk://` address reaches one that runs.
 
@@ -203,13 +217,18 @@ def open_client(
         bookies: of an embedded cluster; 3 at the first start, later as many as there are (more may be asked for).
         listen: "tcp://127.0.0.1:0" lets other processes reach an embedded cluster; `Client.url` says where.
         settings: times and sizes.
+        journal_directories: on other devices, for the journals of an embedded cluster: each ledger's records go to one
+            of them. Bookie b1 has `PATH/b1` in each. Empty: in the target. Always the same, in the same order.
+        ledger_directories: the same for entry logs; new ones may come behind the others with expands.
+        expands: ledger directories beyond those that the bookies have are new ones, to be added for good.
 
     Raises:
         UsageError: an argument is not allowed, or the directory is in use by a process (which is said).
-        StorageError: the directory is foreign, unreadable or damaged.
+        StorageError: a directory is foreign, missing, unreadable or damaged.
         MetadataUnavailable: nobody answered at the address.
     """
-    opened = start(target, bookies, listen, settings)
+    devices = Devices.of(journal_directories, ledger_directories, expands)
+    opened = start(target, bookies, listen, settings, devices)
     try:
         run_blocking(opened.ready(), "embedbk.aio.open")
     except BaseException:

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, NoReturn, Self
@@ -30,6 +30,7 @@ from typing import Any, NoReturn, Self
 from embedbk import errors
 from embedbk.address import url_of
 from embedbk.config import Settings
+from embedbk.devices import Devices
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
 from embedbk.ids import check_bookie_id
 
@@ -159,6 +160,8 @@ class Cluster:
         bookies: how many, named b1, b2 ...
         listen: "tcp://127.0.0.1:0", or "ipc://PATH": then PATH.NAME are the sockets.
         settings: times and sizes for all of them; `open_timeout_s` is for the whole start.
+        journal_directories, ledger_directories, expands: journals and entry logs on other devices, as `embedbk.open`
+            takes them: bookie b1 has `PATH/b1` in each. They are not removed with a temporary directory.
 
     Leaving the context stops every process. A child made by fork must not use it.
     """
@@ -170,10 +173,14 @@ class Cluster:
         *,
         listen: str = "tcp://127.0.0.1:0",
         settings: Settings | None = None,
+        journal_directories: Sequence[str | os.PathLike[str]] = (),
+        ledger_directories: Sequence[str | os.PathLike[str]] = (),
+        expands: bool = False,
     ) -> None:
         if isinstance(bookies, bool) or not isinstance(bookies, int) or not 1 <= bookies <= BOOKIES_MAX:
             raise UsageError(f"bookies={bookies!r}: a whole number from 1 to {BOOKIES_MAX} is allowed")
         self.settings = settings or Settings()
+        self.devices = Devices.of(journal_directories, ledger_directories, expands)
         self.bookie_ids = tuple(f"b{number}" for number in range(1, bookies + 1))
         self._given = directory
         self._listen = listen
@@ -262,6 +269,12 @@ class Cluster:
             command += ["bookie", "--id", check_bookie_id(name), "--metadata", "-"]
             command += ["--session-ttl-ms", str(settings.session_ttl_ms)]
             command += ["--collect-s", str(settings.collect_s)]
+            for option, paths in (
+                ("--journal-dir", self.devices.journals_of(name)),
+                ("--ledger-dir", self.devices.ledgers_of(name)),
+            ):
+                command += [part for path in paths for part in (option, str(path))]
+            command += ["--expand"] * self.devices.expands
         command += ["--dir", str(directory / name), "--journal-file-bytes", str(settings.journal_file_bytes)]
         for endpoint in listen:
             command += ["--listen", endpoint]

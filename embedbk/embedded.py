@@ -5,7 +5,7 @@ and other processes reach them.
 
     DIRECTORY/OWNER         which process has it
     DIRECTORY/metadata/     log of the metadata member; the cluster's token is minted with it
-    DIRECTORY/b1/ b2/ ...   one bookie each
+    DIRECTORY/b1/ b2/ ...   one bookie each; its journals and entry logs may stand on other devices (devices.py)
 
 `embedbk.cluster` lays its directory out alike, so that a cluster grows out of this process by stopping here and
 starting there.
@@ -25,6 +25,7 @@ from embedbk.address import endpoints_of, url_of
 from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
 from embedbk.core.collector import CollectorOptions
+from embedbk.devices import IN_PLACE, Devices
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
@@ -37,6 +38,7 @@ from embedbk.ports import Identity, Transport
 from embedbk.runtime import Runtime
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import OWNER_FILE, hold_directory
+from embedbk.storage.layout import Layout
 from embedbk.storage.local_adds import NativeNear, NativeWaiter
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
@@ -83,19 +85,24 @@ def connect(url: str, settings: Settings) -> Opened:
 
 
 def open_directory(
-    path: str | os.PathLike[str], bookies: int | None, listen: str | None, settings: Settings
+    path: str | os.PathLike[str],
+    bookies: int | None,
+    listen: str | None,
+    settings: Settings,
+    devices: Devices = IN_PLACE,
 ) -> Opened:
     """Start the cluster that lives in a directory, a new one in an empty directory."""
-    return _Building(Path(path), listen, settings).build(bookies)
+    return _Building(Path(path), listen, settings, devices).build(bookies)
 
 
 class _Building:
     """What is open so far, so that a failure half-way closes it again."""
 
-    def __init__(self, root: Path, listen: str | None, settings: Settings) -> None:
+    def __init__(self, root: Path, listen: str | None, settings: Settings, devices: Devices) -> None:
         self.root = root
         self.listen = listen
         self.settings = settings
+        self.devices = devices
         self.opened: list[Callable[[], None]] = []
 
     def build(self, bookies: int | None) -> Opened:
@@ -186,8 +193,22 @@ class _Building:
                 f"{directory} is missing, and the cluster knows bookie {bookie_id}: removed, or not mounted?",
                 hint="put the directory back; the other bookies alone may not have every entry",
             )
+        journals, ledgers = self.devices.journals_of(bookie_id), self.devices.ledgers_of(bookie_id)
+        parts = Layout.of(bookie_id, directory, journals, ledgers).by_purpose().values()
+        if is_known and not any(part.is_dir() for part in parts):
+            raise StorageError(  # Before empty ones are made there, which nobody would take for its own.
+                f"bookie {bookie_id} is known to the cluster with other directories; none of these is there: "
+                + ", ".join(map(str, parts)),
+                hint="give journal_directories= and ledger_directories= as it was made with; removed, or not mounted?",
+            )
         storage = BookieStorage(
-            directory, bookie_id, token, journal_file_bytes=self.settings.journal_file_bytes
+            directory,
+            bookie_id,
+            token,
+            journal_directories=journals,
+            ledger_directories=ledgers,
+            expands=self.devices.expands,
+            journal_file_bytes=self.settings.journal_file_bytes,
         )
         self.opened.append(storage.close)
         return storage

@@ -290,7 +290,7 @@ def _check(
             f"{role} {node_id!r} has directories for {sorted(expected)}; given were {_listed_found(found)}",
             hint="give exactly the directories it was made with, in their order, "
             + _where(body)
-            + "; a new ledger directory goes behind them, with --expand",
+            + "; a new ledger directory goes behind them, with --expand (expands=True)",
         )
     for each in found:
         _check_one(each, body, expected[each.purpose], node_id)

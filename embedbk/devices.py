@@ -1,0 +1,67 @@
+"""Journals and ledger directories on devices of their own, for clusters that several bookies of one machine make up.
+
+Decides which directory of a device is whose: `DEVICE/b1` is that of bookie b1, so the bookies share the devices and
+no directory. What the directories hold, how many a bookie may have, and whether they are the ones it was made with, is
+judged where a bookie opens them (storage/layout.py, storage/identity.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from embedbk.errors import UsageError
+
+__all__ = ["IN_PLACE", "Devices"]
+
+AnyPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What stands elsewhere than in the cluster's own directory; by default nothing."""
+
+    journal_directories: tuple[Path, ...] = ()
+    ledger_directories: tuple[Path, ...] = ()
+    expands: bool = False  # Ledger directories beyond those that the bookies have join, for good.
+
+    @classmethod
+    def of(
+        cls, journal_directories: Sequence[AnyPath], ledger_directories: Sequence[AnyPath], expands: bool
+    ) -> Devices:
+        """Raises:
+        UsageError: not a list of paths, or one path twice.
+        """
+        return cls(
+            _paths("journal_directories", journal_directories),
+            _paths("ledger_directories", ledger_directories),
+            expands,
+        )
+
+    @property
+    def are_given(self) -> bool:
+        return self != IN_PLACE
+
+    def journals_of(self, bookie_id: str) -> list[Path]:
+        return [device / bookie_id for device in self.journal_directories]
+
+    def ledgers_of(self, bookie_id: str) -> list[Path]:
+        return [device / bookie_id for device in self.ledger_directories]
+
+
+IN_PLACE = Devices()
+
+
+def _paths(name: str, given: Sequence[AnyPath]) -> tuple[Path, ...]:
+    if not isinstance(given, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in given):
+        raise UsageError(f"{name}={given!r}: a list of directories is allowed", hint="one alone is [path]")
+    paths = tuple(Path(path) for path in given)
+    places = [os.path.realpath(path) for path in paths]
+    twice = [str(path) for path, place in zip(paths, places, strict=True) if places.count(place) > 1]
+    if twice:
+        raise UsageError(
+            f"{name}: {' and '.join(twice)} are one directory", hint="give each device a directory, once"
+        )
+    return paths
