@@ -127,7 +127,10 @@ class Ticket:
 
         Both carry this ticket again, as `ticket`.
         """
-        run_blocking(self._appending.acknowledged(self.entry_id, timeout_s), "the ticket itself")
+        if timeout_s is None:
+            self._appending.wait_blocking(self.entry_id, "the ticket itself")
+        else:
+            run_blocking(self._appending.acknowledged(self.entry_id, timeout_s), "the ticket itself")
         return self.position
 
     def fate(self) -> Fate:
@@ -422,14 +425,27 @@ class Appending:
         if entry_id == NO_ENTRY:
             return run_blocking(self.append(data), aio_twin)
         try:
-            if not self.writing.wait_locally(entry_id):
-                Passed(self.writing.settled, entry_id).wait()
+            self._block(entry_id)
         except BaseException as stopped:
             self._tell_stopped(stopped, entry_id)
             raise
         if self.writing.received < entry_id:
             self._raise_failed(entry_id)
         return Position(self.ledger_id, entry_id)
+
+    def wait_blocking(self, entry_id: int, aio_twin: str) -> None:
+        """As `acknowledged` without a time limit, blocking this thread."""
+        refuse_in_event_loop(aio_twin)
+        if self.runtime.is_forked:
+            self.runtime.check()
+        self._block(entry_id)
+        if self.writing.received < entry_id:
+            self._raise_failed(entry_id)
+
+    def _block(self, entry_id: int) -> None:
+        """Until the entry is settled: told in C where somebody there knows, without a turn of the host's thread."""
+        if self.writing.received < entry_id and not self.writing.wait_locally(entry_id):
+            Passed(self.writing.settled, entry_id).wait()
 
     async def append_awaited(self, data: Buffer) -> Position:
         """As `append`, as part of the running task."""

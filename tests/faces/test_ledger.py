@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import embedbk
 from embedbk import aio
 from embedbk.config import ENTRY_BYTES_MAX, PACKER_BYTES_MAX
+from embedbk.host.signal import Watermark
 
 
 def payloads(count: int) -> list[bytes]:
@@ -96,6 +98,43 @@ def test_tickets_are_acknowledged_in_order(bk: embedbk.Client) -> None:
         assert tickets[-1].result() == (writer.ledger_id, 199)
         assert all(ticket.done() for ticket in tickets)
         assert [ticket.entry_id for ticket in tickets] == list(range(200))
+
+
+class Unasked(Watermark):
+    """What is published, for a handle on which nobody should wait for that."""
+
+    def wait(self, entry_id: int, timeout_s: float | None = None) -> bool:
+        raise AssertionError(f"entry {entry_id} is waited for until it is published")
+
+
+def test_a_ticket_blocks_where_acknowledgements_are_known_first(bk: embedbk.Client) -> None:
+    """native/NATIVE.md, "Local adds": who blocks in `result()` sleeps on the LAC as C shows it, and never on what is
+    published, so it costs the host's thread no turn; what it hears is the same, the end of the handle too."""
+    with bk.create_ledger() as writer:
+        writing = writer._appending.writing
+        for number in range(200):
+            ticket = writer.add_nowait(b"one")
+            assert ticket.result() == (writer.ledger_id, number)
+            if writing.local is not None:
+                break
+        else:
+            pytest.fail("no add went past the messages")
+        writing.settled = Unasked()
+        ticket = writer.add_nowait(b"one")
+        assert ticket.result().entry_id == number + 1
+
+    async def block() -> None:
+        ticket.result()
+
+    with pytest.raises(embedbk.UsageError, match="await the ticket itself"):
+        asyncio.run(block())
+    writer = bk.create_ledger()
+    writer.add(b"one")
+    writer.release()
+    lost = embedbk.Ticket(writer._appending, 1)  # As if entry 1 had been on its way.
+    with pytest.raises(embedbk.LedgerClosed) as ended:
+        lost.result()
+    assert ended.value.ticket is not None and ended.value.ticket.entry_id == 1
 
 
 def test_leaving_by_an_exception_touches_no_cluster_state(bk: embedbk.Client) -> None:
