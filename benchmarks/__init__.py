@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,11 +58,29 @@ def is_wanted(*works: str) -> bool:
 
 @contextlib.contextmanager
 def workplace(name: str) -> Iterator[Path]:
-    """An empty directory on the project's disk, gone afterwards: a temporary directory may be no real disk."""
+    """An empty directory on the project's disk, gone afterwards: a temporary directory may be no real disk.
+
+    Of a benchmark that fails, what processes wrote to their logs stays, in `.run/NAME-logs`, and stderr says so."""
     place = Path(__file__).parents[1] / ".run"
     place.mkdir(exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=place))
     try:
         yield directory
+    except BaseException:
+        _keep_logs(directory, place / f"{name}-logs")
+        raise
     finally:
         shutil.rmtree(directory)
+
+
+def _keep_logs(directory: Path, kept: Path) -> None:
+    """Every log below directory, under its path; those of an earlier failure go."""
+    shutil.rmtree(kept, ignore_errors=True)
+    for log in directory.rglob("*.log"):
+        copy = kept / log.relative_to(directory)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(log, copy)
+    print(
+        f"what its processes said is in {kept}" if kept.exists() else "its processes said nothing",
+        file=sys.stderr,
+    )
