@@ -228,7 +228,9 @@ class Client:
         self._open_retry_ns = now_ns + _resend_after_ns(self.ttl_ms * 1_000_000)
         effects.append(Send(MetadataRequest(0, self._open_count, 1, OpenSession(self.ttl_ms, self.label))))
 
-    def _on_opened(self, sent_ns: int, opened: SessionOpened, effects: list[ClientEffect]) -> None:
+    def _on_opened(
+        self, sent_ns: int, opened: SessionOpened, now_ns: int, effects: list[ClientEffect]
+    ) -> None:
         if self.cluster_token and opened.cluster_token != self.cluster_token:
             text = (
                 f"this is another cluster: its token is {opened.cluster_token.hex()}, "
@@ -237,10 +239,13 @@ class Client:
             self._end(Refusal("WRONG_TOKEN", text), text, effects)
             return
         self.cluster_token = opened.cluster_token
+        ttl_ns = opened.ttl_ms * 1_000_000
+        lease_until_ns = sent_ns + ttl_ns * 15 // 16
+        if now_ns >= lease_until_ns:
+            return  # Over before it is heard of. One that was asked for later is on its way, or asked for soon.
         self._opening.clear()
         self._open_retry_ns = None
-        ttl_ns = opened.ttl_ms * 1_000_000
-        self._session = _Session(opened.session, ttl_ns, sent_ns + ttl_ns * 15 // 16, sent_ns + ttl_ns // 3)
+        self._session = _Session(opened.session, ttl_ns, lease_until_ns, sent_ns + ttl_ns // 3)
         effects.append(SessionReady(opened.session, opened.cluster_token))
         self._stream_all()
 
@@ -379,7 +384,7 @@ class Client:
             if sent_ns is None or self._session is not None:
                 return
             if isinstance(reply.result, SessionOpened):
-                self._on_opened(sent_ns, reply.result, effects)
+                self._on_opened(sent_ns, reply.result, now_ns, effects)
             return  # Refused for lack of room: tried again when the retry is due.
         session = self._session
         if session is None or reply.session != session.session:

@@ -3,7 +3,8 @@
 Decides when a command is logged, when its answer may leave, when a session has expired, and what watchers are sent.
 What a command does is the catalog's. A command is applied when it is logged, so that many share one sync; every
 answer, also of a read, waits until all that was applied before it is durable, so nobody ever sees what a crash
-could take back. The core of a larger quorum will take the place of `_propose` and of the durable token.
+could take back. Only a keep-alive shows nothing of the catalog and is answered at once: sessions live through a disk
+that stands still. The core of a larger quorum will take the place of `_propose` and of the durable token.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ from embedbk.metadata.vocabulary import (
 )
 from embedbk.metadata.watches import Watches
 
-__all__ = ["SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "Member", "MemberEffect", "MemberEvent"]
+__all__ = ["AWAY_NS", "SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "Member", "MemberEffect", "MemberEvent"]
 
 SESSION_TTL_MS_MIN = 200
 SESSION_TTL_MS_MAX = 600_000
 REPLIES_WAITING_MAX = 8192  # Answers that wait for the disk; more requests are refused, not queued.
 WATCHES_PER_LINK_MAX = 4096
 EXPIRIES_PER_TICK_MAX = 100  # The rest follow in the next step, so that mass expiry starves nobody.
-LATE_TICK_NS = 1_000_000_000  # A Tick later than this: the member slept, and heard nobody meanwhile.
+AWAY_NS = 1_000_000_000  # A Tick so late, or a record so long without durability: the member was away, not its clients.
 
 MemberEvent = RequestReceived | LinkLost | JournalDurable | JournalFailed | Tick
 MemberEffect = JournalAppend | Reply | SendEvents | Halted
@@ -82,6 +83,7 @@ class Member:
         self._durable_revision = catalog.revision  # What durable_index covers; watchers see nothing above.
         self._revisions: deque[tuple[int, int]] = deque()  # (index, revision) of changes not yet durable.
         self._waiting: deque[tuple[int, Reply]] = deque()  # Answers, each with the record that it waits for.
+        self._stood_since_ns: int | None = None  # Records wait for the disk, and none became durable since.
         self._watches = Watches(catalog.revision)
         self._heard_ns: dict[int, int] = {}
         self._expiries: list[tuple[int, int]] = []  # Heap of (not before, session), one per session.
@@ -89,7 +91,14 @@ class Member:
         self._grant_all(now_ns)
 
     def step(self, event: MemberEvent) -> list[MemberEffect]:
-        return [] if self._halted else self._HANDLERS[type(event)](self, event)
+        if self._halted:
+            return []
+        effects = self._HANDLERS[type(event)](self, event)
+        if self._applied_index == self._durable_index:
+            self._stood_since_ns = None
+        elif self._stood_since_ns is None:
+            self._stood_since_ns = event.now_ns
+        return effects
 
     @property
     def deadline_ns(self) -> int | None:
@@ -113,6 +122,8 @@ class Member:
         request = event.request
         if request.session in self.catalog.sessions:
             self._heard_ns[request.session] = event.now_ns
+            if isinstance(request.operation, KeepAlive):
+                return self._renew(event)
         effects: list[MemberEffect] = []
         result = self._refuse(request) or self._answer(event, effects)
         reply = Reply(event.link, MetadataReply(request.session, request.sequence, result))
@@ -144,8 +155,7 @@ class Member:
             case List(prefix, after, limit):
                 return self.catalog.page(prefix, after, limit)
             case KeepAlive():
-                effects.extend(self._watches.marks(event.link))
-                return Acknowledged(self.catalog.revision)
+                raise AssertionError("a live session is renewed before, any other is refused")
             case OpenSession():
                 return self._open(request.operation, event.now_ns, effects)
             case Watch():
@@ -153,6 +163,13 @@ class Member:
             case Unwatch(watch_id):
                 self._watches.remove(event.link, watch_id)
                 return Acknowledged(self.catalog.revision)
+
+    def _renew(self, event: RequestReceived) -> list[MemberEffect]:
+        """A live session lives on (METADATA 2.6: keep-alives are not logged). Nothing that a crash could take back is
+        told, so this answer waits for no disk: a client that is heard does not lose its session to a slow sync."""
+        request = event.request
+        answer = MetadataReply(request.session, request.sequence, Acknowledged(self._durable_revision))
+        return [*self._watches.marks(event.link), Reply(event.link, answer)]
 
     def _run(self, request: MetadataRequest, effects: list[MemberEffect]) -> Result:
         kept = self.catalog.kept_reply(request.session, request.sequence)
@@ -195,7 +212,10 @@ class Member:
 
     def _on_durable(self, event: JournalDurable) -> list[MemberEffect]:
         ensure(event.index <= self._applied_index, "the journal made durable what was never appended")
-        self._durable_index = max(self._durable_index, event.index)
+        if event.index > self._durable_index:
+            if self._stands_still(event.now_ns):
+                self._grant_all(event.now_ns)
+            self._durable_index, self._stood_since_ns = event.index, None
         while self._revisions and self._revisions[0][0] <= self._durable_index:
             self._durable_revision = self._revisions.popleft()[1]
         # Events before answers: who is told that its change is done has already seen it in its own watch.
@@ -220,7 +240,8 @@ class Member:
         effects: list[MemberEffect] = []
         if self._watches.is_lagging:
             effects.extend(self._watches.feed(self.catalog.history, self._durable_revision))
-        if self._expiries and event.now_ns - self._expiries[0][0] > LATE_TICK_NS:
+        is_late = bool(self._expiries) and event.now_ns - self._expiries[0][0] > AWAY_NS
+        if is_late or self._stands_still(event.now_ns):
             self._grant_all(event.now_ns)
         for _ in range(EXPIRIES_PER_TICK_MAX):
             if not self._expiries or self._expiries[0][0] > event.now_ns:
@@ -240,6 +261,11 @@ class Member:
         self._watches.remove_link(event.link)
         self._waiting = deque(item for item in self._waiting if item[1].link != event.link)
         return []
+
+    def _stands_still(self, now_ns: int) -> bool:
+        """Nothing could be committed for long. Who wanted a session meanwhile, or came back to one, has no answer yet,
+        so this time counts against nobody."""
+        return self._stood_since_ns is not None and now_ns - self._stood_since_ns > AWAY_NS
 
     def _grant_all(self, now_ns: int) -> None:
         self._expiries.clear()

@@ -309,6 +309,13 @@ def _slow_disk(
     return True
 
 
+def _metadata_stall(world: World, step: Step, chance: random.Random) -> bool:
+    """D11: the metadata member's disk makes nothing durable for a while, at times longer than any ttl."""
+    world.sync_ns[METADATA] = (step.for_ns, step.for_ns + 1)
+    world.after(step.for_ns, lambda: world.sync_ns.pop(METADATA, None))
+    return True
+
+
 def _sync_fails(world: World, step: Step, chance: random.Random) -> bool:
     """D8: its journal acknowledges nothing more, until the process is started again."""
     if step.target not in world.nodes:
@@ -465,5 +472,5 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "torn": _torn, "unreadable": _unreadable, "sync-fails": _sync_fails, "full": _full, "busy": _busy,
     "slow-disk": _slow_disk, "lost-disk": _lost_disk, "wall": _wall, "jump": _jump,
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
-    "old-copy": _old_copy,
+    "old-copy": _old_copy, "metadata-stall": _metadata_stall,
 }  # fmt: skip

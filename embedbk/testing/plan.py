@@ -40,7 +40,7 @@ FAULT_KINDS = {
     "one-way": "N6", "chain": "N7", "silence": "N8", "corruption": "N9", "slow-receiver": "N10", "wipe": "N11",
     "misroute": "N12",
     "crash": "P1", "crash-loop": "P2", "power-cut": "P3", "pause": "P4", "slow": "P5", "half-dead": "P6",
-    "writer-crash": "P10", "metadata-crash": "P1", "busy": "L13",
+    "writer-crash": "P10", "metadata-crash": "P1", "busy": "L13", "metadata-stall": "D11",
     "torn": "D2", "unreadable": "D3", "sync-fails": "D8", "full": "D9", "slow-disk": "D11", "lost-disk": "D13",
     "wall": "C1", "drift": "C2", "jump": "C3",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
@@ -52,7 +52,8 @@ FEATURES = (
 )  # fmt: skip
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LATER_KINDS = ("old-copy", *HARMS)
-_OWN_CHANCE = (*LATER_KINDS, "busy")
+_APART_KINDS = ("busy", "metadata-stall")
+_OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS)
 _HARMFUL = {
     "lost-disk",
     "wipe",
@@ -138,9 +139,10 @@ def make_plan(
             step = _fault(more, kind, duration_ns, names, clients, victims)
             steps += [step] if step is not None else []
     on += later
-    if not is_plain and (busy := _busy_steps(seed, duration_ns, names)):
-        on += ("busy",)
-        steps += busy
+    for kind in () if is_plain else _APART_KINDS:
+        apart = _steps_apart(kind, seed, duration_ns, names)
+        on += (kind,) if apart else ()
+        steps += apart
     steps += users
     drift = {}
     if "drift" in on:
@@ -237,11 +239,11 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
     return features, steps
 
 
-def _busy_steps(seed: int, duration_ns: int, bookies: list[str]) -> list[Step]:
-    """Of a chance of its own, so that nothing else of a plan changed when it came."""
-    chance = random.Random(f"busy {seed}")
+def _steps_apart(kind: str, seed: int, duration_ns: int, bookies: list[str]) -> list[Step]:
+    """Of a chance of its own, so that nothing else of a plan changed when this kind came."""
+    chance = random.Random(f"{kind} {seed}")
     count = chance.choice([0, 0, 0, 1, 2, 6])
-    return [step for _ in range(count) if (step := _fault(chance, "busy", duration_ns, bookies, [], []))]
+    return [step for _ in range(count) if (step := _fault(chance, kind, duration_ns, bookies, [], []))]
 
 
 def _later_kinds(more: random.Random) -> tuple[str, ...]:
@@ -272,6 +274,8 @@ def _fault(
             return Step(0, at_ns, kind, chance.choice(victims), for_ns=for_ns, seed=seed)
         case "crash" | "crash-loop" | "sync-fails" | "full" | "busy" | "slow-disk" | "half-dead":
             return Step(0, at_ns, kind, bookie, for_ns=for_ns, seed=seed)
+        case "metadata-stall":
+            return Step(0, at_ns, kind, for_ns=for_ns, seed=seed)
         case "power-cut" | "metadata-crash":
             return Step(0, at_ns, kind, for_ns=min(for_ns, 1_500 * MS), seed=seed)
         case "writer-crash":

@@ -26,6 +26,8 @@ from embedbk.core.vocabulary import (
 )
 from embedbk.core.writer import Writer
 from embedbk.errors import LedgerFenced, NotEnoughBookies
+from embedbk.metadata.member import AWAY_NS, Member
+from embedbk.metadata.vocabulary import JournalAppend, JournalDurable
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
 
@@ -40,11 +42,13 @@ class Sightings(Observer):
         self._rounds: dict[Recovery, int] = {}
         self._changed: dict[Writer, int] = {}
         self._busy: dict[Writer, set[Any]] = {}
+        self._appended: dict[Member, int] = {}  # When the oldest of what waits for its disk was given to it.
         self._by_core: dict[type, Callable[[Any, Any, Sequence[Any]], None]] = {
             Writer: self._writer,
             Recovery: self._recovery,
             Bookie: self._bookie,
             RangeRead: self._reader,
+            Member: self._member,
         }
 
     def on_step(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
@@ -110,6 +114,12 @@ class Sightings(Observer):
                     self.note("answer unknown")
         if type(event) is RequestReceived and core.parked.by_ledger:
             self.note("long poll parked")
+
+    def _member(self, core: Member, event: Any, effects: Sequence[Any]) -> None:
+        if type(event) is JournalDurable and event.now_ns - self._appended.pop(core, event.now_ns) > AWAY_NS:
+            self.note("metadata stood still")
+        if any(type(effect) is JournalAppend for effect in effects):
+            self._appended.setdefault(core, event.now_ns)
 
     def _reader(self, core: RangeRead, event: Any, effects: Sequence[Any]) -> None:
         if type(event) in (Tick, SendFailed) and any(type(effect) is Send for effect in effects):

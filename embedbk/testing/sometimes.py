@@ -44,6 +44,7 @@ SOMETIMES = {
     "ledger deleted": "a ledger's key was removed",
     "ledger dropped": "a bookie dropped the data of a ledger",
     "long poll parked": "a bookie kept a reader waiting for its LAC",
+    "metadata stood still": "sessions were given their time again, since the metadata's disk had stood still",
     "negative to a recovery": "a recovery read was told that an entry is not there",
     "node paused": "a process stood still",
     "not enough bookies": "a creator failed for want of bookies",

@@ -140,6 +140,41 @@ def test_a_session_is_kept_through_a_short_outage() -> None:
     assert isinstance(world.do(peer, Get("/lock")), Value)
 
 
+def test_no_session_is_lost_while_the_disk_of_the_member_stands_still() -> None:
+    """METADATA 2.6: a sync that takes ten ttls ends no session: keep-alives go on, and what was asked for is done
+    afterwards, under the session that asked."""
+    world = World()
+    peer, other = world.peer("a", ttl_ms=6_000), world.peer("b", ttl_ms=6_000)
+    world.watch(other, "/eph")
+    world.do(peer, put("/eph", ephemeral=True))
+    world.is_committing = False
+    late = world.ask(peer, put("/late"))
+    world.advance(60 * SECOND)
+    assert late not in peer.results
+    world.is_committing = True
+    world.advance(20 * SECOND)
+    assert peer.results[late] == TxnDone(True, 2)
+    assert ([*peer.lost, *other.lost], len(peer.sessions)) == ([], 1)
+    assert [(record.key, record.value) for record in other.changes["/eph"]] == [("/eph", b"")]  # Never gone.
+
+
+@pytest.mark.parametrize("stall_s", [3, 30])
+def test_a_session_asked_for_while_the_disk_stood_still_is_one_that_can_live(stall_s: int) -> None:
+    """METADATA 2.6: the client counts from when it asked. An answer later than that lease opens nothing; the answer to
+    a later asking, which comes with it, does."""
+    world = World()
+    world.is_committing = False
+    peer = world.peer("a", ttl_ms=6_000)
+    world.advance(stall_s * SECOND)
+    assert peer.sessions == []
+    world.is_committing = True
+    world.settle()
+    [session] = peer.sessions
+    world.advance(30 * SECOND)
+    assert (peer.lost, peer.sessions) == ([], [session])
+    assert list(world.member.catalog.sessions) == [session]  # Those that nobody uses have expired.
+
+
 def test_sent_writes_of_a_lost_session_are_unknown_and_the_rest_moves_on() -> None:
     """P2.2: unknown is still in flight; whatever was certainly not run, or may be run twice, is run."""
     world = World()

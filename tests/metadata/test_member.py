@@ -6,6 +6,7 @@ import random
 
 from embedbk.codec.metadata_messages import (
     ABSENT,
+    Acknowledged,
     Allocated,
     AllocIds,
     CloseSession,
@@ -237,6 +238,83 @@ def test_a_member_that_slept_expires_nobody() -> None:
     assert desk.step(Tick(desk.now_ns)) == []
     assert desk.tick(17 * SECOND - 1) == []
     assert kinds(desk.tick(1)) == [JournalAppend]
+
+
+def test_a_session_lives_through_a_disk_that_stands_still() -> None:
+    """METADATA 2.6: keep-alives are not logged. They show nothing that a crash could take back, so they wait for no
+    sync: a client that is heard keeps its session and its keys for as long as the disk takes."""
+    desk = Desk()
+    session = desk.open(ttl_ms=16_000)
+    desk.do(put("/eph", ephemeral=True), session)
+    revision = desk.member.catalog.revision
+    desk.ask(put("/late"), session)  # Its record waits for the disk from now on.
+    for _ in range(10):
+        desk.tick(6 * SECOND)
+        [answer] = desk.ask(KeepAlive(), session)
+        assert isinstance(answer, Reply)
+        assert answer.reply.result == Acknowledged(revision)  # Of what is durable.
+    assert desk.ask(Get("/eph"), session) == []  # A read may show what is not: it waits (P10.1).
+    read = desk.sync()[-1]
+    assert isinstance(read, Reply)
+    assert isinstance(read.reply.result, Value)
+    assert read.reply.result.record is not None
+
+
+def test_a_keep_alive_passes_any_number_of_answers_that_wait() -> None:
+    """REPLIES_WAITING_MAX: what waits for the disk is bounded, and no session ends by that bound."""
+    desk = Desk()
+    session = desk.open()
+    desk.ask(put("/a"), session)
+    for _ in range(member_module.REPLIES_WAITING_MAX):
+        desk.ask(Get("/a"))
+    [answer] = desk.ask(KeepAlive(), session)
+    assert isinstance(answer, Reply)
+    assert isinstance(answer.reply.result, Acknowledged)
+
+
+def test_nobody_expires_while_nothing_can_be_committed() -> None:
+    """METADATA 2.6: time in which no renewal and no new session could be committed counts against nobody: who comes
+    back while the disk stands still finds its session, and afterwards each has its whole ttl again."""
+    desk = Desk()
+    gone, back = desk.open(ttl_ms=16_000), desk.open(ttl_ms=16_000)
+    desk.ask(put("/late"), back)
+    assert desk.tick(100 * SECOND) == []
+    [answer] = desk.ask(KeepAlive(), back)
+    assert isinstance(answer, Reply)
+    assert isinstance(answer.reply.result, Acknowledged)
+    desk.sync()
+    assert desk.tick(17 * SECOND - 1) == []
+    assert kinds(desk.tick(1)) == [JournalAppend, JournalAppend]
+    assert {gone, back}.isdisjoint(desk.member.catalog.sessions)
+
+
+def test_a_session_that_waited_for_the_disk_has_its_whole_ttl_from_then_on() -> None:
+    """METADATA 2.6: it was granted when it was asked for; nobody could know of it before its record was durable."""
+    desk = Desk()
+    [append] = desk.ask(OpenSession(16_000, "test"))
+    assert isinstance(append, JournalAppend)
+    desk.tick(60 * SECOND)
+    [opened] = desk.sync()
+    assert isinstance(opened, Reply)
+    assert isinstance(opened.reply.result, SessionOpened)
+    assert desk.tick(17 * SECOND - 1) == []
+    assert kinds(desk.tick(1)) == [JournalAppend]
+
+
+def test_a_busy_member_still_expires_who_is_silent() -> None:
+    """METADATA 2.6: only a disk that stands still is an excuse. One that always has something on its way and goes on
+    keeps nobody alive."""
+    desk = Desk()
+    silent, busy = desk.open(ttl_ms=16_000), desk.open(ttl_ms=16_000)
+    desk.ask(put("/0"), busy)
+    for number in range(34):
+        assert silent in desk.member.catalog.sessions
+        desk.tick(SECOND // 2)
+        durable = desk.index
+        desk.ask(put(f"/{number}"), busy)
+        desk.step(JournalDurable(desk.now_ns, durable))  # The next is queued already.
+    assert silent not in desk.member.catalog.sessions
+    assert busy in desk.member.catalog.sessions
 
 
 def test_mass_expiry_takes_several_steps() -> None:

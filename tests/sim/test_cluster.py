@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from embedbk.errors import EmbedbkError, EntryUnreadable, LedgerFenced, NotEnoughBookies, UsageError
-from embedbk.testing import Cluster
+from embedbk.testing import Cluster, Observer
+from embedbk.testing.world import SECOND
 from embedbk.transports.sim import ROUGH
 
 
@@ -151,3 +152,33 @@ def test_a_bookie_that_is_away_never_turns_three_copies_into_one() -> None:
         with cluster.log("orders").writer() as orders:
             orders.append(b"three copies")
         assert [bytes(each) for each in cluster.log("orders").read()][-1] == b"three copies"
+
+
+def test_no_bookie_leaves_the_list_while_the_disk_of_the_metadata_stands_still() -> None:
+    """METADATA 2.6: time in which nothing could be committed counts against nobody. Eight seconds without a sync are
+    four ttls here: every bookie stands in the list all the while, under the session that it had, and who asked for a
+    ledger meanwhile has it afterwards."""
+    changes = _Registrations()
+    with Cluster(seed=9, bookies=3, observers=[changes]) as cluster:
+        world, client = cluster.world, cluster.client()
+        registered = [key for key, _ in changes.seen]
+        assert sorted(registered) == ["/bookies/b1", "/bookies/b2", "/bookies/b3"]
+        world.sync_ns["metadata"] = (8 * SECOND, 8 * SECOND + 1)
+        world.after(SECOND, lambda: world.sync_ns.pop("metadata"))
+        before_s = cluster.now_s
+        with client.create_ledger() as ledger:
+            assert cluster.now_s > before_s + 8
+            ledger.add(b"after it")
+        cluster.run_for(20)
+        assert [key for key, _ in changes.seen] == registered
+
+
+class _Registrations(Observer):
+    """Every change in the list of bookies."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bytes | None]] = []
+
+    def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
+        if key.startswith("/bookies/"):
+            self.seen.append((key, new))
