@@ -47,6 +47,7 @@ __all__ = [
     "encode_add_answers",
     "encode_bundle",
     "encode_message",
+    "is_answered",
     "is_final",
     "register_kind",
     "split_bundle",
@@ -228,6 +229,7 @@ class ExplicitLacRequest(msgspec.Struct, frozen=True, array_like=True):
     """The writer's LAC, sent when it idles so that readers see the last entries (P6.2).
 
     A hint is kept in memory only and answered at once: it wakes who waits now. The one that is durable follows.
+    wants_answer: whether readers wait is asked with it; else nothing comes back, whatever becomes of it.
     """
 
     incarnation: _Incarnation
@@ -236,6 +238,7 @@ class ExplicitLacRequest(msgspec.Struct, frozen=True, array_like=True):
     lac: _Lac
     lac_length: _Count
     is_hint: bool = False
+    wants_answer: bool = True
 
 
 class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -258,6 +261,11 @@ Control = msgspec.Struct
 def is_final(answer: Control) -> bool:
     """Every request has one final answer; only a deferred add has another one before it (P3.2)."""
     return not (isinstance(answer, AddAnswer) and answer.status == Status.RECEIVED)
+
+
+def is_answered(request: Control) -> bool:
+    """Every request is, but for hints whose sender knows already who waits (P6.2)."""
+    return not isinstance(request, ExplicitLacRequest) or request.wants_answer
 
 
 @dataclass(slots=True)

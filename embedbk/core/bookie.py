@@ -383,10 +383,11 @@ class Bookie(Machine):
         answer = ExplicitLacAnswer(status, request.ledger_id, is_awaited)
         reply = Reply(event.link, event.request_id, answer)
         if status != Status.OK:
-            return [reply]
+            return [reply] if request.wants_answer else []
         row, effects = self._row_with_key(request.ledger_id, request.ledger_key, from_reserve=False)
         if request.is_hint:
-            return [*self._learn_lac(row, request.lac, request.lac_length), reply]
+            woken = self._learn_lac(row, request.lac, request.lac_length)
+            return [*woken, reply] if request.wants_answer else woken
         if request.lac >= row.lac:  # Also of one that is known by a hint: that is in memory only.
             effects.append(
                 self._append(

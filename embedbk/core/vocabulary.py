@@ -2,7 +2,8 @@
 
 A tag is the core's own plain name for a request; the host hands it back with the outcome and never looks inside.
 Every Send is followed by exactly one final `Answered` or `SendFailed`, unless the core ended meanwhile; a deferred add
-may be `Answered` once before it (codec.messages.is_final).
+may be `Answered` once before it (codec.messages.is_final). One that wants no answer has no outcome
+(codec.messages.is_answered).
 """
 
 from __future__ import annotations

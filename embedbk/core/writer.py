@@ -82,7 +82,11 @@ class WriterOptions:
     add_timeout_ns: int = 5_000 * _MS  # An unanswered add makes its bookie a failed one.
     retry_ns: int = 200 * _MS  # Pause before replacement, or an unsettled compare-and-set, is tried again.
     avoid_ns: int = 10_000 * _MS  # A bookie that failed is not chosen again for this long.
-    explicit_lac_ns: int = 5 * _MS  # Idle for this long with an unpublished LAC: tell the bookies (P6.2).
+    # Idle for this long with a LAC that not every bookie heard: a hint to the others, for whoever asks them.
+    idle_hint_ns: int = 5 * _MS
+    # Idle for this long with an unpublished LAC: tell the bookies durably (P6.2). A sync at each of them, so not in
+    # every pause of a writer at its own pace.
+    explicit_lac_ns: int = 100 * _MS
     # Idle with an unpublished LAC: a hint, at once to the bookies where a reader waited lately, and to all of them so
     # often, to hear where one waits.
     hint_ns: int = 50 * _MS
@@ -118,6 +122,7 @@ class Writer(Machine):
         "in_flight",
         "is_reading_metadata",
         "lac_published",
+        "lac_told",
         "lap",
         "last_active_ns",
         "metadata",
@@ -176,6 +181,7 @@ class Writer(Machine):
         self.unsettled = False  # A CAS came back unknown: it is still in flight (P2.2).
         self.lap = NO_ENTRY  # Last add pushed.
         self.lac_published = NO_ENTRY  # The newest LAC that any frame or explicit LAC carried.
+        self.lac_told = NO_ENTRY  # The newest that every bookie was told, if only by a hint.
         self.last_active_ns = 0
         self.hint_at_ns: int | None = None  # From then on the next hint goes to all.
 
@@ -213,7 +219,8 @@ class Writer(Machine):
             return None
         oldest = self.in_flight.oldest_sent_ns()
         timeout = oldest + self.options.add_timeout_ns if oldest is not None else None
-        idle = self.last_active_ns + self.options.explicit_lac_ns if self._owes_explicit_lac() else None
+        pause = self._owed_ns()
+        idle = None if pause is None else self.last_active_ns + pause
         busy = self.in_flight.busy_deadline_ns() if self.in_flight.has_busy else None
         return earliest(timeout, self.retry_at, self.stalled_until, idle, busy)
 
@@ -249,7 +256,7 @@ class Writer(Machine):
         assert frame.first_entry == self.lap + 1  # Dense, in order (P3.1).
         self.lap = frame.last_entry
         self.last_active_ns = event.now_ns
-        self.lac_published = self.lac
+        self.lac_published = self.lac_told = self.lac
         return list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
 
     def _on_added_nearby(self, event: AddedNearby) -> list[Effect]:
@@ -610,8 +617,9 @@ class Writer(Machine):
         if self.stalled_until is not None and event.now_ns >= self.stalled_until:
             self.stalled_until = None
             effects += self._end_shortage() or self._check_usable(event.now_ns)
-        if self._owes_explicit_lac() and event.now_ns >= self.last_active_ns + self.options.explicit_lac_ns:
-            effects += self._explicit_lac()
+        pause = self._owed_ns()
+        if pause is not None and event.now_ns >= self.last_active_ns + pause:
+            effects += self._tell_idle(event.now_ns)
         return effects
 
     def _try_again(self, now_ns: int) -> list[Effect]:
@@ -622,30 +630,44 @@ class Writer(Machine):
         self._note_stall(now_ns)
         return effects
 
-    def _owes_explicit_lac(self) -> bool:
-        idle = not self.in_flight.pending and self.state in (WriterState.OPEN, WriterState.CLOSING)
-        return idle and self.lac > self.lac_published
+    def _owed_ns(self) -> int | None:
+        """How long to be idle before the bookies are told of a LAC that they do not know, or only by a hint."""
+        is_idle = not self.in_flight.pending and self.state in (WriterState.OPEN, WriterState.CLOSING)
+        if not is_idle or self.lac <= self.lac_published:
+            return None
+        return self.options.explicit_lac_ns if self.lac <= self.lac_told else self.options.idle_hint_ns
 
-    def _explicit_lac(self) -> list[Effect]:
-        """Tell the bookies, so that readers without recovery see the last entries before a next add (P6.2)."""
-        self.lac_published = self.lac
-        return [self._tell_lac(seating) for seating in self.in_flight.seatings if seating.failure is None]
+    def _tell_idle(self, now_ns: int) -> list[Effect]:
+        """Readers without recovery see the last entries before a next add (P6.2): at first by hints, then for good."""
+        is_hint = self.lac > self.lac_told and now_ns < self.last_active_ns + self.options.explicit_lac_ns
+        self.lac_told = self.lac
+        if not is_hint:
+            self.lac_published = self.lac
+        return [
+            self._tell_lac(seating, is_hint=is_hint, wants_answer=not is_hint)
+            for seating in self.in_flight.seatings
+            # Where a reader waits it was told at once.
+            if seating.failure is None and not (is_hint and seating.awaited_until_ns > now_ns)
+        ]
 
     def _hint(self, now_ns: int) -> list[Effect]:
         """Nothing is under way that would carry the LAC: tell it where a reader waits for it, or may wait (P6.2).
 
-        It is not published by that: the durable one follows when the idleness lasts.
+        It is not published by that: the durable one follows when the idleness lasts. Only who asks around wants an
+        answer; where somebody waits, that is known.
         """
         is_to_all = self.hint_at_ns is not None and now_ns >= self.hint_at_ns
+        if is_to_all:
+            self.lac_told = self.lac
         if self.hint_at_ns is None or is_to_all:
             self.hint_at_ns = now_ns + self.options.hint_ns
         return [
-            self._tell_lac(seating, is_hint=True)
+            self._tell_lac(seating, is_hint=True, wants_answer=is_to_all)
             for seating in self.in_flight.seatings
             if seating.failure is None and (is_to_all or seating.awaited_until_ns > now_ns)
         ]
 
-    def _tell_lac(self, seating: Seating, *, is_hint: bool = False) -> Send:
+    def _tell_lac(self, seating: Seating, *, is_hint: bool, wants_answer: bool) -> Send:
         request = ExplicitLacRequest(
             seating.member.incarnation,
             self.ledger_id,
@@ -653,6 +675,7 @@ class Writer(Machine):
             self.lac,
             self.in_flight.done_length,
             is_hint,
+            wants_answer,
         )
         return Send(seating.member, request, ("lac", seating.number, self.lac))
 

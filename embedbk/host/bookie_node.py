@@ -21,6 +21,7 @@ from embedbk.codec.messages import (
     decode_message,
     encode_add_answers,
     encode_message,
+    is_answered,
     is_final,
     split_bundle,
 )
@@ -352,7 +353,7 @@ class BookieNode:
                 link, "too much waits here for the journal; no more is kept"
             )  # It has no word for busy.
             return
-        self._links[link] = unanswered + 1
+        self._links[link] = unanswered + is_answered(message.control)
         self._step_core(
             RequestReceived(now_ns, link, message.request_id, message.control, message.frames, is_beyond_room)
         )

@@ -26,6 +26,7 @@ from embedbk.codec.messages import (
     decode_message,
     encode_bundle,
     encode_message,
+    is_answered,
     is_final,
 )
 from embedbk.codec.metadata_messages import (
@@ -349,11 +350,13 @@ class ClientNode:
             operation.on_effect(effect)
 
     def _send(self, now_ns: int, operation: Operation, effect: Send) -> None:
+        is_awaited = is_answered(effect.control)
         peer = self._peers.get(effect.member)
         if peer is None:
             dialled = self._dial(now_ns, effect.member)
             if isinstance(dialled, str):
-                self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, dialled))
+                if is_awaited:
+                    self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, dialled))
                 return
             peer = dialled
         if len(peer.outstanding) >= UNANSWERED_MAX:
@@ -364,7 +367,8 @@ class ClientNode:
         request_id = next(self._request_ids)
         pieces = encode_message(request_id, effect.control, effect.frames)
         size = sum(map(len, pieces))
-        peer.outstanding[request_id] = (operation, effect.tag)
+        if is_awaited:
+            peer.outstanding[request_id] = (operation, effect.tag)
         if self._sealing is not None and type(effect.control) is AddRequest:
             self._expect(peer, request_id, effect.control, effect.frames[0][1])
         if not peer.outbox:
@@ -447,8 +451,9 @@ class ClientNode:
                 return
         for request_id, pieces, size in outbox:
             if peer.waiting_bytes + size > self.slow_bookie_bytes_max:
-                operation, tag = peer.outstanding.pop(request_id)
-                self.tell(operation, SendFailed(now_ns, tag, peer.member, "its queue is full"))
+                asked = peer.outstanding.pop(request_id, None)
+                if asked is not None:
+                    self.tell(asked[0], SendFailed(now_ns, asked[1], peer.member, "its queue is full"))
                 continue
             peer.waiting.append((request_id, pieces, size))
             peer.waiting_bytes += size

@@ -110,6 +110,20 @@ def test_readers_that_a_hint_wakes_are_answered_before_who_gave_it(place: Place)
     assert [b"zero" in bytes(body) for _, body in peer.messages[0].frames] == [True]
 
 
+def test_a_hint_that_wants_no_answer_is_no_unanswered_request(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P6.2: a writer may give hints for ever; what a link may leave open is bounded."""
+    monkeypatch.setattr(bookie_node, "REQUESTS_PER_LINK_MAX", 10)
+    incarnation = incarnation_of(place)
+    peer = place.peer("b1")
+    peer.ask(*add(incarnation, frame(7, 0, [b"zero"])))
+    for _ in range(20):
+        peer.send(ExplicitLacRequest(incarnation, 7, KEY, 0, 4, True, False))
+        place.turns()
+    assert peer.ask(LacRequest(incarnation, 7)) == LacAnswer(Status.OK, 7, 0, 4, False)
+
+
 @pytest.mark.parametrize("split", [3, 16], ids=["in several messages", "in one message"])
 def test_a_commit_costs_a_link_one_message(place: Place, monkeypatch: pytest.MonkeyPatch, split: int) -> None:
     """PERFORMANCE T6: what one sync made durable is told each link at once, every request by its own id."""

@@ -286,6 +286,19 @@ MUTANTS = (
         (_P7 + "a_dropped_ledger_stays_fenced_and_in_limbo_for_ever",),
     ),
     Mutant(
+        "silent-hint-answered",
+        "P6.2",
+        "a hint that wants no answer gets one: the writer pays for it with each add that somebody reads",
+        (
+            (
+                _BOOKIE,
+                "            return [*woken, reply] if request.wants_answer else woken\n",
+                "            return [*woken, reply]\n",
+            ),
+        ),
+        (_P6_TAIL + "a_hint_to_who_is_known_to_wait_is_not_answered",),
+    ),
+    Mutant(
         "hint-as-publication",
         "P6.2 I11",
         "a LAC that came as a hint is not made durable by the one that follows it",

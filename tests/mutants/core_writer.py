@@ -21,6 +21,7 @@ _P1 = "tests/rules/test_p1_quorum.py::test_"
 _P3 = "tests/rules/test_p3_adding.py::test_"
 _P4 = "tests/rules/test_p4_ensemble_change.py::test_"
 _P5 = "tests/rules/test_p5_closing.py::test_"
+_P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
 _PLACES = "tests/rules/test_placement.py::test_"
 _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
@@ -422,5 +423,23 @@ MUTANTS = (
             ),
         ),
         (_BUSY + "being_busy_is_bounded_by_the_time_limit_of_an_add",),
+    ),
+    Mutant(
+        "lac-journaled-in-each-pause",
+        "P6.2",
+        "a short pause is told durably: a sync at each bookie between two adds of a writer at its own pace",
+        (
+            (
+                _WRITER,
+                "        return self.options.explicit_lac_ns if self.lac <= self.lac_told else self.options.idle_hint_ns\n",
+                "        return self.options.idle_hint_ns\n",
+            ),
+            (
+                _WRITER,
+                "        is_hint = self.lac > self.lac_told and now_ns < self.last_active_ns + self.options.explicit_lac_ns\n",
+                "        is_hint = False\n",
+            ),
+        ),
+        (_P6_TAIL + "a_writer_at_its_own_pace_journals_no_lac_between_its_adds",),
     ),
 )

@@ -178,6 +178,54 @@ def test_nobody_is_told_where_nobody_waits() -> None:
     assert len(told(it, is_hint=True)) == 3 * 2  # To each of three bookies, once in each hint_ns.
 
 
+def test_a_hint_to_who_is_known_to_wait_is_not_answered() -> None:
+    """Rule P6.2: an answer would only say what the writer knows; who asks around wants to hear who waits."""
+    it = scene()
+    core = it.writer.core
+    assert isinstance(core, Writer)
+    core.in_flight.seatings[0].awaited_until_ns = 100 * MS
+    core.hint_at_ns = 50 * MS
+    for now_ms, bookies, wants_answer in ((10, ["b1"], False), (60, ["b1", "b2", "b3"], True)):
+        it.world.now_ns = now_ms * MS
+        acknowledge(it, b"entry")
+        hints = it.world.packets(it.writer, kind=ExplicitLacRequest)
+        assert sorted(hint.bookie_id for hint in hints) == bookies
+        assert [hint.control.wants_answer for hint in hints] == [wants_answer] * len(bookies)
+        for hint in hints:
+            it.world.deliver(hint)
+        assert len(it.world.packets(it.writer)) == wants_answer * len(bookies)
+        it.world.settle()
+    assert it.world.nodes["b1"].storage.table.get(it.pen.ledger_id).lac == 4  # type: ignore[union-attr]
+
+
+def test_a_hint_that_wants_no_answer_is_refused_without_one() -> None:
+    """Rule P3.5: whatever becomes of it, nothing comes back and nothing is learnt."""
+    it = scene()
+    node = it.world.nodes["b1"]
+    for incarnation, key in ((node.member.incarnation, bytes(16)), (bytes(16), KEY)):
+        it.world.ask("b1", ExplicitLacRequest(incarnation, it.pen.ledger_id, key, 2, 21, True, False))
+    assert it.world.heard() == []
+    row = node.storage.table.get(it.pen.ledger_id)
+    assert row is not None
+    assert row.lac == 1
+
+
+def test_a_writer_at_its_own_pace_journals_no_lac_between_its_adds() -> None:
+    """Rule P6.2: a short pause is told by hints; a sync at each bookie is for an idleness that lasts."""
+    it = scene()
+    node = it.world.nodes["b3"]
+    row = node.storage.table.get(it.pen.ledger_id)
+    assert row is not None
+    for number in range(3, 6):
+        records = len(node.storage.records)
+        it.add(b"entry %d" % number)
+        it.world.run(seconds=0.02)
+        assert row.lac == number  # Whoever asks any bookie now hears of it.
+        assert len(node.storage.records) == records + 1  # The add.
+    it.world.run(seconds=1)
+    assert len(node.storage.records) == records + 2
+
+
 def test_a_hint_is_forgotten_some_time_after_the_reader_went() -> None:
     """Rule P6.2: who waited lately is told; who went is not told for ever."""
     it = scene()
