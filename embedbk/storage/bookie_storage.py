@@ -230,7 +230,10 @@ class BookieStorage:
     def end_loss(self) -> None:
         self.may_have_lost = False
         if self._loss_path is not None:
-            self._loss_path.unlink(missing_ok=True)
+            try:
+                self._loss_path.unlink(missing_ok=True)
+            except OSError as refused:  # The next start puts the same ledgers into limbo once more.
+                logger.error("bookie %s: %s cannot be removed: %s", self.bookie_id, self._loss_path, refused)
 
     def kick(self) -> None:
         if self.add_path is not None:
@@ -307,9 +310,7 @@ class BookieStorage:
                 logger.error("bookie %s: a flush failed: %s", self.bookie_id, failed)
                 if self._flush_elsewhere():
                     return False
-                self._retry_bytes = self._unflushed_bytes + self.flush_bytes // FLUSH_RETRY_SHARE + 1
-                self._flush_failure = str(failed)
-                self._is_full = isinstance(failed, DeviceFull)
+                self._see_failed_flush(failed)
         if is_done:
             self._is_full = False
             journals.trim(self._stored_marks())
@@ -354,10 +355,14 @@ class BookieStorage:
         Raises:
             OSError: a device cannot be asked.
         """
-        self._measure_room()
-        ledgers = self._open_store().directories.free_bytes()
+        ledgers = self._ledgers_free()
         journals = min(free_bytes_at(part.directory) for part in self._open_journals().parts)
         return journals if ledgers is None else min(ledgers, journals)
+
+    def _ledgers_free(self) -> int | None:
+        """Room on the roomiest of the ledger directories that take entries; None when nobody can tell."""
+        self._measure_room()
+        return self._open_store().directories.free_bytes()
 
     def _measure_room(self) -> None:
         """How much is free in each ledger directory."""
@@ -445,6 +450,8 @@ class BookieStorage:
             store,
             terms,
             flush_bytes=self.flush_bytes,
+            cache_bytes_max=self.cache_bytes_max,
+            free_bytes=self._ledgers_free,
             may_have_lost=self.may_have_lost,
         )
         journals = Journals(start.run())
@@ -452,6 +459,9 @@ class BookieStorage:
         self.replayed = tuple(start.replayed)
         self._unflushed_bytes = start.unflushed_bytes
         self._durable = journals.durable()
+        if start.no_room is not None:
+            self._frozen_token = self._durable  # No journal borrows what was replayed.
+            self._see_failed_flush(start.no_room)
         if start.has_flushed:
             journals.trim(self._stored_marks())
         store.drop_dead(self.table)
@@ -493,6 +503,12 @@ class BookieStorage:
         self._retry_bytes = 0
         self._measure_room()
         self._open_store().flush(threaded=self.threaded)
+
+    def _see_failed_flush(self, failed: StorageError) -> None:
+        """The frozen half waits: for more to be journaled, or for room."""
+        self._retry_bytes = self._unflushed_bytes + self.flush_bytes // FLUSH_RETRY_SHARE + 1
+        self._flush_failure = str(failed)
+        self._is_full = isinstance(failed, DeviceFull)
 
     def _flush_elsewhere(self) -> bool:
         """Begin a flush that failed once more, if there are directories in which it has not."""

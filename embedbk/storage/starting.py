@@ -7,6 +7,9 @@ loss (core/bookie.py).
 
     states and marks of the entry logs ─▶ journal 1 above its mark ─▶ journal 2 above its mark ... ─▶ journals for adds
 
+A device without room keeps no bookie from its start (I53, P7.8): what its write cache held when it stopped fits into
+the write cache again, in both halves, and the running bookie flushes it as soon as there is room.
+
 All of one ledger is in one journal, so the journals are read one behind the other and not merged. Tokens over all are
 counted anew from the sum of the marks; that they end where the sum of all journals does is checked.
 """
@@ -14,11 +17,12 @@ counted anew from the sum of the marks; that they end where the sum of all journ
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import StorageError, ensure
-from embedbk.storage.entry_store import NativeEntryStore
+from embedbk.storage.entry_store import DeviceFull, NativeEntryStore
 from embedbk.storage.journal import FIRST_FILE_BYTES, DamagedJournal, Journal, UnreadableJournal
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.ledger_table import NativeLedgerTable
@@ -34,6 +38,12 @@ logger = logging.getLogger(__name__)
 Records = Iterable[tuple[int, int, int, memoryview]]  # own token, kind, ledger_id, body
 
 RECORD_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the bound of the write cache.
+_LOOK_SHARE = (
+    16  # While a flush would find too little room, its device is asked again after this part of flush_bytes.
+)
+_ROOM_HINT = (
+    "make room on the device of its entry logs, and start it again; nothing is lost, the journal is kept"
+)
 _DAMAGE_HINT = (
     f"if no better copy of its directories exists, start it with --may-have-lost, or with an empty file {LOSS_FILE} in "
     "its directory: then it goes on behind the damage, and what is missing counts as unknown until it is repaired"
@@ -56,6 +66,8 @@ class Start:
 
     Args:
         flush_bytes: of records taken in, after which the write cache goes into entry logs.
+        cache_bytes_max: of entries in each half of the write cache, beside a largest frame.
+        free_bytes: room on the device of the entry logs; None: nobody can tell.
         may_have_lost: the owner's word that something may be gone: damaged journals are gone on behind in any case.
     """
 
@@ -67,6 +79,8 @@ class Start:
         terms: JournalTerms,
         *,
         flush_bytes: int,
+        cache_bytes_max: int,
+        free_bytes: Callable[[], int | None],
         may_have_lost: bool,
     ) -> None:
         self.bookie_id = bookie_id
@@ -74,12 +88,17 @@ class Start:
         self.store = store
         self.terms = terms
         self.flush_bytes = flush_bytes
+        self.cache_bytes_max = cache_bytes_max
+        self.free_bytes = free_bytes
         self.may_have_lost = may_have_lost
         self.unflushed_bytes = 0
         self.has_flushed = False
+        self.no_room: DeviceFull | None = None  # Why the frozen half is still to be flushed.
+        self._flush_at = flush_bytes
         self._flushed = self._stored_marks()  # Of each journal: up to there entry logs have it.
         self._marks = list(self._flushed)  # Up to there it is taken in.
         self.replayed = list(self._flushed)  # As the marks, but never past a record that was not read.
+        self._frozen: list[int] = []  # As they were at the last freeze.
 
     def run(self) -> list[Journal]:
         """Raises:
@@ -152,8 +171,8 @@ class Start:
         marks = self._marks
         total = sum(marks)
         for own, kind, ledger_id, body in records:
-            if self.unflushed_bytes >= self.flush_bytes:
-                self._flush()
+            if self.unflushed_bytes >= self._flush_at:
+                self._make_room()
             total += own - marks[number]
             replay_record(self.table, self.store.put, total, kind, ledger_id, body)
             marks[number] = self.replayed[number] = own
@@ -175,7 +194,7 @@ class Start:
         with self._salvage(number) as salvage:
             self._take(number, salvage.records())
             self._marks[number] = facts.start_token - 1  # Above what was read: `replayed` stays.
-            self._flush()
+            self._flush_behind_damage()
             salvage.finish()
         logger.error(
             "bookie %s goes on behind a damaged journal (%s); %s; its records begin with %d now",
@@ -185,6 +204,14 @@ class Start:
             facts.start_token,
         )
 
+    def _flush_behind_damage(self) -> None:
+        try:
+            self._flush()
+        except DeviceFull as full:  # The mark must pass the damage first, so this start cannot wait for room.
+            raise StorageError(
+                f"bookie {self.bookie_id} cannot go on behind its damaged journal: {full}", hint=_ROOM_HINT
+            ) from full
+
     def _salvage(self, number: int) -> JournalSalvage:
         return JournalSalvage(
             self.terms.paths[number],
@@ -193,16 +220,58 @@ class Start:
             file_bytes=min(FIRST_FILE_BYTES, self.terms.file_bytes),
         )
 
+    def _make_room(self) -> None:
+        """One more record has room in the write cache; as little as can be is left in it.
+
+        Raises:
+            StorageError: both halves are full, and the device has no room for either.
+        """
+        is_full = self.store.active_bytes() + FRAME_BYTES_MAX > self.cache_bytes_max
+        if not is_full and (self.no_room is not None or self._is_device_low()):
+            self._flush_at = self.unflushed_bytes + self.flush_bytes // _LOOK_SHARE
+            return
+        try:
+            self._flush()
+        except DeviceFull as full:
+            if self.store.active_bytes():
+                raise StorageError(
+                    f"bookie {self.bookie_id}: its journal holds more than its write cache, and entry logs cannot be "
+                    f"written: {full}",
+                    hint=_ROOM_HINT,
+                ) from full
+            logger.error("bookie %s: a flush failed, its start goes on: %s", self.bookie_id, full)
+
+    def _is_device_low(self) -> bool:
+        """A flush would likely find too little room: the half that it freezes takes nothing more until it succeeds."""
+        free = self.free_bytes()
+        return free is not None and free < 2 * self.unflushed_bytes
+
     def _flush(self) -> None:
-        """What was taken in so far is in entry logs, under the marks of the last records, when this returns."""
+        """What was taken in so far is in entry logs, under the marks of the last records, when this returns.
+
+        Raises:
+            DeviceFull: the half that is frozen, or was, waits for room; what is in the other one is as it was.
+        """
+        if self.no_room is not None:
+            self._write_frozen()
         marks = self._marks
         taken = self.store.freeze(self.table.take_dirty(), sum(marks), marks if len(marks) > 1 else ())
         ensure(taken, "one frozen half at a time")
-        self.store.flush_until_done(threaded=self.terms.threaded)
-        self.store.release()
-        self._flushed = list(marks)
-        self.has_flushed = True
+        self._frozen = list(marks)
         self.unflushed_bytes = 0
+        self._flush_at = self.flush_bytes
+        self._write_frozen()
+
+    def _write_frozen(self) -> None:
+        try:
+            self.store.flush_until_done(threaded=self.terms.threaded)
+        except DeviceFull as full:
+            self.no_room = full
+            raise
+        self.no_room = None
+        self.store.release()
+        self._flushed = self._frozen
+        self.has_flushed = True
 
 
 def _identity_of(identity: bytes, number: int) -> bytes:

@@ -31,6 +31,19 @@ MUTANTS = (
         (_DAMAGE + "no_flipped_byte_gives_a_wrong_byte_or_a_false_absent",),
     ),
     Mutant(
+        "full-device-ends-the-start",
+        "I53 P7.8",
+        "a start that finds no room for an entry log gives up, although its write cache has room",
+        (
+            (
+                "embedbk/storage/starting.py",
+                "            if self.store.active_bytes():\n",
+                "            if True:\n",
+            ),
+        ),
+        (_STORAGE + "a_full_device_keeps_no_bookie_from_its_start",),
+    ),
+    Mutant(
         "add-path-borrows-from-the-link",
         "I52",
         "the add path gives the journal the message of the link instead of the write cache's copy",

@@ -151,8 +151,8 @@ MUTANTS = (
         (
             (
                 "embedbk/storage/starting.py",
-                "            self._flush()\n            salvage.finish()\n",
-                "            salvage.finish()\n            self._flush()\n",
+                "            self._flush_behind_damage()\n            salvage.finish()\n",
+                "            salvage.finish()\n            self._flush_behind_damage()\n",
             ),
         ),
         (_SALVAGE + "a_bookie_that_dies_while_it_goes_on_starts_as_unclean_again",),

@@ -411,6 +411,82 @@ def test_a_full_device_stops_the_bookie_only_when_its_memory_is_full() -> None:
     assert held(bookie, 5, 99) == list(range(100))
 
 
+def crashed_with(frames: int) -> MemoryDisk:
+    """A disk whose journal alone holds so many frames of ledger 5, and the fence of ledger 77; and is full now."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk, flush_bytes=16 << 20, cache_bytes_max=16 << 20)
+    fence(bookie, 77)
+    for number in range(frames):
+        put(bookie, 5, range(number * 100, number * 100 + 100))
+        commit(bookie)
+    disk.crash()
+    disk.fail("allocate", error=errno.ENOSPC, stays=True)
+    return disk
+
+
+def test_a_full_device_keeps_no_bookie_from_its_start() -> None:
+    """I53, P7.8: what was in the write cache when it stopped is served at once, and flushed when there is room."""
+    disk = crashed_with(60)
+    bookie = on_memory(disk, flush_bytes=1 << 20, cache_bytes_max=4 << 20)
+    assert bookie.is_full()
+    assert bookie.log_mark() == 0
+    assert held(bookie, 5, 5999) == list(range(6000))
+    assert is_fenced(bookie, 77)
+    fence(bookie, 5)
+    put(bookie, 5, range(6000, 6100))
+    commit(bookie)
+    bookie.retry_flush()
+    assert not bookie.finish_flush()
+    assert bookie.is_full()
+    disk.fail("allocate", nth=0)
+    bookie.retry_flush()
+    assert bookie.finish_flush()
+    commit(bookie)  # The journal makes its next file.
+    assert not bookie.is_full()
+    flush(bookie)
+    assert bookie.log_mark() == bookie.durable()
+    bookie.close()
+    bookie = on_memory(disk)
+    assert held(bookie, 5, 6099) == list(range(6100))
+    assert is_fenced(bookie, 5) and is_fenced(bookie, 77)
+    bookie.close()
+
+
+def test_a_full_device_loses_nothing_when_the_bookie_stops_again() -> None:
+    """I44, I53: no room for the whole life: the next start finds what the first one found, and what came since."""
+    disk = crashed_with(60)
+    for life in range(3):
+        bookie = on_memory(disk, flush_bytes=1 << 20, cache_bytes_max=4 << 20)
+        assert held(bookie, 5, 5999 + life) == list(range(6000 + life))
+        put(bookie, 5, range(6000 + life, 6001 + life))
+        bookie.close()
+        disk.crash()
+        disk.fail("allocate", error=errno.ENOSPC, stays=True)
+
+
+def test_a_start_without_room_for_more_than_the_write_cache_says_so() -> None:
+    """I53: the bound stands; nothing is served in part, and nothing changes."""
+    disk = crashed_with(120)
+    with pytest.raises(StorageError, match="journal holds more than its write cache") as refused:
+        on_memory(disk, flush_bytes=1 << 20, cache_bytes_max=5 << 19)
+    assert "make room" in refused.value.hint
+    disk.fail("allocate", nth=0)
+    bookie = on_memory(disk, flush_bytes=1 << 20, cache_bytes_max=5 << 19)
+    assert held(bookie, 5, 11999) == list(range(12000))
+    bookie.close()
+
+
+def test_a_start_on_a_device_with_little_room_fills_a_half_before_it_freezes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I53: as much as the write cache held when the bookie stopped has room in it again: both halves, whole."""
+    disk = crashed_with(150)  # 8 MiB, more than what would be frozen too early and one half.
+    monkeypatch.setattr(BookieStorage, "_ledgers_free", lambda self: 1 << 20)
+    bookie = on_memory(disk, flush_bytes=1 << 20, cache_bytes_max=5 << 20)
+    assert held(bookie, 5, 14999) == list(range(15000))
+    bookie.close()
+
+
 def test_a_damaged_journal_refuses_to_start() -> None:
     """I42: damage before the tail is not "the end": what stood there may have been acknowledged."""
     disk = MemoryDisk()
@@ -542,6 +618,22 @@ def test_a_bookie_on_a_real_disk(tmp_path: Path) -> None:
         assert held(again, ledger_id, 2499) == list(range(2500))
     assert again.next_token() == 101
     again.close()
+
+
+def test_a_note_of_loss_that_cannot_be_removed_costs_no_more_than_another_round_of_limbo(
+    tmp_path: Path,
+) -> None:
+    """Rule P7.4: the bookie serves, and its next start takes the note to be true once more."""
+    bookie = BookieStorage(tmp_path / "b1", "b1", TOKEN, may_have_lost=True)
+    note = tmp_path / "b1" / "MAY_HAVE_LOST"
+    note.unlink()
+    note.mkdir()
+    bookie.end_loss()
+    assert not bookie.may_have_lost
+    bookie.close()
+    bookie = BookieStorage(tmp_path / "b1", "b1", TOKEN)
+    assert bookie.may_have_lost
+    bookie.close()
 
 
 def test_a_refused_start_lets_the_directory_go(tmp_path: Path) -> None:
