@@ -191,6 +191,7 @@ def _check(options: argparse.Namespace) -> int:
             reports.append(report)
             if place is places[-1]:
                 _check_cookies(reports)
+                _note_missing(reports)
     for report in reports:
         for finding in report.findings.found:
             if finding.is_damage or not options.quiet:
@@ -217,6 +218,18 @@ def _check_cookies(reports: list[PlaceReport]) -> None:
                 report.findings.damage(
                     str(report.place.root),
                     f"the cluster knows {report.node_id!r} with incarnation {known.hex()}: wiped or swapped disks?",
+                )
+
+
+def _note_missing(reports: list[PlaceReport]) -> None:
+    """Bookies that the metadata knows and nobody sees here: elsewhere, or gone (P7.2)."""
+    here = {report.node_id for report in reports if report.place.kind == "bookie"}
+    for report in reports if here else ():
+        if isinstance(report.facts, MetadataFacts):
+            for bookie_id in sorted(report.facts.cookies.keys() - here):
+                report.findings.note(
+                    str(report.place.root),
+                    f"the cluster knows bookie {bookie_id!r}, whose directory is not here",
                 )
 
 

@@ -36,6 +36,7 @@ from embedbk.storage.identity import (
     SLOT_BYTES,
     SLOT_COUNT,
     SLOT_HEADER,
+    DirectoryMark,
     IdentityBody,
     IdentityState,
     numbered,
@@ -186,8 +187,18 @@ def _add_parts_elsewhere(place: Place) -> None:
     for path in list(place.parts.values()):
         body = _read_identity(path, Findings())
         for mark in body.directories if body is not None else ():
-            if mark.purpose not in place.parts and Path(mark.path).is_dir():
+            if mark.purpose in place.parts or _stood_inside(mark, body):
+                continue  # A copy of a bookie without one of its folders must not be given the original's.
+            if Path(mark.path).is_dir():
                 place.parts[mark.purpose] = Path(mark.path)
+
+
+def _stood_inside(mark: DirectoryMark, body: IdentityBody | None) -> bool:
+    """Whether a part was made as a folder of the bookie's own directory, beside the one that has this identity."""
+    assert body is not None
+    own = next((each for each in body.directories if each.purpose == body.purpose), mark)
+    both = (Path(mark.path), Path(own.path))
+    return both[0].parent == both[1].parent and [each.name for each in both] == [mark.purpose, own.purpose]
 
 
 # --- Holding it ---------------------------------------------------------------------------------------------

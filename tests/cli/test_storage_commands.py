@@ -254,6 +254,31 @@ def test_a_lost_part_is_told(bookie: Path, part: str, capsys: pytest.CaptureFixt
     assert any(f"its {part} directory is not here" in line for line in lines)
 
 
+@pytest.mark.parametrize("part", ["journal", "entries"])
+def test_a_copy_without_a_part_is_not_given_the_originals(
+    bookie: Path, tmp_path: Path, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D13: the folder stood inside the bookie's directory, so the copy must have its own."""
+    copy = shutil.copytree(bookie, tmp_path / "copy")
+    assert run(capsys, "storage", "check", copy)[0] == 0
+    shutil.rmtree(copy / part)
+    code, lines, _ = run(capsys, "storage", "check", copy)
+    assert code == 1
+    assert any(f"its {part} directory is not here" in line for line in lines)
+
+
+def test_a_bookie_that_is_not_beside_its_metadata_is_told(
+    cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D13: it may stand elsewhere, so it is a note; who checks a whole cluster must not miss it."""
+    copy = shutil.copytree(cluster, tmp_path / "copy")
+    shutil.rmtree(copy / "b2")
+    code, lines, _ = run(capsys, "storage", "check", copy)
+    assert code == 0
+    assert any("the cluster knows bookie 'b2', whose directory is not here" in line for line in lines)
+    assert not any("not here" in line for line in run(capsys, "storage", "check", copy / "metadata")[1])
+
+
 def test_a_journal_elsewhere_is_found_by_the_identity_or_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
