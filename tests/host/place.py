@@ -14,10 +14,11 @@ from embedbk.codec.frame import Frame, encode_frame_header
 from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.messages import AddAnswers, AddRequest, Control, Message, decode_message, encode_message
 from embedbk.codec.packer_twin import TwinPacker
-from embedbk.config import Quorum
+from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.creation import Creation
 from embedbk.core.machine import Machine
 from embedbk.core.writer import Writer, WriterOptions
+from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.metadata_node import MetadataNode
@@ -25,7 +26,9 @@ from embedbk.host.operations import OneResult, Writing
 from embedbk.host.waiting import WAITING_BYTES_MAX
 from embedbk.metadata.client import Client
 from embedbk.ports import Identity, LinkDown, LinkUp, Received
+from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
+from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from embedbk.transports.local import LocalTransport
@@ -38,6 +41,32 @@ SESSION_MS = 2_000
 THREE = Quorum(3, 3, 2)
 USUAL = WriterOptions()
 TURNS_MAX = 2_000
+
+
+class DiskStorage(BookieStorage):
+    """The storage that ships, on a disk in memory, committed by hand as a place commits its disks."""
+
+    def __init__(
+        self,
+        disk: MemoryDisk,
+        name: str = "b1",
+        *,
+        flush_bytes: int = 64 << 10,
+        cache_bytes_max: int = 2 * FRAME_BYTES_MAX,
+        incarnation: bytes = b"d" * 16,
+    ) -> None:
+        self.disk = disk
+        super().__init__(
+            "d", name, TOKEN, flush_bytes=flush_bytes, cache_bytes_max=cache_bytes_max,
+            journal_file_bytes=2 << 20, ledgers_max=64, threaded=False, io=disk, incarnation=incarnation,
+        )  # fmt: skip
+
+    def commit(self) -> None:
+        try:
+            while self.step():
+                pass
+        except StorageError:
+            assert self.failed()
 
 
 class Place:

@@ -34,37 +34,16 @@ from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie import Bookie
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.core.vocabulary import JournalDurable, Reply, RequestReceived, StoreFrame
-from embedbk.errors import StorageError
 from embedbk.host import bookie_node
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
-from tests.host.place import KEY, TOKEN, Place, add, frame
+from tests.host.place import KEY, TOKEN, DiskStorage, Place, add, frame
 
 INCARNATION = b"d" * 16
 LEDGERS = range(5)
 OTHER_KEY = b"other key, 16 B."
-
-
-class DiskStorage(BookieStorage):
-    """The storage that ships, on a disk in memory, committed by hand."""
-
-    def __init__(self, disk: MemoryDisk, *, has_add_path: bool) -> None:
-        self.disk = disk
-        super().__init__(
-            "d", "b1", TOKEN, flush_bytes=32 << 10, cache_bytes_max=2 * FRAME_BYTES_MAX,
-            journal_file_bytes=2 << 20, ledgers_max=64, threaded=False, io=disk, incarnation=INCARNATION,
-        )  # fmt: skip
-        if not has_add_path:
-            self.add_path = None
-
-    def commit(self) -> None:
-        try:
-            while self.step():
-                pass
-        except StorageError:
-            assert self.failed()
 
 
 class Side:
@@ -72,7 +51,9 @@ class Side:
 
     def __init__(self, *, has_add_path: bool) -> None:
         self.disk = MemoryDisk()
-        self.storage = DiskStorage(self.disk, has_add_path=has_add_path)
+        self.storage = DiskStorage(self.disk, flush_bytes=32 << 10, incarnation=INCARNATION)
+        if not has_add_path:
+            self.storage.add_path = None
         self.place = Place(bookies=0)
         self.node = self.place.start_bookie("b1", storage=self.storage)
         self.place.until(lambda: self.node.is_registered)
@@ -312,7 +293,7 @@ class Beside:
     """One add path and one core on rows of the same state; asked about one message at a time."""
 
     def __init__(self) -> None:
-        self.storage = DiskStorage(MemoryDisk(), has_add_path=True)
+        self.storage = DiskStorage(MemoryDisk(), incarnation=INCARNATION)
         self.table = LedgerTable()
         for table in (self.storage.table, self.table):
             table.set_key(table.create(7), KEY)

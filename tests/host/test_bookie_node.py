@@ -24,36 +24,11 @@ from embedbk.codec.messages import (
 )
 from embedbk.codec.metadata_messages import Delete, MetadataReply, Put, Refusal, Txn
 from embedbk.codec.registration import cookie_path, registration_path
-from embedbk.config import FRAME_BYTES_MAX
 from embedbk.host import bookie_node
-from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.transports.envelope import WINDOW_BYTES_MIN
-from tests.host.place import KEY, MS, SECOND, SESSION_MS, TOKEN, Peer, Place, add, frame
-
-
-class DiskStorage(BookieStorage):
-    """The storage that ships, on a disk in memory, committed by hand as the place commits its disks."""
-
-    def __init__(self, disk: MemoryDisk) -> None:
-        self.disk = disk
-        super().__init__(
-            "d",
-            "b1",
-            TOKEN,
-            flush_bytes=256 << 10,
-            cache_bytes_max=2 * FRAME_BYTES_MAX,
-            journal_file_bytes=2 << 20,
-            ledgers_max=64,
-            threaded=False,
-            io=disk,
-            incarnation=b"d" * 16,
-        )
-
-    def commit(self) -> None:
-        while self.step():
-            pass
+from tests.host.place import KEY, MS, SECOND, SESSION_MS, DiskStorage, Peer, Place, add, frame
 
 
 @pytest.fixture
@@ -64,7 +39,7 @@ def disk() -> MemoryDisk:
 @pytest.fixture
 def on_disk(disk: MemoryDisk) -> Place:
     place = Place(bookies=0)
-    place.start_bookie("b1", storage=DiskStorage(disk))
+    place.start_bookie("b1", storage=DiskStorage(disk, flush_bytes=256 << 10))
     place.until(lambda: place.bookie("b1").is_registered)
     return place
 

@@ -25,37 +25,22 @@ from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.creation import Creation
 from embedbk.core.vocabulary import SendFailed
 from embedbk.core.writer import Writer, WriterOptions
-from embedbk.errors import LedgerFenced, StorageError
+from embedbk.errors import LedgerFenced
 from embedbk.host import local_adds
 from embedbk.host.operations import Writing
 from embedbk.ids import Member
-from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.local_adds import NativeNear, NativeWaiter
 from embedbk.storage.memory_disk import MemoryDisk
-from tests.host.place import KEY, MS, SECOND, THREE, TOKEN, Place
+from tests.host.place import KEY, MS, SECOND, THREE, DiskStorage, Place
 
 ADD_TIMEOUT_NS = 5 * SECOND
 OPTIONS = WriterOptions(add_timeout_ns=ADD_TIMEOUT_NS)
 NAMES = ("b1", "b2", "b3", "b4")
 
 
-class DiskStorage(BookieStorage):
-    """The storage that ships, on a disk in memory, committed by hand."""
-
-    def __init__(self, name: str, cache_bytes_max: int, io: MemoryDisk | None = None) -> None:
-        self.disk = io or MemoryDisk()
-        super().__init__(
-            "d", name, TOKEN, flush_bytes=64 << 10, cache_bytes_max=cache_bytes_max,
-            journal_file_bytes=2 << 20, ledgers_max=64, threaded=False, io=self.disk,
-            incarnation=name.encode() * 8,
-        )  # fmt: skip
-
-    def commit(self) -> None:
-        try:
-            while self.step():
-                pass
-        except StorageError:
-            assert self.failed()
+def on_memory(name: str, cache_bytes_max: int, disk: MemoryDisk | None = None) -> DiskStorage:
+    disk = disk or MemoryDisk()
+    return DiskStorage(disk, name, cache_bytes_max=cache_bytes_max, incarnation=name.encode() * 8)
 
 
 class Side:
@@ -65,7 +50,7 @@ class Side:
         self, *, is_near: bool, bookies: int = 4, cache_bytes_max: int = 4 * FRAME_BYTES_MAX
     ) -> None:
         self.place = Place(bookies=0)
-        self.storages = {name: DiskStorage(name, cache_bytes_max) for name in NAMES[:bookies]}
+        self.storages = {name: on_memory(name, cache_bytes_max) for name in NAMES[:bookies]}
         for name, storage in self.storages.items():
             self.place.start_bookie(name, storage=storage)
         self.waiter = NativeWaiter()
@@ -143,7 +128,7 @@ class Side:
         """How many bookies have an entry when the power goes now."""
         count = 0
         for name, storage in self.storages.items():
-            again = DiskStorage(name, 4 * FRAME_BYTES_MAX, MemoryDisk(storage.disk.files()))
+            again = on_memory(name, 4 * FRAME_BYTES_MAX, MemoryDisk(storage.disk.files()))
             found = again.read(writing.core.ledger_id, entry_id, entry_id, FRAME_BYTES_MAX)
             count += found.frame is not None
             again.close()

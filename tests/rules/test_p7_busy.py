@@ -25,8 +25,7 @@ from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Writing
 from embedbk.storage.journal import SLOT_COUNT
 from embedbk.storage.memory_disk import MemoryDisk
-from tests.host.place import KEY, MS, SECOND, Peer, Place, add, frame
-from tests.rules.test_p7_space import DiskStorage
+from tests.host.place import KEY, MS, SECOND, DiskStorage, Peer, Place, add, frame
 from tests.rules.world import Pen, World
 
 KEPT = 4 << 10  # Of what waits: a few adds of a kilobyte.

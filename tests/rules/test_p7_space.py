@@ -16,7 +16,7 @@ from embedbk.errors import StorageError
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.operator_word import end_read_only, keep_read_only, read_only_reason
-from tests.host.place import KEY, MS, SECOND, TOKEN, Peer, Place, add, frame
+from tests.host.place import KEY, MS, SECOND, TOKEN, DiskStorage, Peer, Place, add, frame
 
 OPTIONS = SpaceOptions(low_bytes=100, back_bytes=150, look_ns=1000, retry_ns=10, again_ns=2)
 
@@ -84,20 +84,6 @@ def test_one_write_without_room_is_no_reason_yet() -> None:
 
 class RealStorage(BookieStorage):
     """On the real disk, likewise."""
-
-    def commit(self) -> None:
-        while self.step():
-            pass
-
-
-class DiskStorage(BookieStorage):
-    """The storage that ships, on a disk in memory, committed by hand as the place commits its disks."""
-
-    def __init__(self, disk: MemoryDisk) -> None:
-        super().__init__(
-            "d", "b1", TOKEN, flush_bytes=64 << 10, cache_bytes_max=2 * FRAME_BYTES_MAX, journal_file_bytes=2 << 20,
-            threaded=False, io=disk, incarnation=b"d" * 16,
-        )  # fmt: skip
 
     def commit(self) -> None:
         while self.step():
