@@ -16,28 +16,25 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.loop import Loop
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.client import Client
-from embedbk.ports import Identity, WaitEnd, WaitTerms
+from embedbk.ports import Identity, Transport, WaitEnd, WaitTerms
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
-from embedbk.transports.conformance import Node, RealTimeArena
+from embedbk.transports.conformance import Node
 from embedbk.transports.zmq import ZmqTransport
 from tests.host.place import SESSION_MS, TOKEN
 from tests.host.test_add_path import INCARNATION, Twice
+from tests.transports.arenas import TcpArena
 
 MIB = 1 << 20
 
 
-class Arena(RealTimeArena):
-    def make(self, identity: Any, **settings: Any) -> Any:
-        return ZmqTransport(Identity("client", identity.node_id, bytes(16), TOKEN), **settings)
+class Arena(TcpArena):
+    """Who meets here is a client of this cluster."""
 
-    def endpoint(self) -> str:
-        return "tcp://127.0.0.1:0"
-
-    def nowhere(self) -> str:
-        raise NotImplementedError
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        return super().make(Identity("client", identity.node_id, bytes(16), TOKEN), **settings)
 
 
 class Watched(ZmqTransport):

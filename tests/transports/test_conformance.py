@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from embedbk.ports import Identity, Transport
-from embedbk.transports.conformance import Arena, RealTimeArena, TransportConformance
-from embedbk.transports.local import LocalTransport
+from embedbk.transports.conformance import Arena, TransportConformance
 from embedbk.transports.sim import CALM, SimNetwork, SimTransport
-from embedbk.transports.zmq import ZmqTransport
+from tests.transports.arenas import LocalArena, TcpArena
 from tests.transports.offering import OfferingLocal, OfferingZmq
 
 
-class LocalArena(RealTimeArena):
-    def make(self, identity: Identity, **settings: Any) -> Transport:
-        return LocalTransport(identity, **settings)
-
-    def endpoint(self) -> str:
-        return "local://*"
-
-    def nowhere(self) -> str:
-        return "local://nobody"
-
-
-class TcpArena(RealTimeArena):
-    def make(self, identity: Identity, **settings: Any) -> Transport:
-        return ZmqTransport(identity, **settings)
-
-    def endpoint(self) -> str:
-        return "tcp://127.0.0.1:0"
-
-    def nowhere(self) -> str:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            return f"tcp://127.0.0.1:{server.getsockname()[1]}"
-
-
-class IpcArena(RealTimeArena):
+class IpcArena(TcpArena):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.numbers = itertools.count()
-
-    def make(self, identity: Identity, **settings: Any) -> Transport:
-        return ZmqTransport(identity, **settings)
 
     def endpoint(self) -> str:
         return f"ipc://{self.folder.name}/{next(self.numbers)}"
@@ -91,6 +63,14 @@ class SimArena(Arena):
         self.network.crash(transport.identity.node_id)
 
 
+class OfferingTcpArena(TcpArena):
+    opens = OfferingZmq
+
+
+class OfferingLocalArena(LocalArena):
+    opens = OfferingLocal
+
+
 class TestLocal(TransportConformance):
     arena_type = LocalArena
 
@@ -107,20 +87,10 @@ class TestSim(TransportConformance):
     arena_type = SimArena
 
 
-class OfferingTcpArena(TcpArena):
-    def make(self, identity: Identity, **settings: Any) -> Transport:
-        return OfferingZmq(identity, **settings)
-
-
 class TestTcpWithAnAddPath(TransportConformance):
     """What the add path passes went through C, and is what it is without."""
 
     arena_type = OfferingTcpArena
-
-
-class OfferingLocalArena(LocalArena):
-    def make(self, identity: Identity, **settings: Any) -> Transport:
-        return OfferingLocal(identity, **settings)
 
 
 class TestLocalWithAnAddPath(TransportConformance):

@@ -17,21 +17,10 @@ import pytest
 from embedbk.codec.answers import Answers, Asked
 from embedbk.codec.messages import AddAnswer, LacAnswer, Status, encode_message
 from embedbk.ports import LinkDown, Received
-from embedbk.transports.conformance import PATIENCE_NS, RealTimeArena
-from embedbk.transports.zmq import ZmqTransport
+from embedbk.transports.conformance import PATIENCE_NS, Arena
+from tests.transports.arenas import TcpArena
 
 NOW, LONG_NS = 0, PATIENCE_NS
-
-
-class Arena(RealTimeArena):
-    def make(self, identity: Any, **settings: Any) -> Any:
-        return ZmqTransport(identity, **settings)
-
-    def endpoint(self) -> str:
-        return "tcp://127.0.0.1:0"
-
-    def nowhere(self) -> str:
-        raise NotImplementedError
 
 
 def clock_ns() -> int:
@@ -104,7 +93,7 @@ class Client:
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    arena = Arena()
+    arena = TcpArena()
     made = Client(arena)
     yield made
     arena.close()

@@ -30,24 +30,13 @@ from embedbk.codec.packer_twin import TwinPacker
 from embedbk.ports import LinkDown, WaitEnd, WaitTerms
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.transports.conformance import PATIENCE_NS, Node, RealTimeArena
+from embedbk.transports.conformance import PATIENCE_NS, Arena, Node
 from embedbk.transports.envelope import CREDIT_BYTES, WINDOW_BYTES_MIN
-from embedbk.transports.zmq import ZmqTransport
+from tests.transports.arenas import TcpArena
 from tests.transports.offering import INCARNATION, KEY
 
 NOW, NEVER = 0, sys.maxsize
 MIB = 1 << 20
-
-
-class Arena(RealTimeArena):
-    def make(self, identity: Any, **settings: Any) -> Any:
-        return ZmqTransport(identity, **settings)
-
-    def endpoint(self) -> str:
-        return "tcp://127.0.0.1:0"
-
-    def nowhere(self) -> str:
-        raise NotImplementedError
 
 
 class Bookie:
@@ -152,7 +141,7 @@ class Bookie:
 
 @pytest.fixture
 def arena() -> Iterator[Arena]:
-    arena = Arena()
+    arena = TcpArena()
     yield arena
     arena.close()
 

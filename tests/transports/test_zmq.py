@@ -21,7 +21,7 @@ from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
 from embedbk.ports import Received
 from embedbk.transports import zmq_ends, zmq_strangers
-from embedbk.transports.conformance import Node, RealTimeArena, identity_of
+from embedbk.transports.conformance import Arena, Node, identity_of
 from embedbk.transports.envelope import (
     ENVELOPE_BYTES,
     LINK_BYTES_MAX,
@@ -36,6 +36,7 @@ from embedbk.transports.envelope import (
     seal,
 )
 from embedbk.transports.zmq import ZmqTransport
+from tests.transports.arenas import TcpArena
 from tests.transports.offering import OfferingZmq
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
@@ -44,23 +45,10 @@ NO_NONCE = bytes(NONCE_BYTES)
 ANYWHERE = "tcp://127.0.0.1:0"
 
 
-class Arena(RealTimeArena):
-    opens: type[ZmqTransport] = ZmqTransport
-
-    def make(self, identity, **settings):  # type: ignore[no-untyped-def]
-        return self.opens(identity, **settings)
-
-    def endpoint(self) -> str:
-        return ANYWHERE
-
-    def nowhere(self) -> str:
-        raise NotImplementedError
-
-
 @pytest.fixture(params=[ZmqTransport, OfferingZmq], ids=["", "with an add path"])
 def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
     """Also with parts received in C, which all come back: what is hostile is as hostile there."""
-    arena = Arena()
+    arena = TcpArena()
     arena.opens = request.param
     yield arena
     arena.close()

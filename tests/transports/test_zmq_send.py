@@ -10,17 +10,17 @@ import pytest
 from embedbk.codec.packer import Packer, pool_bytes_used
 from embedbk.config import FRAME_BLOCK_BYTES
 from embedbk.transports import zmq as our_zmq
-from embedbk.transports.conformance import Node
+from embedbk.transports.conformance import Arena, Node
 from embedbk.transports.zmq_ends import FRAME_BYTES_MIN
 from embedbk.transports.zmq_send import frame_address
-from tests.transports.test_zmq import ANYWHERE, Arena
+from tests.transports.arenas import TcpArena
 
 HEAD = b"header, control, frame header"
 
 
 @pytest.fixture
 def arena() -> Iterator[Arena]:
-    arena = Arena()
+    arena = TcpArena()
     yield arena
     arena.close()
 
@@ -34,7 +34,7 @@ def sealed(packer: Packer, byte: int, size: int = 100_000) -> memoryview:
 
 def links_to(arena: Arena, client: Node, count: int) -> tuple[list[Node], list[int]]:
     listeners = [arena.node(f"b{number}") for number in range(count)]
-    links = [client.transport.connect(each.transport.listen(ANYWHERE)) for each in listeners]
+    links = [client.transport.connect(each.transport.listen(arena.endpoint())) for each in listeners]
     arena.run([client, *listeners], lambda: len(client.ups()) == count)
     return listeners, links
 

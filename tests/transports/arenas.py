@@ -1,0 +1,38 @@
+"""Where transports of ours meet in tests, one arena a kind: their public suite, and what is theirs alone."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from embedbk.ports import Identity, Transport
+from embedbk.transports.conformance import RealTimeArena
+from embedbk.transports.local import LocalTransport
+from embedbk.transports.zmq import ZmqTransport
+
+
+class LocalArena(RealTimeArena):
+    opens: type[LocalTransport] = LocalTransport
+
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        return self.opens(identity, **settings)
+
+    def endpoint(self) -> str:
+        return "local://*"
+
+    def nowhere(self) -> str:
+        return "local://nobody"
+
+
+class TcpArena(RealTimeArena):
+    opens: type[ZmqTransport] = ZmqTransport
+
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        return self.opens(identity, **settings)
+
+    def endpoint(self) -> str:
+        return "tcp://127.0.0.1:0"
+
+    def nowhere(self) -> str:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            return f"tcp://127.0.0.1:{server.getsockname()[1]}"
