@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from embedbk.codec.journal_records import RecordKind, encode_explicit_lac
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
-from tests.storage.stored_entries import make_frame
+from tests.storage.stored_entries import ids_in, make_frame
 
 TOKEN, INCARNATION = b"T" * 16, b"I" * 16
 JOURNAL_FILE_BYTES = 65536
@@ -30,21 +31,18 @@ def open_on(files: Mapping[str, bytes], devices: int = 1) -> BookieStorage:
 
 
 def open_disk(
-    disk: MemoryDisk, incarnation: bytes = INCARNATION, *, may_have_lost: bool = False, devices: int = 1
+    disk: MemoryDisk, incarnation: bytes = INCARNATION, *, devices: int = 1, **settings: Any
 ) -> BookieStorage:
+    """settings: of BookieStorage, where a test wants others."""
+    usual: dict[str, Any] = {
+        "journal_file_bytes": JOURNAL_FILE_BYTES,
+        "flush_bytes": 4 << 20,
+        "cache_bytes_max": 4 << 20,
+        "journal_directories": places("journal", devices),
+        "ledger_directories": places("entries", devices),
+    }
     return BookieStorage(
-        "/b1",
-        "b1",
-        TOKEN,
-        journal_file_bytes=JOURNAL_FILE_BYTES,
-        flush_bytes=4 << 20,
-        cache_bytes_max=4 << 20,
-        threaded=False,
-        io=disk,
-        incarnation=incarnation,
-        may_have_lost=may_have_lost,
-        journal_directories=places("journal", devices),
-        ledger_directories=places("entries", devices),
+        "/b1", "b1", TOKEN, threaded=False, io=disk, incarnation=incarnation, **(usual | settings)
     )
 
 
@@ -63,6 +61,11 @@ def flush(storage: BookieStorage) -> None:
 def commit(storage: BookieStorage) -> None:
     while storage.durable() + 1 < storage.next_token():
         storage.step()
+
+
+def held(storage: BookieStorage, ledger_id: int) -> list[int]:
+    """The entries that it has of a ledger."""
+    return ids_in(storage.read(ledger_id, 0, 10_000, 1 << 24).frame)
 
 
 def make(*, logs: int = 3, incarnation: bytes = INCARNATION, devices: int = 1) -> SmallBookie:

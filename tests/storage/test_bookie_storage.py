@@ -18,18 +18,16 @@ from embedbk.errors import StorageError, UsageError
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
+from tests.storage.small_bookie import INCARNATION, TOKEN, open_disk
 from tests.storage.stored_entries import ids_in, make_frame, payload, payloads_in
 
-TOKEN, INCARNATION, KEY = b"T" * 16, b"I" * 16, bytes(range(16))
+KEY = bytes(range(16))
 SIZE = 500  # Payload bytes of an entry in these tests.
 CALLS = ("open", "write", "sync", "allocate", "rename", "sync_directory")
 
 
 def on_memory(disk: MemoryDisk, **settings: Any) -> BookieStorage:
-    return BookieStorage(
-        "/b1", "b1", TOKEN, io=disk, incarnation=INCARNATION, threaded=False,
-        **{"flush_bytes": 20_000, "cache_bytes_max": 4 << 20, "journal_file_bytes": 1 << 16, **settings},
-    )  # fmt: skip
+    return open_disk(disk, **{"flush_bytes": 20_000, **settings})
 
 
 def put(bookie: BookieStorage, ledger_id: int, ids: range) -> int:

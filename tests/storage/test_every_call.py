@@ -17,6 +17,7 @@ from embedbk.codec.journal_records import RecordKind
 from embedbk.errors import EmbedbkError
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
+from tests.storage.small_bookie import open_disk
 from tests.storage.stored_entries import ids_in, make_frame, payload, payloads_in
 
 SIZE = 700
@@ -34,11 +35,7 @@ SEVERAL: Shape = {
 
 
 def start(disk: MemoryDisk, shape: Shape = ONE) -> BookieStorage:
-    directories: dict[str, Any] = dict(shape)
-    return BookieStorage(
-        "/b1", "b1", b"T" * 16, io=disk, incarnation=b"I" * 16, threaded=False,
-        flush_bytes=24_000, cache_bytes_max=4 << 20, journal_file_bytes=1 << 16, **directories,
-    )  # fmt: skip
+    return open_disk(disk, flush_bytes=24_000, **shape)
 
 
 @dataclass

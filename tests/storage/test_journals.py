@@ -18,8 +18,8 @@ from embedbk.storage.journal import SLOT_COUNT, Journal
 from embedbk.storage.journals import JOURNALS_MAX, Journals
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
-from tests.storage.small_bookie import INCARNATION, TOKEN
-from tests.storage.stored_entries import ids_in, make_frame
+from tests.storage.small_bookie import TOKEN, commit, flush, held, open_disk
+from tests.storage.stored_entries import make_frame
 
 PLACES = ["/b1/journal", "/b1/journal-2"]
 FIRST, SECOND = 2, 1  # Ledgers whose records go to the first and to the second of two.
@@ -32,12 +32,8 @@ def parts_on(disk: MemoryDisk, count: int) -> list[Journal]:
     ]
 
 
-def start(disk: MemoryDisk, places: list[str] = PLACES, **options: Any) -> BookieStorage:
-    settings: dict[str, Any] = {"flush_bytes": 4 << 20, "cache_bytes_max": 4 << 20} | options
-    return BookieStorage(
-        "/b1", "b1", TOKEN, io=disk, incarnation=INCARNATION, threaded=False, journal_directories=places,
-        journal_file_bytes=1 << 16, **settings,
-    )  # fmt: skip
+def start(disk: MemoryDisk, places: list[str] = PLACES, **settings: Any) -> BookieStorage:
+    return open_disk(disk, journal_directories=places, **settings)
 
 
 def put(storage: BookieStorage, ledger_id: int, first: int, count: int = 4) -> int:
@@ -45,21 +41,6 @@ def put(storage: BookieStorage, ledger_id: int, first: int, count: int = 4) -> i
     row.last_entry = max(row.last_entry, first + count - 1)
     storage.table.mark_dirty(row)
     return storage.put_frame(make_frame(ledger_id, range(first, first + count), size=300))
-
-
-def commit(storage: BookieStorage) -> None:
-    while storage.durable() + 1 < storage.next_token():
-        storage.step()
-
-
-def flush(storage: BookieStorage) -> None:
-    storage._freeze()
-    storage._flush()
-    storage._wait_flush()
-
-
-def held(storage: BookieStorage, ledger_id: int) -> list[int]:
-    return ids_in(storage.read(ledger_id, 0, 10_000, 1 << 24).frame)
 
 
 # --- One count of tokens ------------------------------------------------------------------------------------

@@ -19,18 +19,30 @@ from embedbk.storage.findings import Findings
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
 from embedbk.storage.raw_files import PictureDirectory
-from tests.storage.small_bookie import INCARNATION, TOKEN, commit
+from tests.storage.small_bookie import INCARNATION, TOKEN, commit, flush, held, open_disk
 from tests.storage.stored_entries import ids_in, make_frame
 
 PLACES = ["/b1/entries", "/b1/entries-2"]
 LEDGERS = range(1, 10)  # 1 and 9 go to the second of two, the others to the first.
 
 
-def start(disk: MemoryDisk, places: list[str] = PLACES, **options: Any) -> BookieStorage:
-    return BookieStorage(
-        "/b1", "b1", TOKEN, io=disk, incarnation=INCARNATION, threaded=False, ledger_directories=places,
-        flush_bytes=4 << 20, cache_bytes_max=4 << 20, journal_file_bytes=1 << 16, **options,
-    )  # fmt: skip
+def start(disk: MemoryDisk, places: list[str] = PLACES, **settings: Any) -> BookieStorage:
+    return open_disk(disk, ledger_directories=places, **settings)
+
+
+def after_a_flush() -> tuple[MemoryDisk, BookieStorage]:
+    """A bookie with entries 0..3 of every ledger in both directories."""
+    disk = MemoryDisk()
+    storage = start(disk)
+    put(storage, 0)
+    flush(storage)
+    return disk, storage
+
+
+def restarted(disk: MemoryDisk, storage: BookieStorage, places: list[str] = PLACES) -> BookieStorage:
+    """The process is gone, the disk keeps what it had, and the next one begins."""
+    storage._release()
+    return start(disk, places)
 
 
 def put(storage: BookieStorage, first: int, ledgers: Any = LEDGERS) -> None:
@@ -42,27 +54,12 @@ def put(storage: BookieStorage, first: int, ledgers: Any = LEDGERS) -> None:
     commit(storage)
 
 
-def flush(storage: BookieStorage) -> None:
-    storage._freeze()
-    storage._flush()
-    storage._wait_flush()
-
-
-def held(storage: BookieStorage, ledger_id: int) -> list[int]:
-    return ids_in(storage.read(ledger_id, 0, 1000, 1 << 24).frame)
-
-
 def logs_in(disk: MemoryDisk, place: str, *, stable: bool = True) -> list[str]:
     return sorted(
         path.rpartition("/")[2]
         for path in disk.files(stable=stable)
         if path.startswith(f"{place}/") and path.endswith(".elog")
     )
-
-
-def stopped(disk: MemoryDisk, storage: BookieStorage) -> None:
-    """The process is gone; the disk keeps what it had."""
-    storage._release()
 
 
 def test_each_flush_deals_its_ledgers_to_all_directories() -> None:
@@ -78,21 +75,17 @@ def test_each_flush_deals_its_ledgers_to_all_directories() -> None:
     assert logs_in(disk, PLACES[1]) == [f"{each:08x}.elog" for each in (2, 4, 6, 7)]
     mark = storage.log_mark()
     assert mark == storage.next_token() - 1
-    stopped(disk, storage)
-    storage = start(disk)
+    storage = restarted(disk, storage)
     assert storage.log_mark() == mark
     for ledger_id in LEDGERS:
         assert held(storage, ledger_id) == list(range(16 if ledger_id == 1 else 12))
-    stopped(disk, storage)
+    storage._release()
 
 
 def test_power_lost_at_any_call_of_a_flush_moves_the_mark_only_when_every_directory_is_durable() -> None:
     """Scenario 44, I45: given two ledger directories, only one flushed, when power fails, then the mark is as before
     and the journal has what the other directory lost; whatever of the unsynced survives."""
-    disk = MemoryDisk()
-    storage = start(disk)
-    put(storage, 0)
-    flush(storage)
+    disk, storage = after_a_flush()
     before = storage.log_mark()
     put(storage, 4)
     storage._freeze()
@@ -100,14 +93,11 @@ def test_power_lost_at_any_call_of_a_flush_moves_the_mark_only_when_every_direct
     storage._flush()
     count = disk.calls() - calls
     after = storage.next_token() - 1
-    stopped(disk, storage)
+    storage._release()
     seen = set()
     for call in range(1, count + 2):
         for seed in range(6):
-            disk = MemoryDisk()
-            storage = start(disk)
-            put(storage, 0)
-            flush(storage)
+            disk, storage = after_a_flush()
             put(storage, 4)
             storage._freeze()
             disk.halt(call)
@@ -127,8 +117,7 @@ def test_power_lost_at_any_call_of_a_flush_moves_the_mark_only_when_every_direct
             put(storage, 8)
             flush(storage)
             disk.crash(seed + 100)
-            storage._release()
-            storage = start(disk)
+            storage = restarted(disk, storage)
             assert all(held(storage, ledger_id) == list(range(12)) for ledger_id in LEDGERS)
             assert storage.log_mark() == storage.next_token() - 1
             storage._release()
@@ -138,10 +127,7 @@ def test_power_lost_at_any_call_of_a_flush_moves_the_mark_only_when_every_direct
 @pytest.mark.parametrize("lost", [[], [0], [1], [0, 1]])
 def test_whichever_logs_of_a_flush_are_durable_the_mark_is_that_of_all_of_them(lost: list[int]) -> None:
     """Scenario 44, I45: threads make the logs of a flush durable in any order; here each subset of them."""
-    disk = MemoryDisk()
-    storage = start(disk)
-    put(storage, 0)
-    flush(storage)
+    disk, storage = after_a_flush()
     before = storage.log_mark()
     put(storage, 4)
     storage._freeze()
@@ -158,8 +144,7 @@ def test_whichever_logs_of_a_flush_are_durable_the_mark_is_that_of_all_of_them(l
     put(storage, 8)
     flush(storage)
     assert storage.log_mark() == storage.next_token() - 1
-    storage._release()
-    storage = start(disk)
+    storage = restarted(disk, storage)
     assert all(held(storage, ledger_id) == list(range(12)) for ledger_id in LEDGERS)
     storage._release()
 
@@ -173,7 +158,7 @@ def test_a_flush_that_lost_one_of_its_logs_and_whose_journal_is_gone_is_refused(
     flush(storage)
     put(storage, 1600, [1, 2])
     flush(storage)
-    stopped(disk, storage)
+    storage._release()
     for name in logs_in(disk, PLACES[1]):
         files = dict(disk.files())
         del files[f"{PLACES[1]}/{name}"]
@@ -183,17 +168,14 @@ def test_a_flush_that_lost_one_of_its_logs_and_whose_journal_is_gone_is_refused(
                 start(harmed)
         else:  # The newest: what it held is in the journal still, and nothing is lost.
             storage = start(harmed)
-            assert held(storage, 1) == held(storage, 2) == list(range(1000 + 1))
-            stopped(harmed, storage)
+            assert held(storage, 1) == held(storage, 2) == list(range(1604))
+            storage._release()
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_a_directory_that_fails_takes_no_new_entries_while_the_other_serves(error: int) -> None:
     """I53, P7.6: the flush is done once more where there is room, at once; the bookie stays writable."""
-    disk = MemoryDisk()
-    storage = start(disk)
-    put(storage, 0)
-    flush(storage)
+    disk, storage = after_a_flush()
     disk.break_device(PLACES[1], error)
     for first in (4, 8):
         put(storage, first)
@@ -209,13 +191,12 @@ def test_a_directory_that_fails_takes_no_new_entries_while_the_other_serves(erro
         assert ids_in(found.frame) == list(range(4, 12)), "the first entries are on the device that is gone"
         assert found.absent == [], "unreadable, never absent (P7.1)"
     disk.break_device(PLACES[1], 0)
-    stopped(disk, storage)
-    storage = start(disk)
+    storage = restarted(disk, storage)
     assert all(held(storage, ledger_id) == list(range(12)) for ledger_id in LEDGERS)
     put(storage, 12)
     flush(storage)
     assert len(logs_in(disk, PLACES[1])) == 2, "a new start uses it again"
-    stopped(disk, storage)
+    storage._release()
 
 
 def test_only_when_no_directory_is_left_the_bookie_is_full() -> None:
@@ -234,7 +215,7 @@ def test_only_when_no_directory_is_left_the_bookie_is_full() -> None:
     assert storage.finish_flush()
     assert not storage.is_full()
     assert all(held(storage, ledger_id) == list(range(4)) for ledger_id in LEDGERS)
-    stopped(disk, storage)
+    storage._release()
 
 
 def test_a_directory_that_joins_takes_part_from_the_next_flush_on() -> None:
@@ -243,29 +224,23 @@ def test_a_directory_that_joins_takes_part_from_the_next_flush_on() -> None:
     storage = start(disk, PLACES[:1])
     put(storage, 0)
     flush(storage)
-    stopped(disk, storage)
-    storage = start(disk)
+    storage = restarted(disk, storage)
     put(storage, 4)
     flush(storage)
-    stopped(disk, storage)
-    storage = start(disk, [*PLACES, "/b1/entries-3"])
+    storage = restarted(disk, storage, [*PLACES, "/b1/entries-3"])
     put(storage, 8)
     flush(storage)
-    stopped(disk, storage)
-    storage = start(disk, [*PLACES, "/b1/entries-3"])
+    storage = restarted(disk, storage, [*PLACES, "/b1/entries-3"])
     assert [len(logs_in(disk, each)) for each in (*PLACES, "/b1/entries-3")] == [3, 2, 1]
     assert all(held(storage, ledger_id) == list(range(12)) for ledger_id in LEDGERS)
     assert storage._open_store().reports() == []
-    stopped(disk, storage)
+    storage._release()
 
 
 def test_one_log_in_two_directories_is_refused() -> None:
     """I48: an id is never used twice; which of the two is right nobody can tell."""
-    disk = MemoryDisk()
-    storage = start(disk)
-    put(storage, 0)
-    flush(storage)
-    stopped(disk, storage)
+    disk, storage = after_a_flush()
+    storage._release()
     files = disk.files()
     harmed = MemoryDisk({**files, f"{PLACES[1]}/00000001.elog": files[f"{PLACES[0]}/00000001.elog"]})
     with pytest.raises(StorageError, match=r"00000001\.elog is in /b1/entries and in /b1/entries-2"):
@@ -295,10 +270,9 @@ def test_compaction_copies_over_all_directories_and_deletes_where_the_sources_we
         "00000005.elog",
         "00000006.elog",
     ]
-    stopped(disk, storage)
-    storage = start(disk)
+    storage = restarted(disk, storage)
     assert held(storage, 1) == held(storage, 9) == list(range(8))
-    stopped(disk, storage)
+    storage._release()
 
 
 def test_a_compaction_without_room_goes_elsewhere_the_next_time() -> None:
@@ -319,10 +293,9 @@ def test_a_compaction_without_room_goes_elsewhere_the_next_time() -> None:
     assert storage.begin_flush_if_due()
     assert storage.finish_flush()
     assert logs_in(disk, PLACES[1], stable=False) == []
-    stopped(disk, storage)
-    storage = start(disk)
+    storage = restarted(disk, storage)
     assert held(storage, 1) == held(storage, 9) == list(range(8))
-    stopped(disk, storage)
+    storage._release()
 
 
 def test_half_a_flush_takes_no_log_away() -> None:
@@ -342,17 +315,14 @@ def test_half_a_flush_takes_no_log_away() -> None:
     storage._release()
     disk.drop(f"{PLACES[1]}/00000005.elog")
     storage = start(disk)
-    assert held(storage, 1) == held(storage, 2) == list(range(1000 + 1))
+    assert held(storage, 1) == held(storage, 2) == list(range(1604))
     assert logs_in(disk, PLACES[0])[0] == "00000001.elog"
     storage._release()
 
 
 def test_the_scrubber_reads_all_directories() -> None:
     """I55: damage is found with the path of the directory that it is in."""
-    disk = MemoryDisk()
-    storage = start(disk)
-    put(storage, 0)
-    flush(storage)
+    disk, storage = after_a_flush()
     path = f"{PLACES[1]}/00000002.elog"
     content = bytearray(disk.read(path))
     content[4096 + 60] ^= 1
@@ -367,16 +337,13 @@ def test_the_scrubber_reads_all_directories() -> None:
             break
     assert [damage.path for damage in found] == [path]
     assert (found[0].ledger_id, found[0].first_entry) == (1, 0)
-    stopped(disk, storage)
+    storage._release()
 
 
 def test_the_second_reader_agrees_at_every_crash() -> None:
     """I31, I45: the reader in Python, from the page alone, says of every cut-off flush what the store in C says."""
     for call in range(1, 40):
-        disk = MemoryDisk()
-        storage = start(disk)
-        put(storage, 0)
-        flush(storage)
+        disk, storage = after_a_flush()
         put(storage, 4)
         storage._freeze()
         disk.halt(call)
