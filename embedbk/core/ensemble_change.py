@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from embedbk.codec.ledger_metadata import Fragment
 from embedbk.config import ANYWHERE, Placement
-from embedbk.core.in_flight import InFlight, Seating
+from embedbk.core.in_flight import InFlight
 from embedbk.core.placement import Chance, fill_seats
+from embedbk.core.seating import Seating
 from embedbk.core.vocabulary import BookieInfo
 from embedbk.ids import Member
 
@@ -34,15 +35,17 @@ def propose(
     avoid: Sequence[str],
     chance: Chance,
     placement: Placement = ANYWHERE,
+    late: Sequence[Seating] = (),
 ) -> Proposal | None:
     """New holders, from the first entry not done on, for as many failed seats as bookies can be found for (RP13).
 
     Bookies outside the ensemble first. Where there are none, one that lost its disk may take its own seat again in its
     new incarnation: no other, or the ensemble would name one bookie twice (P2.4). None when nobody can be found.
 
-    avoid: ids of bookies that failed lately under this handle.
+    avoid: ids of bookies that failed lately under this handle. late: seatings to be replaced though they have not
+    failed (P4.7).
     """
-    failed = in_flight.failed_seats
+    failed = sorted({*in_flight.failed_seats, *(seating.seat for seating in late)})
     seated = [seating.member.bookie_id for seating in in_flight.seatings]
     seatings = list(in_flight.seatings)
     seats = [None if seat in failed else each.member for seat, each in enumerate(seatings)]

@@ -2,7 +2,7 @@
 
 Decides: when a frame is done (P3.3, P4.2), in which order frames are confirmed, which seat a late answer counts for
 (P3.8, P4.4), which seats are overdue. Leaves to the writer and to recovery: what to do about a failed seat, and what
-a confirmation means.
+a confirmation means. Who sits where, and owes what, stands in `seating`; who is slower than the others, in `lateness`.
 """
 
 from __future__ import annotations
@@ -13,45 +13,16 @@ from dataclasses import dataclass, field
 from embedbk.codec.frame import Frame, cut, encode_frame_header
 from embedbk.codec.messages import AddAnswer, AddRequest
 from embedbk.config import Quorum
+from embedbk.core.lateness import AnswerTimes
+from embedbk.core.machine import earliest
 from embedbk.core.quorum import has_ack_quorum, residues_of
+from embedbk.core.seating import BUSY_FIRST_NS, BUSY_FRAMES_MAX, BUSY_MOST_NS, Busy, Seating
 from embedbk.core.vocabulary import Send
 from embedbk.ids import Member
 
-__all__ = ["InFlight", "Pending", "Seating"]
+__all__ = ["InFlight", "Pending"]
 
-
-BUSY_FIRST_NS = (
-    5_000_000  # Until a seat that was busy is asked again; doubled for each time that it still is.
-)
-BUSY_MOST_NS = 200_000_000
-BUSY_FRAMES_MAX = 64  # Sent at once to one that was busy, at most; one at first.
 BEHIND_BYTES_MAX = 64 << 20  # Of frames that are done and kept for a seat that has not answered.
-
-
-@dataclass(slots=True)
-class Busy:
-    """What a seat that answered BUSY was not given yet, and how carefully that goes on (P7.8)."""
-
-    again_ns: int
-    delay_ns: int = BUSY_FIRST_NS
-    frames_max: int = 1
-    is_asked: bool = False  # Something was sent to it since it answered.
-    owed: dict[int, None] = field(default_factory=dict)  # First entries of frames that are not on their way.
-
-
-@dataclass(slots=True)
-class Seating:
-    """One holder of one seat. The number rises whenever any seat's holder changes, so it names the holding for good."""
-
-    number: int
-    seat: int
-    member: Member
-    failure: str | None = None  # Why nothing more is sent to it; it waits to be replaced.
-    # First entry of each frame that it has not answered -> when it was sent. Outlives `InFlight.pending`, because a
-    # seat that never answers must be noticed also where the ack quorum goes on without it.
-    unanswered: dict[int, int] | None = None  # None: nothing yet, as with most of very many open ledgers.
-    awaited_until_ns: int = 0  # A reader waited there for a newer LAC lately (P6.2).
-    busy: Busy | None = None  # It lives, and takes no more at this moment.
 
 
 @dataclass(slots=True)
@@ -91,6 +62,7 @@ class InFlight:
         "quorum",
         "received",
         "received_length",
+        "times",
     )
 
     def __init__(
@@ -104,7 +76,10 @@ class InFlight:
         done: int,
         next_seating: int = 1,
         is_deferred: bool = False,
+        times: AnswerTimes | None = None,
     ) -> None:
+        """times: told how long each answer took; None: nobody asks."""
+        self.times = times
         self.ledger_key = ledger_key
         self.quorum = quorum
         self.nonce = nonce
@@ -254,22 +229,26 @@ class InFlight:
         asked = (self.nonce, seating_number, self.is_recovery)
         return (answer.nonce, answer.seating, answer.recovery) == asked
 
-    def take_answer(self, seating_number: int, first_entry: int, answer: AddAnswer) -> bool:
+    def take_answer(self, seating_number: int, first_entry: int, answer: AddAnswer, now_ns: int) -> bool:
         """Count a positive answer. False: it answers no open request of this handle and counts for nothing."""
-        return self.is_ours(seating_number, answer) and self.take_ok(seating_number, first_entry)
+        return self.is_ours(seating_number, answer) and self.take_ok(seating_number, first_entry, now_ns)
 
-    def take_ok(self, seating_number: int, first_entry: int) -> bool:
+    def take_ok(self, seating_number: int, first_entry: int, now_ns: int) -> bool:
         """As `take_answer`, of one that is known to answer a request of this handle (P3.8)."""
         seating = self.seating(seating_number)
         if seating is None:
             return False  # From a seat replaced since (P4.4).
         unanswered = seating.unanswered
-        if unanswered is None or unanswered.pop(first_entry, None) is None:
+        sent_ns = None if unanswered is None else unanswered.pop(first_entry, None)
+        if sent_ns is None:
             return False  # Counted before.
         if not unanswered:
             seating.unanswered = None  # An empty dict keeps the room of what was in it.
+        seating.answered_ns = max(seating.answered_ns, sent_ns)
         if seating.busy is not None:
-            self._take_more(seating, first_entry)
+            self._take_more(seating, first_entry, now_ns)
+        elif self.times is not None:
+            self.times.note(now_ns - sent_ns, now_ns)
         pending = self.pending.get(first_entry)
         if pending is not None:
             pending.acked.add(seating_number)
@@ -294,14 +273,16 @@ class InFlight:
         busy.is_asked = False
         busy.frames_max = 1
         busy.owed[first_entry] = None
+        seating.heard(now_ns)
 
-    def _take_more(self, seating: Seating, first_entry: int) -> None:
+    def _take_more(self, seating: Seating, first_entry: int, now_ns: int) -> None:
         """It took one again: the more it takes, the more it is given at once."""
         assert seating.busy is not None
         seating.busy.owed.pop(first_entry, None)
         seating.busy.frames_max = min(2 * seating.busy.frames_max, BUSY_FRAMES_MAX)
         seating.busy.delay_ns = BUSY_FIRST_NS
         seating.busy.again_ns = 0
+        seating.heard(now_ns)
         if not seating.busy.owed:
             seating.busy = None
 
@@ -332,6 +313,8 @@ class InFlight:
                     lost.append(seating.number)
                     break
                 sends += self._sends(pending, [seating], now_ns, lac, lac_length, is_again=True)
+                if busy.silent_ns is None:
+                    busy.silent_ns = now_ns
             if not seating.unanswered:
                 seating.busy = None  # A second answer to the same was late, and nothing is owed.
         self.has_busy = any(seating.busy is not None for seating in self._seatings or ())
@@ -494,19 +477,26 @@ class InFlight:
                 seats |= 1 << seating.seat
         return has_ack_quorum(seats, pending.residues, self.quorum)
 
-    def overdue(self, now_ns: int, timeout_ns: int) -> list[int]:
-        """Seating numbers whose oldest unanswered frame was sent longer ago than the timeout."""
+    def overdue(self, now_ns: int, timeout_ns: int, busy_timeout_ns: int) -> list[int]:
+        """Seating numbers that have left something unanswered for too long (`Seating.fails_at_ns`)."""
         return [
             seating.number
             for seating in self._seatings or ()
-            if seating.unanswered and now_ns >= next(iter(seating.unanswered.values())) + timeout_ns
+            if (at_ns := seating.fails_at_ns(timeout_ns, busy_timeout_ns)) is not None and now_ns >= at_ns
         ]
 
+    def fails_at_ns(self, timeout_ns: int, busy_timeout_ns: int) -> int | None:
+        """When the first of the seats will be overdue, if it answers nothing more."""
+        if self.has_busy:
+            return earliest(*(each.fails_at_ns(timeout_ns, busy_timeout_ns) for each in self._seatings or ()))
+        oldest = self.oldest_sent_ns()
+        return None if oldest is None else oldest + timeout_ns
+
     def oldest_sent_ns(self) -> int | None:
-        """When the oldest unanswered frame was sent."""
+        """When the oldest frame was sent that a seat has not answered, which does not say that it is busy."""
         oldest: int | None = None  # A plain loop: asked for behind every step of a writer.
         for seating in self._seatings or ():
-            if seating.unanswered:
+            if seating.unanswered and seating.busy is None:
                 when = next(iter(seating.unanswered.values()))  # The first was sent first.
                 if oldest is None or when < oldest:
                     oldest = when

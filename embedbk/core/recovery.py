@@ -147,13 +147,13 @@ class Recovery(Machine):
         asked = min((when for when, _ in self.asked.values()), default=None)
         # Once all is written back an unanswered copy is nobody's matter any more.
         written = self.in_flight if self.phase is Phase.READING else None
-        oldest = written.oldest_sent_ns() if written else None
+        limit_ns = self.options.write_timeout_ns
         return earliest(
             self.give_up_ns,
             self.retry_at,
             asked + self.options.ask_timeout_ns if asked is not None else None,
             min(self.pause_until.values(), default=None),
-            oldest + self.options.write_timeout_ns if oldest is not None else None,
+            written.fails_at_ns(limit_ns, limit_ns) if written else None,
             written.busy_deadline_ns() if written else None,
             min(self.avoid_until.values(), default=None),
         )
@@ -414,7 +414,7 @@ class Recovery(Machine):
                 self.in_flight.note_busy(number, first_entry, event.now_ns)
                 return []
             return self._seat_failed(number, Status(answer.status).name, event.now_ns)
-        if not self.in_flight.take_answer(number, first_entry, answer):
+        if not self.in_flight.take_answer(number, first_entry, answer, event.now_ns):
             return []
         effects = self._send_owed(event.now_ns) if self.phase is Phase.READING else []
         if not self.in_flight.advance():
@@ -523,7 +523,8 @@ class Recovery(Machine):
             effects += self._ask_fences(now_ns)
         elif self.phase is Phase.READING:
             assert self.in_flight is not None
-            for number in self.in_flight.overdue(now_ns, self.options.write_timeout_ns):
+            limit_ns = self.options.write_timeout_ns
+            for number in self.in_flight.overdue(now_ns, limit_ns, limit_ns):
                 effects += self._seat_failed(number, "no answer in time", now_ns)
             effects += self._send_owed(now_ns)
             effects += self._go_on(now_ns)

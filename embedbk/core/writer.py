@@ -28,9 +28,11 @@ from embedbk.codec.messages import AddAnswer, Control, ExplicitLacAnswer, Explic
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.ensemble_change import Proposal, change_fragments, propose
-from embedbk.core.in_flight import InFlight, Seating
+from embedbk.core.in_flight import InFlight
+from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms, late_against_others
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.placement import Chance
+from embedbk.core.seating import Seating
 from embedbk.core.vocabulary import (
     AddedNearby,
     AddFailed,
@@ -80,6 +82,10 @@ class WriterOptions:
     """Times and bounds of one writing handle."""
 
     add_timeout_ns: int = 5_000 * _MS  # An unanswered add makes its bookie a failed one.
+    # A bookie that answers BUSY lives: so long it may go on before an add that it did not take makes it a failed one.
+    busy_timeout_ns: int = 30_000 * _MS
+    # Before that, who is late against the others (P4.7). None: nobody is looked for.
+    late: LateTerms | None = USUALLY_LATE
     retry_ns: int = 200 * _MS  # Pause before replacement, or an unsettled compare-and-set, is tried again.
     avoid_ns: int = 10_000 * _MS  # A bookie that failed is not chosen again for this long.
     # Idle for this long with a LAC that not every bookie heard: a hint to the others, for whoever asks them.
@@ -125,6 +131,7 @@ class Writer(Machine):
         "lac_told",
         "lap",
         "last_active_ns",
+        "look_at_ns",
         "metadata",
         "options",
         "proposal",
@@ -164,6 +171,7 @@ class Writer(Machine):
             is_recovery=False,
             done=NO_ENTRY,
             is_deferred=metadata.durability == Durability.DEFERRED,
+            times=None if options.late is None else AnswerTimes(options.late),
         )
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.proposed: LedgerMetadata | None = None
@@ -184,6 +192,7 @@ class Writer(Machine):
         self.lac_told = NO_ENTRY  # The newest that every bookie was told, if only by a hint.
         self.last_active_ns = 0
         self.hint_at_ns: int | None = None  # From then on the next hint goes to all.
+        self.look_at_ns = 0  # Who is late is not looked for before, and found at the second look only.
 
     # What the host and the face may look at.
 
@@ -217,12 +226,12 @@ class Writer(Machine):
     def deadline_ns(self) -> int | None:
         if self.state is WriterState.ENDED:
             return None
-        oldest = self.in_flight.oldest_sent_ns()
-        timeout = oldest + self.options.add_timeout_ns if oldest is not None else None
+        timeout = self.in_flight.fails_at_ns(self.options.add_timeout_ns, self.options.busy_timeout_ns)
+        late = self.late_look_ns
         pause = self._owed_ns()
         idle = None if pause is None else self.last_active_ns + pause
         busy = self.in_flight.busy_deadline_ns() if self.in_flight.has_busy else None
-        return earliest(timeout, self.retry_at, self.stalled_until, idle, busy)
+        return earliest(timeout, late, self.retry_at, self.stalled_until, idle, busy)
 
     @property
     def wants_bookies(self) -> bool:
@@ -286,7 +295,7 @@ class Writer(Machine):
             took = self.in_flight.take_received(number, first_entry, answer)
             return self._advance_received() if took else []
         if answer.status == Status.OK:
-            if not self.in_flight.take_answer(number, first_entry, answer):
+            if not self.in_flight.take_answer(number, first_entry, answer, event.now_ns):
                 return []
             effects = self._advance(event.now_ns)
             if self.in_flight.has_busy:
@@ -315,7 +324,7 @@ class Writer(Machine):
         """Each as `_on_answered` takes it; the LAC moves once, over all of them."""
         in_flight, has_taken = self.in_flight, False
         for _, (_, number, first_entry) in event.answers:
-            has_taken |= in_flight.take_ok(number, first_entry)
+            has_taken |= in_flight.take_ok(number, first_entry, event.now_ns)
         if not has_taken:
             return []
         effects = self._advance(event.now_ns)
@@ -419,6 +428,61 @@ class Writer(Machine):
             return False
         return not any(seating.failure in _LASTING for seating in self.in_flight.seatings)
 
+    # Who is late (P4.7).
+
+    @property
+    def late_look_ns(self) -> int | None:
+        """When to look for who is late next; None: not as things are, or only the time limit is left to wait for."""
+        times = self.in_flight.times
+        late_ns = None if times is None else times.late_ns
+        if late_ns is None or late_ns >= self.options.add_timeout_ns or not self._may_replace_late():
+            return None
+        oldest = self.in_flight.oldest_sent_ns()
+        return None if oldest is None else max(oldest + late_ns, self.look_at_ns)
+
+    def _may_replace_late(self) -> bool:
+        """Nothing else is under way, and changes are left for those that fail. Where somebody has failed and still
+        sits, there is nobody to take a seat."""
+        return (
+            self.state is WriterState.OPEN
+            and self.proposal is None
+            and self.shortage is None
+            and not self.options.delays_change
+            and 2 * self.change_count < self.options.changes_max
+            and not self.in_flight.has_failed
+        )
+
+    def _look_for_late(self, now_ns: int) -> list[Effect]:
+        """Blame at the second look in a row: a client that stood still finds the answers that came meanwhile first."""
+        look_ns, times = self.late_look_ns, self.in_flight.times
+        if look_ns is None or now_ns < look_ns or times is None:
+            return []
+        oldest, late_ns = self.in_flight.oldest_sent_ns(), times.late_ns
+        assert oldest is not None and late_ns is not None
+        pause_ns = (now_ns - oldest) // 4
+        is_second = now_ns <= self.look_at_ns + late_ns // 4
+        self.look_at_ns = now_ns + pause_ns
+        if not is_second:
+            return []
+        late = late_against_others(self.in_flight.seatings, now_ns - late_ns)
+        effects = self._replace_late(late, now_ns) if late else []
+        if effects:
+            times.note_longest(late_ns)  # From change to change it takes longer until somebody is late.
+        return effects
+
+    def _replace_late(self, late: list[Seating], now_ns: int) -> list[Effect]:
+        """They have not failed: what they answer counts until the change is settled, and if nobody can be found for
+        their seats, they stay. Nobody who fails often is found (RP45)."""
+        avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
+        bookies = [info for info in self.bookies if not info.is_quarantined]
+        proposal = propose(self.in_flight, bookies, avoid, self.chance, self.options.placement, late)
+        if proposal is None:
+            return []
+        until_ns = now_ns + self.options.avoid_ns
+        self.avoid_until = {**self.avoid_until, **{each.member.bookie_id: until_ns for each in late}}
+        self.proposal = proposal
+        return self._send_change()
+
     def _forgive(self, now_ns: int) -> list[Effect]:
         """Try whom we tolerate again: a bookie that restarted goes on where it sits."""
         if not self.options.delays_change or self.proposed is not None or self.error is not None:
@@ -497,6 +561,7 @@ class Writer(Machine):
         assert self.proposal is not None
         proposal, self.proposal = self.proposal, None
         self.change_count += 1
+        self.look_at_ns = 0 if self.options.late is None else now_ns + self.options.late.calm_ns
         # Who failed while the change was in flight is among the seatings still, and failed.
         fresh = self.in_flight.replace(proposal.seatings)
         effects: list[Effect] = [EnsembleChanged(proposal.first_entry, self.in_flight.members)]
@@ -606,9 +671,14 @@ class Writer(Machine):
         effects: list[Effect] = []
         if self.state is WriterState.ENDED:
             return effects
-        for number in self.in_flight.overdue(event.now_ns, self.options.add_timeout_ns):
-            seconds = self.options.add_timeout_ns / 1e9
-            effects += self._seat_failed(number, f"no answer within {seconds:g} s", event.now_ns)
+        limits_ns = self.options.add_timeout_ns, self.options.busy_timeout_ns
+        for number in self.in_flight.overdue(event.now_ns, *limits_ns):
+            seating = self.in_flight.seating(number)
+            what, limit_ns = "no answer", self.options.add_timeout_ns
+            if seating is not None and seating.busy is not None and seating.busy.silent_ns is None:
+                what, limit_ns = "busy, and took nothing", self.options.busy_timeout_ns
+            effects += self._seat_failed(number, f"{what} within {limit_ns / 1e9:g} s", event.now_ns)
+        effects += self._look_for_late(event.now_ns)
         if self.in_flight.has_busy and self.error is None:
             effects += self._send_owed(event.now_ns)
         if self.retry_at is not None and event.now_ns >= self.retry_at:

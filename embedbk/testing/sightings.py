@@ -8,6 +8,7 @@ from typing import Any
 
 from embedbk.codec.messages import AddAnswer, ReadAnswer, Status
 from embedbk.core.bookie import Bookie
+from embedbk.core.lateness import late_seatings
 from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Phase, Recovery
 from embedbk.core.vocabulary import (
@@ -23,8 +24,9 @@ from embedbk.core.vocabulary import (
     SendFailed,
     Started,
     Tick,
+    Transact,
 )
-from embedbk.core.writer import Writer
+from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
 from embedbk.metadata.member import AWAY_NS, Member
 from embedbk.metadata.vocabulary import JournalAppend, JournalDurable
@@ -65,6 +67,8 @@ class Sightings(Observer):
             self.note("request not sent")
         elif type(event) is Answered and type(event.control) is AddAnswer:
             self._answer(core, event)
+        elif type(event) is Tick and core.state is WriterState.OPEN:
+            self._late(core, event, effects)
         for effect in effects:
             kind = type(effect)
             if kind is EnsembleChanged:
@@ -79,6 +83,16 @@ class Sightings(Observer):
                         self.note("fenced in an ensemble change")
                 elif isinstance(effect.error, NotEnoughBookies):
                     self.note("not enough bookies")
+
+    def _late(self, core: Writer, event: Tick, effects: Sequence[Any]) -> None:
+        in_flight = core.in_flight
+        late_ns = None if in_flight.times is None else in_flight.times.late_ns
+        if late_ns is None or in_flight.has_failed:
+            return
+        if any(type(effect) is Transact for effect in effects):
+            self.note("late bookie replaced")
+        elif 2 * len(late_seatings(in_flight.seatings, event.now_ns - late_ns)) > len(in_flight.seatings):
+            self.note("late alike")
 
     def _answer(self, core: Writer, event: Answered) -> None:
         """BUSY, and OK to the same add later."""

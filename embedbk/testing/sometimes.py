@@ -40,6 +40,8 @@ SOMETIMES = {
     "in limbo": "a bookie put a ledger into limbo",
     "journal failed": "a bookie's journal failed",
     "journal torn": "power went in the middle of a group commit",
+    "late alike": "most bookies of an ensemble were late, and nobody was blamed for it",
+    "late bookie replaced": "a creator changed its ensemble because one bookie was late against the others",
     "last fragment empty": "a ledger closed with nothing in its last fragment",
     "ledger deleted": "a ledger's key was removed",
     "ledger dropped": "a bookie dropped the data of a ledger",

@@ -26,6 +26,7 @@ from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
+from embedbk.core.lateness import LateTerms
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.core.machine import Machine
 from embedbk.core.writer import Writer, WriterOptions
@@ -640,7 +641,8 @@ class World:
     ) -> Writing:
         node = self.nodes[client]
         nonce, chance = self.chance.getrandbits(63), random.Random(self.chance.getrandbits(63))
-        options = WriterOptions(add_timeout_ns=add_timeout_ns)
+        # A run has few answers: what is late is known sooner than in a long life.
+        options = WriterOptions(add_timeout_ns=add_timeout_ns, late=LateTerms(answers_min=6))
         core = Writer(metadata, revision, KEY, nonce, node.bookies, chance, options)
         writing = Writing(core, TwinPacker(metadata.ledger_id), node.wake_writing)
         self.writings[client][writing] = -1

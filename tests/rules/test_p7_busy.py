@@ -19,6 +19,7 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.core import in_flight
+from embedbk.core.seating import BUSY_FIRST_NS
 from embedbk.core.vocabulary import Answered
 from embedbk.core.writer import WriterOptions
 from embedbk.host.client_node import ClientNode
@@ -247,19 +248,47 @@ def test_two_that_are_busy_hold_the_writer_back_and_nothing_more() -> None:
     place.close()
 
 
-def test_being_busy_is_bounded_by_the_time_limit_of_an_add() -> None:
-    """P4.1, P4.5: the limit counts from the first time that the add was sent; then it is a failure like silence."""
-    options = WriterOptions(add_timeout_ns=2 * SECOND)
+def test_being_busy_is_bounded_by_a_time_limit_of_its_own() -> None:
+    """Rule P7.8, RP33: the limit counts from the first time that the add was sent; then it is a failure like silence,
+    and no sooner: who says BUSY lives, however short the time limit of an add is."""
+    options = WriterOptions(add_timeout_ns=300 * MS, busy_timeout_ns=2 * SECOND)
     place, client, writing = writing_beside_one_that_is_busy(options)
     place.start_bookie("b4")
     place.until(lambda: len(client.bookies) == 4)
     busy(place, "b3")
+    why: list[str] = []
+
+    def watch(core: Any, event: Any, effects: list[Any]) -> None:
+        if core is writing.core:
+            why.extend(seating.failure for seating in core.in_flight.seatings if seating.failure)
+
+    client.on_step = watch
     write(place, client, writing, [b"one"])
     place.run_for(1500 * MS)
     assert writing.ensemble_changes == 0
     place.run_for(1 * SECOND)
     assert writing.ensemble_changes == 1
+    assert "busy" in why[0]
     assert "b4" in {member.bookie_id for member in writing.core.in_flight.members}
+    place.close()
+
+
+def test_one_that_was_busy_and_says_nothing_more_has_failed() -> None:
+    """Rule P7.8, P4.1: being busy is said again and again; silence is a failure after the time limit of an add."""
+    options = WriterOptions(add_timeout_ns=500 * MS)
+    place, client, writing = writing_beside_one_that_is_busy(options)
+    place.start_bookie("b4")
+    place.until(lambda: len(client.bookies) == 4)
+    busy(place, "b3")
+    write(place, client, writing, [b"one"])
+    place.run_for(1 * SECOND)
+    assert writing.ensemble_changes == 0
+    place.held.add("b3")  # It takes the add again, and never has it durable.
+    busy(place, "b3", is_busy=False)
+    place.run_for(400 * MS)
+    assert writing.ensemble_changes == 0
+    place.run_for(400 * MS)
+    assert writing.ensemble_changes == 1
     place.close()
 
 
@@ -349,7 +378,7 @@ def test_a_recovery_waits_for_a_bookie_that_is_busy() -> None:
     world.settle()
     assert not recovery.has_ended
     deadline = recovery.core.deadline_ns
-    assert deadline is not None and deadline - world.now_ns <= in_flight.BUSY_FIRST_NS
+    assert deadline is not None and deadline - world.now_ns <= BUSY_FIRST_NS
     world.run(until=lambda: recovery.has_ended)
     closed = world.check_end(metadata.ledger_id)
     assert closed.last_entry == 0

@@ -76,6 +76,8 @@ def _canonical_writer(core: Writer) -> None:
     core.hint_at_ns = None  # and hints to all of them after another; nobody waits for one.
     core.stalled_until = None  # So does the end of a stall.
     core.change_count = 0  # Far from its bound.
+    core.look_at_ns = 0  # Nobody is late where time stands,
+    core.in_flight.times = None  # and no answer takes any.
     core.shortage = None if core.shortage is None else _SHORTAGE
     _forget_reasons(core.in_flight)
     if core.proposal is not None:

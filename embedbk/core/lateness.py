@@ -1,0 +1,107 @@
+"""How long answers to adds take, and who is late against the others (P4.7).
+
+Decides who is to blame for being slow, never what follows: that is the writer's. Pure: the times come with events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from embedbk.core.seating import Seating
+
+__all__ = ["USUALLY_LATE", "AnswerTimes", "LateTerms", "late_against_others", "late_seatings"]
+
+_MS = 1_000_000
+P99_TIMES = 8  # So many times what nearly all answers take is late, ...
+LONGEST_TIMES = (
+    2  # ... but nothing that takes less than so many times the longest that was answered lately, ...
+)
+HALF_LIFE_NS = (
+    10_000 * _MS
+)  # ... which is forgotten by halves: flushes and collections come every few seconds.
+LEAST_TIME_NS = 1 * _MS  # What is quicker is not told apart.
+_RISE_SHIFT = 2  # The estimate rises by a quarter with an answer above it, ...
+_FALL = 4 * 99  # ... and falls so little with one below it that one of a hundred above it holds the balance.
+
+
+@dataclass(frozen=True, slots=True)
+class LateTerms:
+    """When a writer looks for who is late."""
+
+    least_ns: int = 50 * _MS  # Nobody is late before.
+    answers_min: int = 100  # Nor before so many answers have told what is usual.
+    calm_ns: int = (
+        1_000 * _MS
+    )  # After an ensemble change nobody is looked for so long: the new ones have to begin.
+
+
+USUALLY_LATE = LateTerms()
+
+
+class AnswerTimes:
+    """What 99 of 100 answers to a handle's adds stay below, and the longest of late."""
+
+    __slots__ = ("_count", "_longest_at_ns", "_longest_ns", "_noted_ns", "_p99_ns", "terms")
+
+    def __init__(self, terms: LateTerms) -> None:
+        self.terms = terms
+        self._count = 0
+        self._p99_ns = LEAST_TIME_NS
+        self._longest_ns = self._longest_at_ns = 0
+        self._noted_ns = 0
+
+    def note(self, took_ns: int, now_ns: int) -> None:
+        """One add was answered."""
+        self._noted_ns = max(self._noted_ns, now_ns)
+        if took_ns <= self._p99_ns and self._count >= self.terms.answers_min:
+            self._p99_ns = max(LEAST_TIME_NS, self._p99_ns - self._p99_ns // _FALL)
+            return
+        if self._count < self.terms.answers_min:  # The longest of few stands for what is not known yet.
+            self._count += 1
+            self._p99_ns = max(self._p99_ns, took_ns)
+        else:
+            self._p99_ns = min(took_ns, self._p99_ns + (self._p99_ns >> _RISE_SHIFT))
+        self.note_longest(took_ns)
+
+    def note_longest(self, took_ns: int) -> None:
+        """Something has taken so long, though it was not answered."""
+        if took_ns > self._longest():
+            self._longest_ns, self._longest_at_ns = took_ns, self._noted_ns
+
+    @property
+    def late_ns(self) -> int | None:
+        """An answer that takes longer is late; None: that is not known yet."""
+        if self._count < self.terms.answers_min:
+            return None
+        return max(self.terms.least_ns, P99_TIMES * self._p99_ns, LONGEST_TIMES * self._longest())
+
+    def _longest(self) -> int:
+        return self._longest_ns >> (self._noted_ns - self._longest_at_ns) // HALF_LIFE_NS
+
+
+def late_seatings(seatings: Sequence[Seating], sent_until_ns: int) -> list[Seating]:
+    """Who has left unanswered what was sent until then. Not who says that it is busy, nor who has failed."""
+    return [
+        each
+        for each in seatings
+        if each.failure is None
+        and each.busy is None
+        and (oldest := each.oldest_sent_ns()) is not None
+        and oldest <= sent_until_ns
+    ]
+
+
+def late_against_others(seatings: Sequence[Seating], sent_until_ns: int) -> list[Seating]:
+    """Those of `late_seatings` that are to blame: half of all seats or more have answered the same add, or a later one.
+
+    Where most are late alike, what they share is slow: a disk, a network, this machine. Then it is nobody's fault.
+    """
+    blamed = []
+    for late in late_seatings(seatings, sent_until_ns):
+        oldest = late.oldest_sent_ns()
+        assert oldest is not None
+        prompt = sum(each.failure is None and each.answered_ns >= oldest for each in seatings)
+        if 2 * prompt >= len(seatings):
+            blamed.append(late)
+    return blamed

@@ -1,0 +1,66 @@
+"""Who holds a seat of an ensemble, what it was sent and has not answered, and until when it may leave it so.
+
+Decides when silence is a failure: for a bookie that said BUSY later than for one that says nothing, because it lives
+(P4.1, P7.8). Leaves to `InFlight` what is sent and counted, and to `lateness` who is slower than the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from embedbk.ids import Member
+
+__all__ = ["BUSY_FIRST_NS", "BUSY_FRAMES_MAX", "BUSY_MOST_NS", "Busy", "Seating"]
+
+# Until a seat that was busy is asked again; doubled for each time that it still is.
+BUSY_FIRST_NS = 5_000_000
+BUSY_MOST_NS = 200_000_000
+BUSY_FRAMES_MAX = 64  # Sent at once to one that was busy, at most; one at first.
+
+
+@dataclass(slots=True)
+class Busy:
+    """What a seat that answered BUSY was not given yet, and how carefully that goes on (P7.8)."""
+
+    again_ns: int
+    delay_ns: int = BUSY_FIRST_NS
+    frames_max: int = 1
+    is_asked: bool = False  # Something was sent to it since it answered.
+    # Since when it owes any answer at all: busy or not, it says something. None: nothing is on its way to it.
+    silent_ns: int | None = None
+    owed: dict[int, None] = field(default_factory=dict)  # First entries of frames that are not on their way.
+
+
+@dataclass(slots=True)
+class Seating:
+    """One holder of one seat. The number rises whenever any seat's holder changes, so it names the holding for good."""
+
+    number: int
+    seat: int
+    member: Member
+    failure: str | None = None  # Why nothing more is sent to it; it waits to be replaced.
+    # First entry of each frame that it has not answered -> when it was sent. Outlives `InFlight.pending`, because a
+    # seat that never answers must be noticed also where the ack quorum goes on without it.
+    unanswered: dict[int, int] | None = None  # None: nothing yet, as with most of very many open ledgers.
+    answered_ns: int = 0  # When the newest of the frames that it has answered was sent (P4.7).
+    awaited_until_ns: int = 0  # A reader waited there for a newer LAC lately (P6.2).
+    busy: Busy | None = None  # It lives, and takes no more at this moment.
+
+    def oldest_sent_ns(self) -> int | None:
+        """When the oldest frame was sent that it has not answered."""
+        return next(iter(self.unanswered.values())) if self.unanswered else None  # The first was sent first.
+
+    def heard(self, now_ns: int) -> None:
+        """It answered something, while it is busy: from now on it owes the next answer, if one is to come."""
+        if self.busy is not None:
+            is_more_out = len(self.unanswered or ()) > len(self.busy.owed)
+            self.busy.silent_ns = now_ns if is_more_out else None
+
+    def fails_at_ns(self, timeout_ns: int, busy_timeout_ns: int) -> int | None:
+        """When what it leaves unanswered makes it a failed one; None: it owes nothing."""
+        oldest = self.oldest_sent_ns()
+        if oldest is None or self.busy is None:
+            return None if oldest is None else oldest + timeout_ns
+        # What it said that it could not take counts from the first time that it was sent.
+        at_ns = oldest + busy_timeout_ns
+        return at_ns if self.busy.silent_ns is None else min(at_ns, self.busy.silent_ns + timeout_ns)
