@@ -209,6 +209,7 @@ class ZmqTransport:
             return
         self._intake.held = None
         self._accepted.close()
+        self._dialled.close()
         self._sockets.close()
         self._ends.close()
 

@@ -162,6 +162,10 @@ class DialledTurns:
         """There are other links, or other descriptors, than it knows."""
         self._listened = None
 
+    def close(self) -> None:
+        """What C listens with has a descriptor of its own, and this is in cycles with its transport."""
+        self._listened = self.in_c = None
+
     def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
         in_c = self.in_c
         if in_c is None or self._ends.events or any(port.is_listening for port in self._sockets.unsettled):

@@ -5,6 +5,7 @@ Sockets are real; a wait whose time is over already looks once, so nothing here 
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -98,6 +99,26 @@ def client() -> Iterator[Client]:
     yield made
     arena.close()
     os.close(made.other)
+
+
+def test_a_closed_client_leaves_no_descriptor_of_its_wait() -> None:
+    """ports.Transport.close: nothing waits for the collector of cycles, which may come late or never."""
+
+    def use_once() -> int:
+        arena = TcpArena()
+        client = Client(arena)
+        assert client.wait() == []
+        arena.close()
+        os.close(client.other)
+        return len(os.listdir("/proc/self/fd"))
+
+    use_once()  # What pyzmq keeps for the process, it starts now.
+    gc.collect()
+    gc.disable()
+    try:
+        assert use_once() == use_once() == use_once()
+    finally:
+        gc.enable()
 
 
 def test_news_end_it_and_need_no_turn_before(client: Client) -> None:
