@@ -46,6 +46,16 @@ def assert_all_end(fds: list[int]) -> None:
         assert ready, "a process outlived its parent"
 
 
+def wait_for(demo: subprocess.Popen[str], moment: str) -> None:
+    assert demo.stderr is not None
+    said: list[str] = []
+    for line in demo.stderr:
+        said.append(line)
+        if moment in line:
+            return
+    raise AssertionError(f"the demo ended with {demo.wait()} before {moment!r}: {''.join(said)}")
+
+
 def test_peers_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STARTER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
@@ -64,8 +74,7 @@ def test_a_killed_demo_leaves_no_process_also_none_that_is_stopped(tmp_path: Pat
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as demo:
-        assert demo.stderr is not None
-        assert any(moment in line for line in demo.stderr)
+        wait_for(demo, moment)
         demo.send_signal(signal.SIGSTOP)  # So that its children stay what they are while they are counted.
         fds = pidfds(children(demo.pid))
         assert len(fds) >= 6
@@ -80,8 +89,7 @@ def test_a_demo_that_is_told_to_end_clears_everything_away(tmp_path: Path, numbe
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as demo:
-        assert demo.stderr is not None
-        assert any("owns the log" in line for line in demo.stderr)
+        wait_for(demo, "owns the log")
         fds = pidfds(children(demo.pid))
         demo.send_signal(number)
         _, said = demo.communicate(timeout=TIMEOUT_S)
