@@ -68,7 +68,8 @@ class Client:
 
         Raises:
             UsageError: not ensemble_size >= write_quorum >= ack_quorum >= 1.
-            NotEnoughBookies: fewer bookies are there than ensemble_size; nothing was made.
+            NotEnoughBookies: fewer bookies are known than ensemble_size, or too few of them are writable and no other
+                came back within nearly operation_timeout_s; the message says who is away. Nothing was made.
         """
         wanted = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
         quorum = run_blocking(wanted, "aio.Client.create_ledger")

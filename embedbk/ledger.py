@@ -21,7 +21,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.packer_twin import Buffer
 from embedbk.codec.registration import COOKIES_PREFIX
 from embedbk.config import Placement, Quorum, quorum_for
-from embedbk.core.creation import Creation
+from embedbk.core.creation import Creation, Patience
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import Position
@@ -45,6 +45,7 @@ __all__ = [
     "begin_writing",
     "create",
     "ledger_ids",
+    "patience_with",
     "quorum_of",
     "traits_of",
 ]
@@ -70,9 +71,23 @@ async def quorum_of(
     into one, and nobody would be told. Then it is NotEnoughBookies, or the caller's own word."""
     if ensemble_size is not None or write_quorum is not None:
         return quorum_for(0, ensemble_size, write_quorum, ack_quorum)
-    if runtime.bookies_ever < _DEFAULT_COPIES:
-        runtime.bookies_ever = len(await runtime.list_keys(COOKIES_PREFIX, "the bookies of the cluster"))
-    return quorum_for(runtime.bookies_ever, None, None, ack_quorum)
+    known = await _bookies_known(runtime, _DEFAULT_COPIES)
+    return quorum_for(len(known), None, None, ack_quorum)
+
+
+async def patience_with(runtime: Runtime, quorum: Quorum) -> Patience:
+    """For a creation: it waits for the cluster's own bookies, until a sixteenth of the caller's time is left, so that
+    the caller hears who did not come."""
+    known = await _bookies_known(runtime, quorum.ensemble_size)
+    return Patience(runtime.now_ns() + int(runtime.settings.operation_timeout_s * 15e9 / 16), known)
+
+
+async def _bookies_known(runtime: Runtime, enough: int) -> tuple[str, ...]:
+    """The bookies that the cluster ever had, alive or not; asked again only while fewer than enough were known."""
+    if len(runtime.bookies_known) < enough:
+        cookies = await runtime.list_keys(COOKIES_PREFIX, "the bookies of the cluster")
+        runtime.bookies_known = tuple(cookie.key.removeprefix(COOKIES_PREFIX) for cookie in cookies)
+    return runtime.bookies_known
 
 
 @lru_cache(maxsize=64)
@@ -118,6 +133,7 @@ async def create(
         traits.durability,
         traits.options.placement,
         traits.digest,
+        await patience_with(runtime, quorum),
     )
     metadata, revision = await runtime.run(core, "creating a ledger")
     return begin_writing(runtime, metadata, revision, password, "", traits.options)

@@ -15,7 +15,7 @@ from embedbk.config import Placement, Quorum
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
-from embedbk.ledger import Traits, begin_writing, iterate, queue_blocking, quorum_of, traits_of
+from embedbk.ledger import Traits, begin_writing, iterate, patience_with, queue_blocking, quorum_of, traits_of
 from embedbk.password import Password
 from embedbk.reading import Batch, Entry, LogReading, Segment, Start, batch_of, entries_of, record_batch_maker
 from embedbk.runtime import Runtime, refuse_pickling
@@ -49,6 +49,7 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         traits.options.placement,
         traits.digest,
         password.mac_key,
+        await patience_with(runtime, quorum),
     )
     taken: TakenOver = await runtime.run(core, f"taking over log {name!r}")
     what = f"the writer of log {name!r}"
@@ -257,7 +258,9 @@ class Log:
 
         Raises:
             LedgerFenced: another process took it over meanwhile.
-            NotEnoughBookies, RecoveryInconclusive, WrongPassword: as they say; trying again is safe.
+            NotEnoughBookies: too few bookies are writable, or known and none of them came back within nearly
+                operation_timeout_s; the message says who is away. RecoveryInconclusive, WrongPassword: as they say.
+                Trying again is safe.
         """
         wanted = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
         quorum = run_blocking(wanted, "aio.Log.writer")

@@ -113,7 +113,7 @@ class Runtime:
         self.is_ended = False  # The host thread is gone, in whichever way.
         self.followed: set[Followed] = set()
         self._asked: set[Future[Result]] = set()
-        self.bookies_ever = 0  # That the cluster is known to have had, alive or not.
+        self.bookies_known: tuple[str, ...] = ()  # That the cluster ever had, alive or not, as last listed.
         node.on_ready = self.signal.notify
         node.on_closed = self._end
         _RUNTIMES.add(self)

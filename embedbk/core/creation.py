@@ -1,7 +1,13 @@
-"""Making a new ledger: an id never used before, an ensemble, and its metadata if the key is absent (P2.1, CL01)."""
+"""Making a new ledger: an id never used before, an ensemble, and its metadata if the key is absent (P2.1, CL01).
+
+Where too few bookies are writable just now, it waits for those that the cluster is known to have: one that was
+restarted, or that found no room for a moment, is back in the list soon. Nothing is written before there are enough.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from embedbk.codec.digest import DigestType
@@ -16,7 +22,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.config import ANYWHERE, Placement, Quorum
-from embedbk.core.machine import Handlers, Machine
+from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.placement import Chance, fill_seats
 from embedbk.core.vocabulary import (
     AllocateIds,
@@ -35,10 +41,22 @@ from embedbk.core.vocabulary import (
     TransactUnknown,
 )
 from embedbk.errors import MetadataConflict, MetadataUnavailable, NotEnoughBookies
+from embedbk.ids import Member
 
-__all__ = ["Creation"]
+__all__ = ["NO_PATIENCE", "Creation", "Patience"]
 
 _RETRY_NS = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for bookies, and for whom."""
+
+    until_ns: int = 0  # Until then at the latest; 0: too few are too few.
+    known: tuple[str, ...] = ()  # Every bookie that the cluster ever had: nobody waits for others.
+
+
+NO_PATIENCE = Patience()
 
 
 class Creation(Machine):
@@ -55,8 +73,13 @@ class Creation(Machine):
         durability: int = Durability.SYNCED,
         placement: Placement = ANYWHERE,
         digest: int = DigestType.CRC32C,
+        patience: Patience = NO_PATIENCE,
     ) -> None:
         self.placement = placement
+        self.patience = patience
+        self.started_ns = 0
+        self.is_short = False  # It waits for bookies, until patience.until_ns.
+        self.ledger_id: int | None = None
         self.quorum = quorum
         self.password_verifier = password_verifier
         self.created_ms = created_ms
@@ -70,50 +93,82 @@ class Creation(Machine):
 
     @property
     def deadline_ns(self) -> int | None:
-        return self.retry_at
+        return earliest(self.retry_at, self.patience.until_ns if self.is_short else None)
 
     def _on_started(self, event: Started) -> list[Effect]:
-        return self._refuse() or [AllocateIds("id", 1)]
-
-    def _refuse(self) -> list[Effect]:
-        """Too few writable bookies: refused before any write (CL01). Empty: there are enough."""
-        writable = sum(1 for info in self.bookies if info.is_writable)
-        if writable >= self.quorum.ensemble_size:
-            return []
-        return [
-            Ended(
-                NotEnoughBookies(
-                    f"an ensemble of {self.quorum.ensemble_size} was asked for; {writable} writable bookies are "
-                    "registered",
-                    definite=True,
-                    hint="start more bookies, or ask for a smaller ensemble",
-                )
-            )
-        ]
-
-    def _no_strict_placement(self) -> NotEnoughBookies:
-        where = ", ".join(
-            f"{info.member.bookie_id} in {info.location or 'no place'}" for info in self.bookies
-        )
-        return NotEnoughBookies(
-            f"no ensemble of {self.quorum.ensemble_size} spans {self.placement.domains_min} "
-            f"{self.placement.domain}s in every write set: {where}",
-            definite=True,
-            hint="start bookies elsewhere, or ask for a placement that is not strict",
-        )
+        self.started_ns = event.now_ns
+        return self._go_on(event.now_ns)
 
     def _on_ids(self, event: IdsAllocated) -> list[Effect]:
-        if refused := self._refuse():
-            return refused  # Bookies went while the id was fetched.
+        self.ledger_id = event.first_id
+        return self._go_on(event.now_ns)  # Bookies may have gone while the id was fetched.
+
+    def _go_on(self, now_ns: int) -> list[Effect]:
+        """What comes next where there are enough bookies; too few are waited for, and refused before any write
+        (CL01)."""
+        self.is_short = False
+        if self._writable_count() < self.quorum.ensemble_size:
+            return self._wait(now_ns, self._too_few)
+        if self.ledger_id is None:
+            return [AllocateIds("id", 1)]
         seats = fill_seats(
             [None] * self.quorum.ensemble_size, self.bookies, (), self.quorum, self.placement, self.chance
         )
         members = [member for member in seats if member is not None]
         if len(members) < len(seats):
-            return [Ended(self._no_strict_placement())]
+            return self._wait(now_ns, self._no_strict_placement)
+        return self._make(self.ledger_id, tuple(members))
+
+    def _writable_count(self) -> int:
+        return sum(1 for info in self.bookies if info.is_writable)
+
+    def _wait(self, now_ns: int, error: Callable[[int], NotEnoughBookies]) -> list[Effect]:
+        away = self._away()
+        are_known = bool(away) and self._writable_count() + len(away) >= self.quorum.ensemble_size
+        if are_known and now_ns < self.patience.until_ns:
+            self.is_short = True
+            return []
+        return [Ended(error(now_ns))]
+
+    def _away(self) -> list[str]:
+        """Who is known and takes no new ledgers, with the reason that can be seen from here."""
+        listed = {info.member.bookie_id: info.is_writable for info in self.bookies}
+        return [
+            f"{bookie_id} is {'read-only' if bookie_id in listed else 'not registered'}"
+            for bookie_id in sorted({*self.patience.known, *listed})
+            if not listed.get(bookie_id)
+        ]
+
+    def _too_few(self, now_ns: int) -> NotEnoughBookies:
+        waited_ns = now_ns - self.started_ns
+        waited = f", and no more came within {waited_ns / 1e9:.1f} s" if waited_ns else ""
+        away = self._away()
+        told = f" ({', '.join(away)})" if away else ""
+        hint = "start more bookies, or ask for a smaller ensemble"
+        if away:
+            hint = "bring back those that are away (their logs say why), " + hint
+        return NotEnoughBookies(
+            f"an ensemble of {self.quorum.ensemble_size} was asked for; {self._writable_count()} writable bookies are "
+            f"registered{told}{waited}",
+            definite=True,
+            hint=hint,
+        )
+
+    def _no_strict_placement(self, now_ns: int) -> NotEnoughBookies:
+        where = ", ".join(
+            f"{info.member.bookie_id} in {info.location or 'no place'}" for info in self.bookies
+        )
+        return NotEnoughBookies(
+            f"no ensemble of {self.quorum.ensemble_size} spans {self.placement.domains_min} "
+            f"{self.placement.domain}s in every write set: {', '.join([where, *self._away()])}",
+            definite=True,
+            hint="start bookies elsewhere, or ask for a placement that is not strict",
+        )
+
+    def _make(self, ledger_id: int, members: tuple[Member, ...]) -> list[Effect]:
         self.metadata = LedgerMetadata(
             METADATA_VERSION,
-            event.first_id,
+            ledger_id,
             self.quorum.ensemble_size,
             self.quorum.write_quorum,
             self.quorum.ack_quorum,
@@ -123,7 +178,7 @@ class Creation(Machine):
             self.password_verifier,
             self.created_ms,
             self.custom,
-            first_fragments(tuple(members)),
+            first_fragments(members),
             self.durability,
             self.digest_type,
         )
@@ -161,9 +216,11 @@ class Creation(Machine):
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
         self.bookies = event.bookies
-        return []
+        return self._go_on(event.now_ns) if self.is_short else []
 
     def _on_tick(self, event: Tick) -> list[Effect]:
+        if self.is_short and event.now_ns >= self.patience.until_ns:
+            return self._go_on(event.now_ns)
         if self.retry_at is None or event.now_ns < self.retry_at:
             return []
         assert self.metadata is not None

@@ -31,7 +31,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.config import ANYWHERE, Placement, Quorum
-from embedbk.core.creation import Creation
+from embedbk.core.creation import NO_PATIENCE, Creation, Patience
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.placement import Chance
 from embedbk.core.recovery import Recovery, RecoveryOptions
@@ -121,8 +121,10 @@ class LogTakeover(Machine):
         placement: Placement = ANYWHERE,
         digest: int = DigestType.CRC32C,
         mac_key: bytes = b"",
+        patience: Patience = NO_PATIENCE,
     ) -> None:
         self.name = name
+        self.patience = patience  # With bookies for the new ledger.
         self.digest_type = digest  # Of the new ledger.
         self.mac_key = mac_key  # By which the tags of those before are checked, where they have any.
         self.placement = placement
@@ -187,16 +189,16 @@ class LogTakeover(Machine):
             return self._taken_over(event.revision)  # An earlier commit, of which we did not hear.
         self.list_revision = event.revision if event.value is not None else ABSENT
         self.segments = decode_log_list(event.value).segments if event.value is not None else ()
-        return self._recover_next()
+        return self._recover_next(event.now_ns)
 
     # Recover and close every ledger of the list that is not recorded there as closed.
 
-    def _recover_next(self) -> list[Effect]:
+    def _recover_next(self, now_ns: int) -> list[Effect]:
         self.stage = _Stage.RECOVER
         for segment in self.segments:
             if segment.last_entry is None:
                 return [ReadKey(("ledger", segment.ledger_id), ledger_key_path(segment.ledger_id))]
-        return self._create()
+        return self._create(now_ns)
 
     def _on_listed_ledger(self, event: KeyRead) -> list[Effect]:
         if event.value is None:
@@ -230,11 +232,11 @@ class LogTakeover(Machine):
         first_offset = first_free_offset(self.segments[:index]) if index else segments[0].first_offset
         segments[index] = LogSegment(metadata.ledger_id, first_offset, metadata.last_entry)
         self.segments = tuple(segments)
-        return self._recover_next()
+        return self._recover_next(now_ns)
 
     # The new ledger, and the list that names it.
 
-    def _create(self) -> list[Effect]:
+    def _create(self, now_ns: int) -> list[Effect]:
         self.stage = _Stage.CREATE
         if self.created is not None:
             return self._commit()
@@ -248,8 +250,9 @@ class LogTakeover(Machine):
             self.durability,
             self.placement,
             self.digest_type,
+            self.patience,
         )
-        return self._start_sub(creation, 0)
+        return self._start_sub(creation, now_ns)
 
     def _on_created(self, ended: Ended) -> list[Effect]:
         if ended.error is not None:

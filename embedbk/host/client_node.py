@@ -294,6 +294,9 @@ class ClientNode:
                     continue
             if kind is not BookiesChanged:
                 self._step(now_ns, operation, event)
+            if is_behind and kind is Started and not operation.is_over and core.wants_bookies:
+                # Made before the list changed: who waits for bookies would not hear of those again.
+                self._step(now_ns, operation, BookiesChanged(event.now_ns, self.bookies))
 
     def _step(self, now_ns: int, operation: Operation, event: Event) -> None:
         effects = operation.core.step(event)

@@ -36,6 +36,7 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.config import Quorum
+from embedbk.core.creation import Creation, Patience
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.machine import Machine
 from embedbk.core.reader import RangeRead
@@ -655,6 +656,19 @@ def test_too_few_bookies_is_an_error_of_the_handle_only(place: Place) -> None:
     place.start(client, good := Asking([lac_request(member_of(place, "b3"), 0)]))
     place.turns()
     assert good.heard == [(0, "LacAnswer")]
+
+
+def test_a_core_made_before_the_list_changed_hears_of_it_at_its_start(place: Place) -> None:
+    """CL01: a creation that waits would not be told again of bookies that came before it was started."""
+    client = place.start_client()
+    before = client.bookies[:2]
+    patience = Patience(place.now_ns + 60 * SECOND, ("b1", "b2", "b3"))
+    creating = place.start(
+        client, Creation(Quorum(3, 3, 2), b"", 0, {}, before, place.chance, patience=patience)
+    )
+    place.until(creating.future.done)
+    metadata, _ = creating.future.result()
+    assert len(metadata.fragments[0].members) == 3
 
 
 def test_a_core_that_ends_while_it_is_told_leaves_the_rest_untold(place: Place) -> None:

@@ -18,6 +18,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import Compare, Delete, Put
+from embedbk.core.creation import NO_PATIENCE, Patience
 from embedbk.core.log import LogTakeover, TakenOver, first_free_offset
 from embedbk.core.vocabulary import MetadataFailed, ReadKey, Transact
 from embedbk.errors import (
@@ -32,8 +33,10 @@ from tests.rules.world import KEY, THREE, Client, Operation, Packet, Pen, World
 LOG = "orders"
 
 
-def takeover(world: World, name: str = "p") -> Client:
-    core = LogTakeover(LOG, name.encode(), THREE, KEY, bytes(16), 0, world.bookies, world.chance)
+def takeover(world: World, name: str = "p", patience: Patience = NO_PATIENCE) -> Client:
+    core = LogTakeover(
+        LOG, name.encode(), THREE, KEY, bytes(16), 0, world.bookies, world.chance, patience=patience
+    )
     return world.client(name, core)
 
 
@@ -346,6 +349,33 @@ def test_too_few_bookies_for_the_new_ledger() -> None:
     assert listed(world) == over.log_list
     world.down.clear()
     assert take(world, "p3").first_offset == 2
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_takeover_waits_for_bookies_for_its_new_ledger(comes_back: bool) -> None:
+    """P8.1, CL01: one of three is away for a while; the log is taken over when it is back, or the takeover says in
+    the end who was missing."""
+    world = World(4)
+    world.down.add("b4")
+    over = take(world, "p1")
+    write(world, over, "w1", 2)
+    world.down.add("b3")
+    until_ns = world.now_ns + 30 * 10**9
+    client = takeover(world, "p2", Patience(until_ns, tuple(world.nodes)))
+    client.start()
+    world.run(until=lambda: client.has_ended, seconds=20)
+    assert not client.has_ended
+    assert client.core.deadline_ns == until_ns
+    if comes_back:
+        world.down.remove("b3")
+        world.tell_bookies()
+    world.run(until=lambda: client.has_ended)
+    if comes_back:
+        assert taken(client).first_offset == 2
+    else:
+        assert isinstance(client.ended.error, NotEnoughBookies)
+        assert "b3 is not registered, b4 is not registered" in str(client.ended.error)
+        assert listed(world) == over.log_list
 
 
 # P2.2: unknown outcomes.

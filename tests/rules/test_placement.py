@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from embedbk.config import ANYWHERE, Placement, Quorum
-from embedbk.core.creation import Creation
+from embedbk.core.creation import Creation, Patience
 from embedbk.core.placement import WEIGHT_MULTIPLE_MAX, fill_seats, is_adherent
 from embedbk.core.quarantine import BOOKIES_MAX, ERRORS_MAX, GOOD_ANSWERS, HELD_NS, WITHIN_NS, Quarantine
 from embedbk.core.quorum import write_set
-from embedbk.core.vocabulary import BookieInfo, IdsAllocated, Started
+from embedbk.core.vocabulary import BookieInfo, BookiesChanged, IdsAllocated, Started, Transact
 from embedbk.core.writer import WriterOptions
 from embedbk.errors import NotEnoughBookies, UsageError
 from embedbk.ids import Member
@@ -150,6 +150,20 @@ def test_a_strict_placement_that_cannot_be_kept_creates_nothing() -> None:
     assert isinstance(end.error, NotEnoughBookies)
     assert end.error.definite
     assert "b2 in a" in str(end.error)
+
+
+def test_a_strict_placement_waits_for_who_is_away() -> None:
+    """RP38, CL01: the one bookie of another rack is known and not there just now."""
+    core = Creation(
+        Quorum(3, 3, 2), bytes(32), 0, {}, bookies(*"aaa"), random.Random(0), 0,
+        Placement(domain="rack", is_strict=True), patience=Patience(10, ("b1", "b2", "b3", "b4")),
+    )  # fmt: skip
+    core.step(Started(0))
+    assert core.step(IdsAllocated(0, "id", 7)) == []
+    assert core.deadline_ns == 10
+    (put,) = core.step(BookiesChanged(5, bookies(*"aaab")))
+    assert isinstance(put, Transact)
+    assert core.deadline_ns is None
 
 
 def test_a_writer_replaces_by_its_ledger_s_placement() -> None:

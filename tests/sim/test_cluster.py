@@ -144,8 +144,10 @@ def test_a_bookie_that_is_away_never_turns_three_copies_into_one() -> None:
     with Cluster(seed=3, bookies=3) as cluster:
         cluster.crash("b2")
         cluster.run_for(20)  # Its registration is gone.
-        with pytest.raises(NotEnoughBookies):
+        began_s = cluster.now_s
+        with pytest.raises(NotEnoughBookies, match=r"ensemble of 3 .* 2 writable .*b2 is not registered"):
             cluster.log("orders").writer()
+        assert 25 < cluster.now_s - began_s < 30  # It waited nearly as long as the call may take.
         with cluster.log("orders").writer(write_quorum=1, ack_quorum=1) as orders:
             orders.append(b"by the caller's own word")
         cluster.restart("b2")
@@ -171,6 +173,18 @@ def test_no_bookie_leaves_the_list_while_the_disk_of_the_metadata_stands_still()
             ledger.add(b"after it")
         cluster.run_for(20)
         assert [key for key, _ in changes.seen] == registered
+
+
+def test_a_log_is_taken_over_when_the_bookies_are_back() -> None:
+    """CL01, P8.1: a bookie that is away when a log is opened is waited for, within the time of the call."""
+    with Cluster(seed=4, bookies=3) as cluster:
+        cluster.crash("b2")
+        cluster.run_for(20)  # Its registration is gone.
+        cluster.world.after(10 * SECOND, lambda: cluster.world.start_bookie("b2"))
+        began_s = cluster.now_s
+        with cluster.log("orders").writer() as orders:
+            assert 10 < cluster.now_s - began_s < 11
+            orders.append(b"three copies")
 
 
 class _Registrations(Observer):
