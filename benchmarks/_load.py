@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Load"]
+__all__ = ["Load", "device_of"]
 
 _FLUSHES_AT = 15  # Field of /sys/dev/block/*/stat: flush requests completed.
 # Fields of the first line of /proc/stat: user nice system idle iowait irq softirq steal.
@@ -76,15 +76,21 @@ def _busy_s() -> float:
     return sum(int(fields[field]) for field in _BUSY) / os.sysconf("SC_CLK_TCK")
 
 
-def _stat_of(directory: Path) -> Path | None:
-    """The counters of the whole device under a directory; None where it has no device, or one that never flushes."""
+def device_of(directory: Path) -> Path | None:
+    """What the kernel tells of the whole device under a directory; None where it has no device."""
     number = directory.stat().st_dev
     device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not device.exists():
         return None
     device = device.resolve()
-    if (device / "partition").exists():
-        device = device.parent
+    return device.parent if (device / "partition").exists() else device
+
+
+def _stat_of(directory: Path) -> Path | None:
+    """The counters of that device; None where there is none, or one that never flushes."""
+    device = device_of(directory)
+    if device is None:
+        return None
     cache = device / "queue/write_cache"
     has_cache = not cache.exists() or cache.read_text().strip() == "write back"
     return device / "stat" if has_cache else None

@@ -10,6 +10,7 @@
 #include <time.h>
 
 enum { WINDOW_ENTRIES = 2000, WINDOW_BYTES = 16 << 20, SIZE_MAX_BYTES = 1 << 20, SUBJECT_BYTES = 32 };
+enum { WAIT_MS = 30000 }; /* As long as the other drivers wait: a slow disk is no error of the peer's. */
 
 static natsConnection *connection;
 static int stream_count;
@@ -46,7 +47,9 @@ static jsCtx *new_stream(int size, char *subject)
 
     snprintf(subject, SUBJECT_BYTES, "bench%d", ++stream_count);
     jsOptions_Init(&options);
+    options.Wait = WAIT_MS;
     options.PublishAsync.MaxPending = window < WINDOW_ENTRIES ? window : WINDOW_ENTRIES;
+    options.PublishAsync.StallWait = WAIT_MS; /* For room among the pending ones. */
     must(natsConnection_JetStream(&js, connection, &options), "jetstream");
     jsStreamConfig_Init(&config);
     config.Name = subject;
