@@ -152,6 +152,8 @@ class Transport(Protocol):
 
     A link delivers bodies in order, each at most once, or goes down. After a reconnect it is another link with
     another nonce; nothing of the old one is delivered or sent again.
+
+    `offer`, `wait`, `count` and `listen_for` only save work: who derives from this class need not have them.
     """
 
     def listen(self, endpoint: str) -> str:
@@ -183,18 +185,18 @@ class Transport(Protocol):
     def offer(self, add_path: AddPath | None) -> None:
         """Offer the bodies of links that were accepted to this add path first; what it takes is no event. For the next
         `receive` only. A transport need not: then all of them are events."""
-        ...
+        return
 
     def wait(self, terms: WaitTerms) -> WaitEnd | None:
         """Wait in the host's place for anything but common adds, which are taken and, once durable, answered meanwhile.
         Behind an empty `receive`, and only while the add path would be offered. None: not here, or not now; the host
         waits by itself."""
-        ...
+        return None
 
     def count(self, answers: Counting) -> None:
         """Offer the bodies of links that were dialled to this first, from now on; what it takes is no event. A
         transport need not: then all of them are events, which their host offers."""
-        ...
+        return
 
     def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
         """Wait in the host's place for anything but answers that are counted and no news, as `Counting` has it; no
@@ -202,7 +204,7 @@ class Transport(Protocol):
 
         filenos: of all on the loop; the same object while they are the same. Returns those of others that are ready;
         in all cases the next `receive` tells what came. None: not here, or not now; the host waits by itself."""
-        ...
+        return None
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         """What happened since the last call, in order; also does what is due by time (heartbeats, timeouts)."""

@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Sequence
 
-from embedbk.codec.answers_twin import Counting
 from embedbk.codec.kernels import gather
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
@@ -23,9 +22,8 @@ from embedbk.ports import (
     LinkDown,
     LinkUp,
     Received,
+    Transport,
     TransportEvent,
-    WaitEnd,
-    WaitTerms,
 )
 from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
 
@@ -62,7 +60,7 @@ class _End:
         return hasattr(self, "other")  # Not when the dialled endpoint refused.
 
 
-class LocalTransport:
+class LocalTransport(Transport):
     """A Transport (embedbk.ports) between nodes of one process. Endpoints are `local://NAME`, `local://*` for any.
 
     Args:
@@ -148,15 +146,6 @@ class LocalTransport:
 
     def offer(self, add_path: AddPath | None) -> None:
         self._add_path = add_path
-
-    def wait(self, terms: WaitTerms) -> WaitEnd | None:
-        return None
-
-    def count(self, answers: Counting) -> None:
-        pass  # The host offers them itself: their bytes are at hand.
-
-    def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
-        return None
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         if not self._is_open:

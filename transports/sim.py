@@ -17,19 +17,16 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from embedbk.codec.answers_twin import Counting
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
 from embedbk.ports import (
-    AddPath,
     Buffer,
     Identity,
     LinkDown,
     LinkUp,
     Received,
+    Transport,
     TransportEvent,
-    WaitEnd,
-    WaitTerms,
 )
 from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
 
@@ -456,7 +453,7 @@ class SimNetwork:
         return self._random.randint(self.faults.delay_ns_min, self.faults.delay_ns_max)
 
 
-class SimTransport:
+class SimTransport(Transport):
     """A node's Transport (embedbk.ports) on a SimNetwork. `deadline_ns` is due as soon as it has events."""
 
     def __init__(self, network: SimNetwork, identity: Identity, protocols: tuple[int, int]) -> None:
@@ -500,18 +497,6 @@ class SimTransport:
             event for event in self._inbox if event.link != link or not isinstance(event, Received)
         ]
         self._network._end(found, side, reason, f"the peer ended the link: {reason}", 0)
-
-    def offer(self, add_path: AddPath | None) -> None:
-        pass  # The host offers them itself.
-
-    def wait(self, terms: WaitTerms) -> WaitEnd | None:
-        return None
-
-    def count(self, answers: Counting) -> None:
-        pass  # The same.
-
-    def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
-        return None
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
         """What has arrived by the network's own time, whatever the caller says it is."""
