@@ -32,7 +32,8 @@ OPERATOR = "operator"
 class SpaceOptions:
     low_bytes: int = 256 << 20  # Free on the device: two flushes, journal files, and what compaction copies.
     back_bytes: int = 384 << 20  # More, so that one flush does not turn it back and forth.
-    look_ns: int = 5_000_000_000
+    look_ns: int = 5_000_000_000  # Sooner, when the device could be down to low_bytes before.
+    fill_bytes_per_s: int = 4 << 30  # Nothing fills a device faster than this, all its writers together.
     retry_ns: int = 500_000_000  # While a write finds no room.
     again_ns: int = 50_000_000  # Behind the first that found none: the write cache has room for so long.
 
@@ -66,9 +67,19 @@ class Space(Machine):
         if is_retry and not self.is_retried:
             self.due_ns = event.now_ns + options.again_ns
         elif is_retry or not event.is_refused:
-            self.due_ns = event.now_ns + (options.retry_ns if self.reasons else options.look_ns)
+            self.due_ns = event.now_ns + self._pause_ns(event.free_bytes)
         self.is_retried = event.is_refused
         return [*effects, RetryWrites()] if is_retry else effects
+
+    def _pause_ns(self, free_bytes: int | None) -> int:
+        """Until the next look: while it takes normal adds, not so long that they could eat the reserve (ST28)."""
+        options = self.options
+        if self.reasons:
+            return options.retry_ns
+        if free_bytes is None:
+            return options.look_ns
+        until_low_ns = (free_bytes - options.low_bytes) * 1_000_000_000 // options.fill_bytes_per_s
+        return min(options.look_ns, max(options.again_ns, until_low_ns))
 
     def _on_operator(self, event: OperatorAsked) -> list[Effect]:
         return self._become({OPERATOR: event.is_read_only})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,20 @@ def test_what_cannot_be_told_concludes_nothing() -> None:
     assert space.step(seen(None)) == [] and space.is_writable
     space.step(seen(0))
     assert space.step(seen(None)) == [] and not space.is_writable
+
+
+def test_it_looks_before_the_reserve_could_be_eaten() -> None:
+    """Rule P7.8, ST28: the nearer the bound, the sooner it looks; never so late that a fast writer passes it unseen."""
+    space = Space(replace(OPTIONS, look_ns=5 * SECOND, again_ns=MS, fill_bytes_per_s=1000))
+    for free, due_ns in (
+        (10**9, 5 * SECOND),
+        (100 + 3000, 3 * SECOND),
+        (100 + 30, 30 * MS),
+        (100, MS),
+        (None, 5 * SECOND),
+    ):
+        assert space.step(seen(free)) == []
+        assert space.deadline_ns == due_ns
 
 
 def test_every_reason_must_be_gone() -> None:
