@@ -16,6 +16,7 @@ from typing import Any
 
 import embedbk
 from embedbk.cluster import Cluster
+from embedbk.config import Settings
 from embedbk.demo.copies import count_copies
 from embedbk.demo.crew import Crew, WriterProcess
 from embedbk.demo.lines import Lines
@@ -28,6 +29,8 @@ from embedbk.errors import EmbedbkError
 __all__ = ["BOOKIES", "Outcome", "Plan", "tell"]
 
 BOOKIES = 4
+# A process that cannot start says so at once; one that is slow shares the machine with whatever else runs there.
+SETTINGS = Settings(open_timeout_s=60.0)
 REFUSAL = "LedgerFenced"
 
 
@@ -167,7 +170,10 @@ def tell(lines: Lines, directory: Path, screen: Screen, spark: SparkAct | None) 
         EmbedbkError: the story cannot go on: a process could not start, or ended where it should not.
     """
     outcome = Outcome(len(lines), lines.byte_count, is_with_spark=spark is not None)
-    with Crew(lines.path, ("first", "second", "third")) as crew, Cluster(directory, BOOKIES) as cluster:
+    with (
+        Crew(lines.path, ("first", "second", "third")) as crew,
+        Cluster(directory, BOOKIES, settings=SETTINGS) as cluster,
+    ):
         screen.say(f"{BOOKIES} bookies and the metadata member run: {cluster.url}")
         for writer in crew.writers:
             writer.tell("open", cluster.url)

@@ -19,8 +19,9 @@ TIMEOUT_S = 30
 STARTER = """
 import json, sys
 from embedbk.cluster import Cluster
+from embedbk.config import Settings
 
-cluster = Cluster(sys.argv[1], bookies=2).start()
+cluster = Cluster(sys.argv[1], bookies=2, settings=Settings(open_timeout_s=60.0)).start()
 print(json.dumps([peer.pid for peer in cluster.processes.values()]), flush=True)
 sys.stdin.read()
 """
