@@ -511,14 +511,17 @@ def check_chain(logs: Sequence[LogSummary]) -> tuple[list[tuple[int, str]], set[
     start does not read those, and deletes them.
     """
     there = {log.descriptor.log_id: log.descriptor for log in logs}
-    newest, roll = next(
+    newest, ranges = next(
         (
-            (log.descriptor.log_id, set_of(log.roll))
+            (log.descriptor.log_id, log.roll)
             for log in reversed(logs)
             if log.roll and is_whole_flush(log.descriptor, there)
         ),
-        (0, set()),
+        (0, []),
     )
+    if any(not first <= last < newest for first, last in ranges):
+        return [(newest, "its roll is impossible")], set()  # What is beside it cannot be judged.
+    roll = set_of(ranges)
     refused = [
         (missing, f"it is missing; {log_name(newest)} says that it must be there")
         for missing in sorted(roll - there.keys())

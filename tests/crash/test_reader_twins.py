@@ -16,8 +16,9 @@ from embedbk.codec import kernels, twins
 from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.kernels import crc32c
+from embedbk.core.ledger_table import LEDGER_STATE
 from embedbk.errors import PeerError, StorageError
-from embedbk.storage.entry_log_reader import DESCRIPTOR, EntryLogs, Verdict, Whose
+from embedbk.storage.entry_log_reader import DESCRIPTOR, ROLL_ITEM, EntryLogs, Verdict, Whose
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.findings import Findings
 from embedbk.storage.journal import Journal
@@ -294,6 +295,19 @@ def places(content: bytes) -> Iterator[tuple[int, int]]:
     entries = 4096 + fields[7]
     index = entries + fields[8]
     yield from ((0, len(content)), (0, DESCRIPTOR.size), (index, index + fields[10]), (entries, index))
+
+
+@pytest.mark.parametrize(("first", "last"), [(2, 1), (2 << 24, 3), (1, 4), (1, 2**64 - 1)])
+def test_an_impossible_roll_is_refused_by_both(first: int, last: int) -> None:
+    """I41, STORAGE.md section 2: a roll names logs below its own; nothing else is believed, however right its sum."""
+    path = max(LOGS)
+    content = bytearray(LOGS[path])
+    roll_at = 4096 + DESCRIPTOR.unpack_from(content)[7] - LEDGER_STATE.size
+    assert ROLL_ITEM.unpack_from(content, roll_at) == (1, 3)
+    ROLL_ITEM.pack_into(content, roll_at, first, last)
+    files = {**LOGS, path: summed_log(bytes(content))}
+    assert native_verdicts(files) is None
+    assert plain_verdicts(files) is None
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
