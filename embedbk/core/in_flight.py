@@ -212,7 +212,7 @@ class InFlight:
             assert part is not None
             if seating.unanswered is None:
                 seating.unanswered = {}
-            # What is sent again counts from the first time: being busy is bounded by the time limit of an add.
+            # What is sent again counts from the first time: being busy is bounded by a time limit of its own.
             seating.unanswered.setdefault(frame.first_entry, now_ns)
             if seating.busy is not None and not is_again:
                 seating.busy.owed[frame.first_entry] = None

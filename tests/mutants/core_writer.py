@@ -422,7 +422,7 @@ MUTANTS = (
                 "            seating.unanswered[frame.first_entry] = now_ns\n",
             ),
         ),
-        (_BUSY + "being_busy_is_bounded_by_the_time_limit_of_an_add",),
+        (_BUSY + "being_busy_is_bounded_by_a_time_limit_of_its_own",),
     ),
     Mutant(
         "lac-journaled-in-each-pause",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.mutants.catalogue import MUTANTS
@@ -40,6 +42,16 @@ def test_every_patch_applies_to_the_tree_as_it_is(mutant: Mutant) -> None:
     for path, old, new in mutant.edits:
         assert (PROJECT / path).read_text().count(old) == 1, f"{path}: {old!r}"
         assert old != new
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_directed_test_is_there_under_its_name(mutant: Mutant) -> None:
+    """S3: whoever renames a test that a mutant names is told at once, and not by the next run of all mutants."""
+    for killer in mutant.killers:
+        path, *names = killer.partition("[")[0].split("::")
+        text = (PROJECT / path).read_text()
+        for name in names:
+            assert re.search(rf"^ *(?:async )?(?:def|class) {name}\b", text, re.MULTILINE), killer
 
 
 def test_planting_says_which_text_is_not_there(tmp_path: object) -> None:
