@@ -306,6 +306,7 @@ class Invariants(Observer):
         for ledger in ghost.ledgers.values():
             reading.everything_came_to_rest(ledger)
             reading.acknowledged_is_readable(ledger)
+            life.copies_are_the_same(ledger, storages)
         self._handles.at_end()
         for name, storage in storages.items():
             bookie = ghost.bookies.get(name)

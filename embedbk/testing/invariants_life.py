@@ -1,14 +1,17 @@
-"""The life of a ledger as its metadata tells it: I1, I2, I3, I6, I15, I17, I18, I28, I34 to I37.
+"""The life of a ledger as its metadata tells it: I1, I2, I3, I6, I15, I17, I18, I28, I34 to I37, I56.
 
 Each function checks one fact about one change; who calls it, and when, is `Invariants`' matter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from embedbk.codec.frame import split
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.ids import NO_ENTRY
-from embedbk.ports import DurableBookie
+from embedbk.ports import DurableBookie, EntriesFound
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.violation import Violation
 
@@ -18,6 +21,7 @@ __all__ = [
     "change_starts_at_the_lac",
     "closed_is_replicated",
     "closed_once",
+    "copies_are_the_same",
     "deletion_is_final",
     "drop_is_safe",
     "fragments_are_sane",
@@ -205,14 +209,9 @@ def nothing_was_collected(bookie: BookieGhost, ledger: LedgerGhost, storage: Dur
     held = [entry_id for entry_id, bits in ledger.stable.items() if bits & bit]
     if not held:
         return
-    first, last = min(held), max(held)
     absent: list[tuple[int, int]] = []
-    while first <= last:
-        found = storage.read(ledger.ledger_id, first, last, FRAME_BYTES_MAX)
+    for found in _read_all(storage, ledger.ledger_id, min(held), max(held)):
         absent += found.absent
-        if found.frame is None:
-            break
-        first = found.frame.last_entry + 1
     for entry_id in held:
         if any(begin <= entry_id <= end for begin, end in absent):
             raise Violation(
@@ -220,6 +219,33 @@ def nothing_was_collected(bookie: BookieGhost, ledger: LedgerGhost, storage: Dur
                 f"entry {entry_id} of ledger {ledger.ledger_id} was durable on {bookie.member}, which nobody dropped "
                 "there, and is gone",
             )
+
+
+def _read_all(storage: DurableBookie, ledger_id: int, first: int, last: int) -> Iterator[EntriesFound]:
+    """What a bookie gives of a range, as far as it can be read from the front on."""
+    while first <= last:
+        found = storage.read(ledger_id, first, last, FRAME_BYTES_MAX)
+        yield found
+        if found.frame is None:
+            return
+        first = found.frame.last_entry + 1
+
+
+def copies_are_the_same(ledger: LedgerGhost, storages: Mapping[str, DurableBookie]) -> None:
+    """I56: same bytes. At the end, behind all flushes, compactions and restarts, every copy that a bookie gives of an
+    entry of a closed ledger is what its writer made; where nobody saw it made, all copies are equal."""
+    end = ledger.closed_last
+    if end is None or end.last_entry is None:
+        return
+    known = dict(enumerate(ledger.sent))
+    for name, storage in sorted(storages.items()):
+        for found in _read_all(storage, ledger.ledger_id, 0, end.last_entry):
+            for entry_id, raw in split(found.frame) if found.frame is not None else ():
+                if known.setdefault(entry_id, bytes(raw)) != raw:
+                    raise Violation(
+                        "I56",
+                        f"{name} holds other bytes of ledger {ledger.ledger_id} entry {entry_id} than others",
+                    )
 
 
 def repair_is_safe(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> None:

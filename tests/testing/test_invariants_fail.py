@@ -468,6 +468,18 @@ def i35_gone() -> None:
     history.watch.at_end(empty)
 
 
+def i56() -> None:
+    """b2 gives another entry 0 than was sent: of a compaction that mixed them up, say."""
+    history = History().acked(b"a")
+    history.publish(version(CLOSED, 0, 1))
+    history.watch.ghost.ledger(LEDGER).read_healed.add(0)
+    storages: dict[str, Any] = {}
+    for name, payload in (("b1", b"a"), ("b2", b"b"), ("b3", b"a")):
+        storages[name] = MemoryBookieStorage(Survivors(member(name).incarnation))
+        storages[name].put_frame(frame(0, payload))
+    history.watch.at_end(storages)
+
+
 def i33() -> None:
     history = History()
     history.ask("b1", FenceRequest(bytes(16), LEDGER, KEY), FenceAnswer(Status.OK, LEDGER))
@@ -710,6 +722,7 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
     ],
     "I39": [i39, lambda: History().acked(b"a").watch.on_failed("w", None, LEDGER, 0, LedgerFenced("late"))],
     "I40": [i40],
+    "I56": [i56],
     "L1": [lambda: History().watch.at_end({})],
     "L2": [l2],
     "L3": [l3],
@@ -774,10 +787,10 @@ def test_a_confirmation_of_a_lost_seat_counts_no_more() -> None:
 
 
 def test_every_checker_says_its_invariant_and_every_invariant_has_one() -> None:
-    """2.5, 2.9: I1 to I39 and the liveness properties of this issue: each is named by a docstring of a checker."""
+    """2.5, 2.9: I1 to I40, I56 and the liveness properties of this issue: each is named by a docstring of a checker."""
     folder = Path(str(invariants.__file__)).parent
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
     named = set(re.findall(r"^\s*(?:\"\"\")?([IL]\d+): ", text, re.MULTILINE))
-    wanted = {f"I{number}" for number in range(1, 41)} | {"L1", "L2", "L3", "L4", "L12", "L13", "L14"}
+    wanted = {f"I{number}" for number in range(1, 41)} | {"I56", "L1", "L2", "L3", "L4", "L12", "L13", "L14"}
     assert wanted <= named
     assert set(BROKEN) == wanted
