@@ -1,12 +1,6 @@
-/* io_memory.c: a disk in memory that can refuse, fail, tear and forget.
+/* io_memory.c: a disk in memory that can refuse, fail and tear: the table of calls on it, and how a call is made to fail.
  *
- * Each file has two contents: `now`, what a reader sees, and `stable`, what a power cut
- * leaves. A synced write goes to both, another one to `now` until sync() copies what it
- * dirtied. Names work alike: changes of names queue up in `changes` and reach `stable`
- * when their directory is synced, in order, a rename as one change.
- *
- *     name ── now ──▶ inode ── now bytes      (volatile)
- *          └ stable ▶       └─ stable bytes   (survive ebk_memory_disk_crash)
+ * What its files hold is in io_memory_files.c, what a power cut leaves of them in io_memory_rest.c.
  */
 #include "errors.h"
 #include "io_memory_inside.h"
@@ -15,20 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- small pieces ------------------------------------------------------------------ */
-
-static struct ebk_memory_disk *take(struct ebk_io *io)
-{
-    struct ebk_memory_disk *disk = (struct ebk_memory_disk *)io;
-    pthread_mutex_lock(&disk->mutex);
-    return disk;
-}
-
-static int64_t give(struct ebk_memory_disk *disk, int64_t answer)
-{
-    pthread_mutex_unlock(&disk->mutex);
-    return answer;
-}
+/* ---- which calls fail --------------------------------------------------------------- */
 
 /* Count the call; what a fault makes of it: 0, or -errno. */
 static int struck_anywhere(struct ebk_memory_disk *disk, int call)
@@ -61,26 +42,11 @@ static int struck_file(struct ebk_memory_disk *disk, int call, int file)
     return 0;
 }
 
-static struct name *find_name(struct ebk_memory_disk *disk, const char *path)
-{
-    for (size_t i = 0; i < disk->name_count; i++)
-        if (strcmp(disk->names[i].path, path) == 0) return &disk->names[i];
-    return NULL;
-}
+/* ---- small pieces ------------------------------------------------------------------ */
 
-static struct name *make_name(struct ebk_memory_disk *disk, const char *path)
+static struct ebk_memory_disk *take(struct ebk_io *io)
 {
-    struct name *name = find_name(disk, path);
-    if (name != NULL) return name;
-    for (size_t i = 0; i < disk->name_count && name == NULL; i++)
-        if (disk->names[i].now == NULL && disk->names[i].stable == NULL) name = &disk->names[i];
-    if (name == NULL) {
-        if (disk->name_count == NAME_COUNT_MAX) return NULL;
-        name = &disk->names[disk->name_count++];
-    }
-    memset(name, 0, sizeof *name);
-    strcpy(name->path, path);
-    return name;
+    return ebk_memory_take((struct ebk_memory_disk *)io);
 }
 
 static bool path_fits(const char *path)
@@ -126,141 +92,23 @@ static int take_slot(struct ebk_memory_disk *disk, struct inode *inode, int flag
     return -EMFILE;
 }
 
-static struct inode *new_inode(struct ebk_memory_disk *disk)
-{
-    struct inode *inode = calloc(1, sizeof *inode);
-    if (inode == NULL) return NULL;
-    inode->next = disk->inodes;
-    disk->inodes = inode;
-    return inode;
-}
-
-static void free_inode(struct inode *inode)
-{
-    free(inode->now);
-    free(inode->stable);
-    free(inode->before);
-    free(inode);
-}
-
-static bool is_used(struct ebk_memory_disk *disk, const struct inode *inode)
-{
-    for (size_t i = 0; i < disk->name_count; i++)
-        if (disk->names[i].now == inode || disk->names[i].stable == inode) return true;
-    for (size_t i = 0; i < disk->change_count; i++)
-        if (disk->changes[i].inode == inode) return true;
-    for (int i = 0; i < OPEN_COUNT_MAX; i++)
-        if (disk->files[i].inode == inode) return true;
-    return disk->held.inode == inode;
-}
-
-/* Give back the files that no name, change or open file refers to any more. */
-static void sweep(struct ebk_memory_disk *disk)
-{
-    struct inode **link = &disk->inodes;
-    while (*link != NULL) {
-        struct inode *inode = *link;
-        if (is_used(disk, inode)) {
-            link = &inode->next;
-        } else {
-            *link = inode->next;
-            free_inode(inode);
-        }
-    }
-}
-
-static uint64_t bytes_used(const struct ebk_memory_disk *disk)
-{
-    uint64_t bytes = 0;
-    for (const struct inode *inode = disk->inodes; inode != NULL; inode = inode->next) bytes += inode->now_size;
-    return bytes;
-}
-
-/* Make `now` size bytes long, zeros behind what there is. */
-static int grow(struct ebk_memory_disk *disk, struct inode *inode, size_t size)
-{
-    if (size <= inode->now_size) return 0;
-    if (size > FILE_BYTES_MAX) return -EFBIG;
-    if (disk->bytes_max != 0 && bytes_used(disk) + (size - inode->now_size) > disk->bytes_max) return -ENOSPC;
-    if (size > inode->capacity) {
-        size_t capacity = inode->capacity * 2 > size ? inode->capacity * 2 : size;
-        uint8_t *now = realloc(inode->now, capacity);
-        if (now == NULL) return -ENOMEM;
-        inode->now = now;
-        uint8_t *stable = realloc(inode->stable, capacity);
-        if (stable == NULL) return -ENOMEM;
-        inode->stable = stable;
-        if (inode->before != NULL) {
-            uint8_t *before = realloc(inode->before, capacity);
-            if (before == NULL) return -ENOMEM;
-            inode->before = before;
-            memset(before + inode->capacity, 0, capacity - inode->capacity);
-        }
-        memset(now + inode->capacity, 0, capacity - inode->capacity);
-        memset(stable + inode->capacity, 0, capacity - inode->capacity);
-        inode->capacity = capacity;
-    }
-    inode->now_size = size;
-    return 0;
-}
-
-void ebk_memory_dirty(struct inode *inode, size_t begin, size_t end)
-{
-    if (inode->dirty_begin == inode->dirty_end) {
-        inode->dirty_begin = begin;
-        inode->dirty_end = end;
-        return;
-    }
-    if (begin < inode->dirty_begin) inode->dirty_begin = begin;
-    if (end > inode->dirty_end) inode->dirty_end = end;
-}
-
-static void make_stable(struct inode *inode)
-{
-    if (inode->dirty_end > inode->dirty_begin)
-        memcpy(inode->stable + inode->dirty_begin, inode->now + inode->dirty_begin,
-               inode->dirty_end - inode->dirty_begin);
-    inode->dirty_begin = inode->dirty_end = 0;
-    inode->stable_size = inode->now_size;
-}
-
-static int queue_change(struct ebk_memory_disk *disk, const char *from, const char *to, struct inode *inode)
-{
-    if (disk->change_count == CHANGE_COUNT_MAX) return -ENOSPC;
-    struct change *change = &disk->changes[disk->change_count++];
-    strcpy(change->from, from);
-    strcpy(change->to, to);
-    change->inode = inode;
-    return 0;
-}
-
-static void apply_change(struct ebk_memory_disk *disk, const struct change *change)
-{
-    struct name *from = change->from[0] ? find_name(disk, change->from) : NULL;
-    if (from != NULL) from->stable = NULL;
-    if (!change->to[0]) return;
-    struct name *to = make_name(disk, change->to);
-    EBK_ASSERT(to != NULL);
-    to->stable = change->inode;
-}
-
 /* ---- the table --------------------------------------------------------------------- */
 
 static int open_or_make(struct ebk_memory_disk *disk, const char *path, int flags)
 {
     if (!path_fits(path)) return -ENAMETOOLONG;
     if ((flags & EBK_OPEN_DIRECT) && disk->refuses_direct_open) return -EINVAL;
-    struct name *name = find_name(disk, path);
+    struct name *name = ebk_memory_find_name(disk, path);
     struct inode *inode = name == NULL ? NULL : name->now;
     if (inode != NULL && (flags & EBK_OPEN_CREATE)) return -EEXIST;
     if (inode == NULL && !(flags & EBK_OPEN_CREATE)) return -ENOENT;
     if (inode == NULL) {
         if (!has_directory(disk, path, parent_size(path))) return -ENOENT;
-        name = make_name(disk, path);
-        inode = name == NULL ? NULL : new_inode(disk);
+        name = ebk_memory_make_name(disk, path);
+        inode = name == NULL ? NULL : ebk_memory_new_inode(disk);
         if (inode == NULL) return -ENOMEM;
         name->now = inode;
-        int refused = queue_change(disk, "", path, inode);
+        int refused = ebk_memory_queue_change(disk, "", path, inode);
         if (refused) return refused;
     }
     return take_slot(disk, inode, flags, false);
@@ -271,14 +119,14 @@ static int memory_open(struct ebk_io *io, const char *path, int flags)
     EBK_ASSERT((flags & ~EBK_OPEN_KNOWN) == 0);
     struct ebk_memory_disk *disk = take(io);
     int refused = struck(disk, EBK_CALL_OPEN, path);
-    return (int)give(disk, refused ? refused : open_or_make(disk, path, flags));
+    return (int)ebk_memory_give(disk, refused ? refused : open_or_make(disk, path, flags));
 }
 
 static void destroy(struct ebk_memory_disk *disk)
 {
     while (disk->inodes != NULL) {
         struct inode *next = disk->inodes->next;
-        free_inode(disk->inodes);
+        ebk_memory_free_inode(disk->inodes);
         disk->inodes = next;
     }
     free(disk->names);
@@ -298,11 +146,11 @@ static bool has_open_files(const struct ebk_memory_disk *disk)
 static int memory_close(struct ebk_io *io, int file)
 {
     struct ebk_memory_disk *disk = take(io);
-    if (file < 0 || file >= OPEN_COUNT_MAX || !disk->files[file].is_taken) return (int)give(disk, -EBADF);
+    if (file < 0 || file >= OPEN_COUNT_MAX || !disk->files[file].is_taken) return (int)ebk_memory_give(disk, -EBADF);
     disk->files[file] = (struct open_file){0};
-    sweep(disk);
+    ebk_memory_sweep(disk);
     bool is_over = disk->is_orphan && !has_open_files(disk);
-    give(disk, 0);
+    ebk_memory_give(disk, 0);
     if (is_over) destroy(disk);
     return 0;
 }
@@ -317,16 +165,16 @@ static int64_t memory_read(struct ebk_io *io, int file, void *to, size_t size, u
 {
     struct ebk_memory_disk *disk = take(io);
     int refused = struck_file(disk, EBK_CALL_READ, file);
-    if (refused) return give(disk, refused);
+    if (refused) return ebk_memory_give(disk, refused);
     struct open_file *open = find_file(disk, file);
-    if (open == NULL) return give(disk, -EBADF);
-    if (!is_aligned(open, to, size, offset)) return give(disk, -EINVAL);
+    if (open == NULL) return ebk_memory_give(disk, -EBADF);
+    if (!is_aligned(open, to, size, offset)) return ebk_memory_give(disk, -EINVAL);
     size_t have = open->inode->now_size;
-    if (offset >= have) return give(disk, 0);
+    if (offset >= have) return ebk_memory_give(disk, 0);
     if (size > have - offset) size = have - (size_t)offset;
     if (!ebk_memory_lie_read(disk, open->inode, to, size, (size_t)offset))
         memcpy(to, open->inode->now + offset, size);
-    return give(disk, (int64_t)size);
+    return ebk_memory_give(disk, (int64_t)size);
 }
 
 /* Power goes in the middle of this write: some sectors are on the platter, and all is over. */
@@ -347,26 +195,26 @@ static int64_t memory_write(struct ebk_io *io, int file, const void *from, size_
 {
     struct ebk_memory_disk *disk = take(io);
     int64_t refused = struck_file(disk, EBK_CALL_WRITE, file);
-    if (refused) return give(disk, refused);
+    if (refused) return ebk_memory_give(disk, refused);
     struct open_file *open = find_file(disk, file);
-    if (open == NULL || !(open->flags & EBK_OPEN_WRITE)) return give(disk, -EBADF);
-    if ((open->flags & EBK_OPEN_DIRECT) && disk->refuses_direct_write) return give(disk, -EINVAL);
-    if (!is_aligned(open, from, size, offset)) return give(disk, -EINVAL);
-    if (offset > FILE_BYTES_MAX || size > FILE_BYTES_MAX) return give(disk, -EFBIG);
+    if (open == NULL || !(open->flags & EBK_OPEN_WRITE)) return ebk_memory_give(disk, -EBADF);
+    if ((open->flags & EBK_OPEN_DIRECT) && disk->refuses_direct_write) return ebk_memory_give(disk, -EINVAL);
+    if (!is_aligned(open, from, size, offset)) return ebk_memory_give(disk, -EINVAL);
+    if (offset > FILE_BYTES_MAX || size > FILE_BYTES_MAX) return ebk_memory_give(disk, -EFBIG);
     struct inode *inode = open->inode;
-    refused = grow(disk, inode, (size_t)offset + size);
-    if (refused) return give(disk, refused);
+    refused = ebk_memory_grow(disk, inode, (size_t)offset + size);
+    if (refused) return ebk_memory_give(disk, refused);
     if (disk->tear_at != 0 && disk->calls[EBK_CALL_WRITE] >= disk->tear_at)
-        return give(disk, tear(disk, inode, from, size, (size_t)offset));
+        return ebk_memory_give(disk, tear(disk, inode, from, size, (size_t)offset));
     bool is_lie = ebk_memory_lie_write(disk, inode, from, size, (size_t)offset);
     if (!is_lie) {
         ebk_memory_remember(disk, inode, size, (size_t)offset);
         memcpy(inode->now + offset, from, size);
         ebk_memory_dirty(inode, (size_t)offset, (size_t)offset + size);
     }
-    if (open->flags & EBK_OPEN_DSYNC) make_stable(inode);
+    if (open->flags & EBK_OPEN_DSYNC) ebk_memory_make_stable(inode);
     if (!is_lie) ebk_memory_lie_outlived(disk, inode, (open->flags & EBK_OPEN_DSYNC) != 0);
-    return give(disk, (int64_t)size);
+    return ebk_memory_give(disk, (int64_t)size);
 }
 
 static int memory_sync(struct ebk_io *io, int file)
@@ -375,9 +223,9 @@ static int memory_sync(struct ebk_io *io, int file)
     int refused = struck_file(disk, EBK_CALL_SYNC, file);
     struct open_file *open = find_file(disk, file);
     if (refused == 0 && open == NULL) refused = -EBADF;
-    if (refused == 0) make_stable(open->inode);
+    if (refused == 0) ebk_memory_make_stable(open->inode);
     if (refused == 0) ebk_memory_lie_synced(disk, open->inode);
-    return (int)give(disk, refused);
+    return (int)ebk_memory_give(disk, refused);
 }
 
 static int memory_allocate(struct ebk_io *io, int file, uint64_t size)
@@ -386,44 +234,44 @@ static int memory_allocate(struct ebk_io *io, int file, uint64_t size)
     int refused = struck_file(disk, EBK_CALL_ALLOCATE, file);
     struct open_file *open = find_file(disk, file);
     if (refused == 0 && open == NULL) refused = -EBADF;
-    if (refused == 0) refused = size > FILE_BYTES_MAX ? -EFBIG : grow(disk, open->inode, (size_t)size);
-    return (int)give(disk, refused);
+    if (refused == 0) refused = size > FILE_BYTES_MAX ? -EFBIG : ebk_memory_grow(disk, open->inode, (size_t)size);
+    return (int)ebk_memory_give(disk, refused);
 }
 
 static int64_t memory_size(struct ebk_io *io, int file)
 {
     struct ebk_memory_disk *disk = take(io);
     struct open_file *open = find_file(disk, file);
-    return give(disk, open == NULL ? -EBADF : (int64_t)open->inode->now_size);
+    return ebk_memory_give(disk, open == NULL ? -EBADF : (int64_t)open->inode->now_size);
 }
 
 static int memory_rename(struct ebk_io *io, const char *from, const char *to)
 {
     struct ebk_memory_disk *disk = take(io);
     int refused = struck(disk, EBK_CALL_RENAME, to);
-    if (refused) return (int)give(disk, refused);
-    if (!path_fits(to)) return (int)give(disk, -ENAMETOOLONG);
-    struct name *old = find_name(disk, from);
-    if (old == NULL || old->now == NULL || !has_directory(disk, to, parent_size(to))) return (int)give(disk, -ENOENT);
-    struct name *new = make_name(disk, to);
-    if (new == NULL) return (int)give(disk, -ENOSPC);
-    refused = queue_change(disk, from, to, old->now);
-    if (refused) return (int)give(disk, refused);
+    if (refused) return (int)ebk_memory_give(disk, refused);
+    if (!path_fits(to)) return (int)ebk_memory_give(disk, -ENAMETOOLONG);
+    struct name *old = ebk_memory_find_name(disk, from);
+    if (old == NULL || old->now == NULL || !has_directory(disk, to, parent_size(to))) return (int)ebk_memory_give(disk, -ENOENT);
+    struct name *new = ebk_memory_make_name(disk, to);
+    if (new == NULL) return (int)ebk_memory_give(disk, -ENOSPC);
+    refused = ebk_memory_queue_change(disk, from, to, old->now);
+    if (refused) return (int)ebk_memory_give(disk, refused);
     struct inode *inode = old->now;
     old->now = NULL;
     new->now = inode;
-    return (int)give(disk, 0);
+    return (int)ebk_memory_give(disk, 0);
 }
 
 static int memory_unlink(struct ebk_io *io, const char *path)
 {
     struct ebk_memory_disk *disk = take(io);
     int refused = struck(disk, EBK_CALL_UNLINK, path);
-    struct name *name = refused ? NULL : find_name(disk, path);
+    struct name *name = refused ? NULL : ebk_memory_find_name(disk, path);
     if (refused == 0 && (name == NULL || name->now == NULL)) refused = -ENOENT;
-    if (refused == 0) refused = queue_change(disk, path, "", NULL);
+    if (refused == 0) refused = ebk_memory_queue_change(disk, path, "", NULL);
     if (refused == 0) name->now = NULL;
-    return (int)give(disk, refused);
+    return (int)ebk_memory_give(disk, refused);
 }
 
 static int memory_sync_directory(struct ebk_io *io, const char *path)
@@ -431,18 +279,18 @@ static int memory_sync_directory(struct ebk_io *io, const char *path)
     struct ebk_memory_disk *disk = take(io);
     int refused = struck(disk, EBK_CALL_SYNC_DIRECTORY, path);
     if (refused == 0 && !has_directory(disk, path, strlen(path))) refused = -ENOENT;
-    if (refused) return (int)give(disk, refused);
+    if (refused) return (int)ebk_memory_give(disk, refused);
     size_t kept = 0;
     for (size_t i = 0; i < disk->change_count; i++) {
         struct change *change = &disk->changes[i];
         if (is_in(change->from, path) || is_in(change->to, path))
-            apply_change(disk, change);
+            ebk_memory_apply_change(disk, change);
         else
             disk->changes[kept++] = *change;
     }
     disk->change_count = kept;
-    sweep(disk);
-    return (int)give(disk, 0);
+    ebk_memory_sweep(disk);
+    return (int)ebk_memory_give(disk, 0);
 }
 
 static int memory_make_directory(struct ebk_io *io, const char *path)
@@ -456,7 +304,7 @@ static int memory_make_directory(struct ebk_io *io, const char *path)
         else
             strcpy(disk->directories[disk->directory_count++], path);
     }
-    return (int)give(disk, answer);
+    return (int)ebk_memory_give(disk, answer);
 }
 
 static int64_t memory_list(struct ebk_io *io, const char *path, char *names, size_t size)
@@ -464,7 +312,7 @@ static int64_t memory_list(struct ebk_io *io, const char *path, char *names, siz
     struct ebk_memory_disk *disk = take(io);
     int refused = struck(disk, EBK_CALL_LIST, path);
     if (refused == 0 && !has_directory(disk, path, strlen(path))) refused = -ENOENT;
-    if (refused) return give(disk, refused);
+    if (refused) return ebk_memory_give(disk, refused);
     size_t needed = 0;
     for (size_t i = 0; i < disk->name_count; i++) {
         const struct name *name = &disk->names[i];
@@ -474,20 +322,20 @@ static int64_t memory_list(struct ebk_io *io, const char *path, char *names, siz
         if (needed + bytes <= size) memcpy(names + needed, last, bytes);
         needed += bytes;
     }
-    return give(disk, (int64_t)needed);
+    return ebk_memory_give(disk, (int64_t)needed);
 }
 
 static int memory_lock(struct ebk_io *io, const char *path)
 {
     struct ebk_memory_disk *disk = take(io);
-    if (disk->halted) return (int)give(disk, -EIO);
-    struct name *name = find_name(disk, path);
+    if (disk->halted) return (int)ebk_memory_give(disk, -EIO);
+    struct name *name = ebk_memory_find_name(disk, path);
     bool is_there = name != NULL && name->now != NULL;
     for (int i = 0; is_there && i < OPEN_COUNT_MAX; i++)
-        if (disk->files[i].is_lock && disk->files[i].inode == name->now) return (int)give(disk, -EWOULDBLOCK);
+        if (disk->files[i].is_lock && disk->files[i].inode == name->now) return (int)ebk_memory_give(disk, -EWOULDBLOCK);
     int file = open_or_make(disk, path, is_there ? EBK_OPEN_WRITE : EBK_OPEN_WRITE | EBK_OPEN_CREATE);
     if (file >= 0) disk->files[file].is_lock = true;
-    return (int)give(disk, file);
+    return (int)ebk_memory_give(disk, file);
 }
 
 /* ---- the disk as an object --------------------------------------------------------- */
@@ -525,10 +373,10 @@ struct ebk_memory_disk *ebk_memory_disk_new(void)
 void ebk_memory_disk_free(struct ebk_memory_disk *disk)
 {
     if (disk == NULL) return;
-    take(&disk->io);
+    ebk_memory_take(disk);
     disk->is_orphan = true;
     bool is_over = !has_open_files(disk);
-    give(disk, 0);
+    ebk_memory_give(disk, 0);
     if (is_over) destroy(disk);
 }
 
@@ -539,148 +387,46 @@ struct ebk_io *ebk_memory_disk_io(struct ebk_memory_disk *disk)
 
 void ebk_memory_disk_refuse_direct(struct ebk_memory_disk *disk, bool at_open, bool at_write)
 {
-    take(&disk->io);
+    ebk_memory_take(disk);
     disk->refuses_direct_open = at_open;
     disk->refuses_direct_write = at_write;
-    give(disk, 0);
+    ebk_memory_give(disk, 0);
 }
 
 void ebk_memory_disk_limit(struct ebk_memory_disk *disk, uint64_t bytes)
 {
-    take(&disk->io);
+    ebk_memory_take(disk);
     disk->bytes_max = bytes;
-    give(disk, 0);
+    ebk_memory_give(disk, 0);
 }
 
 void ebk_memory_disk_fail(struct ebk_memory_disk *disk, int call, uint64_t nth, int error, bool stays)
 {
     EBK_ASSERT(call >= 0 && call < EBK_CALL_COUNT);
-    take(&disk->io);
+    ebk_memory_take(disk);
     disk->faults[call] =
         (struct fault){.at = nth == 0 ? 0 : disk->calls[call] + nth, .error = error, .stays = stays};
-    give(disk, 0);
+    ebk_memory_give(disk, 0);
 }
 
 void ebk_memory_disk_tear(struct ebk_memory_disk *disk, uint64_t nth, uint64_t sectors)
 {
-    take(&disk->io);
+    ebk_memory_take(disk);
     disk->tear_at = nth == 0 ? 0 : disk->calls[EBK_CALL_WRITE] + nth;
     disk->tear_sectors = sectors;
-    give(disk, 0);
+    ebk_memory_give(disk, 0);
 }
 
 void ebk_memory_disk_halt(struct ebk_memory_disk *disk, uint64_t nth)
 {
-    take(&disk->io);
+    ebk_memory_take(disk);
     disk->halt_at = nth == 0 ? 0 : disk->call_count + nth;
-    give(disk, 0);
+    ebk_memory_give(disk, 0);
 }
 
 uint64_t ebk_memory_disk_calls(struct ebk_memory_disk *disk, int call)
 {
     EBK_ASSERT(call >= 0 && call <= EBK_CALL_COUNT);
-    take(&disk->io);
-    return (uint64_t)give(disk, (int64_t)(call == EBK_CALL_COUNT ? disk->call_count : disk->calls[call]));
-}
-
-/* A draw from the seed (splitmix64): the same crash on every machine. */
-static uint64_t draw(uint64_t *seed)
-{
-    uint64_t value = (*seed += 0x9E3779B97F4A7C15u);
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
-    return value ^ (value >> 31);
-}
-
-static void crash_inode(struct inode *inode, uint64_t *seed)
-{
-    if (*seed != 0 && inode->dirty_end > inode->dirty_begin) {
-        if (draw(seed) & 1u) inode->stable_size = inode->now_size;
-        for (size_t at = inode->dirty_begin / SECTOR_BYTES * SECTOR_BYTES; at < inode->dirty_end; at += SECTOR_BYTES) {
-            if (!(draw(seed) & 1u)) continue;
-            size_t bytes = inode->capacity - at < SECTOR_BYTES ? inode->capacity - at : SECTOR_BYTES;
-            memcpy(inode->stable + at, inode->now + at, bytes);
-        }
-    }
-    if (inode->capacity > 0) {
-        memset(inode->stable + inode->stable_size, 0, inode->capacity - inode->stable_size);
-        memcpy(inode->now, inode->stable, inode->capacity);
-    }
-    inode->now_size = inode->stable_size;
-    inode->dirty_begin = inode->dirty_end = 0;
-}
-
-void ebk_memory_disk_crash(struct ebk_memory_disk *disk, uint64_t seed)
-{
-    take(&disk->io);
-    ebk_memory_lie_end(disk);
-    /* A file system with a journal keeps a prefix of the changes of names. */
-    size_t kept = seed == 0 ? 0 : (size_t)(draw(&seed) % (disk->change_count + 1));
-    for (size_t i = 0; i < kept; i++) apply_change(disk, &disk->changes[i]);
-    disk->change_count = 0;
-    for (size_t i = 0; i < disk->name_count; i++) disk->names[i].now = disk->names[i].stable;
-    for (struct inode *inode = disk->inodes; inode != NULL; inode = inode->next) crash_inode(inode, &seed);
-    /* Their numbers stay taken until closed: nobody who missed the crash may reach another's file. */
-    for (int i = 0; i < OPEN_COUNT_MAX; i++) disk->files[i].inode = NULL;
-    memset(disk->faults, 0, sizeof disk->faults);
-    disk->broken_count = 0;
-    disk->tear_at = 0;
-    disk->halt_at = 0;
-    disk->halted = false;
-    sweep(disk);
-    give(disk, 0);
-}
-
-int64_t ebk_memory_disk_names(struct ebk_memory_disk *disk, bool stable, char *names, size_t size)
-{
-    take(&disk->io);
-    size_t needed = 0;
-    for (size_t i = 0; i < disk->name_count; i++) {
-        const struct name *name = &disk->names[i];
-        if ((stable ? name->stable : name->now) == NULL) continue;
-        size_t bytes = strlen(name->path) + 1;
-        if (needed + bytes <= size) memcpy(names + needed, name->path, bytes);
-        needed += bytes;
-    }
-    return give(disk, (int64_t)needed);
-}
-
-int64_t ebk_memory_disk_read(struct ebk_memory_disk *disk, bool stable, const char *path, void *to, size_t size)
-{
-    take(&disk->io);
-    const struct name *name = find_name(disk, path);
-    const struct inode *inode = name == NULL ? NULL : (stable ? name->stable : name->now);
-    if (inode == NULL) return give(disk, -ENOENT);
-    size_t have = stable ? inode->stable_size : inode->now_size;
-    size_t copied = size < have ? size : have;
-    if (copied > 0) memcpy(to, stable ? inode->stable : inode->now, copied);
-    return give(disk, (int64_t)have);
-}
-
-int ebk_memory_disk_put(struct ebk_memory_disk *disk, const char *path, const void *from, size_t size)
-{
-    take(&disk->io);
-    if (!path_fits(path)) return (int)give(disk, -ENAMETOOLONG);
-    struct name *name = make_name(disk, path);
-    struct inode *inode = name == NULL ? NULL : new_inode(disk);
-    if (inode == NULL) return (int)give(disk, -ENOMEM);
-    name->now = name->stable = inode;
-    int refused = grow(disk, inode, size);
-    if (refused == 0 && size > 0) {
-        memcpy(inode->now, from, size);
-        memcpy(inode->stable, from, size);
-        inode->stable_size = size;
-    }
-    sweep(disk);
-    return (int)give(disk, refused);
-}
-
-int ebk_memory_disk_drop(struct ebk_memory_disk *disk, const char *path)
-{
-    take(&disk->io);
-    struct name *name = find_name(disk, path);
-    if (name == NULL) return (int)give(disk, -ENOENT);
-    name->now = name->stable = NULL;
-    sweep(disk);
-    return (int)give(disk, 0);
+    ebk_memory_take(disk);
+    return (uint64_t)ebk_memory_give(disk, (int64_t)(call == EBK_CALL_COUNT ? disk->call_count : disk->calls[call]));
 }

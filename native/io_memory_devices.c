@@ -20,7 +20,7 @@ int ebk_memory_device_refuses(const struct ebk_memory_disk *disk, int call, cons
 
 void ebk_memory_disk_break(struct ebk_memory_disk *disk, const char *path, int error)
 {
-    pthread_mutex_lock(&disk->mutex);
+    ebk_memory_take(disk);
     size_t at = 0;
     while (at < disk->broken_count && strcmp(disk->broken[at].part, path) != 0) at++;
     if (error != 0) {
@@ -32,5 +32,5 @@ void ebk_memory_disk_break(struct ebk_memory_disk *disk, const char *path, int e
         disk->broken_count -= 1;
         disk->broken[at] = disk->broken[disk->broken_count];
     }
-    pthread_mutex_unlock(&disk->mutex);
+    ebk_memory_give(disk, 0);
 }

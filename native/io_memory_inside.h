@@ -1,5 +1,6 @@
-/* io_memory_inside.h: what io_memory.c (a disk that refuses, fails, tears and forgets) and io_memory_lies.c (one that
- * answers OK and did something else) know of the disk in memory. */
+/* io_memory_inside.h: what the files of the disk in memory share: io_memory.c (its calls, which can fail),
+ * io_memory_files.c (what it holds), io_memory_rest.c (power goes), io_memory_devices.c (several devices) and
+ * io_memory_lies.c (calls that answer OK and did something else). */
 #ifndef EBK_IO_MEMORY_INSIDE_H
 #define EBK_IO_MEMORY_INSIDE_H
 
@@ -92,6 +93,36 @@ struct ebk_memory_disk {
     bool is_orphan; /* given up by its owner: the last close frees it */
 };
 
+static inline struct ebk_memory_disk *ebk_memory_take(struct ebk_memory_disk *disk)
+{
+    pthread_mutex_lock(&disk->mutex);
+    return disk;
+}
+
+static inline int64_t ebk_memory_give(struct ebk_memory_disk *disk, int64_t answer)
+{
+    pthread_mutex_unlock(&disk->mutex);
+    return answer;
+}
+
+/* What a path names, which may be nothing by now; NULL: it never named anything. */
+struct name *ebk_memory_find_name(struct ebk_memory_disk *disk, const char *path);
+/* The name, whatever it names; NULL when there are NAME_COUNT_MAX. */
+struct name *ebk_memory_make_name(struct ebk_memory_disk *disk, const char *path);
+/* An empty file, in the list of all; NULL when memory is refused. */
+struct inode *ebk_memory_new_inode(struct ebk_memory_disk *disk);
+/* Of one that is in no list. */
+void ebk_memory_free_inode(struct inode *inode);
+/* Give back the files that no name, change or open file refers to any more. */
+void ebk_memory_sweep(struct ebk_memory_disk *disk);
+/* Make `now` size bytes long, zeros behind what there is: 0, or -errno. */
+int ebk_memory_grow(struct ebk_memory_disk *disk, struct inode *inode, size_t size);
+/* What differs becomes durable. */
+void ebk_memory_make_stable(struct inode *inode);
+/* A change of names that is not durable yet: 0, or -errno. An empty path stands for "none". */
+int ebk_memory_queue_change(struct ebk_memory_disk *disk, const char *from, const char *to, struct inode *inode);
+/* It becomes durable. */
+void ebk_memory_apply_change(struct ebk_memory_disk *disk, const struct change *change);
 /* What the device of a path makes of a call: 0, or -errno (io_memory_devices.c). */
 int ebk_memory_device_refuses(const struct ebk_memory_disk *disk, int call, const char *path);
 /* What a laid lie makes of this write: false, nothing, and the caller does it right; else it was answered for. */

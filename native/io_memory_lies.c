@@ -10,17 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct ebk_memory_disk *take(struct ebk_memory_disk *disk)
-{
-    pthread_mutex_lock(&disk->mutex);
-    return disk;
-}
-
-static void give(struct ebk_memory_disk *disk)
-{
-    pthread_mutex_unlock(&disk->mutex);
-}
-
 static const char *path_of(const struct ebk_memory_disk *disk, const struct inode *inode)
 {
     for (size_t i = 0; i < disk->name_count; i++)
@@ -144,32 +133,32 @@ void ebk_memory_disk_lie(struct ebk_memory_disk *disk, int call, int kind, const
 {
     EBK_ASSERT(call == EBK_CALL_READ || call == EBK_CALL_WRITE);
     EBK_ASSERT(kind >= EBK_LIE_NONE && kind <= EBK_LIE_STALE);
-    take(disk);
+    ebk_memory_take(disk);
     struct lie *lie = call == EBK_CALL_READ ? &disk->read_lie : &disk->write_lie;
     EBK_ASSERT(strlen(part) < sizeof lie->part);
     *lie = (struct lie){.kind = nth == 0 ? EBK_LIE_NONE : kind, .left = nth, .where = where, .spares_last = spares_last};
     strcpy(lie->part, part);
-    give(disk);
+    ebk_memory_give(disk, 0);
 }
 
 uint64_t ebk_memory_disk_lies(struct ebk_memory_disk *disk)
 {
-    take(disk);
+    ebk_memory_take(disk);
     uint64_t count = disk->lie_count;
-    give(disk);
+    ebk_memory_give(disk, 0);
     return count;
 }
 
 void ebk_memory_disk_keep_history(struct ebk_memory_disk *disk)
 {
-    take(disk);
+    ebk_memory_take(disk);
     disk->keeps_history = true;
-    give(disk);
+    ebk_memory_give(disk, 0);
 }
 
 int ebk_memory_disk_revert(struct ebk_memory_disk *disk, const char *path, uint64_t offset, uint64_t size)
 {
-    take(disk);
+    ebk_memory_take(disk);
     struct inode *inode = NULL;
     for (size_t i = 0; i < disk->name_count; i++)
         if (strcmp(disk->names[i].path, path) == 0) inode = disk->names[i].now;
@@ -179,6 +168,6 @@ int ebk_memory_disk_revert(struct ebk_memory_disk *disk, const char *path, uint6
         memcpy(inode->now + offset, inode->before + offset, bytes);
         memcpy(inode->stable + offset, inode->before + offset, bytes);
     }
-    give(disk);
+    ebk_memory_give(disk, 0);
     return is_there ? 0 : -ENOENT;
 }

@@ -1,6 +1,7 @@
 /* store_copy.c: compaction: what lives of some entry logs is copied into a new one, so that they can go.
  *
  *     begin    plan on the loop's thread: which entries have their newest copy in a source, and the new index
+ *              (store_copy_plan.c)
  *     slice    in a thread of its own: read, check against the new index, write; at the end sync, rename, sync directory
  *     commit   on the loop's thread: the index names the new log, the sources leave
  *     ...      the next flush carries the ledger states of the sources and is told of in its roll
@@ -11,7 +12,7 @@
  * what it hides may be repaired, and must not be forgotten (ST35).
  */
 #define _GNU_SOURCE
-#include "store_inside.h"
+#include "store_copy_inside.h"
 
 #include "bytes.h"
 #include "errors.h"
@@ -22,179 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define PARTS_MIN 64u
-#define SOURCES_MAX 64u
-
-/* Bytes that stand one behind the other in a source, and will in the new log. */
-struct part {
-    uint32_t source;
-    uint64_t offset, size;
-};
-
-struct source {
-    struct ebk_log *log; /* the loop's thread only */
-    const char *directory;
-    struct ebk_descriptor descriptor;
-    int file; /* -1: not open yet */
-};
-
-struct ebk_copy {
-    struct ebk_store *store; /* the loop's thread only */
-    struct ebk_flush flush;  /* the new log; its `cache` is not used */
-    struct source sources[SOURCES_MAX];
-    uint32_t source_count;
-    struct part *parts;
-    uint32_t part_count, part_capacity, part_at;
-    uint64_t part_done; /* of the part at part_at */
-    struct ebk_log_writer writer;
-    char tmp[EBK_PATH_BYTES_MAX];
-    uint8_t *chunk, *bytes;
-    struct ebk_log index_of; /* for walking the new index: only descriptor and index */
-    struct ebk_run run;      /* that the cursor walks */
-    struct ebk_cursor cursor;
-    const uint8_t *run_at;
-    uint64_t ledger_id; /* of that run */
-    uint8_t *states;    /* of the sources: ledger states, no marks and no rolls */
-    size_t states_size;
-    uint64_t slice_bytes; /* wished for */
-    uint64_t bytes_copied;
-    uint32_t bad_source; /* whose bytes ended it; source_count: none's */
-    bool is_over;        /* everything is written, or there was nothing to write */
-    pthread_t thread;
-    bool has_thread;
-    _Atomic int state; /* enum ebk_flush_state */
-};
-
-/* ---- planning ----------------------------------------------------------------------- */
-
-static uint32_t source_of(const struct ebk_copy *copy, const struct ebk_log *log)
-{
-    for (uint32_t i = 0; i < copy->source_count; i++)
-        if (copy->sources[i].log == log) return i;
-    return copy->source_count;
-}
-
-static int add_part(struct ebk_copy *copy, uint32_t source, uint64_t offset, uint64_t size)
-{
-    if (copy->part_count > 0) {
-        struct part *last = &copy->parts[copy->part_count - 1];
-        if (last->source == source && last->offset + last->size == offset) {
-            last->size += size;
-            return EBK_OK;
-        }
-    }
-    if (copy->part_count == copy->part_capacity) {
-        const uint32_t capacity = copy->part_capacity ? copy->part_capacity * 2 : PARTS_MIN;
-        struct part *parts = realloc(copy->parts, capacity * sizeof *parts);
-        if (parts == NULL) return EBK_NO_MEMORY;
-        copy->parts = parts;
-        copy->part_capacity = capacity;
-    }
-    copy->parts[copy->part_count++] = (struct part){.source = source, .offset = offset, .size = size};
-    return EBK_OK;
-}
-
-/* A ledger of which no two logs hold the same stretch of ids: its runs move as they are. */
-static int plan_runs(struct ebk_copy *copy, struct ebk_run_maker *maker, const struct ebk_indexed_ledger *ledger)
-{
-    const struct ebk_chain *chain = &ledger->chains[0];
-    for (uint32_t i = 0; i < chain->count; i++) {
-        const struct ebk_run *run = &chain->runs[i];
-        const uint32_t source = source_of(copy, run->log);
-        if (source == copy->source_count) continue;
-        int refused = ebk_run_maker_copy(maker, ledger->ledger_id, run);
-        if (refused == EBK_OK) refused = add_part(copy, source, run->offset, run->bytes);
-        if (refused < 0) return refused;
-        copy->flush.descriptor.entry_count += run->count;
-    }
-    return EBK_OK;
-}
-
-/* A ledger of which several logs hold the same ids: only what no newer one holds is copied, entry by entry. */
-static int plan_entries(struct ebk_copy *copy, struct ebk_run_maker *maker, const struct ebk_indexed_ledger *ledger)
-{
-    struct ebk_cursor *cursors = malloc(ledger->count * sizeof *cursors);
-    if (cursors == NULL) return EBK_NO_MEMORY;
-    for (uint32_t i = 0; i < ledger->count; i++) /* Newest first. */
-        ebk_cursor_over_runs(&cursors[i], ledger->chains[ledger->count - 1 - i].runs,
-                             ledger->chains[ledger->count - 1 - i].count, 0);
-    int refused = EBK_OK;
-    while (refused == EBK_OK) {
-        const struct ebk_cursor *newest = NULL;
-        for (uint32_t i = 0; i < ledger->count; i++)
-            if (ebk_cursor_has(&cursors[i]) && (newest == NULL || cursors[i].id < newest->id)) newest = &cursors[i];
-        if (newest == NULL) break;
-        const uint32_t source = source_of(copy, newest->runs[newest->at].log);
-        const int64_t id = newest->id;
-        if (source < copy->source_count) {
-            refused = ebk_run_maker_add(maker, ledger->ledger_id, id, newest->size);
-            if (refused == EBK_OK) refused = add_part(copy, source, newest->offset, newest->size);
-            copy->flush.descriptor.entry_count += 1;
-        }
-        for (uint32_t i = 0; i < ledger->count; i++)
-            if (ebk_cursor_has(&cursors[i]) && cursors[i].id == id) ebk_cursor_next(&cursors[i]);
-    }
-    free(cursors);
-    return refused;
-}
-
-static int compare_ids(const void *a, const void *b)
-{
-    const uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
-    return one < other ? -1 : one > other;
-}
-
-/* The ledgers that the sources have runs of, ascending, each once; NULL when memory was refused. */
-static uint64_t *list_ledgers(const struct ebk_copy *copy, uint32_t *count)
-{
-    size_t runs = 0;
-    for (uint32_t i = 0; i < copy->source_count; i++) runs += copy->sources[i].descriptor.run_count;
-    uint64_t *ids = malloc((runs + 1) * sizeof *ids);
-    size_t found = 0, kept = 0;
-    for (uint32_t i = 0; ids != NULL && i < copy->source_count; i++) {
-        const struct ebk_log *log = copy->sources[i].log;
-        const uint8_t *at = log->index, *end = log->index + log->descriptor.index_size;
-        for (uint32_t j = 0; j < log->descriptor.run_count; j++) {
-            struct ebk_run run;
-            uint64_t ledger_id;
-            const bool is_sound = ebk_run_read(log, &at, end, &ledger_id, &run);
-            EBK_ASSERT(is_sound); /* It was when the log was taken in; one that was not is damaged, and no source. */
-            if (found == 0 || ids[found - 1] != ledger_id) ids[found++] = ledger_id;
-        }
-    }
-    if (ids != NULL && found > 1) qsort(ids, found, sizeof *ids, compare_ids);
-    for (size_t i = 0; ids != NULL && i < found; i++)
-        if (kept == 0 || ids[kept - 1] != ids[i]) ids[kept++] = ids[i];
-    *count = (uint32_t)kept;
-    return ids;
-}
-
-static int plan(struct ebk_copy *copy)
-{
-    uint32_t count;
-    uint64_t *ids = list_ledgers(copy, &count);
-    struct ebk_run_maker *maker = calloc(1, sizeof *maker);
-    int refused = ids == NULL || maker == NULL ? EBK_NO_MEMORY : EBK_OK;
-    if (maker != NULL) maker->offset = EBK_LOG_BLOCK_BYTES; /* No states stand before its entries. */
-    for (uint32_t i = 0; i < count && refused == EBK_OK; i++) {
-        const struct ebk_indexed_ledger *ledger = ebk_index_find(&copy->store->index, ids[i]);
-        if (ledger == NULL) continue; /* Dropped. */
-        const uint64_t before = copy->flush.descriptor.entry_count;
-        refused = ledger->count == 1 ? plan_runs(copy, maker, ledger) : plan_entries(copy, maker, ledger);
-        if (refused == EBK_OK) refused = ebk_run_maker_end(maker);
-        copy->flush.descriptor.ledger_count += copy->flush.descriptor.entry_count > before;
-    }
-    if (maker != NULL) {
-        copy->flush.index = maker->index;
-        copy->flush.descriptor.run_count = maker->run_count;
-        copy->flush.descriptor.entries_size = maker->offset - EBK_LOG_BLOCK_BYTES;
-        copy->flush.descriptor.index_size = maker->size;
-    }
-    free(maker);
-    free(ids);
-    return refused;
-}
 
 /* ---- life --------------------------------------------------------------------------- */
 
@@ -233,7 +61,7 @@ static struct ebk_log *find_log(const struct ebk_store *store, uint32_t log_id)
 int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint32_t count, uint32_t directory)
 {
     if (store->copy != NULL) return EBK_FULL;
-    if (count == 0 || count > SOURCES_MAX || directory >= store->directory_count || store->log_id_last == EBK_LOG_ID_MAX) return EBK_USAGE;
+    if (count == 0 || count > EBK_COPY_SOURCES_MAX || directory >= store->directory_count || store->log_id_last == EBK_LOG_ID_MAX) return EBK_USAGE;
     struct ebk_copy *copy = calloc(1, sizeof *copy);
     if (copy == NULL) return EBK_NO_MEMORY;
     copy->store = store;
@@ -244,7 +72,7 @@ int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint3
     copy->writer.file = -1;
     for (uint32_t i = 0; i < count; i++) {
         struct ebk_log *log = find_log(store, log_ids[i]);
-        if (log == NULL || log->is_damaged || log->leaves_with != 0 || source_of(copy, log) < copy->source_count) {
+        if (log == NULL || log->is_damaged || log->leaves_with != 0 || ebk_copy_source_of(copy, log) < copy->source_count) {
             free(copy);
             return EBK_DAMAGED;
         }
@@ -252,7 +80,7 @@ int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint3
                                                               .descriptor = log->descriptor, .file = -1};
     }
     copy->bad_source = copy->source_count;
-    int refused = plan(copy);
+    int refused = ebk_copy_plan(copy);
     copy->flush.states = calloc(1, 1);
     copy->bytes = malloc(EBK_LOG_CHUNK_BYTES + EBK_ENTRY_OVERHEAD_BYTES + EBK_ENTRY_PAYLOAD_BYTES_MAX);
     if (posix_memalign((void **)&copy->chunk, EBK_IO_ALIGNMENT, EBK_LOG_CHUNK_BYTES) != 0) copy->chunk = NULL;
@@ -461,7 +289,7 @@ size_t ebk_store_copy_states(const struct ebk_store *store, const uint8_t **stat
 
 static bool is_source(const struct ebk_log *log, const void *copy)
 {
-    return source_of(copy, log) < ((const struct ebk_copy *)copy)->source_count;
+    return ebk_copy_source_of(copy, log) < ((const struct ebk_copy *)copy)->source_count;
 }
 
 int ebk_store_copy_commit(struct ebk_store *store)
@@ -484,7 +312,7 @@ int ebk_store_copy_commit(struct ebk_store *store)
         copy->flush.index = NULL;
     }
     uint32_t count;
-    uint64_t *ids = list_ledgers(copy, &count);
+    uint64_t *ids = ebk_copy_list_ledgers(copy, &count);
     const int refused = ids == NULL ? EBK_NO_MEMORY
                                     : ebk_index_replace(&store->index, ids, count, is_source, copy, log);
     free(ids);

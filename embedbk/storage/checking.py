@@ -27,14 +27,13 @@ from embedbk.storage.entry_log_reader import (
     LogSummary,
     Run,
     Whose,
-    check_chain,
     is_entry,
     log_name,
-    marks_of,
     parse_log_name,
     read_entry_log,
     why_no_entry,
 )
+from embedbk.storage.entry_logs import check_chain, marks_of
 from embedbk.storage.findings import Findings
 from embedbk.storage.journal_reader import look_at_journal, walk_records
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord

@@ -18,7 +18,8 @@ from embedbk.codec.entry import encode_entry
 from embedbk.codec.kernels import crc32c
 from embedbk.core.ledger_table import LEDGER_STATE
 from embedbk.errors import PeerError, StorageError
-from embedbk.storage.entry_log_reader import DESCRIPTOR, ROLL_ITEM, EntryLogs, Verdict, Whose
+from embedbk.storage.entry_log_reader import DESCRIPTOR, ROLL_ITEM, Whose
+from embedbk.storage.entry_logs import EntryLogs, Verdict
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.findings import Findings
 from embedbk.storage.journal import Journal

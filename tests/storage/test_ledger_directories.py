@@ -14,7 +14,8 @@ from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.checking import check_bookie
 from embedbk.storage.directories import FULL_RESTS, LEDGER_DIRECTORIES_MAX, RESERVE_BYTES, Directories
-from embedbk.storage.entry_log_reader import EntryLogs, Verdict, Whose
+from embedbk.storage.entry_log_reader import Whose
+from embedbk.storage.entry_logs import EntryLogs, Verdict
 from embedbk.storage.findings import Findings
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
