@@ -16,6 +16,7 @@ __all__ = [
     "MESSAGE_BYTES_MAX",
     "PACKER_BYTES_MAX",
     "PACKER_POOL_BYTES_MAX",
+    "READ_ROOM_BYTES",
     "SLOW_BOOKIE_BYTES_MAX",
     "ENSEMBLE_SIZE_MAX",
     "Placement",
@@ -29,6 +30,8 @@ ENTRY_BYTES_MAX = 1 << 20  # Payload of one entry; larger is refused before anyt
 # each holds five entries of 64 KiB; smaller ones make more messages of the same bytes.
 FRAME_BLOCK_BYTES = 341 << 10
 FRAME_BYTES_MAX = ENTRY_BYTES_MAX + (64 << 10)  # Body of one frame: at least one entry of the largest size.
+# What must fit on a link before entries are looked up for it: the largest frame, and room for the answers to adds.
+READ_ROOM_BYTES = FRAME_BYTES_MAX + (1 << 20)
 JOURNAL_FILE_BYTES_MIN = 2 << 20  # The largest frame must fit into one file.
 PACKER_BYTES_MAX = (
     64 << 20

@@ -6,13 +6,14 @@ calls brings `now_ns`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from embedbk.codec.answers_twin import Counting
 from embedbk.codec.frame import Frame
 from embedbk.core.ledger_table import AnyLedgerTable
+from embedbk.core.parked import ParkedPolls
 from embedbk.core.vocabulary import LogFacts
 
 __all__ = [
@@ -84,6 +85,23 @@ class AddPath(Protocol):
     @property
     def handle(self) -> Any:
         """The struct of native/add_path.h, for a transport that offers from C."""
+        ...
+
+    @property
+    def parked(self) -> ParkedPolls:
+        """Polls of readers; it parks and wakes them as well as the core."""
+        ...
+
+    def begin(self, now_ns: int, *, takes_polls: bool) -> None:
+        """A turn begins. takes_polls: also readers' polls and writers' hints are common now."""
+        ...
+
+    def reader_answers(self, room_of: Callable[[int], int]) -> Iterator[tuple[int, bytes]]:
+        """(link, message) of what readers and hints are answered. room_of(link): bytes that it can take now."""
+        ...
+
+    def settled(self) -> Iterator[int]:
+        """Links with a poll that the core parked, and that was answered here."""
         ...
 
     def take(self, link: int, head: Buffer, tail: Buffer = b"") -> bool:

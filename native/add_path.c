@@ -14,31 +14,13 @@
 #include "bytes.h"
 #include "crc32c.h"
 #include "errors.h"
-#include "frame.h"
+#include "frame_header.h"
 #include "id_map.h"
 #include "message.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FRAME_HEADER_BYTES 80u
-#define FRAME_VERSION 1u
-#define FRAME_AT_VERSION 4
-#define FRAME_AT_FLAGS 5
-#define FRAME_AT_HEADER_SIZE 6
-#define FRAME_AT_COUNT 8
-#define FRAME_AT_BODY_SIZE 12
-#define FRAME_AT_LEDGER 16
-#define FRAME_AT_FIRST 24
-#define FRAME_AT_LAST 32
-#define FRAME_AT_LAC 40
-#define FRAME_AT_LAC_LENGTH 48
-#define FRAME_AT_KEY 56
-#define FRAME_AT_RESERVED 72
-#define FRAME_AT_CRC 76
-#define FRAME_FLAG_LAC 1u
-#define FRAME_FLAG_GAPS 2u
 
 #define INCARNATION_BYTES 16u
 #define NO_ENTRY (-1)
@@ -47,8 +29,6 @@
 #define PENDING_MIN 64u
 #define RECORD_OVERHEAD_BYTES 64u /* as storage/bookie_storage.py counts it */
 #define ANSWER_BYTES_MAX 128u /* a message with one answer: 32 + 1 + 1 + 3 * 9 + 1 + 3 * 9 */
-
-_Static_assert(FRAME_AT_CRC + 4 == FRAME_HEADER_BYTES, "the header ends with its crc");
 
 struct pending {
     uint64_t token, link;
@@ -149,26 +129,26 @@ static bool read_control(const struct ebk_add_path *path, const uint8_t *from, s
 
 static bool read_frame_header(const uint8_t *from, struct ebk_add *add)
 {
-    if (memcmp(from, "EBKF", 4) != 0 || from[FRAME_AT_VERSION] != FRAME_VERSION ||
-        ebk_load_u16(from + FRAME_AT_HEADER_SIZE) != FRAME_HEADER_BYTES ||
-        ebk_load_u32(from + FRAME_AT_CRC) != ebk_crc32c(0, from, FRAME_AT_CRC))
+    if (memcmp(from, "EBKF", 4) != 0 || from[EBK_FRAME_AT_VERSION] != EBK_FRAME_VERSION ||
+        ebk_load_u16(from + EBK_FRAME_AT_HEADER_SIZE) != EBK_FRAME_HEADER_BYTES ||
+        ebk_load_u32(from + EBK_FRAME_AT_CRC) != ebk_crc32c(0, from, EBK_FRAME_AT_CRC))
         return false;
-    const uint8_t flags = from[FRAME_AT_FLAGS];
-    if ((flags & ~(FRAME_FLAG_LAC | FRAME_FLAG_GAPS)) != 0 || ebk_load_u32(from + FRAME_AT_RESERVED) != 0) return false;
-    add->count = ebk_load_u32(from + FRAME_AT_COUNT);
-    add->body_size = ebk_load_u32(from + FRAME_AT_BODY_SIZE);
-    add->ledger_id = ebk_load_u64(from + FRAME_AT_LEDGER);
-    add->first = (int64_t)ebk_load_u64(from + FRAME_AT_FIRST);
-    add->last = (int64_t)ebk_load_u64(from + FRAME_AT_LAST);
-    add->lac = (int64_t)ebk_load_u64(from + FRAME_AT_LAC);
-    add->lac_length = ebk_load_u64(from + FRAME_AT_LAC_LENGTH);
-    add->key = from + FRAME_AT_KEY;
-    add->has_lac = (flags & FRAME_FLAG_LAC) != 0;
+    const uint8_t flags = from[EBK_FRAME_AT_FLAGS];
+    if ((flags & ~(EBK_FRAME_FLAG_LAC | EBK_FRAME_FLAG_GAPS)) != 0 || ebk_load_u32(from + EBK_FRAME_AT_RESERVED) != 0) return false;
+    add->count = ebk_load_u32(from + EBK_FRAME_AT_COUNT);
+    add->body_size = ebk_load_u32(from + EBK_FRAME_AT_BODY_SIZE);
+    add->ledger_id = ebk_load_u64(from + EBK_FRAME_AT_LEDGER);
+    add->first = (int64_t)ebk_load_u64(from + EBK_FRAME_AT_FIRST);
+    add->last = (int64_t)ebk_load_u64(from + EBK_FRAME_AT_LAST);
+    add->lac = (int64_t)ebk_load_u64(from + EBK_FRAME_AT_LAC);
+    add->lac_length = ebk_load_u64(from + EBK_FRAME_AT_LAC_LENGTH);
+    add->key = from + EBK_FRAME_AT_KEY;
+    add->has_lac = (flags & EBK_FRAME_FLAG_LAC) != 0;
     if (add->ledger_id > INT64_MAX || add->first < 0 || add->last < add->first || add->count == 0 ||
         add->body_size == 0 || add->body_size > EBK_FRAME_BYTES_MAX)
         return false;
     const uint64_t dense = (uint64_t)(add->last - add->first) + 1;
-    if (add->count > dense || (add->count != dense) != ((flags & FRAME_FLAG_GAPS) != 0)) return false;
+    if (add->count > dense || (add->count != dense) != ((flags & EBK_FRAME_FLAG_GAPS) != 0)) return false;
     if (add->lac < NO_ENTRY || add->lac >= add->first) return false;
     return add->has_lac || (add->lac == NO_ENTRY && add->lac_length == 0);
 }
@@ -176,7 +156,7 @@ static bool read_frame_header(const uint8_t *from, struct ebk_add *add)
 static bool read_message(const struct ebk_add_path *path, const uint8_t *head, size_t head_size, const uint8_t *tail,
                          size_t tail_size, struct ebk_add *add)
 {
-    if (head_size < EBK_MESSAGE_HEADER_BYTES + FRAME_HEADER_BYTES || head_size + tail_size > EBK_MESSAGE_BYTES_MAX) return false;
+    if (head_size < EBK_MESSAGE_HEADER_BYTES + EBK_FRAME_HEADER_BYTES || head_size + tail_size > EBK_MESSAGE_BYTES_MAX) return false;
     if (memcmp(head, "EBKM", 4) != 0 || head[EBK_MESSAGE_AT_VERSION] != EBK_MESSAGE_VERSION ||
         head[EBK_MESSAGE_AT_KIND] != EBK_KIND_ADD_REQUEST || ebk_load_u16(head + EBK_MESSAGE_AT_FRAME_COUNT) != 1 ||
         ebk_load_u32(head + EBK_MESSAGE_AT_RESERVED) != 0)
@@ -184,26 +164,31 @@ static bool read_message(const struct ebk_add_path *path, const uint8_t *head, s
     const uint64_t control_size = ebk_load_u32(head + EBK_MESSAGE_AT_CONTROL_SIZE);
     const uint64_t frames_size = ebk_load_u32(head + EBK_MESSAGE_AT_FRAMES_SIZE);
     const uint64_t frame_at = EBK_MESSAGE_HEADER_BYTES + control_size;
-    if (frame_at + FRAME_HEADER_BYTES > head_size || frame_at + frames_size != head_size + tail_size) return false;
+    if (frame_at + EBK_FRAME_HEADER_BYTES > head_size || frame_at + frames_size != head_size + tail_size) return false;
     const uint32_t crc = ebk_crc32c(ebk_crc32c(0, head, EBK_MESSAGE_AT_CRC), head + EBK_MESSAGE_HEADER_BYTES, control_size);
     if (crc != ebk_load_u32(head + EBK_MESSAGE_AT_CRC)) return false;
     if (!read_control(path, head + EBK_MESSAGE_HEADER_BYTES, control_size, add)) return false;
-    if (!read_frame_header(head + frame_at, add) || frames_size != FRAME_HEADER_BYTES + add->body_size) return false;
+    if (!read_frame_header(head + frame_at, add) || frames_size != EBK_FRAME_HEADER_BYTES + add->body_size) return false;
     if (tail_size > 0 && tail_size != add->body_size) return false; /* Not handed over as header(s), then body. */
     add->request_id = ebk_load_u64(head + EBK_MESSAGE_AT_REQUEST);
-    add->body = tail_size > 0 ? tail : head + frame_at + FRAME_HEADER_BYTES;
+    add->body = tail_size > 0 ? tail : head + frame_at + EBK_FRAME_HEADER_BYTES;
     return true;
 }
 
 /* ---- taking --------------------------------------------------------------------------- */
 
 /* The row says that the core would store it: known ledger, right key, nothing against normal adds, ids above the
- * highest accepted; and nobody has to be woken by its LAC. */
-static bool is_common(const struct ebk_ledger_row *row, const struct ebk_add *add)
+ * highest accepted. */
+static bool is_plain(const struct ebk_ledger_row *row, const struct ebk_add *add)
 {
     return row != NULL && row->has_key && memcmp(row->key, add->key, EBK_KEY_BYTES) == 0 && !row->is_fenced &&
-           !row->in_limbo && !row->is_dropped && add->first > row->last_entry &&
-           !(row->is_awaited && add->has_lac && add->lac > row->lac);
+           !row->in_limbo && !row->is_dropped && add->first > row->last_entry;
+}
+
+/* Besides, nobody has to be woken by its LAC. */
+static bool is_quiet(const struct ebk_ledger_row *row, const struct ebk_add *add)
+{
+    return !(row->is_awaited && add->has_lac && add->lac > row->lac);
 }
 
 bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size)
@@ -215,7 +200,8 @@ bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size)
 
 bool ebk_add_path_is_common(const struct ebk_add_path *path, const struct ebk_add *add)
 {
-    return !path->is_stopped && is_common(ebk_table_find(path->settings.table, add->ledger_id), add);
+    const struct ebk_ledger_row *row = ebk_table_find(path->settings.table, add->ledger_id);
+    return !path->is_stopped && is_plain(row, add) && is_quiet(row, add);
 }
 
 static bool is_sound(const struct ebk_add *add)
@@ -256,11 +242,20 @@ int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *h
                       const uint8_t *tail, size_t tail_size)
 {
     struct ebk_add add;
-    if (path->is_stopped || !read_message(path, head, head_size, tail, tail_size, &add)) return EBK_ADD_PASSED;
-    if (!ebk_add_path_is_common(path, &add) || !ebk_add_path_has_room(path, add.body_size) || !make_room(path))
-        return EBK_ADD_PASSED;
+    struct ebk_tail_path *const readers = path->settings.tail;
+    if (path->is_stopped) return EBK_ADD_PASSED;
+    if (head_size > EBK_MESSAGE_AT_KIND && head[EBK_MESSAGE_AT_KIND] != EBK_KIND_ADD_REQUEST)
+        return readers != NULL && tail_size == 0 && ebk_tail_take(readers, link, head, head_size) ? EBK_ADD_TAKEN
+                                                                                                  : EBK_ADD_PASSED;
+    if (!read_message(path, head, head_size, tail, tail_size, &add)) return EBK_ADD_PASSED;
+    struct ebk_ledger_row *row = ebk_table_find(path->settings.table, add.ledger_id);
+    if (!is_plain(row, &add)) return EBK_ADD_PASSED;
+    const bool wakes = !is_quiet(row, &add);
+    if (wakes && (readers == NULL || !ebk_tail_is_open(readers))) return EBK_ADD_PASSED;
+    if (!ebk_add_path_has_room(path, add.body_size) || !make_room(path)) return EBK_ADD_PASSED;
     const uint64_t token = ebk_add_path_store(path, &add);
     if (token == 0) return EBK_ADD_PASSED;
+    if (wakes) ebk_tail_wake(readers, row);
     *at(path, path->end) = (struct pending){
         .token = token, .link = link, .request_id = add.request_id, .nonce = add.nonce,
         .seating = add.seating, .ledger_id = add.ledger_id, .first = add.first, .last = add.last, .next = NONE};
@@ -432,4 +427,9 @@ uint64_t ebk_add_path_bytes(const struct ebk_add_path *path)
 int ebk_add_path_event(const struct ebk_add_path *path, uint32_t part)
 {
     return ebk_journals_event(path->settings.journals, part);
+}
+
+struct ebk_tail_path *ebk_add_path_tail(const struct ebk_add_path *path)
+{
+    return path->settings.tail;
 }

@@ -18,6 +18,7 @@
 #include "journals.h"
 #include "store.h"
 #include "table.h"
+#include "tail_path.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,7 +27,7 @@
 /* cffi:begin */
 enum {
     EBK_ADD_PASSED = 0, /* not changed, not understood, not common: the core's */
-    EBK_ADD_TAKEN = 1   /* stored and queued; its answer is pending */
+    EBK_ADD_TAKEN = 1   /* stored and queued, its answer is pending; or taken by tail_path.h */
 };
 /* Numbers of embedbk/codec: messages.py, journal_records.py. */
 enum {
@@ -46,6 +47,7 @@ struct ebk_add_path_settings {
     struct ebk_table *table;
     struct ebk_store *store;
     struct ebk_journals *journals;
+    struct ebk_tail_path *tail; /* polls and hints are offered to it, and it wakes readers; NULL: the core does */
     uint8_t incarnation[16];
     uint64_t cache_bytes_max; /* of the active half of the write cache: a frame beyond is passed */
     uint64_t kick_bytes;      /* the commit thread is woken when so much was queued since the last kick */
@@ -104,6 +106,8 @@ bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size);
 /* Of an add that is common and has room: check its digests, store and queue it. Nothing is pending for it: it is
  * durable when the journal is, up to the token that is returned; 0: refused, as by a digest. */
 uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add);
+/* Who answers readers, or NULL. */
+struct ebk_tail_path *ebk_add_path_tail(const struct ebk_add_path *path);
 /* The descriptor of a journal whose tokens `store` gives, -1 for one that is not there. */
 int ebk_add_path_event(const struct ebk_add_path *path, uint32_t part);
 

@@ -220,6 +220,12 @@ void ebk_zmq_set_room(struct ebk_zmq_links *links, uint64_t number, uint64_t byt
     if (link != NULL) link->room_bytes = bytes;
 }
 
+uint64_t ebk_zmq_room(struct ebk_zmq_links *links, uint64_t number)
+{
+    const struct link *link = link_of(links, number);
+    return link == NULL ? 0 : link->room_bytes;
+}
+
 /* ---- telling -------------------------------------------------------------------------- */
 
 int ebk_zmq_moved(struct ebk_zmq_links *links, uint64_t *number, uint64_t *taken, uint64_t *sent)

@@ -55,6 +55,8 @@ EBK_SHORT const struct ebk_zmq_held *ebk_zmq_held(const struct ebk_zmq_links *li
 EBK_SHORT int ebk_zmq_send(struct ebk_zmq_links *links, uint64_t number, const uint8_t *body, size_t size);
 /* How many bytes of bodies may be sent on the link from now on; none, before this was said. */
 EBK_SHORT void ebk_zmq_set_room(struct ebk_zmq_links *links, uint64_t number, uint64_t bytes);
+/* So many; of no such link none. */
+EBK_SHORT uint64_t ebk_zmq_room(struct ebk_zmq_links *links, uint64_t number);
 
 /* A link on which bodies were taken or sent since it was last told of, and the bytes of them. Returns 0 when there is
  * none. */

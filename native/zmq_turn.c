@@ -81,6 +81,12 @@ static bool tell(struct ebk_turn *turn, struct ebk_add_path *path, struct ebk_tu
         if (!ebk_zmq_send(turn->links, outcome->link, outcome->message, outcome->size)) return false;
         memset(turn->is_dry, 0, turn->socket_count * sizeof *turn->is_dry);
     }
+    struct ebk_tail_path *readers = ebk_add_path_tail(path);
+    while (readers != NULL && ebk_tail_next(readers, &outcome->link)) {
+        ebk_tail_make(readers, ebk_zmq_room(turn->links, outcome->link), &outcome->message, &outcome->size);
+        if (!ebk_zmq_send(turn->links, outcome->link, outcome->message, outcome->size)) return false;
+        memset(turn->is_dry, 0, turn->socket_count * sizeof *turn->is_dry);
+    }
     return true;
 }
 
@@ -134,14 +140,29 @@ static int look(struct ebk_turn *turn, struct ebk_add_path *path, int millisecon
     return outcome->ready_count > 0 ? EBK_TURN_READY : 0;
 }
 
+/* Polls that were parked meanwhile have a time limit, too. */
+static int64_t until_of(const struct ebk_tail_path *readers, int64_t until_ns)
+{
+    const int64_t first_ns = readers == NULL ? INT64_MAX : ebk_tail_deadline(readers);
+    return first_ns < until_ns ? first_ns : until_ns;
+}
+
+static bool is_any_woken(const struct ebk_tail_path *readers)
+{
+    uint64_t link;
+    return readers != NULL && ebk_tail_next(readers, &link);
+}
+
 static int take_turns(struct ebk_turn *turn, const struct ebk_turn_terms *terms, struct ebk_turn_outcome *outcome)
 {
     struct ebk_add_path *const path = terms->path;
+    struct ebk_tail_path *const readers = ebk_add_path_tail(path);
     const uint64_t bytes_before = ebk_add_path_bytes(path);
     const uint64_t frames_before = ebk_add_path_frames(path);
     int64_t until_ns = terms->until_ns;
     bool is_late = false; /* Something was taken or told, and nothing else done meanwhile. */
     for (;;) {
+        if (readers != NULL) ebk_tail_set_now(readers, clock_ns());
         const uint64_t durable = ebk_add_path_durable(path);
         const bool has_told = ebk_add_path_reap(path, durable) > 0;
         if (!tell(turn, path, outcome)) return EBK_TURN_UNSENT;
@@ -157,8 +178,10 @@ static int take_turns(struct ebk_turn *turn, const struct ebk_turn_terms *terms,
             is_late = true;
             if (terms->duties_ns < until_ns - now_ns) until_ns = now_ns + terms->duties_ns;
         }
-        if (now_ns >= until_ns) return EBK_TURN_DUE;
-        const int ended = look(turn, path, is_dry(turn) ? wait_ms(now_ns, until_ns) : 0, outcome);
+        const int64_t due_ns = until_of(readers, until_ns);
+        if (now_ns >= due_ns) return EBK_TURN_DUE;
+        if (is_any_woken(readers)) continue; /* And waits for nothing else. */
+        const int ended = look(turn, path, is_dry(turn) ? wait_ms(now_ns, due_ns) : 0, outcome);
         if (ended != 0) return ended;
     }
 }

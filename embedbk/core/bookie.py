@@ -39,7 +39,7 @@ from embedbk.codec.messages import (
 )
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.machine import Handlers, Machine, earliest
-from embedbk.core.parked import Parked, Poll
+from embedbk.core.parked import Parked, ParkedPolls, Poll
 from embedbk.core.vocabulary import (
     AddsTaken,
     CollectionBegun,
@@ -103,7 +103,7 @@ class _Look:
 
     link: int
     request_id: int
-    request: AddRequest | ReadRequest | LacRequest | None  # None: of the bookie itself, for a share (P7.4).
+    request: AddRequest | ReadRequest | Poll | None  # None: of the bookie itself, for a share (P7.4).
     ledger_id: int
     wait_token: int  # The answer also waits until this record is durable.
     frame: Frame | None = None  # The repeated add's frame.
@@ -115,9 +115,16 @@ class Bookie(Machine):
     """One bookie in one disk incarnation."""
 
     def __init__(
-        self, incarnation: bytes, table: LedgerTable, next_token: int, *, may_have_lost: bool = False
+        self,
+        incarnation: bytes,
+        table: LedgerTable,
+        next_token: int,
+        *,
+        may_have_lost: bool = False,
+        parked: ParkedPolls | None = None,
     ) -> None:
-        """may_have_lost: something acknowledged may be gone; limbo comes before anything is served (P7.4)."""
+        """may_have_lost: something acknowledged may be gone; limbo comes before anything is served (P7.4). parked: long
+        polls for a LAC, where somebody beside the core parks and wakes them too."""
         self.incarnation = incarnation
         self.table = table
         self.next_token = next_token  # The journal numbers its records the same way.
@@ -127,7 +134,7 @@ class Bookie(Machine):
         self.replies: dict[int, list[Reply]] = {}  # Journal token -> answers that wait for it.
         self.looks: dict[int, _Look] = {}
         self.next_look = 1
-        self.parked = Parked()  # Long polls for a LAC.
+        self.parked: ParkedPolls = Parked() if parked is None else parked
         self.is_serving = not may_have_lost
         self.limbo_token: int | None = None  # While not serving: the last record that limbo waits for.
         # Ledgers in limbo that may leave it, ascending. A dropped one stays in limbo for ever (P7.3).
@@ -330,7 +337,7 @@ class Bookie(Machine):
         read_id = self.next_look
         self.next_look += 1
         self.looks[read_id] = look
-        link = look.link if isinstance(look.request, ReadRequest | LacRequest) else None
+        link = look.link if isinstance(look.request, ReadRequest | Poll) else None
         return ReadEntries(read_id, look.ledger_id, first, last, bytes_max, modulus, residues, link)
 
     def _on_lac_request(self, event: RequestReceived, request: LacRequest) -> list[Effect]:
@@ -341,7 +348,8 @@ class Bookie(Machine):
         # A ledger nobody wrote to yet is waited for like one that is idle: its first entry wakes the reader.
         is_idle = row is None or (_knows_all(row) and row.lac <= request.after_lac and not row.is_fenced)
         until_ns = event.now_ns + min(request.wait_ms, LAC_WAIT_MS_MAX) * _MS
-        poll = Poll(event.link, event.request_id, request, until_ns)
+        bytes_max = min(request.bytes_max, FRAME_BYTES_MAX)
+        poll = Poll(event.link, event.request_id, request.ledger_id, request.after_lac, bytes_max, until_ns)
         if request.wait_ms > 0:
             self.parked.note_asked(request.ledger_id, event.now_ns)
         if request.wait_ms > 0 and is_idle and self.parked.park(poll):
@@ -352,11 +360,10 @@ class Bookie(Machine):
 
     def _answer_poll(self, poll: Poll, row: LedgerRow | None) -> Effect:
         """The LAC as it is now; where entries up to it are wanted along, they are looked up first."""
-        request = poll.request
-        if row is not None and _knows_all(row) and request.bytes_max > 0 and row.lac > request.after_lac:
-            look = _Look(poll.link, poll.request_id, request, row.ledger_id, 0)
-            return self._look(look, request.after_lac + 1, row.lac, min(request.bytes_max, FRAME_BYTES_MAX))
-        return Reply(poll.link, poll.request_id, self._lac_answer(request.ledger_id, row))
+        if row is not None and _knows_all(row) and poll.bytes_max > 0 and row.lac > poll.after_lac:
+            look = _Look(poll.link, poll.request_id, poll, row.ledger_id, 0)
+            return self._look(look, poll.after_lac + 1, row.lac, poll.bytes_max)
+        return Reply(poll.link, poll.request_id, self._lac_answer(poll.ledger_id, row))
 
     def _lac_answer(self, ledger_id: int, row: LedgerRow | None) -> LacAnswer:
         if row is None:
@@ -551,7 +558,7 @@ class Bookie(Machine):
         assert row is not None
         if isinstance(look.request, ReadRequest):
             return self._finish_read(look, row, event)
-        if isinstance(look.request, LacRequest):
+        if isinstance(look.request, Poll):
             return [
                 Reply(look.link, look.request_id, self._lac_answer(row.ledger_id, row), _framed(event.frame))
             ]
@@ -658,7 +665,7 @@ class Bookie(Machine):
         effects: list[Effect] = []
         if self.parked.deadline_ns is not None and event.now_ns >= self.parked.deadline_ns:
             over = self.parked.expire(event.now_ns)
-            effects += [self._answer_poll(poll, self.table.get(poll.request.ledger_id)) for poll in over]
+            effects += [self._answer_poll(poll, self.table.get(poll.ledger_id)) for poll in over]
         if self.share_at_ns is not None and event.now_ns >= self.share_at_ns:
             effects += self._look_at_share(event.now_ns)
         return effects

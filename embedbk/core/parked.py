@@ -1,16 +1,15 @@
 """Long polls for a LAC that a bookie has not answered yet: who waits, for what, until when (P6.2).
 
 Decides which of them an advancing LAC, a fence, the time or a lost link ends. Leaves what they are answered to the
-bookie.
+bookie. The form in C, which a bookie's shortcut for readers shares with its core, is native/parked.c.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from embedbk.codec.messages import LacRequest
-
-__all__ = ["POLLS_PER_LINK_MAX", "Parked", "Poll"]
+__all__ = ["FOLLOWED_NS", "POLLS_PER_LINK_MAX", "Parked", "ParkedPolls", "Poll"]
 
 POLLS_PER_LINK_MAX = (
     16_384  # One more is answered at once, as if its time were over: its reader pauses by itself.
@@ -22,8 +21,33 @@ FOLLOWED_NS = 1_000_000_000  # Who asked so lately is taken for somebody who wil
 class Poll:
     link: int
     request_id: int
-    request: LacRequest
+    ledger_id: int
+    after_lac: int
+    bytes_max: int  # Of entries that are wanted along with the LAC.
     until_ns: int
+
+
+class ParkedPolls(Protocol):
+    """The one list of parked polls of a bookie: in C, or `Parked`, which says what each of these does."""
+
+    uncounted: list[
+        int
+    ]  # Links of polls that others parked and that the core was given, for its host to count.
+
+    @property
+    def deadline_ns(self) -> int | None: ...
+    @property
+    def poll_count(self) -> int: ...
+    @property
+    def followed_count(self) -> int: ...
+    def count_of(self, link: int) -> int: ...
+    def is_awaited(self, ledger_id: int) -> bool: ...
+    def is_followed(self, ledger_id: int, now_ns: int) -> bool: ...
+    def note_asked(self, ledger_id: int, now_ns: int) -> None: ...
+    def park(self, poll: Poll) -> bool: ...
+    def wake(self, ledger_id: int, lac: int, *, is_fenced: bool) -> list[Poll]: ...
+    def expire(self, now_ns: int) -> list[Poll]: ...
+    def forget(self, link: int) -> None: ...
 
 
 class Parked:
@@ -32,8 +56,20 @@ class Parked:
     def __init__(self) -> None:
         self.by_ledger: dict[int, list[Poll]] = {}
         self.per_link: dict[int, int] = {}
+        self.uncounted: list[int] = []  # Nobody else parks here.
         self.deadline_ns: int | None = None  # No poll ends by its time before this.
         self.asked_ns: dict[int, int] = {}  # Ledger -> when a poll came last; the newest stands last.
+
+    @property
+    def poll_count(self) -> int:
+        return sum(self.per_link.values())
+
+    @property
+    def followed_count(self) -> int:
+        return len(self.asked_ns)
+
+    def count_of(self, link: int) -> int:
+        return self.per_link.get(link, 0)
 
     def is_awaited(self, ledger_id: int) -> bool:
         return ledger_id in self.by_ledger
@@ -59,7 +95,7 @@ class Parked:
         if count >= POLLS_PER_LINK_MAX:
             return False
         self.per_link[poll.link] = count + 1
-        self.by_ledger.setdefault(poll.request.ledger_id, []).append(poll)
+        self.by_ledger.setdefault(poll.ledger_id, []).append(poll)
         if self.deadline_ns is None or poll.until_ns < self.deadline_ns:
             self.deadline_ns = poll.until_ns
         return True
@@ -69,7 +105,7 @@ class Parked:
         polls = self.by_ledger.get(ledger_id)
         if polls is None:
             return []
-        return self._take(ledger_id, [p for p in polls if is_fenced or p.request.after_lac < lac])
+        return self._take(ledger_id, [p for p in polls if is_fenced or p.after_lac < lac])
 
     def expire(self, now_ns: int) -> list[Poll]:
         """Those whose time is over. Looks at all that are parked, at most so often as polls end by their time."""

@@ -25,7 +25,7 @@ from embedbk.codec.messages import (
     is_final,
     split_bundle,
 )
-from embedbk.config import FRAME_BYTES_MAX
+from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie import Bookie
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
@@ -81,8 +81,6 @@ USUAL_COLLECTION = CollectorOptions()
 DUTIES_NS = 5_000_000  # What a turn does beside adds is not late by more than this.
 # The same of a wait in C, which every duty but one (does the journal have room for its next file?) ends by itself.
 WAIT_DUTIES_NS = 20_000_000
-# What must fit on a link before entries are looked up for it: the largest frame, and room for the answers to adds.
-READ_ROOM_BYTES = FRAME_BYTES_MAX + (1 << 20)
 READ_AGAIN_NS = 2_000_000  # Until a link is looked at again that has no room, where nobody tells of it.
 USUAL_COMPACTION = CompactorOptions()
 USUAL_SPACE = SpaceOptions()
@@ -115,7 +113,11 @@ class BookieNode:
         self.transport = transport
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
         self.core = Bookie(
-            storage.incarnation, storage.table, storage.next_token(), may_have_lost=storage.may_have_lost
+            storage.incarnation,
+            storage.table,
+            storage.next_token(),
+            may_have_lost=storage.may_have_lost,
+            parked=None if storage.add_path is None else storage.add_path.parked,
         )
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
         self.limbo = LimboAsking(
@@ -175,9 +177,12 @@ class BookieNode:
         if self.waiting:
             self._take_waiting(now_ns)
         path = self._offered()
+        if self.storage.add_path is not None:
+            self.storage.add_path.begin(now_ns, takes_polls=path is not None)
         self.transport.offer(path)
         taken = path.taken() if path is not None else 0
         events = self.transport.receive(now_ns)
+        self._tell_readers()
         if not events and path is not None and now_ns < self._due_ns and (has_told or path.taken() != taken):
             # Nothing but adds, which are nearly everything: all else of a turn waits a little.
             self._is_late = True
@@ -377,6 +382,7 @@ class BookieNode:
             return False
         if self.on_step is not None:
             self._show_taken(now_ns, event)
+        self._tell_readers()  # Before anything behind it in this turn, which may end its link.
         return True
 
     def _tell_taken(self, now_ns: int, answers: Iterator[tuple[int, int, bytes]]) -> None:
@@ -386,6 +392,22 @@ class BookieNode:
                 self._show_answered(now_ns, link, body)
             if link in self._links:
                 self._send(link, [body])
+
+    def _tell_readers(self) -> None:
+        """Send what readers whose polls were taken in C are answered."""
+        path = self.storage.add_path
+        if path is None:
+            return
+        for link, body in path.reader_answers(self._room_of):
+            if link in self._links:
+                self._send(link, [body])
+        for link in path.settled():
+            if link in self._links:
+                self._links[link] -= 1
+
+    def _room_of(self, link: int) -> int:
+        has_room = self.transport.has_room(link, self._found.get(link, 0) + READ_ROOM_BYTES)
+        return READ_ROOM_BYTES if has_room else 0
 
     def _show_taken(self, now_ns: int, event: Received) -> None:
         """To who watches the core: what it would have done."""
@@ -435,10 +457,13 @@ class BookieNode:
         if self._is_stepping:
             return
         self._is_stepping = True
+        path = self.storage.add_path
         while True:
             if self._events:
                 event = self._events.popleft()
                 effects = self.core.step(event)
+                if path is not None and path.parked.uncounted:
+                    self._count_polls(path.parked.uncounted)
                 if self.on_step is not None:
                     self.on_step(self.core, event, effects)
                 for effect in effects:
@@ -450,6 +475,13 @@ class BookieNode:
         self._send_lac_answers()
         self._send_add_answers()
         self._is_stepping = False
+
+    def _count_polls(self, links: list[int]) -> None:
+        """Of polls that were taken in C and are the core's to answer now."""
+        for link in links:
+            if link in self._links:
+                self._links[link] += 1
+        links.clear()
 
     def _catch_up(self, now_ns: int) -> None:
         path = self.storage.add_path

@@ -5,15 +5,17 @@ Decides nothing: what is common is decided in C, by the rules of core/bookie.py,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX, READ_ROOM_BYTES
 from embedbk.errors import StorageError
 from embedbk.ports import Buffer
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.journals import Journals
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.native import ffi, lib
+from embedbk.storage.parked import NativeParked
 
 __all__ = ["NativeAddPath"]
 
@@ -36,10 +38,12 @@ class NativeAddPath:
         cache_bytes_max: int,
         kick_bytes: int,
     ) -> None:
+        self.parked = NativeParked()
+        self._tail = self._open_tail(table, store, incarnation)
         self._parts = (table, store, journals)
         settings = ffi.new("struct ebk_add_path_settings *")
         settings.table, settings.store, settings.journals = table.handle, store.handle, journals.handle()
-        settings.incarnation = incarnation
+        settings.incarnation, settings.tail = incarnation, self._tail
         settings.cache_bytes_max, settings.kick_bytes = cache_bytes_max, kick_bytes
         made = lib.ebk_add_path_new(settings)
         if made == ffi.NULL:
@@ -49,6 +53,33 @@ class NativeAddPath:
         self._count = ffi.new("uint32_t *")
         self._message = ffi.new("const uint8_t **")
         self._size = ffi.new("size_t *")
+
+    def _open_tail(self, table: NativeLedgerTable, store: NativeEntryStore, incarnation: bytes) -> Any:
+        """What readers' polls and writers' hints are offered to (native/tail_path.h)."""
+        settings = ffi.new("struct ebk_tail_settings *")
+        settings.table, settings.store, settings.parked = table.handle, store.handle, self.parked.handle
+        settings.incarnation, settings.wait_ms_max = incarnation, LAC_WAIT_MS_MAX
+        settings.bytes_max, settings.room_bytes = FRAME_BYTES_MAX, READ_ROOM_BYTES
+        made = lib.ebk_tail_new(settings)
+        if made == ffi.NULL:
+            raise StorageError("no memory for the readers' path", definite=True)
+        return ffi.gc(made, lib.ebk_tail_free)
+
+    def begin(self, now_ns: int, *, takes_polls: bool) -> None:
+        """As `AddPath.begin`."""
+        lib.ebk_tail_begin(self._tail, now_ns, takes_polls)
+
+    def reader_answers(self, room_of: Callable[[int], int]) -> Iterator[tuple[int, bytes]]:
+        """As `AddPath.reader_answers`."""
+        while lib.ebk_tail_next(self._tail, self._link):
+            link = self._link[0]
+            lib.ebk_tail_make(self._tail, room_of(link), self._message, self._size)
+            yield link, bytes(ffi.buffer(self._message[0], self._size[0]))
+
+    def settled(self) -> Iterator[int]:
+        """As `AddPath.settled`."""
+        while lib.ebk_tail_settled(self._tail, self._link):
+            yield self._link[0]
 
     def take(self, link: int, head: Buffer, tail: Buffer = b"") -> bool:
         """As `AddPath.take`."""

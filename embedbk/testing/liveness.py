@@ -101,7 +101,7 @@ def _held(world: World) -> list[str]:
     for name, node in world.nodes.items():
         if name not in world.disks or node.failure is not None:
             continue
-        core, polls = node.core, sum(node.core.parked.per_link.values())
+        core, polls = node.core, node.core.parked.poll_count
         for what, count in (
             ("answers that wait for its disk", len(core.replies)),
             ("lookups", len(core.looks)),

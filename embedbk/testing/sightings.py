@@ -126,7 +126,7 @@ class Sightings(Observer):
                     self.note("wrong incarnation")
                 elif status == Status.UNKNOWN:
                     self.note("answer unknown")
-        if type(event) is RequestReceived and core.parked.by_ledger:
+        if type(event) is RequestReceived and core.parked.poll_count:
             self.note("long poll parked")
 
     def _member(self, core: Member, event: Any, effects: Sequence[Any]) -> None:

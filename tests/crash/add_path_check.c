@@ -92,6 +92,73 @@ static void damage(uint8_t *message, size_t size)
     ebk_store_u32(message + 54 + 76, ebk_crc32c(0, message + 54, 76));
 }
 
+/* A poll, or a hint, of zeros' incarnation and key. */
+static size_t write_reader(uint8_t *to, uint64_t ledger_id, uint64_t request_id, bool is_hint)
+{
+    uint8_t *at = to + 32;
+    memset(to, 0, 32);
+    memcpy(to, "EBKM\x01", 5);
+    to[5] = is_hint ? EBK_KIND_EXPLICIT_LAC_REQUEST : EBK_KIND_LAC_REQUEST;
+    memcpy(at, is_hint ? "\x97\xC4\x10" : "\x95\xC4\x10", 3);
+    memset(at + 3, 0, 16);
+    at += 19;
+    *at++ = (uint8_t)ledger_id;
+    if (is_hint) {
+        memcpy(at, "\xC4\x10", 2);
+        memset(at + 2, 0, 16);
+        at += 18;
+    }
+    at[0] = !is_hint && draw() % 4 == 0 ? 0xFF : 0xCD; /* -1, or a number of 16 bits */
+    at += 1;
+    if (at[-1] == 0xCD) {
+        *at++ = (uint8_t)(draw() % 4);
+        *at++ = (uint8_t)draw();
+    }
+    *at++ = (uint8_t)(draw() % 128); /* the length, or how long to wait */
+    if (is_hint) {
+        *at++ = 0xC3;
+        *at++ = draw() % 2 ? 0xC2 : 0xC3;
+    } else {
+        memcpy(at, "\xCD\x03\xE8", 3);
+        at += 3;
+    }
+    ebk_store_u32(to + 8, (uint32_t)(at - to - 32));
+    ebk_store_u64(to + 16, request_id);
+    ebk_store_u32(to + 24, ebk_crc32c(ebk_crc32c(0, to, 24), to + 32, (size_t)(at - to - 32)));
+    return (size_t)(at - to);
+}
+
+/* Offer one, whole or with a fault, from exactly its bytes. */
+static void offer_reader(struct ebk_add_path *path, uint64_t ledger_id, uint64_t request_id)
+{
+    uint8_t whole[128];
+    size_t size = write_reader(whole, ledger_id, request_id, draw() % 2);
+    if (draw() % 4 == 0) {
+        whole[draw() % size] ^= (uint8_t)(1u << draw() % 8);
+        if (draw() % 2) ebk_store_u32(whole + 24, ebk_crc32c(ebk_crc32c(0, whole, 24), whole + 32, size - 32));
+        if (draw() % 4 == 0) size = draw() % size;
+    }
+    uint8_t *exact = malloc(size + 1);
+    memcpy(exact, whole, size);
+    (void)ebk_add_path_take(path, draw() % LINKS, exact, size, NULL, 0);
+    free(exact);
+}
+
+static uint32_t tell_readers(struct ebk_tail_path *tail, uint32_t *answers)
+{
+    uint64_t link;
+    uint32_t sum = 0;
+    const uint8_t *message;
+    size_t size;
+    while (ebk_tail_next(tail, &link)) {
+        ebk_tail_make(tail, draw() % 2 ? UINT64_MAX : 0, &message, &size);
+        for (size_t i = 0; i < size; i++) sum += message[i];
+        *answers += 1;
+    }
+    while (ebk_tail_settled(tail, &link)) EBK_ASSERT(false); /* Nobody else parks here. */
+    return sum;
+}
+
 static uint32_t tell(struct ebk_add_path *path, uint32_t *told)
 {
     uint64_t link;
@@ -134,11 +201,17 @@ int main(int argc, char **argv)
         EBK_ASSERT(ebk_table_create(settings.table, ledger_id, false, &row) == EBK_OK);
         row->has_key = 1;
     }
+    struct ebk_tail_settings tail_settings = {.table = settings.table, .store = settings.store,
+                                              .parked = ebk_parked_new(100, 1000000), .wait_ms_max = 500,
+                                              .bytes_max = 2000, .room_bytes = 1};
+    EBK_ASSERT(tail_settings.parked != NULL);
+    settings.tail = ebk_tail_new(&tail_settings);
+    EBK_ASSERT(settings.tail != NULL);
     struct ebk_add_path *path = ebk_add_path_new(&settings);
     EBK_ASSERT(path != NULL);
 
     static uint8_t whole[HEAD_BYTES + BODY_BYTES_MAX];
-    uint32_t taken = 0, told = 0;
+    uint32_t taken = 0, told = 0, answers = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         const uint64_t ledger_id = draw() % LEDGERS;
         int64_t last;
@@ -167,6 +240,18 @@ int main(int argc, char **argv)
         free(message);
         free(tail);
         free(exact);
+        ebk_tail_begin(settings.tail, (int64_t)round * 10000, draw() % 8 != 0);
+        while (draw() % 3 != 0) offer_reader(path, draw() % (LEDGERS + 1), round);
+        if (draw() % 4 == 0) (void)tell_readers(settings.tail, &answers);
+        if (draw() % 50 == 0) {
+            struct ebk_poll_queue over = {0};
+            struct ebk_poll poll;
+            if (draw() % 2)
+                ebk_parked_expire(tail_settings.parked, (int64_t)round * 10000, &over);
+            else
+                ebk_parked_forget(tail_settings.parked, draw() % LINKS, &over);
+            while (ebk_parked_pop(tail_settings.parked, &over, &poll)) EBK_ASSERT(poll.link < LINKS);
+        }
         if (draw() % 20 == 0) {
             for (uint32_t i = 0; i <= several; i++)
                 while (ebk_journal_step(parts[i]) > 0) {
@@ -200,7 +285,11 @@ int main(int argc, char **argv)
     (void)ebk_add_path_stop(path, 9);
     (void)tell(path, &told);
     EBK_ASSERT(told == taken && ebk_add_path_pending(path) == 0);
+    (void)tell_readers(settings.tail, &answers);
+    EBK_ASSERT(answers > ROUNDS / 4);
     ebk_add_path_free(path);
+    ebk_tail_free(settings.tail);
+    ebk_parked_free(tail_settings.parked);
     ebk_journals_free(settings.journals);
     for (uint32_t i = 0; i < 2; i++) ebk_journal_close(parts[i]);
     ebk_store_close(settings.store);

@@ -32,7 +32,10 @@ SOURCES = [
 ADD_PATH_SOURCES = [
     *SOURCES,
     *sorted(NATIVE.glob("store*.c")),
-    *(NATIVE / f"{name}.c" for name in ("add_path", "frame", "journals", "table", "xxh3")),
+    *(
+        NATIVE / f"{name}.c"
+        for name in ("add_path", "frame", "journals", "parked", "table", "tail_path", "xxh3")
+    ),
 ]
 LOCAL_ADDS_SOURCES = [
     *ADD_PATH_SOURCES,

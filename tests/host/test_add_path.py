@@ -21,6 +21,7 @@ from embedbk.codec.messages import (
     AddAnswers,
     AddRequest,
     Control,
+    ExplicitLacAnswer,
     ExplicitLacRequest,
     FenceRequest,
     LacAnswer,
@@ -222,13 +223,28 @@ class Twice:
         ledger_id = self.chance.choice(LEDGERS)
         after = self.next_entry[ledger_id] - self.chance.randint(0, 4)
         wait_ms = self.chance.choice([0, 1, 1000])
-        self.ask(self.chance.randrange(4), LacRequest(INCARNATION, ledger_id, max(-1, after), wait_ms))
+        incarnation = self.chance.choice([INCARNATION] * 5 + [bytes(16)])
+        bytes_max = self.chance.choice([0, 1, 100, 2000, 2**32])
+        self.ask(
+            self.chance.randrange(4), LacRequest(incarnation, ledger_id, max(-1, after), wait_ms, bytes_max)
+        )
 
     def explicit_lac(self) -> None:
         ledger_id = self.chance.choice(LEDGERS)
         lac = self.next_entry[ledger_id] - 1
         self.ask(
             self.chance.randrange(4), ExplicitLacRequest(INCARNATION, ledger_id, KEY, lac, max(0, lac) * 3)
+        )
+
+    def hint(self) -> None:
+        """Also of an entry that is not here, and of an older one."""
+        ledger_id = self.chance.choice(LEDGERS)
+        lac = max(0, self.next_entry[ledger_id] - self.chance.randint(-1, 4))
+        key = self.chance.choice([KEY] * 5 + [OTHER_KEY])
+        wants_answer = self.chance.random() < 0.5
+        self.ask(
+            self.chance.randrange(4),
+            ExplicitLacRequest(INCARNATION, ledger_id, key, lac, lac * 3, True, wants_answer),
         )
 
     def hold(self) -> None:
@@ -247,10 +263,15 @@ class Twice:
             side.place.now_ns += 2_000_000
 
 
-def reseal(body: bytearray, control_end: int) -> None:
-    """Make the sums of message and frame header right again."""
+def reseal_control(body: bytearray, control_end: int | None = None) -> None:
+    """Make the sum of a message right again."""
     crc = kernels.crc32c(bytes(body[MESSAGE_HEADER_BYTES:control_end]), kernels.crc32c(bytes(body[:24])))
     body[24:28] = crc.to_bytes(4, "little")
+
+
+def reseal(body: bytearray, control_end: int) -> None:
+    """Make the sums of message and frame header right again."""
+    reseal_control(body, control_end)
     header = body[control_end : control_end + FRAME_HEADER_BYTES - 4]
     body[control_end + FRAME_HEADER_BYTES - 4 : control_end + FRAME_HEADER_BYTES] = kernels.crc32c(
         bytes(header)
@@ -266,7 +287,7 @@ def test_the_same_requests_have_the_same_answers(seed: int, ends_badly: bool) ->
     story: list[tuple[int, Callable[[], None]]] = [
         (60, twice.add), (5, twice.strange), (5, twice.again), (3, twice.conflict), (6, twice.damaged),
         (1, twice.cut_short), (1, twice.fence), (4, twice.read), (4, twice.poll), (2, twice.explicit_lac),
-        (2, twice.hold), (1, twice.hang_up), (2, twice.pass_time), (25, twice.turn),
+        (2, twice.hold), (1, twice.hang_up), (2, twice.pass_time), (25, twice.turn), (8, twice.hint), (6, twice.poll),
     ]  # fmt: skip
     weights, acts = zip(*story, strict=True)
     for act in chance.choices(acts, weights, k=500):
@@ -319,6 +340,37 @@ class Beside:
         (reply,) = core.step(JournalDurable(0, 1))
         assert isinstance(reply, Reply)
         assert answer == b"".join(encode_message(reply.request_id, reply.control))
+        return True
+
+    def open_for_readers(self) -> None:
+        assert self.storage.add_path is not None
+        self.storage.add_path.begin(0, takes_polls=True)
+
+    def judge_reader(self, body: bytes) -> bool:
+        """Was this poll or hint taken? If so the core would have answered or parked it alike, with the same row."""
+        path, rows = self.storage.add_path, [self.storage.table.get(7), self.table.get(7)]
+        assert path is not None
+        for row in rows:
+            assert row is not None
+            row.last_entry, row.lac, row.lac_length, row.is_awaited = NO_ENTRY, NO_ENTRY, 0, 0
+        path.parked.expire(2**62)
+        if not path.take(1, body):
+            assert (rows[0].lac, path.parked.poll_count) == (NO_ENTRY, 0)  # type: ignore[union-attr]
+            return False
+        message = decode_message(body)
+        core = Bookie(INCARNATION, self.table, 1)
+        effects = core.step(RequestReceived(0, 1, message.request_id, message.control, message.frames))
+        told = [
+            b"".join(encode_message(each.request_id, each.control))
+            for each in effects
+            if isinstance(each, Reply)
+        ]
+        assert len(told) == len(effects)
+        assert [answer for _, answer in path.reader_answers(lambda _: 0)] == told
+        ours, cores = ((row.lac, row.lac_length, row.is_awaited) for row in rows if row is not None)
+        assert ours == cores
+        assert path.parked.poll_count == core.parked.poll_count
+        assert path.parked.deadline_ns == core.parked.deadline_ns
         return True
 
 
@@ -418,6 +470,13 @@ def test_the_bounds_of_the_c_code_are_ours() -> None:
     """Numbers that stand on both sides."""
     kinds = [messages._kind_of[each] for each in (AddRequest, AddAnswer, AddAnswers)]
     assert kinds == [lib.EBK_KIND_ADD_REQUEST, lib.EBK_KIND_ADD_ANSWER, lib.EBK_KIND_ADD_ANSWERS]
+    kinds = [
+        messages._kind_of[each] for each in (LacRequest, LacAnswer, ExplicitLacRequest, ExplicitLacAnswer)
+    ]
+    assert kinds == [
+        lib.EBK_KIND_LAC_REQUEST, lib.EBK_KIND_LAC_ANSWER, lib.EBK_KIND_EXPLICIT_LAC_REQUEST,
+        lib.EBK_KIND_EXPLICIT_LAC_ANSWER,
+    ]  # fmt: skip
     assert (lib.EBK_RECORD_FRAME, lib.EBK_ADD_ANSWER_BYTES) == (RecordKind.FRAME, messages.ADD_ANSWER_BYTES)
     assert lib.EBK_ADD_ANSWERS_MAX == bookie_node.ANSWERS_PER_MESSAGE_MAX
     assert lib.EBK_ADD_PENDING_MAX >= lib.EBK_JOURNAL_SLOT_COUNT

@@ -11,6 +11,9 @@ _OPERATIONS = "embedbk/host/operations.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
 _LOCAL = "tests/host/test_local_adds.py::test_"
+_TAIL = "native/tail_path.c"
+_TAIL_TESTS = "tests/host/test_tail_path.py::test_"
+_TWIN = "tests/host/test_tail_path.py::test_a_fenced_ledger_keeps_no_reader_waiting"
 
 MUTANTS = (
     # Deferred sync.
@@ -122,5 +125,61 @@ MUTANTS = (
             ),
         ),
         ("tests/host/test_counted_answers.py::test_while_a_change_is_under_way_every_answer_is_news",),
+    ),
+    # Readers at the end, in C.
+    Mutant(
+        "poll-parked-on-a-fenced-ledger",
+        "P6.2 L12",
+        "a poll of a ledger that is fenced is parked in C: its reader hears of the fence by its time limit",
+        (
+            (
+                _TAIL,
+                "row == NULL || row->is_fenced || row->in_limbo",
+                "row == NULL || row->in_limbo",
+            ),
+        ),
+        (_TWIN,),
+    ),
+    Mutant(
+        "hint-with-any-key",
+        "P3.5",
+        "a hint raises the LAC whatever ledger key it has",
+        ((_TAIL, "!row->has_key || memcmp(row->key, key, EBK_KEY_BYTES) != 0", "!row->has_key"),),
+        (_TAIL_TESTS + "no_bit_of_a_poll_or_hint_is_overlooked",),
+    ),
+    Mutant(
+        "entries-beyond-the-lac-in-c",
+        "P6.2 I9",
+        "the entries that come along with a LAC are all that the bookie holds",
+        (
+            (
+                _TAIL,
+                "poll->after_lac + 1, poll->lac, poll->bytes_max",
+                "poll->after_lac + 1, INT64_MAX, poll->bytes_max",
+            ),
+        ),
+        (_TAIL_TESTS + "entries_that_left_the_write_cache_come_along_too",),
+    ),
+    Mutant(
+        "answered-polls-stay-open",
+        "P6.2",
+        "a poll of the core that C answers is counted as open for ever: in the end a reader loses its link",
+        ((_TAIL, "        if (poll.is_counted) note_settled(tail, poll.link);\n", ""),),
+        (_TAIL_TESTS + "requests_stay_counted_whoever_parks_and_whoever_answers",),
+    ),
+    Mutant(
+        "woken-readers-wait-for-the-next-turn",
+        "P6.2",
+        "who is woken by what a wait in C received is answered when that wait ends",
+        (
+            (
+                "native/zmq_turn.c",
+                "        if (is_any_woken(readers)) continue;",
+                "        if (!is_any_woken(readers)) (void)0;",
+            ),
+        ),
+        (
+            "tests/transports/test_waiting.py::test_who_is_woken_by_what_a_wait_received_is_told_before_it_goes_on",
+        ),
     ),
 )

@@ -540,9 +540,9 @@ def test_polls_of_a_lost_link_are_forgotten() -> None:
     node = world.nodes["b1"]
     world.ask("b1", LacRequest(node.member.incarnation, it.ledger_id, 8, 1000))
     node.perform(node.core.step(LinkLost(0, 2)))
-    assert node.core.parked.by_ledger
+    assert node.core.parked.poll_count
     node.perform(node.core.step(LinkLost(0, 1)))
-    assert not node.core.parked.by_ledger
+    assert not node.core.parked.poll_count
     world.run(seconds=2)
     assert world.heard() == []
 
