@@ -456,6 +456,7 @@ class BookieStorage:
         )
         journals = Journals(start.run())
         self._journals = journals
+        store.lend_to(journals)
         self.replayed = tuple(start.replayed)
         self._unflushed_bytes = start.unflushed_bytes
         self._durable = journals.durable()

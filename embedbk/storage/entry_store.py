@@ -18,6 +18,7 @@ from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.ports import EntriesFound
 from embedbk.storage.directories import Directories
+from embedbk.storage.journals import Journals
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import check, code_text, ffi, lib
@@ -92,6 +93,7 @@ class NativeEntryStore:
         self._store: Any = opened[0]
         self._copy: Any = ffi.new("const uint8_t **")
         self._copy_target = 0  # The directory that a compaction writes to.
+        self._borrower: Journals | None = None
         self._found: Any = ffi.new("struct ebk_found *")
 
     # --- What was found at the start ---------------------------------------------------------------------
@@ -204,8 +206,16 @@ class NativeEntryStore:
         """For the C add path; valid until `close`."""
         return self._store
 
+    def lend_to(self, journals: Journals) -> None:
+        """They write from views of `put`: they are closed before what these stand in is given back, whoever lets both
+        go, and in whatever order."""
+        self._borrower = journals
+
     def close(self) -> None:
         """Wait for a running flush and give everything back; views of `put` are invalid then. Twice is harmless."""
+        borrower, self._borrower = self._borrower, None
+        if borrower is not None:
+            borrower.close()
         if self._store is not None:
             lib.ebk_store_close(self._store)
             self._store = None

@@ -31,6 +31,19 @@ MUTANTS = (
         (_DAMAGE + "no_flipped_byte_gives_a_wrong_byte_or_a_false_absent",),
     ),
     Mutant(
+        "half-free-while-the-journal-borrows",
+        "I52",
+        "a half of the write cache takes puts again as soon as it is flushed, while its records are still to be written",
+        (
+            (
+                "embedbk/storage/bookie_storage.py",
+                "        if self._is_flushed and self._durable >= self._frozen_token:\n",
+                "        if self._is_flushed:\n",
+            ),
+        ),
+        (_STORAGE + "a_frozen_half_is_kept_while_the_journal_borrows_it",),
+    ),
+    Mutant(
         "full-device-ends-the-start",
         "I53 P7.8",
         "a start that finds no room for an entry log gives up, although its write cache has room",
