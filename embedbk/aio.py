@@ -24,15 +24,14 @@ from embedbk.explaining import Explanation
 from embedbk.ids import Position, check_log_name
 from embedbk.ledger import quorum_of, traits_of
 from embedbk.log import Owned
+from embedbk.log_reading import LogReading, Start
 from embedbk.password import Password
 from embedbk.reading import (
     Batch,
     Entry,
     LedgerReading,
     Located,
-    LogReading,
     Segment,
-    Start,
     batch_of,
     entries_of,
     record_batch_maker,

@@ -16,8 +16,9 @@ from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 from embedbk.ledger import Traits, begin_writing, iterate, patience_with, queue_blocking, quorum_of, traits_of
+from embedbk.log_reading import LogReading, Start
 from embedbk.password import Password
-from embedbk.reading import Batch, Entry, LogReading, Segment, Start, batch_of, entries_of, record_batch_maker
+from embedbk.reading import Batch, Entry, Segment, batch_of, entries_of, record_batch_maker
 from embedbk.runtime import Runtime, refuse_pickling
 from embedbk.waiting import run_blocking
 

@@ -1,8 +1,8 @@
-"""What every reading handle does, whichever face shows it: entries of one ledger, of a log, and the tail (P6).
+"""What every handle does that reads a ledger, whichever face shows it; and what readers are given (P6).
 
-Decides up to where may be read: the last entry of a closed ledger, else the LAC (P6.2); and when a reader of a log goes
-on to the next ledger: only when the one it reads is CLOSED and read to its end (P6.6). Which copies are asked is
-decided in `core.reader`. Metadata of open ledgers and the lists of logs are followed by watch, never polled.
+Decides up to where may be read: the last entry of a closed ledger, else the LAC (P6.2). Leaves to others which copies
+are asked (`core.reader`), whose word on the LAC counts (`core.lac_reader`), and how ledgers make up a log
+(`log_reading`). The metadata of an open ledger is followed by watch, never polled.
 """
 
 from __future__ import annotations
@@ -16,18 +16,15 @@ from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
-    LogSegment,
     decode_ledger_metadata,
-    decode_log_list,
     ledger_key_path,
-    log_key_path,
 )
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.reader import RangeRead, ReadOptions
 from embedbk.core.recovery import Recovery, RecoveryOptions
-from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated, UsageError
+from embedbk.errors import NoSuchEntry, NoSuchLedger, UsageError
 from embedbk.host.operations import OneResult
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 from embedbk.password import Password
@@ -38,17 +35,13 @@ __all__ = [
     "Batch",
     "Entry",
     "LedgerReading",
-    "LogReading",
     "Segment",
-    "Start",
     "batch_of",
     "entries_of",
     "record_batch_maker",
 ]
 
 _PAUSE_S = 0.1  # Before bookies are asked again that could tell no LAC.
-
-Start = Position | int | None  # A position, or a dense offset.
 
 
 class Entry:
@@ -418,139 +411,6 @@ class LedgerReading:
             )
 
 
-class LogReading:
-    """One log, for reading."""
-
-    def __init__(self, runtime: Runtime, name: str, password: Password) -> None:
-        self.runtime = runtime
-        self.name = name
-        self.password = password
-
-    async def listed(self) -> tuple[LogSegment, ...]:
-        """The log's list of ledgers; raises NoSuchLedger when nobody ever wrote to the log."""
-        value, _ = await self.runtime.get(log_key_path(self.name), f"reading the list of log {self.name!r}")
-        if value is None:
-            raise NoSuchLedger(
-                f"there is no log {self.name!r}", hint="check the name; its first writer makes it"
-            )
-        return decode_log_list(value).segments
-
-    async def segments(self) -> list[Segment]:
-        found: list[Segment] = []
-        for segment in await self.listed():
-            if segment.last_entry is not None:
-                found.append(Segment(segment.ledger_id, segment.first_offset, segment.last_entry, True))
-                continue
-            ledger = await self._open(segment)
-            try:
-                limit = await ledger.limit()
-                found.append(Segment(segment.ledger_id, segment.first_offset, limit, ledger.is_closed))
-            finally:
-                ledger.close()
-        return found
-
-    async def read(self, start: Start, end: Start) -> Frames:
-        """From start (included) to end (left out), as far as may be read when each ledger is reached."""
-        segments = await self.listed()
-        index, first = _locate(self.name, segments, start)
-        end_index, end_entry = _locate_end(self.name, segments, end)
-        for number in range(index, min(len(segments), end_index + 1)):
-            segment = segments[number]
-            ledger = await self._open(segment)
-            try:
-                last = await ledger.limit()
-                is_whole = ledger.is_closed and last == ledger.metadata.last_entry
-                if number == end_index:
-                    last = min(last, end_entry - 1)
-                if first <= last:
-                    async for located in ledger.frames(first, last, segment.first_offset):
-                        yield located
-            finally:
-                ledger.close()
-            if not is_whole:
-                return  # What may follow in this ledger comes before the next one (P6.6).
-            if number + 1 < len(segments):
-                first = _first_in(segments[number + 1], start)
-
-    async def tail(self, start: Start, idle_s: float | None) -> Frames:
-        """From start on, and everything that comes; start None: what comes from now on. Ends only after idle_s."""
-        followed = await self.runtime.follow(log_key_path(self.name))
-        try:
-            segment = await self._next_listed(followed, None, idle_s)
-            if segment is None:
-                return
-            segments = _segments(followed)
-            if start is None:
-                segment, first = segments[-1], None
-            else:
-                index, first = _locate(self.name, segments, start)
-                segment = segments[min(index, len(segments) - 1)]
-            while segment is not None:
-                async for located in self._tail_ledger(segment, first, idle_s):
-                    if located is None:
-                        return
-                    yield located
-                segment = await self._next_listed(followed, segment, idle_s)
-                if segment is not None:
-                    first = _first_in(segment, start)
-        finally:
-            followed.end()
-
-    async def _tail_ledger(
-        self, segment: LogSegment, first: int | None, idle_s: float | None
-    ) -> AsyncGenerator[Located | None, None]:
-        """Its entries from first on until it is closed and read to its end; None: idle for too long."""
-        ledger = await self._open(segment)
-        try:
-            limit = await ledger.limit()
-            if first is None:
-                first = limit + 1
-            while True:
-                if first <= limit:
-                    async for located in ledger.frames(first, limit, segment.first_offset):
-                        yield located
-                    first = limit + 1
-                now_limit = await ledger.wait_beyond(first - 1, idle_s)
-                if now_limit is None:
-                    break
-                if now_limit < first:
-                    return  # CLOSED, and read to its end (P6.6).
-                limit = now_limit
-            yield None
-        finally:
-            ledger.close()
-
-    async def _next_listed(
-        self, followed: Followed, after: LogSegment | None, idle_s: float | None
-    ) -> LogSegment | None:
-        """The segment behind `after` (None: the first), as soon as the list names one; None after idle_s."""
-        while True:
-            self.runtime.check()
-            segments, revision = _segments(followed), followed.revision
-            number = 0
-            if after is not None:
-                ids = [segment.ledger_id for segment in segments]
-                if after.ledger_id not in ids:
-                    raise Truncated(
-                        f"log {self.name!r}: ledger {after.ledger_id} is below the start of its list now",
-                        hint="read on from the start of the log",
-                    )
-                number = ids.index(after.ledger_id) + 1
-            if number < len(segments):
-                return segments[number]
-            if not await followed.beyond(revision, idle_s):
-                return None
-
-    async def _open(self, segment: LogSegment) -> LedgerReading:
-        try:
-            return await LedgerReading.open(self.runtime, segment.ledger_id, self.password, recover=False)
-        except NoSuchLedger as gone:
-            raise Truncated(
-                f"log {self.name!r}: ledger {segment.ledger_id} of its list was deleted",
-                hint="read on from the start of the log",
-            ) from gone
-
-
 async def recovered(
     runtime: Runtime, metadata: LedgerMetadata, revision: int, password: Password
 ) -> tuple[LedgerMetadata, int]:
@@ -572,46 +432,6 @@ def check_ledger_id(ledger_id: int) -> None:
 
 def no_such_ledger(ledger_id: int) -> NoSuchLedger:
     return NoSuchLedger(f"there is no ledger {ledger_id}", hint="bk.ledgers() lists those that exist")
-
-
-def _segments(followed: Followed) -> tuple[LogSegment, ...]:
-    assert followed.state is not None
-    value = followed.state[0]
-    return decode_log_list(value).segments if value is not None else ()
-
-
-def _locate(name: str, segments: tuple[LogSegment, ...], start: Start) -> tuple[int, int]:
-    """(index of the segment, entry in it) where reading begins; an index past the end: nothing is there yet."""
-    if start is None or not segments:
-        return 0, 0
-    if isinstance(start, Position):
-        for index, segment in enumerate(segments):
-            if segment.ledger_id == start.ledger_id:
-                return index, start.entry_id
-        if start.ledger_id < segments[0].ledger_id:
-            raise Truncated(
-                f"log {name!r}: ledger {start.ledger_id} is below its start, ledger {segments[0].ledger_id}",
-                hint="read from the start of the log",
-            )
-        raise NoSuchEntry(f"log {name!r} has no ledger {start.ledger_id}")
-    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise UsageError(f"{start!r} is no place in a log: a Position, or an offset from 0 on")
-    if start < segments[0].first_offset:
-        raise Truncated(
-            f"log {name!r}: offset {start} is below its start, offset {segments[0].first_offset}",
-            hint="read from the start of the log",
-        )
-    index = max(i for i, segment in enumerate(segments) if segment.first_offset <= start)
-    return index, start - segments[index].first_offset
-
-
-def _first_in(segment: LogSegment, start: Start) -> int:
-    """Where reading begins in a segment behind the one it began in: above 0 only for an offset still ahead."""
-    return max(0, start - segment.first_offset) if isinstance(start, int) else 0
-
-
-def _locate_end(name: str, segments: tuple[LogSegment, ...], end: Start) -> tuple[int, int]:
-    return (len(segments), 0) if end is None else _locate(name, segments, end)
 
 
 class _Waited:

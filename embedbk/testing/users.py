@@ -25,8 +25,9 @@ from embedbk.codec.packer_twin import Packing
 from embedbk.config import Quorum, Settings
 from embedbk.errors import AppendConflict, EmbedbkError, UsageError
 from embedbk.ids import Member, Position
+from embedbk.log_reading import LogReading
 from embedbk.password import Password
-from embedbk.reading import LedgerReading, Located, LogReading, entries_of
+from embedbk.reading import LedgerReading, Located, entries_of
 from embedbk.runtime import Runtime
 from embedbk.testing.actor import Repair
 from embedbk.testing.plan import MS, SECOND

@@ -10,6 +10,7 @@ __all__ = ["MUTANTS"]
 
 _APPENDING = "embedbk/appending.py"
 _DELETING = "embedbk/deleting.py"
+_LOG_READING = "embedbk/log_reading.py"
 _PRODUCERS = "embedbk/core/producers.py"
 _READING = "embedbk/reading.py"
 
@@ -88,7 +89,13 @@ MUTANTS = (
         "tail-goes-to-the-newest-ledger",
         "P6.6 I97",
         "a tailing reader goes on with the last ledger of the list, not with the one behind where it stands (#2898)",
-        ((_READING, "                return segments[number]\n", "                return segments[-1]\n"),),
+        (
+            (
+                _LOG_READING,
+                "                return segments[number]\n",
+                "                return segments[-1]\n",
+            ),
+        ),
         ("tests/scenarios/test_log_readers.py::test_a_tail_passes_every_ledger_of_the_list_in_turn",),
     ),
     Mutant(
@@ -97,10 +104,10 @@ MUTANTS = (
         "a tailing reader leaves a ledger that has no entry yet, open or not",
         (
             (
-                _READING,
+                _LOG_READING,
                 "            if first is None:\n                first = limit + 1\n",
                 "            if first is None:\n                first = limit + 1\n"
-                "            if limit == NO_ENTRY:\n                return\n",
+                "            if limit < 0:\n                return\n",
             ),
         ),
         ("tests/scenarios/test_log_readers.py::test_a_tail_stays_with_an_empty_ledger_until_it_is_closed",),
