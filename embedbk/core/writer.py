@@ -418,7 +418,7 @@ class Writer(Machine):
             self.retry_at = now_ns + self.options.retry_ns
             return self._check_usable(now_ns)
         self.proposal = proposal
-        self.retry_at = None
+        self.retry_at = self.shortage = None
         return self._send_change()
 
     def _tolerates(self) -> bool:
@@ -500,9 +500,10 @@ class Writer(Machine):
             self.stalled_until = now_ns + self.options.add_timeout_ns
 
     def _check_usable(self, now_ns: int) -> list[Effect]:
-        """Go on while every write set keeps Qa unfailed members, else the adds fail (P4.5).
+        """Go on while every write set keeps Qa unfailed members, else the adds wait for a bookie that comes, and fail
+        when none does (P4.5).
 
-        Not before the metadata was read: to a writer that was stopped and taken over meanwhile, whose links are all
+        The metadata is read first: to a writer that was stopped and taken over meanwhile, whose links are all
         gone, the takeover is the news (P3.6).
         """
         if self.shortage is not None or self.in_flight.has_usable_quorum():
@@ -526,6 +527,13 @@ class Writer(Machine):
         self.shortage = shortage
         self.stalled_until = now_ns + self.options.add_timeout_ns
         return self._read_metadata()
+
+    def _stand_still(self, now_ns: int) -> list[Effect]:
+        """Nobody took the ledger over, as far as metadata can tell: wait on for a bookie, if one could be seated."""
+        is_over = self.stalled_until is None or now_ns >= self.stalled_until
+        if is_over or self.change_count >= self.options.changes_max:
+            return self._end_shortage()
+        return []
 
     def _end_shortage(self) -> list[Effect]:
         shortage, self.shortage = self.shortage, None
@@ -589,7 +597,7 @@ class Writer(Machine):
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
         self.is_reading_metadata = False
         if self.proposed is None:
-            return self._end_shortage()
+            return self._stand_still(event.now_ns)
         self.unsettled = True  # Whatever the read was for, only another read tells.
         self.retry_at = event.now_ns + self.options.retry_ns
         return []
@@ -602,7 +610,9 @@ class Writer(Machine):
             return self._overtaken(None)
         found = decode_ledger_metadata(event.value)
         if self.proposed is None:
-            return self._end_shortage() if found.state == LedgerState.OPEN else self._overtaken(found)
+            return (
+                self._stand_still(event.now_ns) if found.state == LedgerState.OPEN else self._overtaken(found)
+            )
         if event.revision == self.revision:
             # The same old version proves nothing. Sending the same CAS again from it either wins or is refused.
             return [self._compare_and_set(self.proposed)]

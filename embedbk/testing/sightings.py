@@ -8,7 +8,9 @@ from typing import Any
 
 from embedbk.codec.messages import AddAnswer, ReadAnswer, Status
 from embedbk.core.bookie import Bookie
+from embedbk.core.creation import Creation
 from embedbk.core.lateness import late_seatings
+from embedbk.core.log import LogTakeover
 from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Phase, Recovery
 from embedbk.core.vocabulary import (
@@ -50,6 +52,8 @@ class Sightings(Observer):
             Recovery: self._recovery,
             Bookie: self._bookie,
             RangeRead: self._reader,
+            Creation: self._creation,
+            LogTakeover: lambda core, event, effects: self._creation(core.sub, event, effects),
             Member: self._member,
         }
 
@@ -128,6 +132,10 @@ class Sightings(Observer):
                     self.note("answer unknown")
         if type(event) is RequestReceived and core.parked.poll_count:
             self.note("long poll parked")
+
+    def _creation(self, core: Any, event: Any, effects: Sequence[Any]) -> None:
+        if type(core) is Creation and core.is_short:
+            self.note("waited for bookies")
 
     def _member(self, core: Member, event: Any, effects: Sequence[Any]) -> None:
         if type(event) is JournalDurable and event.now_ns - self._appended.pop(core, event.now_ns) > AWAY_NS:

@@ -68,6 +68,7 @@ SOMETIMES = {
     "striped add": "a ledger with E above Qw was written",
     "unclean start": "a bookie started that may have lost what was durable",
     "unknown outcome": "a client could not learn whether its compare-and-set was done",
+    "waited for bookies": "a creation found too few of the cluster's bookies writable, and waited",
     "went on without some": "a writer was acknowledged with Qw-Qa of its ensemble down",
     "writer fenced": "a creator's handle ended because it was fenced",
     "writer fenced by reader of its own": "a creator learned from a bookie that it was fenced",

@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
+_CREATION = "embedbk/core/creation.py"
 _ENSEMBLE_CHANGE = "embedbk/core/ensemble_change.py"
 _IN_FLIGHT = "embedbk/core/in_flight.py"
 _PLACEMENT = "embedbk/core/placement.py"
@@ -18,6 +19,7 @@ _WRITER = "embedbk/core/writer.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
 _P1 = "tests/rules/test_p1_quorum.py::test_"
+_P2 = "tests/rules/test_p2_metadata.py::test_"
 _P3 = "tests/rules/test_p3_adding.py::test_"
 _P4 = "tests/rules/test_p4_ensemble_change.py::test_"
 _P5 = "tests/rules/test_p5_closing.py::test_"
@@ -441,5 +443,45 @@ MUTANTS = (
             ),
         ),
         (_P6_TAIL + "a_writer_at_its_own_pace_journals_no_lac_between_its_adds",),
+    ),
+    # Too few bookies just now.
+    Mutant(
+        "creation-waits-for-nobody",
+        "CL01 P2.1",
+        "a creation fails when too few bookies are writable at that moment",
+        (
+            (
+                _CREATION,
+                "        if are_known and now_ns < self.patience.until_ns:\n",
+                "        if are_known and now_ns < 0:\n",
+            ),
+        ),
+        (_P2 + "a_creation_waits_for_bookies_that_are_known",),
+    ),
+    Mutant(
+        "creation-waits-for-bookies-that-never-were",
+        "CL01 P2.1",
+        "a creation waits also when the cluster never had so many bookies",
+        (
+            (
+                _CREATION,
+                "        if are_known and now_ns < self.patience.until_ns:\n",
+                "        if now_ns < self.patience.until_ns:\n",
+            ),
+        ),
+        (_P2 + "nobody_waits_for_bookies_that_the_cluster_never_had",),
+    ),
+    Mutant(
+        "shortage-waits-for-nobody",
+        "P4.5",
+        "adds fail as soon as a write set is short of bookies, also when one comes in time",
+        (
+            (
+                _WRITER,
+                "        is_over = self.stalled_until is None or now_ns >= self.stalled_until\n",
+                "        is_over = True\n",
+            ),
+        ),
+        (_P4 + "adds_that_are_short_of_bookies_wait_for_one_that_comes",),
     ),
 )

@@ -104,4 +104,27 @@ MUTANTS = (
         ),
         (_MEMBERS + "a_repeat_is_not_logged_and_waits_for_its_first_run",),
     ),
+    Mutant(
+        "keep-alive-waits-for-the-disk",
+        "METADATA 2.6",
+        "a live session is renewed only when what was applied before is durable",
+        (
+            (
+                _MEMBER,
+                "        return [*self._watches.marks(event.link), Reply(event.link, answer)]\n",
+                "        self._waiting.append((self._applied_index, Reply(event.link, answer)))\n        return self._release()\n",
+            ),
+        ),
+        (
+            _MEMBERS + "a_session_lives_through_a_disk_that_stands_still",
+            _WATCHES + "no_session_is_lost_while_the_disk_of_the_member_stands_still",
+        ),
+    ),
+    Mutant(
+        "sessions-expire-while-the-disk-stands-still",
+        "METADATA 2.6",
+        "the member ends sessions by its clock while it can commit nothing",
+        ((_MEMBER, "        if is_late or self._stands_still(event.now_ns):\n", "        if is_late:\n"),),
+        (_MEMBERS + "nobody_expires_while_nothing_can_be_committed",),
+    ),
 )

@@ -130,7 +130,7 @@ def test_outstanding_adds_that_fail_are_not_closed_over() -> None:
     world.add(writer, pen, b"one")
     world.close(writer)
     world.down |= {"b1", "b2"}
-    world.settle()
+    world.run(until=lambda: writer.failure is not None)
     assert writer.failure is not None
     world.down.clear()
     world.settle()

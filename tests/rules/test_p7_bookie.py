@@ -136,7 +136,7 @@ def test_two_bookies_that_lost_their_disks_acknowledge_nothing_of_a_paused_write
     for node in world.nodes.values():
         node.lose_disk()
     world.add(writer, pen, b"one")
-    world.settle()
+    world.run(seconds=6)
     assert writer.confirmed == 0
     assert isinstance(writer.failure, NotEnoughBookies)
     assert all(node.holds(pen.ledger_id) == [] for node in world.nodes.values())
