@@ -59,8 +59,8 @@ class Tail(Side):
         peer.messages.clear()
         return told
 
-    def poll(self, after_lac: int = -1, *, wait_ms: int = 1000, link: int = READER) -> int:
-        return self.send(link, LacRequest(INCARNATION, 7, after_lac, wait_ms, 1000))
+    def poll(self, *, wait_ms: int = 1000, bytes_max: int = 1000) -> int:
+        return self.send(READER, LacRequest(INCARNATION, 7, -1, wait_ms, bytes_max))
 
     def hint(self, lac: int = 0, *, wants_answer: bool = False) -> int:
         return self.send(
@@ -173,7 +173,7 @@ def test_a_link_without_room_is_told_the_lac_alone(tail: Tail) -> None:
 
 
 def test_entries_that_left_the_write_cache_come_along_too(tail: Tail) -> None:
-    """Rule P6.2: as the core finds them, wherever they are."""
+    """Rules P6.2, I9: as the core finds them, wherever they are, and nothing above the LAC."""
     tail.hint()
     for number in range(1, 40):  # Beyond flush_bytes, several times.
         body = frame(7, number, [b"x" * 4000], 4 + 4000 * (number - 1))
@@ -181,7 +181,7 @@ def test_entries_that_left_the_write_cache_come_along_too(tail: Tail) -> None:
         tail.send(WRITER, AddRequest(INCARNATION, 1, 1, False), [(header, body)])
         tail.settle()
     tail.clear()
-    poll = tail.poll(-1)
+    poll = tail.poll(bytes_max=20_000)
     tail.settle()
     ((request_id, control, bodies),) = tail.told(READER)
     assert (request_id, control.lac) == (poll, 0)
