@@ -11,6 +11,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from embedbk.codec.attributes import Producer, encode_attributes, producers_in
@@ -163,6 +164,20 @@ def _pair(given: tuple[int, int], name: str) -> tuple[int, int]:
     raise UsageError(f"{name}={given!r}: a pair of whole numbers is allowed; nothing was appended")
 
 
+@dataclass(slots=True)
+class _Past:
+    """What few handles have: a name, something that stands before their ledger, producers."""
+
+    what: str = ""  # How messages name the handle, if not by its ledger.
+    before: Position | None = None  # What stands before this ledger's first entry, if anything does.
+    history: Callable[[], Frames] | None = None  # Reads the tail of that.
+    are_producers_known: bool = True
+    producers: Producers = field(default_factory=Producers)
+
+
+_NO_PAST = _Past()  # One for all handles that have none; never changed.
+
+
 class Appending:
     """The creator's handle of one ledger: the logic under `LedgerWriter`, `LogWriter` and their aio twins.
 
@@ -170,11 +185,7 @@ class Appending:
     """
 
     __slots__ = (
-        "_are_producers_known",
-        "_before",
-        "_history",
-        "_producers",
-        "_what",
+        "_past",
         "is_over",
         "ledger_id",
         "runtime",
@@ -195,7 +206,7 @@ class Appending:
         mac_key: of the ledger's tags, if it has any.
         """
         self.runtime = runtime
-        self._what = what
+        self._past = _Past(what) if what else _NO_PAST
         self.ledger_id = core.ledger_id
         digest = core.metadata.digest
         bound = runtime.settings.append_bytes_max
@@ -207,36 +218,30 @@ class Appending:
             )
         self.writing = Writing(core, packer, runtime.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
-        self._producers: Producers | None = None
-        self._are_producers_known = True
-        self._before: Position | None = (
-            None  # What stands before this ledger's first entry, if anything does.
-        )
-        self._history: Callable[[], Frames] | None = None
         runtime.start(self.writing)
 
     def continue_behind(self, before: Position, history: Callable[[], Frames] | None) -> None:
         """This ledger goes on behind others: `before` is the last position there, `history` reads the tail."""
-        self._before, self._history = before, history
-        self._are_producers_known = history is None
+        self._past = _Past(self._past.what, before, history, history is None)
 
     @property
     def what(self) -> str:
         """How messages name the handle."""
-        return self._what or f"the writer of ledger {self.ledger_id}"
+        return self._past.what or f"the writer of ledger {self.ledger_id}"
 
     @property
     def producers(self) -> Producers:
         """Whose appends are known. Held locked."""
-        if self._producers is None:
-            self._producers = Producers()
-        return self._producers
+        if self._past is _NO_PAST:
+            self._past = _Past()
+        return self._past.producers
 
     @property
     def last_position(self) -> Position:
         """Of the last entry that was queued; in front of the first, where what stands before it ends."""
         last = self.writing.packer.last_entry
-        return Position(self.ledger_id, last) if last != NO_ENTRY or self._before is None else self._before
+        before = self._past.before
+        return Position(self.ledger_id, last) if last != NO_ENTRY or before is None else before
 
     @property
     def lac(self) -> int:
@@ -245,7 +250,7 @@ class Appending:
     @property
     def durability(self) -> str:
         """What an append waits for: "synced" or "deferred" (P3.2)."""
-        return Durability(self.writing.core.metadata.durability).name.lower()
+        return Durability(self.writing.metadata.durability).name.lower()
 
     # Appending. Payloads are copied before a call returns.
 
@@ -273,7 +278,7 @@ class Appending:
         producer = Producer(*_pair(terms.producer, "producer")) if terms.producer is not None else None
         attributes = encode_attributes(part_ends, producer)
         expected = self._expected(terms)
-        if producer is not None and not self._are_producers_known:
+        if producer is not None and not self._past.are_producers_known:
             await self._learn_producers()
         while True:
             if self.is_over or self.runtime.is_forked:
@@ -306,7 +311,7 @@ class Appending:
             raise UsageError("entry_id= and after= say the same thing in two ways; give one")
         if terms.after is not None:
             _pair(terms.after, "after")
-            if terms.after in (self._before, Position(self.ledger_id, NO_ENTRY)):
+            if terms.after in (self._past.before, Position(self.ledger_id, NO_ENTRY)):
                 return 0
             is_here = terms.after[0] == self.ledger_id and terms.after[1] < _NEVER_NEXT
             return terms.after[1] + 1 if is_here else _NEVER_NEXT
@@ -333,17 +338,18 @@ class Appending:
 
     async def _learn_producers(self) -> None:
         """Read back the last entries of the ledgers before: what a producer appended there counts as appended."""
-        assert self._history is not None
+        history = self._past.history
+        assert history is not None
         learnt = [
             (producer, Position(located.frame.ledger_id, entry_id))
-            async for located in self._history()
+            async for located in history()
             for entry_id, producer in producers_in(located.frame)
         ]
         with _PRODUCERS:
-            if not self._are_producers_known:  # Else another thread was faster, and has appended since.
+            if not self._past.are_producers_known:  # Else another thread was faster, and has appended since.
                 for producer, position in learnt:
                     self.producers.note(producer, position)
-                self._are_producers_known = True
+                self._past.are_producers_known = True
 
     async def queue_many(self, items: Sequence[Buffer], until_s: float = math.inf) -> Appended:
         """Queue all items as consecutive entries, waiting for room; no object per entry is made.
@@ -395,7 +401,7 @@ class Appending:
         writing = self.writing
         if writing.lac >= entry_id:
             return
-        passed: Moved | Passed = Passed(writing.settled, entry_id, timeout_s)
+        passed: Moved | Passed = Passed(writing, entry_id, timeout_s)
         if is_synced:
             passed = Moved(writing.signal, lambda: writing.is_synced(entry_id), timeout_s)
         if not await passed:
@@ -445,20 +451,20 @@ class Appending:
     def _block(self, entry_id: int) -> None:
         """Until the entry is settled: told in C where somebody there knows, without a turn of the host's thread."""
         if self.writing.received < entry_id and not self.writing.wait_locally(entry_id):
-            Passed(self.writing.settled, entry_id).wait()
+            Passed(self.writing, entry_id).wait()
 
     async def append_awaited(self, data: Buffer) -> Position:
         """As `append`, as part of the running task."""
         entry_id = self.try_append(data)
         if entry_id == NO_ENTRY:
             return await run_async(self.append(data))
-        settled = self.writing.settled
-        future = settled.future(entry_id)
+        writing = self.writing
+        future = writing.future(entry_id)
         if future is not None:
             try:
                 await future
             except BaseException as stopped:
-                settled.forget(future)
+                writing.forget(future)
                 self._tell_stopped(stopped, entry_id)
                 raise
         if self.writing.received < entry_id:

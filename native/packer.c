@@ -21,6 +21,7 @@
 #include "crc32c.h"
 #include "errors.h"
 #include "frame.h"
+#include "lock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -52,8 +53,8 @@ _Static_assert(sizeof(struct note) <= EBK_NOTE_BYTES, "a note fits in front of i
 
 struct ebk_packer {
     struct ebk_packer_state state; /* written under the mutex, read by anybody */
-    pthread_mutex_t turn;          /* held by whoever appends, for all that it appends at once */
-    pthread_mutex_t mutex;         /* of everything here, for one slice of that; taken after the turn */
+    struct ebk_lock turn;          /* held by whoever appends, for all that it appends at once */
+    struct ebk_lock mutex;         /* of everything here, for one slice of that; taken after the turn */
     uint64_t generation; /* of the process that made it */
     uint64_t ledger_id;
     uint32_t block_bytes;
@@ -176,8 +177,6 @@ struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint6
     EBK_ASSERT(block_bytes > EBK_NOTE_BYTES);
     struct ebk_packer *packer = calloc(1, sizeof *packer);
     if (packer == NULL) return NULL;
-    pthread_mutex_init(&packer->turn, NULL);
-    pthread_mutex_init(&packer->mutex, NULL);
     packer->generation = generation;
     packer->ledger_id = ledger_id;
     packer->block_bytes = block_bytes;
@@ -205,8 +204,6 @@ void ebk_packer_unref(struct ebk_packer *packer)
         packer->full_first = block->next;
         block_unref(block);
     }
-    pthread_mutex_destroy(&packer->mutex);
-    pthread_mutex_destroy(&packer->turn);
     free(packer);
 }
 
@@ -216,19 +213,19 @@ const struct ebk_packer_state *ebk_packer_state(const struct ebk_packer *packer)
 }
 
 /* In the child of a fork nobody will ever unlock what a thread of the parent held; nothing is done there anyway. */
-static int try_take(const struct ebk_packer *packer, pthread_mutex_t *mutex)
+static int try_take(const struct ebk_packer *packer, struct ebk_lock *lock)
 {
-    return is_of_parent(packer) || pthread_mutex_trylock(mutex) == 0;
+    return is_of_parent(packer) || ebk_lock_try(lock);
 }
 
-static void take(const struct ebk_packer *packer, pthread_mutex_t *mutex)
+static void take(const struct ebk_packer *packer, struct ebk_lock *lock)
 {
-    if (!is_of_parent(packer)) pthread_mutex_lock(mutex);
+    if (!is_of_parent(packer)) ebk_lock_take(lock);
 }
 
-static void give(const struct ebk_packer *packer, pthread_mutex_t *mutex)
+static void give(const struct ebk_packer *packer, struct ebk_lock *lock)
 {
-    if (!is_of_parent(packer)) pthread_mutex_unlock(mutex);
+    if (!is_of_parent(packer)) ebk_lock_give(lock);
 }
 
 int ebk_packer_try_turn(struct ebk_packer *packer)

@@ -87,7 +87,8 @@ def first_fragments(members: tuple[Member, ...]) -> tuple[Fragment, ...]:
 _quorum_of = lru_cache(maxsize=256)(Quorum)
 
 
-class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True):
+# gc=False: no cycle can lead through it, and of very many open ledgers each has one for the garbage collector to walk.
+class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All the cluster knows of a ledger (P2.1). Replaced whole, by compare-and-set on its revision (P2.2)."""
 
     version: int

@@ -55,8 +55,10 @@ _SECOND = 1_000_000_000
 @dataclass(frozen=True, slots=True)
 class CollectorOptions:
     interval_ns: int = 900 * _SECOND  # From the end of a round to the next.
-    pace_ns: int = _SECOND // 10  # Between two pages of a round: metadata serves others as well.
-    page_ledgers: int = 500  # Of the bookie's ledgers asked about together, and of a page of the listing.
+    pace_ns: int = _SECOND // 50  # Between two pages of a round: metadata serves others as well.
+    # Of the bookie's ledgers asked about together, and of a page of the listing. Judged in one turn of the bookie, so
+    # its adds wait for a millisecond or two.
+    page_ledgers: int = 100
     alone_max: int = 16  # Of a page where the listing is empty, so many ledgers are asked about one by one.
 
 

@@ -84,7 +84,7 @@ logger = logging.getLogger(__name__)
 # Requests to a bookie that could not be reached this recently fail at once. A link that was up and is lost is dialled
 # again for the next request: after a stop of this very process all are lost, and every bookie is there.
 REDIAL_NS = 50_000_000
-DUE_SPARE = 64  # Entries on the heap of deadlines beside two for each operation, before it is cleaned.
+DUE_SPARE = 64  # Entries on the heap of deadlines beside two for each operation there, before it is cleaned.
 BUNDLED_BYTES_MAX = 64 << 10  # Of one message that leaves together with others; longer ones leave alone.
 BUNDLE_BYTES_MAX = (
     256 << 10
@@ -170,6 +170,7 @@ class ClientNode:
         self._request_ids = itertools.count(1)
         self._due: list[tuple[int, int, Operation]] = []
         self._due_numbers = itertools.count()
+        self._due_count = 0  # Operations that are on it, each perhaps with past entries too.
         self._is_watching = False
         self._now_ns = 0  # Of the present turn, for what the watch tells.
         self._why_closed: EmbedbkError | None = None
@@ -675,6 +676,8 @@ class ClientNode:
         )
         for operation in self.operations:
             # Who can wait hears of it before its next event (`_drain`): handles that are at rest are not woken.
+            if operation.is_resting:
+                continue  # There may be very many, and nobody of theirs has failed.
             if BookiesChanged in operation.core.HANDLERS and operation.core.wants_bookies:
                 self.tell(operation, BookiesChanged(self._now_ns, self.bookies))
 
@@ -682,17 +685,21 @@ class ClientNode:
 
     def _schedule(self, operation: Operation) -> None:
         """Keep one heap entry not later than the core's deadline; a later deadline is found when it is popped."""
-        deadline = None if operation.is_over else operation.core.deadline_ns
+        deadline = None if operation.is_over or operation.is_resting else operation.core.deadline_ns
+        if deadline is None and self.on_step is None:
+            operation.rest()
         if deadline is not None and (operation.due_ns is None or deadline < operation.due_ns):
+            self._due_count += operation.due_ns is None
             operation.due_ns = deadline
             heapq.heappush(self._due, (deadline, next(self._due_numbers), operation))
-            if len(self._due) > 2 * len(self.operations) + DUE_SPARE:
+            if len(self._due) > 2 * self._due_count + DUE_SPARE:
                 self._forget_past_dues()
 
     def _forget_past_dues(self) -> None:
         """Entries of operations that are over, or for which an earlier one was made since."""
         self._due = [entry for entry in self._due if not entry[2].is_over and entry[2].due_ns == entry[0]]
         heapq.heapify(self._due)
+        self._due_count = len(self._due)
 
     def _tick_due(self, now_ns: int) -> None:
         for _ in range(WRITINGS_PER_TURN_MAX):
@@ -702,7 +709,8 @@ class ClientNode:
             if operation.due_ns != due_ns:
                 continue
             operation.due_ns = None
-            deadline = None if operation.is_over else operation.core.deadline_ns
+            self._due_count -= 1
+            deadline = None if operation.is_over or operation.is_resting else operation.core.deadline_ns
             if deadline is not None and deadline <= now_ns:
                 self.tell(operation, Tick(now_ns))
             else:

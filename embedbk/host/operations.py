@@ -10,12 +10,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.ledger_metadata import Durability
+from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
 from embedbk.core.machine import Machine
+from embedbk.core.resting import Resting, lay_down
 from embedbk.core.vocabulary import (
     AddFailed,
     Confirmed,
@@ -33,18 +34,27 @@ from embedbk.ids import NO_ENTRY
 __all__ = ["Operation", "OneResult", "Reading", "Writing"]
 
 
-_CLOSING = threading.RLock()  # Of the outcomes of all writing handles, for a moment each.
+_CLOSING = threading.RLock()  # Of the outcomes and signals of all writing handles, for a moment each.
 
 
 class Operation:
     """A core at work in a client node."""
 
-    __slots__ = ("core", "due_ns", "is_over")
+    if not TYPE_CHECKING:  # Its fields stand in those of its kinds, which type checkers do not expect.
+        __slots__ = ()
+    core: Machine
+    due_ns: int | None
+    is_over: bool
 
     def __init__(self, core: Machine) -> None:
         self.core = core
         self.is_over = False
-        self.due_ns: int | None = None  # The earliest time for which the node has this operation on its heap.
+        self.due_ns = None  # The earliest time for which the node has this operation on its heap.
+
+    @property
+    def is_resting(self) -> bool:
+        """Only what is left of the core is here; looking at `core` makes it whole again."""
+        return False
 
     def on_effect(self, effect: Effect) -> None:
         """Take an effect that is for the handle. On the host's thread."""
@@ -53,6 +63,9 @@ class Operation:
 
     def publish(self) -> None:
         """Wake who waits, once per batch. On the host's thread."""
+
+    def rest(self) -> None:
+        """The core waits for no time: keep as little of it as can be. On the host's thread."""
 
     def fail(self, error: EmbedbkError) -> None:
         """The node goes away before the core is done."""
@@ -91,28 +104,34 @@ class Ahead(Protocol):
     def wait(self, entry_id: int, *, is_alone: bool) -> bool: ...
 
 
-class Writing(Operation):
-    """A writing handle: user threads append to the packer, the host seals its frames and moves the LAC."""
+class Writing(Operation, Watermark):
+    """A writing handle: user threads append to the packer, the host seals its frames and moves the LAC.
+
+    It is its own watermark: of entries that are acknowledged, or never will be by this handle. There may be very many
+    open ones of which nothing is asked, so what few need is made when it is needed.
+    """
 
     __slots__ = (
         "_closed",
+        "_core",
         "_explain",
         "_is_moved",
         "_lac",
         "_length",
         "_outcome",
         "_received",
+        "_signal",
         "_wake",
         "common_after",
+        "due_ns",
         "ensemble_changes",
         "error",
         "is_common",
+        "is_over",
         "local",
         "packer",
-        "settled",
-        "signal",
     )
-    core: Writer
+    _core: Writer | Resting
 
     def __init__(
         self,
@@ -125,10 +144,10 @@ class Writing(Operation):
 
         explain: what an error of the ledger means to the user of this handle.
         """
-        super().__init__(core)
+        Operation.__init__(self, core)
+        Watermark.__init__(self)
         self.packer = packer
-        self.signal = Signal()  # Any move: room, a mark, the end.
-        self.settled = Watermark()  # Entries that are acknowledged, or never will be by this handle.
+        self._signal: Signal | None = None
         self._lac = NO_ENTRY  # As published: entries up to here are acknowledged.
         self._length = 0
         self._received = NO_ENTRY
@@ -147,6 +166,27 @@ class Writing(Operation):
         self._is_moved = False
 
     # The host's side.
+
+    @property  # type: ignore[override]
+    def core(self) -> Writer:
+        """On the host's thread only."""
+        core = self._core
+        if isinstance(core, Resting):
+            core = self._core = core.stand_up()
+        return core
+
+    @core.setter
+    def core(self, core: Writer) -> None:
+        self._core = core
+
+    @property
+    def is_resting(self) -> bool:
+        return isinstance(self._core, Resting)
+
+    def rest(self) -> None:
+        core = self._core
+        if self.local is None and not isinstance(core, Resting):
+            self._core = lay_down(core) or core
 
     def on_effect(self, effect: Effect) -> None:
         super().on_effect(effect)
@@ -200,10 +240,12 @@ class Writing(Operation):
         if self._is_moved:
             self._is_moved = False
             if self.error is not None:
-                self.settled.end()
+                self.end()
             else:
-                self.settled.rise(self._received)
-            self.signal.notify()
+                self.rise(self._received)
+            # Who makes one after this look sees the state that moved before it.
+            if self._signal is not None:
+                self._signal.notify()
 
     def attach(self, local: Ahead) -> None:
         self.local = local
@@ -214,6 +256,21 @@ class Writing(Operation):
         self.local = None
 
     # The users' side.
+
+    @property
+    def signal(self) -> Signal:
+        """Any move: room, a mark, the end."""
+        signal = self._signal
+        if signal is None:
+            fresh = Signal()
+            with _CLOSING:
+                signal = self._signal = self._signal or fresh
+        return signal
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """Of the ledger, as last published."""
+        return self._core.metadata
 
     @property
     def lac(self) -> int:
@@ -235,7 +292,7 @@ class Writing(Operation):
     def wait_locally(self, entry_id: int) -> bool:
         """Block until the entry is acknowledged, where somebody knows before it is published. False: nobody does."""
         local = self.local
-        is_alone = not self.settled.is_awaited and not self.signal.is_awaited
+        is_alone = not self.is_awaited and (self._signal is None or not self._signal.is_awaited)
         return local is not None and local.wait(entry_id, is_alone=is_alone)
 
     def try_append(self, data: Buffer) -> int:

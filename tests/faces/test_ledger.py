@@ -11,7 +11,7 @@ import pytest
 import embedbk
 from embedbk import aio
 from embedbk.config import ENTRY_BYTES_MAX, PACKER_BYTES_MAX
-from embedbk.host.signal import Watermark
+from embedbk.host.operations import Writing
 
 
 def payloads(count: int) -> list[bytes]:
@@ -100,8 +100,10 @@ def test_tickets_are_acknowledged_in_order(bk: embedbk.Client) -> None:
         assert [ticket.entry_id for ticket in tickets] == list(range(200))
 
 
-class Unasked(Watermark):
-    """What is published, for a handle on which nobody should wait for that."""
+class Unasked(Writing):
+    """A handle on which nobody should wait for what is published."""
+
+    __slots__ = ()
 
     def wait(self, entry_id: int, timeout_s: float | None = None) -> bool:
         raise AssertionError(f"entry {entry_id} is waited for until it is published")
@@ -119,7 +121,7 @@ def test_a_ticket_blocks_where_acknowledgements_are_known_first(bk: embedbk.Clie
                 break
         else:
             pytest.fail("no add went past the messages")
-        writing.settled = Unasked()
+        writing.__class__ = Unasked
         ticket = writer.add_nowait(b"one")
         assert ticket.result().entry_id == number + 1
 

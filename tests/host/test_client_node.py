@@ -517,6 +517,58 @@ def test_closing_seals_and_waits_for_what_was_appended(place: Place) -> None:
     assert writing.lac == 49
 
 
+def test_an_idle_handle_keeps_little_of_its_core_and_goes_on(place: Place) -> None:
+    """P3.1, P3.3, P4.2: what is left of it knows all, bookies that come wake nobody, and who fails is replaced."""
+    client = place.start_client()
+    writing = place.write(client)
+    for number in range(3):
+        append(place, writing, b"%d" % number)
+        assert not writing.is_resting, "its add is on its way"
+        place.run_for(SECOND)
+        assert writing.is_resting
+        assert writing.lac == writing.received == number
+    assert writing.metadata.ledger_id == writing.packer.ledger_id
+    place.start_bookie("b4")
+    place.until(lambda: len(client.bookies) == 4)
+    assert writing.is_resting
+    place.crash("b1")
+    place.crash("b2")
+    append(place, writing, b"3")
+    place.run_for(SECOND)
+    place.start_bookie("b5")
+    place.run_for(20 * SECOND)
+    assert writing.lac == 3
+    assert writing.core.change_count == writing.ensemble_changes > 0
+    client.close_writing(place.now_ns, _stopped(writing))
+    place.until(writing.closed.done)
+    assert writing.closed.result() == 3
+
+
+def test_a_watched_handle_does_not_rest(place: Place) -> None:
+    """Whoever follows the steps of a core knows it by its identity."""
+    client = place.start_client()
+    writing = place.write(client)
+    client.on_step = lambda core, event, effects: None
+    append(place, writing, b"0")
+    core = writing.core
+    place.run_for(SECOND)
+    assert writing.core is core
+
+
+def test_past_deadlines_do_not_pile_up(place: Place) -> None:
+    """The heap follows the handles that wait for a time, not those that are open, and not what was appended."""
+    client = place.start_client()
+    writings = [place.write(client) for _ in range(40)]
+    for number in range(40):
+        for writing in writings:
+            append(place, writing, b"%d" % number)
+        place.run_for(150 * MS, 10 * MS)
+        assert len(client._due) <= 2 * len(writings) + client_node.DUE_SPARE
+    place.run_for(SECOND)
+    append(place, writings[0], b"last")
+    assert len(client._due) <= 2 + client_node.DUE_SPARE
+
+
 def test_a_client_that_closes_fails_what_is_on_its_way(place: Place) -> None:
     """P3.6: appends in flight are unknown, every waiting caller is told, later ones are refused."""
     client = place.start_client()
@@ -530,7 +582,7 @@ def test_a_client_that_closes_fails_what_is_on_its_way(place: Place) -> None:
     client.close()
     assert told == ["closed"]
     assert writing.is_settled(0)
-    assert writing.settled.wait(0, 0), "nobody waits on for what never comes"
+    assert writing.wait(0, 0), "nobody waits on for what never comes"
     failed = writing.error
     assert isinstance(failed, MetadataUnavailable) and "closed" in str(failed)
     assert not failed.definite

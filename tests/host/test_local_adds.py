@@ -446,7 +446,7 @@ def test_a_thread_that_waits_is_told_when_nothing_comes_this_way(side: Side) -> 
     assert writing.lac == 2
     side.place.held = set()
     side.rest(30)
-    assert writing.settled.wait(3, 0)
+    assert writing.wait(3, 0)
 
 
 def test_threads_of_one_writer_each_get_their_own(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ _PLACEMENT = "embedbk/core/placement.py"
 _PRODUCERS = "embedbk/core/producers.py"
 _QUARANTINE = "embedbk/core/quarantine.py"
 _QUORUM = "embedbk/core/quorum.py"
+_RESTING = "embedbk/core/resting.py"
 _WRITER = "embedbk/core/writer.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
@@ -25,11 +26,46 @@ _P4 = "tests/rules/test_p4_ensemble_change.py::test_"
 _P5 = "tests/rules/test_p5_closing.py::test_"
 _P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
 _PLACES = "tests/rules/test_placement.py::test_"
+_REST = "tests/rules/test_at_rest.py::test_"
 _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "a-rest-forgets-a-change",
+        "P4.2 P4.6",
+        "a writer rests while it avoids a bookie that failed",
+        (
+            (_RESTING, '    "avoid_until": {},\n', ""),
+            (_RESTING, '"revision"}\n', '"revision", "avoid_until"}\n'),
+        ),
+        (_REST + "what_a_twin_would_not_know_keeps_a_writer_up",),
+    ),
+    Mutant(
+        "a-rest-forgets-a-failed-seat",
+        "P4.1",
+        "a writer rests though a seat has failed, and seats it anew",
+        (
+            (_RESTING, "if flight._seatings is not None or (", "if ("),
+            (_RESTING, '    "_seatings": None,\n', ""),
+            (_RESTING, '"is_deferred", "times"}', '"is_deferred", "times", "_seatings"}'),
+        ),
+        (_REST + "a_failed_seat_keeps_a_writer_up",),
+    ),
+    Mutant(
+        "a-rest-changes-the-nonce",
+        "P3.8",
+        "a writer stands up under another nonce",
+        (
+            (
+                _RESTING,
+                "revision, self.ledger_key, nonce, self.bookies",
+                "revision, self.ledger_key, nonce + 1, self.bookies",
+            ),
+        ),
+        (_REST + "an_idle_writer_rests_and_goes_on_where_it_was",),
+    ),
     Mutant(
         "coverage-one-fewer",
         "P1 P5.2b",

@@ -26,8 +26,8 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "        self._are_producers_known = history is None\n",
-                "        self._are_producers_known = True\n",
+                "_Past(self._past.what, before, history, history is None)",
+                "_Past(self._past.what, before, history, True)",
             ),
         ),
         (_TERMS + "a_duplicate_after_a_crash_of_the_writer_finds_what_recovery_kept",),

@@ -1,0 +1,119 @@
+"""A writer at rest: what is left of one for which nothing is under way, small and in one piece.
+
+Of very many open ledgers nearly all are idle. What the writer of such a one knows is its metadata, its key and some
+numbers, a fifth of what the machine takes up. Decides whether a writer is so idle; a twin in the same state goes on
+from what is left. Leaves to others: when to try (host/client_node.py).
+
+Every field of the machine is named here: given when it is made, a number that is kept, or as in a new one. In any other
+state it does not rest, and a field that is not named here fails the import.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
+from embedbk.core.in_flight import InFlight
+from embedbk.core.lateness import AnswerTimes
+from embedbk.core.placement import Chance
+from embedbk.core.vocabulary import BookieInfo
+from embedbk.core.writer import Writer, WriterOptions, WriterState
+
+__all__ = ["Resting", "lay_down"]
+
+_WRITER_GIVEN = {"metadata", "bookies", "chance", "options", "in_flight", "revision"}
+_WRITER_KEPT = (
+    "cas_number",
+    "change_count",
+    "hint_at_ns",
+    "lac_published",
+    "lac_told",
+    "lap",
+    "last_active_ns",
+    "look_at_ns",
+)
+_WRITER_NEW: dict[str, Any] = {
+    "__dict__": {},
+    "avoid_until": {},
+    "error": None,
+    "is_reading_metadata": False,
+    "proposal": None,
+    "proposed": None,
+    "retry_at": None,
+    "shortage": None,
+    "stalled_until": None,
+    "state": WriterState.OPEN,
+    "unsettled": False,
+}
+_FLIGHT_GIVEN = {"ledger_key", "nonce", "quorum", "_first_members", "is_deferred", "times"}
+_FLIGHT_KEPT = ("done", "done_length", "next_seating", "received", "received_length")
+_FLIGHT_NEW: dict[str, Any] = {
+    "_first_number": 1,
+    "_seatings": None,
+    "behind": {},
+    "behind_bytes": 0,
+    "has_busy": False,
+    "is_recovery": False,
+    "pending": {},
+    "pending_bytes": 0,
+}
+_TIMES_KEPT = tuple(name for name in AnswerTimes.__slots__ if name != "terms")
+
+for _kind, _named in (
+    (Writer, {*_WRITER_GIVEN, *_WRITER_KEPT, *_WRITER_NEW}),
+    (InFlight, {*_FLIGHT_GIVEN, *_FLIGHT_KEPT, *_FLIGHT_NEW}),
+):
+    assert _named == set(_kind.__slots__), f"{_kind.__name__}: {_named ^ set(_kind.__slots__)}"
+
+_writer_new, _flight_new = attrgetter(*_WRITER_NEW), attrgetter(*_FLIGHT_NEW)
+_AS_NEW = tuple(_WRITER_NEW.values()), tuple(_FLIGHT_NEW.values())
+_writer_kept, _flight_kept, _times_kept = (
+    attrgetter(*names) for names in (_WRITER_KEPT, _FLIGHT_KEPT, _TIMES_KEPT)
+)
+_encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
+
+
+# gc=False: no cycle leads through it, and there may be very many for the garbage collector to walk.
+class Resting(msgspec.Struct, frozen=True, gc=False):
+    """What is left of a writer at rest."""
+
+    metadata: LedgerMetadata
+    ledger_key: bytes
+    bookies: tuple[BookieInfo, ...]
+    chance: Any
+    options: WriterOptions
+    numbers: bytes
+
+    def stand_up(self) -> Writer:
+        """A writer in the state of the one that lay down."""
+        revision, nonce, *kept = _decode(self.numbers)
+        chance: Chance = self.chance
+        writer = Writer(self.metadata, revision, self.ledger_key, nonce, self.bookies, chance, self.options)
+        numbers = iter(kept)
+        for name in _WRITER_KEPT:
+            setattr(writer, name, next(numbers))
+        for name in _FLIGHT_KEPT:
+            setattr(writer.in_flight, name, next(numbers))
+        if writer.in_flight.times is not None:
+            for name in _TIMES_KEPT:
+                setattr(writer.in_flight.times, name, next(numbers))
+        return writer
+
+
+def lay_down(writer: Writer) -> Resting | None:
+    """What is left of the writer, which is not to be stepped any more; None: something is under way."""
+    flight = writer.in_flight
+    if flight._seatings is not None or (_writer_new(writer), _flight_new(flight)) != _AS_NEW:
+        return None
+    metadata, times = writer.metadata, flight.times
+    if flight._first_members != metadata.fragments[-1].members:
+        return None
+    assert flight.quorum == metadata.quorum
+    assert flight.is_deferred == (metadata.durability == Durability.DEFERRED)
+    assert (times is None) == (writer.options.late is None)
+    kept = (*_writer_kept(writer), *_flight_kept(flight), *(() if times is None else _times_kept(times)))
+    numbers = _encode((writer.revision, flight.nonce, *kept))
+    return Resting(metadata, flight.ledger_key, writer.bookies, writer.chance, writer.options, numbers)

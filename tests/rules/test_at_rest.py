@@ -1,0 +1,134 @@
+"""P3, P4, P5: a writer that rests and stands up again is the same writer (core/resting.py)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+
+from embedbk.core.resting import lay_down
+from embedbk.core.vocabulary import Effect, Event, Tick
+from embedbk.core.writer import Writer, WriterState
+from embedbk.errors import LedgerFenced, NotEnoughBookies
+from tests.rules import (
+    test_p3_adding,
+    test_p4_ensemble_change,
+    test_p5_closing,
+    test_p6_tailing,
+    test_p7_busy,
+)
+from tests.rules.world import Client, Pen, World
+
+STORIES = [
+    story
+    for module in (test_p3_adding, test_p4_ensemble_change, test_p5_closing, test_p6_tailing, test_p7_busy)
+    for name, story in vars(module).items()
+    if name.startswith("test_") and not inspect.signature(story).parameters
+]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_every_story_of_a_writer_is_the_same_when_it_rests_wherever_it_can(
+    story: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P3.3, P3.8, P4.2: what a writer has acknowledged, sent and changed, it knows when it stands up."""
+    step = Client.step
+
+    def step_and_rest(client: Client, event: Event) -> list[Effect]:
+        told = step(client, event)
+        if isinstance(client.core, Writer) and (left := lay_down(client.core)) is not None:
+            before = client.core.digest()
+            client.core = left.stand_up()
+            assert client.core.digest() == before
+        return told
+
+    monkeypatch.setattr(Client, "step", step_and_rest)
+    story()
+
+
+def idle_writer() -> tuple[World, Client, Pen]:
+    world = World(4)
+    metadata, revision = world.create()
+    client, pen = world.writer(metadata, revision), Pen(metadata.ledger_id)
+    world.add(client, pen, b"one")
+    world.settle()
+    return world, client, pen
+
+
+def writer_of(client: Client) -> Writer:
+    assert isinstance(client.core, Writer)
+    return client.core
+
+
+def test_an_idle_writer_rests_and_goes_on_where_it_was() -> None:
+    """P3.1, P3.8: ids, LAC, nonce and what it learnt of its bookies are those of before."""
+    world, client, pen = idle_writer()
+    before = writer_of(client)
+    left = lay_down(before)
+    assert left is not None
+    twin = left.stand_up()
+    assert twin is not before
+    assert twin.digest() == before.digest()
+    assert (twin.lac, twin.lap, twin.in_flight.nonce) == (0, 0, before.in_flight.nonce)
+    assert twin.deadline_ns == before.deadline_ns
+    client.core = twin
+    world.add(client, pen, b"two")
+    world.settle()
+    assert client.confirmed == 1
+
+
+def test_a_writer_with_anything_under_way_does_not_rest() -> None:
+    """P3.3, P3.6, P4.1: unanswered adds, also beyond the quorum, are not forgotten."""
+    world, client, pen = idle_writer()
+    world.add(client, pen, b"two")
+    assert lay_down(writer_of(client)) is None, "adds are on their way"
+    world.settle(hold=lambda packet: packet.bookie_id == "b3")
+    assert client.confirmed == 1
+    assert lay_down(writer_of(client)) is None, "one seat has not answered"
+    world.settle()
+    assert lay_down(writer_of(client)) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("avoid_until", {"b1": 5}),
+        ("error", LedgerFenced("fenced")),
+        ("is_reading_metadata", True),
+        ("proposal", object()),
+        ("proposed", object()),
+        ("retry_at", 5),
+        ("shortage", NotEnoughBookies("too few")),
+        ("stalled_until", 5),
+        ("state", WriterState.CLOSING),
+        ("unsettled", True),
+        ("watched", True),
+    ],
+)
+def test_what_a_twin_would_not_know_keeps_a_writer_up(name: str, value: object) -> None:
+    """P3.6, P4.2, P4.6: a change, a failure, the end or a watcher is nothing that `Resting` holds."""
+    _, client, _ = idle_writer()
+    writer = writer_of(client)
+    assert lay_down(writer) is not None
+    setattr(writer, name, value)
+    assert lay_down(writer) is None
+
+
+def test_a_failed_seat_keeps_a_writer_up() -> None:
+    """P4.1: who failed is not seated anew because nothing was appended for a while."""
+    _, client, _ = idle_writer()
+    assert writer_of(client).in_flight.fail(1, "gone")
+    assert lay_down(writer_of(client)) is None
+
+
+def test_a_twin_owes_the_same_explicit_lac() -> None:
+    """P6.2: at the same time, and to the same bookies."""
+    _, client, _ = idle_writer()
+    before, left = writer_of(client), lay_down(writer_of(client))
+    assert left is not None
+    twin, due_ns = left.stand_up(), before.deadline_ns
+    assert due_ns is not None and twin.deadline_ns == due_ns
+    told = before.step(Tick(due_ns))
+    assert len(told) == 3
+    assert twin.step(Tick(due_ns)) == told
