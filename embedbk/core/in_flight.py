@@ -119,7 +119,8 @@ class InFlight:
         return self._seatings
 
     def rest(self, now_ns: int) -> None:
-        """Keep as little as can be while nothing is on its way, nobody failed and nobody was replaced."""
+        """Keep as little as can be while nothing is on its way, nobody failed and nobody was replaced. Not for a writer
+        whose change is in flight: its proposal has these seatings."""
         if self._seatings is None or self.pending:
             return
         for seating in self._seatings:
@@ -406,9 +407,11 @@ class InFlight:
 
     def replace(self, seatings: Sequence[Seating]) -> list[Seating]:
         """Seat another ensemble; returns the seatings that are new. Who lost a seat counts no more (P4.4)."""
-        old = {seating.number for seating in self.seatings}
+        old = {seating.number: seating for seating in self.seatings}
         kept = {seating.number for seating in seatings}
         fresh = [seating for seating in seatings if seating.number not in old]
+        # What who stays still owes stands in the seating: another one of its number would owe nothing.
+        assert all(old.get(seating.number, seating) is seating for seating in seatings)
         for pending in self.pending.values():
             pending.acked &= kept
             pending.received &= kept

@@ -283,7 +283,7 @@ class Writer(Machine):
         answer = event.control
         if kind != "add":
             self._note_awaited(number, answer, event.now_ns)
-            self.in_flight.rest(event.now_ns)
+            self._rest(event.now_ns)
             return []  # Of an explicit LAC: nothing else depends on it.
         if not isinstance(answer, AddAnswer):
             return self._seat_failed(
@@ -300,7 +300,7 @@ class Writer(Machine):
             effects = self._advance(event.now_ns)
             if self.in_flight.has_busy:
                 effects += self._send_owed(event.now_ns)
-            self.in_flight.rest(event.now_ns)
+            self._rest(event.now_ns)
             return effects
         if answer.status == Status.BUSY:
             self.in_flight.note_busy(number, first_entry, event.now_ns)
@@ -328,8 +328,12 @@ class Writer(Machine):
         if not has_taken:
             return []
         effects = self._advance(event.now_ns)
-        in_flight.rest(event.now_ns)
+        self._rest(event.now_ns)
         return effects
+
+    def _rest(self, now_ns: int) -> None:
+        if self.proposal is None:
+            self.in_flight.rest(now_ns)
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         if event.tag[0] != "add":

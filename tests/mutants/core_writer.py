@@ -463,6 +463,22 @@ MUTANTS = (
         (_BUSY + "being_busy_is_bounded_by_a_time_limit_of_its_own",),
     ),
     Mutant(
+        "rests-while-a-change-is-in-flight",
+        "P4.7 P4.4",
+        "nothing is on its way: seatings are dropped that a proposal has, and what those who stay owe from then on is lost",
+        (
+            (
+                _WRITER,
+                "        if self.proposal is None:\n            self.in_flight.rest",
+                "        if True:\n            self.in_flight.rest",
+            ),
+        ),
+        (
+            "tests/rules/test_p4_lateness.py::"
+            "test_what_is_sent_while_the_change_is_in_flight_is_owed_by_those_who_stay",
+        ),
+    ),
+    Mutant(
         "lac-journaled-in-each-pause",
         "P6.2",
         "a short pause is told durably: a sync at each bookie between two adds of a writer at its own pace",

@@ -100,6 +100,24 @@ def test_where_most_are_late_alike_nobody_is_to_blame(slow: list[str]) -> None:
     assert not it.changes and it.seated == ["b1", "b2", "b3"]
 
 
+def test_what_is_sent_while_the_change_is_in_flight_is_owed_by_those_who_stay() -> None:
+    """Rule P4.7, P4.4, L2: the late one answers after all, so that nothing is on its way while the metadata takes its
+    time. The next add is sent to all three, and who keeps a seat is heard for it (seed 3100366: it never ended)."""
+    it = Scene(Quorum(3, 3, 2))
+    it.add()
+    it.world.catalog.is_held = True
+    it.run(2 * LATE_NS, slow=["b3"])
+    assert len(it.world.catalog.waiting) == 1
+    it.world.settle()
+    assert it.core.in_flight.is_at_rest
+    it.add()
+    it.world.catalog.is_held = False
+    it.world.settle(hold=but("b1", "b2", "b3"))
+    assert it.seated == ["b1", "b2", "b4"]
+    it.world.settle()
+    assert it.writer.confirmed == 101
+
+
 def test_of_those_that_were_late_alike_the_last_is_blamed_in_the_end() -> None:
     """Rule P4.7: who is still silent when the others have answered is late against them."""
     it = Scene()

@@ -23,6 +23,7 @@ FOUND = {
 FOUND_IN_FULL = {
     910545: "a record of a torn group counted as held when the journal went on above its token",
     3000566: "a bookie that was not back in service counted as one that a writer may rely on",
+    3100366: "adds sent while the late one's replacement was published were owed by nobody, and never ended",
 }
 
 
