@@ -148,6 +148,11 @@ def _check(options: argparse.Namespace) -> None:
     ttl_ms = getattr(options, "session_ttl_ms", Settings().session_ttl_ms)
     scrub = getattr(options, "scrub_bytes_per_s", Settings().scrub_bytes_per_s)
     collect_s = getattr(options, "collect_s", Settings().collect_s)
+    if getattr(options, "metadata", "") == FROM_PARENT and options.parent_fd is None:
+        raise UsageError(
+            f"--metadata {FROM_PARENT}: it is read from the parent's pipe, and --parent-fd names none",
+            hint="give the metadata members' endpoints",
+        )
     Settings(
         journal_file_bytes=options.journal_file_bytes,
         session_ttl_ms=ttl_ms,

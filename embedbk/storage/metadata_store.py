@@ -74,11 +74,13 @@ def open_metadata_store(
 
     Raises:
         StorageError: the directory cannot be used, is in use, or holds a damaged log or another kind of journal.
-        UsageError: file_bytes cannot hold a transaction of the largest size.
+        UsageError: file_bytes cannot hold a transaction of the largest size; or the directory is a bookie's.
     """
     file_bytes_min = 2 * (limits.txn_bytes_max + limits.txn_operations_max * limits.key_bytes_max)
     if file_bytes < file_bytes_min:
         raise UsageError(f"file_bytes={file_bytes}: a metadata log needs at least {file_bytes_min}")
+    if io is None:
+        _refuse_a_bookies(directory)
     sync_apart = io is None and choose_sync(os.path.dirname(os.path.abspath(directory))).is_apart
     journal = DiskJournal(
         directory,
@@ -102,6 +104,20 @@ def open_metadata_store(
     except BaseException:
         journal.close()
         raise
+
+
+def _refuse_a_bookies(directory: str | os.PathLike[str]) -> None:
+    """A new cluster must not begin in the midst of a bookie's files, where nobody would tell them apart."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return  # Not there yet; or the journal says what is wrong with it.
+    held = sorted({"IDENTITY", "entries", "journal"} & set(names))
+    if held and not any(name.startswith("journal-") for name in names):  # It has no log of its own there yet.
+        raise UsageError(
+            f"directory {os.fspath(directory)} holds {', '.join(held)}: it is a bookie's, not a metadata member's",
+            hint="give the member a directory of its own",
+        )
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import embedbk
+from embedbk.cli import main
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -204,6 +205,23 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path, stack: Exit
     peer = metadata(stack, tmp_path / "m")
     assert "cannot be used" in str(peer.report()["message"])
     assert peer.end()[0] == 1
+
+
+def test_a_member_does_not_begin_in_a_bookies_directory(tmp_path: Path, stack: ExitStack) -> None:
+    """P7.2, P10.3: a new cluster in the midst of its files would hide them from whoever looks."""
+    (tmp_path / "b1" / "entries").mkdir(parents=True)
+    peer = metadata(stack, tmp_path / "b1")
+    assert "holds entries: it is a bookie's" in str(peer.report()["message"])
+    assert peer.end()[0] == 1
+    assert [path.name for path in (tmp_path / "b1").iterdir()] == ["entries"]
+
+
+def test_a_bookie_that_no_parent_tells_of_its_metadata_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bookie", "--dir", str(tmp_path / "b1"), "--id", "b1", "--metadata", "-"]) == 1
+    assert "--parent-fd names none" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
