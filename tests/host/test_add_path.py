@@ -400,6 +400,19 @@ def test_no_bit_is_overlooked(is_resealed: bool) -> None:
     assert (taken > 100) if is_resealed else (taken == 0)
 
 
+@pytest.mark.parametrize("flag", ["is_fenced", "in_limbo", "is_dropped"])
+def test_each_word_against_normal_adds_is_enough(flag: str) -> None:
+    """Rule P3.4a, P7.3, P7.4: the core sets the fence with the two others; the add path relies on none of it."""
+    beside = Beside()
+    pieces = encode_message(1, *add(INCARNATION, frame(7, 0, [b"x"])))
+    body = b"".join(bytes(piece) for piece in pieces)
+    row: Any = beside.storage.table.get(7)
+    setattr(row, flag, 1)
+    assert not beside.judge(body)
+    setattr(row, flag, 0)
+    assert beside.judge(body)
+
+
 def test_numbers_travel_in_any_width() -> None:
     """WIRE 3: MessagePack's numbers have many lengths; each is read, and answered as the core writes it."""
     beside, sealed = Beside(), frame(7, 0, [b"x"])
