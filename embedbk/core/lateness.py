@@ -20,7 +20,6 @@ LONGEST_TIMES = (
 HALF_LIFE_NS = (
     10_000 * _MS
 )  # ... which is forgotten by halves: flushes and collections come every few seconds.
-LEAST_TIME_NS = 1 * _MS  # What is quicker is not told apart.
 _RISE_SHIFT = 2  # The estimate rises by a quarter with an answer above it, ...
 _FALL = 4 * 99  # ... and falls so little with one below it that one of a hundred above it holds the balance.
 
@@ -42,42 +41,44 @@ USUALLY_LATE = LateTerms()
 class AnswerTimes:
     """What 99 of 100 answers to a handle's adds stay below, and the longest of late."""
 
-    __slots__ = ("_count", "_longest_at_ns", "_longest_ns", "_noted_ns", "_p99_ns", "terms")
+    __slots__ = ("_count", "_floor_ns", "_halve_at_ns", "_longest_ns", "_p99_ns", "late_ns", "terms")
 
     def __init__(self, terms: LateTerms) -> None:
         self.terms = terms
+        self.late_ns: int | None = None  # An answer that takes longer is late; None: that is not known yet.
         self._count = 0
-        self._p99_ns = LEAST_TIME_NS
-        self._longest_ns = self._longest_at_ns = 0
-        self._noted_ns = 0
+        self._floor_ns = terms.least_ns // P99_TIMES  # What is quicker is not told apart.
+        self._p99_ns = self._floor_ns
+        self._longest_ns = 0
+        self._halve_at_ns = 0
 
     def note(self, took_ns: int, now_ns: int) -> None:
-        """One add was answered."""
-        self._noted_ns = max(self._noted_ns, now_ns)
-        if took_ns <= self._p99_ns and self._count >= self.terms.answers_min:
-            self._p99_ns = max(LEAST_TIME_NS, self._p99_ns - self._p99_ns // _FALL)
-            return
-        if self._count < self.terms.answers_min:  # The longest of few stands for what is not known yet.
+        """One add was answered. As a rule nothing follows from that."""
+        if now_ns >= self._halve_at_ns:
+            self._forget(now_ns)
+        if self.late_ns is None:  # The longest of few stands for what is not known yet.
             self._count += 1
             self._p99_ns = max(self._p99_ns, took_ns)
-        else:
+        elif took_ns > self._p99_ns:
             self._p99_ns = min(took_ns, self._p99_ns + (self._p99_ns >> _RISE_SHIFT))
+        elif self._p99_ns > self._floor_ns:
+            self._p99_ns = max(self._floor_ns, self._p99_ns - self._p99_ns // _FALL)
+        else:
+            return
         self.note_longest(took_ns)
 
     def note_longest(self, took_ns: int) -> None:
-        """Something has taken so long, though it was not answered."""
-        if took_ns > self._longest():
-            self._longest_ns, self._longest_at_ns = took_ns, self._noted_ns
+        """Something has taken so long, answered or not."""
+        self._longest_ns = max(self._longest_ns, took_ns)
+        if self._count >= self.terms.answers_min:
+            self.late_ns = max(
+                self.terms.least_ns, P99_TIMES * self._p99_ns, LONGEST_TIMES * self._longest_ns
+            )
 
-    @property
-    def late_ns(self) -> int | None:
-        """An answer that takes longer is late; None: that is not known yet."""
-        if self._count < self.terms.answers_min:
-            return None
-        return max(self.terms.least_ns, P99_TIMES * self._p99_ns, LONGEST_TIMES * self._longest())
-
-    def _longest(self) -> int:
-        return self._longest_ns >> (self._noted_ns - self._longest_at_ns) // HALF_LIFE_NS
+    def _forget(self, now_ns: int) -> None:
+        self._longest_ns >>= 1 + (now_ns - self._halve_at_ns) // HALF_LIFE_NS
+        self._halve_at_ns = now_ns + HALF_LIFE_NS
+        self.note_longest(0)
 
 
 def late_seatings(seatings: Sequence[Seating], sent_until_ns: int) -> list[Seating]:

@@ -226,11 +226,15 @@ class Writer(Machine):
     def deadline_ns(self) -> int | None:
         if self.state is WriterState.ENDED:
             return None
-        timeout = self.in_flight.fails_at_ns(self.options.add_timeout_ns, self.options.busy_timeout_ns)
-        late = self.late_look_ns
+        in_flight = self.in_flight
+        oldest = in_flight.oldest_sent_ns()
+        timeout = None if oldest is None else oldest + self.options.add_timeout_ns
+        if in_flight.has_busy:
+            timeout = in_flight.fails_at_ns(self.options.add_timeout_ns, self.options.busy_timeout_ns)
+        late = None if oldest is None else self._late_look_ns(oldest)
         pause = self._owed_ns()
         idle = None if pause is None else self.last_active_ns + pause
-        busy = self.in_flight.busy_deadline_ns() if self.in_flight.has_busy else None
+        busy = in_flight.busy_deadline_ns() if in_flight.has_busy else None
         return earliest(timeout, late, self.retry_at, self.stalled_until, idle, busy)
 
     @property
@@ -434,15 +438,12 @@ class Writer(Machine):
 
     # Who is late (P4.7).
 
-    @property
-    def late_look_ns(self) -> int | None:
+    def _late_look_ns(self, oldest_ns: int) -> int | None:
         """When to look for who is late next; None: not as things are, or only the time limit is left to wait for."""
         times = self.in_flight.times
-        late_ns = None if times is None else times.late_ns
-        if late_ns is None or late_ns >= self.options.add_timeout_ns or not self._may_replace_late():
+        if times is None or times.late_ns is None or times.late_ns >= self.options.add_timeout_ns:
             return None
-        oldest = self.in_flight.oldest_sent_ns()
-        return None if oldest is None else max(oldest + late_ns, self.look_at_ns)
+        return max(oldest_ns + times.late_ns, self.look_at_ns) if self._may_replace_late() else None
 
     def _may_replace_late(self) -> bool:
         """Nothing else is under way, and changes are left for those that fail. Where somebody has failed and still
@@ -458,11 +459,12 @@ class Writer(Machine):
 
     def _look_for_late(self, now_ns: int) -> list[Effect]:
         """Blame at the second look in a row: a client that stood still finds the answers that came meanwhile first."""
-        look_ns, times = self.late_look_ns, self.in_flight.times
-        if look_ns is None or now_ns < look_ns or times is None:
+        oldest, times = self.in_flight.oldest_sent_ns(), self.in_flight.times
+        look_ns = None if oldest is None else self._late_look_ns(oldest)
+        if look_ns is None or now_ns < look_ns:
             return []
-        oldest, late_ns = self.in_flight.oldest_sent_ns(), times.late_ns
-        assert oldest is not None and late_ns is not None
+        assert oldest is not None and times is not None and times.late_ns is not None
+        late_ns = times.late_ns
         pause_ns = (now_ns - oldest) // 4
         is_second = now_ns <= self.look_at_ns + late_ns // 4
         self.look_at_ns = now_ns + pause_ns

@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 _CREATION = "embedbk/core/creation.py"
 _ENSEMBLE_CHANGE = "embedbk/core/ensemble_change.py"
 _IN_FLIGHT = "embedbk/core/in_flight.py"
+_LATENESS = "embedbk/core/lateness.py"
 _PLACEMENT = "embedbk/core/placement.py"
 _PRODUCERS = "embedbk/core/producers.py"
 _QUARANTINE = "embedbk/core/quarantine.py"
@@ -22,6 +23,7 @@ _BUSY = "tests/rules/test_p7_busy.py::test_"
 _P1 = "tests/rules/test_p1_quorum.py::test_"
 _P2 = "tests/rules/test_p2_metadata.py::test_"
 _P3 = "tests/rules/test_p3_adding.py::test_"
+_LATE = "tests/rules/test_p4_lateness.py::test_"
 _P4 = "tests/rules/test_p4_ensemble_change.py::test_"
 _P5 = "tests/rules/test_p5_closing.py::test_"
 _P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
@@ -535,5 +537,74 @@ MUTANTS = (
             ),
         ),
         (_P4 + "adds_that_are_short_of_bookies_wait_for_one_that_comes",),
+    ),
+    Mutant(
+        "late-without-the-others",
+        "P4.7 T12",
+        "a bookie is blamed for what all are slow with, so that a stall of a shared device changes every ensemble",
+        ((_LATENESS, "        if 2 * prompt >= len(seatings):\n", "        if True:\n"),),
+        (_LATE + "where_most_are_late_alike_nobody_is_to_blame",),
+    ),
+    Mutant(
+        "late-at-first-sight",
+        "P4.7",
+        "a writer that stood still itself blames who has answered meanwhile",
+        ((_WRITER, "        if not is_second:\n", "        if False:\n"),),
+        (_LATE + "a_writer_that_stood_still_itself_blames_nobody",),
+    ),
+    Mutant(
+        "late-is-failed",
+        "P4.7",
+        "who is late is given up where nobody can take its seat: entries stay with a copy less",
+        (
+            (
+                _WRITER,
+                "        bookies = [info for info in self.bookies if not info.is_quarantined]\n",
+                "        bookies = [info for info in self.bookies if not info.is_quarantined]\n"
+                "        for each in late:\n"
+                '            self.in_flight.fail(each.number, "late")\n',
+            ),
+        ),
+        (_LATE + "nobody_is_replaced_where_nobody_can_take_the_seat",),
+    ),
+    Mutant(
+        "busy-is-late",
+        "P4.7 P7.8",
+        "a bookie that says BUSY loses its seat for being slow",
+        (
+            (_LATENESS, "        and each.busy is None\n", ""),
+            (
+                _IN_FLIGHT,
+                "            if seating.unanswered and seating.busy is None:\n",
+                "            if seating.unanswered:\n",
+            ),
+        ),
+        (_LATE + "who_says_busy_is_not_late",),
+    ),
+    Mutant(
+        "late-in-a-storm",
+        "P4.7",
+        "a change by lateness follows the other without a pause, each as soon as the one before",
+        (
+            (
+                _WRITER,
+                "        self.look_at_ns = 0 if self.options.late is None else now_ns + self.options.late.calm_ns\n",
+                "",
+            ),
+        ),
+        (_LATE + "changes_by_lateness_make_no_storm",),
+    ),
+    Mutant(
+        "busy-and-then-silent",
+        "P7.8 P4.1",
+        "a bookie that was busy and says nothing more is waited for as long as one that answers",
+        (
+            (
+                "embedbk/core/seating.py",
+                "        return at_ns if self.busy.silent_ns is None else min(at_ns, self.busy.silent_ns + timeout_ns)\n",
+                "        return at_ns\n",
+            ),
+        ),
+        (_BUSY + "one_that_was_busy_and_says_nothing_more_has_failed",),
     ),
 )
