@@ -1012,6 +1012,36 @@ def test_recoverers_converge(quorum: Quorum, recoverers: int) -> None:
     assert closed > 30  # Else nothing was tested.
 
 
+def test_recovery_takes_five_round_trips_however_long_the_tail_is() -> None:
+    """T12: the LAC comes with the fence, the whole unconfirmed tail with one read of each bookie, its copies leave at
+    once, and one write closes. Of the two to the metadata the first is P5.2a."""
+    world, writer, pen = it = scene()
+    for number in range(40):
+        world.add(writer, pen, b"entry %d" % number)
+    world.settle(
+        hold=lambda packet: not packet.is_request
+    )  # Stored everywhere; the writer hears nothing of it.
+    writer.is_gone = True
+    world.wire.clear()
+    recovery = world.recovery(it.ledger_id)
+    recovery.start()
+    trips = []
+    while not recovery.has_ended:
+        asked = world.packets(recovery, is_request=True)
+        trips.append(sorted({type(packet.control).__name__ for packet in asked} or {"Transact"}))
+        for operation in list(world.catalog.waiting):
+            world.catalog.answer(operation)
+        for packet in asked:
+            world.deliver(packet)
+        for node in world.nodes.values():
+            node.sync()
+        for packet in world.packets(recovery, is_request=False):
+            world.deliver(packet)
+        assert len(trips) < 10, trips
+    assert trips == [["Transact"], ["FenceRequest"], ["ReadRequest"], ["AddRequest"], ["Transact"]]
+    assert it.last_entry == 39
+
+
 def test_recovery_asks_nothing_more_once_it_is_over() -> None:
     """A tick, the watch, a late answer: silence. The world checks it for every client at every step. And nothing was
     given before the end, which names the closed ledger (P6.5)."""
