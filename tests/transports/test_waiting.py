@@ -99,6 +99,8 @@ class Bookie:
 
     def wait(self, until_ns: int = NOW, **terms: Any) -> WaitEnd:
         """One turn, if nothing else is said."""
+        if self.transport.has_events():
+            assert self.receive() == [], "only a ping, which a busy machine makes due, is no event"
         given = {"duties_ns": NEVER, "durable": 0, "awaits_journal": False, "bytes_max": NEVER, **terms}
         end = self.transport.wait(WaitTerms(self.path, self.filenos, until_ns, **given))
         assert end is not None
@@ -119,10 +121,6 @@ class Bookie:
             if is_reached():
                 return end
             assert self.arena.now_ns() < give_up_ns, "never came"
-            if (
-                self.transport.has_events()
-            ):  # A ping that a busy machine makes due ends a wait, and is no event.
-                assert self.receive() == []
             self.client.events += self.client.transport.receive(self.arena.now_ns())
             self.client.transport.deadline_ns()
 
@@ -250,9 +248,10 @@ def test_who_is_woken_by_what_a_wait_received_is_told_before_it_goes_on(bookie: 
     reader = threading.Thread(target=end_when_told)
     reader.start()
     end = bookie.wait_long()
+    while end.ready != [bookie.other]:  # A ping may end one before.
+        end = bookie.wait_long()
     is_told = bool(bookie.client.bodies(bookie.link))
     reader.join()
-    assert end.ready == [bookie.other]
     assert is_told
 
 
@@ -262,8 +261,8 @@ def test_the_time_of_a_poll_that_was_parked_meanwhile_ends_it(bookie: Bookie) ->
     bookie.tell(LacRequest(INCARNATION, 7, NO_ENTRY, 20, 1000), 50)
     bookie.until(lambda: bookie.path.parked.poll_count == 1)
     deadline = bookie.path.parked.deadline_ns
-    bookie.wait_long()
-    assert bookie.arena.now_ns() >= deadline
+    while bookie.arena.now_ns() < deadline:  # A ping may end one before.
+        bookie.wait_long()
 
 
 def test_a_readers_answer_without_room_has_the_lac_alone(bookie: Bookie) -> None:
