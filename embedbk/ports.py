@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from embedbk.codec.answers_twin import Counting
 from embedbk.codec.frame import Frame
@@ -18,6 +18,9 @@ from embedbk.core.vocabulary import LogFacts
 
 __all__ = [
     "AddPath",
+    "AddSeat",
+    "AddSending",
+    "AddTerms",
     "DurableBookie",
     "EntriesFound",
     "EntryStore",
@@ -29,6 +32,9 @@ __all__ = [
     "Received",
     "ScrubDamage",
     "ScrubPiece",
+    "SentAdds",
+    "SentFacts",
+    "SentFrame",
     "Transport",
     "TransportEvent",
     "WaitEnd",
@@ -165,6 +171,97 @@ class Near(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class AddSeat:
+    """Who gets each frame of a handle."""
+
+    link: int
+    seating: int  # As its answers name it (P3.8).
+    control: bytes  # The control part of each request, encoded.
+
+
+@dataclass(frozen=True, slots=True)
+class AddTerms:
+    """Of one writing handle, with nothing on its way above the LAC."""
+
+    packer: Any  # The one in C (codec/packer.py).
+    ledger_id: int
+    ledger_key: bytes
+    nonce: int
+    ack_quorum: int
+    lac: int
+    lac_length: int
+    bytes_max: int  # Of frames that are not acknowledged.
+
+
+@dataclass(frozen=True, slots=True)
+class SentFacts:
+    """What became of the adds of one handle."""
+
+    lac: int
+    lac_length: int
+    pending: int  # Frames that are not acknowledged.
+    is_ending: bool  # Nothing more goes this way.
+    oldest_sent_ns: int | None  # Of frames that a seat has not answered.
+    longest_ns: int  # That an answer took since it was told last; 0: there was none.
+
+
+class SentFrame(NamedTuple):
+    """A frame that is not acknowledged, or that a seat has not answered."""
+
+    first_entry: int
+    last_entry: int
+    entry_count: int
+    length: int
+    body: bytes
+    first_request: int  # Of seat 0; those of the others follow.
+    sent_ns: int
+    answered: int  # A bit for each seat.
+    unsent: int  # Whose link took nothing of it.
+
+
+class SentAdds(Protocol):
+    """The adds of one writing handle over links, in C (native/NATIVE.md, "Link adds")."""
+
+    def tell(self, now_ns: int) -> SentFacts:
+        """What there is to tell; it is told by that."""
+        ...
+
+    def give(self) -> Iterator[SentFrame]:
+        """The frames that the core has to know of, in entry order. Nothing goes this way any more, and answers to them
+        are the host's."""
+        ...
+
+    def close(self) -> None:
+        """Release what was not given; who waits hears that nothing comes this way. Threads may still ask."""
+        ...
+
+    def lac(self) -> tuple[int, int]:
+        """Any thread: what is acknowledged, told or not, and the length of the ledger up to there at least."""
+        ...
+
+    def wait(self, entry_id: int, *, is_alone: bool) -> bool:
+        """Any thread: block until the entry is acknowledged. False: it will not be this way. is_alone: nobody waits for
+        what is told, so it may be told a little later."""
+        ...
+
+
+class AddSending(Protocol):
+    """Of one transport. On the host's thread, but for `wake_adds`."""
+
+    def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> SentAdds | None:
+        """From now on what this packer has is sealed and sent while `listen_for` waits. None: not over these links."""
+        ...
+
+    def send_adds(self, now_ns: int) -> None:
+        """Their turn, for a host that does not wait by `listen_for`."""
+        ...
+
+    def wake_adds(self) -> None:
+        """From any thread: a packer has something. The host's wait ends by that, or takes it into account."""
+        ...
+
+
 class Transport(Protocol):
     """Carries bodies between identified peers over links; all calls from the host's thread.
 
@@ -222,6 +319,11 @@ class Transport(Protocol):
 
         filenos: of all on the loop; the same object while they are the same. Returns those of others that are ready;
         in all cases the next `receive` tells what came. None: not here, or not now; the host waits by itself."""
+        return None
+
+    def adds(self) -> AddSending | None:
+        """What sends frames of a writing handle and counts their answers while `listen_for` waits. None: not here, or
+        not yet; it is what it is from then on."""
         return None
 
     def receive(self, now_ns: int) -> list[TransportEvent]:

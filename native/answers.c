@@ -9,8 +9,10 @@
 #include "add_path.h"
 #include "bytes.h"
 #include "errors.h"
+#include "link_adds.h"
 #include "message.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +33,14 @@ struct slot {
     struct ebk_asked asked; /* request_id 0: free */
     uint32_t group_count;   /* answers of the group, kept at its first request */
     bool is_answered;
+    uint32_t seat; /* of adds, with place; adds NULL: a core's request */
+    uint64_t place;
+    struct ebk_link_adds *adds;
 };
 
 struct ebk_answers {
     struct ebk_answers_state state;
+    _Atomic uint32_t references; /* whose adds count here, and who made it: the collector frees them in any order */
     struct slot *slots;
     uint32_t slot_count;
     struct ebk_counted *untold;
@@ -45,6 +51,8 @@ struct ebk_answers *ebk_answers_new(void)
 {
     struct ebk_answers *answers = calloc(1, sizeof *answers);
     if (answers == NULL) return NULL;
+    answers->references = 1;
+    answers->state.next_request = 1;
     answers->slot_count = SLOTS_MIN;
     answers->slots = calloc(SLOTS_MIN, sizeof *answers->slots);
     answers->untold_room = EBK_ANSWERS_UNTOLD_MAX;
@@ -58,7 +66,7 @@ struct ebk_answers *ebk_answers_new(void)
 
 void ebk_answers_free(struct ebk_answers *answers)
 {
-    if (answers == NULL) return;
+    if (answers == NULL || --answers->references > 0) return;
     free(answers->slots);
     free(answers->untold);
     free(answers);
@@ -96,12 +104,40 @@ static bool grow(struct ebk_answers *answers)
     return true;
 }
 
-void ebk_answers_expect(struct ebk_answers *answers, const struct ebk_asked *asked)
+/* The slot of a new request: a wider table, or else an older one gives way. */
+static struct slot *place_for(struct ebk_answers *answers, const struct ebk_asked *asked)
 {
     EBK_ASSERT(asked->request_id != 0);
     while (is_open(slot_of(answers, asked->request_id)) && grow(answers)) {
     }
-    *slot_of(answers, asked->request_id) = (struct slot){.asked = *asked};
+    struct slot *slot = slot_of(answers, asked->request_id);
+    *slot = (struct slot){.asked = *asked};
+    return slot;
+}
+
+void ebk_answers_expect(struct ebk_answers *answers, const struct ebk_asked *asked)
+{
+    (void)place_for(answers, asked);
+}
+
+void ebk_answers_expect_for(struct ebk_answers *answers, const struct ebk_asked *asked, struct ebk_link_adds *adds,
+                            uint64_t place, uint32_t seat)
+{
+    struct slot *slot = place_for(answers, asked);
+    slot->adds = adds;
+    slot->place = place;
+    slot->seat = seat;
+}
+
+void ebk_answers_keep(struct ebk_answers *answers)
+{
+    answers->references += 1;
+}
+
+void ebk_answers_forget(struct ebk_answers *answers, const struct ebk_link_adds *adds)
+{
+    for (uint32_t i = 0; i < answers->slot_count; i++)
+        if (answers->slots[i].adds == adds) answers->slots[i] = (struct slot){.is_answered = true};
 }
 
 /* ---- taking ---------------------------------------------------------------------------- */
@@ -186,8 +222,13 @@ static bool count_in_group(struct ebk_answers *answers, struct slot *slot)
 
 static void count(struct ebk_answers *answers, struct slot *slot)
 {
-    answers->untold[answers->state.untold++] = (struct ebk_counted){slot->asked.link, slot->asked.request_id};
     answers->state.counted += 1;
+    if (slot->adds != NULL) {
+        slot->is_answered = true;
+        ebk_link_adds_answered(slot->adds, slot->place, slot->seat);
+        return;
+    }
+    answers->untold[answers->state.untold++] = (struct ebk_counted){slot->asked.link, slot->asked.request_id};
     if (count_in_group(answers, slot) || answers->state.is_eager || answers->state.untold >= EBK_ANSWERS_UNTOLD_MAX)
         answers->state.is_due = 1;
 }

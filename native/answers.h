@@ -51,6 +51,7 @@ struct ebk_answers_state {
     uint32_t untold;
     uint32_t is_due;  /* the cores want to hear of what is untold */
     uint32_t is_eager; /* may be set: every answer is news */
+    uint64_t next_request; /* for who asks next: taken and raised by him */
 };
 
 /* NULL when memory is refused. */
@@ -70,5 +71,16 @@ EBK_SHORT int ebk_answers_take(struct ebk_answers *answers, uint64_t link, const
 /* What is untold, in the order of coming; valid until the next take. It is told with this call. */
 EBK_SHORT const struct ebk_counted *ebk_answers_tell(struct ebk_answers *answers);
 /* cffi:end */
+
+struct ebk_link_adds;
+
+/* As expect, of a request of these adds (link_adds.h): who hears of its answer is they, and nobody is told. place, seat:
+ * of which frame to which seat. */
+void ebk_answers_expect_for(struct ebk_answers *answers, const struct ebk_asked *asked, struct ebk_link_adds *adds,
+                            uint64_t place, uint32_t seat);
+/* It lives until it is freed once more. */
+void ebk_answers_keep(struct ebk_answers *answers);
+/* No request of these adds is expected any more: answers to them are passed. */
+void ebk_answers_forget(struct ebk_answers *answers, const struct ebk_link_adds *adds);
 
 #endif

@@ -6,21 +6,14 @@
  * A seat's tokens ascend along the ring, so what is durable there is one number. No seat's
  * answer is counted apart: the count is made anew of those numbers for the frame at `head`.
  */
-#define _GNU_SOURCE
 #include "local_adds.h"
 
+#include "ahead.h"
 #include "errors.h"
 #include "local_inside.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 struct near_frame {
     struct ebk_packed packed;
@@ -38,11 +31,7 @@ struct ebk_local_adds {
     struct ebk_packed held; /* body NULL: none */
     bool is_ending, is_end_told;
     int64_t untold_ms; /* since when there is something to tell that is told late; 0: there is nothing */
-    /* Of any thread. */
-    _Atomic int64_t lac_shown;
-    _Atomic uint64_t length_shown;
-    _Atomic uint32_t moves, awaiting; /* futex: rises with lac_shown, and at the end; who sleeps on it */
-    _Atomic bool is_closed, is_late;  /* is_late: who awaits is all who waits */
+    struct ebk_ahead ahead; /* of any thread */
 };
 
 _Static_assert((EBK_LOCAL_FRAMES_MAX & (EBK_LOCAL_FRAMES_MAX - 1)) == 0, "places in the ring are found by a mask");
@@ -58,8 +47,7 @@ struct ebk_local_adds *ebk_local_adds_new(const struct ebk_local_settings *setti
         free(adds);
         return NULL;
     }
-    atomic_store(&adds->lac_shown, settings->lac);
-    atomic_store(&adds->length_shown, settings->lac_length);
+    ebk_ahead_begin(&adds->ahead, settings->lac, settings->lac_length);
     adds->settings = *settings;
     adds->lac = adds->lac_told = settings->lac;
     adds->lac_length = settings->lac_length;
@@ -71,13 +59,6 @@ static struct near_frame *at(struct ebk_local_adds *adds, uint64_t place)
     return &adds->frames[place & (EBK_LOCAL_FRAMES_MAX - 1)];
 }
 
-/* The user's threads have to look again. */
-static void announce(struct ebk_local_adds *adds)
-{
-    atomic_fetch_add(&adds->moves, 1);
-    if (atomic_load(&adds->awaiting) > 0) syscall(SYS_futex, &adds->moves, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 void ebk_local_adds_close(struct ebk_local_adds *adds)
 {
     if (adds->frames == NULL) return;
@@ -86,8 +67,7 @@ void ebk_local_adds_close(struct ebk_local_adds *adds)
     while (ebk_local_adds_give(adds, &frame)) ebk_packer_release(frame.body);
     free(adds->frames);
     adds->frames = NULL;
-    atomic_store(&adds->is_closed, true);
-    announce(adds);
+    ebk_ahead_close(&adds->ahead);
 }
 
 void ebk_local_adds_free(struct ebk_local_adds *adds)
@@ -200,10 +180,7 @@ static void reap(struct ebk_local_adds *adds)
         adds->head += 1;
         ebk_packer_release(done->body); /* The bookies have copies. */
     }
-    if (adds->lac == before) return;
-    atomic_store(&adds->length_shown, adds->lac_length);
-    atomic_store(&adds->lac_shown, adds->lac);
-    announce(adds);
+    if (adds->lac != before) ebk_ahead_show(&adds->ahead, adds->lac, adds->lac_length);
 }
 
 /* ---- the loop's side ------------------------------------------------------------------- */
@@ -219,7 +196,7 @@ bool ebk_local_adds_has_news(struct ebk_local_adds *adds, int64_t now_ms, bool *
 {
     if (adds->is_ending && !adds->is_end_told) return true;
     if (adds->lac == adds->lac_told) return false;
-    if (!atomic_load(&adds->is_late)) return true;
+    if (!atomic_load(&adds->ahead.is_late)) return true;
     if (adds->untold_ms == 0) adds->untold_ms = now_ms;
     *is_late = true;
     return now_ms - adds->untold_ms >= EBK_LOCAL_TELL_MS;
@@ -245,7 +222,7 @@ void ebk_local_adds_tell(struct ebk_local_adds *adds, struct ebk_local_facts *fa
     adds->lac_told = adds->lac;
     adds->is_end_told = adds->is_ending;
     adds->untold_ms = 0;
-    atomic_store(&adds->is_late, false); /* Until somebody awaits again, and says so. */
+    atomic_store(&adds->ahead.is_late, false); /* Until somebody awaits again, and says so. */
 }
 
 int ebk_local_adds_give(struct ebk_local_adds *adds, struct ebk_packed *frame)
@@ -266,30 +243,10 @@ int ebk_local_adds_give(struct ebk_local_adds *adds, struct ebk_packed *frame)
 
 int64_t ebk_local_adds_lac(const struct ebk_local_adds *adds, uint64_t *length)
 {
-    const int64_t lac = atomic_load(&adds->lac_shown);
-    *length = atomic_load(&adds->length_shown);
-    return lac;
+    return ebk_ahead_lac(&adds->ahead, length);
 }
 
 int ebk_local_adds_await(struct ebk_local_adds *adds, int64_t entry_id, bool is_alone, int timeout_ms)
 {
-    const struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
-    atomic_store(&adds->is_late, is_alone);
-    atomic_fetch_add(&adds->awaiting, 1);
-    /* The word is read before what it tells of: who moves it between the look and the sleep ends the sleep. */
-    uint32_t seen = atomic_load(&adds->moves);
-    int answer = 0;
-    long slept = 0;
-    for (;;) {
-        if (atomic_load(&adds->lac_shown) >= entry_id)
-            answer = 1;
-        else if (atomic_load(&adds->is_closed))
-            answer = EBK_FAILED;
-        if (answer != 0 || slept != 0) break;
-        slept = syscall(SYS_futex, &adds->moves, FUTEX_WAIT_PRIVATE, seen, &timeout, NULL, 0);
-        if (slept != 0 && errno == EAGAIN) slept = 0;
-        seen = atomic_load(&adds->moves);
-    }
-    atomic_fetch_sub(&adds->awaiting, 1);
-    return answer;
+    return ebk_ahead_await(&adds->ahead, entry_id, is_alone, timeout_ms);
 }

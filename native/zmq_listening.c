@@ -2,8 +2,8 @@
  *
  * A wait is right only when each socket said that it is empty since anything was sent on
  * it: a send does ZeroMQ's housekeeping, and may swallow the change that a descriptor
- * tells of. Nothing is sent here, so each is received dry once, and then when its
- * descriptor tells.
+ * tells of. So each is received dry once, and then when its descriptor tells, or when adds
+ * were sent on it.
  */
 #define _GNU_SOURCE
 #include "zmq_listening.h"
@@ -21,6 +21,7 @@
 #define BYTES_PER_DRAIN_MAX ((size_t)2 << 20)
 #define WAIT_MS_MAX 60000
 #define OTHER UINT32_MAX
+#define WAKE (UINT32_MAX - 1)
 
 struct heard_link {
     struct ebk_heard_link is;
@@ -31,6 +32,7 @@ struct heard_link {
 struct ebk_listening {
     struct ebk_zmq_answers *drain;
     struct ebk_answers *answers;
+    struct ebk_link_sender *sender;
     int epoll;
     uint32_t link_count;
     struct heard_link links[];
@@ -59,6 +61,7 @@ static bool watch(int epoll, int descriptor, uint32_t meaning)
 }
 
 struct ebk_listening *ebk_listening_new(struct ebk_zmq_answers *drain, struct ebk_answers *answers,
+                                        struct ebk_link_sender *sender,
                                         const struct ebk_heard_link *links, uint32_t link_count, const int *others,
                                         uint32_t other_count)
 {
@@ -66,9 +69,10 @@ struct ebk_listening *ebk_listening_new(struct ebk_zmq_answers *drain, struct eb
     if (listening == NULL) return NULL;
     listening->drain = drain;
     listening->answers = answers;
+    listening->sender = sender;
     listening->link_count = link_count;
     listening->epoll = epoll_create1(EPOLL_CLOEXEC);
-    bool is_made = listening->epoll >= 0;
+    bool is_made = listening->epoll >= 0 && watch(listening->epoll, ebk_link_sender_fileno(sender), WAKE);
     for (uint32_t i = 0; is_made && i < link_count; i++) {
         listening->links[i].is = links[i];
         is_made = watch(listening->epoll, links[i].descriptor, i);
@@ -101,6 +105,16 @@ static int listen_once(struct ebk_listening *listening, uint64_t credit_bytes, s
     return ebk_answers_state(listening->answers)->is_due ? EBK_HEARD_NEWS : reason;
 }
 
+/* Adds take their turn, behind the answers to those before. Returns when something of them is to be told. */
+static int64_t send(struct ebk_listening *listening, struct ebk_heard *heard)
+{
+    ebk_link_sender_turn(listening->sender, heard->now_ns);
+    for (uint32_t i = 0; i < listening->link_count; i++)
+        if (ebk_link_sender_has_used(listening->sender, listening->links[i].is.number))
+            heard->is_dry = listening->links[i].is_dry = false;
+    return ebk_link_sender_due_ns(listening->sender, heard->now_ns);
+}
+
 /* Rounded up: a wait that ends before its time would spin. */
 static int wait_ms(int64_t from_ns, int64_t until_ns)
 {
@@ -122,6 +136,8 @@ static int look(struct ebk_listening *listening, int milliseconds, struct ebk_he
         const uint32_t meaning = (uint32_t)(found[i].data.u64 >> 32);
         if (meaning == OTHER)
             heard->ready[heard->ready_count++] = (int)(uint32_t)found[i].data.u64;
+        else if (meaning == WAKE)
+            ebk_link_sender_be_awake(listening->sender);
         else
             listening->links[meaning].is_dry = false;
     }
@@ -142,13 +158,16 @@ int ebk_listening_wait(struct ebk_listening *listening, int64_t until_ns, int64_
     for (;;) {
         int reason = listen_once(listening, credit_bytes, heard);
         heard->now_ns = clock_ns();
+        const int64_t due_ns = send(listening, heard);
+        if (reason == 0 && due_ns <= heard->now_ns) reason = EBK_HEARD_NEWS;
         if (!is_untold && state->untold > 0) {
             is_untold = true;
             if (heard->now_ns + untold_ns < until_ns) until_ns = heard->now_ns + untold_ns;
         }
         /* A wait that ends anyway looks, too: whoever is heard without a pause must not hide the other descriptors. */
         const bool is_over = reason != 0 || heard->now_ns >= until_ns;
-        const int milliseconds = is_over || !heard->is_dry ? 0 : wait_ms(heard->now_ns, until_ns);
+        const bool has_more = !heard->is_dry || ebk_link_sender_has_more(listening->sender);
+        const int milliseconds = is_over || has_more ? 0 : wait_ms(heard->now_ns, due_ns < until_ns ? due_ns : until_ns);
         const int seen = look(listening, milliseconds, heard);
         if (reason == 0) reason = seen;
         if (reason == 0 && is_over) reason = EBK_HEARD_DUE;

@@ -1,7 +1,7 @@
 /* zmq_listening.h: a writing client waits for answers, again and again, until a core wants to hear of them.
  *
- *     ┌─▶ sockets dry, answers counted ─▶ news? ─▶ wait ─┐
- *     └──────────────────────────────────────────────────┘
+ *     ┌─▶ sockets dry, answers counted ─▶ adds sealed and sent ─▶ news? ─▶ wait ─┐
+ *     └──────────────────────────────────────────────────────────────────────────┘
  *
  * What a turn of the loop does when nothing happens but common answers that no quorum
  * needs yet: the same parts (zmq_answers.h, answers.h), without Python in between. It
@@ -14,6 +14,7 @@
 
 #include "answers.h"
 #include "gil.h"
+#include "link_adds.h"
 #include "zmq_answers.h"
 
 #include <stdbool.h>
@@ -26,7 +27,7 @@ enum {
     EBK_HEARD_DUE = 1,   /* its time is over */
     EBK_HEARD_READY = 2, /* a descriptor that is of no link here is ready: outcome.ready */
     EBK_HEARD_HELD = 3,  /* a message is Python's: ebk_zmq_answers_state(), of the link outcome.link */
-    EBK_HEARD_NEWS = 4,  /* the cores want to hear of what is counted */
+    EBK_HEARD_NEWS = 4,  /* the cores want to hear of what is counted, or of adds that were sent here */
     EBK_HEARD_BOUND = 5, /* credit_bytes were received on a link: its peer is to be told */
     EBK_HEARD_SIGNAL = 6 /* a signal came: its handler is Python's */
 };
@@ -52,9 +53,10 @@ struct ebk_heard {
 
 struct ebk_listening;
 
-/* Listen to these links and watch these other descriptors. drain and answers are borrowed, and must outlive it; so must
- * the sockets. NULL when memory or the system refuses. */
+/* Listen to these links and watch these other descriptors. drain, answers and sender are borrowed, and must outlive it;
+ * so must the sockets. sender: adds that it has take their turns meanwhile. NULL when memory or the system refuses. */
 struct ebk_listening *ebk_listening_new(struct ebk_zmq_answers *drain, struct ebk_answers *answers,
+                                        struct ebk_link_sender *sender,
                                         const struct ebk_heard_link *links, uint32_t link_count, const int *others,
                                         uint32_t other_count);
 void ebk_listening_free(struct ebk_listening *listening);

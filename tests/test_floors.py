@@ -34,6 +34,7 @@ NATIVE_IMPORTERS = {
     "embedbk.codec.kernels",
     "embedbk.codec.packer",
     "embedbk.storage.native",
+    "embedbk.transports.zmq_adds",
     "embedbk.transports.zmq_answers",
     "embedbk.transports.zmq_links",
     "embedbk.transports.zmq_send",

@@ -23,7 +23,7 @@ from zmq.backend import zmq_poll
 from embedbk.codec.answers_twin import Counting
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports import AddPath, Buffer, Identity, TransportEvent, WaitEnd, WaitTerms
+from embedbk.ports import AddPath, AddSending, Buffer, Identity, TransportEvent, WaitEnd, WaitTerms
 from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free
 from embedbk.transports.envelope import NONCE_BYTES, PROTOCOL_VERSIONS, Hello, check_settings
 from embedbk.transports.zmq_ends import Counters, Ends, Patience
@@ -152,6 +152,9 @@ class ZmqTransport:
         due_ns = self.deadline_ns()
         return [] if due_ns is not None and due_ns <= self._ends.now_ns else None
 
+    def adds(self) -> AddSending | None:
+        return None if self._dialled.sender is None else self._dialled
+
     def receive(self, now_ns: int) -> list[TransportEvent]:
         sockets, ends = self._sockets, self._ends
         if not sockets.is_open:
@@ -234,7 +237,7 @@ class ZmqTransport:
             self._accepted.on_up(link)
 
     def _on_down(self, link: Link) -> None:
-        self._dialled.forget_listened()
+        self._dialled.on_down(link)
         if link.route is None:
             self._accepted.forget_turn()
         else:

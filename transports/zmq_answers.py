@@ -25,7 +25,7 @@ HEARD_HELD: Final = int(lib.EBK_HEARD_HELD)
 class AnswerDrain:
     """Of one transport; made by `open_answers`."""
 
-    __slots__ = ("_answers", "_drain", "_heard", "_listening", "_state")
+    __slots__ = ("_answers", "_drain", "_heard", "_listening", "_sender", "_state")
 
     def __init__(self, drain: Any, answers: Any) -> None:
         self._drain = drain
@@ -52,14 +52,19 @@ class AnswerDrain:
         """How many parts the last drain received, and their bytes: all of them, the held one too."""
         return self._state.bodies, self._state.bytes
 
-    def listen(self, links: Sequence[tuple[Any, int, int, bytes]], others: Sequence[int]) -> bool:
-        """Have `wait` listen to these links, each (socket, number, descriptor, prefix), and watch other descriptors.
-        False: the system refuses."""
+    def listen(
+        self, links: Sequence[tuple[Any, int, int, bytes]], others: Sequence[int], sender: Any
+    ) -> bool:
+        """Have `wait` listen to these links, each (socket, number, descriptor, prefix), watch other descriptors, and
+        have adds of this sender take their turns. False: the system refuses."""
         given = ffi.new("struct ebk_heard_link[]", len(links))
         for place, (socket, number, descriptor, prefix) in zip(given, links, strict=True):
             place.socket, place.number, place.descriptor = address_of(socket), number, descriptor
             place.prefix = prefix
-        made = lib.ebk_listening_new(self._drain, self._answers, given, len(links), list(others), len(others))
+        self._sender = sender
+        made = lib.ebk_listening_new(
+            self._drain, self._answers, sender, given, len(links), list(others), len(others)
+        )
         self._listening = None if made == ffi.NULL else ffi.gc(made, lib.ebk_listening_free)
         return bool(made != ffi.NULL)
 

@@ -193,6 +193,10 @@ class Sockets:
             self._ready.register(fileno, select.EPOLLIN)
         self.unsettled[port] = self.unseen[port] = None
 
+    def watch(self, fileno: int) -> None:
+        """A descriptor of the transport's that is no socket's: `fileno` tells of it, too."""
+        self._ready.register(fileno, select.EPOLLIN)
+
     def hang_up(self, port: Port) -> None:
         """Close the socket of a dialled link, and with it all that was queued."""
         for fileno in port.filenos:
@@ -210,6 +214,8 @@ class Sockets:
     def look(self) -> None:
         """Note whose descriptors tell of something."""
         for fileno, _ in self._ready.poll(0):
+            if fileno not in self.by_fileno:
+                continue  # Adds (zmq_adds.py): they have their turn in any case.
             port, is_monitor = self.by_fileno[fileno]
             self.unsettled[port] = None
             if is_monitor:

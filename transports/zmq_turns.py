@@ -7,11 +7,11 @@ not seen (P3.4).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from embedbk.codec.answers_twin import Counting
-from embedbk.ports import AddPath, WaitEnd, WaitTerms
-from embedbk.transports import zmq_answers
+from embedbk.ports import AddPath, AddSeat, AddTerms, WaitEnd, WaitTerms
+from embedbk.transports import zmq_adds, zmq_answers
 from embedbk.transports.envelope import CREDIT_BYTES
 from embedbk.transports.zmq_ends import Ends
 from embedbk.transports.zmq_intake import BODIES_PER_RECEIVE_MAX, BYTES_PER_RECEIVE_MAX, Intake
@@ -148,6 +148,9 @@ class DialledTurns:
             None  # To these links `listen_for` listens; None: it is to be made anew.
         )
         self._listened_filenos: Sequence[int] | None = None
+        self.sender: zmq_adds.LinkSender | None = (
+            None  # Of adds that are sent from C, where answers are counted.
+        )
 
     def count(self, answers: Counting) -> None:
         self._counting = answers
@@ -157,6 +160,57 @@ class DialledTurns:
         counting = self._counting
         if counting is not None and counting.handle is not None and self.in_c is None:
             self.in_c = zmq_answers.open_answers(link.port.socket, counting.handle)
+            if self.in_c is not None:
+                self.sender = zmq_adds.LinkSender()
+                self._sockets.watch(self.sender.fileno())
+
+    def on_down(self, link: Link) -> None:
+        self.forget_listened()
+        if self.sender is not None:
+            self.sender.down(link.number)
+
+    # Adds that are sent from C (`ports.AddSending`).
+
+    def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> zmq_adds.LinkAdds | None:
+        """None: not over these links."""
+        sender, counting = self.sender, self._counting
+        if sender is None or counting is None:
+            return None
+        links = [self._ends.links.get(seat.link) for seat in seats]
+        if any(link is None or not link.is_up or not link.port.sends_frames for link in links):
+            return None
+        adds = zmq_adds.LinkAdds(sender, counting.handle, terms, seats)
+        sender.begin(adds)
+        return adds
+
+    def wake_adds(self) -> None:
+        sender = self.sender
+        if sender is not None:  # Else it is closed, and those who append hear of that.
+            sender.wake()
+
+    def send_adds(self, now_ns: int) -> None:
+        """Their turn, outside of `listen_for`."""
+        if self.sender is not None:
+            self._show_room(self.sender)
+            self.sender.turn(now_ns)
+            self._note_sent(self.sender)
+
+    def _dialled(self) -> Iterator[Link]:
+        return (link for link in self._ends.links.values() if link.is_up and link.port.dialled is link)
+
+    def _show_room(self, sender: zmq_adds.LinkSender) -> None:
+        if not sender.is_idle:
+            for link in self._dialled():
+                room = max(0, self._ends.window_bytes - link.sent_bytes + link.credited_bytes)
+                sender.show(link.number, link.port.socket.underlying, link.data_prefix, room)
+
+    def _note_sent(self, sender: zmq_adds.LinkSender) -> None:
+        if not sender.is_idle:
+            for link in self._dialled():
+                sent_bytes = sender.sent(link.number)
+                if sent_bytes:
+                    link.sent_bytes += sent_bytes
+                    self._sockets.unsettled[link.port] = None
 
     def forget_listened(self) -> None:
         """There are other links, or other descriptors, than it knows."""
@@ -164,28 +218,31 @@ class DialledTurns:
 
     def close(self) -> None:
         """What C listens with has a descriptor of its own, and this is in cycles with its transport."""
-        self._listened = self.in_c = None
+        self._listened = self.in_c = self.sender = None
 
     def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
         in_c = self.in_c
         if in_c is None or self._ends.events or any(port.is_listening for port in self._sockets.unsettled):
             return None
         if self._listened is None or self._listened_filenos is not filenos:
-            self._listened = [
-                link for link in self._ends.links.values() if link.is_up and link.port.dialled is link
-            ]
+            self._listened = list(self._dialled())
             of_links = [
                 (link.port.socket.underlying, link.number, link.port.filenos[0], link.data_prefix)
                 for link in self._listened
             ]
+            assert self.sender is not None
             apart = {self._sockets.fileno(), *(link.port.filenos[0] for link in self._listened)}
             others = [fileno for fileno in (*filenos, *self._sockets.by_fileno) if fileno not in apart]
             self._listened_filenos = filenos
-            if not in_c.listen(of_links, others):
+            if not in_c.listen(of_links, others, self.sender.handle):
                 self._listened = None
                 return None
         self.listens = True
+        sender = self.sender
+        assert sender is not None
+        self._show_room(sender)
         why = in_c.wait(until_ns, untold_ns, CREDIT_BYTES)
+        self._note_sent(sender)
         for index, link in enumerate(self._listened):
             taken_bytes = in_c.taken(index)
             if taken_bytes:

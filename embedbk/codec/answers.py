@@ -50,6 +50,11 @@ class Answers:
     def counted(self) -> int:
         return int(self._state.counted)
 
+    def next_request(self) -> int:
+        request_id = int(self._state.next_request)
+        self._state.next_request = request_id + 1
+        return request_id
+
     def expect(self, asked: Asked) -> None:
         self._asked[0] = asked
         lib.ebk_answers_expect(self.handle, self._asked)

@@ -57,6 +57,10 @@ class Counting(Protocol):
         """How many were counted ever."""
         ...
 
+    def next_request(self) -> int:
+        """An id for the next request; those of frames that are sent from C come from the same count."""
+        ...
+
     def expect(self, asked: Asked) -> None:
         """A request was sent, or will be: its answer may be counted."""
         ...
@@ -90,6 +94,7 @@ class TwinAnswers:
         self.is_eager = False
         self.is_due = False
         self.counted = 0
+        self._last_request = 0
         self._slot_count = _SLOTS_MIN
         self._slots: dict[int, _Slot] = {}
         self._untold: list[tuple[int, int]] = []
@@ -97,6 +102,10 @@ class TwinAnswers:
     @property
     def untold(self) -> int:
         return len(self._untold)
+
+    def next_request(self) -> int:
+        self._last_request += 1
+        return self._last_request
 
     def expect(self, asked: Asked) -> None:
         assert asked.request_id

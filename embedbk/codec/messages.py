@@ -46,6 +46,7 @@ __all__ = [
     "is_normal_add",
     "encode_add_answers",
     "encode_bundle",
+    "encode_control",
     "encode_message",
     "is_answered",
     "is_final",
@@ -311,6 +312,11 @@ def encode_add_answers(answers: Sequence[tuple[int, AddAnswer]]) -> list[bytes |
         for asked, a in answers
     )  # fmt: skip
     return encode_message(0, AddAnswers(packed))
+
+
+def encode_control(control: Control) -> bytes:
+    """The control part of a message, for who writes the rest in C (native/link_adds.h)."""
+    return _encode(control)
 
 
 def encode_message(

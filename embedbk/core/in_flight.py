@@ -174,6 +174,23 @@ class InFlight:
         seatings = [seating for seating in self.seatings if seating.failure is None]
         return self._sends(pending, seatings, now_ns, lac, lac_length)
 
+    def adopt(self, frame: Frame, sent_ns: int, answered: Sequence[int], *, is_done: bool) -> None:
+        """Take a frame that was sent to every seat, and the answers to it that came (`FrameSent`)."""
+        pending = Pending(frame, residues_of(frame.first_entry, frame.last_entry, self.quorum), set(answered))
+        for seating in self.seatings:
+            if seating.number not in pending.acked:
+                if seating.unanswered is None:
+                    seating.unanswered = {}
+                seating.unanswered[frame.first_entry] = sent_ns
+            else:
+                seating.answered_ns = max(seating.answered_ns, sent_ns)
+        if is_done:
+            self._keep_behind(frame.first_entry, pending)
+            return
+        assert frame.first_entry > next(reversed(self.pending), self.done)
+        self.pending = {**self.pending, frame.first_entry: pending}
+        self.pending_bytes += len(frame.body)
+
     def resend(
         self, seatings: Iterable[Seating], now_ns: int, lac: int | None, lac_length: int
     ) -> list[Send]:

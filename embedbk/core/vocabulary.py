@@ -45,6 +45,7 @@ __all__ = [
     "Effect",
     "Event",
     "FrameSealed",
+    "FrameSent",
     "HeldListed",
     "IdsAllocated",
     "JournalAppend",
@@ -206,13 +207,26 @@ class FrameSealed:
 
 @dataclass(slots=True)
 class AddedNearby:
-    """Everything up to last_entry was sealed, stored by every seat and is durable at an ack quorum, without messages
-    (host/local_adds.py). is_idle: nothing more is under way there."""
+    """Everything up to last_entry was sealed, stored by every seat or sent to it, and is durable at an ack quorum, past
+    this core (host/courses.py). is_idle: nothing more is under way there."""
 
     now_ns: int
     last_entry: int
     length: int  # Payload bytes of the ledger up to and including last_entry.
     is_idle: bool
+    longest_ns: int = 0  # That an answer took of those since the last such event; 0: there were none.
+
+
+@dataclass(slots=True)
+class FrameSent:
+    """A frame was sealed and sent to every seat (host/link_adds.py), and is not acknowledged by this core, or owed an
+    answer by a seat. Behind an `AddedNearby` of all that is acknowledged; in entry order."""
+
+    now_ns: int
+    frame: Frame
+    sent_ns: int
+    answered: tuple[int, ...]  # Numbers of the seatings whose OK came.
+    unsent: tuple[int, ...]  # Of those whose links took nothing of it.
 
 
 @dataclass(slots=True)
@@ -617,7 +631,7 @@ class CopySlice:
 
 Event = (
     Started | Tick | Answered | AddsAnswered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated
-    | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | CloseRequested | Consumed
+    | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | FrameSent | CloseRequested | Consumed
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed

@@ -46,6 +46,7 @@ from embedbk.core.vocabulary import (
     Ended,
     EnsembleChanged,
     FrameSealed,
+    FrameSent,
     KeyRead,
     MetadataFailed,
     ReadKey,
@@ -273,14 +274,31 @@ class Writer(Machine):
         return list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
 
     def _on_added_nearby(self, event: AddedNearby) -> list[Effect]:
-        """As if these frames had been sent and answered: none of this core's own is on its way meanwhile."""
+        """As if these frames had been sent and answered: none of this core's own is on its way meanwhile. What a seat
+        still owes of them is known where they went; else this core hears of it (`FrameSent`)."""
         ensure(self.state is WriterState.OPEN and self.in_flight.is_at_rest, "added beside adds on their way")
         ensure(event.last_entry > self.lac, "the LAC fell or stood still")
         self.lap = event.last_entry
         self.in_flight.done, self.in_flight.done_length = event.last_entry, event.length
         self.last_active_ns = event.now_ns
+        if event.longest_ns and self.in_flight.times is not None:
+            self.in_flight.times.note(event.longest_ns, event.now_ns)  # P4.7
         confirmed = Confirmed(self.lac, self.in_flight.done_length)
         return [confirmed, *self._hint(event.now_ns)] if event.is_idle else [confirmed]
+
+    def _on_frame_sent(self, event: FrameSent) -> list[Effect]:
+        """As if this core had sent it then, and heard those answers; it is acknowledged already, or waits for more."""
+        frame, in_flight = event.frame, self.in_flight
+        ensure(self.state is WriterState.OPEN, "sent for a handle that is not open")
+        is_done = frame.last_entry <= self.lac
+        ensure(is_done or frame.first_entry == self.lap + 1, "what was sent leaves a gap")  # P3.1
+        if not is_done:
+            self.lap = frame.last_entry
+            self.last_active_ns = event.now_ns
+        in_flight.adopt(frame, event.sent_ns, event.answered, is_done=is_done)
+        for number in event.unsent:
+            in_flight.note_busy(number, frame.first_entry, event.now_ns)
+        return []
 
     def _on_answered(self, event: Answered) -> list[Effect]:
         kind, number, first_entry = event.tag
@@ -773,6 +791,7 @@ class Writer(Machine):
     HANDLERS: ClassVar[Handlers] = {
         FrameSealed: _on_frame,
         AddedNearby: _on_added_nearby,
+        FrameSent: _on_frame_sent,
         Answered: _on_answered,
         AddsAnswered: _on_adds_answered,
         SendFailed: _on_send_failed,

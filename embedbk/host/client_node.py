@@ -69,6 +69,8 @@ from embedbk.core.vocabulary import (
     TransactUnknown,
 )
 from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError, UsageError
+from embedbk.host.courses import Courses
+from embedbk.host.link_adds import LinkAdds
 from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation, Writing, is_countable
@@ -157,8 +159,13 @@ class ClientNode:
         # Of the frame that is being sent, if it is counted: its first request (0 before it), and its ack quorum.
         self._sealing: tuple[int, int] | None = None
         self._uncommon: dict[Writing, None] = {}  # Whose cores want to hear of every answer.
-        # Writers' adds to bookies of this very loop, if there are any; not while somebody watches the cores.
-        self.local_adds: LocalAdds | None = None
+        # How writers' adds go past their cores, to bookies of this very loop or else over links; not while somebody
+        # watches the cores.
+        self.courses: Courses | None = None
+        if self._answers is not None and self._answers.handle is not None:
+            self.courses = LinkAdds(
+                transport, self._link_of, self._note_asked, self._queue, self._hear, self._look_again
+            )
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}
         self._events: deque[tuple[Operation, Event]] = deque()
@@ -167,7 +174,10 @@ class ClientNode:
         self._slow: dict[int, _Peer] = {}  # By link: those with requests waiting.
         self._outboxes: dict[Member, _Peer] = {}  # Of those with messages of this turn.
         self._dial_after: dict[Member, int] = {}
-        self._request_ids = itertools.count(1)
+        requests = itertools.count(1)
+        self._next_request: Callable[[], int] = (
+            requests.__next__ if self._answers is None else self._answers.next_request
+        )
         self._due: list[tuple[int, int, Operation]] = []
         self._due_numbers = itertools.count()
         self._due_count = 0  # Operations that are on it, each perhaps with past entries too.
@@ -195,15 +205,19 @@ class ClientNode:
             self._tell_counted(
                 event.now_ns
             )  # What came before it. The next frame depends on nothing of that.
-        if self.local_adds is not None and isinstance(operation, Writing):
-            self.local_adds.before(operation, event)
+        if self.courses is not None and isinstance(operation, Writing):
+            self.courses.before(operation, event)
         self._events.append((operation, event))
 
     def add_locally(self, waiter: NativeWaiter, nears: Mapping[Member, NativeNear]) -> None:
         """From now on writers reach these bookies, which are on this node's loop, without messages where they can."""
-        self.local_adds = LocalAdds(
-            waiter, nears, lambda *told: self._events.append(told), self._hear, self._dirty.append
-        )
+        self.courses = LocalAdds(waiter, nears, self._queue, self._hear, self._look_again)
+
+    def _queue(self, operation: Operation, event: Event) -> None:
+        self._events.append((operation, event))
+
+    def _look_again(self, writing: Writing) -> None:
+        self._dirty.append(writing)
 
     def close_writing(self, now_ns: int, writing: Writing) -> None:
         """Seal what was appended and close the ledger behind it."""
@@ -218,7 +232,7 @@ class ClientNode:
 
     def wake_writing(self, writing: Writing) -> None:
         """From a user's thread: the packer has something to look at."""
-        if self.local_adds is not None and self.local_adds.wake(writing):
+        if self.courses is not None and self.courses.wake(writing):
             return
         self._dirty.append(writing)
         self.on_wake()
@@ -241,8 +255,8 @@ class ClientNode:
                 self._tell_counted(now_ns)
         if self._slow:
             self._send_waiting()
-        if self.local_adds is not None:
-            self.local_adds.step(now_ns)
+        if self.courses is not None:
+            self.courses.step(now_ns)
         self.metadata.tick(now_ns)
         if not self._is_watching:
             self._is_watching = True
@@ -278,8 +292,8 @@ class ClientNode:
         if isinstance(operation, Writing):
             if operation in self._uncommon:
                 self._end_uncommon(operation)
-            if self.local_adds is not None:
-                self.local_adds.forget(operation)
+            if self.courses is not None:
+                self.courses.forget(self._now_ns, operation)
 
     def _drain(self, now_ns: int) -> None:
         while self._events:
@@ -320,11 +334,11 @@ class ClientNode:
     def _pump(self, now_ns: int, writing: Writing, *, is_last: bool = False) -> None:
         """Seal frames as far as the writer core wants them; the last time all of them."""
         packer = writing.packer
-        if self.local_adds is not None and self.on_step is None and not writing.is_over:
+        if self.courses is not None and self.on_step is None and not writing.is_over:
             if is_last:
-                self.local_adds.end(now_ns, writing)
+                self.courses.end(now_ns, writing)
                 self._drain(now_ns)
-            elif self.local_adds.pump(now_ns, writing):
+            elif self.courses.pump(now_ns, writing):
                 return
         while not writing.is_over and (packer.has_open() or packer.has_full()):
             if not is_last and not writing.core.wants_frame(is_full=packer.has_full()):
@@ -368,7 +382,7 @@ class ClientNode:
                 operation, SendFailed(now_ns, effect.tag, effect.member, "it leaves too much unanswered")
             )
             return
-        request_id = next(self._request_ids)
+        request_id = self._next_request()
         pieces = encode_message(request_id, effect.control, effect.frames)
         size = sum(map(len, pieces))
         if is_awaited:
@@ -383,6 +397,23 @@ class ClientNode:
         peer.outbox_bytes += size
         if size > BUNDLED_BYTES_MAX:
             self._empty_outbox(now_ns, peer)
+
+    # Adds that are sent from C (native/NATIVE.md, "Link adds").
+
+    def _link_of(self, member: Member) -> int | None:
+        peer = self._peers.get(member)
+        is_ready = peer is not None and peer.is_up and not peer.waiting
+        return peer.link if peer is not None and is_ready else None
+
+    def _note_asked(self, member: Member, request_id: int, operation: Operation, tag: Tag) -> None:
+        """On its way since a while; in the order of asking, since nothing of this handle is behind it."""
+        peer = self._peers.get(member)
+        if peer is not None:  # Else its link went, and the operation hears of that.
+            peer.outstanding[request_id] = (operation, tag)
+
+    def _end_courses(self, now_ns: int, member: Member) -> None:
+        if isinstance(self.courses, LinkAdds):
+            self.courses.leave_link(now_ns, member)
 
     # Counted answers (native/NATIVE.md, "Answers").
 
@@ -568,6 +599,8 @@ class ClientNode:
             return
         if self._answers is not None and self._answers.untold:
             self._tell_counted(now_ns)  # Answered before the link went.
+        if (known := self._peer_of_link.get(event.link)) is not None:
+            self._end_courses(now_ns, known.member)
         peer = self._peer_of_link.pop(event.link, None)
         if peer is None:
             return
@@ -601,6 +634,9 @@ class ClientNode:
         peer = self._peer_of_link.get(event.link)
         if peer is None:
             return
+        asked_of = [request_id for request_id, _ in answers] or [message.request_id]
+        if not all(request_id in peer.outstanding for request_id in asked_of):
+            self._end_courses(now_ns, peer.member)  # Asked from C, as like as not.
         if not answers:
             self._answer(now_ns, peer, message.request_id, message.control, message.frames)
         for request_id, answer in answers:
@@ -727,7 +763,7 @@ class ClientNode:
             self._tell_at,
             self.metadata.deadline_ns(),
             self.transport.deadline_ns(),
-            None if self.local_adds is None else self.local_adds.deadline_ns(),
+            None if self.courses is None else self.courses.deadline_ns(),
         )
 
     def wait(self, filenos: Sequence[int], until_ns: int) -> Sequence[int] | None:
@@ -735,8 +771,7 @@ class ClientNode:
         return self.transport.listen_for(filenos, until_ns, UNTOLD_NS)
 
     def filenos(self) -> list[int]:
-        local = [] if self.local_adds is None else self.local_adds.filenos()
-        return [*self.transport.filenos(), *local]
+        return [*self.transport.filenos(), *([] if self.courses is None else self.courses.filenos())]
 
     def close(self, failure: BaseException | None = None) -> None:
         """Give every operation and every request its outcome: nobody waits for this node any more."""

@@ -34,6 +34,7 @@ class LocalFacts:
     is_ending: bool  # Nothing more goes this way.
     is_behind: list[bool]  # By seat: something is stored there that is not durable yet.
     durable: list[int]  # By seat.
+    longest_ns: int = 0  # No answer takes any time: there are none.
 
 
 class NativeNear:
@@ -100,7 +101,7 @@ class NativeLocalAdds:
         """Nothing more goes this way; what is on its way goes on."""
         lib.ebk_local_adds_end(self.handle)
 
-    def tell(self) -> LocalFacts:
+    def tell(self, _now_ns: int = 0) -> LocalFacts:
         lib.ebk_local_adds_tell(self.handle, self._facts)
         facts = self._facts
         durable = list(facts.durable[0 : self._seat_count])

@@ -39,7 +39,7 @@ ADD_PATH_SOURCES = [
 ]
 LOCAL_ADDS_SOURCES = [
     *ADD_PATH_SOURCES,
-    *(NATIVE / f"{name}.c" for name in ("local_adds", "waiter", "packer")),
+    *(NATIVE / f"{name}.c" for name in ("local_adds", "ahead", "waiter", "packer")),
 ]
 STORE_SOURCES = [source for source in sorted(NATIVE.glob("*.c")) if "Python.h" not in source.read_text()]
 SEEDS = ("1", "2", "3")

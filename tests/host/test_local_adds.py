@@ -26,7 +26,7 @@ from embedbk.core.creation import Creation
 from embedbk.core.vocabulary import SendFailed
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import LedgerFenced
-from embedbk.host import local_adds
+from embedbk.host import courses
 from embedbk.host.operations import Writing
 from embedbk.ids import Member
 from embedbk.storage.local_adds import NativeNear, NativeWaiter
@@ -84,8 +84,8 @@ class Side:
         return writing
 
     def is_on_course(self, writing: Writing) -> bool:
-        assert self.client.local_adds is not None
-        return self.client.local_adds.wake(writing)
+        assert self.client.courses is not None
+        return self.client.courses.wake(writing)
 
     def append(self, writing: Writing, *sizes: int) -> None:
         for size in sizes or (100,):
@@ -181,7 +181,7 @@ def test_the_lac_waits_for_the_gap(side: Side) -> None:
 def test_no_message_carries_what_goes_this_way(side: Side) -> None:
     """The shortcut is one: hundreds of entries later the bookies' cores have seen no add of them."""
     writing = side.course(side.write())
-    before = next(side.client._request_ids)
+    before = side.client._next_request()
     for _ in range(200):
         side.append(writing)
         side.turn()
@@ -189,7 +189,7 @@ def test_no_message_carries_what_goes_this_way(side: Side) -> None:
     side.rest()
     assert writing.lac == 202
     assert side.is_on_course(writing)
-    assert next(side.client._request_ids) - before < 40, "hints of the LAC are all that leaves"
+    assert side.client._next_request() - before < 40, "hints of the LAC are all that leaves"
 
 
 def test_acknowledged_entries_outlive_the_power(side: Side) -> None:
@@ -366,7 +366,7 @@ def test_another_event_finds_the_core_as_if_it_had_waited(side: Side) -> None:
 
 def test_writers_beyond_the_bound_go_by_messages(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     """`WRITERS_MAX`: each wait looks at all of them; one that is idle leaves its place to one that is not."""
-    monkeypatch.setattr(local_adds, "WRITERS_MAX", 2)
+    monkeypatch.setattr(courses, "WRITERS_MAX", 2)
     first, second, third = (side.write() for _ in range(3))
     side.course(first)
     side.course(second)
@@ -375,7 +375,7 @@ def test_writers_beyond_the_bound_go_by_messages(side: Side, monkeypatch: pytest
         side.rest()
     assert third.lac == 3
     assert not side.is_on_course(third)
-    side.pass_time(local_adds.IDLE_NS)
+    side.pass_time(courses.IDLE_NS)
     side.course(third)
     assert not side.is_on_course(first)
     side.append(first)
@@ -439,8 +439,8 @@ def test_a_thread_that_waits_is_told_when_nothing_comes_this_way(side: Side) -> 
     side.append(writing)
     side.turn()
     waiting = Waiting(writing, 3)
-    assert side.client.local_adds is not None
-    side.client.local_adds.end(side.place.now_ns, writing)
+    assert side.client.courses is not None
+    side.client.courses.end(side.place.now_ns, writing)
     assert not waiting.answer()
     assert not writing.wait_locally(3)
     assert writing.lac == 2

@@ -11,6 +11,7 @@ _OPERATIONS = "embedbk/host/operations.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
 _LOCAL = "tests/host/test_local_adds.py::test_"
+_LINKS = "tests/transports/test_link_adds.py::test_"
 _TAIL = "native/tail_path.c"
 _TAIL_TESTS = "tests/host/test_tail_path.py::test_"
 _TWIN = "tests/host/test_tail_path.py::test_a_fenced_ledger_keeps_no_reader_waiting"
@@ -84,7 +85,7 @@ MUTANTS = (
         "core-hears-late-nearby",
         "P4.2",
         "a core hears that a seat failed before it is told of what is on its way past it",
-        (("embedbk/host/local_adds.py", "        self.end(event.now_ns, writing)\n", "        pass\n"),),
+        (("embedbk/host/courses.py", "        self.end(event.now_ns, writing)\n", "        pass\n"),),
         (_LOCAL + "another_event_finds_the_core_as_if_it_had_waited",),
     ),
     Mutant(
@@ -93,12 +94,60 @@ MUTANTS = (
         "what is appended while the adds past all messages end is sealed by nobody",
         (
             (
-                "embedbk/host/local_adds.py",
+                "embedbk/host/courses.py",
                 "        self._look_again(writing)  # Who appended meanwhile has woken the course, and nobody else.\n",
                 "",
             ),
         ),
         (_LOCAL + "a_bookie_that_is_read_only_stores_nothing",),
+    ),
+    Mutant(
+        "one-answer-is-enough-over-links",
+        "P3.2",
+        "an add that was sent from C is acknowledged when one of three bookies has answered",
+        (("native/link_adds.c", "->answered) >= adds->settings.ack_quorum) {", "->answered) >= 1) {"),),
+        (_LINKS + "an_ack_quorum_acknowledges_and_in_order",),
+    ),
+    Mutant(
+        "acknowledged-frame-is-let-go-over-links",
+        "P7.8 RP33",
+        "a frame that was sent from C is let go of at its ack quorum, so a seat that is busy never gets it",
+        (
+            (
+                "native/link_adds.c",
+                "while (adds->tail < adds->head && at(adds, adds->tail)->answered == all_seats(adds)) {",
+                "while (adds->tail < adds->head) {",
+            ),
+        ),
+        (_LINKS + "the_core_gets_what_is_on_its_way_and_who_answered",),
+    ),
+    Mutant(
+        "core-hears-nothing-of-what-a-seat-owes",
+        "P4.1 RP33",
+        "at the end of adds over links the core is told only of frames that are not acknowledged",
+        (
+            (
+                "embedbk/core/writer.py",
+                "        in_flight.adopt(frame, event.sent_ns, event.answered, is_done=is_done)\n",
+                "        if not is_done:\n            in_flight.adopt(frame, 0, event.answered, is_done=False)\n",
+            ),
+        ),
+        (
+            "tests/host/test_link_adds.py::test_what_an_ack_quorum_has_is_acknowledged_and_the_third_is_kept_for",
+        ),
+    ),
+    Mutant(
+        "open-requests-of-links-are-nobodys",
+        "P3.8",
+        "answers to what was sent from C come after its end, and are taken for answers that were there before",
+        (
+            (
+                "embedbk/host/client_node.py",
+                "            peer.outstanding[request_id] = (operation, tag)\n",
+                "            pass\n",
+            ),
+        ),
+        ("tests/host/test_link_adds.py::test_another_event_finds_the_core_as_if_it_had_sent_all",),
     ),
     Mutant(
         "answers-among-others-are-forgotten",

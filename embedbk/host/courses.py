@@ -1,0 +1,241 @@
+"""Adds of writers that go past their cores while the loop waits: when they do, and when no longer.
+
+A course is how the adds of one writer go then: to bookies on the same loop (`local_adds`), or over links (`link_adds`).
+What goes, and what is acknowledged by it, is decided in C by the rules of the cores. A writer's core is told what was
+added and confirmed before it hears of anything else; and what it hears of then finds it as if it had done all itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from embedbk.core.machine import earliest
+from embedbk.core.vocabulary import AddedNearby, Answered, BookiesChanged, Event, Tick
+from embedbk.host.operations import Operation, Writing
+from embedbk.ids import Member
+
+__all__ = ["Course", "Courses"]
+
+_MS = 1_000_000
+WRITERS_MAX = 16  # That go this way at a time: each wait looks at all of them.
+GATHER_NS = (
+    20 * _MS
+)  # So long a writer seals nothing, so that what is on its way by messages is answered first.
+DRAIN_NS = 100 * _MS  # So long what is on its way may take once nothing more goes this way.
+AGAIN_NS = 2 * _MS  # Until a writer whose adds soon had to leave this way tries it again; doubled each time.
+AGAIN_NS_MAX = 1_000 * _MS
+WORTH_ENTRIES = 64  # Added this way: then it was worth the while.
+IDLE_NS = 1_000 * _MS  # So long unused, a writer leaves this way to another one.
+PAUSES_MAX = 1024  # Remembered; beyond it writers try again sooner than they should.
+
+
+@dataclass(slots=True, eq=False)
+class Course:
+    """How one writer's adds go. adds: what C has of them."""
+
+    adds: Any
+    members: tuple[Member, ...]
+    began_lac: int
+    lac: int  # As its core was told.
+    moved_ns: int  # When it was told last.
+    drain_until_ns: int | None = None
+    look_ns: int = 0  # When `Courses.look` is wanted; 0: when something moves.
+    # By seat: how far it was durable when it was looked at, and since when it has stood there.
+    stood: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Pause:
+    """Why a writer's adds go by messages for now."""
+
+    until_ns: int
+    length_ns: int
+
+
+class Courses:
+    """Of one client node. On the host's thread, but for `wake`.
+
+    Args:
+        queue: tell a writer's core an event, behind those that it was told.
+        hear: tell the cores which answers have come; some are told late.
+        look_again: have a writer's packer looked at in the node's next step, which is to come at once.
+    """
+
+    def __init__(
+        self,
+        queue: Callable[[Operation, Event], None],
+        hear: Callable[[int], None],
+        look_again: Callable[[Writing], None],
+    ) -> None:
+        self._queue = queue
+        self._hear = hear
+        self._look_again = look_again
+        self._courses: dict[Writing, Course] = {}
+        self._pauses: dict[Writing, _Pause] = {}
+        # Writers that seal nothing until what they have sent is answered, or until then.
+        self._gathering: dict[Writing, int] = {}
+
+    # What the ways differ in.
+
+    def wake_adds(self) -> None:
+        """From a user's thread: a packer on a course has something."""
+        raise NotImplementedError
+
+    def filenos(self) -> list[int]:
+        """Descriptors that the loop has to wait for besides."""
+        return []
+
+    def is_open_to(self, writing: Writing) -> bool:
+        """Whether this writer's adds can go this way, nothing about it being uncommon."""
+        raise NotImplementedError
+
+    def open(self, writing: Writing) -> Any | None:
+        """Begin, with nothing on the way: what C has of it. None: not now."""
+        raise NotImplementedError
+
+    def leave(self, course: Course) -> None:
+        """Nothing more goes this way."""
+        raise NotImplementedError
+
+    def give_back(self, now_ns: int, writing: Writing, course: Course) -> None:
+        """Its core was told what is acknowledged; now it is told what is not."""
+        raise NotImplementedError
+
+    def look(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
+        """Whether a bookie is silent."""
+        raise NotImplementedError
+
+    # The node's side.
+
+    def wake(self, writing: Writing) -> bool:
+        """From a user's thread: its packer has something. False: its adds go by messages.
+
+        Who appends while a course ends is not missed: the packer is looked at behind that.
+        """
+        if writing not in self._courses:
+            return False
+        self.wake_adds()
+        return True
+
+    def deadline_ns(self) -> int | None:
+        due = None
+        for course in self._courses.values():
+            due = earliest(due, course.drain_until_ns, course.look_ns or None)
+        return earliest(due, *self._gathering.values())
+
+    def step(self, now_ns: int) -> None:
+        """Tell the cores what went on, and end what has to."""
+        for writing, course in list(self._courses.items()):
+            self._go_on(now_ns, writing, course)
+        for writing in [writing for writing, until_ns in self._gathering.items() if now_ns >= until_ns]:
+            self._pause(now_ns, writing)  # A bookie leaves something unanswered.
+            self._look_again(writing)
+
+    def pump(self, now_ns: int, writing: Writing) -> bool:
+        """Whether this writer's frames are sealed by C, or not now. False: the core says what is sealed, and it goes by
+        messages."""
+        course = self._courses.get(writing)
+        if course is None:
+            course = self._begin_if_due(now_ns, writing)
+            if course is None:
+                return writing in self._gathering
+        return True  # While the loop waits.
+
+    def before(self, writing: Writing, event: Event) -> None:
+        """This writer's core is about to be told something: what went on without it comes first."""
+        if writing not in self._courses or isinstance(event, AddedNearby | BookiesChanged | Tick):
+            return
+        if isinstance(event, Answered) and event.tag[0] != "add":
+            return  # Of a LAC that was told.
+        self.end(event.now_ns, writing)
+
+    def end(self, now_ns: int, writing: Writing) -> None:
+        """The core goes on with all that is not acknowledged, at once."""
+        course = self._courses.get(writing)
+        if course is not None:
+            self._finish(now_ns, writing, course)
+
+    def forget(self, now_ns: int, writing: Writing) -> None:
+        """It is over."""
+        self._pauses.pop(writing, None)
+        self._gathering.pop(writing, None)
+        course = self._courses.pop(writing, None)
+        if course is not None:
+            self.leave(course)
+            facts = course.adds.tell(now_ns)
+            writing.detach(facts.lac, facts.lac_length)
+            course.adds.close()
+
+    # How one begins, goes on and ends.
+
+    def _begin_if_due(self, now_ns: int, writing: Writing) -> Course | None:
+        pause = self._pauses.get(writing)
+        is_paused = pause is not None and now_ns < pause.until_ns
+        if is_paused or not self.is_open_to(writing) or not self._has_place(now_ns):
+            self._gathering.pop(writing, None)
+            return None
+        core = writing.core
+        if not core.in_flight.is_at_rest:
+            self._gathering.setdefault(writing, now_ns + GATHER_NS)
+            self._hear(now_ns)
+            return None
+        self._gathering.pop(writing, None)
+        adds = self.open(writing)
+        if adds is None:
+            self._pause(now_ns, writing)
+            return None
+        course = Course(adds, core.in_flight.members, core.lac, core.lac, now_ns)
+        self._courses[writing] = course
+        writing.attach(adds)
+        return course
+
+    def _has_place(self, now_ns: int) -> bool:
+        """One more can go this way, if need be instead of one that does not."""
+        if len(self._courses) < WRITERS_MAX:
+            return True
+        idle = (each for each, course in self._courses.items() if now_ns - course.moved_ns >= IDLE_NS)
+        unused = next(idle, None)
+        if unused is not None:
+            self.end(now_ns, unused)
+        return unused is not None
+
+    def _pause(self, now_ns: int, writing: Writing) -> None:
+        self._gathering.pop(writing, None)
+        before = self._pauses.get(writing)
+        length_ns = AGAIN_NS if before is None else min(2 * before.length_ns, AGAIN_NS_MAX)
+        if len(self._pauses) >= PAUSES_MAX:
+            self._pauses.clear()
+        self._pauses[writing] = _Pause(now_ns + length_ns, length_ns)
+
+    def _go_on(self, now_ns: int, writing: Writing, course: Course) -> None:
+        facts = self._tell(now_ns, writing, course)
+        if facts.is_ending:
+            if course.drain_until_ns is None:
+                course.drain_until_ns = now_ns + DRAIN_NS
+            if not facts.pending or now_ns >= course.drain_until_ns:
+                self._finish(now_ns, writing, course)
+        elif now_ns >= course.look_ns:
+            self.look(now_ns, writing, course, facts)
+
+    def _tell(self, now_ns: int, writing: Writing, course: Course) -> Any:
+        facts = course.adds.tell(now_ns)
+        if facts.lac > course.lac:
+            course.lac, course.moved_ns = facts.lac, now_ns
+            is_idle = facts.pending == 0
+            self._queue(writing, AddedNearby(now_ns, facts.lac, facts.lac_length, is_idle, facts.longest_ns))
+        return facts
+
+    def _finish(self, now_ns: int, writing: Writing, course: Course) -> None:
+        """Nothing goes this way any more: the core goes on with what is not acknowledged."""
+        del self._courses[writing]
+        self.leave(course)
+        facts = self._tell(now_ns, writing, course)
+        writing.detach(facts.lac, facts.lac_length)
+        self.give_back(now_ns, writing, course)
+        course.adds.close()
+        self._look_again(writing)  # Who appended meanwhile has woken the course, and nobody else.
+        if course.lac - course.began_lac >= WORTH_ENTRIES:
+            self._pauses.pop(writing, None)
+        self._pause(now_ns, writing)

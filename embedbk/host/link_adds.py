@@ -1,0 +1,126 @@
+"""Adds of this client's writers over links, sealed and sent while the loop waits (native/NATIVE.md, "Link adds").
+
+Decides which writers' adds can go that way, and how long a bookie may be silent there. When they do is `courses`';
+what goes, and what is acknowledged by it, is decided in C by the rules of core/writer.py. Nothing is sent twice: at the
+end of a course the core is told which frames are on their way, and the node which requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from embedbk.codec.frame import Frame
+from embedbk.codec.messages import AddRequest, encode_control
+from embedbk.codec.packer import Packer
+from embedbk.core.vocabulary import Event, FrameSent, Tag
+from embedbk.host.courses import Course, Courses
+from embedbk.host.operations import Operation, Writing
+from embedbk.ids import Member
+from embedbk.ports import AddSeat, AddSending, AddTerms, SentAdds, SentFacts, Transport
+
+__all__ = ["LinkAdds"]
+
+# So long a seat may leave a frame unanswered before the core hears of it, which has the patience, and the blame.
+SILENT_NS = 25_000_000
+
+
+class LinkAdds(Courses):
+    """As `Courses`.
+
+    Args:
+        transport: over whose links.
+        link_of: the link to a bookie that takes requests now.
+        asked: a request is on its way, and its answer this node's: (member, request id, whose, tag).
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        link_of: Callable[[Member], int | None],
+        asked: Callable[[Member, int, Operation, Tag], None],
+        queue: Callable[[Operation, Event], None],
+        hear: Callable[[int], None],
+        look_again: Callable[[Writing], None],
+    ) -> None:
+        super().__init__(queue, hear, look_again)
+        self._transport = transport
+        self._link_of = link_of
+        self._asked = asked
+        self._sending: AddSending | None = None
+
+    def wake_adds(self) -> None:
+        assert self._sending is not None
+        self._sending.wake_adds()
+
+    def step(self, now_ns: int) -> None:
+        if self._sending is not None:
+            self._sending.send_adds(now_ns)  # A loop that waits by itself gives them no turn.
+        super().step(now_ns)
+
+    def is_open_to(self, writing: Writing) -> bool:
+        if self._sending is None:
+            self._sending = self._transport.adds()
+        return self._sending is not None and writing.core.is_plain and type(writing.packer) is Packer
+
+    def open(self, writing: Writing) -> SentAdds | None:
+        core, in_flight = writing.core, writing.core.in_flight
+        assert self._sending is not None
+        seats: list[AddSeat] = []
+        for seating in in_flight.seatings:
+            link = self._link_of(seating.member)
+            if link is None:
+                return None
+            request = AddRequest(seating.member.incarnation, in_flight.nonce, seating.number, recovery=False)
+            seats.append(AddSeat(link, seating.number, encode_control(request)))
+        terms = AddTerms(
+            writing.packer, core.ledger_id, in_flight.ledger_key, in_flight.nonce, core.quorum.ack_quorum,
+            core.lac, in_flight.done_length, core.options.inflight_bytes_max,
+        )  # fmt: skip
+        return self._sending.open_adds(terms, seats)
+
+    def leave(self, course: Course) -> None:
+        """Answers that came count; `give` ends that."""
+
+    def give_back(self, now_ns: int, writing: Writing, course: Course) -> None:
+        numbers = [seating.number for seating in writing.core.in_flight.seatings]
+        for sent in course.adds.give():
+            frame = Frame(
+                writing.core.ledger_id,
+                sent.first_entry,
+                sent.last_entry,
+                sent.entry_count,
+                sent.length,
+                memoryview(sent.body),
+            )
+            for seat, member in enumerate(course.members):
+                if not (sent.answered | sent.unsent) >> seat & 1:
+                    self._asked(
+                        member, sent.first_request + seat, writing, ("add", numbers[seat], sent.first_entry)
+                    )
+            self._queue(
+                writing,
+                FrameSent(
+                    now_ns,
+                    frame,
+                    sent.sent_ns,
+                    _chosen(numbers, sent.answered),
+                    _chosen(numbers, sent.unsent),
+                ),
+            )
+
+    def look(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
+        """Who has not answered for long is the core's: it has the time limits, and knows who was busy."""
+        course.look_ns = 0
+        if facts.oldest_sent_ns is not None:
+            course.look_ns = facts.oldest_sent_ns + SILENT_NS
+            if now_ns >= course.look_ns:
+                self.end(now_ns, writing)
+
+    def leave_link(self, now_ns: int, member: Member) -> None:
+        """Something about the link to this bookie is not common: the cores hear of it."""
+        for writing in [each for each, course in self._courses.items() if member in course.members]:
+            self.end(now_ns, writing)
+
+
+def _chosen(numbers: list[int], bits: int) -> tuple[int, ...]:
+    return tuple(number for seat, number in enumerate(numbers) if bits >> seat & 1)

@@ -1,0 +1,32 @@
+/* ahead.h: acknowledgements as users' threads see them, before the host's thread has told anybody in Python.
+ *
+ * One thread, the loop's, shows how far they are; any thread may look, and sleep until an
+ * entry is among them. Who sleeps here is woken without the GIL.
+ */
+#ifndef EBK_AHEAD_H
+#define EBK_AHEAD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ebk_ahead {
+    _Atomic int64_t lac;
+    _Atomic uint64_t length;
+    _Atomic uint32_t moves, awaiting; /* futex: rises with lac, and at the end; who sleeps on it */
+    _Atomic bool is_closed;
+    _Atomic bool is_late; /* who awaits is all who waits: the others may be told later */
+};
+
+void ebk_ahead_begin(struct ebk_ahead *ahead, int64_t lac, uint64_t length);
+/* It rises. */
+void ebk_ahead_show(struct ebk_ahead *ahead, int64_t lac, uint64_t length);
+/* It rises no more, and nobody awaits it any more. */
+void ebk_ahead_close(struct ebk_ahead *ahead);
+/* Any thread: the LAC, and the length up to there at least. */
+int64_t ebk_ahead_lac(const struct ebk_ahead *ahead, uint64_t *length);
+/* Any thread: wait until the entry is acknowledged. is_alone: nobody waits for what is told.
+ * Returns 1: it is; 0: not yet, after timeout_ms or a signal; EBK_FAILED: it is closed. */
+int ebk_ahead_await(struct ebk_ahead *ahead, int64_t entry_id, bool is_alone, int timeout_ms);
+
+#endif

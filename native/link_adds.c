@@ -1,0 +1,332 @@
+/* link_adds.c: frames from a packer to the links of their seats, and what their answers amount to.
+ *
+ *     frames ring   | acknowledged, not answered by all | sent ...
+ *                   ^ tail                              ^ head     ^ end
+ *
+ * A frame stays in the ring until every seat has answered, as the core keeps it (RP33): a
+ * seat that says BUSY is sent it again, by the core, and a frame that was let go of at its
+ * ack quorum would have a copy less than was asked for.
+ */
+#include "link_adds.h"
+
+#include "add_path.h"
+#include "ahead.h"
+#include "bytes.h"
+#include "envelope.h"
+#include "errors.h"
+#include "frame_header.h"
+#include "link_inside.h"
+#include "message.h"
+#include "zmq_calls.h"
+#include "zmq_send.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KIND_ADD_REQUEST 1u
+#define HEADS_BYTES_MAX (EBK_ENVELOPE_BYTES + EBK_MESSAGE_HEADER_BYTES + EBK_LINK_CONTROL_BYTES_MAX + EBK_FRAME_HEADER_BYTES)
+/* Of a body with any frame, without its envelope: what a link must have room for before a frame is sealed. */
+#define BODY_BYTES_MAX (EBK_FRAME_BYTES_MAX + HEADS_BYTES_MAX)
+
+struct ebk_link_adds {
+    struct ebk_link_settings settings;
+    struct ebk_link_frame *frames; /* ring of EBK_LINK_FRAMES_MAX; NULL: closed */
+    uint32_t timed[EBK_LINK_FRAMES_MAX]; /* by place: a bit for each seat whose answer's time was looked at */
+    int64_t longest_ns;
+    uint64_t tail, head, end;
+    uint64_t bytes; /* of the bodies from head on */
+    int64_t lac, lac_told;
+    uint64_t lac_length;
+    bool is_ending, is_end_told, is_deaf;
+    int64_t untold_ns; /* since when there is something to tell that is told late; 0: there is nothing */
+    struct ebk_ahead ahead; /* of any thread */
+};
+
+_Static_assert((EBK_LINK_FRAMES_MAX & (EBK_LINK_FRAMES_MAX - 1)) == 0, "places in the ring are found by a mask");
+
+struct ebk_link_adds *ebk_link_adds_new(const struct ebk_link_settings *settings)
+{
+    EBK_ASSERT(ebk_zmq.is_loaded);
+    EBK_ASSERT(settings->seat_count > 0 && settings->seat_count <= EBK_LINK_SEATS_MAX);
+    EBK_ASSERT(settings->ack_quorum > 0 && settings->ack_quorum <= settings->seat_count);
+    for (uint32_t seat = 0; seat < settings->seat_count; seat++)
+        EBK_ASSERT(settings->seats[seat].control_size <= EBK_LINK_CONTROL_BYTES_MAX);
+    struct ebk_link_adds *adds = calloc(1, sizeof *adds);
+    if (adds == NULL) return NULL;
+    adds->frames = malloc(EBK_LINK_FRAMES_MAX * sizeof *adds->frames);
+    if (adds->frames == NULL) {
+        free(adds);
+        return NULL;
+    }
+    adds->settings = *settings;
+    ebk_answers_keep(settings->answers);
+    adds->lac = adds->lac_told = settings->lac;
+    adds->lac_length = settings->lac_length;
+    ebk_ahead_begin(&adds->ahead, settings->lac, settings->lac_length);
+    return adds;
+}
+
+static struct ebk_link_frame *at(const struct ebk_link_adds *adds, uint64_t place)
+{
+    return &adds->frames[place & (EBK_LINK_FRAMES_MAX - 1)];
+}
+
+static uint32_t all_seats(const struct ebk_link_adds *adds)
+{
+    return (1u << adds->settings.seat_count) - 1;
+}
+
+/* No answer counts here from now on: the core hears of them. */
+static void be_deaf(struct ebk_link_adds *adds)
+{
+    adds->is_ending = true;
+    if (adds->is_deaf) return;
+    adds->is_deaf = true;
+    ebk_answers_forget(adds->settings.answers, adds);
+}
+
+void ebk_link_adds_close(struct ebk_link_adds *adds)
+{
+    if (adds->frames == NULL) return;
+    struct ebk_link_frame frame;
+    while (ebk_link_adds_give(adds, &frame)) ebk_packer_release(frame.packed.body);
+    be_deaf(adds);
+    free(adds->frames);
+    adds->frames = NULL;
+    ebk_ahead_close(&adds->ahead);
+}
+
+void ebk_link_adds_free(struct ebk_link_adds *adds)
+{
+    if (adds == NULL) return;
+    ebk_link_adds_close(adds);
+    ebk_answers_free(adds->settings.answers);
+    free(adds);
+}
+
+/* ---- sending --------------------------------------------------------------------------- */
+
+/* As `wants_frame` of embedbk/core/writer.py: a partial frame only while at most one is out, so batches grow with load. */
+static bool wants_frame(const struct ebk_link_adds *adds)
+{
+    const struct ebk_packer_state *state = ebk_packer_state(adds->settings.packer);
+    if (adds->bytes >= adds->settings.bytes_max || adds->end - adds->tail >= EBK_LINK_FRAMES_MAX) return false;
+    if (__atomic_load_n(&state->full_count, __ATOMIC_RELAXED) > 0) return true;
+    return __atomic_load_n(&state->open_count, __ATOMIC_RELAXED) > 0 && adds->end - adds->head < 2;
+}
+
+/* For any frame: its size is known only when it is sealed, and then it must go. *is_lost: to a seat nothing goes at all. */
+static bool have_room(const struct ebk_link_adds *adds, struct ebk_link_sender *sender, bool *is_lost)
+{
+    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
+        const struct ebk_sending_link *link = ebk_link_sender_find(sender, adds->settings.seats[seat].link);
+        *is_lost = link == NULL;
+        if (link == NULL || link->room < BODY_BYTES_MAX) return false;
+    }
+    return true;
+}
+
+/* The header of a frame (WIRE.md 2), with the newest LAC. */
+static void write_frame_head(const struct ebk_link_adds *adds, const struct ebk_packed *packed, uint8_t *to)
+{
+    const struct ebk_frame_facts facts = {.ledger_id = adds->settings.ledger_id, .count = packed->count,
+                                          .first_entry = packed->first_entry, .last_entry = packed->last_entry};
+    ebk_frame_header_write(to, &facts, packed->size);
+    to[EBK_FRAME_AT_FLAGS] |= EBK_FRAME_FLAG_LAC;
+    ebk_store_u64(to + EBK_FRAME_AT_LAC, (uint64_t)adds->lac);
+    ebk_store_u64(to + EBK_FRAME_AT_LAC_LENGTH, adds->lac_length);
+    memcpy(to + EBK_FRAME_AT_KEY, adds->settings.key, sizeof adds->settings.key);
+    ebk_store_u32(to + EBK_FRAME_AT_CRC, ebk_crc32c(0, to, EBK_FRAME_AT_CRC));
+}
+
+/* Heads and frame as one part. */
+static int send_copied(void *socket, const uint8_t *heads, size_t heads_size, const struct ebk_packed *packed)
+{
+    struct ebk_zmq_message message;
+    if (ebk_zmq.init_size(&message, heads_size + packed->size) < 0) return EBK_NO_MEMORY;
+    uint8_t *to = ebk_zmq.data(&message);
+    memcpy(to, heads, heads_size);
+    memcpy(to + heads_size, packed->body, packed->size);
+    while (ebk_zmq.send(&message, socket, EBK_ZMQ_DONTWAIT) < 0) {
+        if (ebk_zmq.last_error() == EINTR) continue;
+        (void)ebk_zmq.close(&message);
+        return EBK_FULL;
+    }
+    return EBK_OK;
+}
+
+/* One request: envelope, message header, control part, frame. False: nothing was sent. */
+static bool ask(const struct ebk_link_seat *seat, struct ebk_sending_link *link, uint64_t request_id,
+                const uint8_t *frame_head, const struct ebk_packed *packed)
+{
+    uint8_t heads[HEADS_BYTES_MAX];
+    uint8_t *const message = heads + EBK_ENVELOPE_BYTES;
+    uint8_t *end = message + EBK_MESSAGE_HEADER_BYTES;
+    memcpy(end, seat->control, seat->control_size);
+    end += seat->control_size;
+    (void)ebk_message_seal_with(message, KIND_ADD_REQUEST, 1, EBK_FRAME_HEADER_BYTES + packed->size, request_id, end);
+    memcpy(end, frame_head, EBK_FRAME_HEADER_BYTES);
+    end += EBK_FRAME_HEADER_BYTES;
+    const size_t body_size = (size_t)(end - message) + packed->size;
+    memcpy(heads, link->prefix, EBK_ENVELOPE_PREFIX_BYTES);
+    ebk_store_u32(heads + EBK_ENVELOPE_AT_LENGTH, (uint32_t)body_size);
+    ebk_store_u32(heads + EBK_ENVELOPE_AT_CRC, ebk_crc32c(0, heads, EBK_ENVELOPE_AT_CRC));
+    const size_t heads_size = (size_t)(end - heads);
+    link->is_used = true;
+    const int code = packed->size <= EBK_LINK_COPIED_BYTES_MAX
+                         ? send_copied(link->socket, heads, heads_size, packed)
+                         : ebk_zmq_send_frame(link->socket, heads, heads_size, packed->body, packed->size);
+    if (code != EBK_OK) return false;
+    link->sent += body_size;
+    link->room -= body_size;
+    return true;
+}
+
+static void send_frame(struct ebk_link_adds *adds, struct ebk_link_sender *sender, struct ebk_link_frame *frame)
+{
+    const struct ebk_link_settings *const settings = &adds->settings;
+    const struct ebk_packed *const packed = &frame->packed;
+    uint8_t frame_head[EBK_FRAME_HEADER_BYTES];
+    write_frame_head(adds, packed, frame_head);
+    uint64_t *const next = &ebk_answers_state(settings->answers)->next_request;
+    frame->first_request = *next;
+    *next += settings->seat_count;
+    for (uint32_t seat = 0; seat < settings->seat_count; seat++) {
+        const struct ebk_link_seat *const to = &settings->seats[seat];
+        const uint64_t request_id = frame->first_request + seat;
+        if (!ask(to, ebk_link_sender_find(sender, to->link), request_id, frame_head, packed)) {
+            frame->unsent |= 1u << seat; /* Its link is over, or will be found slow: the core decides. */
+            adds->is_ending = true;
+            continue;
+        }
+        const struct ebk_asked asked = {
+            .link = to->link, .request_id = request_id, .group = request_id, .needed = 1, .nonce = settings->nonce,
+            .seating = to->seating, .ledger_id = settings->ledger_id, .first = packed->first_entry,
+            .last = packed->last_entry};
+        ebk_answers_expect_for(settings->answers, &asked, adds, adds->end, seat);
+    }
+}
+
+static void push(struct ebk_link_adds *adds, struct ebk_link_sender *sender, int64_t now_ns)
+{
+    uint64_t sent = 0;
+    while (!adds->is_ending && sent < EBK_LINK_TURN_BYTES && wants_frame(adds)) {
+        bool is_lost = false;
+        if (!have_room(adds, sender, &is_lost)) {
+            if (is_lost) adds->is_ending = true;
+            break;
+        }
+        struct ebk_link_frame *frame = at(adds, adds->end);
+        *frame = (struct ebk_link_frame){.sent_ns = now_ns};
+        adds->timed[adds->end & (EBK_LINK_FRAMES_MAX - 1)] = 0;
+        if (!ebk_packer_seal(adds->settings.packer, &frame->packed)) break;
+        EBK_ASSERT(frame->packed.first_entry > adds->lac);
+        send_frame(adds, sender, frame);
+        adds->bytes += frame->packed.size;
+        sent += frame->packed.size;
+        adds->end += 1;
+    }
+}
+
+/* ---- counting -------------------------------------------------------------------------- */
+
+void ebk_link_adds_answered(struct ebk_link_adds *adds, uint64_t place, uint32_t seat)
+{
+    EBK_ASSERT(!adds->is_deaf && place >= adds->tail && place < adds->end);
+    at(adds, place)->answered |= 1u << seat;
+}
+
+/* How long the answers took that came since this was looked at: who is late is told by what is usual (P4.7). */
+static void note_times(struct ebk_link_adds *adds, int64_t now_ns)
+{
+    for (uint64_t place = adds->tail; place < adds->end; place++) {
+        uint32_t *const timed = &adds->timed[place & (EBK_LINK_FRAMES_MAX - 1)];
+        const struct ebk_link_frame *frame = at(adds, place);
+        if (frame->answered == *timed) continue;
+        *timed = frame->answered;
+        if (now_ns - frame->sent_ns > adds->longest_ns) adds->longest_ns = now_ns - frame->sent_ns;
+    }
+}
+
+/* In entry order only: the LAC never passes a frame that is not done (P3.3). */
+static void reap(struct ebk_link_adds *adds, int64_t now_ns)
+{
+    const int64_t before = adds->lac;
+    note_times(adds, now_ns);
+    while (adds->head < adds->end &&
+           (uint32_t)__builtin_popcount(at(adds, adds->head)->answered) >= adds->settings.ack_quorum) {
+        const struct ebk_packed *done = &at(adds, adds->head)->packed;
+        EBK_ASSERT(done->last_entry > adds->lac);
+        adds->lac = done->last_entry;
+        adds->lac_length = done->length;
+        adds->bytes -= done->size;
+        adds->head += 1;
+    }
+    while (adds->tail < adds->head && at(adds, adds->tail)->answered == all_seats(adds)) {
+        ebk_packer_release(at(adds, adds->tail)->packed.body);
+        adds->tail += 1;
+    }
+    if (adds->lac != before) ebk_ahead_show(&adds->ahead, adds->lac, adds->lac_length);
+}
+
+/* ---- the loop's side ------------------------------------------------------------------- */
+
+void ebk_link_adds_turn(struct ebk_link_adds *adds, struct ebk_link_sender *sender, int64_t now_ns)
+{
+    reap(adds, now_ns);
+    push(adds, sender, now_ns);
+}
+
+int64_t ebk_link_adds_due_ns(struct ebk_link_adds *adds, int64_t now_ns)
+{
+    if (adds->is_ending && !adds->is_end_told) return now_ns;
+    if (adds->lac == adds->lac_told) return INT64_MAX;
+    if (!atomic_load(&adds->ahead.is_late)) return now_ns;
+    if (adds->untold_ns == 0) adds->untold_ns = now_ns;
+    return adds->untold_ns + EBK_LINK_TELL_NS;
+}
+
+bool ebk_link_adds_has_more(const struct ebk_link_adds *adds, struct ebk_link_sender *sender)
+{
+    bool is_lost = false;
+    return !adds->is_ending && wants_frame(adds) && have_room(adds, sender, &is_lost);
+}
+
+void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_link_facts *facts)
+{
+    if (!adds->is_deaf) reap(adds, now_ns);
+    *facts = (struct ebk_link_facts){.lac = adds->lac, .lac_length = adds->lac_length, .is_ending = adds->is_ending};
+    facts->pending = (uint32_t)(adds->end - adds->head);
+    facts->oldest_sent_ns = adds->tail < adds->end ? at(adds, adds->tail)->sent_ns : 0;
+    facts->longest_ns = adds->longest_ns;
+    adds->longest_ns = 0;
+    adds->lac_told = adds->lac;
+    adds->is_end_told = adds->is_ending;
+    adds->untold_ns = 0;
+    atomic_store(&adds->ahead.is_late, false); /* Until somebody awaits again, and says so. */
+}
+
+int ebk_link_adds_give(struct ebk_link_adds *adds, struct ebk_link_frame *frame)
+{
+    be_deaf(adds);
+    while (adds->tail < adds->end) {
+        *frame = *at(adds, adds->tail);
+        const bool is_over = adds->tail < adds->head && frame->answered == all_seats(adds);
+        adds->tail += 1;
+        if (!is_over) return 1;
+        ebk_packer_release(frame->packed.body);
+    }
+    return 0;
+}
+
+/* ---- users' threads -------------------------------------------------------------------- */
+
+int64_t ebk_link_adds_lac(const struct ebk_link_adds *adds, uint64_t *length)
+{
+    return ebk_ahead_lac(&adds->ahead, length);
+}
+
+int ebk_link_adds_await(struct ebk_link_adds *adds, int64_t entry_id, bool is_alone, int timeout_ms)
+{
+    return ebk_ahead_await(&adds->ahead, entry_id, is_alone, timeout_ms);
+}

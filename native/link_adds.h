@@ -1,0 +1,126 @@
+/* link_adds.h: adds of a writing handle over ZeroMQ links, sealed and sent while the loop waits (P3.2, P3.3, P3.7).
+ *
+ * The counterpart of local_adds.h for bookies in other processes, and as that a shortcut, never a second opinion: a frame
+ * is sealed and sent to every seat where the writer's core would do so, by the same bytes; it counts as acknowledged where
+ * the core would count it: when ack_quorum seats have answered OK to exactly what was asked, in entry order. All else ends
+ * the shortcut. Nothing is sent again then: the core is told which frames are on their way, and who has answered.
+ * What "common" means, and why each check is enough, is in native/NATIVE.md.
+ *
+ *     packer ─seal─▶ every seat's link ─▶ ring ─▶ ack_quorum answered: LAC ─▶ all answered: release
+ *                                          └──────── ended: given to the core, frame by frame
+ *
+ * One thread, the loop's, but for what says "any thread".
+ */
+#ifndef EBK_LINK_ADDS_H
+#define EBK_LINK_ADDS_H
+
+#include "answers.h"
+#include "gil.h"
+#include "packer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* cffi:begin */
+enum {
+    EBK_LINK_SEATS_MAX = 7,
+    EBK_LINK_FRAMES_MAX = 64,         /* not answered by all at a time: a power of two */
+    EBK_LINK_TURN_BYTES = 2097152,    /* sent in one go, before the loop looks at everything else again */
+    EBK_LINK_TELL_NS = 2000000,       /* that the loop is told later, where nobody waits for being told */
+    EBK_LINK_CONTROL_BYTES_MAX = 64,  /* of an AddRequest */
+    EBK_LINK_COPIED_BYTES_MAX = 16383 /* of a frame that is copied behind its heads; a longer one goes by reference */
+};
+
+struct ebk_link_sender;
+struct ebk_link_adds;
+
+struct ebk_link_seat {
+    uint64_t link;
+    uint64_t seating;
+    uint8_t control[64]; /* the control part of each of its requests (codec/messages.py) */
+    uint32_t control_size;
+};
+
+struct ebk_link_settings {
+    struct ebk_packer *packer;
+    struct ebk_answers *answers;
+    struct ebk_link_seat seats[7];
+    uint32_t seat_count;
+    uint32_t ack_quorum;
+    uint64_t ledger_id;
+    uint64_t nonce;
+    uint8_t key[16];
+    int64_t lac; /* nothing above it is on its way */
+    uint64_t lac_length;
+    uint64_t bytes_max; /* of frames that are not acknowledged; one more may pass it */
+};
+
+struct ebk_link_facts {
+    int64_t lac;
+    uint64_t lac_length;
+    uint32_t pending;       /* frames that are not acknowledged */
+    bool is_ending;         /* nothing more goes this way */
+    int64_t oldest_sent_ns; /* of the frames that a seat has not answered; 0: there is none */
+    int64_t longest_ns;     /* that an answer took since it was told last; 0: there was none */
+};
+
+/* A frame that not every seat has answered. */
+struct ebk_link_frame {
+    struct ebk_packed packed;
+    uint64_t first_request; /* of seat 0; those of the others follow */
+    int64_t sent_ns;
+    uint32_t answered;      /* a bit for each seat */
+    uint32_t unsent;        /* whose link took nothing */
+};
+
+/* ---- adds of one handle; NULL without memory. packer is borrowed, answers are kept. */
+struct ebk_link_adds *ebk_link_adds_new(const struct ebk_link_settings *settings);
+/* Nothing goes this way any more, and no answer counts here. What was not given is released; who awaits, awaits no more. */
+void ebk_link_adds_close(struct ebk_link_adds *adds);
+/* Of closed ones, when nobody awaits. */
+void ebk_link_adds_free(struct ebk_link_adds *adds);
+/* Any thread: the LAC, told or not, and the length up to it. */
+EBK_SHORT int64_t ebk_link_adds_lac(const struct ebk_link_adds *adds, uint64_t *length);
+/* Any thread: as ebk_local_adds_await. */
+int ebk_link_adds_await(struct ebk_link_adds *adds, int64_t entry_id, bool is_alone, int timeout_ms);
+/* What there is to tell; it is told by that. */
+EBK_SHORT void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_link_facts *facts);
+/* The next frame that is not acknowledged, or that a seat has not answered, in entry order; it is owed an
+ * ebk_packer_release. 0: none is left. Nothing goes this way any more, and no answer counts here, from the first one on. */
+EBK_SHORT int ebk_link_adds_give(struct ebk_link_adds *adds, struct ebk_link_frame *frame);
+
+/* ---- the links of one transport, and whose adds go over them; NULL without memory or a descriptor. */
+struct ebk_link_sender *ebk_link_sender_new(void);
+void ebk_link_sender_free(struct ebk_link_sender *sender);
+/* A dialled link that is up: socket is borrowed until ebk_link_sender_down. Adds may be sent for room bytes of bodies
+ * from now on. EBK_NO_MEMORY: there are none then. */
+EBK_SHORT int ebk_link_sender_up(struct ebk_link_sender *sender, uint64_t link, void *socket, const uint8_t *prefix,
+                                 uint64_t room);
+EBK_SHORT void ebk_link_sender_down(struct ebk_link_sender *sender, uint64_t link);
+/* Bytes of bodies that were sent on a link since this was asked last. */
+EBK_SHORT uint64_t ebk_link_sender_sent(struct ebk_link_sender *sender, uint64_t link);
+/* These adds go over its links from now on, or no longer. begin gives a code of errors.h. */
+EBK_SHORT int ebk_link_sender_begin(struct ebk_link_sender *sender, struct ebk_link_adds *adds);
+EBK_SHORT void ebk_link_sender_end(struct ebk_link_sender *sender, const struct ebk_link_adds *adds);
+/* From any thread: a packer of those adds has something. */
+EBK_SHORT void ebk_link_sender_wake(struct ebk_link_sender *sender);
+/* The descriptor that is ready then. */
+EBK_SHORT int ebk_link_sender_fileno(const struct ebk_link_sender *sender);
+/* Seal and send as far as allowed, and count what is acknowledged. */
+EBK_SHORT void ebk_link_sender_turn(struct ebk_link_sender *sender, int64_t now_ns);
+/* cffi:end */
+
+/* The wake-up was heard: read it, and look at the packers behind this. */
+void ebk_link_sender_be_awake(struct ebk_link_sender *sender);
+/* Sent on this link since it was asked last by this: its socket is not known to be empty. */
+bool ebk_link_sender_has_used(struct ebk_link_sender *sender, uint64_t link);
+/* Until when nothing has to be told: now_ns or earlier, at once; INT64_MAX, there is nothing. */
+int64_t ebk_link_sender_due_ns(const struct ebk_link_sender *sender, int64_t now_ns);
+/* Another turn would send something at once. */
+bool ebk_link_sender_has_more(const struct ebk_link_sender *sender);
+
+/* The seat answered OK to what it was asked. From answers.c. */
+void ebk_link_adds_answered(struct ebk_link_adds *adds, uint64_t place, uint32_t seat);
+
+#endif

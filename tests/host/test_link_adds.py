@@ -1,0 +1,326 @@
+"""Adds over links that are sealed and sent while the loop waits: what users hear, what bookies hold, who decides.
+
+Real sockets and nodes in one thread, disks in memory that sync when they are told to. Two clusters live through the
+same story, one whose client seals and sends in C and one whose client does not; the core is the definition. No test
+depends on how fast anything is: each goes on until something holds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from embedbk.codec.entry import read_entry
+from embedbk.codec.messages import FenceAnswer, FenceRequest, decode_message, encode_message
+from embedbk.codec.packer import Packer
+from embedbk.core.creation import Creation
+from embedbk.core.writer import Writer, WriterOptions
+from embedbk.errors import LedgerFenced
+from embedbk.host.bookie_node import BookieNode
+from embedbk.host.client_node import ClientNode
+from embedbk.host.link_adds import SILENT_NS, LinkAdds
+from embedbk.host.loop import clock_ns
+from embedbk.host.metadata_node import MetadataNode
+from embedbk.host.operations import OneResult, Writing
+from embedbk.metadata.client import Client
+from embedbk.ports import Identity, LinkUp, Received
+from embedbk.storage.memory import MemoryBookieStorage, Survivors
+from embedbk.storage.memory_journal import MemoryJournal
+from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
+from embedbk.transports.zmq import ZmqTransport
+from tests.host.place import KEY, SECOND, THREE, TOKEN
+
+PATIENCE_NS = 20 * SECOND
+ANYWHERE = "tcp://127.0.0.1:0"
+NAMES = ("b1", "b2", "b3", "b4")
+# By which the nodes' time moves with each turn: less than a turn takes, or a slow machine would look like silence.
+TURN_NS = 20_000
+OPTIONS = WriterOptions(add_timeout_ns=PATIENCE_NS)
+
+
+class Side:
+    """A metadata member, four bookies and a client, over ZeroMQ. sends: its client seals and sends in C."""
+
+    def __init__(self, *, sends: bool) -> None:
+        self.now_ns = clock_ns()
+        journal = MemoryJournal()
+        store = MetadataStore(journal, 0, new_identity=MemberIdentity(TOKEN, b"m" * 16))
+        self.metadata = MetadataNode(
+            store, ZmqTransport(Identity("metadata", "metadata", b"m" * 16, TOKEN)), [ANYWHERE],
+            now_ns=self.now_ns, chance=random.Random(1),
+        )  # fmt: skip
+        self.nodes: dict[str, Any] = {"metadata": self.metadata}
+        self.disks: dict[str, Any] = {"metadata": journal}
+        self.held: set[str] = set()  # Names whose disks do not sync.
+        for name in NAMES:
+            storage = MemoryBookieStorage(Survivors(name.encode() * 8))
+            transport = ZmqTransport(Identity("bookie", name, storage.incarnation, TOKEN))
+            session = Client(ttl_ms=60_000, label=name, cluster_token=TOKEN)
+            self.nodes[name] = BookieNode(
+                name, storage, transport, [ANYWHERE], self.metadata.endpoints, session
+            )
+            self.disks[name] = storage
+        session = Client(ttl_ms=60_000, label="c1", cluster_token=TOKEN)
+        self.transport = ZmqTransport(Identity("client", "c1", b"c" * 16, TOKEN))
+        self.client = self.nodes["client"] = ClientNode(self.transport, self.metadata.endpoints, session)
+        if not sends:
+            self.client.courses = None
+        self.filenos = tuple(self.client.filenos())
+        self.until(lambda: len(self.client.bookies) == len(NAMES))
+
+    @property
+    def courses(self) -> LinkAdds:
+        assert isinstance(self.client.courses, LinkAdds)
+        return self.client.courses
+
+    def bookie(self, name: str) -> BookieNode:
+        node = self.nodes[name]
+        assert isinstance(node, BookieNode)
+        return node
+
+    def turn(self) -> None:
+        self.now_ns += TURN_NS
+        for node in self.nodes.values():
+            node.step(self.now_ns)
+            node.transport.deadline_ns()
+        self.client.wait(self.filenos, 0)  # Its time is over: it looks once.
+        for name, disk in self.disks.items():
+            if name not in self.held:
+                disk.commit()
+
+    def until(self, is_reached: Callable[[], bool]) -> None:
+        give_up_ns = clock_ns() + PATIENCE_NS
+        while not is_reached():
+            self.turn()
+            assert clock_ns() < give_up_ns, "never came"
+
+    def write(self) -> Writing:
+        three = tuple(sorted(self.client.bookies))[:3]
+        creation = OneResult(Creation(THREE, b"", 0, {}, three, random.Random(1)))
+        self.client.run(self.now_ns, creation)
+        self.until(creation.future.done)
+        metadata, revision = creation.future.result()
+        core = Writer(metadata, revision, KEY, 7, self.client.bookies, random.Random(1), OPTIONS)
+        writing = Writing(core, Packer(metadata.ledger_id), self.client.wake_writing)
+        self.client.run(self.now_ns, writing)
+        return writing
+
+    def append(self, writing: Writing, *sizes: int) -> int:
+        for size in sizes or (100,):
+            writing.try_append(writing.packer.next_entry.to_bytes(4, "big") * (size // 4))
+        return writing.packer.last_entry
+
+    def add(self, writing: Writing, *sizes: int) -> None:
+        """Appended and acknowledged."""
+        last = self.append(writing, *sizes)
+        self.until(lambda: writing.lac >= last)
+
+    def course(self) -> Writing:
+        """A writer whose frames are sent from C by now."""
+        writing = self.write()
+        self.until(lambda: self.add(writing) or self.courses.wake(writing))
+        return writing
+
+    def stored(self, name: str, writing: Writing) -> dict[int, bytes]:
+        """What a bookie holds of a ledger: the bytes by entry id."""
+        return dict(self.disks[name].store.entries.get(writing.core.ledger_id, {}))
+
+    def fence(self, name: str, writing: Writing) -> None:
+        """As another client's recovery does."""
+        peer = ZmqTransport(Identity("client", "other", b"o" * 16, TOKEN))
+        link = peer.connect(self.bookie(name).endpoints[0])
+        request = FenceRequest(self.disks[name].incarnation, writing.core.ledger_id, KEY)
+        answers: list[Any] = []
+
+        def has_answered() -> bool:
+            for event in peer.receive(self.now_ns):
+                if isinstance(event, LinkUp):
+                    assert peer.send(link, encode_message(1, request))
+                elif isinstance(event, Received):
+                    answers.append(decode_message(event.body).control)
+            peer.deadline_ns()
+            return bool(answers)
+
+        self.until(has_answered)
+        assert isinstance(answers[0], FenceAnswer)
+        peer.close()
+
+    def close(self) -> None:
+        for node in reversed(self.nodes.values()):
+            node.close()
+
+
+@pytest.fixture
+def side() -> Iterator[Side]:
+    side = Side(sends=True)
+    yield side
+    side.close()
+
+
+def test_no_core_hears_of_a_frame_that_goes_this_way(side: Side) -> None:
+    """The shortcut is one: hundreds of entries later the core has sealed none of them, and is at rest."""
+    writing = side.course()
+    lap = writing.packer.last_entry
+    told: list[str] = []
+    core_step = writing.core.step
+
+    def step(event: Any) -> Any:
+        told.append(type(event).__name__)
+        return core_step(event)
+
+    writing.core.step = step  # type: ignore[method-assign]
+    for _ in range(100):
+        side.add(writing, 100, 2000, 40_000)
+    assert set(told) <= {"AddedNearby", "BookiesChanged", "Tick", "Answered"}
+    side.until(lambda: writing.core.lap == lap + 300)
+    assert writing.core.in_flight.is_at_rest
+    side.until(lambda: all(len(side.stored(name, writing)) == lap + 301 for name in NAMES[:3]))
+
+
+def test_what_an_ack_quorum_has_is_acknowledged_and_the_third_is_kept_for(side: Side) -> None:
+    """Rules P3.2, RP33: two disks suffice; who is silent for long is the core's to judge, and gets its entry."""
+    writing = side.course()
+    side.held = {"b2", "b3"}
+    entry_id = side.append(writing)
+    side.until(lambda: entry_id in side.stored("b2", writing) and entry_id in side.stored("b3", writing))
+    assert writing.lac == entry_id - 1
+    side.held = {"b3"}
+    side.until(lambda: writing.lac == entry_id)
+    assert side.courses.wake(writing)
+    side.now_ns = clock_ns() + SILENT_NS
+    side.until(lambda: not side.courses.wake(writing))
+    in_flight = writing.core.in_flight
+    assert writing.core.lac == writing.core.lap == entry_id
+    owed = {each.member.bookie_id: list(each.unanswered or ()) for each in in_flight.seatings}
+    assert owed == {"b1": [], "b2": [], "b3": [entry_id]}
+    assert list(in_flight.behind) == [entry_id]
+    side.held = set()
+    side.until(lambda: writing.core.in_flight.is_at_rest)
+    assert not writing.core.in_flight.behind
+    assert writing.error is None
+
+
+def test_another_event_finds_the_core_as_if_it_had_sent_all(side: Side) -> None:
+    """P3.7, P5.1: a close behind frames that nobody has answered asks no bookie twice, and waits for them."""
+    writing = side.course()
+    side.held = set(NAMES)
+    first = side.append(writing, 100, 40_000)
+    side.until(lambda: all(first in side.stored(name, writing) for name in NAMES[:3]))
+    asked = side.client._next_request()
+    side.client.close_writing(side.now_ns, writing)
+    assert not side.courses.wake(writing)
+    assert writing.core.lap == first
+    assert [sorted(seating.unanswered or ()) for seating in writing.core.in_flight.seatings] == [
+        [first - 1]
+    ] * 3
+    assert side.client._next_request() == asked + 1, "something was sent again"
+    side.held = set()
+    side.until(lambda: writing.closed.done())
+    assert writing.closed.result() == first
+
+
+def test_a_fence_ends_it(side: Side) -> None:
+    """Rule P3.6: the writer is told by the first bookie that says so; what was acknowledged stays."""
+    writing = side.course()
+    lac = writing.lac
+    for name in NAMES[:3]:
+        side.fence(name, writing)
+    side.append(writing)
+    side.until(lambda: writing.error is not None)
+    assert isinstance(writing.error, LedgerFenced)
+    assert writing.lac == writing.core.lac == lac
+
+
+def test_a_lost_link_is_the_cores(side: Side) -> None:
+    """Rules P4.1, P4.4: a seat whose link goes with frames unanswered is given to another bookie, with all of them."""
+    writing = side.course()
+    side.held = {"b2", "b3"}
+    first = side.append(writing)
+    side.until(lambda: all(first in side.stored(name, writing) for name in NAMES[:3]))
+    side.bookie("b3").transport.close()
+    del side.nodes["b3"]
+    side.held = set()
+    last = side.append(writing)
+    side.until(lambda: writing.lac == last and writing.ensemble_changes == 1)
+    side.until(lambda: last in side.stored("b4", writing))
+    assert writing.error is None
+    assert set(side.stored("b4", writing)) >= {last}
+
+
+# --- With and without ------------------------------------------------------------------------------------
+
+
+class Twice:
+    """The same story where frames are sent from C, and where they are not."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.sides = [Side(sends=True), Side(sends=False)]
+        self.writings = [[side.write() for _ in range(2)] for side in self.sides]
+        self.courses = 0
+
+    def both(self, act: Callable[[Side, list[Writing]], None]) -> None:
+        for side, writings in zip(self.sides, self.writings, strict=True):
+            act(side, writings)
+
+    def append(self) -> None:
+        number = self.chance.randrange(2)
+        sizes = [self.chance.choice([4, 100, 2000, 40_000]) for _ in range(self.chance.randint(1, 8))]
+        self.both(lambda side, writings: writings[number].error or side.append(writings[number], *sizes))
+
+    def hold(self) -> None:
+        """Fewer than an ack quorum waits: so at rest both sides have acknowledged all."""
+        held = set(self.chance.sample(NAMES[:3], self.chance.randrange(2)))
+        self.both(lambda side, _: setattr(side, "held", held))
+
+    def turn(self) -> None:
+        self.both(lambda side, _: side.turn())
+
+    def rest(self) -> None:
+        def act(side: Side, writings: list[Writing]) -> None:
+            side.until(lambda: all(each.error or each.lac == each.packer.last_entry for each in writings))
+
+        self.both(act)
+        ours, core = (
+            [(each.lac, each.length, type(each.error)) for each in writings] for writings in self.writings
+        )
+        assert ours == core
+        self.courses += sum(self.sides[0].courses.wake(each) for each in self.writings[0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_story_has_the_same_acknowledgements(seed: int, request: pytest.FixtureRequest) -> None:
+    """P3.1, P3.2, P3.3: with the shortcut and without, at rest the same entries are acknowledged, every bookie
+    holds the same payloads, and no writer has changed its ensemble."""
+    chance = random.Random(f"link adds {seed}")
+    twice = Twice(chance)
+    request.addfinalizer(lambda: twice.both(lambda side, _: side.close()))
+    story: list[tuple[int, Callable[[], None]]] = [
+        (40, twice.append), (6, twice.hold), (50, twice.turn), (10, twice.rest),
+    ]  # fmt: skip
+    weights, acts = zip(*story, strict=True)
+    for act in chance.choices(acts, weights, k=120):
+        act()
+    twice.both(lambda side, _: setattr(side, "held", set()))
+    twice.rest()
+    assert twice.courses > 3, "the story hardly went this way"
+    held: list[Any] = []
+    for side, writings in zip(twice.sides, twice.writings, strict=True):
+        lasts = [each.packer.last_entry + 1 for each in writings]
+        side.until(
+            lambda side=side, writings=writings, lasts=lasts: all(  # type: ignore[misc]
+                len(side.stored(name, each)) == last
+                for name in NAMES[:3]
+                for each, last in zip(writings, lasts, strict=True)
+            )
+        )
+        held.append([{name: payloads(side.stored(name, each)) for name in NAMES[:3]} for each in writings])
+        assert [each.ensemble_changes for each in writings] == [0, 0]
+    assert held[0] == held[1]
+
+
+def payloads(entries: dict[int, bytes]) -> dict[int, bytes]:
+    return {entry_id: bytes(read_entry(memoryview(raw)).data) for entry_id, raw in entries.items()}

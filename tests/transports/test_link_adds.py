@@ -1,0 +1,311 @@
+"""Adds that a waiting client seals and sends in C: the bytes, what counts, and what the core gets back (NATIVE.md).
+
+Sockets and bookies' ends are real, the bookies' answers are this file's; nothing depends on how fast anything is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from embedbk.codec.answers import Answers
+from embedbk.codec.frame import Frame, encode_frame_header
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    Message,
+    Status,
+    decode_message,
+    encode_add_answers,
+    encode_control,
+    encode_message,
+)
+from embedbk.codec.packer import Packer
+from embedbk.ports import AddSeat, AddTerms, Received, SentFrame
+from embedbk.transports.conformance import PATIENCE_NS
+from tests.transports.arenas import TcpArena
+from tests.transports.test_listening import NOW, clock_ns
+
+LEDGER, KEY, NONCE, FIRST_SEATING = 7, b"k" * 16, 99, 5
+SEATS = ("b1", "b2", "b3")
+LONG = 20_000  # Bytes of a payload that goes by reference.
+
+
+class Client:
+    """A client's transport that counts, linked to three bookies, with one handle whose entry 0 is acknowledged."""
+
+    def __init__(self, arena: TcpArena, ack_quorum: int = 2, bytes_max: int = 16 << 20) -> None:
+        self.arena = arena
+        self.node = arena.node("client")
+        self.transport: Any = self.node.transport
+        self.answers = Answers()
+        self.transport.count(self.answers)
+        self.bookies = [arena.node(name) for name in SEATS]
+        self.links = [
+            self.transport.connect(bookie.transport.listen(arena.endpoint())) for bookie in self.bookies
+        ]
+        arena.run(
+            [self.node, *self.bookies],
+            lambda: len(self.node.ups()) == 3 and all(bookie.ups() for bookie in self.bookies),
+        )
+        self.filenos = tuple(self.transport.filenos())
+        self.taken = [0, 0, 0]  # Of the bookies' bodies, how many were looked at.
+        self.receive()
+        self.packer = Packer(LEDGER, next_entry=1, length=4)
+        terms = AddTerms(self.packer, LEDGER, KEY, NONCE, ack_quorum, 0, 4, bytes_max)
+        seats = [
+            AddSeat(link, FIRST_SEATING + seat, encode_control(self.control(seat)))
+            for seat, link in enumerate(self.links)
+        ]
+        self.adds: Any = self.transport.adds().open_adds(terms, seats)
+
+    @staticmethod
+    def control(seat: int) -> AddRequest:
+        return AddRequest(SEATS[seat].encode() * 8, NONCE, FIRST_SEATING + seat, recovery=False)
+
+    def receive(self) -> list[Any]:
+        events = self.transport.receive(self.arena.now_ns())
+        self.transport.deadline_ns()
+        return list(events)
+
+    def append(self, *sizes: int) -> None:
+        for size in sizes:
+            _, should_wake = self.packer.append(bytes(size))
+            if should_wake:
+                self.transport.adds().wake_adds()
+
+    def wait(self, until_ns: int = NOW) -> None:
+        assert self.transport.listen_for(self.filenos, until_ns, PATIENCE_NS) is not None
+
+    def until(self, is_reached: Callable[[], bool]) -> None:
+        give_up_ns = self.arena.now_ns() + PATIENCE_NS
+        while not is_reached():
+            self.wait()
+            assert self.arena.now_ns() < give_up_ns, "never came"
+
+    def bodies(self, seat: int, count: int) -> list[bytes]:
+        """The next bodies that a bookie gets."""
+        bookie = self.bookies[seat]
+        link = bookie.ups()[0].link
+        begin = self.taken[seat]
+        self.taken[seat] += count
+        self.arena.run([bookie], lambda: len(bookie.bodies(link)) >= begin + count)
+        return bookie.bodies(link)[begin:]
+
+    def requests(self, seat: int, count: int = 1) -> list[Message]:
+        return [decode_message(body) for body in self.bodies(seat, count)]
+
+    def answer(self, seat: int, *requests: Message, **changes: Any) -> None:
+        said = []
+        for request in requests:
+            asked, header = request.control, request.frames[0][0]
+            assert isinstance(asked, AddRequest)
+            usual = {
+                "status": Status.OK, "nonce": asked.nonce, "seating": asked.seating, "recovery": False,
+                "ledger_id": LEDGER, "first_entry": header.first_entry, "last_entry": header.last_entry,
+            }  # fmt: skip
+            said.append((request.request_id, AddAnswer(**{**usual, **changes})))  # type: ignore[arg-type]
+        bookie = self.bookies[seat]
+        assert bookie.transport.send(bookie.ups()[0].link, encode_add_answers(said))
+
+    def heard(self) -> list[Any]:
+        """What is the host's of what came."""
+        return [event for event in self.receive() if isinstance(event, Received)]
+
+    @property
+    def lac(self) -> int:
+        return int(self.adds.lac()[0])
+
+    def give(self) -> list[SentFrame]:
+        return list(self.adds.give())
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    arena = TcpArena()
+    made = Client(arena)
+    yield made
+    made.adds.close()
+    arena.close()
+
+
+def test_bookies_get_the_bytes_that_a_core_would_send(client: Client) -> None:
+    """P3.1, P3.7 and WIRE.md 2, 3: envelope, header, control part and frame are those of the plain Python form, also of
+    a frame that goes by reference, and each carries the newest LAC."""
+    lac, length = 0, 4
+    for number, sizes in enumerate([(100,), (3, 0, 7), (LONG, 5)]):
+        first = client.packer.next_entry
+        client.append(*sizes)
+        client.wait()
+        bodies = [client.bodies(seat, 1)[0] for seat in range(3)]
+        frame_body = bytes(decode_message(bodies[0]).frames[0][1])
+        last, total = first + len(sizes) - 1, client.packer.length
+        frame = Frame(LEDGER, first, last, len(sizes), total, memoryview(frame_body))
+        for seat, body in enumerate(bodies):
+            header = encode_frame_header(frame, KEY, lac, length)
+            request_id = decode_message(body).request_id
+            assert request_id == 1 + 3 * number + seat
+            assert body == b"".join(encode_message(request_id, client.control(seat), [(header, frame)]))
+            client.answer(seat, decode_message(body))
+        client.until(lambda last=last: client.lac == last)  # type: ignore[misc]
+        lac, length = last, total
+    assert client.heard() == []
+
+
+def test_an_ack_quorum_acknowledges_and_in_order(client: Client) -> None:
+    """Rules P3.2, P3.3: one answer is not enough, and the second frame waits for the first."""
+    client.append(10)
+    client.wait()
+    client.append(20)
+    client.wait()
+    asked = [client.requests(seat, 2) for seat in range(3)]
+    for seat in (0, 1):
+        client.answer(seat, asked[seat][1])
+    client.answer(2, asked[2][0])
+    client.until(lambda: client.answers.counted == 3)
+    assert client.lac == 0
+    client.answer(1, asked[1][0])
+    client.until(lambda: client.lac == 2)
+    facts = client.adds.tell(clock_ns())
+    assert (facts.lac, facts.lac_length, facts.pending, facts.is_ending) == (2, 34, 0, False)
+    assert facts.oldest_sent_ns is not None, "seats have not answered"
+    assert client.packer.unreleased_bytes > 0
+    client.answer(0, asked[0][0])
+    client.answer(2, asked[2][1])
+    client.until(lambda: client.answers.counted == 6)
+    assert client.adds.tell(clock_ns()).oldest_sent_ns is None
+    assert client.packer.unreleased_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": Status.BUSY}, {"status": Status.FENCED}, {"nonce": NONCE + 1}, {"seating": FIRST_SEATING + 1},
+        {"recovery": True}, {"ledger_id": LEDGER + 1}, {"first_entry": 0}, {"last_entry": 9},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_only_what_was_asked_counts(client: Client, change: dict[str, Any]) -> None:
+    """Rules P3.7, P3.8: anything but OK to exactly this is the host's, and nothing is acknowledged by it."""
+    client.append(10)
+    client.wait()
+    asked = [client.requests(seat)[0] for seat in range(3)]
+    client.answer(0, asked[0], **change)
+    client.until(lambda: bool(client.heard()))
+    client.answer(2, asked[2])
+    client.until(lambda: client.answers.counted == 1)
+    assert client.lac == 0
+    client.answer(1, asked[1])
+    client.until(lambda: client.lac == 1)
+
+
+def test_the_core_gets_what_is_on_its_way_and_who_answered(client: Client) -> None:
+    """P3.3, RP33: an acknowledged frame that a seat owes, one that waits; what all have answered is over. From then on
+    answers are the host's."""
+    client.append(10)
+    client.wait()
+    client.append(20)
+    client.wait()
+    asked = [client.requests(seat, 2) for seat in range(3)]
+    for seat in (0, 1, 2):
+        client.answer(seat, asked[seat][0])
+    client.until(lambda: client.answers.counted == 3)
+    client.append(30)
+    client.wait()
+    for seat in range(3):
+        asked[seat] += client.requests(seat)
+    client.answer(0, asked[0][1], asked[0][2])
+    client.answer(1, asked[1][1])
+    client.until(lambda: client.answers.counted == 6)
+    assert client.lac == 2
+    before = clock_ns()
+    owed, waiting = client.give()
+    assert (owed.first_entry, owed.last_entry, owed.answered, owed.unsent) == (2, 2, 0b011, 0)
+    assert (waiting.first_entry, waiting.last_entry, waiting.answered, waiting.unsent) == (3, 3, 0b001, 0)
+    for frame, number in ((owed, 1), (waiting, 2)):
+        sent = asked[0][number]
+        assert frame.body == bytes(sent.frames[0][1])
+        assert [frame.first_request + seat for seat in range(3)] == [
+            asked[seat][number].request_id for seat in range(3)
+        ]
+        assert 0 < frame.sent_ns <= before
+    assert client.packer.unreleased_bytes == 0
+    client.answer(2, asked[2][1])
+    client.until(lambda: bool(client.heard()))
+    assert client.lac == 2
+    client.append(40)
+    client.wait()
+    client.adds.close()
+    assert client.packer.has_open(), "sealed behind the end"
+
+
+def test_a_link_that_went_ends_it_before_anything_is_sealed(client: Client) -> None:
+    """P4.1: a seat that cannot be asked is the core's, and so is all that was not sealed."""
+    client.bookies[1].transport.close()
+    client.arena.run([client.node], lambda: bool(client.node.downs()))
+    client.append(10)
+    client.wait()
+    facts = client.adds.tell(clock_ns())
+    assert facts.is_ending
+    assert facts.pending == 0
+    assert client.packer.has_open()
+
+
+def test_partial_frames_wait_for_answers_and_full_ones_for_room(client: Client) -> None:
+    """As `Writer.wants_frame`: two partial frames are out at most; full ones go as far as `bytes_max` allows."""
+    for _ in range(4):
+        client.append(10)
+        client.wait()
+    first = [client.requests(seat, 2) for seat in range(3)]
+    assert client.adds.tell(clock_ns()).pending == 2
+    for seat in (0, 1):
+        client.answer(seat, first[seat][0])
+    client.until(lambda: client.lac == 1)
+    client.until(lambda: client.adds.tell(clock_ns()).pending == 2)
+    third = client.requests(0)[0].frames[0][0]
+    assert (third.first_entry, third.last_entry) == (3, 4), "what came meanwhile goes as one"
+
+
+def test_a_sleeper_is_woken_by_the_acknowledgement_and_by_the_end(client: Client) -> None:
+    """A blocked append needs no turn of the host: who waits alone is told of late, at once of the end."""
+    heard: list[bool] = []
+
+    def sleep(entry_id: int) -> threading.Thread:
+        thread = threading.Thread(target=lambda: heard.append(client.adds.wait(entry_id, is_alone=True)))
+        thread.start()
+        return thread
+
+    client.append(10)
+    thread = sleep(1)
+    client.wait()
+    for seat in (0, 1):
+        client.answer(seat, client.requests(seat)[0])
+    give_up_ns = client.arena.now_ns() + PATIENCE_NS
+    while thread.is_alive() and client.arena.now_ns() < give_up_ns:
+        client.wait(clock_ns() + 1_000_000)
+    thread.join()
+    assert heard == [True]
+    thread = sleep(2)
+    client.adds.close()
+    thread.join()
+    assert heard == [True, False]
+
+
+def test_a_wake_up_ends_a_long_wait_only_by_what_it_leads_to(client: Client) -> None:
+    """An append from another thread is sent, and its acknowledgement is told, within one wait without a turn."""
+
+    def append_and_answer() -> None:
+        client.append(10)
+        for seat in (0, 1):
+            client.answer(seat, client.requests(seat)[0])
+
+    thread = threading.Thread(target=append_and_answer)
+    thread.start()
+    until_ns = clock_ns() + PATIENCE_NS
+    client.wait(until_ns)
+    assert clock_ns() < until_ns, "nothing ended it"
+    assert client.adds.tell(clock_ns()).lac == 1
+    thread.join()
