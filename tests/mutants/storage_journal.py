@@ -158,6 +158,19 @@ MUTANTS = (
         (_SALVAGE + "a_bookie_that_dies_while_it_goes_on_starts_as_unclean_again",),
     ),
     Mutant(
+        "journal-trims-a-file-too-many",
+        "P7.5",
+        "a file that begins below the mark is used again, though it holds records above it",
+        (
+            (
+                _JOURNAL,
+                "journal->files[count + 1].first_token - 1 <= token)",
+                "journal->files[count].first_token - 1 <= token)",
+            ),
+        ),
+        ("tests/storage/test_journal.py::test_a_file_with_a_record_above_the_mark_is_never_used_again",),
+    ),
+    Mutant(
         "group-built-ahead-unchained",
         "P7.1 I44",
         "a group that is built while another is written does not name the one before",

@@ -236,6 +236,19 @@ def test_trimming_keeps_every_record_above_the_mark(disk):
         ]
 
 
+@pytest.mark.parametrize("above", [5, 20, 80])
+def test_a_file_with_a_record_above_the_mark_is_never_used_again(disk, above):
+    """Rule P7.5: trimmed files are written over soon; one that holds a single record above the mark is none of them."""
+    journal = stepped(disk)
+    mark = max(0, fill_files(journal, 5) - above)
+    journal.trim(mark)
+    end = fill_files(journal, 6)
+    drain(journal)
+    journal.close()
+    with stepped(disk) as journal:
+        assert [token for token, *_ in contents(journal, after=mark)] == list(range(mark + 1, end + 1))
+
+
 def test_replay_below_what_was_trimmed_is_refused(disk):
     """P7.1: a record that is gone is never passed over in silence."""
     journal = stepped(disk)
