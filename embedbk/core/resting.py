@@ -43,6 +43,7 @@ _WRITER_NEW: dict[str, Any] = {
     "proposal": None,
     "proposed": None,
     "retry_at": None,
+    "short_since_ns": None,
     "shortage": None,
     "stalled_until": None,
     "state": WriterState.OPEN,

@@ -139,6 +139,7 @@ class Writer(Machine):
         "proposed",
         "retry_at",
         "revision",
+        "short_since_ns",
         "shortage",
         "stalled_until",
         "state",
@@ -186,6 +187,9 @@ class Writer(Machine):
         self.shortage: NotEnoughBookies | None = (
             None  # What the handle fails with unless metadata tells more.
         )
+        # When a shortage began since which nothing was confirmed: its time limit is not begun anew by who comes back
+        # and fails again.
+        self.short_since_ns: int | None = None
         self.is_reading_metadata = False
         self.unsettled = False  # A CAS came back unknown: it is still in flight (P2.2).
         self.lap = NO_ENTRY  # Last add pushed.
@@ -389,6 +393,7 @@ class Writer(Machine):
             return []
         ensure(before < self.in_flight.done <= self.lap, "the LAC moved outside what was sent")
         self.last_active_ns = now_ns
+        self.short_since_ns = None
         effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length), *self._advance_received()]
         if self.state is WriterState.CLOSING:
             effects += self._go_on_closing()
@@ -549,8 +554,28 @@ class Writer(Machine):
         if self.proposed is not None:
             return self._fail(shortage)  # Metadata was asked already, and did not answer in time.
         self.shortage = shortage
-        self.stalled_until = now_ns + self.options.add_timeout_ns
+        if self.short_since_ns is None:
+            self.short_since_ns = now_ns
+        # Not before metadata had time to answer.
+        self.stalled_until = max(
+            self.short_since_ns + self.options.add_timeout_ns, now_ns + self.options.retry_ns
+        )
         return self._read_metadata()
+
+    def _take_back(self, now_ns: int) -> list[Effect]:
+        """Short of bookies, and nobody to replace them: who failed and is listed as writable goes on where it sits,
+        with all that is outstanding (P4.5)."""
+        if self.shortage is None or self.short_since_ns is None or self.proposed is not None:
+            return []
+        if now_ns >= self.short_since_ns + self.options.add_timeout_ns:
+            return []
+        able = {info.member for info in self.bookies if info.is_writable}
+        back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)
+        if self.in_flight.has_usable_quorum():
+            self.shortage = self.stalled_until = None
+            if not self.in_flight.pending:
+                self.short_since_ns = None
+        return list(self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length))
 
     def _stand_still(self, now_ns: int) -> list[Effect]:
         """Nobody took the ledger over, as far as metadata can tell: wait on for a bookie, if one could be seated."""
@@ -697,7 +722,7 @@ class Writer(Machine):
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
         self.bookies = event.bookies
-        effects = self._consider_change(event.now_ns)
+        effects = [*self._consider_change(event.now_ns), *self._take_back(event.now_ns)]
         self._note_stall(event.now_ns)
         return effects
 
@@ -730,7 +755,7 @@ class Writer(Machine):
         if self.proposed is not None:
             return self._read_metadata() if self.unsettled else []
         effects = self._forgive(now_ns)
-        effects += self._consider_change(now_ns)
+        effects += [*self._consider_change(now_ns), *self._take_back(now_ns)]
         self._note_stall(now_ns)
         return effects
 

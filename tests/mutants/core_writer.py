@@ -539,6 +539,32 @@ MUTANTS = (
         (_P4 + "adds_that_are_short_of_bookies_wait_for_one_that_comes",),
     ),
     Mutant(
+        "shortage-begins-anew",
+        "P4.5",
+        "who is listed as writable and fails each time makes adds wait for ever",
+        (
+            (
+                _WRITER,
+                "        if self.short_since_ns is None:\n            self.short_since_ns = now_ns\n",
+                "        self.short_since_ns = now_ns\n",
+            ),
+        ),
+        (_P4 + "without_a_replacement_the_writer_goes_on_while_every_write_set_keeps_qa",),
+    ),
+    Mutant(
+        "shortage-takes-nobody-back",
+        "P4.5",
+        "a handle whose bookie was full or restarted for a moment fails though it is there again, where all others sit",
+        (
+            (
+                _WRITER,
+                "        back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)\n",
+                "        back = self.in_flight.forgive(())\n",
+            ),
+        ),
+        (_P4 + "a_bookie_that_is_writable_again_goes_on_where_it_sits_when_adds_wait_for_one",),
+    ),
+    Mutant(
         "late-without-the-others",
         "P4.7 T12",
         "a bookie is blamed for what all are slow with, so that a stall of a shared device changes every ensemble",
