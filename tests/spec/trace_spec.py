@@ -390,8 +390,7 @@ class TraceSpec:
 
     def _decide_to_drop(self, name: str, ledger: int) -> None:
         metadata = self.metadata.get(ledger, {"state": "GONE"})
-        names_it = any(name == member[0] for _, e in metadata.get("fragments", ()) for member in e)
-        may_go = metadata["state"] == "GONE" or (metadata["state"] == "CLOSED" and not names_it)
+        may_go = metadata["state"] == "GONE" or (metadata["state"] == "CLOSED" and not _gives(metadata, name))
         allow(may_go, "P7.7: dropped what the metadata give to it", name, ledger)
 
     def _drop(self, name: str, ledger: int) -> None:
@@ -442,6 +441,17 @@ class TraceSpec:
             ledger,
         )
         bookie.told.add(ledger)
+
+
+def _gives(metadata: Metadata, name: str) -> bool:
+    """Whether CLOSED metadata give an entry to this bookie. A repair that publishes it for a fragment without entries
+    copies nothing to it, and so may do it between the bookie's look and its decision: nothing is dropped by that."""
+    fragments = metadata["fragments"]
+    ends = [first - 1 for first, _ in fragments[1:]] + [metadata["last"]]
+    return any(
+        first <= end and any(name == member[0] for member in ensemble)
+        for (first, ensemble), end in zip(fragments, ends, strict=True)
+    )
 
 
 def write_set(entry_id: int, metadata: Metadata) -> list[int]:
