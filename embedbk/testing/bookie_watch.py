@@ -22,6 +22,7 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.core.vocabulary import (
+    CollectionBegun,
     EntriesRead,
     JournalAppend,
     ReadEntries,
@@ -60,6 +61,8 @@ class BookieWatch:
                 header = event.frames[0][0]
                 ledger = ghost.ledger(header.ledger_id)
                 fencing.carried_lac_is_true(ledger, header, is_recovery=event.control.recovery)
+        elif type(event) is CollectionBegun:
+            bookie.collected = dict.fromkeys(event.ledger_ids, ghost.step)
         elif type(event) is EntriesRead:
             request = bookie.looks.pop(event.read_id, None)
             if request is not None and type(request.control) is ReadRequest and event.absent:
@@ -128,7 +131,7 @@ class BookieWatch:
         if kind == RecordKind.LIMBO:
             self.sometimes.note("in limbo")
         elif kind == RecordKind.DROP:
-            life.drop_is_safe(ledger, bookie.member.bookie_id, bookie.bit)
+            life.drop_is_safe(ledger, bookie)
             self.ghost.drop(bookie, ledger)
             self.sometimes.note("ledger dropped")
         elif kind == RecordKind.EXPLICIT_LAC:

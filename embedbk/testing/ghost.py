@@ -60,6 +60,7 @@ class LedgerGhost:
     has_tombstone: bool = False  # It can be brought back.
     tombstone_gone: int = 0  # The revision that took its tombstone away.
     is_marked: bool = False  # It is being repaired: some bookie may be getting copies that no fragment names.
+    unmarked_step: int = -1  # When a collector's check last found no mark.
     stable: dict[int, int] = field(default_factory=dict)  # Entry -> bits of bookies whose disk holds it.
     damaged: dict[int, int] = field(default_factory=dict)  # Entry -> bits of bookies whose copy turned bad.
     top: int = NO_ENTRY  # The highest entry that any bookie ever took.
@@ -101,6 +102,9 @@ class BookieGhost:
     )  # (link, request id) -> the request's event.
     looks: dict[int, Any] = field(default_factory=dict)  # Lookup -> the request that waits for it.
     lacs: dict[int, int] = field(default_factory=dict)  # Ledger -> the LAC its row showed last.
+    collected: dict[int, int] = field(
+        default_factory=dict
+    )  # Ledger -> when metadata began to be asked about it.
     found_absent: dict[tuple[int, int], list[Range]] = field(default_factory=dict)
     # Above: as `asked`: what the lookup for a read found absent; the answer may have to wait for its fence.
     is_lost: bool = False  # LOSTDISK.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, LedgerState, decode_ledger_metadata
+from embedbk.codec.metadata_messages import Txn
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.core.bookie import Bookie
@@ -23,6 +24,8 @@ from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import Send, Tick
 from embedbk.core.writer import Writer
 from embedbk.ids import NO_ENTRY
+from embedbk.metadata.member import Member
+from embedbk.metadata.vocabulary import RequestReceived as MemberRequest
 from embedbk.ports import DurableBookie
 from embedbk.testing import invariants_adding as adding
 from embedbk.testing import invariants_life as life
@@ -53,6 +56,7 @@ class Invariants(Observer):
             Writer: self._handles.on_writer,
             Recovery: self._handles.on_recovery,
             LacWait: self._on_parked,
+            Member: self._on_member,
         }
         self._parked: dict[Any, tuple[int, int]] = {}  # Reader core -> (second, requests sent in it).
         self._ticks: dict[Any, tuple[int, int]] = {}  # Core -> (time of its last tick, ticks at that time).
@@ -278,6 +282,15 @@ class Invariants(Observer):
         ledger.has_tombstone = is_there
         if not is_there:
             ledger.tombstone_gone = revision
+
+    def _on_member(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
+        """A collector's check changes nothing, so only the member's own step shows when it was made (P7.7)."""
+        operation = event.request.operation if type(event) is MemberRequest else None
+        if type(operation) is not Txn or operation.then:
+            return
+        for compare in operation.when:
+            if compare.key.startswith(REPAIR_PREFIX) and core.catalog.get(compare.key).record is None:
+                self.ghost.ledger(int(compare.key[len(REPAIR_PREFIX) :], 16)).unmarked_step = self.ghost.step
 
     def _note_change(self, ledger: LedgerGhost, old: LedgerMetadata, new: LedgerMetadata) -> None:
         note = self.sometimes.note

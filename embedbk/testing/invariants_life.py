@@ -182,17 +182,22 @@ def deletion_is_final(ledger: LedgerGhost, *, is_forced: bool = False) -> None:
         )
 
 
-def drop_is_safe(ledger: LedgerGhost, bookie_id: str, bit: int) -> None:
+def drop_is_safe(ledger: LedgerGhost, bookie: BookieGhost) -> None:
     """I35: collection is safe. Data goes only when the key is absent and no tombstone keeps it, or the ledger is
-    CLOSED, names others, and nobody repairs it."""
-    metadata = ledger.metadata
-    if not any(bits & bit for bits in ledger.stable.values()) and (metadata is None or metadata.is_closed):
+    CLOSED, names others, and nobody repaired it when the bookie asked: a repair that begins while the answer is on its
+    way has copied nothing yet, or the copy forbids the drop (I36 finds one that is gone)."""
+    metadata, bookie_id = ledger.metadata, bookie.member.bookie_id
+    if not any(bits & bookie.bit for bits in ledger.stable.values()) and (
+        metadata is None or metadata.is_closed
+    ):
         return  # It gives nothing up: after an unclean start it only promises never to take any (P7.4).
     if ledger.has_tombstone:
         raise Violation("I35", f"{bookie_id} dropped ledger {ledger.ledger_id}, which can be brought back")
     if metadata is None or ledger.deleted is not None:
         return
-    if ledger.is_marked:
+    if ledger.is_marked and ledger.unmarked_step <= bookie.collected.get(
+        ledger.ledger_id, ledger.unmarked_step
+    ):
         raise Violation("I35", f"{bookie_id} dropped ledger {ledger.ledger_id}, which is being repaired")
     names = {name for fragment in metadata.fragments for name, _ in fragment.ensemble}
     if not metadata.is_closed or bookie_id in names:

@@ -34,7 +34,7 @@ from embedbk.codec.messages import (
     ReadRequest,
     Status,
 )
-from embedbk.codec.metadata_messages import Compare, Put
+from embedbk.codec.metadata_messages import ABSENT, Compare, MetadataRequest, Put, Txn
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.bookie import Bookie
@@ -45,6 +45,7 @@ from embedbk.core.vocabulary import (
     AddFailed,
     Answered,
     BookieInfo,
+    CollectionBegun,
     Confirmed,
     EnsembleChanged,
     FrameSealed,
@@ -59,6 +60,10 @@ from embedbk.core.vocabulary import (
 from embedbk.core.writer import Writer
 from embedbk.errors import LedgerFenced, NoSuchEntry, NotEnoughBookies
 from embedbk.ids import NO_ENTRY, Member
+from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.commands import Run, StartSession
+from embedbk.metadata.member import Member as MetadataMember
+from embedbk.metadata.vocabulary import RequestReceived as MetadataRequestReceived
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.violation import Violation
@@ -509,6 +514,28 @@ def dropped(*versions: LedgerMetadata, sign: str = "") -> None:
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
 
 
+def collected(*steps: str) -> None:
+    """b1 drops an entry of a closed ledger that names others, behind these steps: it begins to ask, a check finds what
+    marks stand, a repair marks it."""
+    history = History(version(), version(CLOSED, -1, 0, starts={0: "234"}))
+    history.watch.ghost.ledger(LEDGER).stable[0] = history.watch.ghost.bookies["b1"].bit
+    catalog, mark = Catalog(), repair_mark_path(LEDGER)
+    core = MetadataMember(
+        catalog, durable_index=0, now_ns=0, cluster_token=bytes(16), chance=random.Random(0)
+    )
+    catalog.apply(StartSession(1, 1_000, "b1"))
+    check = MetadataRequest(1, 2, 1, Txn([Compare(mark, ABSENT)], []))
+    for step in steps:
+        if step == "begins":
+            history.step("b1", CollectionBegun(0, [LEDGER]))
+        elif step == "checks":
+            history.watch.on_step("m", core, MetadataRequestReceived(0, 1, check), [])
+        else:
+            catalog.apply(Run(1, 1, 1, Txn([], [Put(mark, b"b1")])))
+            history.watch.on_metadata(2, mark, None, b"b1")
+    history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
+
+
 def i36() -> None:
     history = History().acked(b"a")
     history.publish(version(CLOSED, 0, 1))
@@ -708,6 +735,8 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         dropped,  # Open.
         dropped_in_its_grace,
         lambda: dropped(version(CLOSED, -1, 0, starts={0: "234"}), sign=repair_mark_path(LEDGER)),
+        lambda: collected("begins", "is marked", "checks"),
+        lambda: collected("checks", "begins", "is marked"),  # A check of another round.
         lambda: dropped(version(CLOSED, -1, 0)),  # Closed, and names the bookie.
         lambda: dropped(version(RECOVERING, starts={0: "234"})),  # Not closed, whomever it names.
         i35_gone,
@@ -767,6 +796,7 @@ def test_what_is_rightly_done_breaks_nothing() -> None:
     serve(unclean())
     history = History(version(starts={0: "123"}), version(CLOSED, -1, 0, starts={0: "234"}))
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
+    collected("begins", "checks", "is marked")  # While the answer is on its way.
     history = History(version(), version(CLOSED, -1, 0))
     history.publish(None)
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
