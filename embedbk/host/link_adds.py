@@ -20,8 +20,9 @@ from embedbk.ports import AddSeat, AddSending, AddTerms, SentAdds, SentFacts, Tr
 
 __all__ = ["LinkAdds"]
 
-# So long a seat may leave a frame unanswered before the core hears of it, which has the patience, and the blame.
-SILENT_NS = 25_000_000
+# So long a seat may leave a frame unanswered before the core hears of it, while nobody knows what is late. The core has
+# the patience, and the blame.
+SILENT_NS = 1_000_000_000
 
 
 class LinkAdds(Courses):
@@ -112,7 +113,7 @@ class LinkAdds(Courses):
         """Who has not answered for long is the core's: it has the time limits, and knows who was busy."""
         course.look_ns = 0
         if facts.oldest_sent_ns is not None:
-            course.look_ns = facts.oldest_sent_ns + SILENT_NS
+            course.look_ns = facts.oldest_sent_ns + _silent_ns(writing)
             if now_ns >= course.look_ns:
                 self.end(now_ns, writing)
 
@@ -120,6 +121,13 @@ class LinkAdds(Courses):
         """Something about the link to this bookie is not common: the cores hear of it."""
         for writing in [each for each, course in self._courses.items() if member in course.members]:
             self.end(now_ns, writing)
+
+
+def _silent_ns(writing: Writing) -> int:
+    """Half of what is late (P4.7), so that the core can look at it in time. No fixed time: where a device is full of
+    work every answer takes long, and each end of a course stops the flow until all that is out is answered."""
+    times = writing.core.in_flight.times
+    return SILENT_NS if times is None or times.late_ns is None else times.late_ns // 2
 
 
 def _chosen(numbers: list[int], bits: int) -> tuple[int, ...]:
