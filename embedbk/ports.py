@@ -221,7 +221,12 @@ class SentFrame(NamedTuple):
 
 
 class SentAdds(Protocol):
-    """The adds of one writing handle over links, in C (native/NATIVE.md, "Link adds")."""
+    """The adds of one writing handle over links, in C (native/NATIVE.md, "Link adds").
+
+    is_followed: readers wait for what is acknowledged, so nothing is told late.
+    """
+
+    is_followed: bool
 
     def tell(self, now_ns: int) -> SentFacts:
         """What there is to tell; it is told by that."""

@@ -28,6 +28,7 @@ class LinkAdds:
             raise UsageError(f"{len(seats)} seats; at most {lib.EBK_LINK_SEATS_MAX} are asked from C")
         self._parts = (terms.packer, answers)
         self._sender = sender
+        self.is_followed = False
         settings = ffi.new("struct ebk_link_settings *")
         settings.packer, settings.answers = terms.packer.handle, answers
         settings.ledger_id, settings.key, settings.nonce = terms.ledger_id, terms.ledger_key, terms.nonce
@@ -74,7 +75,8 @@ class LinkAdds:
         return lib.ebk_link_adds_lac(self.handle, self._length), self._length[0]
 
     def wait(self, entry_id: int, *, is_alone: bool) -> bool:
-        while not (answer := lib.ebk_link_adds_await(self.handle, entry_id, is_alone, AWAIT_MS)):
+        may_be_late = is_alone and not self.is_followed
+        while not (answer := lib.ebk_link_adds_await(self.handle, entry_id, may_be_late, AWAIT_MS)):
             pass  # A moment for signals.
         return bool(answer > 0)
 

@@ -259,6 +259,10 @@ class Writer(Machine):
             and not self.in_flight.has_failed
         )
 
+    def is_followed(self, now_ns: int) -> bool:
+        """A reader waited lately at a bookie for a newer LAC, and is told at once (P6.2)."""
+        return any(seating.awaited_until_ns > now_ns for seating in self.in_flight.seatings)
+
     @property
     def is_plain(self) -> bool:
         """Besides, every seat gets the next frames whole: they may be added where the bookies are, and be told by

@@ -203,6 +203,21 @@ def test_what_an_ack_quorum_has_is_acknowledged_and_the_third_is_kept_for(side: 
     assert writing.error is None
 
 
+def test_where_a_reader_waits_nothing_is_told_late(side: Side) -> None:
+    """P6.2: the hint to who waits for a newer LAC is the core's, so the core hears of every acknowledgement at once."""
+    writing = side.course()
+    (course,) = side.courses._courses.values()
+    side.turn()
+    assert not course.adds.is_followed
+    (seating, *_) = writing.core.in_flight.seatings
+    seating.awaited_until_ns = side.now_ns + 1_000 * TURN_NS
+    side.turn()
+    assert course.adds.is_followed
+    seating.awaited_until_ns = side.now_ns
+    side.turn()
+    assert not course.adds.is_followed
+
+
 def test_another_event_finds_the_core_as_if_it_had_sent_all(side: Side) -> None:
     """P3.7, P5.1: a close behind frames that nobody has answered asks no bookie twice, and waits for them."""
     writing = side.course()
