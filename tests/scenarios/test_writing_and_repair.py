@@ -390,10 +390,12 @@ def test_the_length_counts_only_what_is_in_the_ledger() -> None:
         story.add(b"x" * (number + 1))
         world.settle()
     story.add(b"y" * 50)
+    world.down |= {"b1", "b2", "b3"}
     for packet in world.packets(writer, kind=AddRequest):
         world.fail(packet)
     world.run(seconds=20)
     assert writer.failure is not None
+    world.down.clear()
     world.close(writer)
     world.run(seconds=20)
     assert (story.metadata.last_entry, story.metadata.length) == (2, 6)
