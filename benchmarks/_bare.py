@@ -13,6 +13,7 @@ import select
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from pathlib import Path
 
@@ -24,7 +25,7 @@ _KIND = 1
 _TRIM_EVERY = 64  # Blocks; the files behind are recycled, as those of a bookie are.
 
 
-class Bare:
+class Bare(ABC):
     """A caller and one host thread: a block is over when `acks` of the journals have it on the device."""
 
     def __init__(self, acks: int) -> None:
@@ -64,8 +65,8 @@ class Bare:
                 self.done_count = done
                 self._done.notify_all()
 
-    def _run(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _run(self) -> None: ...
 
     def close(self) -> None:
         self._is_open = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -42,7 +43,7 @@ from embedbk.waiting import run_async
 __all__ = ["Client", "LedgerReader", "LedgerWriter", "Log", "LogWriter", "open"]
 
 
-class _Closing:
+class _Closing(ABC):
     """What leaves its block by `_leave`."""
 
     __slots__ = ()
@@ -55,8 +56,8 @@ class _Closing:
     ) -> None:
         await self._leave(kind is None)
 
-    async def _leave(self, is_normal: bool) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _leave(self, is_normal: bool) -> None: ...
 
 
 Handle = TypeVar("Handle", bound=_Closing)

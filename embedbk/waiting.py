@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
@@ -34,17 +35,17 @@ Driver = Callable[[Callable[[], bool], float | None], bool]
 drive_waits: ContextVar[Driver | None] = ContextVar("drive_waits", default=None)
 
 
-class Wait(Generic[T]):
+class Wait(ABC, Generic[T]):
     """Something to wait for, in either way."""
 
     def __await__(self) -> Generator[Wait[T], T, T]:
         return (yield self)
 
-    def wait(self) -> T:
-        raise NotImplementedError
+    @abstractmethod
+    def wait(self) -> T: ...
 
-    async def wait_async(self) -> T:
-        raise NotImplementedError
+    @abstractmethod
+    async def wait_async(self) -> T: ...
 
 
 class Moved(Wait[bool]):

@@ -7,6 +7,7 @@ table; so standard output holds the result and nothing else.
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,20 +16,21 @@ __all__ = ["PlainScreen", "RichScreen", "Screen", "open_screen", "print_table"]
 Rows = Sequence[tuple[str, str]]
 
 
-class Screen:
+class Screen(ABC):
     """Shows one thing after another; a bar at a time."""
 
+    @abstractmethod
     def say(self, text: str) -> None:
         """Something happened."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, what: str, total: int) -> None:
         """Something begins that takes its time."""
-        raise NotImplementedError
 
-    def move(self, done: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def move(self, done: int) -> None: ...
 
+    @abstractmethod
     def close(self) -> None:
         """No bar any more; may be called twice."""
 
@@ -50,6 +52,9 @@ class PlainScreen(Screen):
         if tenth > self._tenth:
             self._tenth = tenth
             self.say(f"{self._what}: {done:,} of {self._total:,}")
+
+    def close(self) -> None:
+        self._what = ""
 
 
 class RichScreen(Screen):

@@ -7,6 +7,7 @@ added and confirmed before it hears of anything else; and what it hears of then 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +55,7 @@ class _Pause:
     length_ns: int
 
 
-class Courses:
+class Courses(ABC):
     """Of one client node. On the host's thread, but for `wake`.
 
     Args:
@@ -79,33 +80,33 @@ class Courses:
 
     # What the ways differ in.
 
+    @abstractmethod
     def wake_adds(self) -> None:
         """From a user's thread: a packer on a course has something."""
-        raise NotImplementedError
 
     def filenos(self) -> list[int]:
         """Descriptors that the loop has to wait for besides."""
         return []
 
+    @abstractmethod
     def is_open_to(self, writing: Writing) -> bool:
         """Whether this writer's adds can go this way, nothing about it being uncommon."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open(self, writing: Writing) -> Any | None:
         """Begin, with nothing on the way: what C has of it. None: not now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leave(self, course: Course) -> None:
         """Nothing more goes this way."""
-        raise NotImplementedError
 
+    @abstractmethod
     def give_back(self, now_ns: int, writing: Writing, course: Course) -> None:
         """Its core was told what is acknowledged; now it is told what is not."""
-        raise NotImplementedError
 
+    @abstractmethod
     def look(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
         """Whether a bookie is silent."""
-        raise NotImplementedError
 
     # The node's side.
 

@@ -7,6 +7,7 @@ away; then the invariants must find it (I34, I35, I36).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import Any, ClassVar
 
@@ -55,7 +56,7 @@ __all__ = ["Deletion", "Repair", "Script"]
 Steps = Generator[Effect, Any, Any]
 
 
-class Script(Machine):
+class Script(Machine, ABC):
     """Asks one thing at a time and waits for its outcome. Ends with what `run` returns, or the error it raises."""
 
     def __init__(self, ledger_id: int) -> None:
@@ -63,8 +64,8 @@ class Script(Machine):
         self.asked = 0  # Number of the question that is open; its tag.
         self._steps = self.run()
 
-    def run(self) -> Steps:
-        raise NotImplementedError
+    @abstractmethod
+    def run(self) -> Steps: ...
 
     def _on_started(self, event: Started) -> list[Effect]:
         return self._go_on(None)
