@@ -35,8 +35,8 @@ NATIVE_IMPORTERS = {
     "embedbk.codec.packer",
     "embedbk.storage.native",
     "embedbk.transports.zmq_adds",
-    "embedbk.transports.zmq_answers",
-    "embedbk.transports.zmq_links",
+    "embedbk.transports.zmq_dialled",
+    "embedbk.transports.zmq_accepted",
     "embedbk.transports.zmq_send",
 }
 

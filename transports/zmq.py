@@ -26,9 +26,9 @@ from embedbk.errors import UsageError
 from embedbk.ports import AddPath, AddSending, Buffer, Identity, TransportEvent, WaitEnd, WaitTerms
 from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free
 from embedbk.transports.envelope import NONCE_BYTES, PROTOCOL_VERSIONS, Hello, check_settings
+from embedbk.transports.zmq_accepted import HeldPart
 from embedbk.transports.zmq_ends import Counters, Ends, Patience
 from embedbk.transports.zmq_intake import Intake
-from embedbk.transports.zmq_links import HeldPart
 from embedbk.transports.zmq_send import can_send_frames
 from embedbk.transports.zmq_sockets import Link, Port, Sockets
 from embedbk.transports.zmq_strangers import Strangers
@@ -227,7 +227,7 @@ class ZmqTransport:
 
     def _on_new_port(self) -> None:
         """Both waits in C know other descriptors."""
-        self._accepted.forget_turn()
+        self._accepted.forget_wait()
         self._dialled.forget_listened()
 
     def _on_up(self, link: Link) -> None:
@@ -239,7 +239,7 @@ class ZmqTransport:
     def _on_down(self, link: Link) -> None:
         self._dialled.on_down(link)
         if link.route is None:
-            self._accepted.forget_turn()
+            self._accepted.forget_wait()
         else:
             self._accepted.on_down(link)
             self._strangers.await_hello(link.port, link.descriptor)

@@ -13,7 +13,7 @@ from typing import Any
 from embedbk._native import ffi, lib
 from embedbk.errors import UsageError
 from embedbk.ports import AddSeat, AddTerms, SentFacts, SentFrame
-from embedbk.transports.zmq_links import address_of
+from embedbk.transports.zmq_accepted import address_of
 
 __all__ = ["LinkAdds", "LinkSender"]
 

@@ -28,8 +28,8 @@ from embedbk.transports.envelope import (
     objection,
     stranger,
 )
+from embedbk.transports.zmq_accepted import HeldPart
 from embedbk.transports.zmq_ends import TOTAL, Ends, bye
-from embedbk.transports.zmq_links import HeldPart
 from embedbk.transports.zmq_sockets import READABLE, WRITABLE, Link, Port, Sockets, state
 from embedbk.transports.zmq_strangers import Strangers
 

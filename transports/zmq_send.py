@@ -14,7 +14,7 @@ import zmq
 from embedbk import _native
 from embedbk._native import ffi, lib
 from embedbk.ports import Buffer
-from embedbk.transports.zmq_links import address_of
+from embedbk.transports.zmq_accepted import address_of
 
 __all__ = ["can_send_frames", "frame_address", "send_frame", "send_pieces"]
 

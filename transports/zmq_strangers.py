@@ -23,8 +23,8 @@ from embedbk.transports.envelope import (
     encode_hello,
     objection,
 )
+from embedbk.transports.zmq_accepted import HeldPart
 from embedbk.transports.zmq_ends import Ends, bye
-from embedbk.transports.zmq_links import HeldPart
 from embedbk.transports.zmq_sockets import NO_NONCE, Port
 
 __all__ = ["HELLO_NS_MAX", "SILENT_MAX", "Strangers"]

@@ -1,7 +1,7 @@
 """The turns of a ZeroMQ transport in C: common bodies taken, counted and answered without an object each.
 
 Decides when C may do it; C takes the common case only, in the order of arrival, and what it does not take is for
-`zmq_intake`. Leaves the calls to `zmq_links` and `zmq_answers`. Nothing is offered behind an event that the host has
+`zmq_intake`. Leaves the calls to `zmq_accepted` and `zmq_dialled`. Nothing is offered behind an event that the host has
 not seen (P3.4).
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from embedbk.codec.answers_twin import Counting
 from embedbk.ports import AddPath, AddSeat, AddTerms, WaitEnd, WaitTerms
-from embedbk.transports import zmq_adds, zmq_answers
+from embedbk.transports import zmq_adds, zmq_dialled
 from embedbk.transports.envelope import CREDIT_BYTES
+from embedbk.transports.zmq_accepted import AcceptedLinks, BookieWait, WaitEnded, open_accepted
 from embedbk.transports.zmq_ends import Ends
 from embedbk.transports.zmq_intake import BODIES_PER_RECEIVE_MAX, BYTES_PER_RECEIVE_MAX, Intake
-from embedbk.transports.zmq_links import WaitEnded, ZmqLinks, ZmqTurn, open_links
 from embedbk.transports.zmq_sockets import Link, Port, Sockets
 
 __all__ = ["AcceptedTurns", "DialledTurns"]
@@ -25,15 +25,15 @@ class AcceptedTurns:
     """Of accepted links, whose bodies are offered to an add path; in C once one was offered."""
 
     def __init__(self, sockets: Sockets, ends: Ends, intake: Intake) -> None:
-        self.in_c: ZmqLinks | None = None
+        self.in_c: AcceptedLinks | None = None
         self.add_path: AddPath | None = None  # What the bodies of the next `receive` are offered to.
         self._sockets = sockets
         self._ends = ends
         self._intake = intake
         self._has_asked_for_c = False
-        self._turn: ZmqTurn | None = None  # What `wait` waits on, for these descriptors of others.
-        self._turn_filenos: Sequence[int] | None = None
-        self._turn_ports: list[Port] = []
+        self._wait: BookieWait | None = None  # What `wait` waits on, for these descriptors of others.
+        self._wait_filenos: Sequence[int] | None = None
+        self._wait_ports: list[Port] = []
 
     def offer(self, add_path: AddPath | None) -> None:
         self.add_path = add_path
@@ -46,7 +46,7 @@ class AcceptedTurns:
         if listening is None:
             return
         self._has_asked_for_c = True
-        self.in_c = open_links(listening.socket)
+        self.in_c = open_accepted(listening.socket)
         for link in self._ends.links.values():
             self.on_up(link)
 
@@ -59,53 +59,53 @@ class AcceptedTurns:
         if self.in_c is not None:
             self.in_c.down(link.number)
 
-    def forget_turn(self) -> None:
+    def forget_wait(self) -> None:
         """There are other descriptors than it knows."""
-        self._turn = None
+        self._wait = None
 
     def wait(self, terms: WaitTerms) -> WaitEnd | None:
         in_c = self.in_c
         if in_c is None:
             return None
-        if self._turn is None or self._turn_filenos is not terms.filenos:
-            self._make_turn(in_c, terms)
-            if self._turn is None:
+        if self._wait is None or self._wait_filenos is not terms.filenos:
+            self._make_wait(in_c, terms)
+            if self._wait is None:
                 return None
         for link in self._ends.room_changed.values():
             in_c.set_room(
                 link.number, max(0, self._ends.window_bytes - link.sent_bytes + link.credited_bytes)
             )
         self._ends.room_changed.clear()
-        turn = self._turn
-        why = turn.wait(terms, CREDIT_BYTES)
+        wait = self._wait
+        why = wait.wait(terms, CREDIT_BYTES)
         for number, taken_bytes, sent_bytes in in_c.moved():
             link = self._ends.links[number]
             link.sent_bytes += sent_bytes
             if taken_bytes:
-                link.heard_ns = turn.now_ns
+                link.heard_ns = wait.now_ns
                 self._ends.count_received(link, taken_bytes)
-        for port in self._turn_ports:
+        for port in self._wait_ports:
             self._sockets.unsettled[port] = None  # It may have more.
         if why == WaitEnded.HELD:
-            self._intake.held = (self._turn_ports[turn.socket], *in_c.held())
+            self._intake.held = (self._wait_ports[wait.socket], *in_c.held())
         return WaitEnd(
-            [fileno for fileno in turn.ready if fileno not in self._sockets.by_fileno],
-            turn.unsent if why == WaitEnded.UNSENT else None,
+            [fileno for fileno in wait.ready if fileno not in self._sockets.by_fileno],
+            wait.unsent if why == WaitEnded.UNSENT else None,
         )
 
-    def _make_turn(self, in_c: ZmqLinks, terms: WaitTerms) -> None:
+    def _make_wait(self, in_c: AcceptedLinks, terms: WaitTerms) -> None:
         """The epoll descriptor of this transport is for others; here each of its descriptors has its own meaning."""
         known = {self._sockets.fileno(): None, **dict.fromkeys(terms.add_path.filenos())}
-        meanings = {fileno: ZmqTurn.OTHER for fileno in terms.filenos if fileno not in known}
-        meanings |= dict.fromkeys(terms.add_path.filenos(), ZmqTurn.JOURNAL)
+        meanings = {fileno: BookieWait.OTHER for fileno in terms.filenos if fileno not in known}
+        meanings |= dict.fromkeys(terms.add_path.filenos(), BookieWait.JOURNAL)
         for fileno, (port, is_monitor) in self._sockets.by_fileno.items():
             is_drained = port.is_listening and not is_monitor
-            meanings[fileno] = ZmqTurn.SOCKET if is_drained else ZmqTurn.OTHER
-        self._turn_ports = [port for port in self._sockets.ports() if port.is_listening]
-        self._turn = in_c.turn([port.socket.underlying for port in self._turn_ports], meanings)
-        self._turn_filenos = terms.filenos
+            meanings[fileno] = BookieWait.SOCKET if is_drained else BookieWait.OTHER
+        self._wait_ports = [port for port in self._sockets.ports() if port.is_listening]
+        self._wait = in_c.wait_on([port.socket.underlying for port in self._wait_ports], meanings)
+        self._wait_filenos = terms.filenos
 
-    def drain(self, port: Port, in_c: ZmqLinks, add_path: AddPath) -> None:
+    def drain(self, port: Port, in_c: AcceptedLinks, add_path: AddPath) -> None:
         """Take what is there, up to a bound. Behind the first body that becomes an event nothing is offered."""
         handle, count, size = add_path.handle, 0, 0
         while port.is_open:
@@ -130,14 +130,14 @@ class AcceptedTurns:
             self._ends.count_received(link, taken_bytes)
 
     def close(self) -> None:
-        self._turn = self.in_c = None
+        self._wait = self.in_c = None
 
 
 class DialledTurns:
     """Of dialled links, whose bodies are offered to what counts answers; in C where that counts there."""
 
     def __init__(self, sockets: Sockets, ends: Ends, intake: Intake) -> None:
-        self.in_c: zmq_answers.AnswerDrain | None = None
+        self.in_c: zmq_dialled.DialledLinks | None = None
         self.listens = False  # The host waits by `listen_for`: it asks the sockets of those links first.
         self.is_heard = False  # It has asked them since, and nothing else is ready here.
         self._sockets = sockets
@@ -159,7 +159,7 @@ class DialledTurns:
         self.forget_listened()
         counting = self._counting
         if counting is not None and counting.handle is not None and self.in_c is None:
-            self.in_c = zmq_answers.open_answers(link.port.socket, counting.handle)
+            self.in_c = zmq_dialled.open_dialled(link.port.socket, counting.handle)
             if self.in_c is not None:
                 self.sender = zmq_adds.LinkSender()
                 self._sockets.watch(self.sender.fileno())
@@ -254,14 +254,14 @@ class DialledTurns:
         if self.is_heard:
             for link in self._listened:
                 self._sockets.unsettled.pop(link.port, None)
-        elif why == zmq_answers.HEARD_HELD:
+        elif why == zmq_dialled.WAIT_HELD:
             self._intake.held = (self._listened[in_c.link].port, b"", in_c.held())
         if not in_c.is_dry:
             for link in self._listened:
                 self._sockets.unsettled[link.port] = None
         return others
 
-    def drain(self, port: Port, link: Link, in_c: zmq_answers.AnswerDrain) -> None:
+    def drain(self, port: Port, link: Link, in_c: zmq_dialled.DialledLinks) -> None:
         """As of accepted ones, of a link that is up. Behind a body that is not taken nothing is offered: in order."""
         found = in_c.drain(
             port.socket.underlying,
@@ -273,10 +273,10 @@ class DialledTurns:
         if in_c.taken_bytes:
             link.heard_ns = self._ends.now_ns
             self._ends.count_received(link, in_c.taken_bytes)
-        if found == zmq_answers.HELD:
+        if found == zmq_dialled.HELD:
             count, size = in_c.received
             self._intake.on_part(port, b"", in_c.held())
             self._intake.drain(port, count, size)
-        elif found == zmq_answers.BOUND:
+        elif found == zmq_dialled.BOUND:
             port.has_backlog = True
             self._sockets.unsettled[port] = None

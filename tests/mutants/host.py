@@ -222,7 +222,7 @@ MUTANTS = (
         "who is woken by what a wait in C received is answered when that wait ends",
         (
             (
-                "native/zmq_turn.c",
+                "native/zmq_bookie_wait.c",
                 "        if (is_any_woken(readers)) continue;",
                 "        if (!is_any_woken(readers)) (void)0;",
             ),

@@ -8,7 +8,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_WAIT = "native/zmq_turn.c"
+_WAIT = "native/zmq_bookie_wait.c"
 
 _WAITING = "tests/transports/test_waiting.py::test_"
 
@@ -31,7 +31,7 @@ MUTANTS = (
         "wait-outlasts-a-failed-journal",
         "P7.6",
         "a bookie whose journal has failed waits on in C, and nobody hears that its adds are unknown",
-        ((_WAIT, " || ebk_add_path_has_failed(path)) return", ") return"),),
+        ((_WAIT, " || ebk_add_path_has_failed(path))", ")"),),
         (_WAITING + "a_failed_journal_ends_it_and_nothing_is_answered",),
     ),
     Mutant(

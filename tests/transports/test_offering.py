@@ -39,7 +39,7 @@ class Arena(RealTimeArena):
 @pytest.fixture(params=["local", "zmq", "zmq in Python"])
 def arena(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arena]:
     if request.param == "zmq in Python":  # As with a pyzmq that hides its libzmq.
-        monkeypatch.setattr(zmq_turns, "open_links", lambda socket: None)
+        monkeypatch.setattr(zmq_turns, "open_accepted", lambda socket: None)
     arena = Arena(request.param)
     yield arena
     arena.close()

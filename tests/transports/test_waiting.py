@@ -304,7 +304,7 @@ def test_a_message_that_is_not_taken_is_the_next_event(bookie: Bookie) -> None:
     assert bookie.path.taken() == 1
     assert bookie.transport.wait(WaitTerms(bookie.path, bookie.filenos, NOW, 0, 0, False, 1)) is None
     assert bookie.transport.deadline_ns() <= bookie.arena.now_ns(), "it is there already"
-    socket = bookie.transport._accepted._turn_ports[0].socket
+    socket = bookie.transport._accepted._wait_ports[0].socket
     assert socket.poll(PATIENCE_NS // 10**6), "the one behind it"
     found = [decode_message(event.body).request_id for event in bookie.receive()]
     assert (found, bookie.path.taken()) == ([99, 1], 1)

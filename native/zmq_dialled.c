@@ -1,5 +1,5 @@
-/* zmq_answers.c: see zmq_answers.h. */
-#include "zmq_answers.h"
+/* zmq_dialled.c: see zmq_dialled.h. */
+#include "zmq_dialled.h"
 
 #include "envelope.h"
 #include "errors.h"
@@ -7,15 +7,15 @@
 
 #include <stdlib.h>
 
-struct ebk_zmq_answers {
-    struct ebk_zmq_answers_state state;
+struct ebk_zmq_dialled {
+    struct ebk_zmq_dialled_state state;
     struct ebk_zmq_message body, tail; /* the held one's */
 };
 
-struct ebk_zmq_answers *ebk_zmq_answers_new(void)
+struct ebk_zmq_dialled *ebk_zmq_dialled_new(void)
 {
     EBK_ASSERT(ebk_zmq.is_loaded);
-    struct ebk_zmq_answers *drain = calloc(1, sizeof *drain);
+    struct ebk_zmq_dialled *drain = calloc(1, sizeof *drain);
     if (drain != NULL) {
         (void)ebk_zmq.init(&drain->body);
         (void)ebk_zmq.init(&drain->tail);
@@ -23,7 +23,7 @@ struct ebk_zmq_answers *ebk_zmq_answers_new(void)
     return drain;
 }
 
-void ebk_zmq_answers_free(struct ebk_zmq_answers *drain)
+void ebk_zmq_dialled_free(struct ebk_zmq_dialled *drain)
 {
     if (drain == NULL) return;
     (void)ebk_zmq.close(&drain->body);
@@ -31,16 +31,16 @@ void ebk_zmq_answers_free(struct ebk_zmq_answers *drain)
     free(drain);
 }
 
-const struct ebk_zmq_answers_state *ebk_zmq_answers_state(const struct ebk_zmq_answers *drain)
+const struct ebk_zmq_dialled_state *ebk_zmq_dialled_state(const struct ebk_zmq_dialled *drain)
 {
     return &drain->state;
 }
 
-int ebk_zmq_answers_drain(struct ebk_zmq_answers *drain, void *socket, uint64_t link, const uint8_t *prefix,
+int ebk_zmq_dialled_drain(struct ebk_zmq_dialled *drain, void *socket, uint64_t link, const uint8_t *prefix,
                           struct ebk_answers *answers, uint32_t bodies_max, size_t bytes_max)
 {
-    struct ebk_zmq_answers_state *const state = &drain->state;
-    *state = (struct ebk_zmq_answers_state){0};
+    struct ebk_zmq_dialled_state *const state = &drain->state;
+    *state = (struct ebk_zmq_dialled_state){0};
     while (state->bodies < bodies_max && state->bytes < bytes_max) {
         if (!ebk_zmq_receive(&drain->body, socket)) return EBK_ZMQ_EMPTY; /* It replaces what the message held. */
         int more = ebk_zmq.more(&drain->body);

@@ -1,20 +1,20 @@
-/* zmq_turn.h: a bookie's common turn over ZeroMQ, again and again, until something uncommon is there.
+/* zmq_bookie_wait.h: a bookie's common turn over ZeroMQ, again and again, until something uncommon is there.
  *
  *     ┌─▶ durable? ─▶ answers out ─▶ sockets dry ─▶ kick ─▶ wait ─┐
  *     └───────────────────────────────────────────────────────────┘
  *
  * What a turn of the loop does when nothing happens but adds of known ledgers: the same
- * parts (zmq_links.h, add_path.h) in the same order, without Python in between. It
+ * parts (zmq_accepted.h, add_path.h) in the same order, without Python in between. It
  * decides nothing, and ends at everything else: native/NATIVE.md has the list.
  *
  * One thread, the bookie's loop, which waits here instead of polling by itself.
  */
-#ifndef EBK_ZMQ_TURN_H
-#define EBK_ZMQ_TURN_H
+#ifndef EBK_ZMQ_BOOKIE_WAIT_H
+#define EBK_ZMQ_BOOKIE_WAIT_H
 
 #include "add_path.h"
 #include "gil.h"
-#include "zmq_links.h"
+#include "zmq_accepted.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,16 +23,16 @@
 /* cffi:begin */
 /* Why a wait ended. */
 enum {
-    EBK_TURN_DUE = 1,     /* its time is over */
-    EBK_TURN_READY = 2,   /* a descriptor that is not ours is ready: outcome.ready */
-    EBK_TURN_HELD = 3,    /* a message is Python's: ebk_zmq_held(), of the socket outcome.socket */
-    EBK_TURN_UNSENT = 4,  /* an answer could not be sent: outcome.link, message, size; more may be due behind it */
-    EBK_TURN_JOURNAL = 5, /* the journal failed, or has made durable what others wait for as well */
-    EBK_TURN_BOUND = 6,   /* bytes_max or credit_bytes were received */
-    EBK_TURN_SIGNAL = 7   /* a signal came: its handler is Python's */
+    EBK_BOOKIE_WAIT_DUE = 1,     /* its time is over */
+    EBK_BOOKIE_WAIT_READY = 2,   /* a descriptor that is not ours is ready: outcome.ready */
+    EBK_BOOKIE_WAIT_HELD = 3,    /* a message is Python's: ebk_zmq_accepted_held(), of the socket outcome.socket */
+    EBK_BOOKIE_WAIT_UNSENT = 4,  /* an answer could not be sent: outcome.link, message, size; more may be due */
+    EBK_BOOKIE_WAIT_JOURNAL = 5, /* the journal failed, or has made durable what others wait for as well */
+    EBK_BOOKIE_WAIT_BOUND = 6,   /* bytes_max or credit_bytes were received */
+    EBK_BOOKIE_WAIT_SIGNAL = 7   /* a signal came: its handler is Python's */
 };
 enum {
-    EBK_TURN_READY_MAX = 32 /* told at once; the others are still ready */
+    EBK_BOOKIE_WAIT_READY_MAX = 32 /* told at once; the others are still ready */
 };
 
 /* What a descriptor that is waited for means. */
@@ -42,7 +42,7 @@ enum {
     EBK_WATCH_JOURNAL = 2 /* something became durable, or the journal failed */
 };
 
-struct ebk_turn_terms {
+struct ebk_bookie_wait_terms {
     struct ebk_add_path *path;
     int64_t until_ns;      /* of CLOCK_BOOTTIME, the loop's clock; what is over already is one turn */
     int64_t duties_ns;     /* once something was taken or told, the wait ends so much later at the latest */
@@ -52,7 +52,7 @@ struct ebk_turn_terms {
     uint64_t credit_bytes; /* received on one link before its peer is to be told */
 };
 
-struct ebk_turn_outcome {
+struct ebk_bookie_wait_outcome {
     int64_t now_ns; /* when the wait ended */
     int socket;     /* index, of the sockets as given */
     uint64_t link;
@@ -62,17 +62,18 @@ struct ebk_turn_outcome {
     int ready[32];
 };
 
-struct ebk_turn;
+struct ebk_bookie_wait;
 
 /* Watch these descriptors, and drain these sockets. Returns NULL when the system refuses a descriptor. links is borrowed
  * and must outlive it; so must the sockets and the descriptors. */
-struct ebk_turn *ebk_turn_new(struct ebk_zmq_links *links, void *const *sockets, uint32_t socket_count,
-                              const int *descriptors, const uint8_t *meanings, uint32_t descriptor_count);
-void ebk_turn_free(struct ebk_turn *turn);
+struct ebk_bookie_wait *ebk_bookie_wait_new(struct ebk_zmq_accepted *links, void *const *sockets, uint32_t socket_count,
+                                            const int *descriptors, const uint8_t *meanings, uint32_t descriptor_count);
+void ebk_bookie_wait_free(struct ebk_bookie_wait *wait);
 
 /* Take turns until one of the reasons above. Behind it everything taken is kicked, everything told has left, and sockets
  * may have more. The GIL is given away meanwhile: path, table and store are used by nobody else. */
-int ebk_turn_wait(struct ebk_turn *turn, const struct ebk_turn_terms *terms, struct ebk_turn_outcome *outcome);
+int ebk_bookie_wait_run(struct ebk_bookie_wait *wait, const struct ebk_bookie_wait_terms *terms,
+                        struct ebk_bookie_wait_outcome *outcome);
 /* cffi:end */
 
 #endif

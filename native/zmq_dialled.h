@@ -1,4 +1,4 @@
-/* zmq_answers.h: bodies of dialled ZeroMQ links, from the socket to where common answers are counted.
+/* zmq_dialled.h: bodies of dialled ZeroMQ links, from the socket to where common answers are counted.
  *
  * What transports/zmq_intake.py does for every body, for the one kind that is nearly all that a
  * writing client hears. Everything else is held and handed to Python as it came. libzmq
@@ -6,21 +6,21 @@
  *
  * One thread, the transport's. The bytes of a link are transports/TRANSPORTS.md.
  */
-#ifndef EBK_ZMQ_ANSWERS_H
-#define EBK_ZMQ_ANSWERS_H
+#ifndef EBK_ZMQ_DIALLED_H
+#define EBK_ZMQ_DIALLED_H
 
 #include "answers.h"
 #include "gil.h"
-#include "zmq_links.h"
+#include "zmq_accepted.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 /* cffi:begin */
-struct ebk_zmq_answers;
+struct ebk_zmq_dialled;
 
 /* What a drain came by. */
-struct ebk_zmq_answers_state {
+struct ebk_zmq_dialled_state {
     uint32_t bodies;     /* received, the held one among them */
     size_t bytes;        /* of them, envelopes included */
     size_t taken_bytes;  /* of the bodies that were counted, without envelopes */
@@ -32,13 +32,13 @@ struct ebk_zmq_answers_state {
 };
 
 /* NULL when memory is refused. After ebk_zmq_load. */
-struct ebk_zmq_answers *ebk_zmq_answers_new(void);
-void ebk_zmq_answers_free(struct ebk_zmq_answers *drain);
-EBK_SHORT const struct ebk_zmq_answers_state *ebk_zmq_answers_state(const struct ebk_zmq_answers *drain);
+struct ebk_zmq_dialled *ebk_zmq_dialled_new(void);
+void ebk_zmq_dialled_free(struct ebk_zmq_dialled *drain);
+EBK_SHORT const struct ebk_zmq_dialled_state *ebk_zmq_dialled_state(const struct ebk_zmq_dialled *drain);
 
 /* Receive from a DEALER until it is empty, a bound is reached or a message is held; bodies behind a DATA envelope whose
  * first 24 bytes are prefix are of the link, and offered to answers. Returns EBK_ZMQ_EMPTY, _BOUND or _HELD. */
-EBK_SHORT int ebk_zmq_answers_drain(struct ebk_zmq_answers *drain, void *socket, uint64_t link, const uint8_t *prefix,
+EBK_SHORT int ebk_zmq_dialled_drain(struct ebk_zmq_dialled *drain, void *socket, uint64_t link, const uint8_t *prefix,
                                     struct ebk_answers *answers, uint32_t bodies_max, size_t bytes_max);
 /* cffi:end */
 

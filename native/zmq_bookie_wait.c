@@ -1,4 +1,4 @@
-/* zmq_turn.c: see zmq_turn.h.
+/* zmq_bookie_wait.c: see zmq_bookie_wait.h.
  *
  * The order within a turn is the contract:
  *
@@ -9,7 +9,7 @@
  *   4. only then is waited.
  */
 #define _GNU_SOURCE
-#include "zmq_turn.h"
+#include "zmq_bookie_wait.h"
 
 #include "errors.h"
 
@@ -25,8 +25,8 @@
 #define BYTES_PER_DRAIN_MAX ((size_t)2 << 20)
 #define WAIT_MS_MAX 60000
 
-struct ebk_turn {
-    struct ebk_zmq_links *links;
+struct ebk_bookie_wait {
+    struct ebk_zmq_accepted *links;
     void **sockets;
     bool *is_dry; /* By socket: empty, and nothing was sent since. */
     uint32_t socket_count;
@@ -42,72 +42,73 @@ static int64_t clock_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-void ebk_turn_free(struct ebk_turn *turn)
+void ebk_bookie_wait_free(struct ebk_bookie_wait *wait)
 {
-    if (turn == NULL) return;
-    if (turn->epoll >= 0) close(turn->epoll);
-    free(turn->sockets);
-    free(turn->is_dry);
-    free(turn);
+    if (wait == NULL) return;
+    if (wait->epoll >= 0) close(wait->epoll);
+    free(wait->sockets);
+    free(wait->is_dry);
+    free(wait);
 }
 
-struct ebk_turn *ebk_turn_new(struct ebk_zmq_links *links, void *const *sockets, uint32_t socket_count,
-                              const int *descriptors, const uint8_t *meanings, uint32_t descriptor_count)
+struct ebk_bookie_wait *ebk_bookie_wait_new(struct ebk_zmq_accepted *links, void *const *sockets, uint32_t socket_count,
+                                            const int *descriptors, const uint8_t *meanings, uint32_t descriptor_count)
 {
-    struct ebk_turn *turn = calloc(1, sizeof *turn);
-    if (turn == NULL) return NULL;
-    turn->links = links;
-    turn->socket_count = socket_count;
-    turn->sockets = calloc(socket_count + 1, sizeof *turn->sockets);
-    turn->is_dry = calloc(socket_count + 1, sizeof *turn->is_dry);
-    turn->epoll = epoll_create1(EPOLL_CLOEXEC);
-    bool is_made = turn->sockets != NULL && turn->is_dry != NULL && turn->epoll >= 0;
-    if (is_made) memcpy(turn->sockets, sockets, socket_count * sizeof *sockets);
+    struct ebk_bookie_wait *wait = calloc(1, sizeof *wait);
+    if (wait == NULL) return NULL;
+    wait->links = links;
+    wait->socket_count = socket_count;
+    wait->sockets = calloc(socket_count + 1, sizeof *wait->sockets);
+    wait->is_dry = calloc(socket_count + 1, sizeof *wait->is_dry);
+    wait->epoll = epoll_create1(EPOLL_CLOEXEC);
+    bool is_made = wait->sockets != NULL && wait->is_dry != NULL && wait->epoll >= 0;
+    if (is_made) memcpy(wait->sockets, sockets, socket_count * sizeof *sockets);
     for (uint32_t i = 0; is_made && i < descriptor_count; i++) {
         struct epoll_event event = {.events = EPOLLIN,
                                     .data.u64 = (uint64_t)meanings[i] << 32 | (uint32_t)descriptors[i]};
-        is_made = epoll_ctl(turn->epoll, EPOLL_CTL_ADD, descriptors[i], &event) == 0;
+        is_made = epoll_ctl(wait->epoll, EPOLL_CTL_ADD, descriptors[i], &event) == 0;
     }
-    if (is_made) return turn;
-    ebk_turn_free(turn);
+    if (is_made) return wait;
+    ebk_bookie_wait_free(wait);
     return NULL;
 }
 
 /* Send what is due. False: one could not be sent, and stands in the outcome. */
-static bool tell(struct ebk_turn *turn, struct ebk_add_path *path, struct ebk_turn_outcome *outcome)
+static bool tell(struct ebk_bookie_wait *wait, struct ebk_add_path *path, struct ebk_bookie_wait_outcome *outcome)
 {
     uint32_t answers;
     while (ebk_add_path_next(path, &outcome->link, &answers, &outcome->message, &outcome->size)) {
-        if (!ebk_zmq_send(turn->links, outcome->link, outcome->message, outcome->size)) return false;
-        memset(turn->is_dry, 0, turn->socket_count * sizeof *turn->is_dry);
+        if (!ebk_zmq_accepted_send(wait->links, outcome->link, outcome->message, outcome->size)) return false;
+        memset(wait->is_dry, 0, wait->socket_count * sizeof *wait->is_dry);
     }
     struct ebk_tail_path *readers = ebk_add_path_tail(path);
     while (readers != NULL && ebk_tail_next(readers, &outcome->link)) {
-        ebk_tail_make(readers, ebk_zmq_room(turn->links, outcome->link), &outcome->message, &outcome->size);
-        if (!ebk_zmq_send(turn->links, outcome->link, outcome->message, outcome->size)) return false;
-        memset(turn->is_dry, 0, turn->socket_count * sizeof *turn->is_dry);
+        ebk_tail_make(readers, ebk_zmq_accepted_room(wait->links, outcome->link), &outcome->message, &outcome->size);
+        if (!ebk_zmq_accepted_send(wait->links, outcome->link, outcome->message, outcome->size)) return false;
+        memset(wait->is_dry, 0, wait->socket_count * sizeof *wait->is_dry);
     }
     return true;
 }
 
 /* Receive from every socket that may have something. Returns a reason to end the wait, or 0. */
-static int drain(struct ebk_turn *turn, struct ebk_add_path *path, struct ebk_turn_outcome *outcome)
+static int drain(struct ebk_bookie_wait *wait, struct ebk_add_path *path, struct ebk_bookie_wait_outcome *outcome)
 {
-    for (uint32_t i = 0; i < turn->socket_count; i++) {
-        if (turn->is_dry[i]) continue;
-        const int found = ebk_zmq_drain(turn->links, turn->sockets[i], path, BODIES_PER_DRAIN_MAX, BYTES_PER_DRAIN_MAX);
-        turn->is_dry[i] = found == EBK_ZMQ_EMPTY;
+    for (uint32_t i = 0; i < wait->socket_count; i++) {
+        if (wait->is_dry[i]) continue;
+        const int found =
+            ebk_zmq_accepted_drain(wait->links, wait->sockets[i], path, BODIES_PER_DRAIN_MAX, BYTES_PER_DRAIN_MAX);
+        wait->is_dry[i] = found == EBK_ZMQ_EMPTY;
         if (found != EBK_ZMQ_HELD) continue;
         outcome->socket = (int)i;
-        return EBK_TURN_HELD;
+        return EBK_BOOKIE_WAIT_HELD;
     }
     return 0;
 }
 
-static bool is_dry(const struct ebk_turn *turn)
+static bool is_dry(const struct ebk_bookie_wait *wait)
 {
-    for (uint32_t i = 0; i < turn->socket_count; i++)
-        if (!turn->is_dry[i]) return false;
+    for (uint32_t i = 0; i < wait->socket_count; i++)
+        if (!wait->is_dry[i]) return false;
     return true;
 }
 
@@ -120,24 +121,25 @@ static int wait_ms(int64_t from_ns, int64_t until_ns)
 }
 
 /* Look at the descriptors, for so long. Returns a reason to end the wait, or 0. */
-static int look(struct ebk_turn *turn, struct ebk_add_path *path, int milliseconds, struct ebk_turn_outcome *outcome)
+static int look(struct ebk_bookie_wait *wait, struct ebk_add_path *path, int milliseconds,
+                struct ebk_bookie_wait_outcome *outcome)
 {
-    struct epoll_event found[EBK_TURN_READY_MAX];
-    const int count = epoll_wait(turn->epoll, found, EBK_TURN_READY_MAX, milliseconds);
+    struct epoll_event found[EBK_BOOKIE_WAIT_READY_MAX];
+    const int count = epoll_wait(wait->epoll, found, EBK_BOOKIE_WAIT_READY_MAX, milliseconds);
     if (count < 0) {
         EBK_ASSERT(errno == EINTR);
-        return EBK_TURN_SIGNAL;
+        return EBK_BOOKIE_WAIT_SIGNAL;
     }
     for (int i = 0; i < count; i++) {
         const uint64_t meaning = found[i].data.u64 >> 32;
         if (meaning == EBK_WATCH_SOCKET)
-            memset(turn->is_dry, 0, turn->socket_count * sizeof *turn->is_dry);
+            memset(wait->is_dry, 0, wait->socket_count * sizeof *wait->is_dry);
         else if (meaning == EBK_WATCH_JOURNAL)
             ebk_add_path_clear(path);
         else
             outcome->ready[outcome->ready_count++] = (int)(uint32_t)found[i].data.u64;
     }
-    return outcome->ready_count > 0 ? EBK_TURN_READY : 0;
+    return outcome->ready_count > 0 ? EBK_BOOKIE_WAIT_READY : 0;
 }
 
 /* Polls that were parked meanwhile have a time limit, too. */
@@ -153,7 +155,8 @@ static bool is_any_woken(const struct ebk_tail_path *readers)
     return readers != NULL && ebk_tail_next(readers, &link);
 }
 
-static int take_turns(struct ebk_turn *turn, const struct ebk_turn_terms *terms, struct ebk_turn_outcome *outcome)
+static int take_turns(struct ebk_bookie_wait *wait, const struct ebk_bookie_wait_terms *terms,
+                      struct ebk_bookie_wait_outcome *outcome)
 {
     struct ebk_add_path *const path = terms->path;
     struct ebk_tail_path *const readers = ebk_add_path_tail(path);
@@ -165,35 +168,37 @@ static int take_turns(struct ebk_turn *turn, const struct ebk_turn_terms *terms,
         if (readers != NULL) ebk_tail_set_now(readers, clock_ns());
         const uint64_t durable = ebk_add_path_durable(path);
         const bool has_told = ebk_add_path_reap(path, durable) > 0;
-        if (!tell(turn, path, outcome)) return EBK_TURN_UNSENT;
-        if ((terms->awaits_journal && durable > terms->durable) || ebk_add_path_has_failed(path)) return EBK_TURN_JOURNAL;
-        const int held = drain(turn, path, outcome);
+        if (!tell(wait, path, outcome)) return EBK_BOOKIE_WAIT_UNSENT;
+        if ((terms->awaits_journal && durable > terms->durable) || ebk_add_path_has_failed(path))
+            return EBK_BOOKIE_WAIT_JOURNAL;
+        const int held = drain(wait, path, outcome);
         ebk_add_path_kick(path);
         if (held != 0) return held;
         if (ebk_add_path_bytes(path) - bytes_before >= terms->bytes_max ||
-            ebk_zmq_taken_most(turn->links) >= terms->credit_bytes)
-            return EBK_TURN_BOUND;
+            ebk_zmq_accepted_taken_most(wait->links) >= terms->credit_bytes)
+            return EBK_BOOKIE_WAIT_BOUND;
         const int64_t now_ns = clock_ns();
         if (!is_late && (has_told || ebk_add_path_frames(path) != frames_before)) {
             is_late = true;
             if (terms->duties_ns < until_ns - now_ns) until_ns = now_ns + terms->duties_ns;
         }
         const int64_t due_ns = until_of(readers, until_ns);
-        if (now_ns >= due_ns) return EBK_TURN_DUE;
+        if (now_ns >= due_ns) return EBK_BOOKIE_WAIT_DUE;
         if (is_any_woken(readers)) continue; /* And waits for nothing else. */
-        const int ended = look(turn, path, is_dry(turn) ? wait_ms(now_ns, due_ns) : 0, outcome);
+        const int ended = look(wait, path, is_dry(wait) ? wait_ms(now_ns, due_ns) : 0, outcome);
         if (ended != 0) return ended;
     }
 }
 
-int ebk_turn_wait(struct ebk_turn *turn, const struct ebk_turn_terms *terms, struct ebk_turn_outcome *outcome)
+int ebk_bookie_wait_run(struct ebk_bookie_wait *wait, const struct ebk_bookie_wait_terms *terms,
+                        struct ebk_bookie_wait_outcome *outcome)
 {
     memset(outcome, 0, sizeof *outcome);
     /* What was sent and received in between is not known here. */
-    memset(turn->is_dry, 0, turn->socket_count * sizeof *turn->is_dry);
-    const int reason = take_turns(turn, terms, outcome);
+    memset(wait->is_dry, 0, wait->socket_count * sizeof *wait->is_dry);
+    const int reason = take_turns(wait, terms, outcome);
     /* Whoever gives work without a pause must not hide the descriptors of others. */
-    if (reason != EBK_TURN_READY) (void)look(turn, terms->path, 0, outcome);
+    if (reason != EBK_BOOKIE_WAIT_READY) (void)look(wait, terms->path, 0, outcome);
     outcome->now_ns = clock_ns();
     return reason;
 }

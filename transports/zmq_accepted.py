@@ -1,4 +1,4 @@
-"""Accepted ZeroMQ links in C (native/zmq_links.h), for a transport whose host offers an add path.
+"""Accepted ZeroMQ links in C (native/zmq_accepted.h), for a transport whose host offers an add path.
 
 Decides nothing: it is the first branch of `zmq_intake.Intake.on_part`, without an object per body. Where pyzmq's libzmq
 cannot be found by address, or is not the version that pyzmq says, there is none, and the transport does it in Python.
@@ -19,12 +19,12 @@ from embedbk.transports.envelope import LINK_BYTES_MAX
 __all__ = [
     "HeldPart",
     "WaitEnded",
-    "ZmqLinks",
-    "ZmqTurn",
+    "AcceptedLinks",
+    "BookieWait",
     "address_of",
     "is_library_found",
     "joined",
-    "open_links",
+    "open_accepted",
 ]
 
 
@@ -43,8 +43,8 @@ class HeldPart:
         return self._descriptor
 
 
-class ZmqLinks:
-    """The links of one transport that are up; made by `open_links`."""
+class AcceptedLinks:
+    """The links of one transport that are up; made by `open_accepted`."""
 
     def __init__(self, links: Any) -> None:
         self._links = links
@@ -54,10 +54,10 @@ class ZmqLinks:
 
     def up(self, socket: Any, number: int, route: bytes, prefix: bytes) -> None:
         """Bodies from this route of this socket are of the link `number`. One that C refuses stays with Python."""
-        lib.ebk_zmq_link_up(self._links, address_of(socket), number, route, len(route), prefix)
+        lib.ebk_zmq_accepted_up(self._links, address_of(socket), number, route, len(route), prefix)
 
     def down(self, number: int) -> None:
-        lib.ebk_zmq_link_down(self._links, number)
+        lib.ebk_zmq_accepted_down(self._links, number)
 
     def drain(
         self, socket: Any, add_path: Any, bodies_max: int, bytes_max: int
@@ -67,30 +67,30 @@ class ZmqLinks:
         add_path: the handle of the add path that bodies are offered to; None: to nobody.
         """
         path = ffi.NULL if add_path is None else add_path
-        found = lib.ebk_zmq_drain(self._links, address_of(socket), path, bodies_max, bytes_max)
+        found = lib.ebk_zmq_accepted_drain(self._links, address_of(socket), path, bodies_max, bytes_max)
         if found != lib.EBK_ZMQ_HELD:
             return bool(found == lib.EBK_ZMQ_BOUND)
         return self.held()
 
     def held(self) -> tuple[bytes, HeldPart]:
         """The part that is Python's, and its route."""
-        held = lib.ebk_zmq_held(self._links)
+        held = lib.ebk_zmq_accepted_held(self._links)
         return bytes(ffi.buffer(held.route, held.route_size)), joined(
             held.data, held.size, held.tail, held.tail_size, bool(held.more), held.descriptor
         )
 
     def set_room(self, number: int, size: int) -> None:
         """So many bytes may be sent on this link in C; none, before this was said."""
-        lib.ebk_zmq_set_room(self._links, number, size)
+        lib.ebk_zmq_accepted_set_room(self._links, number, size)
 
     def moved(self) -> Iterator[tuple[int, int, int]]:
         """(number, bytes taken, bytes sent) of the links on which bodies were taken or sent since the last call."""
-        while lib.ebk_zmq_moved(self._links, self._number, self._taken, self._sent):
+        while lib.ebk_zmq_accepted_moved(self._links, self._number, self._taken, self._sent):
             yield self._number[0], self._taken[0], self._sent[0]
 
-    def turn(self, sockets: Sequence[Any], meanings: dict[int, int]) -> ZmqTurn | None:
+    def wait_on(self, sockets: Sequence[Any], meanings: dict[int, int]) -> BookieWait | None:
         """A wait on these sockets and descriptors; None where the system refuses one."""
-        made = lib.ebk_turn_new(
+        made = lib.ebk_bookie_wait_new(
             self._links,
             [address_of(socket) for socket in sockets],
             len(sockets),
@@ -98,18 +98,19 @@ class ZmqLinks:
             bytes(meanings.values()),
             len(meanings),
         )
-        return None if made == ffi.NULL else ZmqTurn(self, ffi.gc(made, lib.ebk_turn_free))
+        return None if made == ffi.NULL else BookieWait(self, ffi.gc(made, lib.ebk_bookie_wait_free))
 
 
 class WaitEnded(IntEnum):
     """Why a wait ended, as far as the transport has to know."""
 
-    HELD = lib.EBK_TURN_HELD
-    UNSENT = lib.EBK_TURN_UNSENT
+    HELD = lib.EBK_BOOKIE_WAIT_HELD
+    UNSENT = lib.EBK_BOOKIE_WAIT_UNSENT
 
 
-class ZmqTurn:
-    """The common turn of a bookie, taken again and again in C (native/zmq_turn.h); made by `ZmqLinks.turn`.
+class BookieWait:
+    """The common turn of a bookie, taken again and again in C (native/zmq_bookie_wait.h); made by
+    `AcceptedLinks.wait_on`.
 
     What a descriptor means: OTHER ends the wait; SOCKET is of one of the sockets; JOURNAL tells of durability.
     """
@@ -118,11 +119,11 @@ class ZmqTurn:
     SOCKET: int = lib.EBK_WATCH_SOCKET
     JOURNAL: int = lib.EBK_WATCH_JOURNAL
 
-    def __init__(self, links: ZmqLinks, turn: Any) -> None:
-        self._links = links  # Borrowed by the turn.
-        self._turn = turn
-        self._terms = ffi.new("struct ebk_turn_terms *")
-        self._outcome = ffi.new("struct ebk_turn_outcome *")
+    def __init__(self, links: AcceptedLinks, wait: Any) -> None:
+        self._links = links  # Borrowed by the wait.
+        self._wait = wait
+        self._terms = ffi.new("struct ebk_bookie_wait_terms *")
+        self._outcome = ffi.new("struct ebk_bookie_wait_outcome *")
 
     def wait(self, terms: WaitTerms, credit_bytes: int) -> int:
         """Returns why it ended; the rest is told by the properties."""
@@ -131,7 +132,7 @@ class ZmqTurn:
         given.until_ns, given.duties_ns = terms.until_ns, terms.duties_ns
         given.durable, given.awaits_journal = terms.durable, terms.awaits_journal
         given.bytes_max, given.credit_bytes = terms.bytes_max, credit_bytes
-        return int(lib.ebk_turn_wait(self._turn, given, self._outcome))
+        return int(lib.ebk_bookie_wait_run(self._wait, given, self._outcome))
 
     @property
     def now_ns(self) -> int:
@@ -172,9 +173,9 @@ def is_library_found(socket: zmq.Socket[bytes]) -> bool:
     return bool(found == lib.EBK_OK)
 
 
-def open_links(socket: zmq.Socket[bytes]) -> ZmqLinks | None:
+def open_accepted(socket: zmq.Socket[bytes]) -> AcceptedLinks | None:
     """None where the library behind this socket cannot be used from C."""
     if not is_library_found(socket):
         return None
-    links = lib.ebk_zmq_links_new()
-    return None if links == ffi.NULL else ZmqLinks(ffi.gc(links, lib.ebk_zmq_links_free))
+    links = lib.ebk_zmq_accepted_new()
+    return None if links == ffi.NULL else AcceptedLinks(ffi.gc(links, lib.ebk_zmq_accepted_free))

@@ -1,5 +1,5 @@
-/* zmq_links.c: see zmq_links.h. */
-#include "zmq_links.h"
+/* zmq_accepted.c: see zmq_accepted.h. */
+#include "zmq_accepted.h"
 
 #include "bytes.h"
 #include "envelope.h"
@@ -23,21 +23,21 @@ struct link {
     uint8_t prefix[EBK_ENVELOPE_PREFIX_BYTES];
 };
 
-struct ebk_zmq_links {
+struct ebk_zmq_accepted {
     struct link *links;
     uint32_t count, room;
     uint32_t moved_count;
     uint64_t taken_most; /* by one link, since any was told of */
     struct ebk_zmq_message body, tail; /* of held */
-    struct ebk_zmq_held held;
+    struct ebk_zmq_accepted_held held;
 };
 
 /* ---- links ---------------------------------------------------------------------------- */
 
-struct ebk_zmq_links *ebk_zmq_links_new(void)
+struct ebk_zmq_accepted *ebk_zmq_accepted_new(void)
 {
     EBK_ASSERT(ebk_zmq.is_loaded);
-    struct ebk_zmq_links *links = calloc(1, sizeof *links);
+    struct ebk_zmq_accepted *links = calloc(1, sizeof *links);
     if (links != NULL) {
         (void)ebk_zmq.init(&links->body);
         (void)ebk_zmq.init(&links->tail);
@@ -45,7 +45,7 @@ struct ebk_zmq_links *ebk_zmq_links_new(void)
     return links;
 }
 
-void ebk_zmq_links_free(struct ebk_zmq_links *links)
+void ebk_zmq_accepted_free(struct ebk_zmq_accepted *links)
 {
     if (links == NULL) return;
     (void)ebk_zmq.close(&links->body);
@@ -54,8 +54,8 @@ void ebk_zmq_links_free(struct ebk_zmq_links *links)
     free(links);
 }
 
-int ebk_zmq_link_up(struct ebk_zmq_links *links, void *socket, uint64_t number, const uint8_t *route,
-                    size_t route_size, const uint8_t *prefix)
+int ebk_zmq_accepted_up(struct ebk_zmq_accepted *links, void *socket, uint64_t number, const uint8_t *route,
+                        size_t route_size, const uint8_t *prefix)
 {
     if (route_size != ROUTE_BYTES || route[0] != 0) return EBK_USAGE;
     if (links->count == links->room) {
@@ -71,7 +71,7 @@ int ebk_zmq_link_up(struct ebk_zmq_links *links, void *socket, uint64_t number, 
     return EBK_OK;
 }
 
-void ebk_zmq_link_down(struct ebk_zmq_links *links, uint64_t number)
+void ebk_zmq_accepted_down(struct ebk_zmq_accepted *links, uint64_t number)
 {
     for (uint32_t i = 0; i < links->count; i++) {
         if (links->links[i].number != number) continue;
@@ -81,14 +81,14 @@ void ebk_zmq_link_down(struct ebk_zmq_links *links, uint64_t number)
     }
 }
 
-static struct link *link_of(struct ebk_zmq_links *links, uint64_t number)
+static struct link *link_of(struct ebk_zmq_accepted *links, uint64_t number)
 {
     for (uint32_t i = 0; i < links->count; i++)
         if (links->links[i].number == number) return &links->links[i];
     return NULL;
 }
 
-static void set_moved(struct ebk_zmq_links *links, struct link *link)
+static void set_moved(struct ebk_zmq_accepted *links, struct link *link)
 {
     if (!link->has_moved) links->moved_count += 1;
     link->has_moved = true;
@@ -96,7 +96,7 @@ static void set_moved(struct ebk_zmq_links *links, struct link *link)
 
 /* A search from the start is right for the few links that a bookie has; who was found moves to the front, so that
  * those that talk are found at once. */
-static struct link *find_link(struct ebk_zmq_links *links, const void *socket, const uint8_t *route, size_t size)
+static struct link *find_link(struct ebk_zmq_accepted *links, const void *socket, const uint8_t *route, size_t size)
 {
     if (size != ROUTE_BYTES) return NULL;
     const uint32_t wanted = ebk_load_u32(route + 1);
@@ -115,9 +115,9 @@ static struct link *find_link(struct ebk_zmq_links *links, const void *socket, c
 
 /* ---- receiving ------------------------------------------------------------------------ */
 
-static void hold(struct ebk_zmq_links *links, const uint8_t *route, size_t route_size, size_t tail_size, int more)
+static void hold(struct ebk_zmq_accepted *links, const uint8_t *route, size_t route_size, size_t tail_size, int more)
 {
-    struct ebk_zmq_held *held = &links->held;
+    struct ebk_zmq_accepted_held *held = &links->held;
     held->route_size = (uint32_t)route_size;
     memcpy(held->route, route, route_size);
     held->more = more;
@@ -128,8 +128,8 @@ static void hold(struct ebk_zmq_links *links, const uint8_t *route, size_t route
     held->tail_size = tail_size;
 }
 
-int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path *path, uint32_t bodies_max,
-                  size_t bytes_max)
+int ebk_zmq_accepted_drain(struct ebk_zmq_accepted *links, void *socket, struct ebk_add_path *path, uint32_t bodies_max,
+                           size_t bytes_max)
 {
     struct ebk_zmq_message route;
     size_t bytes = 0;
@@ -171,7 +171,7 @@ int ebk_zmq_drain(struct ebk_zmq_links *links, void *socket, struct ebk_add_path
     return result;
 }
 
-const struct ebk_zmq_held *ebk_zmq_held(const struct ebk_zmq_links *links)
+const struct ebk_zmq_accepted_held *ebk_zmq_accepted_held(const struct ebk_zmq_accepted *links)
 {
     return &links->held;
 }
@@ -185,7 +185,7 @@ static bool send_part(void *socket, struct ebk_zmq_message *message, int flags)
     return true;
 }
 
-int ebk_zmq_send(struct ebk_zmq_links *links, uint64_t number, const uint8_t *body, size_t size)
+int ebk_zmq_accepted_send(struct ebk_zmq_accepted *links, uint64_t number, const uint8_t *body, size_t size)
 {
     struct link *link = link_of(links, number);
     struct ebk_zmq_message route, message;
@@ -214,13 +214,13 @@ int ebk_zmq_send(struct ebk_zmq_links *links, uint64_t number, const uint8_t *bo
     return 1;
 }
 
-void ebk_zmq_set_room(struct ebk_zmq_links *links, uint64_t number, uint64_t bytes)
+void ebk_zmq_accepted_set_room(struct ebk_zmq_accepted *links, uint64_t number, uint64_t bytes)
 {
     struct link *link = link_of(links, number);
     if (link != NULL) link->room_bytes = bytes;
 }
 
-uint64_t ebk_zmq_room(struct ebk_zmq_links *links, uint64_t number)
+uint64_t ebk_zmq_accepted_room(struct ebk_zmq_accepted *links, uint64_t number)
 {
     const struct link *link = link_of(links, number);
     return link == NULL ? 0 : link->room_bytes;
@@ -228,7 +228,7 @@ uint64_t ebk_zmq_room(struct ebk_zmq_links *links, uint64_t number)
 
 /* ---- telling -------------------------------------------------------------------------- */
 
-int ebk_zmq_moved(struct ebk_zmq_links *links, uint64_t *number, uint64_t *taken, uint64_t *sent)
+int ebk_zmq_accepted_moved(struct ebk_zmq_accepted *links, uint64_t *number, uint64_t *taken, uint64_t *sent)
 {
     for (uint32_t i = 0; links->moved_count > 0 && i < links->count; i++) {
         struct link *link = &links->links[i];
@@ -245,7 +245,7 @@ int ebk_zmq_moved(struct ebk_zmq_links *links, uint64_t *number, uint64_t *taken
     return 0;
 }
 
-uint64_t ebk_zmq_taken_most(const struct ebk_zmq_links *links)
+uint64_t ebk_zmq_accepted_taken_most(const struct ebk_zmq_accepted *links)
 {
     return links->taken_most;
 }

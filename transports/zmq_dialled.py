@@ -1,4 +1,4 @@
-"""Bodies of dialled ZeroMQ links in C (native/zmq_answers.h), for a transport whose host counts common answers there.
+"""Bodies of dialled ZeroMQ links in C (native/zmq_dialled.h), for a transport whose host counts common answers there.
 
 Decides nothing: it is the first branch of `zmq_intake.Intake.on_part`, without an object per body. Where pyzmq's libzmq
 cannot be used from C there is none, and the transport does it in Python.
@@ -12,31 +12,31 @@ from typing import Any, Final
 import zmq
 
 from embedbk._native import ffi, lib
-from embedbk.transports.zmq_links import HeldPart, address_of, is_library_found, joined
+from embedbk.transports.zmq_accepted import HeldPart, address_of, is_library_found, joined
 
-__all__ = ["BOUND", "EMPTY", "HEARD_HELD", "HELD", "AnswerDrain", "open_answers"]
+__all__ = ["BOUND", "EMPTY", "WAIT_HELD", "HELD", "DialledLinks", "open_dialled"]
 
 EMPTY: Final = int(lib.EBK_ZMQ_EMPTY)  # The socket has nothing more, and its descriptor tells when it has.
 BOUND: Final = int(lib.EBK_ZMQ_BOUND)
 HELD: Final = int(lib.EBK_ZMQ_HELD)
-HEARD_HELD: Final = int(lib.EBK_HEARD_HELD)
+WAIT_HELD: Final = int(lib.EBK_CLIENT_WAIT_HELD)
 
 
-class AnswerDrain:
-    """Of one transport; made by `open_answers`."""
+class DialledLinks:
+    """Of one transport; made by `open_dialled`."""
 
-    __slots__ = ("_answers", "_drain", "_heard", "_listening", "_sender", "_state")
+    __slots__ = ("_answers", "_drain", "_outcome", "_sender", "_state", "_wait")
 
     def __init__(self, drain: Any, answers: Any) -> None:
         self._drain = drain
         self._answers = answers
-        self._state = lib.ebk_zmq_answers_state(drain)
-        self._listening: Any = None
-        self._heard = ffi.new("struct ebk_heard *")
+        self._state = lib.ebk_zmq_dialled_state(drain)
+        self._wait: Any = None
+        self._outcome = ffi.new("struct ebk_client_wait_outcome *")
 
     def drain(self, socket: Any, link: int, prefix: bytes, bodies_max: int, bytes_max: int) -> int:
         """Receive until there is no more (EMPTY), a bound is reached (BOUND), or a part is Python's (HELD)."""
-        found: int = lib.ebk_zmq_answers_drain(
+        found: int = lib.ebk_zmq_dialled_drain(
             self._drain, address_of(socket), link, prefix, self._answers, bodies_max, bytes_max
         )
         return found
@@ -57,45 +57,45 @@ class AnswerDrain:
     ) -> bool:
         """Have `wait` listen to these links, each (socket, number, descriptor, prefix), watch other descriptors, and
         have adds of this sender take their turns. False: the system refuses."""
-        given = ffi.new("struct ebk_heard_link[]", len(links))
+        given = ffi.new("struct ebk_client_wait_link[]", len(links))
         for place, (socket, number, descriptor, prefix) in zip(given, links, strict=True):
             place.socket, place.number, place.descriptor = address_of(socket), number, descriptor
             place.prefix = prefix
         self._sender = sender
-        made = lib.ebk_listening_new(
+        made = lib.ebk_client_wait_new(
             self._drain, self._answers, sender, given, len(links), list(others), len(others)
         )
-        self._listening = None if made == ffi.NULL else ffi.gc(made, lib.ebk_listening_free)
+        self._wait = None if made == ffi.NULL else ffi.gc(made, lib.ebk_client_wait_free)
         return bool(made != ffi.NULL)
 
     def wait(self, until_ns: int, untold_ns: int, credit_bytes: int) -> int:
         """Returns why it ended; the rest is told by the properties."""
-        found: int = lib.ebk_listening_wait(self._listening, until_ns, untold_ns, credit_bytes, self._heard)
+        found: int = lib.ebk_client_wait_run(self._wait, until_ns, untold_ns, credit_bytes, self._outcome)
         return found
 
     @property
     def now_ns(self) -> int:
         """When the last wait ended."""
-        return int(self._heard.now_ns)
+        return int(self._outcome.now_ns)
 
     @property
     def is_dry(self) -> bool:
         """No link has more, and their descriptors tell when they have."""
-        return bool(self._heard.is_dry)
+        return bool(self._outcome.is_dry)
 
     @property
     def ready(self) -> list[int]:
         """Other descriptors that ended the last wait."""
-        return list(self._heard.ready[0 : self._heard.ready_count])
+        return list(self._outcome.ready[0 : self._outcome.ready_count])
 
     @property
     def link(self) -> int:
         """Of which of the links the held part is."""
-        return int(self._heard.link)
+        return int(self._outcome.link)
 
     def taken(self, link: int) -> int:
         """Bytes of bodies of one of the links that were counted in the last wait."""
-        taken: int = lib.ebk_listening_taken(self._listening, link)
+        taken: int = lib.ebk_client_wait_taken(self._wait, link)
         return taken
 
     def held(self) -> HeldPart:
@@ -104,9 +104,9 @@ class AnswerDrain:
         return joined(state.data, state.size, state.tail, state.tail_size, bool(state.more), -1)
 
 
-def open_answers(socket: zmq.Socket[bytes], answers: Any) -> AnswerDrain | None:
+def open_dialled(socket: zmq.Socket[bytes], answers: Any) -> DialledLinks | None:
     """answers: the handle of what counts (codec.answers). None: the library behind this socket cannot be used here."""
     if not is_library_found(socket):
         return None
-    drain = lib.ebk_zmq_answers_new()
-    return None if drain == ffi.NULL else AnswerDrain(ffi.gc(drain, lib.ebk_zmq_answers_free), answers)
+    drain = lib.ebk_zmq_dialled_new()
+    return None if drain == ffi.NULL else DialledLinks(ffi.gc(drain, lib.ebk_zmq_dialled_free), answers)

@@ -1,0 +1,182 @@
+/* zmq_client_wait.c: see zmq_client_wait.h.
+ *
+ * A wait is right only when each socket said that it is empty since anything was sent on
+ * it: a send does ZeroMQ's housekeeping, and may swallow the change that a descriptor
+ * tells of. So each is received dry once, and then when its descriptor tells, or when adds
+ * were sent on it.
+ */
+#define _GNU_SOURCE
+#include "zmq_client_wait.h"
+
+#include "errors.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BODIES_PER_DRAIN_MAX 256u
+#define BYTES_PER_DRAIN_MAX ((size_t)2 << 20)
+#define WAIT_MS_MAX 60000
+#define OTHER UINT32_MAX
+#define WAKE (UINT32_MAX - 1)
+
+struct heard_link {
+    struct ebk_client_wait_link is;
+    uint64_t taken_bytes;
+    bool is_dry;
+};
+
+struct ebk_client_wait {
+    struct ebk_zmq_dialled *drain;
+    struct ebk_answers *answers;
+    struct ebk_link_sender *sender;
+    int epoll;
+    uint32_t link_count;
+    struct heard_link links[];
+};
+
+/* The loop's clock: its deadlines hold however often the wait is woken before. Nothing else is decided by it. */
+static int64_t clock_ns(void)
+{
+    struct timespec now;
+    const int code = clock_gettime(CLOCK_BOOTTIME, &now);
+    EBK_ASSERT(code == 0);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void ebk_client_wait_free(struct ebk_client_wait *wait)
+{
+    if (wait == NULL) return;
+    if (wait->epoll >= 0) close(wait->epoll);
+    free(wait);
+}
+
+static bool watch(int epoll, int descriptor, uint32_t meaning)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)meaning << 32 | (uint32_t)descriptor};
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
+}
+
+struct ebk_client_wait *ebk_client_wait_new(struct ebk_zmq_dialled *drain, struct ebk_answers *answers,
+                                            struct ebk_link_sender *sender, const struct ebk_client_wait_link *links,
+                                            uint32_t link_count, const int *others, uint32_t other_count)
+{
+    struct ebk_client_wait *wait = calloc(1, sizeof *wait + link_count * sizeof *wait->links);
+    if (wait == NULL) return NULL;
+    wait->drain = drain;
+    wait->answers = answers;
+    wait->sender = sender;
+    wait->link_count = link_count;
+    wait->epoll = epoll_create1(EPOLL_CLOEXEC);
+    bool is_made = wait->epoll >= 0 && watch(wait->epoll, ebk_link_sender_fileno(sender), WAKE);
+    for (uint32_t i = 0; is_made && i < link_count; i++) {
+        wait->links[i].is = links[i];
+        is_made = watch(wait->epoll, links[i].descriptor, i);
+    }
+    for (uint32_t i = 0; is_made && i < other_count; i++) is_made = watch(wait->epoll, others[i], OTHER);
+    if (is_made) return wait;
+    ebk_client_wait_free(wait);
+    return NULL;
+}
+
+/* Receive from every link that may have something. Returns a reason to end the wait, or 0. */
+static int listen_once(struct ebk_client_wait *wait, uint64_t credit_bytes, struct ebk_client_wait_outcome *outcome)
+{
+    int reason = 0;
+    outcome->is_dry = true;
+    for (uint32_t i = 0; i < wait->link_count; i++) {
+        struct heard_link *link = &wait->links[i];
+        if (link->is_dry) continue;
+        const int found = ebk_zmq_dialled_drain(wait->drain, link->is.socket, link->is.number, link->is.prefix,
+                                                wait->answers, BODIES_PER_DRAIN_MAX, BYTES_PER_DRAIN_MAX);
+        link->taken_bytes += ebk_zmq_dialled_state(wait->drain)->taken_bytes;
+        link->is_dry = found == EBK_ZMQ_EMPTY;
+        if (!link->is_dry) outcome->is_dry = false;
+        if (link->taken_bytes >= credit_bytes) reason = EBK_CLIENT_WAIT_BOUND;
+        if (found != EBK_ZMQ_HELD) continue;
+        outcome->link = i;
+        outcome->is_dry = false; /* Of the others behind it nobody knows. */
+        return EBK_CLIENT_WAIT_HELD;
+    }
+    return ebk_answers_state(wait->answers)->is_due ? EBK_CLIENT_WAIT_NEWS : reason;
+}
+
+/* Adds take their turn, behind the answers to those before. Returns when something of them is to be told. */
+static int64_t send(struct ebk_client_wait *wait, struct ebk_client_wait_outcome *outcome)
+{
+    ebk_link_sender_turn(wait->sender, outcome->now_ns);
+    for (uint32_t i = 0; i < wait->link_count; i++)
+        if (ebk_link_sender_has_used(wait->sender, wait->links[i].is.number))
+            outcome->is_dry = wait->links[i].is_dry = false;
+    return ebk_link_sender_due_ns(wait->sender, outcome->now_ns);
+}
+
+/* Rounded up: a wait that ends before its time would spin. */
+static int wait_ms(int64_t from_ns, int64_t until_ns)
+{
+    if (until_ns <= from_ns) return 0;
+    if ((until_ns - from_ns) / 1000000 >= WAIT_MS_MAX) return WAIT_MS_MAX;
+    return (int)((until_ns - from_ns + 999999) / 1000000);
+}
+
+/* Look at the descriptors, for so long. Returns a reason to end the wait, or 0. */
+static int look(struct ebk_client_wait *wait, int milliseconds, struct ebk_client_wait_outcome *outcome)
+{
+    struct epoll_event found[EBK_CLIENT_WAIT_READY_MAX];
+    const int count = epoll_wait(wait->epoll, found, EBK_CLIENT_WAIT_READY_MAX, milliseconds);
+    if (count < 0) {
+        EBK_ASSERT(errno == EINTR);
+        return EBK_CLIENT_WAIT_SIGNAL;
+    }
+    for (int i = 0; i < count; i++) {
+        const uint32_t meaning = (uint32_t)(found[i].data.u64 >> 32);
+        if (meaning == OTHER)
+            outcome->ready[outcome->ready_count++] = (int)(uint32_t)found[i].data.u64;
+        else if (meaning == WAKE)
+            ebk_link_sender_be_awake(wait->sender);
+        else
+            wait->links[meaning].is_dry = false;
+    }
+    for (uint32_t i = 0; i < wait->link_count; i++) outcome->is_dry &= wait->links[i].is_dry;
+    return outcome->ready_count == 0 ? 0 : EBK_CLIENT_WAIT_READY;
+}
+
+int ebk_client_wait_run(struct ebk_client_wait *wait, int64_t until_ns, int64_t untold_ns, uint64_t credit_bytes,
+                        struct ebk_client_wait_outcome *outcome)
+{
+    const struct ebk_answers_state *const state = ebk_answers_state(wait->answers);
+    bool is_untold = state->untold > 0; /* Then until_ns is for that already. */
+    memset(outcome, 0, sizeof *outcome);
+    for (uint32_t i = 0; i < wait->link_count; i++) {
+        wait->links[i].taken_bytes = 0;
+        wait->links[i].is_dry = false; /* What was sent and received in between is not known here. */
+    }
+    for (;;) {
+        int reason = listen_once(wait, credit_bytes, outcome);
+        outcome->now_ns = clock_ns();
+        const int64_t due_ns = send(wait, outcome);
+        if (reason == 0 && due_ns <= outcome->now_ns) reason = EBK_CLIENT_WAIT_NEWS;
+        if (!is_untold && state->untold > 0) {
+            is_untold = true;
+            if (outcome->now_ns + untold_ns < until_ns) until_ns = outcome->now_ns + untold_ns;
+        }
+        /* A wait that ends anyway looks, too: whoever is heard without a pause must not hide the other descriptors. */
+        const bool is_over = reason != 0 || outcome->now_ns >= until_ns;
+        const bool has_more = !outcome->is_dry || ebk_link_sender_has_more(wait->sender);
+        const int milliseconds =
+            is_over || has_more ? 0 : wait_ms(outcome->now_ns, due_ns < until_ns ? due_ns : until_ns);
+        const int seen = look(wait, milliseconds, outcome);
+        if (reason == 0) reason = seen;
+        if (reason == 0 && is_over) reason = EBK_CLIENT_WAIT_DUE;
+        if (reason != 0) return reason;
+    }
+}
+
+uint64_t ebk_client_wait_taken(const struct ebk_client_wait *wait, uint32_t link)
+{
+    EBK_ASSERT(link < wait->link_count);
+    return wait->links[link].taken_bytes;
+}
