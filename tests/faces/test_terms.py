@@ -91,6 +91,11 @@ def test_the_fate_is_unknown_while_the_ledger_is_open(bk: embedbk.Client) -> Non
 
 def test_who_is_cancelled_is_told_what_was_queued(bk: embedbk.Client, log_name: str) -> None:
     """P3.6: cancelling a wait takes nothing back, and says so."""
+    is_held, go_on = threading.Event(), threading.Event()
+
+    def hold_host() -> None:
+        is_held.set()
+        go_on.wait(60)
 
     async def run() -> None:
         async with aio.Client(bk).log(log_name).writer() as writer:
@@ -103,10 +108,13 @@ def test_who_is_cancelled_is_told_what_was_queued(bk: embedbk.Client, log_name: 
                     stopped.append(error)
                     raise
 
+            bk._runtime.call(hold_host)  # Or the append may be acknowledged before it can be cancelled.
+            assert is_held.wait(60)
             task = asyncio.create_task(append())
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            go_on.set()
             (error,) = stopped
             ticket = error.ticket  # type: ignore[attr-defined]
             assert "entry 0 was queued and may survive" in error.__notes__[0]
