@@ -43,6 +43,8 @@ struct ebk_io {
     /* A rename replaces the target. Names are durable only after sync_directory(). */
     int (*rename)(struct ebk_io *io, const char *from, const char *to);
     int (*unlink)(struct ebk_io *io, const char *path);
+    /* Cut the file off at size, and return when the room behind it was given back for good. */
+    int (*shrink)(struct ebk_io *io, int file, uint64_t size);
     int (*sync_directory)(struct ebk_io *io, const char *path);
     /* 0 also when it is there already. The parent must be there. */
     int (*make_directory)(struct ebk_io *io, const char *path);
@@ -73,6 +75,7 @@ enum ebk_memory_call { /* which calls a fault counts */
     EBK_CALL_UNLINK,
     EBK_CALL_SYNC_DIRECTORY,
     EBK_CALL_LIST,
+    EBK_CALL_SHRINK,
     EBK_CALL_COUNT
 };
 

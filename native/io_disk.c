@@ -129,6 +129,14 @@ static int disk_unlink(struct ebk_io *io, const char *path)
     return answer(unlink(path));
 }
 
+/* Synced, or the file system would gather all that is cut off and give it back at once. */
+static int disk_shrink(struct ebk_io *io, int file, uint64_t size)
+{
+    (void)io;
+    const int cut = answer(ftruncate(file, (off_t)size));
+    return cut < 0 ? cut : answer(fdatasync(file));
+}
+
 static int disk_sync_directory(struct ebk_io *io, const char *path)
 {
     (void)io;
@@ -190,6 +198,7 @@ static struct ebk_io disk = {
     .size = disk_size,
     .rename = disk_rename,
     .unlink = disk_unlink,
+    .shrink = disk_shrink,
     .sync_directory = disk_sync_directory,
     .make_directory = disk_make_directory,
     .list = disk_list,

@@ -238,6 +238,21 @@ static int memory_allocate(struct ebk_io *io, int file, uint64_t size)
     return (int)ebk_memory_give(disk, refused);
 }
 
+static int memory_shrink(struct ebk_io *io, int file, uint64_t size)
+{
+    struct ebk_memory_disk *disk = take(io);
+    int refused = struck_file(disk, EBK_CALL_SHRINK, file);
+    struct open_file *open = find_file(disk, file);
+    if (refused == 0 && open == NULL) refused = -EBADF;
+    if (refused == 0 && size > open->inode->now_size) refused = -EINVAL;
+    if (refused == 0) {
+        memset(open->inode->now + size, 0, open->inode->now_size - size); /* As what it may grow by later. */
+        open->inode->now_size = size;
+        ebk_memory_make_stable(open->inode);
+    }
+    return (int)ebk_memory_give(disk, refused);
+}
+
 static int64_t memory_size(struct ebk_io *io, int file)
 {
     struct ebk_memory_disk *disk = take(io);
@@ -362,6 +377,7 @@ struct ebk_memory_disk *ebk_memory_disk_new(void)
         .size = memory_size,
         .rename = memory_rename,
         .unlink = memory_unlink,
+        .shrink = memory_shrink,
         .sync_directory = memory_sync_directory,
         .make_directory = memory_make_directory,
         .list = memory_list,

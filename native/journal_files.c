@@ -411,7 +411,36 @@ int ebk_journal_prepare(struct ebk_journal *journal)
     return file < 0 ? file : 0;
 }
 
-/* Unlink trimmed files that will not be used again, oldest first so that no hole appears. A file that cannot
+/* Whether the next file is wanted, or the journal is being closed: what is not urgent waits, or goes at once. */
+static bool is_pressed(struct ebk_journal *journal)
+{
+    pthread_mutex_lock(&journal->files_lock);
+    const bool is_wanted = journal->next_state == NEXT_MISSING || journal->stop_preparing;
+    pthread_mutex_unlock(&journal->files_lock);
+    return is_wanted;
+}
+
+/* Unlink a file. A file system that tells the device what is free (mount option discard) does so with all of a file in
+ * one command, and no commit goes past that: 8 ms for 32 MiB on the device of benchmarks/README.md, 13 for 64. So the
+ * room of a large one is given back in pieces, once its name is gone for good: a name that came back after a crash with
+ * a part of the file would be damage. */
+static void drop_file(struct ebk_journal *journal, const struct journal_file *dropped)
+{
+    struct ebk_io *io = journal->io;
+    char path[EBK_JOURNAL_PATH_BYTES];
+    ebk_journal_path(journal, FILE_PREFIX, dropped->generation, path);
+    int file = dropped->bytes > DROPPED_BYTES ? io->open(io, path, EBK_OPEN_WRITE) : -1;
+    int error = io->unlink(io, path);
+    if (file < 0) return;
+    if (error == 0) error = io->sync_directory(io, journal->directory);
+    for (uint64_t bytes = dropped->bytes; error == 0 && bytes > DROPPED_BYTES && !is_pressed(journal);) {
+        bytes -= DROPPED_BYTES;
+        error = io->shrink(io, file, bytes);
+    }
+    io->close(io, file); /* What is left goes at once. */
+}
+
+/* Drop trimmed files that will not be used again, oldest first so that no hole appears. A file that cannot
  * be removed is left to the next open, which finds it below the log mark. */
 void ebk_journal_tidy(struct ebk_journal *journal)
 {
@@ -419,7 +448,7 @@ void ebk_journal_tidy(struct ebk_journal *journal)
         pthread_mutex_lock(&journal->files_lock);
         bool is_odd = journal->trimmed_count > 0 && journal->files[0].bytes != ebk_journal_next_bytes(journal);
         bool is_excess = journal->trimmed_count > RECYCLED_COUNT_MAX || is_odd;
-        uint64_t generation = is_excess ? journal->files[0].generation : 0;
+        const struct journal_file dropped = journal->files[0];
         if (is_excess) {
             journal->file_count -= 1;
             journal->trimmed_count -= 1;
@@ -427,8 +456,6 @@ void ebk_journal_tidy(struct ebk_journal *journal)
         }
         pthread_mutex_unlock(&journal->files_lock);
         if (!is_excess) return;
-        char path[EBK_JOURNAL_PATH_BYTES];
-        ebk_journal_path(journal, FILE_PREFIX, generation, path);
-        journal->io->unlink(journal->io, path);
+        drop_file(journal, &dropped);
     }
 }

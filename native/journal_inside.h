@@ -81,6 +81,7 @@ _Static_assert(GROUP_BUFFER_BYTES % BLOCK_BYTES == 0, "whole blocks");
 #define OVERLAP_BYTES_MIN (256u << 10)
 
 #define FILE_COUNT_DEFAULT 4096u
+#define DROPPED_BYTES (2u << 20) /* of a file that is dropped, at a time */
 #define RECYCLED_COUNT_MAX 2u /* trimmed files kept for use again; more are unlinked */
 #define SLOT_COUNT ((uint64_t)EBK_JOURNAL_SLOT_COUNT)
 #define CACHE_LINE_BYTES 64

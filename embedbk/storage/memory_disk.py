@@ -26,6 +26,7 @@ _CALLS = {
     "unlink": lib.EBK_CALL_UNLINK,
     "sync_directory": lib.EBK_CALL_SYNC_DIRECTORY,
     "list": lib.EBK_CALL_LIST,
+    "shrink": lib.EBK_CALL_SHRINK,
 }
 
 _LIES = {

@@ -221,6 +221,39 @@ def test_excess_trimmed_files_are_unlinked(disk):
     journal.close()
 
 
+def test_a_large_file_that_is_dropped_gives_its_room_back_in_pieces(disk):
+    """T2: a file system that tells the device what is free does so in one command for what is freed at once, and no
+    commit goes past that."""
+    journal = stepped(disk, file_bytes=5 << 20)
+    last = fill_files(journal, 5)
+    assert disk.calls("shrink") == 0
+    journal.trim(last)
+    assert journal.facts().trimmed_count == 2
+    assert disk.calls("shrink") == 2 * 3, "three files of 5 MiB, by 2 MiB"
+    journal.close()
+
+
+def test_no_power_cut_leaves_a_part_of_a_file_that_was_dropped(disk):
+    """Rule P7.5: a journal's file is whole or gone, at every call of dropping it: a part of one would be damage."""
+    settings = {"file_bytes": 3 << 20}
+    with stepped(disk, **settings) as journal:
+        last = fill_files(journal, 4)
+    files, cut, is_over = disk.files(), 0, False
+    while not is_over:
+        cut += 1
+        disk = MemoryDisk(files)
+        journal = stepped(disk, **settings)
+        calls = disk.calls()
+        disk.halt(cut)
+        journal.trim(last)
+        is_over = disk.calls() - calls < cut
+        journal.close()
+        disk.crash(seed=cut)
+        with stepped(disk, **settings) as journal:  # Refused if a file is cut short.
+            assert journal.next_token() == last + 1
+    assert cut > 2 * 3, "two files, each by an unlink, the directory's sync and a shrink"
+
+
 def test_trimming_keeps_every_record_above_the_mark(disk):
     journal = stepped(disk)
     last = fill_files(journal, 5)
