@@ -41,6 +41,20 @@ LOCAL_ADDS_SOURCES = [
     *ADD_PATH_SOURCES,
     *(NATIVE / f"{name}.c" for name in ("local_adds", "ahead", "waiter", "packer")),
 ]
+LINK_ADDS_SOURCES = [
+    NATIVE / f"{name}.c"
+    for name in (
+        "ahead",
+        "answers",
+        "crc32c",
+        "errors",
+        "link_adds",
+        "link_sender",
+        "packer",
+        "zmq_calls",
+        "zmq_send",
+    )
+]
 STORE_SOURCES = [source for source in sorted(NATIVE.glob("*.c")) if "Python.h" not in source.read_text()]
 SEEDS = ("1", "2", "3")
 
@@ -91,6 +105,18 @@ def test_adds_past_messages_and_threads_leave_the_sanitizers_silent(sanitizer, t
     program = tmp_path / "local_adds_check"
     check = PROJECT / "tests" / "crash" / "local_adds_check.c"
     built = build(sanitizer, program, check, *LOCAL_ADDS_SOURCES)
+    assert built.returncode == 0, built.stderr
+    for seed in SEEDS:
+        run = subprocess.run([program, seed], capture_output=True, text=True, timeout=60, check=False)
+        assert (run.returncode, run.stderr) == (0, ""), f"seed {seed}: {run.stderr[:4000]}"
+
+
+def test_adds_over_links_and_hostile_answers_leave_the_sanitizers_silent(sanitizer, tmp_path):
+    """P3.2, P3.3, P3.8: threads of users, a loop, a thread that sends by reference; what was not asked never counts, and
+    the core gets back what is not answered by all."""
+    program = tmp_path / "link_adds_check"
+    check = PROJECT / "tests" / "crash" / "link_adds_check.c"
+    built = build(sanitizer, program, check, *LINK_ADDS_SOURCES)
     assert built.returncode == 0, built.stderr
     for seed in SEEDS:
         run = subprocess.run([program, seed], capture_output=True, text=True, timeout=60, check=False)
