@@ -446,6 +446,7 @@ class Writer(Machine):
             self.retry_at = min(self.avoid_until[bookie] for bookie in failed)
             return []
         if self.change_count >= self.options.changes_max:
+            self.retry_at = now_ns + self.options.retry_ns
             return self._check_usable(now_ns)
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
         proposal = propose(self.in_flight, self.bookies, avoid, self.chance, self.options.placement)
@@ -567,15 +568,19 @@ class Writer(Machine):
         return self._read_metadata()
 
     def _take_back(self, now_ns: int) -> list[Effect]:
-        """Short of bookies, and nobody to replace them: who failed and is listed as writable goes on where it sits,
-        with all that is outstanding (P4.5)."""
-        if self.shortage is None or self.short_since_ns is None or self.proposed is not None:
-            return []
-        if now_ns >= self.short_since_ns + self.options.add_timeout_ns:
+        """Nobody to replace them: who failed and is listed as writable goes on where it sits, with all that is
+        outstanding (P4.5). At once where adds wait for it, else when it was left alone for a while."""
+        if self.proposed is not None or self.error is not None or not self.in_flight.has_failed:
             return []
         able = {info.member for info in self.bookies if info.is_writable}
+        if self.shortage is None:
+            if self.options.delays_change:
+                return []  # `_forgive` has its own way.
+            able = {each for each in able if self.avoid_until.get(each.bookie_id, now_ns) <= now_ns}
+        elif self.short_since_ns is None or now_ns >= self.short_since_ns + self.options.add_timeout_ns:
+            return []
         back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)
-        if self.in_flight.has_usable_quorum():
+        if self.shortage is not None and self.in_flight.has_usable_quorum():
             self.shortage = self.stalled_until = None
             if not self.in_flight.pending:
                 self.short_since_ns = None

@@ -132,6 +132,9 @@ class WriterGhost(HandleGhost):
     proposals: dict[Any, tuple[int, LedgerMetadata]] = field(default_factory=dict)
     # Above: tag of a compare-and-set without an outcome -> revision compared with, what it would publish.
     failed: bool = False
+    failed_seats: set[int] = field(
+        default_factory=set
+    )  # Numbers of the seatings that had failed at its last step.
 
 
 @dataclass(slots=True, eq=False)

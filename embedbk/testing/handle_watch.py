@@ -78,6 +78,8 @@ class HandleWatch:
                 writer.proposals.pop(event.tag, None)
         elif kind is TransactUnknown:
             self.sometimes.note("unknown outcome")
+        if writer.failed_seats or core.in_flight.has_failed:
+            self._note_taken_back(writer, core)
         for effect in effects:
             made = type(effect)
             if made is Send:
@@ -91,6 +93,13 @@ class HandleWatch:
                 self._on_proposal(writer, core, effect)
             elif made is AddFailed:
                 self._on_add_failed(writer, core, effect)
+
+    def _note_taken_back(self, writer: WriterGhost, core: Any) -> None:
+        failed = {each.number for each in core.in_flight.seatings if each.failure is not None}
+        able = {each.number for each in core.in_flight.seatings} - failed
+        if writer.failed_seats & able:
+            self.sometimes.note("taken back")
+        writer.failed_seats = failed
 
     def _take_frame(self, writer: WriterGhost, frame: Frame) -> None:
         ledger = writer.ledger

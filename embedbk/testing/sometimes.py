@@ -66,6 +66,7 @@ SOMETIMES = {
     "served after an unclean start": "a bookie that may have lost something answered again",
     "session expired": "a bookie left the list of bookies",
     "striped add": "a ledger with E above Qw was written",
+    "taken back": "a creator went on with a bookie that had failed, where it sits",
     "unclean start": "a bookie started that may have lost what was durable",
     "unknown outcome": "a client could not learn whether its compare-and-set was done",
     "waited for bookies": "a creation found too few of the cluster's bookies writable, and waited",

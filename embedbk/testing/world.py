@@ -641,8 +641,11 @@ class World:
     ) -> Writing:
         node = self.nodes[client]
         nonce, chance = self.chance.getrandbits(63), random.Random(self.chance.getrandbits(63))
-        # A run has few answers: what is late is known sooner than in a long life.
-        options = WriterOptions(add_timeout_ns=add_timeout_ns, late=LateTerms(answers_min=6))
+        # A run is short and has few answers: what is late is known sooner than in a long life, and who failed is left
+        # alone for less.
+        options = WriterOptions(
+            add_timeout_ns=add_timeout_ns, avoid_ns=2 * add_timeout_ns, late=LateTerms(answers_min=6)
+        )
         core = Writer(metadata, revision, KEY, nonce, node.bookies, chance, options)
         writing = Writing(core, TwinPacker(metadata.ledger_id), node.wake_writing)
         self.writings[client][writing] = -1

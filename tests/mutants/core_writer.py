@@ -565,6 +565,46 @@ MUTANTS = (
         (_P4 + "a_bookie_that_is_writable_again_goes_on_where_it_sits_when_adds_wait_for_one",),
     ),
     Mutant(
+        "seat-stays-empty",
+        "P4.5",
+        "where nobody can take the seat of a bookie that restarted, a ledger goes on with a copy less for as long as "
+        "its handle lives",
+        (
+            (
+                _WRITER,
+                "            able = {each for each in able if self.avoid_until.get(each.bookie_id, now_ns) <= now_ns}\n",
+                "            return []\n",
+            ),
+        ),
+        (_P4 + "a_bookie_that_restarted_goes_on_where_it_sits_when_nobody_can_take_its_seat",),
+    ),
+    Mutant(
+        "taken-back-at-once",
+        "P4.5",
+        "a bookie that is listed and gone is tried with every look at who could take its seat",
+        (
+            (
+                _WRITER,
+                "            able = {each for each in able if self.avoid_until.get(each.bookie_id, now_ns) <= now_ns}\n",
+                "",
+            ),
+        ),
+        (_P4 + "who_is_listed_and_gone_is_tried_once_in_the_avoid_time",),
+    ),
+    Mutant(
+        "nobody-back-at-the-limit",
+        "P4.5 RP11",
+        "a handle that may change nothing more does not go on with whom it has",
+        (
+            (
+                _WRITER,
+                "            self.retry_at = now_ns + self.options.retry_ns\n            return self._check_usable(now_ns)\n        avoid",
+                "            return self._check_usable(now_ns)\n        avoid",
+            ),
+        ),
+        (_P4 + "at_the_limit_of_changes_a_bookie_that_is_back_gets_its_seat",),
+    ),
+    Mutant(
         "late-without-the-others",
         "P4.7 T12",
         "a bookie is blamed for what all are slow with, so that a stall of a shared device changes every ensemble",

@@ -629,6 +629,70 @@ def test_a_bookie_that_is_writable_again_goes_on_where_it_sits_when_adds_wait_fo
     assert len(it.ensembles()) == 1
 
 
+def test_a_bookie_that_restarted_goes_on_where_it_sits_when_nobody_can_take_its_seat() -> None:
+    """P4.5: three bookies and three copies of each entry: b3 is away for a while. It is left alone for the avoid time,
+    though it is listed; then it gets what is appended from there on, and what waits at that moment, and counts again.
+    Nothing is published."""
+    world, writer, pen = it = scene(bookies=3)
+    world.down.add("b3")
+    world.tell_bookies()
+    world.add(writer, pen, b"0")
+    world.settle()
+    world.down.clear()
+    world.tell_bookies()
+    world.add(writer, pen, b"1")
+    world.run(seconds=9)
+    assert (writer.confirmed, world.nodes["b3"].holds(pen.ledger_id)) == (1, [])
+    world.run(seconds=2)
+    assert it.core.is_common
+    world.add(writer, pen, b"2")
+    world.settle()
+    assert world.nodes["b3"].holds(pen.ledger_id) == [2]
+    world.down.add("b1")
+    world.add(writer, pen, b"3")
+    world.settle()
+    assert (writer.failure, writer.confirmed) == (None, 3)
+    assert len(it.ensembles()) == 1
+    world.close(writer)
+    world.settle()
+    world.check_end(pen.ledger_id)
+
+
+def test_who_is_listed_and_gone_is_tried_once_in_the_avoid_time() -> None:
+    """P4.5: that the list shows a bookie which no link reaches costs a handle one add to it each ten seconds."""
+    world, writer, pen = it = scene(bookies=3)
+    world.down.add("b3")
+    tried: list[float] = []
+    for number in range(60):
+        was_failed = it.core.in_flight.has_failed
+        world.run(seconds=0.5)
+        if was_failed and not it.core.in_flight.has_failed:
+            tried.append(number / 2)
+        world.add(writer, pen, b"%d" % number)
+        world.settle()
+    assert writer.confirmed == 59
+    assert len(tried) == 2
+    assert tried[1] - tried[0] >= 10
+
+
+def test_at_the_limit_of_changes_a_bookie_that_is_back_gets_its_seat() -> None:
+    """P4.5, RP11: what a handle may change no more it may still go on with."""
+    world = World(9)
+    metadata, revision = world.create(THREE)
+    writer = world.writer(metadata, revision, options=WriterOptions(changes_max=0))
+    _, _, pen = it = Scene(world, writer, Pen(metadata.ledger_id))
+    third = it.core.in_flight.members[2].bookie_id
+    world.down.add(third)
+    world.add(writer, pen, b"0")
+    world.settle()
+    world.down.clear()
+    world.run(seconds=11)
+    world.add(writer, pen, b"1")
+    world.settle()
+    assert world.nodes[third].holds(pen.ledger_id) == [1]
+    assert len(it.ensembles()) == 1
+
+
 def test_more_failures_than_bookies_replaces_as_many_as_there_are() -> None:
     """P4.1 with P4.5: two of E5 fail, one bookie is free: one seat is filled, the writer goes on."""
     world, writer, pen = it = scene(Quorum(5, 3, 2), 6)
