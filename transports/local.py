@@ -247,14 +247,14 @@ class _Exchange:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: dict[str, LocalTransport] = {}
-        self._name_count = 0
 
     def register(self, endpoint: str, listener: LocalTransport) -> str:
         _check_endpoint(endpoint)
         with self._lock:
             if endpoint == SCHEME + "*":
-                self._name_count += 1
-                endpoint = f"{SCHEME}any-{self._name_count}"
+                # No name that a process before this one gave: what it registered is in the catalog until its sessions
+                # end, and a client that starts here would take it for a bookie of this process that is there already.
+                endpoint = f"{SCHEME}any-{os.urandom(8).hex()}"
             if endpoint in self._listeners:
                 raise UsageError(f"endpoint {endpoint!r} is in use", hint="local://* takes any free name")
             self._listeners[endpoint] = listener

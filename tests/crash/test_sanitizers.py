@@ -112,8 +112,8 @@ def test_adds_past_messages_and_threads_leave_the_sanitizers_silent(sanitizer, t
 
 
 def test_adds_over_links_and_hostile_answers_leave_the_sanitizers_silent(sanitizer, tmp_path):
-    """P3.2, P3.3, P3.8: threads of users, a loop, a thread that sends by reference; what was not asked never counts, and
-    the core gets back what is not answered by all."""
+    """P3.2, P3.3, P3.8: threads of users, a loop, a thread that sends by reference; what was not asked never counts,
+    and the core gets back what is not answered by all."""
     program = tmp_path / "link_adds_check"
     check = PROJECT / "tests" / "crash" / "link_adds_check.c"
     built = build(sanitizer, program, check, *LINK_ADDS_SOURCES)
