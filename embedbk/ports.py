@@ -119,9 +119,13 @@ class AddPath(Protocol):
         """How many were taken ever."""
         ...
 
-    def answers(self, durable: int) -> Iterator[tuple[int, int, bytes]]:
+    def answers(self, durable: int, now_ns: int) -> Iterator[tuple[int, int, bytes]]:
         """(link, how many answers, their message) of what was taken and is durable up to this token. To be exhausted
         before the next `take`."""
+        ...
+
+    def due(self) -> Iterator[tuple[int, int, bytes]]:
+        """What is left of the last `answers`."""
         ...
 
     def filenos(self) -> list[int]:
@@ -204,6 +208,7 @@ class SentFacts:
     is_ending: bool  # Nothing more goes this way.
     oldest_sent_ns: int | None  # Of frames that a seat has not answered.
     longest_ns: int  # That an answer took since it was told last; 0: there was none.
+    followed: int = 0  # A bit for each seat that said since then that a reader waits there (P6.2).
 
 
 class SentFrame(NamedTuple):

@@ -28,7 +28,7 @@
 
 #define PENDING_MIN 64u
 #define RECORD_OVERHEAD_BYTES 64u /* as storage/bookie_storage.py counts it */
-#define ANSWER_BYTES_MAX 128u /* a message with one answer: 32 + 1 + 1 + 3 * 9 + 1 + 3 * 9 */
+#define ANSWER_BYTES_MAX 128u /* a message with one answer: 32 + 1 + 1 + 2 * 9 + 1 + 3 * 9 + 1 */
 
 struct pending {
     uint64_t token, link;
@@ -36,6 +36,7 @@ struct pending {
     uint64_t ledger_id;
     int64_t first, last;
     uint32_t next; /* of the same link among the due; NONE: the last */
+    bool is_followed; /* a reader waits, as it is when this is due (P6.2) */
 };
 
 /* What is due for one link, in order. */
@@ -292,6 +293,8 @@ static bool chain(struct ebk_add_path *path, uint64_t place)
     }
     struct group *group = &path->groups[number];
     add->next = NONE;
+    add->is_followed = path->status == STATUS_OK && path->settings.tail != NULL &&
+                       ebk_tail_is_followed(path->settings.tail, add->ledger_id);
     if (group->first == NONE)
         group->first = index;
     else
@@ -332,17 +335,19 @@ static bool make_message_room(struct ebk_add_path *path, size_t size)
     return true;
 }
 
-/* AddAnswer: [status, nonce, seating, recovery, ledger_id, first_entry, last_entry] */
+/* AddAnswer: [status, nonce, seating, recovery, ledger_id, first_entry, last_entry, is_followed] */
 static uint8_t *write_one(const struct ebk_add_path *path, uint8_t *to, const struct pending *add)
 {
-    *to++ = 0x97;
+    *to++ = 0x98;
     to = ebk_write_count(to, path->status);
     to = ebk_write_count(to, add->nonce);
     to = ebk_write_count(to, add->seating);
     *to++ = 0xC2;
     to = ebk_write_count(to, add->ledger_id);
     to = ebk_write_count(to, (uint64_t)add->first);
-    return ebk_write_count(to, (uint64_t)add->last);
+    to = ebk_write_count(to, (uint64_t)add->last);
+    *to++ = add->is_followed ? 0xC3 : 0xC2;
+    return to;
 }
 
 static uint8_t *write_record(const struct ebk_add_path *path, uint8_t *to, const struct pending *add)
@@ -355,6 +360,7 @@ static uint8_t *write_record(const struct ebk_add_path *path, uint8_t *to, const
     ebk_store_u64(to + 40, (uint64_t)add->last);
     memset(to + 48, 0, EBK_ADD_ANSWER_BYTES - 48);
     to[48] = path->status;
+    to[50] = add->is_followed;
     return to + EBK_ADD_ANSWER_BYTES;
 }
 

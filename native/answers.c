@@ -28,6 +28,9 @@
 #define AT_FIRST 32
 #define AT_LAST 40
 #define AT_STATUS 48
+#define AT_RECOVERY 49
+#define AT_FOLLOWED 50
+#define AT_RESERVED 51
 
 struct slot {
     struct ebk_asked asked; /* request_id 0: free */
@@ -154,11 +157,13 @@ static struct slot *expected(const struct ebk_answers *answers, const struct ebk
     return is_same && is_open(slot) ? slot : NULL;
 }
 
-/* AddAnswer, as a message has it alone: [status, nonce, seating, recovery, ledger_id, first_entry, last_entry] */
-static bool read_one(const uint8_t *from, const uint8_t *end, struct ebk_asked *said)
+/* AddAnswer, as a message has it alone: [status, nonce, seating, recovery, ledger_id, first_entry, last_entry,
+ * is_followed], perhaps without the last. */
+static bool read_one(const uint8_t *from, const uint8_t *end, struct ebk_asked *said, bool *is_followed)
 {
     uint64_t status, first, last;
-    if (from == end || *from++ != 0x97) return false;
+    if (from == end || (*from != 0x97 && *from != 0x98)) return false;
+    const bool has_more = *from++ == 0x98;
     if ((from = ebk_read_count(from, end, &status)) == NULL || status != STATUS_OK) return false;
     if ((from = ebk_read_count(from, end, &said->nonce)) == NULL) return false;
     if ((from = ebk_read_count(from, end, &said->seating)) == NULL) return false;
@@ -168,19 +173,23 @@ static bool read_one(const uint8_t *from, const uint8_t *end, struct ebk_asked *
     if ((from = ebk_read_count(from, end, &last)) == NULL || last > INT64_MAX) return false;
     said->first = (int64_t)first;
     said->last = (int64_t)last;
-    return from == end;
+    *is_followed = has_more && from != end && *from == 0xC3;
+    if (has_more && (from == end || (*from != 0xC2 && *from != 0xC3))) return false;
+    return from + has_more == end;
 }
 
-static bool read_record(const uint8_t *from, struct ebk_asked *said)
+static bool read_record(const uint8_t *from, struct ebk_asked *said, bool *is_followed)
 {
-    static const uint8_t ok[EBK_ADD_ANSWER_BYTES - AT_STATUS] = {STATUS_OK}; /* Not by recovery, nothing reserved. */
+    static const uint8_t none[EBK_ADD_ANSWER_BYTES - AT_RESERVED];
     said->request_id = ebk_load_u64(from + AT_REQUEST);
     said->nonce = ebk_load_u64(from + AT_NONCE);
     said->seating = ebk_load_u64(from + AT_SEATING);
     said->ledger_id = ebk_load_u64(from + AT_LEDGER);
     said->first = (int64_t)ebk_load_u64(from + AT_FIRST);
     said->last = (int64_t)ebk_load_u64(from + AT_LAST);
-    return memcmp(from + AT_STATUS, ok, sizeof ok) == 0;
+    *is_followed = from[AT_FOLLOWED] == 1;
+    return from[AT_STATUS] == STATUS_OK && from[AT_RECOVERY] == 0 && from[AT_FOLLOWED] <= 1 &&
+           memcmp(from + AT_RESERVED, none, sizeof none) == 0;
 }
 
 /* The records of a message with several answers, or NULL: a byte string that fills the control part. */
@@ -220,15 +229,15 @@ static bool count_in_group(struct ebk_answers *answers, struct slot *slot)
     return head->group_count == slot->asked.needed;
 }
 
-static void count(struct ebk_answers *answers, struct slot *slot)
+static void count(struct ebk_answers *answers, struct slot *slot, bool is_followed)
 {
     answers->state.counted += 1;
     if (slot->adds != NULL) {
         slot->is_answered = true;
-        ebk_link_adds_answered(slot->adds, slot->place, slot->seat);
+        ebk_link_adds_answered(slot->adds, slot->place, slot->seat, is_followed);
         return;
     }
-    answers->untold[answers->state.untold++] = (struct ebk_counted){slot->asked.link, slot->asked.request_id};
+    answers->untold[answers->state.untold++] = (struct ebk_counted){slot->asked.link, slot->asked.request_id, is_followed};
     if (count_in_group(answers, slot) || answers->state.is_eager || answers->state.untold >= EBK_ANSWERS_UNTOLD_MAX)
         answers->state.is_due = 1;
 }
@@ -242,15 +251,16 @@ void ebk_answers_answered(struct ebk_answers *answers, uint64_t request_id)
 static int take_records(struct ebk_answers *answers, uint64_t link, const uint8_t *records, uint32_t record_count)
 {
     struct ebk_asked said = {.link = link};
+    bool is_followed = false;
     for (uint32_t i = 0; i < record_count; i++) {
-        if (!read_record(records + (size_t)i * EBK_ADD_ANSWER_BYTES, &said)) return EBK_ANSWERS_PASSED;
+        if (!read_record(records + (size_t)i * EBK_ADD_ANSWER_BYTES, &said, &is_followed)) return EBK_ANSWERS_PASSED;
         if (expected(answers, &said) == NULL) return EBK_ANSWERS_PASSED;
     }
     if (!make_room(answers, record_count)) return EBK_ANSWERS_PASSED;
     for (uint32_t i = 0; i < record_count; i++) {
-        (void)read_record(records + (size_t)i * EBK_ADD_ANSWER_BYTES, &said);
+        (void)read_record(records + (size_t)i * EBK_ADD_ANSWER_BYTES, &said, &is_followed);
         struct slot *slot = expected(answers, &said);
-        if (slot != NULL) count(answers, slot); /* NULL: said twice in one message, and counted. */
+        if (slot != NULL) count(answers, slot, is_followed); /* NULL: said twice in one message, and counted. */
     }
     return EBK_ANSWERS_COUNTED;
 }
@@ -275,9 +285,10 @@ int ebk_answers_take(struct ebk_answers *answers, uint64_t link, const uint8_t *
         return records == NULL ? EBK_ANSWERS_PASSED : take_records(answers, link, records, record_count);
     }
     struct ebk_asked said = {.link = link, .request_id = ebk_load_u64(message + EBK_MESSAGE_AT_REQUEST)};
-    struct slot *slot = read_one(control, end, &said) ? expected(answers, &said) : NULL;
+    bool is_followed = false;
+    struct slot *slot = read_one(control, end, &said, &is_followed) ? expected(answers, &said) : NULL;
     if (slot == NULL || !make_room(answers, 1)) return EBK_ANSWERS_PASSED;
-    count(answers, slot);
+    count(answers, slot, is_followed);
     return EBK_ANSWERS_COUNTED;
 }
 

@@ -18,6 +18,7 @@
 #include "gil.h"
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* cffi:begin */
@@ -43,6 +44,7 @@ struct ebk_asked {
 
 struct ebk_counted {
     uint64_t link, request_id;
+    bool is_followed; /* a reader waits there (P6.2) */
 };
 
 /* What anybody of the same thread may read without a call. */

@@ -33,6 +33,7 @@ struct ebk_link_adds {
     struct ebk_link_frame *frames; /* ring of EBK_LINK_FRAMES_MAX; NULL: closed */
     uint32_t timed[EBK_LINK_FRAMES_MAX]; /* by place: a bit for each seat whose answer's time was looked at */
     int64_t longest_ns;
+    uint32_t followed, followed_told; /* a bit for each seat: said since it was told last; told with the LAC before */
     uint64_t tail, head, end;
     uint64_t bytes; /* of the bodies from head on */
     int64_t lac, lac_told;
@@ -230,10 +231,11 @@ static void push(struct ebk_link_adds *adds, struct ebk_link_sender *sender, int
 
 /* ---- counting -------------------------------------------------------------------------- */
 
-void ebk_link_adds_answered(struct ebk_link_adds *adds, uint64_t place, uint32_t seat)
+void ebk_link_adds_answered(struct ebk_link_adds *adds, uint64_t place, uint32_t seat, bool is_followed)
 {
     EBK_ASSERT(!adds->is_deaf && place >= adds->tail && place < adds->end);
     at(adds, place)->answered |= 1u << seat;
+    if (is_followed) adds->followed |= 1u << seat;
 }
 
 /* How long the answers took that came since this was looked at: who is late is told by what is usual (P4.7). */
@@ -280,7 +282,8 @@ void ebk_link_adds_turn(struct ebk_link_adds *adds, struct ebk_link_sender *send
 int64_t ebk_link_adds_due_ns(struct ebk_link_adds *adds, int64_t now_ns)
 {
     if (adds->is_ending && !adds->is_end_told) return now_ns;
-    if (adds->lac == adds->lac_told) return INT64_MAX;
+    /* Who is new among those where readers wait is told of also behind the LAC. */
+    if (adds->lac == adds->lac_told && (adds->followed & ~adds->followed_told) == 0) return INT64_MAX;
     if (!atomic_load(&adds->ahead.is_late)) return now_ns;
     if (adds->untold_ns == 0) adds->untold_ns = now_ns;
     return adds->untold_ns + EBK_LINK_TELL_NS;
@@ -300,6 +303,9 @@ void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_l
     facts->oldest_sent_ns = adds->tail < adds->end ? at(adds, adds->tail)->sent_ns : 0;
     facts->longest_ns = adds->longest_ns;
     adds->longest_ns = 0;
+    facts->followed = adds->followed;
+    adds->followed_told = adds->lac == adds->lac_told ? adds->followed_told | adds->followed : adds->followed;
+    adds->followed = 0;
     adds->lac_told = adds->lac;
     adds->is_end_told = adds->is_ending;
     adds->untold_ns = 0;

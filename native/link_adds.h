@@ -63,6 +63,7 @@ struct ebk_link_facts {
     bool is_ending;         /* nothing more goes this way */
     int64_t oldest_sent_ns; /* of the frames that a seat has not answered; 0: there is none */
     int64_t longest_ns;     /* that an answer took since it was told last; 0: there was none */
+    uint32_t followed;      /* a bit for each seat that said since then that a reader waits there (P6.2) */
 };
 
 /* A frame that not every seat has answered. */
@@ -121,6 +122,6 @@ int64_t ebk_link_sender_due_ns(const struct ebk_link_sender *sender, int64_t now
 bool ebk_link_sender_has_more(const struct ebk_link_sender *sender);
 
 /* The seat answered OK to what it was asked. From answers.c. */
-void ebk_link_adds_answered(struct ebk_link_adds *adds, uint64_t place, uint32_t seat);
+void ebk_link_adds_answered(struct ebk_link_adds *adds, uint64_t place, uint32_t seat, bool is_followed);
 
 #endif

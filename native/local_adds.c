@@ -219,6 +219,8 @@ void ebk_local_adds_tell(struct ebk_local_adds *adds, struct ebk_local_facts *fa
     facts->has_held = adds->held.body != NULL;
     memcpy(facts->tokens, adds->tokens, sizeof facts->tokens);
     look(adds, facts->durable);
+    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++)
+        if (ebk_near_is_followed(adds->settings.nears[seat], adds->settings.ledger_id)) facts->followed |= 1u << seat;
     adds->lac_told = adds->lac;
     adds->is_end_told = adds->is_ending;
     adds->untold_ms = 0;

@@ -56,6 +56,7 @@ struct ebk_local_facts {
     uint32_t pending;          /* frames on their way */
     bool has_held;             /* one was sealed that cannot go this way */
     bool is_ending;            /* nothing more goes this way */
+    uint32_t followed;         /* a bit for each seat where a reader waits (P6.2) */
 };
 
 /* ---- a bookie of this loop; NULL without memory. path: borrowed until ebk_near_leave. */

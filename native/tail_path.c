@@ -82,6 +82,11 @@ void ebk_tail_set_now(struct ebk_tail_path *tail, int64_t now_ns)
     tail->now_ns = now_ns;
 }
 
+bool ebk_tail_is_followed(const struct ebk_tail_path *tail, uint64_t ledger_id)
+{
+    return ebk_parked_is_followed(tail->settings.parked, ledger_id, tail->now_ns);
+}
+
 int64_t ebk_tail_deadline(const struct ebk_tail_path *tail)
 {
     return ebk_parked_deadline(tail->settings.parked);
@@ -186,7 +191,7 @@ static bool take_hint(struct ebk_tail_path *tail, uint64_t link, uint64_t reques
     if (row == NULL || !row->has_key || memcmp(row->key, key, EBK_KEY_BYTES) != 0) return false;
     if (wants_answer) {
         if (!make_told_room(tail)) return false;
-        const bool is_awaited = ebk_parked_is_followed(tail->settings.parked, ledger_id, tail->now_ns);
+        const bool is_awaited = ebk_tail_is_followed(tail, ledger_id);
         tail->told[tail->told_count++] =
             (struct told){.link = link, .request_id = request_id, .ledger_id = ledger_id, .is_awaited = is_awaited};
     }

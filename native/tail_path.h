@@ -48,6 +48,8 @@ void ebk_tail_free(struct ebk_tail_path *tail);
 
 /* The loop's clock; and whether anything is taken. Nothing is, before this was said. */
 EBK_SHORT void ebk_tail_begin(struct ebk_tail_path *tail, int64_t now_ns, bool is_open);
+/* The clock alone. */
+EBK_SHORT void ebk_tail_set_now(struct ebk_tail_path *tail, int64_t now_ns);
 
 /* The link of the next answer. Returns 0 when none is due. */
 EBK_SHORT int ebk_tail_next(const struct ebk_tail_path *tail, uint64_t *link);
@@ -60,7 +62,8 @@ EBK_SHORT int ebk_tail_settled(struct ebk_tail_path *tail, uint64_t *link);
 
 /* Whether polls are woken here, so that a LAC may be raised of a ledger that somebody waits for. */
 bool ebk_tail_is_open(const struct ebk_tail_path *tail);
-void ebk_tail_set_now(struct ebk_tail_path *tail, int64_t now_ns);
+/* A reader waits for a newer LAC of the ledger, or did lately. */
+bool ebk_tail_is_followed(const struct ebk_tail_path *tail, uint64_t ledger_id);
 /* When the first poll's time is over; INT64_MAX: never. */
 int64_t ebk_tail_deadline(const struct ebk_tail_path *tail);
 /* The row's LAC was raised. */

@@ -74,6 +74,12 @@ bool ebk_near_is_open(const struct ebk_near *near)
     return near->is_open;
 }
 
+bool ebk_near_is_followed(const struct ebk_near *near, uint64_t ledger_id)
+{
+    const struct ebk_tail_path *readers = near->path == NULL ? NULL : ebk_add_path_tail(near->path);
+    return readers != NULL && ebk_tail_is_followed(readers, ledger_id);
+}
+
 struct ebk_add_path *ebk_near_path(const struct ebk_near *near)
 {
     EBK_ASSERT(near->path != NULL);

@@ -50,7 +50,13 @@ class LinkAdds:
         lib.ebk_link_adds_tell(self.handle, now_ns, facts)
         oldest_sent_ns = facts.oldest_sent_ns or None
         return SentFacts(
-            facts.lac, facts.lac_length, facts.pending, facts.is_ending, oldest_sent_ns, facts.longest_ns
+            facts.lac,
+            facts.lac_length,
+            facts.pending,
+            facts.is_ending,
+            oldest_sent_ns,
+            facts.longest_ns,
+            facts.followed,
         )
 
     def give(self) -> Iterator[SentFrame]:

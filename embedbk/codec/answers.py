@@ -13,7 +13,7 @@ from embedbk.codec.answers_twin import Asked, Buffer, Counting
 
 __all__ = ["Answers", "Asked", "Counting"]
 
-_COUNTED = struct.Struct("=QQ")
+_COUNTED = struct.Struct("=QQ?7x")
 assert ffi.sizeof("struct ebk_counted") == _COUNTED.size
 
 
@@ -66,7 +66,7 @@ class Answers:
         source = ffi.from_buffer(message)
         return bool(lib.ebk_answers_take(self.handle, link, source, len(source)))
 
-    def tell(self) -> list[tuple[int, int]]:
+    def tell(self) -> list[tuple[int, int, bool]]:
         count = self._state.untold
         told = lib.ebk_answers_tell(self.handle)
         return list(_COUNTED.iter_unpack(ffi.buffer(told, count * _COUNTED.size)))

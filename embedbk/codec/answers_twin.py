@@ -74,8 +74,8 @@ class Counting(Protocol):
         """Offer a message of a link. False: it is not what was expected, nothing was counted, and it is the core's."""
         ...
 
-    def tell(self) -> list[tuple[int, int]]:
-        """(link, request id) of what is untold, in the order of coming; it is told with this call."""
+    def tell(self) -> list[tuple[int, int, bool]]:
+        """(link, request id, is_followed) of what is untold, in the order of coming; it is told with this call."""
         ...
 
 
@@ -97,7 +97,7 @@ class TwinAnswers:
         self._last_request = 0
         self._slot_count = _SLOTS_MIN
         self._slots: dict[int, _Slot] = {}
-        self._untold: list[tuple[int, int]] = []
+        self._untold: list[tuple[int, int, bool]] = []
 
     @property
     def untold(self) -> int:
@@ -135,7 +135,7 @@ class TwinAnswers:
             return False
         for request_id, answer in answers:
             if self._is_expected(link, request_id, answer):  # Else said twice in one message.
-                self._count(self._slots[request_id % self._slot_count])
+                self._count(self._slots[request_id % self._slot_count], answer.is_followed)
         return True
 
     def _is_expected(self, link: int, request_id: int, answer: AddAnswer) -> bool:
@@ -155,8 +155,8 @@ class TwinAnswers:
         if slot is not None and slot.asked.request_id == request_id and not slot.is_answered:
             self._count_in_group(slot)
 
-    def _count(self, slot: _Slot) -> None:
-        self._untold.append((slot.asked.link, slot.asked.request_id))
+    def _count(self, slot: _Slot, is_followed: bool) -> None:
+        self._untold.append((slot.asked.link, slot.asked.request_id, is_followed))
         self.counted += 1
         is_news = self._count_in_group(slot)
         if is_news or self.is_eager or len(self._untold) >= ANSWERS_UNTOLD_MAX:
@@ -171,6 +171,6 @@ class TwinAnswers:
         head.group_count += 1
         return head.group_count == slot.asked.needed
 
-    def tell(self) -> list[tuple[int, int]]:
+    def tell(self) -> list[tuple[int, int, bool]]:
         told, self._untold, self.is_due = self._untold, [], False
         return told

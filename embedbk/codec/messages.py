@@ -61,8 +61,8 @@ FRAMES_PER_MESSAGE_MAX = 1024
 MESSAGES_PER_BUNDLE_MAX = 1024
 _KIND_AT = 5  # In the header.
 
-# request_id, nonce, seating, ledger_id, first_entry, last_entry, status, recovery, reserved
-_ADD_ANSWER = struct.Struct("<QQQQqqBB6s")
+# request_id, nonce, seating, ledger_id, first_entry, last_entry, status, recovery, is_followed, reserved
+_ADD_ANSWER = struct.Struct("<QQQQqqBBB5s")
 ADD_ANSWER_BYTES = _ADD_ANSWER.size
 
 # magic, version, kind, frame_count, control_size, frames_size, request_id, crc32c, reserved
@@ -122,6 +122,8 @@ class AddAnswer(msgspec.Struct, frozen=True, array_like=True):
     ledger_id: _LedgerId
     first_entry: _EntryId
     last_entry: _EntryId
+    # A reader waits here for a newer LAC, or did lately: it is worth a hint (P6.2). With OK only.
+    is_followed: bool = False
 
 
 class AddAnswers(msgspec.Struct, frozen=True, array_like=True):
@@ -141,14 +143,19 @@ class AddAnswers(msgspec.Struct, frozen=True, array_like=True):
                 f"answers to adds of {len(self.answers)} bytes: allowed are multiples of {ADD_ANSWER_BYTES}"
             )
         found = []
-        for asked, nonce, seating, ledger_id, first, last, status, recovery, rest in _ADD_ANSWER.iter_unpack(
-            self.answers
-        ):
-            is_possible = status in _STATUSES and recovery <= 1 and first >= 0 and last >= 0 and not any(rest)
+        for record in _ADD_ANSWER.iter_unpack(self.answers):
+            asked, nonce, seating, ledger_id, first, last, status, recovery, followed, rest = record
+            is_possible = (
+                status in _STATUSES
+                and max(recovery, followed) <= 1
+                and first >= 0
+                and last >= 0
+                and not any(rest)
+            )
             if not is_possible or max(seating, ledger_id) > LEDGER_ID_MAX:
                 raise PeerError(f"an answer to an add of ledger {ledger_id} has impossible numbers")
-            answer = AddAnswer(Status(status), nonce, seating, bool(recovery), ledger_id, first, last)
-            found.append((asked, answer))
+            numbers = (nonce, seating, bool(recovery), ledger_id, first, last)
+            found.append((asked, AddAnswer(Status(status), *numbers, bool(followed))))
         return found
 
 
@@ -308,7 +315,10 @@ def encode_add_answers(answers: Sequence[tuple[int, AddAnswer]]) -> list[bytes |
     if len(answers) == 1:
         return encode_message(*answers[0])
     packed = b"".join(
-        _ADD_ANSWER.pack(asked, a.nonce, a.seating, a.ledger_id, a.first_entry, a.last_entry, a.status, a.recovery, b"")
+        _ADD_ANSWER.pack(
+            asked, a.nonce, a.seating, a.ledger_id, a.first_entry, a.last_entry,
+            a.status, a.recovery, a.is_followed, b"",
+        )
         for asked, a in answers
     )  # fmt: skip
     return encode_message(0, AddAnswers(packed))

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+from msgspec.structs import replace
+
 from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, split
 from embedbk.codec.journal_records import (
     HELD_AGAIN,
@@ -220,6 +222,7 @@ class Bookie(Machine):
                 row.last_token,
                 self._add_reply(event.link, event.request_id, request, header, Status.OK),
                 effects,
+                event.now_ns,
             )
             return effects + woken
         # Some of it may be held already: compare before anything is said (P3.4b, P3.4c).
@@ -278,7 +281,7 @@ class Bookie(Machine):
         # Limbo's answer counts for coverage but gives no LAC: what it has forgotten may be higher (P5.2b, P7.4).
         lac, length = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)
         answer = FenceAnswer(Status.OK, row.ledger_id, lac, length)
-        self._reply_when(row.last_token, Reply(event.link, event.request_id, answer), effects)
+        self._reply_when(row.last_token, Reply(event.link, event.request_id, answer), effects, event.now_ns)
         return effects
 
     def _fence(self, incarnation: bytes, ledger_id: int, key: bytes) -> tuple[Status, list[Effect]]:
@@ -402,7 +405,8 @@ class Bookie(Machine):
                 )
             )
             effects += self._learn_lac(row, request.lac, request.lac_length)
-        self._reply_when(row.last_token, reply, effects)
+        if request.wants_answer:
+            self._reply_when(row.last_token, reply, effects, event.now_ns)
         return effects
 
     def _learn_lac(self, row: LedgerRow, lac: int, length: int) -> list[Effect]:
@@ -574,7 +578,7 @@ class Bookie(Machine):
         answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)
         effects: list[Effect] = []
         reply = Reply(look.link, look.request_id, answer, _framed(event.frame))
-        self._reply_when(look.wait_token, reply, effects)
+        self._reply_when(look.wait_token, reply, effects, event.now_ns)
         return effects
 
     def _finish_repeated_add(
@@ -609,7 +613,7 @@ class Bookie(Machine):
             missing = b"".join(entry for entry_id, entry in split(frame) if entry_id in look.missing)
             effects.append(self._store(row, frame_of(memoryview(missing), row.ledger_id)))
         reply = self._add_reply(look.link, look.request_id, request, frame, Status.OK)
-        self._reply_when(row.last_token, reply, effects)
+        self._reply_when(row.last_token, reply, effects, event.now_ns)
         return effects
 
     def _on_taken(self, event: AddsTaken) -> list[Effect]:
@@ -627,21 +631,28 @@ class Bookie(Machine):
         effects: list[Effect] = []
         if self.replies:
             for token in range(self.durable + 1, event.token + 1):
-                effects += self.replies.pop(token, ())
+                effects += [self._leaving(reply, event.now_ns) for reply in self.replies.pop(token, ())]
         self.durable = max(self.durable, event.token)
         effects += self._finished_drops(self.durable)
         if self.limbo_token is not None and self.limbo_token <= self.durable:
             self.limbo_token, self.is_serving = None, True
         return effects
 
-    def _reply_when(self, token: int, reply: Reply, effects: list[Effect]) -> None:
+    def _reply_when(self, token: int, reply: Reply, effects: list[Effect], now_ns: int) -> None:
         """Let the answer leave when the record is durable, which may be now."""
         if token <= self.durable:
-            effects.append(reply)
+            effects.append(self._leaving(reply, now_ns))
         elif self.failure is not None:
             effects.append(_as_unknown(reply))  # It never will be durable (P7.6).
         else:
             self.replies.setdefault(token, []).append(reply)
+
+    def _leaving(self, reply: Reply, now_ns: int) -> Reply:
+        """The answer to an add tells its writer whether a reader waits here (P6.2), as things are when it leaves."""
+        answer = reply.control
+        if isinstance(answer, AddAnswer) and self.parked.is_followed(answer.ledger_id, now_ns):
+            return Reply(reply.link, reply.request_id, replace(answer, is_followed=True))
+        return reply
 
     def _on_journal_failed(self, event: JournalFailed) -> list[Effect]:
         """Nothing that waits can be promised any more: unknown, never "no" (P5.2f, P7.6)."""

@@ -28,9 +28,7 @@ _WRITER_GIVEN = {"metadata", "bookies", "chance", "options", "in_flight", "revis
 _WRITER_KEPT = (
     "cas_number",
     "change_count",
-    "hint_at_ns",
     "lac_published",
-    "lac_told",
     "lap",
     "last_active_ns",
     "look_at_ns",

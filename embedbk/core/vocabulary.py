@@ -128,10 +128,14 @@ class Answered:
 @dataclass(slots=True)
 class AddsAnswered:
     """Bookies said OK to all of these adds, each exactly as it was asked and where it was asked (P3.8): as so many
-    `Answered`, which nobody had to be told one by one."""
+    `Answered`, which nobody had to be told one by one.
+
+    followed: seatings of which an answer said that a reader waits there, also to adds that went past this core.
+    """
 
     now_ns: int
     answers: list[tuple[Member, Tag]]
+    followed: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

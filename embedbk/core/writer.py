@@ -24,7 +24,7 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import AddAnswer, Control, ExplicitLacAnswer, ExplicitLacRequest, Status
+from embedbk.codec.messages import AddAnswer, ExplicitLacRequest, Status
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.ensemble_change import Proposal, change_fragments, propose
@@ -89,15 +89,11 @@ class WriterOptions:
     late: LateTerms | None = USUALLY_LATE
     retry_ns: int = 200 * _MS  # Pause before replacement, or an unsettled compare-and-set, is tried again.
     avoid_ns: int = 10_000 * _MS  # A bookie that failed is not chosen again for this long.
-    # Idle for this long with a LAC that not every bookie heard: a hint to the others, for whoever asks them.
-    idle_hint_ns: int = 5 * _MS
     # Idle for this long with an unpublished LAC: tell the bookies durably (P6.2). A sync at each of them, so not in
     # every pause of a writer at its own pace.
     explicit_lac_ns: int = 100 * _MS
-    # Idle with an unpublished LAC: a hint, at once to the bookies where a reader waited lately, and to all of them so
-    # often, to hear where one waits.
-    hint_ns: int = 50 * _MS
-    awaited_ns: int = 1_000 * _MS  # What "lately" means.
+    # So long after a bookie said that a reader waits there, it is told each LAC at once, by a hint.
+    awaited_ns: int = 1_000 * _MS
     inflight_frames_max: int = 64
     inflight_bytes_max: int = 16 << 20
     delays_change: bool = (
@@ -125,11 +121,9 @@ class Writer(Machine):
         "chance",
         "change_count",
         "error",
-        "hint_at_ns",
         "in_flight",
         "is_reading_metadata",
         "lac_published",
-        "lac_told",
         "lap",
         "last_active_ns",
         "look_at_ns",
@@ -194,9 +188,7 @@ class Writer(Machine):
         self.unsettled = False  # A CAS came back unknown: it is still in flight (P2.2).
         self.lap = NO_ENTRY  # Last add pushed.
         self.lac_published = NO_ENTRY  # The newest LAC that any frame or explicit LAC carried.
-        self.lac_told = NO_ENTRY  # The newest that every bookie was told, if only by a hint.
         self.last_active_ns = 0
-        self.hint_at_ns: int | None = None  # From then on the next hint goes to all.
         self.look_at_ns = 0  # Who is late is not looked for before, and found at the second look only.
 
     # What the host and the face may look at.
@@ -237,8 +229,7 @@ class Writer(Machine):
         if in_flight.has_busy:
             timeout = in_flight.fails_at_ns(self.options.add_timeout_ns, self.options.busy_timeout_ns)
         late = None if oldest is None else self._late_look_ns(oldest)
-        pause = self._owed_ns()
-        idle = None if pause is None else self.last_active_ns + pause
+        idle = self.last_active_ns + self.options.explicit_lac_ns if self._owes_lac() else None
         busy = in_flight.busy_deadline_ns() if in_flight.has_busy else None
         return earliest(timeout, late, self.retry_at, self.stalled_until, idle, busy)
 
@@ -278,7 +269,7 @@ class Writer(Machine):
         assert frame.first_entry == self.lap + 1  # Dense, in order (P3.1).
         self.lap = frame.last_entry
         self.last_active_ns = event.now_ns
-        self.lac_published = self.lac_told = self.lac
+        self.lac_published = self.lac
         return list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
 
     def _on_added_nearby(self, event: AddedNearby) -> list[Effect]:
@@ -312,9 +303,7 @@ class Writer(Machine):
         kind, number, first_entry = event.tag
         answer = event.control
         if kind != "add":
-            self._note_awaited(number, answer, event.now_ns)
-            self._rest(event.now_ns)
-            return []  # Of an explicit LAC: nothing else depends on it.
+            return []  # Of an explicit LAC: nothing depends on it.
         if not isinstance(answer, AddAnswer):
             return self._seat_failed(
                 number, getattr(answer, "text", "an answer of the wrong kind"), event.now_ns
@@ -325,9 +314,10 @@ class Writer(Machine):
             took = self.in_flight.take_received(number, first_entry, answer)
             return self._advance_received() if took else []
         if answer.status == Status.OK:
+            effects = self._note_followed(number, event.now_ns) if answer.is_followed else []
             if not self.in_flight.take_answer(number, first_entry, answer, event.now_ns):
-                return []
-            effects = self._advance(event.now_ns)
+                return effects
+            effects += self._advance(event.now_ns)
             if self.in_flight.has_busy:
                 effects += self._send_owed(event.now_ns)
             self._rest(event.now_ns)
@@ -353,11 +343,14 @@ class Writer(Machine):
     def _on_adds_answered(self, event: AddsAnswered) -> list[Effect]:
         """Each as `_on_answered` takes it; the LAC moves once, over all of them."""
         in_flight, has_taken = self.in_flight, False
+        effects: list[Effect] = []
+        for number in event.followed:
+            effects += self._note_followed(number, event.now_ns)
         for _, (_, number, first_entry) in event.answers:
             has_taken |= in_flight.take_ok(number, first_entry, event.now_ns)
         if not has_taken:
-            return []
-        effects = self._advance(event.now_ns)
+            return effects
+        effects += self._advance(event.now_ns)
         self._rest(event.now_ns)
         return effects
 
@@ -755,9 +748,8 @@ class Writer(Machine):
         if self.stalled_until is not None and event.now_ns >= self.stalled_until:
             self.stalled_until = None
             effects += self._end_shortage() or self._check_usable(event.now_ns)
-        pause = self._owed_ns()
-        if pause is not None and event.now_ns >= self.last_active_ns + pause:
-            effects += self._tell_idle(event.now_ns)
+        if self._owes_lac() and event.now_ns >= self.last_active_ns + self.options.explicit_lac_ns:
+            effects += self._publish_lac(event.now_ns)
         return effects
 
     def _try_again(self, now_ns: int) -> list[Effect]:
@@ -768,44 +760,44 @@ class Writer(Machine):
         self._note_stall(now_ns)
         return effects
 
-    def _owed_ns(self) -> int | None:
-        """How long to be idle before the bookies are told of a LAC that they do not know, or only by a hint."""
+    def _owes_lac(self) -> bool:
+        """Nothing is under way that would carry the LAC, and the bookies do not know it, or only by a hint."""
         is_idle = not self.in_flight.pending and self.state in (WriterState.OPEN, WriterState.CLOSING)
-        if not is_idle or self.lac <= self.lac_published:
-            return None
-        return self.options.explicit_lac_ns if self.lac <= self.lac_told else self.options.idle_hint_ns
+        return is_idle and self.lac > self.lac_published
 
-    def _tell_idle(self, now_ns: int) -> list[Effect]:
-        """Readers without recovery see the last entries before a next add (P6.2): at first by hints, then for good."""
-        is_hint = self.lac > self.lac_told and now_ns < self.last_active_ns + self.options.explicit_lac_ns
-        self.lac_told = self.lac
-        if not is_hint:
-            self.lac_published = self.lac
-        return [
-            self._tell_lac(seating, is_hint=is_hint, wants_answer=not is_hint)
+    def _publish_lac(self, now_ns: int) -> list[Effect]:
+        """Readers without recovery see the last entries before a next add (P6.2), at any bookie, for good."""
+        self.lac_published = self.lac
+        sends: list[Effect] = [
+            self._tell_lac(seating, is_hint=False)
             for seating in self.in_flight.seatings
-            # Where a reader waits it was told at once.
-            if seating.failure is None and not (is_hint and seating.awaited_until_ns > now_ns)
+            if seating.failure is None
         ]
+        self._rest(now_ns)
+        return sends
 
     def _hint(self, now_ns: int) -> list[Effect]:
-        """Nothing is under way that would carry the LAC: tell it where a reader waits for it, or may wait (P6.2).
+        """Nothing is under way that would carry the LAC: tell it where a reader waits for it (P6.2).
 
-        It is not published by that: the durable one follows when the idleness lasts. Only who asks around wants an
-        answer; where somebody waits, that is known.
+        It is not published by that: the durable one follows when the idleness lasts.
         """
-        is_to_all = self.hint_at_ns is not None and now_ns >= self.hint_at_ns
-        if is_to_all:
-            self.lac_told = self.lac
-        if self.hint_at_ns is None or is_to_all:
-            self.hint_at_ns = now_ns + self.options.hint_ns
         return [
-            self._tell_lac(seating, is_hint=True, wants_answer=is_to_all)
+            self._tell_lac(seating, is_hint=True)
             for seating in self.in_flight.seatings
-            if seating.failure is None and (is_to_all or seating.awaited_until_ns > now_ns)
+            if seating.failure is None and seating.awaited_until_ns > now_ns
         ]
 
-    def _tell_lac(self, seating: Seating, *, is_hint: bool, wants_answer: bool) -> Send:
+    def _note_followed(self, number: int, now_ns: int) -> list[Effect]:
+        """A reader waits there. Who is new, and says so behind the ack quorum, is given the LAC that others made."""
+        seating = self.in_flight.seating(number)
+        if seating is None or seating.failure is not None:
+            return []
+        is_new = seating.awaited_until_ns <= now_ns
+        seating.awaited_until_ns = now_ns + self.options.awaited_ns
+        return [self._tell_lac(seating, is_hint=True)] if is_new and self._owes_lac() else []
+
+    def _tell_lac(self, seating: Seating, *, is_hint: bool) -> Send:
+        """Nobody waits for an answer: where readers wait is said with the answers to adds."""
         request = ExplicitLacRequest(
             seating.member.incarnation,
             self.ledger_id,
@@ -813,14 +805,9 @@ class Writer(Machine):
             self.lac,
             self.in_flight.done_length,
             is_hint,
-            wants_answer,
+            wants_answer=False,
         )
         return Send(seating.member, request, ("lac", seating.number, self.lac))
-
-    def _note_awaited(self, number: int, answer: Control, now_ns: int) -> None:
-        seating = self.in_flight.seating(number)
-        if seating is not None and isinstance(answer, ExplicitLacAnswer) and answer.is_awaited:
-            seating.awaited_until_ns = now_ns + self.options.awaited_ns
 
     HANDLERS: ClassVar[Handlers] = {
         FrameSealed: _on_frame,

@@ -269,7 +269,7 @@ class BookieNode:
             return None
         if end.unsent is not None:
             link, body = end.unsent
-            self._tell_taken(until_ns, itertools.chain([(link, 1, body)], path.answers(0)))
+            self._tell_taken(until_ns, itertools.chain([(link, 1, body)], path.due()))
         return end.ready
 
     def filenos(self) -> list[int]:
@@ -436,7 +436,7 @@ class BookieNode:
         if has_risen := token > self._durable:
             self._durable = token
             if self.storage.add_path is not None:
-                self._tell_taken(now_ns, self.storage.add_path.answers(token))
+                self._tell_taken(now_ns, self.storage.add_path.answers(token, now_ns))
             if self.core.awaits_journal:
                 self._step_core(None, now_ns)
         reason = self.storage.failed()

@@ -438,19 +438,22 @@ class ClientNode:
         assert self._answers is not None
         self._tell_at = None
         told: dict[Operation, list[tuple[Member, Tag]]] = {}
-        for link, request_id in self._answers.tell():
+        followed: dict[Operation, tuple[int, ...]] = {}
+        for link, request_id, is_followed in self._answers.tell():
             peer = self._peer_of_link.get(link)
             asked = None if peer is None else peer.outstanding.pop(request_id, None)
             if peer is None or asked is None:
                 continue  # Told meanwhile that it failed.
             operation, tag = asked
             self._note_good(peer.member.bookie_id)
+            if is_followed:
+                followed[operation] = (*followed.get(operation, ()), tag[1])
             if operation in told:
                 told[operation].append((peer.member, tag))
             else:
                 told[operation] = [(peer.member, tag)]
         for operation, answers in told.items():
-            self._events.append((operation, AddsAnswered(now_ns, answers)))
+            self._events.append((operation, AddsAnswered(now_ns, answers, followed.get(operation, ()))))
 
     def _judge(self, writing: Writing) -> None:
         """Whether its core has to hear of every answer at once: from when something beside plain adds is under way,

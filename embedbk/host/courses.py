@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embedbk.core.machine import earliest
-from embedbk.core.vocabulary import AddedNearby, Answered, BookiesChanged, Event, Tick
+from embedbk.core.vocabulary import AddedNearby, AddsAnswered, Answered, BookiesChanged, Event, Tick
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import Member
 
@@ -226,6 +226,10 @@ class Courses(ABC):
             course.lac, course.moved_ns = facts.lac, now_ns
             is_idle = facts.pending == 0
             self._queue(writing, AddedNearby(now_ns, facts.lac, facts.lac_length, is_idle, facts.longest_ns))
+        if facts.followed:
+            numbers = (seating.number for seating in writing.core.in_flight.seatings)
+            followed = tuple(number for seat, number in enumerate(numbers) if facts.followed >> seat & 1)
+            self._queue(writing, AddsAnswered(now_ns, [], followed))
         return facts
 
     def _finish(self, now_ns: int, writing: Writing, course: Course) -> None:

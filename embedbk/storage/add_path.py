@@ -102,15 +102,17 @@ class NativeAddPath:
     def kick(self) -> None:
         lib.ebk_add_path_kick(self.handle)
 
-    def answers(self, durable: int) -> Iterator[tuple[int, int, bytes]]:
+    def answers(self, durable: int, now_ns: int) -> Iterator[tuple[int, int, bytes]]:
         """As `AddPath.answers`."""
-        return self._due() if lib.ebk_add_path_reap(self.handle, durable) else iter(())
+        lib.ebk_tail_set_now(self._tail, now_ns)
+        return self.due() if lib.ebk_add_path_reap(self.handle, durable) else iter(())
 
     def stop(self, status: int) -> Iterator[tuple[int, int, bytes]]:
         """As `AddPath.stop`."""
         lib.ebk_add_path_stop(self.handle, status)
-        return self._due()
+        return self.due()
 
-    def _due(self) -> Iterator[tuple[int, int, bytes]]:
+    def due(self) -> Iterator[tuple[int, int, bytes]]:
+        """As `AddPath.due`."""
         while lib.ebk_add_path_next(self.handle, self._link, self._count, self._message, self._size):
             yield self._link[0], self._count[0], bytes(ffi.buffer(self._message[0], self._size[0]))

@@ -34,6 +34,7 @@ class LocalFacts:
     is_ending: bool  # Nothing more goes this way.
     is_behind: list[bool]  # By seat: something is stored there that is not durable yet.
     durable: list[int]  # By seat.
+    followed: int = 0  # A bit for each seat where a reader waits (P6.2).
     longest_ns: int = 0  # No answer takes any time: there are none.
 
 
@@ -114,6 +115,7 @@ class NativeLocalAdds:
             facts.is_ending,
             [mark < token for mark, token in zip(durable, tokens, strict=True)],
             durable,
+            facts.followed,
         )
 
     def give(self) -> list[tuple[int, int, int, int, bytes]]:

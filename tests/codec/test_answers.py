@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from embedbk._native import lib
@@ -59,7 +60,7 @@ def test_what_was_asked_is_counted_once(counting: Counting) -> None:
     assert counting.take(1, yes(asked(7)))
     assert (counting.is_due, counting.untold, counting.counted) == (True, 1, 1)
     assert not counting.take(1, yes(asked(7)))
-    assert counting.tell() == [(1, 7)]
+    assert counting.tell() == [(1, 7, False)]
     assert (counting.is_due, counting.untold, counting.counted) == (False, 0, 1)
     assert not counting.take(1, yes(asked(7)))
 
@@ -74,9 +75,9 @@ def test_a_frame_is_news_with_its_quorum_and_not_before_or_after(counting: Count
         counting.expect(part)
     assert counting.take(2, yes(parts[2])) and not counting.is_due
     assert counting.take(0, yes(parts[0])) and counting.is_due
-    assert counting.tell() == [(2, 9), (0, 7)]
+    assert counting.tell() == [(2, 9, False), (0, 7, False)]
     assert counting.take(1, yes(parts[1])) and not counting.is_due
-    assert counting.tell() == [(1, 8)]
+    assert counting.tell() == [(1, 8, False)]
 
 
 def test_one_that_was_told_by_itself_counts_for_its_frame(counting: Counting) -> None:
@@ -118,7 +119,27 @@ def test_any_other_answer_is_passed(counting: Counting, changes: dict[str, Any])
     assert counting.take(
         1, message((8, answer_to(asked(8))), (7, answer_to(asked(7))), (8, answer_to(asked(8))))
     )
-    assert counting.tell() == [(1, 8), (1, 7)]
+    assert counting.tell() == [(1, 8, False), (1, 7, False)]
+
+
+def test_where_a_reader_waits_is_told_with_the_answer(counting: Counting) -> None:
+    """P6.2: also of several answers in one message, each for itself."""
+    for request_id in (7, 8, 9):
+        counting.expect(asked(request_id))
+    assert counting.take(1, message((7, answer_to(asked(7), is_followed=True))))
+    both = (8, answer_to(asked(8))), (9, answer_to(asked(9), is_followed=True))
+    assert counting.take(1, message(*both))
+    assert counting.tell() == [(1, 7, True), (1, 8, False), (1, 9, True)]
+
+
+def test_an_answer_of_before_it_said_so_is_counted(counting: Counting) -> None:
+    """WIRE.md 3: fields are appended with a default, and who misses them takes it."""
+    counting.expect(asked(7))
+    whole = msgspec.msgpack.encode(answer_to(asked(7)))
+    assert whole[:1] == b"\x98" and whole[-1:] == b"\xc2"
+    older = bytes(kernels.message_head(2, 0, b"\x97" + whole[1:-1], 0, 7))
+    assert counting.take(1, older)
+    assert counting.tell() == [(1, 7, False)]
 
 
 def test_other_messages_are_passed(counting: Counting) -> None:
@@ -136,6 +157,11 @@ def test_no_bit_is_overlooked(is_resealed: bool, several: bool) -> None:
     """P3.8: with any bit turned over nothing is counted, also when its sum was made anew; both forms agree."""
     questions = [asked(7, nonce=70_000, ledger_id=300), asked(8)][: 2 if several else 1]
     whole = yes(*questions)
+    # Where a reader waits is no part of what was asked, and a sum made anew hides its damage.
+    others = [
+        message(*((each.request_id, answer_to(each, is_followed=each is followed)) for each in questions))
+        for followed in (None, *questions)
+    ]
     for at in range(len(whole)):
         for bit in range(8):
             body = bytearray(whole)
@@ -148,12 +174,9 @@ def test_no_bit_is_overlooked(is_resealed: bool, several: bool) -> None:
                 for question in questions:
                     made.expect(question)
                 taken.append(made.take(1, bytes(body)))
-            # The request id of a message with several answers means nothing, and a sum made anew hides its damage.
-            assert (
-                taken[0]
-                == taken[1]
-                == (is_resealed and (bytes(body) == whole or (several and 16 <= at < 24)))
-            ), at
+            # Nor means the request id of a message with several answers anything.
+            is_said = bytes(body) in others or (several and 16 <= at < 24)
+            assert taken[0] == taken[1] == (is_resealed and is_said), at
 
 
 def test_numbers_are_read_in_any_width(counting: Counting) -> None:
@@ -225,7 +248,10 @@ def test_both_forms_say_the_same(seed: int) -> None:
             -1:
         ]
         chosen = chance.choices(of_link, k=chance.choice([1, 1, 2, 5]))
-        body = bytearray(yes(*chosen))
+        followed = chance.random() < 0.3
+        body = bytearray(
+            message(*((each.request_id, answer_to(each, is_followed=followed)) for each in chosen))
+        )
         if chance.random() < 0.1:
             body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
         if both(lambda side: side.take(link, bytes(body))) and chance.random() < 0.7:

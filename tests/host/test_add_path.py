@@ -335,7 +335,7 @@ class Beside:
         ours, cores = ((row.last_entry, row.lac, row.lac_length) for row in rows)
         assert ours == cores
         self.storage.commit()
-        ((link, count, answer),) = self.storage.add_path.answers(self.storage.durable())
+        ((link, count, answer),) = self.storage.add_path.answers(self.storage.durable(), 0)
         assert (link, count) == (1, 1)
         (reply,) = core.step(JournalDurable(0, 1))
         assert isinstance(reply, Reply)

@@ -218,6 +218,24 @@ def test_where_a_reader_waits_nothing_is_told_late(side: Side) -> None:
     assert not course.adds.is_followed
 
 
+@pytest.mark.parametrize("name", ["b1", "b2", "b3"])
+def test_who_waits_where_adds_go_past_the_core_is_told_at_once(side: Side, name: str) -> None:
+    """P6.2: what an answer says of readers comes to the core, also behind the ack quorum, and a hint follows it."""
+    writing = side.course()
+    ledger_id = writing.core.ledger_id
+    side.bookie(name).core.parked.note_asked(ledger_id, side.now_ns)
+    side.held = {name}
+    entry_id = side.append(writing)
+    side.until(lambda: writing.core.lac == entry_id)
+    row = side.disks[name].table.get(ledger_id)
+    assert row.lac < entry_id
+    side.held = set()
+    side.until(lambda: side.disks[name].table.get(ledger_id).lac == entry_id)
+    assert side.courses.wake(writing)
+    side.add(writing)
+    side.until(lambda: side.disks[name].table.get(ledger_id).lac == entry_id + 1)
+
+
 def test_another_event_finds_the_core_as_if_it_had_sent_all(side: Side) -> None:
     """P3.7, P5.1: a close behind frames that nobody has answered asks no bookie twice, and waits for them."""
     writing = side.course()

@@ -342,7 +342,7 @@ def test_the_idle_lac_becomes_known(side: Side) -> None:
     """Rule P6.2: a writer that idles tells its bookies the LAC, whichever way its adds went."""
     writing = side.course(side.write())
     side.append(writing)
-    side.rest(40)
+    side.rest(400)
     for name in ("b1", "b2", "b3"):
         row: Any = side.storages[name].table.get(writing.core.ledger_id)
         assert row.lac == writing.lac == 3

@@ -12,6 +12,7 @@ import pytest
 
 from embedbk.codec.frame import encode_frame_header
 from embedbk.codec.messages import (
+    AddAnswers,
     AddRequest,
     ExplicitLacAnswer,
     ExplicitLacRequest,
@@ -19,6 +20,7 @@ from embedbk.codec.messages import (
     LacAnswer,
     LacRequest,
     Status,
+    decode_message,
     encode_message,
 )
 from embedbk.config import LAC_WAIT_MS_MAX
@@ -110,6 +112,31 @@ def test_an_add_that_raises_the_lac_answers_who_waits_and_is_taken(tail: Tail) -
     tail.place.turns()
     assert tail.storage.add_path.taken() == taken + 1
     assert [(told[0], told[1].lac, len(told[2])) for told in tail.told(READER)] == [(poll, 0, 1)]
+
+
+@pytest.mark.parametrize("adds", [1, 2])
+def test_the_answer_to_an_add_says_whether_a_reader_waits(tail: Tail, adds: int) -> None:
+    """Rule P6.2: alone or beside others; some time after the reader went, no more."""
+    path = tail.storage.add_path
+    assert path is not None
+    for is_followed in (True, False):
+        if is_followed:
+            tail.poll(wait_ms=1)
+        else:
+            tail.place.now_ns += 2000 * MS  # Its time is over, too.
+        tail.place.turns()
+        for _ in range(adds):
+            first = tail.storage.table.get(7).last_entry + 1  # type: ignore[union-attr]
+            body = b"".join(
+                bytes(piece) for piece in encode_message(first, *add(INCARNATION, frame(7, first, [b"more"])))
+            )
+            assert path.take(9, body)
+        tail.storage.commit()
+        ((link, count, body),) = path.answers(tail.storage.durable(), tail.place.now_ns)
+        assert (link, count) == (9, adds)
+        control = decode_message(body).control
+        answers = [answer for _, answer in control.unpack()] if isinstance(control, AddAnswers) else [control]
+        assert [answer.is_followed for answer in answers] == [is_followed] * adds  # type: ignore[attr-defined]
 
 
 def test_readers_are_answered_before_who_gave_the_hint(tail: Tail) -> None:

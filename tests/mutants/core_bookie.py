@@ -81,7 +81,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        self._reply_when(row.last_token, Reply(event.link, event.request_id, answer), effects)\n"
+                "        self._reply_when(row.last_token, Reply(event.link, event.request_id, answer), effects, event.now_ns)\n"
                 "        return effects\n\n    def _fence(",
                 "        effects.append(Reply(event.link, event.request_id, answer))\n"
                 "        return effects\n\n    def _fence(",
@@ -112,7 +112,7 @@ MUTANTS = (
                 _BOOKIE,
                 "            self._reply_when(\n                row.last_token,\n"
                 "                self._add_reply(event.link, event.request_id, request, header, Status.OK),\n"
-                "                effects,\n            )\n",
+                "                effects,\n                event.now_ns,\n            )\n",
                 "            effects.append(self._add_reply(event.link, event.request_id, request, header, Status.OK))\n",
             ),
         ),
@@ -126,7 +126,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        self._reply_when(row.last_token, reply, effects)\n        return effects\n\n    def _on_taken",
+                "        self._reply_when(row.last_token, reply, effects, event.now_ns)\n        return effects\n\n    def _on_taken",
                 "        effects.append(reply)\n        return effects\n\n    def _on_taken",
             ),
         ),
@@ -296,7 +296,38 @@ MUTANTS = (
                 "            return [*woken, reply]\n",
             ),
         ),
-        (_P6_TAIL + "a_hint_to_who_is_known_to_wait_is_not_answered",),
+        (_P6_TAIL + "where_a_reader_waits_the_lac_is_told_at_once",),
+    ),
+    Mutant(
+        "answers-silent-of-readers",
+        "P6.2",
+        "the answer to an add never says that a reader waits: it hears of the last entry an idleness later",
+        (
+            (
+                _BOOKIE,
+                "request_id, replace(answer, is_followed=True)",
+                "request_id, replace(answer, is_followed=False)",
+            ),
+        ),
+        (_P6_TAIL + "where_a_reader_waits_the_lac_is_told_at_once",),
+    ),
+    Mutant(
+        "readers-looked-for-too-early",
+        "P6.2",
+        "whether a reader waits is judged when the add is taken, not when its answer leaves",
+        (
+            (
+                _BOOKIE,
+                "[self._leaving(reply, event.now_ns) for reply in self.replies.pop(token, ())]",
+                "self.replies.pop(token, ())",
+            ),
+            (
+                _BOOKIE,
+                "            self.replies.setdefault(token, []).append(reply)",
+                "            self.replies.setdefault(token, []).append(self._leaving(reply, now_ns))",
+            ),
+        ),
+        (_P6_TAIL + "who_begins_to_wait_is_found_when_the_answer_leaves",),
     ),
     Mutant(
         "hint-as-publication",

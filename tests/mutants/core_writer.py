@@ -487,16 +487,29 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        return self.options.explicit_lac_ns if self.lac <= self.lac_told else self.options.idle_hint_ns\n",
-                "        return self.options.idle_hint_ns\n",
+                "idle = self.last_active_ns + self.options.explicit_lac_ns if self._owes_lac() else None",
+                "idle = self.last_active_ns + 5 * _MS if self._owes_lac() else None",
             ),
             (
                 _WRITER,
-                "        is_hint = self.lac > self.lac_told and now_ns < self.last_active_ns + self.options.explicit_lac_ns\n",
-                "        is_hint = False\n",
+                "if self._owes_lac() and event.now_ns >= self.last_active_ns + self.options.explicit_lac_ns:",
+                "if self._owes_lac() and event.now_ns >= self.last_active_ns + 5 * _MS:",
             ),
         ),
         (_P6_TAIL + "a_writer_at_its_own_pace_journals_no_lac_between_its_adds",),
+    ),
+    Mutant(
+        "late-follower-not-told",
+        "P6.2",
+        "a bookie that says behind the ack quorum that a reader waits is told with the next add only",
+        (
+            (
+                _WRITER,
+                " if is_new and self._owes_lac() else []",
+                " if is_new and self.in_flight.pending else []",
+            ),
+        ),
+        (_P6_TAIL + "who_says_behind_the_quorum_that_a_reader_waits_is_told_then",),
     ),
     # Too few bookies just now.
     Mutant(

@@ -190,6 +190,26 @@ MUTANTS = (
         (_TWIN,),
     ),
     Mutant(
+        "answers-in-c-silent-of-readers",
+        "P6.2",
+        "an answer that is made in C never says that a reader waits",
+        (
+            (
+                "native/add_path.c",
+                "path->status == STATUS_OK && path->settings.tail != NULL &&",
+                "path->status != STATUS_OK &&",
+            ),
+        ),
+        (_TAIL_TESTS + "the_answer_to_an_add_says_whether_a_reader_waits",),
+    ),
+    Mutant(
+        "late-follower-not-told-of-a-course",
+        "P6.2",
+        "an answer behind the ack quorum of adds past the core says that a reader waits, and the core hears of it late",
+        (("native/link_adds.c", " && (adds->followed & ~adds->followed_told) == 0) return", ") return"),),
+        ("tests/host/test_link_adds.py::test_who_waits_where_adds_go_past_the_core_is_told_at_once",),
+    ),
+    Mutant(
         "hint-with-any-key",
         "P3.5",
         "a hint raises the LAC whatever ledger key it has",

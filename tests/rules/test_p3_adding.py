@@ -501,7 +501,7 @@ def test_an_idle_writer_publishes_its_lac_once() -> None:
     row = world.nodes["b1"].storage.table.get(pen.ledger_id)
     assert row is not None
     assert row.lac == NO_ENTRY
-    assert writer.core.deadline_ns == 5 * MS
+    assert writer.core.deadline_ns == 100 * MS
     world.run(seconds=1)
     assert row.lac == 0
     assert row.lac_length == 4

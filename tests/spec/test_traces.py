@@ -77,7 +77,9 @@ def take_adds_behind_the_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def answer_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(bookie.Bookie, "_reply_when", lambda self, token, reply, effects: effects.append(reply))
+    patch.setattr(
+        bookie.Bookie, "_reply_when", lambda self, token, reply, effects, now_ns: effects.append(reply)
+    )
 
 
 def confirm_with_one_fewer(patch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,10 @@ def test_news_end_it_and_need_no_turn_before(client: Client) -> None:
     assert client.wait_long() == []
     assert client.answers.is_due
     assert client.receive() == []
-    assert client.answers.tell() == [(first.link, first.request_id), (second.link, second.request_id)]
+    assert client.answers.tell() == [
+        (first.link, first.request_id, False),
+        (second.link, second.request_id, False),
+    ]
 
 
 def test_what_is_untold_bounds_it(client: Client) -> None:
@@ -243,7 +246,7 @@ def test_nothing_is_lost_between_sends_and_waits(client: Client) -> None:
         while not client.answers.is_due:
             client.wait_long()
             client.receive()
-        assert client.answers.tell() == [(asked.link, asked.request_id)]
+        assert client.answers.tell() == [(asked.link, asked.request_id, False)]
 
 
 def test_a_peer_learns_how_much_came(client: Client) -> None:

@@ -385,7 +385,7 @@ def test_an_answer_for_a_link_that_is_gone_is_the_hosts_and_those_behind_it_wait
     assert bookie.sent() > 0
     assert end.unsent is not None
     assert end.unsent[0] == 77
-    assert [link for link, _, _ in bookie.path.answers(0)] == [78]
+    assert [link for link, _, _ in bookie.path.due()] == [78]
 
 
 def test_durability_that_others_wait_for_ends_it(bookie: Bookie) -> None:

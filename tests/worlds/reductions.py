@@ -72,8 +72,7 @@ def _canonical_recovery(core: Recovery) -> None:
 
 def _canonical_writer(core: Writer) -> None:
     core.avoid_until = {}
-    core.lac_published = core.lac_told = NO_ENTRY  # Explicit LACs come after a pause that never passes,
-    core.hint_at_ns = None  # and hints to all of them after another; nobody waits for one.
+    core.lac_published = NO_ENTRY  # Explicit LACs come after a pause that never passes.
     core.stalled_until = None  # So does the end of a stall.
     core.change_count = 0  # Far from its bound.
     core.look_at_ns = 0  # Nobody is late where time stands,
