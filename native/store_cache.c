@@ -19,8 +19,8 @@
 #include <sys/mman.h>
 
 #define COPY_ALIGNMENT 64u
-#define SPANS_MIN 8u
-#define LEDGERS_MIN 16u
+#define SPANS_MIN 2u /* where one is not enough */
+#define LEDGER_BYTES_KEPT (256u << 10) /* of rows, when the cache is emptied */
 
 uint32_t ebk_cache_entry_size(const uint8_t *entry)
 {
@@ -32,34 +32,64 @@ int64_t ebk_cache_entry_id(const uint8_t *entry)
     return (int64_t)ebk_load_u64(entry + EBK_ENTRY_AT_ENTRY);
 }
 
+/* Address space that is touched as it is used; NULL when it is refused. */
+static void *reserve(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static size_t rows_size(const struct ebk_cache *cache)
+{
+    return cache->ledgers_max * sizeof *cache->ledgers;
+}
+
 int ebk_cache_open(struct ebk_cache *cache, size_t bytes_max)
 {
+    const size_t ledgers_max = bytes_max / COPY_ALIGNMENT;
     *cache = (struct ebk_cache){.bytes_max = bytes_max};
-    void *memory = mmap(NULL, bytes_max, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) return EBK_NO_MEMORY;
-    cache->memory = memory;
-    return EBK_OK;
+    cache->ledgers_max = ledgers_max < UINT32_MAX ? (uint32_t)ledgers_max : UINT32_MAX - 1;
+    cache->memory = reserve(bytes_max);
+    cache->ledgers = reserve(rows_size(cache));
+    if (cache->memory != NULL && cache->ledgers != NULL) return EBK_OK;
+    ebk_cache_close(cache);
+    return EBK_NO_MEMORY;
+}
+
+static uint64_t id_of(const void *ledgers, uint32_t number)
+{
+    return ((const struct ebk_cached_ledger *)ledgers)[number].ledger_id;
+}
+
+/* The ledger's number, or EBK_ROW_MAP_NONE. */
+static uint32_t number_of(const struct ebk_cache *cache, uint64_t ledger_id)
+{
+    return ebk_row_map_get(&cache->numbers, cache->ledgers, id_of, ledger_id);
 }
 
 static void forget_ledgers(struct ebk_cache *cache)
 {
-    for (uint32_t i = 0; i < cache->ledger_count; i++) free(cache->ledgers[i].spans);
-    free(cache->ledgers);
-    cache->ledgers = NULL;
-    cache->ledger_count = cache->ledger_capacity = 0;
-    ebk_id_map_clear(&cache->numbers);
+    for (uint32_t i = 0; i < cache->ledger_count; i++)
+        if (cache->ledgers[i].capacity > 0) free(cache->ledgers[i].many);
+    cache->ledger_count = 0;
+    ebk_row_map_clear(&cache->numbers);
 }
 
 void ebk_cache_close(struct ebk_cache *cache)
 {
     forget_ledgers(cache);
     if (cache->memory != NULL) munmap(cache->memory, cache->bytes_max);
+    if (cache->ledgers != NULL) munmap(cache->ledgers, rows_size(cache));
     cache->memory = NULL;
+    cache->ledgers = NULL;
 }
 
 void ebk_cache_reset(struct ebk_cache *cache, size_t kept)
 {
+    const size_t rows_used = cache->ledger_count * sizeof *cache->ledgers;
     forget_ledgers(cache);
+    if (rows_used > LEDGER_BYTES_KEPT)
+        (void)madvise((uint8_t *)cache->ledgers + LEDGER_BYTES_KEPT, rows_used - LEDGER_BYTES_KEPT, MADV_DONTNEED);
     kept = (kept + EBK_IO_ALIGNMENT - 1) / EBK_IO_ALIGNMENT * EBK_IO_ALIGNMENT;
     if (cache->used > kept) (void)madvise(cache->memory + kept, cache->used - kept, MADV_DONTNEED);
     cache->used = 0;
@@ -67,43 +97,44 @@ void ebk_cache_reset(struct ebk_cache *cache, size_t kept)
 
 const struct ebk_cached_ledger *ebk_cache_find(const struct ebk_cache *cache, uint64_t ledger_id)
 {
-    const uint32_t number = ebk_id_map_get(&cache->numbers, ledger_id);
-    return number == EBK_ID_MAP_NONE || cache->ledgers[number].is_dropped ? NULL : &cache->ledgers[number];
+    const uint32_t number = number_of(cache, ledger_id);
+    return number == EBK_ROW_MAP_NONE || cache->ledgers[number].is_dropped ? NULL : &cache->ledgers[number];
 }
 
 void ebk_cache_drop(struct ebk_cache *cache, uint64_t ledger_id, bool may_change)
 {
-    const uint32_t number = ebk_id_map_get(&cache->numbers, ledger_id);
-    if (number == EBK_ID_MAP_NONE) return;
+    const uint32_t number = number_of(cache, ledger_id);
+    if (number == EBK_ROW_MAP_NONE) return;
     if (may_change) cache->ledgers[number].count = 0;
     else cache->ledgers[number].is_dropped = true;
 }
 
 static struct ebk_cached_ledger *find_or_make(struct ebk_cache *cache, uint64_t ledger_id)
 {
-    const uint32_t number = ebk_id_map_get(&cache->numbers, ledger_id);
-    if (number != EBK_ID_MAP_NONE) return &cache->ledgers[number];
-    if (cache->ledger_count == cache->ledger_capacity) {
-        const uint32_t capacity = cache->ledger_capacity ? cache->ledger_capacity * 2 : LEDGERS_MIN;
-        struct ebk_cached_ledger *ledgers = realloc(cache->ledgers, capacity * sizeof *ledgers);
-        if (ledgers == NULL) return NULL;
-        cache->ledgers = ledgers;
-        cache->ledger_capacity = capacity;
-    }
-    if (ebk_id_map_add(&cache->numbers, ledger_id, cache->ledger_count) < 0) return NULL;
+    const uint32_t number = number_of(cache, ledger_id);
+    if (number != EBK_ROW_MAP_NONE) return &cache->ledgers[number];
+    if (cache->ledger_count == cache->ledgers_max) return NULL;
+    if (ebk_row_map_reserve(&cache->numbers, cache->ledgers, id_of) < 0) return NULL;
+    ebk_row_map_add(&cache->numbers, cache->ledgers, id_of, ledger_id, cache->ledger_count);
     struct ebk_cached_ledger *ledger = &cache->ledgers[cache->ledger_count++];
     *ledger = (struct ebk_cached_ledger){.ledger_id = ledger_id};
     return ledger;
 }
 
+static struct ebk_span *spans_of(struct ebk_cached_ledger *ledger)
+{
+    return ledger->capacity == 0 ? &ledger->one : ledger->many;
+}
+
 static int make_room(struct ebk_cached_ledger *ledger, uint32_t count)
 {
-    if (count <= ledger->capacity) return EBK_OK;
+    if (count <= 1 || count <= ledger->capacity) return EBK_OK;
     uint32_t capacity = ledger->capacity ? ledger->capacity * 2 : SPANS_MIN;
     if (capacity < count) capacity = count;
-    struct ebk_span *spans = realloc(ledger->spans, capacity * sizeof *spans);
+    struct ebk_span *spans = realloc(ledger->capacity == 0 ? NULL : ledger->many, capacity * sizeof *spans);
     if (spans == NULL) return EBK_NO_MEMORY;
-    ledger->spans = spans;
+    if (ledger->capacity == 0) spans[0] = ledger->one; /* Whether it counts or not. */
+    ledger->many = spans;
     ledger->capacity = capacity;
     return EBK_OK;
 }
@@ -127,14 +158,14 @@ static void join(struct ebk_span *list, uint32_t *count, const uint8_t *entry, b
 static int merge(struct ebk_cached_ledger *ledger, uint32_t begin, uint32_t end, const struct ebk_span *new)
 {
     uint64_t entries = new->count;
-    for (uint32_t i = begin; i < end; i++) entries += ledger->spans[i].count;
+    for (uint32_t i = begin; i < end; i++) entries += spans_of(ledger)[i].count;
     if (entries > UINT32_MAX / 2) return EBK_NO_MEMORY;
     struct ebk_span *list = malloc(entries * sizeof *list);
     if (list == NULL) return EBK_NO_MEMORY;
     uint32_t count = 0;
     const uint8_t *fresh = new->bytes, *fresh_end = new->bytes + new->size;
     for (uint32_t i = begin; i < end; i++) {
-        const uint8_t *entry = ledger->spans[i].bytes, *entry_end = entry + ledger->spans[i].size;
+        const uint8_t *entry = spans_of(ledger)[i].bytes, *entry_end = entry + spans_of(ledger)[i].size;
         bool is_first = true; /* Two frames may stand side by side in memory: their spans stay apart. */
         for (; entry < entry_end; entry += ebk_cache_entry_size(entry)) {
             const int64_t id = ebk_cache_entry_id(entry);
@@ -150,8 +181,9 @@ static int merge(struct ebk_cached_ledger *ledger, uint32_t begin, uint32_t end,
     const uint32_t after = ledger->count - end;
     int refused = make_room(ledger, begin + count + after);
     if (refused == EBK_OK) {
-        memmove(ledger->spans + begin + count, ledger->spans + end, after * sizeof *list);
-        memcpy(ledger->spans + begin, list, count * sizeof *list);
+        struct ebk_span *spans = spans_of(ledger);
+        memmove(spans + begin + count, spans + end, after * sizeof *list);
+        memcpy(spans + begin, list, count * sizeof *list);
         ledger->count = begin + count + after;
     }
     free(list);
@@ -160,15 +192,16 @@ static int merge(struct ebk_cached_ledger *ledger, uint32_t begin, uint32_t end,
 
 static int insert(struct ebk_cached_ledger *ledger, const struct ebk_span *new)
 {
-    if (ledger->count == 0 || ledger->spans[ledger->count - 1].last < new->first) { /* The common case. */
+    const struct ebk_span *spans = spans_of(ledger);
+    if (ledger->count == 0 || spans[ledger->count - 1].last < new->first) { /* The common case. */
         if (make_room(ledger, ledger->count + 1) < 0) return EBK_NO_MEMORY;
-        ledger->spans[ledger->count++] = *new;
+        spans_of(ledger)[ledger->count++] = *new;
         return EBK_OK;
     }
     uint32_t begin = 0;
-    while (ledger->spans[begin].last < new->first) begin += 1;
+    while (spans[begin].last < new->first) begin += 1;
     uint32_t end = begin;
-    while (end < ledger->count && ledger->spans[end].first <= new->last) end += 1;
+    while (end < ledger->count && spans[end].first <= new->last) end += 1;
     return merge(ledger, begin, end, new);
 }
 
@@ -200,9 +233,11 @@ static int compare_ledgers(const void *a, const void *b)
 
 void ebk_cache_sort(struct ebk_cache *cache)
 {
-    if (cache->ledger_count > 1) qsort(cache->ledgers, cache->ledger_count, sizeof *cache->ledgers, compare_ledgers);
-    for (uint32_t i = 0; i < cache->ledger_count; i++) {
-        const uint32_t slot = ebk_id_map_slot(&cache->numbers, cache->ledgers[i].ledger_id);
-        cache->numbers.slots[slot].number = i;
-    }
+    if (cache->ledger_count < 2) return;
+    qsort(cache->ledgers, cache->ledger_count, sizeof *cache->ledgers, compare_ledgers);
+    /* The slots told rows by where they stood. There are as many as before, so the room is there. */
+    memset(cache->numbers.slots, 0, cache->numbers.slot_count * sizeof *cache->numbers.slots);
+    cache->numbers.count = 0;
+    for (uint32_t i = 0; i < cache->ledger_count; i++)
+        ebk_row_map_add(&cache->numbers, cache->ledgers, id_of, cache->ledgers[i].ledger_id, i);
 }

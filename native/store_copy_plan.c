@@ -40,7 +40,7 @@ static int add_part(struct ebk_copy *copy, uint32_t source, uint64_t offset, uin
 /* A ledger of which no two logs hold the same stretch of ids: its runs move as they are. */
 static int plan_runs(struct ebk_copy *copy, struct ebk_run_maker *maker, const struct ebk_indexed_ledger *ledger)
 {
-    const struct ebk_chain *chain = &ledger->chains[0];
+    const struct ebk_chain *chain = ebk_indexed_chains(ledger);
     for (uint32_t i = 0; i < chain->count; i++) {
         const struct ebk_run *run = &chain->runs[i];
         const uint32_t source = ebk_copy_source_of(copy, run->log);
@@ -59,8 +59,8 @@ static int plan_entries(struct ebk_copy *copy, struct ebk_run_maker *maker, cons
     struct ebk_cursor *cursors = malloc(ledger->count * sizeof *cursors);
     if (cursors == NULL) return EBK_NO_MEMORY;
     for (uint32_t i = 0; i < ledger->count; i++) /* Newest first. */
-        ebk_cursor_over_runs(&cursors[i], ledger->chains[ledger->count - 1 - i].runs,
-                             ledger->chains[ledger->count - 1 - i].count, 0);
+        ebk_cursor_over_runs(&cursors[i], ebk_indexed_chains(ledger)[ledger->count - 1 - i].runs,
+                             ebk_indexed_chains(ledger)[ledger->count - 1 - i].count, 0);
     int refused = EBK_OK;
     while (refused == EBK_OK) {
         const struct ebk_cursor *newest = NULL;

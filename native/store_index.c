@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHAIN_RUNS_MIN 4u
 #define LEDGERS_MIN 16u
 #define VARINT_BYTES_MAX 10u
 
@@ -194,16 +193,32 @@ void ebk_cursor_over_runs(struct ebk_cursor *cursor, const struct ebk_run *runs,
 
 /* ---- the index ---------------------------------------------------------------------- */
 
+static uint64_t id_of(const void *ledgers, uint32_t number)
+{
+    return ((const struct ebk_indexed_ledger *)ledgers)[number].ledger_id;
+}
+
+/* The ledger's number, or EBK_ROW_MAP_NONE. */
+static uint32_t number_of(const struct ebk_index *index, uint64_t ledger_id)
+{
+    return ebk_row_map_get(&index->numbers, index->ledgers, id_of, ledger_id);
+}
+
+static struct ebk_chain *chains_of(struct ebk_indexed_ledger *ledger)
+{
+    return ledger->has_many ? ledger->many : &ledger->one;
+}
+
 const struct ebk_indexed_ledger *ebk_index_find(const struct ebk_index *index, uint64_t ledger_id)
 {
-    const uint32_t number = ebk_id_map_get(&index->numbers, ledger_id);
-    return number == EBK_ID_MAP_NONE ? NULL : &index->ledgers[number];
+    const uint32_t number = number_of(index, ledger_id);
+    return number == EBK_ROW_MAP_NONE ? NULL : &index->ledgers[number];
 }
 
 static struct ebk_indexed_ledger *find_or_make(struct ebk_index *index, uint64_t ledger_id)
 {
-    const uint32_t number = ebk_id_map_get(&index->numbers, ledger_id);
-    if (number != EBK_ID_MAP_NONE) return &index->ledgers[number];
+    const uint32_t number = number_of(index, ledger_id);
+    if (number != EBK_ROW_MAP_NONE) return &index->ledgers[number];
     if (index->ledger_count == index->ledger_capacity) {
         const uint32_t capacity = index->ledger_capacity ? index->ledger_capacity * 2 : LEDGERS_MIN;
         struct ebk_indexed_ledger *ledgers = realloc(index->ledgers, capacity * sizeof *ledgers);
@@ -211,7 +226,8 @@ static struct ebk_indexed_ledger *find_or_make(struct ebk_index *index, uint64_t
         index->ledgers = ledgers;
         index->ledger_capacity = capacity;
     }
-    if (ebk_id_map_add(&index->numbers, ledger_id, index->ledger_count) < 0) return NULL;
+    if (ebk_row_map_reserve(&index->numbers, index->ledgers, id_of) < 0) return NULL;
+    ebk_row_map_add(&index->numbers, index->ledgers, id_of, ledger_id, index->ledger_count);
     struct ebk_indexed_ledger *ledger = &index->ledgers[index->ledger_count++];
     *ledger = (struct ebk_indexed_ledger){.ledger_id = ledger_id};
     return ledger;
@@ -219,15 +235,18 @@ static struct ebk_indexed_ledger *find_or_make(struct ebk_index *index, uint64_t
 
 static struct ebk_chain *chain_for(struct ebk_indexed_ledger *ledger, const struct ebk_run *run)
 {
+    struct ebk_chain *chains = chains_of(ledger);
     if (ledger->count > 0) {
-        struct ebk_chain *newest = &ledger->chains[ledger->count - 1];
+        struct ebk_chain *newest = &chains[ledger->count - 1];
         if (newest->runs[newest->count - 1].last < run->first) return newest;
+        chains = realloc(ledger->has_many ? ledger->many : NULL, (ledger->count + 1) * sizeof *chains);
+        if (chains == NULL) return NULL;
+        if (!ledger->has_many) chains[0] = ledger->one;
+        ledger->many = chains;
+        ledger->has_many = true;
     }
-    struct ebk_chain *chains = realloc(ledger->chains, (ledger->count + 1) * sizeof *chains);
-    if (chains == NULL) return NULL;
-    ledger->chains = chains;
-    ledger->chains[ledger->count] = (struct ebk_chain){0};
-    return &ledger->chains[ledger->count]; /* Counted by the caller, once it holds a run. */
+    chains[ledger->count] = (struct ebk_chain){0};
+    return &chains[ledger->count]; /* Counted by the caller, once it holds a run. */
 }
 
 int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_run *run)
@@ -236,7 +255,7 @@ int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_
     struct ebk_chain *chain = ledger == NULL ? NULL : chain_for(ledger, run);
     if (chain == NULL) return EBK_NO_MEMORY;
     if (chain->count == chain->capacity) {
-        const uint32_t capacity = chain->capacity ? chain->capacity * 2 : CHAIN_RUNS_MIN;
+        const uint32_t capacity = chain->capacity ? chain->capacity * 2 : 1; /* Most have one. */
         struct ebk_run *runs = realloc(chain->runs, capacity * sizeof *runs);
         if (runs == NULL) return EBK_NO_MEMORY;
         chain->runs = runs;
@@ -244,7 +263,7 @@ int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_
     }
     chain->runs[chain->count++] = *run;
     run->log->live_bytes += run->bytes;
-    if (chain == &ledger->chains[ledger->count]) ledger->count += 1;
+    if (chain == &chains_of(ledger)[ledger->count]) ledger->count += 1;
     return EBK_OK;
 }
 
@@ -256,22 +275,23 @@ static void let_go(struct ebk_run *run)
 
 static void free_chains(struct ebk_indexed_ledger *ledger)
 {
-    for (uint32_t i = 0; i < ledger->count; i++) free(ledger->chains[i].runs);
-    free(ledger->chains);
+    for (uint32_t i = 0; i < ledger->count; i++) free(chains_of(ledger)[i].runs);
+    if (ledger->has_many) free(ledger->many);
 }
 
 void ebk_index_drop(struct ebk_index *index, uint64_t ledger_id)
 {
-    const uint32_t number = ebk_id_map_get(&index->numbers, ledger_id);
-    if (number == EBK_ID_MAP_NONE) return;
+    const uint32_t number = number_of(index, ledger_id);
+    if (number == EBK_ROW_MAP_NONE) return;
     struct ebk_indexed_ledger *ledger = &index->ledgers[number], *last = &index->ledgers[index->ledger_count - 1];
     for (uint32_t i = 0; i < ledger->count; i++)
-        for (uint32_t j = 0; j < ledger->chains[i].count; j++) let_go(&ledger->chains[i].runs[j]);
+        for (uint32_t j = 0; j < chains_of(ledger)[i].count; j++) let_go(&chains_of(ledger)[i].runs[j]);
     free_chains(ledger);
-    ebk_id_map_remove(&index->numbers, ledger_id);
+    ebk_row_map_remove(&index->numbers, index->ledgers, id_of, ledger_id);
     if (ledger != last) { /* The last one takes its place. */
+        ebk_row_map_remove(&index->numbers, index->ledgers, id_of, last->ledger_id);
+        ebk_row_map_add(&index->numbers, index->ledgers, id_of, last->ledger_id, number);
         *ledger = *last;
-        index->numbers.slots[ebk_id_map_slot(&index->numbers, ledger->ledger_id)].number = number;
     }
     index->ledger_count -= 1;
 }
@@ -279,10 +299,11 @@ void ebk_index_drop(struct ebk_index *index, uint64_t ledger_id)
 /* Chains without runs go. */
 static void drop_empty(struct ebk_indexed_ledger *ledger)
 {
+    struct ebk_chain *chains = chains_of(ledger);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < ledger->count; i++) {
-        if (ledger->chains[i].count > 0) ledger->chains[kept++] = ledger->chains[i];
-        else free(ledger->chains[i].runs);
+        if (chains[i].count > 0) chains[kept++] = chains[i];
+        else free(chains[i].runs);
     }
     ledger->count = kept;
 }
@@ -296,15 +317,16 @@ static int compare_runs(const void *a, const void *b)
 /* One chain instead of several, where no two runs overlap: a read then walks one. */
 static int flatten(struct ebk_indexed_ledger *ledger)
 {
+    const struct ebk_chain *chains = chains_of(ledger);
     uint32_t total = 0;
-    for (uint32_t i = 0; i < ledger->count; i++) total += ledger->chains[i].count;
+    for (uint32_t i = 0; i < ledger->count; i++) total += chains[i].count;
     if (ledger->count < 2) return EBK_OK;
     struct ebk_run *runs = malloc(total * sizeof *runs);
     if (runs == NULL) return EBK_NO_MEMORY;
     uint32_t count = 0;
     for (uint32_t i = 0; i < ledger->count; i++) {
-        memcpy(runs + count, ledger->chains[i].runs, ledger->chains[i].count * sizeof *runs);
-        count += ledger->chains[i].count;
+        memcpy(runs + count, chains[i].runs, chains[i].count * sizeof *runs);
+        count += chains[i].count;
     }
     qsort(runs, total, sizeof *runs, compare_runs);
     bool is_apart = true;
@@ -313,9 +335,10 @@ static int flatten(struct ebk_indexed_ledger *ledger)
         free(runs);
         return EBK_OK;
     }
-    for (uint32_t i = 0; i < ledger->count; i++) free(ledger->chains[i].runs);
+    free_chains(ledger);
     ledger->count = 1;
-    ledger->chains[0] = (struct ebk_chain){.runs = runs, .count = total, .capacity = total};
+    ledger->has_many = false;
+    ledger->one = (struct ebk_chain){.runs = runs, .count = total, .capacity = total};
     return EBK_OK;
 }
 
@@ -325,7 +348,7 @@ static bool take_out(struct ebk_indexed_ledger *ledger, bool (*is_old)(const str
 {
     bool had = false;
     for (uint32_t i = 0; i < ledger->count; i++) {
-        struct ebk_chain *chain = &ledger->chains[i];
+        struct ebk_chain *chain = &chains_of(ledger)[i];
         uint32_t kept = 0;
         for (uint32_t j = 0; j < chain->count; j++) {
             if (!is_old(chain->runs[j].log, context)) {
@@ -350,8 +373,10 @@ int ebk_index_replace(struct ebk_index *index, const uint64_t *ledger_ids, uint3
     for (uint32_t i = 0; i < count; i++) {
         const struct ebk_indexed_ledger *ledger = ebk_index_find(index, ledger_ids[i]);
         bool had = false;
-        for (uint32_t j = 0; ledger != NULL && j < ledger->count; j++)
-            for (uint32_t k = 0; k < ledger->chains[j].count; k++) had |= is_old(ledger->chains[j].runs[k].log, context);
+        for (uint32_t j = 0; ledger != NULL && j < ledger->count; j++) {
+            const struct ebk_chain *chain = &ebk_indexed_chains(ledger)[j];
+            for (uint32_t k = 0; k < chain->count; k++) had |= is_old(chain->runs[k].log, context);
+        }
         for (const uint8_t *next = at; next < end; at = next) {
             struct ebk_run run;
             uint64_t ledger_id;
@@ -363,8 +388,8 @@ int ebk_index_replace(struct ebk_index *index, const uint64_t *ledger_ids, uint3
     }
     EBK_ASSERT(at == end);
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t number = ebk_id_map_get(&index->numbers, ledger_ids[i]);
-        if (number == EBK_ID_MAP_NONE) continue;
+        const uint32_t number = number_of(index, ledger_ids[i]);
+        if (number == EBK_ROW_MAP_NONE) continue;
         struct ebk_indexed_ledger *ledger = &index->ledgers[number];
         (void)take_out(ledger, is_old, context);
         if (ledger->count == 0) ebk_index_drop(index, ledger_ids[i]);
@@ -381,7 +406,8 @@ static bool is_superseded(const struct ebk_indexed_ledger *ledger, uint32_t newe
         bool is_held = false;
         for (uint32_t i = newer; i < ledger->count && !is_held; i++) {
             struct ebk_cursor other;
-            ebk_cursor_over_runs(&other, ledger->chains[i].runs, ledger->chains[i].count, cursor.id);
+            const struct ebk_chain *chain = &ebk_indexed_chains(ledger)[i];
+            ebk_cursor_over_runs(&other, chain->runs, chain->count, cursor.id);
             is_held = ebk_cursor_has(&other) && other.id == cursor.id;
         }
         if (!is_held) return false;
@@ -394,7 +420,7 @@ int ebk_index_prune(struct ebk_index *index)
     for (uint32_t i = 0; i < index->ledger_count; i++) {
         struct ebk_indexed_ledger *ledger = &index->ledgers[i];
         for (uint32_t j = 0; j + 1 < ledger->count; j++) {
-            struct ebk_chain *chain = &ledger->chains[j];
+            struct ebk_chain *chain = &chains_of(ledger)[j];
             uint32_t kept = 0;
             for (uint32_t k = 0; k < chain->count; k++) {
                 if (is_superseded(ledger, j + 1, &chain->runs[k])) let_go(&chain->runs[k]);
@@ -412,6 +438,6 @@ void ebk_index_close(struct ebk_index *index)
 {
     for (uint32_t i = 0; i < index->ledger_count; i++) free_chains(&index->ledgers[i]);
     free(index->ledgers);
-    ebk_id_map_clear(&index->numbers);
+    ebk_row_map_clear(&index->numbers);
     *index = (struct ebk_index){0};
 }

@@ -3,6 +3,7 @@
 #define EBK_STORE_INSIDE_H
 
 #include "id_map.h"
+#include "row_map.h"
 #include "io.h"
 #include "store.h"
 #include "yield.h"
@@ -22,20 +23,29 @@ struct ebk_span {
     uint32_t size, count;
 };
 
-/* spans ascend and do not overlap: the newest copy of an entry is the only one. */
+/* Its spans (ebk_cached_spans) ascend and do not overlap: the newest copy of an entry is the only one. Of very many
+ * ledgers most have one, which stands in the row. */
 struct ebk_cached_ledger {
     uint64_t ledger_id;
-    struct ebk_span *spans;
-    uint32_t count, capacity;
+    uint32_t count, capacity; /* capacity 0: at most one, `one` */
+    union {
+        struct ebk_span one;
+        struct ebk_span *many;
+    };
     bool is_dropped; /* since it was frozen: nobody reads it, and no index takes it in. The loop's thread only */
 };
+
+static inline const struct ebk_span *ebk_cached_spans(const struct ebk_cached_ledger *ledger)
+{
+    return ledger->capacity == 0 ? &ledger->one : ledger->many;
+}
 
 struct ebk_cache {
     uint8_t *memory; /* bytes_max of address space, touched as used */
     size_t used, bytes_max;
-    struct ebk_cached_ledger *ledgers;
-    uint32_t ledger_count, ledger_capacity;
-    struct ebk_id_map numbers; /* ledger id to its number in ledgers */
+    struct ebk_cached_ledger *ledgers; /* address space for as many as can have a copy each, touched as used */
+    uint32_t ledger_count, ledgers_max;
+    struct ebk_row_map numbers; /* ledger id to its number in ledgers */
 };
 
 int ebk_cache_open(struct ebk_cache *cache, size_t bytes_max);
@@ -117,14 +127,23 @@ struct ebk_chain {
 
 struct ebk_indexed_ledger {
     uint64_t ledger_id;
-    struct ebk_chain *chains;
-    uint32_t count;
+    uint32_t count; /* of its chains (ebk_indexed_chains) */
+    bool has_many;  /* else at most one, which nearly every ledger has: `one` */
+    union {
+        struct ebk_chain one;
+        struct ebk_chain *many;
+    };
 };
+
+static inline const struct ebk_chain *ebk_indexed_chains(const struct ebk_indexed_ledger *ledger)
+{
+    return ledger->has_many ? ledger->many : &ledger->one;
+}
 
 struct ebk_index {
     struct ebk_indexed_ledger *ledgers;
     uint32_t ledger_count, ledger_capacity;
-    struct ebk_id_map numbers;
+    struct ebk_row_map numbers;
 };
 
 /* Runs of one ledger come in ascending order, logs from the oldest to the newest. */

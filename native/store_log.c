@@ -138,11 +138,12 @@ static int make_index(struct ebk_flush *flush)
         if (!ebk_flush_takes(flush, ledger)) continue;
         descriptor->ledger_count += 1;
         for (uint32_t j = 0; j < ledger->count && refused == EBK_OK; j++) {
-            const uint8_t *entry = ledger->spans[j].bytes, *end = entry + ledger->spans[j].size;
+            const struct ebk_span *span = &ebk_cached_spans(ledger)[j];
+            const uint8_t *entry = span->bytes, *end = entry + span->size;
             for (; entry < end && refused == EBK_OK; entry += ebk_cache_entry_size(entry))
                 refused = ebk_run_maker_add(maker, ledger->ledger_id, ebk_cache_entry_id(entry),
                                             ebk_cache_entry_size(entry));
-            descriptor->entry_count += ledger->spans[j].count;
+            descriptor->entry_count += span->count;
         }
     }
     if (refused == EBK_OK) refused = ebk_run_maker_end(maker);
@@ -207,7 +208,8 @@ static int64_t append_entries(struct ebk_log_writer *writer, const struct ebk_fl
         const struct ebk_cached_ledger *ledger = &flush->cache->ledgers[i];
         if (!ebk_flush_takes(flush, ledger)) continue;
         for (uint32_t j = 0; j < ledger->count; j++) {
-            const int64_t done = ebk_log_append(writer, ledger->spans[j].bytes, ledger->spans[j].size);
+            const struct ebk_span *span = &ebk_cached_spans(ledger)[j];
+            const int64_t done = ebk_log_append(writer, span->bytes, span->size);
             if (done < 0) return done;
         }
     }

@@ -70,11 +70,12 @@ static int open_cursors(struct reading *reading, int64_t first)
         const struct ebk_cache *half = &store->halves[i == 0 ? store->active : 1 - store->active];
         const struct ebk_cached_ledger *cached = ebk_cache_find(half, reading->ledger_id);
         if (cached == NULL || cached->count == 0) continue;
-        ebk_cursor_over_spans(&reading->cursors[reading->cursor_count++], cached->spans, cached->count, first);
+        ebk_cursor_over_spans(&reading->cursors[reading->cursor_count++], ebk_cached_spans(cached),
+                                 cached->count, first);
     }
     for (uint32_t i = chains; i > 0; i--)
-        ebk_cursor_over_runs(&reading->cursors[reading->cursor_count++], indexed->chains[i - 1].runs,
-                             indexed->chains[i - 1].count, first);
+        ebk_cursor_over_runs(&reading->cursors[reading->cursor_count++], ebk_indexed_chains(indexed)[i - 1].runs,
+                             ebk_indexed_chains(indexed)[i - 1].count, first);
     return EBK_OK;
 }
 

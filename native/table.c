@@ -1,22 +1,21 @@
-/* table.c: rows in slabs that never move, found through an open-addressing index.
+/* table.c: rows in slabs that never move, found by their ledgers through a row map.
  *
- *     slots  | 0 | 7 | . | . | 3 | ...      row number + 1, or 0; at most half are used
- *                  |
+ *     numbers  | . | 7 | . | . | 3 | ...      ledger to row number
+ *                    |
  *     slabs  [ rows 0..1023 ][ rows 1024..2047 ] ...
  */
 #include "table.h"
 
 #include "bytes.h"
 #include "errors.h"
-#include "id_map.h"
 #include "id_ranges.h"
+#include "row_map.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SLAB_ROWS 1024u
-#define SLOTS_MIN 64u
 #define LEDGERS_LIMIT (1u << 30)
 #define NO_ENTRY (-1)
 
@@ -46,8 +45,7 @@ _Static_assert(AT_RESERVED + 7 == EBK_STATE_BYTES, "a state has no room left");
 
 struct ebk_table {
     struct ebk_ledger_row **slabs; /* rows_max / SLAB_ROWS pointers, rounded up */
-    uint32_t *slots;
-    uint32_t slot_count; /* a power of two */
+    struct ebk_row_map numbers; /* of the rows that a ledger has */
     uint32_t row_count;  /* rows ever used; of these free_count stand in a list from free_head */
     uint32_t ledgers_max, rows_max, free_count, free_head;
     uint32_t dirty_count, dirty_head; /* a list through dirty_next: row number + 1, DIRTY_END behind the last */
@@ -66,14 +64,9 @@ static struct ebk_ledger_row *row_at(const struct ebk_table *table, uint32_t num
     return &table->slabs[number / SLAB_ROWS][number % SLAB_ROWS];
 }
 
-/* The slot that holds the ledger, or the free one where it belongs. */
-static uint32_t find_slot(const struct ebk_table *table, uint64_t ledger_id)
+static uint64_t id_of(const void *table, uint32_t number)
 {
-    const uint32_t mask = table->slot_count - 1;
-    uint32_t slot = ebk_id_map_hash(ledger_id) & mask;
-    while (table->slots[slot] != 0 && row_at(table, table->slots[slot] - 1)->ledger_id != ledger_id)
-        slot = (slot + 1) & mask;
-    return slot;
+    return row_at(table, number)->ledger_id;
 }
 
 struct ebk_table *ebk_table_new(uint32_t ledgers_max)
@@ -84,10 +77,8 @@ struct ebk_table *ebk_table_new(uint32_t ledgers_max)
     table->ledgers_max = ledgers_max;
     table->rows_max = ledgers_max + ledgers_max / RESERVE_SHARE + 1;
     table->dirty_head = DIRTY_END;
-    table->slot_count = SLOTS_MIN;
     table->slabs = calloc(slab_count(table->rows_max), sizeof *table->slabs);
-    table->slots = calloc(table->slot_count, sizeof *table->slots);
-    if (table->slabs == NULL || table->slots == NULL) {
+    if (table->slabs == NULL) {
         ebk_table_free(table);
         return NULL;
     }
@@ -99,7 +90,7 @@ void ebk_table_free(struct ebk_table *table)
     if (table == NULL) return;
     for (uint32_t i = 0; table->slabs != NULL && i < slab_count(table->row_count); i++) free(table->slabs[i]);
     free(table->slabs);
-    free(table->slots);
+    ebk_row_map_clear(&table->numbers);
     free(table->dirty_ids);
     ebk_id_ranges_clear(&table->dropped);
     free(table);
@@ -107,8 +98,8 @@ void ebk_table_free(struct ebk_table *table)
 
 struct ebk_ledger_row *ebk_table_find(const struct ebk_table *table, uint64_t ledger_id)
 {
-    const uint32_t number = table->slots[find_slot(table, ledger_id)];
-    return number == 0 ? NULL : row_at(table, number - 1);
+    const uint32_t number = ebk_row_map_get(&table->numbers, table, id_of, ledger_id);
+    return number == EBK_ROW_MAP_NONE ? NULL : row_at(table, number);
 }
 
 int ebk_table_get(struct ebk_table *table, uint64_t ledger_id, struct ebk_ledger_row **row)
@@ -126,22 +117,6 @@ bool ebk_table_is_dropped(const struct ebk_table *table, uint64_t ledger_id)
 {
     const struct ebk_ledger_row *row = ebk_table_find(table, ledger_id);
     return row != NULL ? row->is_dropped != 0 : ebk_id_ranges_find(&table->dropped, ledger_id) != NULL;
-}
-
-/* Twice as many slots, so that at most half are ever used. */
-static int grow_slots(struct ebk_table *table)
-{
-    uint32_t *before = table->slots;
-    uint32_t *slots = calloc((size_t)table->slot_count * 2, sizeof *slots);
-    if (slots == NULL) return EBK_NO_MEMORY;
-    table->slots = slots;
-    table->slot_count *= 2;
-    for (uint32_t number = 0; number < table->row_count; number++) {
-        const uint64_t ledger_id = row_at(table, number)->ledger_id;
-        if (ledger_id != NO_LEDGER) slots[find_slot(table, ledger_id)] = number + 1;
-    }
-    free(before);
-    return EBK_OK;
 }
 
 /* The number of a row that no ledger has; its slab is there. */
@@ -168,37 +143,22 @@ int ebk_table_create(struct ebk_table *table, uint64_t ledger_id, bool from_rese
     EBK_ASSERT(ledger_id <= INT64_MAX);
     const uint32_t used = ebk_table_count(table);
     if (used >= (from_reserve ? table->rows_max : table->ledgers_max)) return EBK_FULL;
-    if (used >= table->slot_count / 2 && grow_slots(table) < 0) return EBK_NO_MEMORY;
+    if (ebk_row_map_reserve(&table->numbers, table, id_of) < 0) return EBK_NO_MEMORY;
     uint32_t number;
     if (take_row(table, &number) < 0) return EBK_NO_MEMORY;
-    const uint32_t slot = find_slot(table, ledger_id);
-    EBK_ASSERT(table->slots[slot] == 0);
+    ebk_row_map_add(&table->numbers, table, id_of, ledger_id, number);
     *row = row_at(table, number);
     /* Polls may be parked from before there was a row; the core finds out. */
     **row = (struct ebk_ledger_row){.ledger_id = ledger_id, .last_entry = NO_ENTRY, .lac = NO_ENTRY, .is_awaited = 1};
-    table->slots[slot] = number + 1;
     return EBK_OK;
-}
-
-/* Take the ledger's slot out; what was pushed aside by it moves back, so that every search still ends at a free slot. */
-static void free_slot(struct ebk_table *table, uint32_t hole)
-{
-    const uint32_t mask = table->slot_count - 1;
-    for (uint32_t at = (hole + 1) & mask; table->slots[at] != 0; at = (at + 1) & mask) {
-        const uint32_t home = ebk_id_map_hash(row_at(table, table->slots[at] - 1)->ledger_id) & mask;
-        if (((at - home) & mask) < ((at - hole) & mask)) continue; /* Its own place lies behind the hole. */
-        table->slots[hole] = table->slots[at];
-        hole = at;
-    }
-    table->slots[hole] = 0;
 }
 
 /* The row of a clean ledger goes; its memory is used again. */
 static void remove_row(struct ebk_table *table, struct ebk_ledger_row *row)
 {
     EBK_ASSERT(row->dirty_next == 0);
-    const uint32_t slot = find_slot(table, row->ledger_id), number = table->slots[slot] - 1;
-    free_slot(table, slot);
+    const uint32_t number = ebk_row_map_get(&table->numbers, table, id_of, row->ledger_id);
+    ebk_row_map_remove(&table->numbers, table, id_of, row->ledger_id);
     row->ledger_id = NO_LEDGER;
     row->dirty_next = table->free_head;
     table->free_head = number;
@@ -209,7 +169,7 @@ void ebk_table_mark_dirty(struct ebk_table *table, struct ebk_ledger_row *row)
 {
     if (row->dirty_next != 0) return;
     row->dirty_next = table->dirty_head;
-    table->dirty_head = table->slots[find_slot(table, row->ledger_id)];
+    table->dirty_head = ebk_row_map_get(&table->numbers, table, id_of, row->ledger_id) + 1;
     table->dirty_count += 1;
 }
 
@@ -264,7 +224,7 @@ uint32_t ebk_table_limbo(const struct ebk_table *table, uint64_t *ids, uint32_t 
 size_t ebk_table_resident(const struct ebk_table *table)
 {
     return sizeof *table + slab_count(table->rows_max) * sizeof *table->slabs +
-           (size_t)table->slot_count * sizeof *table->slots +
+           (size_t)table->numbers.slot_count * sizeof *table->numbers.slots +
            (size_t)slab_count(table->row_count) * SLAB_ROWS * sizeof(struct ebk_ledger_row) +
            (size_t)table->dropped.capacity * sizeof *table->dropped.ranges +
            (size_t)table->dirty_id_capacity * sizeof *table->dirty_ids;

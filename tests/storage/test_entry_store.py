@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -359,3 +360,38 @@ def test_a_flush_runs_in_its_own_thread(tmp_path: Any) -> None:
         "that one was only in the write cache, and in the journal"
     )
     again.close()
+
+
+def test_an_idle_ledger_takes_little_memory(tmp_path: Any) -> None:
+    """Costs grow with work, not with history: of a ledger with one entry, the write cache keeps a row of 56 bytes and
+    its number, the index behind a flush a row, one run and its head. Counted by allocated blocks."""
+    ledgers = 12_000
+    store = NativeEntryStore([tmp_path], TOKEN, INCARNATION, half_bytes_max=8 << 20)
+    before = allocated_bytes()
+    for ledger_id in range(ledgers):
+        store.put(make_frame(ledger_id, [0]))
+    cached = allocated_bytes() - before
+    flush(store)
+    indexed = allocated_bytes() - before
+    store.close()
+    assert cached / ledgers < 32, "beside the row, which is no allocated block"
+    assert indexed / ledgers < 240
+
+
+def allocated_bytes() -> int:
+    """By malloc, in this process: in its heap and in mappings of their own."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        pytest.skip("this C library does not tell what is allocated")
+    libc.mallinfo2.restype = MallocInfo
+    info = libc.mallinfo2()
+    return int(info.uordblks + info.hblkhd)
+
+
+class MallocInfo(ctypes.Structure):
+    """`struct mallinfo2` of the GNU C library."""
+
+    _fields_ = (
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
+        *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")),
+    )
