@@ -39,9 +39,18 @@ USUALLY_LATE = LateTerms()
 
 
 class AnswerTimes:
-    """What 99 of 100 answers to a handle's adds stay below, and the longest of late."""
+    """What 99 of 100 answers to a handle's adds stay below, the longest of late, and when to look for who is late."""
 
-    __slots__ = ("_count", "_floor_ns", "_halve_at_ns", "_longest_ns", "_p99_ns", "late_ns", "terms")
+    __slots__ = (
+        "_count",
+        "_floor_ns",
+        "_halve_at_ns",
+        "_longest_ns",
+        "_look_at_ns",
+        "_p99_ns",
+        "late_ns",
+        "terms",
+    )
 
     def __init__(self, terms: LateTerms) -> None:
         self.terms = terms
@@ -51,6 +60,7 @@ class AnswerTimes:
         self._p99_ns = self._floor_ns
         self._longest_ns = 0
         self._halve_at_ns = 0
+        self._look_at_ns = 0  # Who is late is not looked for before, and found at the second look only.
 
     def note(self, took_ns: int, now_ns: int) -> None:
         """One add was answered. As a rule nothing follows from that."""
@@ -74,6 +84,29 @@ class AnswerTimes:
             self.late_ns = max(
                 self.terms.least_ns, P99_TIMES * self._p99_ns, LONGEST_TIMES * self._longest_ns
             )
+
+    def look_ns(self, oldest_ns: int) -> int | None:
+        """When to look for who is late next, where the oldest add that is not answered was sent at oldest_ns."""
+        return None if self.late_ns is None else max(oldest_ns + self.late_ns, self._look_at_ns)
+
+    def look(self, seatings: Sequence[Seating], oldest_ns: int, now_ns: int) -> list[Seating]:
+        """Blame at the second look in a row: a client that stood still finds the answers that came meanwhile first.
+
+        Not before `look_ns`.
+        """
+        assert self.late_ns is not None
+        is_second = now_ns <= self._look_at_ns + self.late_ns // 4
+        self._look_at_ns = now_ns + (now_ns - oldest_ns) // 4
+        return late_against_others(seatings, now_ns - self.late_ns) if is_second else []
+
+    def note_replaced(self) -> None:
+        """Who was late is replaced: from change to change it takes longer until somebody is."""
+        assert self.late_ns is not None
+        self.note_longest(self.late_ns)
+
+    def be_calm(self, now_ns: int) -> None:
+        """The ensemble was changed: nobody is looked for until the new ones have begun."""
+        self._look_at_ns = now_ns + self.terms.calm_ns
 
     def _forget(self, now_ns: int) -> None:
         self._longest_ns >>= 1 + (now_ns - self._halve_at_ns) // HALF_LIFE_NS

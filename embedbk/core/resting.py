@@ -19,6 +19,7 @@ from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.placement import Chance
+from embedbk.core.standstill import Standstill
 from embedbk.core.vocabulary import BookieInfo
 from embedbk.core.writer import Writer, WriterOptions, WriterState
 
@@ -31,7 +32,6 @@ _WRITER_KEPT = (
     "lac_published",
     "lap",
     "last_active_ns",
-    "look_at_ns",
 )
 _WRITER_NEW: dict[str, Any] = {
     "__dict__": {},
@@ -41,9 +41,7 @@ _WRITER_NEW: dict[str, Any] = {
     "proposal": None,
     "proposed": None,
     "retry_at": None,
-    "short_since_ns": None,
-    "shortage": None,
-    "stalled_until": None,
+    "standstill": Standstill(),
     "state": WriterState.OPEN,
     "unsettled": False,
 }

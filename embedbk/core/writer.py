@@ -29,10 +29,11 @@ from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.ensemble_change import Proposal, change_fragments, propose
 from embedbk.core.in_flight import InFlight
-from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms, late_against_others
+from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.placement import Chance
 from embedbk.core.seating import Seating
+from embedbk.core.standstill import Standstill, not_enough_bookies
 from embedbk.core.vocabulary import (
     AddedNearby,
     AddFailed,
@@ -63,7 +64,6 @@ from embedbk.errors import (
     LedgerClosed,
     LedgerFenced,
     NoSuchLedger,
-    NotEnoughBookies,
     PeerError,
     WrongPassword,
     ensure,
@@ -126,16 +126,13 @@ class Writer(Machine):
         "lac_published",
         "lap",
         "last_active_ns",
-        "look_at_ns",
         "metadata",
         "options",
         "proposal",
         "proposed",
         "retry_at",
         "revision",
-        "short_since_ns",
-        "shortage",
-        "stalled_until",
+        "standstill",
         "state",
         "unsettled",
     )
@@ -175,21 +172,12 @@ class Writer(Machine):
         self.avoid_until: Mapping[str, int] = _NOBODY  # Bookie id -> when it may be chosen again.
         self.cas_number = 0  # Of the compare-and-set in flight; an outcome of another one decides nothing.
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
-        self.stalled_until: int | None = (
-            None  # Adds stand still for want of a settled change; at most until then.
-        )
-        self.shortage: NotEnoughBookies | None = (
-            None  # What the handle fails with unless metadata tells more.
-        )
-        # When a shortage began since which nothing was confirmed: its time limit is not begun anew by who comes back
-        # and fails again.
-        self.short_since_ns: int | None = None
+        self.standstill = Standstill()
         self.is_reading_metadata = False
         self.unsettled = False  # A CAS came back unknown: it is still in flight (P2.2).
         self.lap = NO_ENTRY  # Last add pushed.
         self.lac_published = NO_ENTRY  # The newest LAC that any frame or explicit LAC carried.
         self.last_active_ns = 0
-        self.look_at_ns = 0  # Who is late is not looked for before, and found at the second look only.
 
     # What the host and the face may look at.
 
@@ -231,12 +219,12 @@ class Writer(Machine):
         late = None if oldest is None else self._late_look_ns(oldest)
         idle = self.last_active_ns + self.options.explicit_lac_ns if self._owes_lac() else None
         busy = in_flight.busy_deadline_ns() if in_flight.has_busy else None
-        return earliest(timeout, late, self.retry_at, self.stalled_until, idle, busy)
+        return earliest(timeout, late, self.retry_at, self.standstill.until_ns, idle, busy)
 
     @property
     def wants_bookies(self) -> bool:
         """Only who looks for a replacement: of very many open ledgers nobody, as a rule."""
-        return self.proposal is not None or self.shortage is not None or self.in_flight.has_failed
+        return self.proposal is not None or self.standstill.shortage is not None or self.in_flight.has_failed
 
     @property
     def is_common(self) -> bool:
@@ -245,7 +233,7 @@ class Writer(Machine):
         return (
             self.state is WriterState.OPEN
             and self.proposal is None
-            and self.shortage is None
+            and self.standstill.shortage is None
             and not self.in_flight.has_busy
             and not self.in_flight.has_failed
         )
@@ -390,7 +378,7 @@ class Writer(Machine):
             return []
         ensure(before < self.in_flight.done <= self.lap, "the LAC moved outside what was sent")
         self.last_active_ns = now_ns
-        self.short_since_ns = None
+        self.standstill.since_ns = None
         effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length), *self._advance_received()]
         if self.state is WriterState.CLOSING:
             effects += self._go_on_closing()
@@ -403,7 +391,7 @@ class Writer(Machine):
         if self.error is not None or self.state is WriterState.ENDED:
             return []
         self.error = error
-        self.stalled_until = self.shortage = None
+        self.standstill.until_ns = self.standstill.shortage = None
         self.in_flight.give_up()
         effects: list[Effect] = [AddFailed(error)]
         if self.state is WriterState.CLOSING:
@@ -447,7 +435,7 @@ class Writer(Machine):
             self.retry_at = now_ns + self.options.retry_ns
             return self._check_usable(now_ns)
         self.proposal = proposal
-        self.retry_at = self.shortage = None
+        self.retry_at = self.standstill.shortage = None
         return self._send_change()
 
     def _tolerates(self) -> bool:
@@ -464,7 +452,7 @@ class Writer(Machine):
         times = self.in_flight.times
         if times is None or times.late_ns is None or times.late_ns >= self.options.add_timeout_ns:
             return None
-        return max(oldest_ns + times.late_ns, self.look_at_ns) if self._may_replace_late() else None
+        return times.look_ns(oldest_ns) if self._may_replace_late() else None
 
     def _may_replace_late(self) -> bool:
         """Nothing else is under way, and changes are left for those that fail. Where somebody has failed and still
@@ -472,29 +460,22 @@ class Writer(Machine):
         return (
             self.state is WriterState.OPEN
             and self.proposal is None
-            and self.shortage is None
+            and self.standstill.shortage is None
             and not self.options.delays_change
             and 2 * self.change_count < self.options.changes_max
             and not self.in_flight.has_failed
         )
 
     def _look_for_late(self, now_ns: int) -> list[Effect]:
-        """Blame at the second look in a row: a client that stood still finds the answers that came meanwhile first."""
         oldest, times = self.in_flight.oldest_sent_ns(), self.in_flight.times
         look_ns = None if oldest is None else self._late_look_ns(oldest)
         if look_ns is None or now_ns < look_ns:
             return []
-        assert oldest is not None and times is not None and times.late_ns is not None
-        late_ns = times.late_ns
-        pause_ns = (now_ns - oldest) // 4
-        is_second = now_ns <= self.look_at_ns + late_ns // 4
-        self.look_at_ns = now_ns + pause_ns
-        if not is_second:
-            return []
-        late = late_against_others(self.in_flight.seatings, now_ns - late_ns)
+        assert oldest is not None and times is not None
+        late = times.look(self.in_flight.seatings, oldest, now_ns)
         effects = self._replace_late(late, now_ns) if late else []
         if effects:
-            times.note_longest(late_ns)  # From change to change it takes longer until somebody is late.
+            times.note_replaced()
         return effects
 
     def _replace_late(self, late: list[Seating], now_ns: int) -> list[Effect]:
@@ -518,13 +499,12 @@ class Writer(Machine):
         return list(self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length))
 
     def _note_stall(self, now_ns: int) -> None:
-        """Without Qa usable seats adds stand still until the change is settled, but not for ever (P4.5)."""
-        if self.shortage is not None:
-            return
-        if self.proposal is None or self.in_flight.has_usable_quorum():
-            self.stalled_until = None
-        elif self.stalled_until is None:
-            self.stalled_until = now_ns + self.options.add_timeout_ns
+        self.standstill.note(
+            now_ns,
+            self.options.add_timeout_ns,
+            is_changing=self.proposal is not None,
+            is_usable=self.in_flight.has_usable_quorum(),
+        )
 
     def _check_usable(self, now_ns: int) -> list[Effect]:
         """Go on while every write set keeps Qa unfailed members, else the adds wait for a bookie that comes, and fail
@@ -533,31 +513,15 @@ class Writer(Machine):
         The metadata is read first: to a writer that was stopped and taken over meanwhile, whose links are all
         gone, the takeover is the news (P3.6).
         """
-        if self.shortage is not None or self.in_flight.has_usable_quorum():
+        if self.standstill.shortage is not None or self.in_flight.has_usable_quorum():
             return []
-        reasons = ", ".join(
-            f"{seating.member.bookie_id}: {seating.failure}"
-            for seating in self.in_flight.seatings
-            if seating.failure is not None
-        )
-        quorum = self.quorum
-        why = "no replacement could be found or published"
-        if self.change_count >= self.options.changes_max:
-            why = f"this handle has changed its ensemble {self.change_count} times, which is its limit"
-        shortage = NotEnoughBookies(
-            f"ledger {self.ledger_id}: fewer than {quorum.ack_quorum} usable bookies in some write set of "
-            f"{quorum.write_quorum} ({reasons}), and {why}",
-            hint="bring bookies back or add one, then take the log over",
+        options, change_count = self.options, self.change_count
+        shortage = not_enough_bookies(
+            self.ledger_id, self.quorum, self.in_flight.seatings, change_count, options.changes_max
         )
         if self.proposed is not None:
             return self._fail(shortage)  # Metadata was asked already, and did not answer in time.
-        self.shortage = shortage
-        if self.short_since_ns is None:
-            self.short_since_ns = now_ns
-        # Not before metadata had time to answer.
-        self.stalled_until = max(
-            self.short_since_ns + self.options.add_timeout_ns, now_ns + self.options.retry_ns
-        )
+        self.standstill.begin_shortage(shortage, now_ns, options.add_timeout_ns, options.retry_ns)
         return self._read_metadata()
 
     def _take_back(self, now_ns: int) -> list[Effect]:
@@ -566,28 +530,26 @@ class Writer(Machine):
         if self.proposed is not None or self.error is not None or not self.in_flight.has_failed:
             return []
         able = {info.member for info in self.bookies if info.is_writable}
-        if self.shortage is None:
+        is_short = self.standstill.shortage is not None
+        if not is_short:
             if self.options.delays_change:
                 return []  # `_forgive` has its own way.
             able = {each for each in able if self.avoid_until.get(each.bookie_id, now_ns) <= now_ns}
-        elif self.short_since_ns is None or now_ns >= self.short_since_ns + self.options.add_timeout_ns:
+        elif not self.standstill.may_take_back(now_ns, self.options.add_timeout_ns):
             return []
         back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)
-        if self.shortage is not None and self.in_flight.has_usable_quorum():
-            self.shortage = self.stalled_until = None
-            if not self.in_flight.pending:
-                self.short_since_ns = None
+        if is_short and self.in_flight.has_usable_quorum():
+            self.standstill.relieve(has_outstanding=bool(self.in_flight.pending))
         return list(self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length))
 
     def _stand_still(self, now_ns: int) -> list[Effect]:
         """Nobody took the ledger over, as far as metadata can tell: wait on for a bookie, if one could be seated."""
-        is_over = self.stalled_until is None or now_ns >= self.stalled_until
-        if is_over or self.change_count >= self.options.changes_max:
+        if self.standstill.is_over(now_ns) or self.change_count >= self.options.changes_max:
             return self._end_shortage()
         return []
 
     def _end_shortage(self) -> list[Effect]:
-        shortage, self.shortage = self.shortage, None
+        shortage = self.standstill.end_shortage()
         if shortage is None or self.in_flight.has_usable_quorum():
             return []  # Somebody was forgiven meanwhile.
         return self._fail(shortage)
@@ -620,7 +582,8 @@ class Writer(Machine):
         assert self.proposal is not None
         proposal, self.proposal = self.proposal, None
         self.change_count += 1
-        self.look_at_ns = 0 if self.options.late is None else now_ns + self.options.late.calm_ns
+        if self.in_flight.times is not None:
+            self.in_flight.times.be_calm(now_ns)
         # Who failed while the change was in flight is among the seatings still, and failed.
         fresh = self.in_flight.replace(proposal.seatings)
         effects: list[Effect] = [EnsembleChanged(proposal.first_entry, self.in_flight.members)]
@@ -655,7 +618,7 @@ class Writer(Machine):
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
         self.is_reading_metadata = False
-        if self.proposed is None and self.shortage is None:
+        if self.proposed is None and self.standstill.shortage is None:
             return []
         if event.value is None:
             return self._overtaken(None)
@@ -745,8 +708,8 @@ class Writer(Machine):
         if self.retry_at is not None and event.now_ns >= self.retry_at:
             self.retry_at = None
             effects += self._try_again(event.now_ns)
-        if self.stalled_until is not None and event.now_ns >= self.stalled_until:
-            self.stalled_until = None
+        if self.standstill.until_ns is not None and self.standstill.is_over(event.now_ns):
+            self.standstill.until_ns = None
             effects += self._end_shortage() or self._check_usable(event.now_ns)
         if self._owes_lac() and event.now_ns >= self.last_active_ns + self.options.explicit_lac_ns:
             effects += self._publish_lac(event.now_ns)

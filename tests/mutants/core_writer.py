@@ -17,6 +17,7 @@ _PRODUCERS = "embedbk/core/producers.py"
 _QUARANTINE = "embedbk/core/quarantine.py"
 _QUORUM = "embedbk/core/quorum.py"
 _RESTING = "embedbk/core/resting.py"
+_STANDSTILL = "embedbk/core/standstill.py"
 _WRITER = "embedbk/core/writer.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
@@ -544,9 +545,9 @@ MUTANTS = (
         "adds fail as soon as a write set is short of bookies, also when one comes in time",
         (
             (
-                _WRITER,
-                "        is_over = self.stalled_until is None or now_ns >= self.stalled_until\n",
-                "        is_over = True\n",
+                _STANDSTILL,
+                "        return self.until_ns is None or now_ns >= self.until_ns\n",
+                "        return True\n",
             ),
         ),
         (_P4 + "adds_that_are_short_of_bookies_wait_for_one_that_comes",),
@@ -557,9 +558,9 @@ MUTANTS = (
         "who is listed as writable and fails each time makes adds wait for ever",
         (
             (
-                _WRITER,
-                "        if self.short_since_ns is None:\n            self.short_since_ns = now_ns\n",
-                "        self.short_since_ns = now_ns\n",
+                _STANDSTILL,
+                "        if self.since_ns is None:\n            self.since_ns = now_ns\n",
+                "        self.since_ns = now_ns\n",
             ),
         ),
         (_P4 + "without_a_replacement_the_writer_goes_on_while_every_write_set_keeps_qa",),
@@ -628,7 +629,7 @@ MUTANTS = (
         "late-at-first-sight",
         "P4.7",
         "a writer that stood still itself blames who has answered meanwhile",
-        ((_WRITER, "        if not is_second:\n", "        if False:\n"),),
+        ((_LATENESS, " if is_second else []\n", "\n"),),
         (_LATE + "a_writer_that_stood_still_itself_blames_nobody",),
     ),
     Mutant(
@@ -666,9 +667,9 @@ MUTANTS = (
         "a change by lateness follows the other without a pause, each as soon as the one before",
         (
             (
-                _WRITER,
-                "        self.look_at_ns = 0 if self.options.late is None else now_ns + self.options.late.calm_ns\n",
-                "",
+                _LATENESS,
+                "        self._look_at_ns = now_ns + self.terms.calm_ns\n",
+                "        self._look_at_ns = 0\n",
             ),
         ),
         (_LATE + "changes_by_lateness_make_no_storm",),

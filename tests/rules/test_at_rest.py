@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from embedbk.core.resting import lay_down
+from embedbk.core.standstill import Standstill
 from embedbk.core.vocabulary import Effect, Event, Tick
 from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
@@ -99,8 +100,8 @@ def test_a_writer_with_anything_under_way_does_not_rest() -> None:
         ("proposal", object()),
         ("proposed", object()),
         ("retry_at", 5),
-        ("shortage", NotEnoughBookies("too few")),
-        ("stalled_until", 5),
+        ("standstill", Standstill(shortage=NotEnoughBookies("too few"))),
+        ("standstill", Standstill(until_ns=5)),
         ("state", WriterState.CLOSING),
         ("unsettled", True),
         ("watched", True),

@@ -73,11 +73,10 @@ def _canonical_recovery(core: Recovery) -> None:
 def _canonical_writer(core: Writer) -> None:
     core.avoid_until = {}
     core.lac_published = NO_ENTRY  # Explicit LACs come after a pause that never passes.
-    core.stalled_until = None  # So does the end of a stall.
+    core.standstill.until_ns = None  # So does the end of a stall.
     core.change_count = 0  # Far from its bound.
-    core.look_at_ns = 0  # Nobody is late where time stands,
-    core.in_flight.times = None  # and no answer takes any.
-    core.shortage = None if core.shortage is None else _SHORTAGE
+    core.in_flight.times = None  # Nobody is late where time stands, and no answer takes any.
+    core.standstill.shortage = None if core.standstill.shortage is None else _SHORTAGE
     _forget_reasons(core.in_flight)
     if core.proposal is not None:
         for seating in core.proposal.seatings:
@@ -92,7 +91,7 @@ def _canonical_writer(core: Writer) -> None:
     if not core.in_flight.pending and core.state is not WriterState.OPEN:
         core.lap = core.lac  # It adds nothing more.
     if core.state is WriterState.ENDED:
-        core.error = core.retry_at = core.shortage = None
+        core.error = core.retry_at = core.standstill.shortage = None
         core.cas_number = core.revision = core.in_flight.next_seating = 0
         core.is_reading_metadata = core.unsettled = False
         core.in_flight.replace([])
