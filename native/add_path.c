@@ -22,10 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INCARNATION_BYTES 16u
 #define NO_ENTRY (-1)
-#define STATUS_OK 0u
-
 #define PENDING_MIN 64u
 #define RECORD_OVERHEAD_BYTES 64u /* as storage/bookie_storage.py counts it */
 #define ANSWER_BYTES_MAX 128u /* a message with one answer: 32 + 1 + 1 + 2 * 9 + 1 + 3 * 9 + 1 */
@@ -115,11 +112,11 @@ static bool make_room(struct ebk_add_path *path)
 static bool read_control(const struct ebk_add_path *path, const uint8_t *from, size_t size, struct ebk_add *add)
 {
     const uint8_t *const end = from + size;
-    if (size < 3 + INCARNATION_BYTES || (from[0] != 0x94 && from[0] != 0x95)) return false;
+    if (size < 3 + EBK_INCARNATION_BYTES || (from[0] != 0x94 && from[0] != 0x95)) return false;
     const unsigned flags = from[0] == 0x95 ? 2 : 1;
-    if (from[1] != 0xC4 || from[2] != INCARNATION_BYTES) return false;
-    if (memcmp(from + 3, path->settings.incarnation, INCARNATION_BYTES) != 0) return false;
-    from = ebk_read_count(from + 3 + INCARNATION_BYTES, end, &add->nonce);
+    if (from[1] != 0xC4 || from[2] != EBK_INCARNATION_BYTES) return false;
+    if (memcmp(from + 3, path->settings.incarnation, EBK_INCARNATION_BYTES) != 0) return false;
+    from = ebk_read_count(from + 3 + EBK_INCARNATION_BYTES, end, &add->nonce);
     if (from == NULL) return false;
     from = ebk_read_count(from, end, &add->seating);
     if (from == NULL || add->seating > INT64_MAX || (size_t)(end - from) != flags) return false;
@@ -293,7 +290,7 @@ static bool chain(struct ebk_add_path *path, uint64_t place)
     }
     struct group *group = &path->groups[number];
     add->next = NONE;
-    add->is_followed = path->status == STATUS_OK && path->settings.tail != NULL &&
+    add->is_followed = path->status == EBK_STATUS_OK && path->settings.tail != NULL &&
                        ebk_tail_is_followed(path->settings.tail, add->ledger_id);
     if (group->first == NONE)
         group->first = index;

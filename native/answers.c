@@ -18,7 +18,6 @@
 #include <string.h>
 
 #define SLOTS_MIN 64u
-#define STATUS_OK 0u
 
 /* Places in one answer among several. */
 #define AT_REQUEST 0
@@ -164,7 +163,7 @@ static bool read_one(const uint8_t *from, const uint8_t *end, struct ebk_asked *
     uint64_t status, first, last;
     if (from == end || (*from != 0x97 && *from != 0x98)) return false;
     const bool has_more = *from++ == 0x98;
-    if ((from = ebk_read_count(from, end, &status)) == NULL || status != STATUS_OK) return false;
+    if ((from = ebk_read_count(from, end, &status)) == NULL || status != EBK_STATUS_OK) return false;
     if ((from = ebk_read_count(from, end, &said->nonce)) == NULL) return false;
     if ((from = ebk_read_count(from, end, &said->seating)) == NULL) return false;
     if (from == end || *from++ != 0xC2) return false; /* Not to an add by recovery. */
@@ -188,7 +187,7 @@ static bool read_record(const uint8_t *from, struct ebk_asked *said, bool *is_fo
     said->first = (int64_t)ebk_load_u64(from + AT_FIRST);
     said->last = (int64_t)ebk_load_u64(from + AT_LAST);
     *is_followed = from[AT_FOLLOWED] == 1;
-    return from[AT_STATUS] == STATUS_OK && from[AT_RECOVERY] == 0 && from[AT_FOLLOWED] <= 1 &&
+    return from[AT_STATUS] == EBK_STATUS_OK && from[AT_RECOVERY] == 0 && from[AT_FOLLOWED] <= 1 &&
            memcmp(from + AT_RESERVED, none, sizeof none) == 0;
 }
 

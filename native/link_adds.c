@@ -23,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KIND_ADD_REQUEST 1u
 #define HEADS_BYTES_MAX (EBK_ENVELOPE_BYTES + EBK_MESSAGE_HEADER_BYTES + EBK_LINK_CONTROL_BYTES_MAX + EBK_FRAME_HEADER_BYTES)
 /* Of a body with any frame, without its envelope: what a link must have room for before a frame is sealed. */
 #define BODY_BYTES_MAX (EBK_FRAME_BYTES_MAX + HEADS_BYTES_MAX)
@@ -165,7 +164,7 @@ static bool ask(const struct ebk_link_seat *seat, struct ebk_sending_link *link,
     uint8_t *end = message + EBK_MESSAGE_HEADER_BYTES;
     memcpy(end, seat->control, seat->control_size);
     end += seat->control_size;
-    (void)ebk_message_seal_with(message, KIND_ADD_REQUEST, 1, EBK_FRAME_HEADER_BYTES + packed->size, request_id, end);
+    (void)ebk_message_seal_with(message, EBK_KIND_ADD_REQUEST, 1, EBK_FRAME_HEADER_BYTES + packed->size, request_id, end);
     memcpy(end, frame_head, EBK_FRAME_HEADER_BYTES);
     end += EBK_FRAME_HEADER_BYTES;
     const size_t body_size = (size_t)(end - message) + packed->size;

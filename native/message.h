@@ -20,6 +20,9 @@
 #define EBK_MESSAGE_AT_REQUEST 16
 #define EBK_MESSAGE_AT_CRC 24
 #define EBK_MESSAGE_AT_RESERVED 28
+/* In control parts. */
+#define EBK_INCARNATION_BYTES 16u
+#define EBK_STATUS_OK 0u
 
 /* A MessagePack number that is not negative. Returns the bytes behind it, or NULL. */
 static inline const uint8_t *ebk_read_count(const uint8_t *from, const uint8_t *end, uint64_t *value)

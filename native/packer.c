@@ -1,4 +1,4 @@
-/* packer.c: blocks, frames in them, and the pool behind.
+/* packer.c: frames in blocks.
  *
  * A block holds one frame or several small ones, each behind its note:
  *
@@ -17,31 +17,17 @@
  */
 #include "packer.h"
 
+#include "block_pool.h"
 #include "bytes.h"
 #include "crc32c.h"
 #include "errors.h"
 #include "frame.h"
 #include "lock.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
-#define POOL_KEPT_BYTES_MAX (64u << 20)
 #define LAC_NONE (-1)
 #define SLICE_BYTES (64u << 10) /* Appended before the host gets a chance to take the mutex. */
-
-struct ebk_block {
-    struct ebk_block *next; /* in the packer's queue of full ones, or in the pool */
-    uint32_t capacity;
-    uint32_t used;
-    uint32_t refs;
-    /* The frame that is being filled, or waits full: count == 0 when there is none. */
-    uint32_t begin;
-    uint32_t count;
-    int64_t first_entry;
-    uint64_t length; /* up to and including its last entry */
-    _Alignas(16) uint8_t data[];
-};
 
 struct note {
     struct ebk_packer *packer;
@@ -66,108 +52,11 @@ struct ebk_packer {
 /* Readers look without the mutex: a store is never torn. */
 #define PUBLISH(packer, field, value) __atomic_store_n(&(packer)->state.field, (value), __ATOMIC_RELAXED)
 
-/* ---- pool ------------------------------------------------------------------------- */
-
-static struct {
-    pthread_mutex_t mutex;
-    struct ebk_block *kept;
-    uint64_t kept_bytes;
-    uint64_t used_bytes;
-    uint64_t bytes_max;
-} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static uint64_t generation; /* rises in the child of a fork */
-
-/* In the child: another thread of the parent may have held the mutex or half-changed the list. */
-static void forget_parent(void)
-{
-    generation += 1;
-    pthread_mutex_init(&pool.mutex, NULL);
-    pool.kept = NULL;
-    pool.kept_bytes = 0;
-    pool.used_bytes = 0;
-}
-
-__attribute__((constructor)) static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_parent);
-}
-
-static struct ebk_block *pool_take(uint32_t capacity)
-{
-    struct ebk_block *block = NULL;
-    pthread_mutex_lock(&pool.mutex);
-    if (pool.used_bytes + capacity > pool.bytes_max) {
-        pthread_mutex_unlock(&pool.mutex);
-        return NULL;
-    }
-    pool.used_bytes += capacity;
-    if (capacity == EBK_POOL_BLOCK_BYTES && pool.kept != NULL) {
-        block = pool.kept;
-        pool.kept = block->next;
-        pool.kept_bytes -= capacity;
-    }
-    pthread_mutex_unlock(&pool.mutex);
-    if (block == NULL) block = malloc(sizeof *block + capacity);
-    if (block == NULL) {
-        pthread_mutex_lock(&pool.mutex);
-        pool.used_bytes -= capacity;
-        pthread_mutex_unlock(&pool.mutex);
-        return NULL;
-    }
-    *block = (struct ebk_block){.capacity = capacity, .refs = 1};
-    return block;
-}
-
-static void pool_give(struct ebk_block *block)
-{
-    pthread_mutex_lock(&pool.mutex);
-    pool.used_bytes -= block->capacity;
-    if (block->capacity == EBK_POOL_BLOCK_BYTES && pool.kept_bytes + block->capacity <= POOL_KEPT_BYTES_MAX) {
-        pool.kept_bytes += block->capacity;
-        block->next = pool.kept;
-        pool.kept = block;
-        block = NULL;
-    }
-    pthread_mutex_unlock(&pool.mutex);
-    free(block);
-}
-
-/* Of the packer's own under its mutex; of those who hold a body, on any thread. */
-static void block_ref(struct ebk_block *block)
-{
-    __atomic_add_fetch(&block->refs, 1, __ATOMIC_RELAXED);
-}
-
-static void block_unref(struct ebk_block *block)
-{
-    const uint32_t left = __atomic_sub_fetch(&block->refs, 1, __ATOMIC_ACQ_REL);
-    EBK_ASSERT(left != UINT32_MAX);
-    if (left == 0) pool_give(block);
-}
-
-void ebk_pool_set_bytes_max(uint64_t bytes_max)
-{
-    pthread_mutex_lock(&pool.mutex);
-    pool.bytes_max = bytes_max;
-    pthread_mutex_unlock(&pool.mutex);
-}
-
-uint64_t ebk_pool_used_bytes(void)
-{
-    return __atomic_load_n(&pool.used_bytes, __ATOMIC_RELAXED);
-}
-
-uint64_t ebk_pool_kept_bytes(void)
-{
-    return __atomic_load_n(&pool.kept_bytes, __ATOMIC_RELAXED);
-}
-
 /* ---- life ------------------------------------------------------------------------- */
 
 static int is_of_parent(const struct ebk_packer *packer)
 {
-    return packer->generation != generation;
+    return packer->generation != ebk_pool_generation;
 }
 
 struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint64_t length, uint32_t block_bytes,
@@ -177,7 +66,7 @@ struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint6
     EBK_ASSERT(block_bytes > EBK_NOTE_BYTES);
     struct ebk_packer *packer = calloc(1, sizeof *packer);
     if (packer == NULL) return NULL;
-    packer->generation = generation;
+    packer->generation = ebk_pool_generation;
     packer->ledger_id = ledger_id;
     packer->block_bytes = block_bytes;
     packer->refs = 1;
@@ -198,11 +87,11 @@ void ebk_packer_unref(struct ebk_packer *packer)
     if (is_of_parent(packer)) return;
     if (__atomic_sub_fetch(&packer->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
     EBK_ASSERT(packer->state.frames_out == 0);
-    if (packer->open != NULL) block_unref(packer->open);
+    if (packer->open != NULL) ebk_block_unref(packer->open);
     while (packer->full_first != NULL) {
         struct ebk_block *block = packer->full_first;
         packer->full_first = block->next;
-        block_unref(block);
+        ebk_block_unref(block);
     }
     free(packer);
 }
@@ -301,10 +190,10 @@ static int make_room(struct ebk_packer *packer, uint32_t whole, int *should_wake
             return 0;
         }
         packer->open = NULL;
-        block_unref(block);
+        ebk_block_unref(block);
     }
     const uint32_t least = EBK_NOTE_BYTES + whole;
-    block = pool_take(least > packer->block_bytes ? least : packer->block_bytes);
+    block = ebk_pool_take(least > packer->block_bytes ? least : packer->block_bytes);
     if (block == NULL) return EBK_FULL;
     begin_frame(block, EBK_NOTE_BYTES);
     packer->open = block;
@@ -493,7 +382,7 @@ int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out)
         packer->full_first = block->next; /* The packer's reference becomes the frame's. */
         PUBLISH(packer, full_count, packer->state.full_count - 1);
     } else {
-        block_ref(block);
+        ebk_block_ref(block);
         PUBLISH(packer, open_count, 0);
     }
     ebk_packer_ref(packer);
@@ -522,9 +411,9 @@ void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body)
     note->is_out = 0;
     PUBLISH(packer, unreleased_bytes, packer->state.unreleased_bytes - note->size);
     PUBLISH(packer, frames_out, packer->state.frames_out - 1);
-    block_unref(note->block);
+    ebk_block_unref(note->block);
     if (packer->state.unreleased_bytes == 0 && packer->open != NULL) {
-        block_unref(packer->open);
+        ebk_block_unref(packer->open);
         packer->open = NULL;
     }
 }
@@ -533,13 +422,13 @@ void *ebk_packer_hold(uint8_t *body)
 {
     const struct note *note = note_of(body);
     EBK_ASSERT(note->is_out == 1);
-    block_ref(note->block);
+    ebk_block_ref(note->block);
     return note->block;
 }
 
 void ebk_packer_let_go(void *held)
 {
-    block_unref(held);
+    ebk_block_unref(held);
 }
 
 void ebk_packer_release(uint8_t *body)

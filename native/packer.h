@@ -4,7 +4,7 @@
  * header, payload, CRC32C (WIRE.md section 1). Any thread may call any function. Those who
  * append take turns; the packer's mutex is held for at most 64 KiB or one entry at a time,
  * so the host never waits for a whole batch.
- * Blocks come from one pool of the process, which is bounded and lazy.
+ * Blocks come from one pool of the process (block_pool.h).
  *
  * After a fork the child's copies of packers are dead: appends answer EBK_FAILED,
  * releases do nothing. The child may open packers of its own.
@@ -20,9 +20,6 @@
 #include "gil.h"
 
 /* cffi:begin */
-/* Bytes of a block that the pool keeps for the next user; others are given back to the system. */
-enum { EBK_POOL_BLOCK_BYTES = 349184 };
-
 /* Bytes in front of every frame in a block, for the frame's own note; starts on a multiple of EBK_NOTE_ALIGN. */
 enum { EBK_NOTE_BYTES = 48, EBK_NOTE_ALIGN = 8 };
 
@@ -90,12 +87,6 @@ void ebk_packer_release(uint8_t *body);
 
 /* No appends from now on; what was appended can still be taken. */
 void ebk_packer_stop(struct ebk_packer *packer);
-
-/* The bound of all blocks of the process together; 0 until it is set. Blocks beyond a lowered bound stay in use. */
-void ebk_pool_set_bytes_max(uint64_t bytes_max);
-/* Bytes of blocks in use, and of blocks kept for the next user. */
-EBK_SHORT uint64_t ebk_pool_used_bytes(void);
-EBK_SHORT uint64_t ebk_pool_kept_bytes(void);
 /* cffi:end */
 
 /* Keep the bytes of a body that is out as they are, also when its frame is released meanwhile, until

@@ -18,11 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INCARNATION_BYTES 16u
-#define STATUS_OK 0u
 #define CONTROL_BYTES_MAX 32u /* 1 + 1 + 3 * 9 + 1, of an answer */
 #define LAC_MAX ((uint64_t)INT64_MAX / 2) /* codec/messages.py says why */
-#define MINUS_ONE 0xFFu       /* MessagePack's */
+#define MINUS_ONE 0xFFu /* MessagePack's */
 #define TRUE 0xC3u
 #define FALSE 0xC2u
 
@@ -98,10 +96,10 @@ int64_t ebk_tail_deadline(const struct ebk_tail_path *tail)
 static const uint8_t *read_begin(const struct ebk_tail_path *tail, const uint8_t *from, const uint8_t *end, unsigned fields,
                                  uint64_t *ledger_id)
 {
-    if ((size_t)(end - from) < 3 + INCARNATION_BYTES || from[0] != (0x90 | fields) || from[1] != 0xC4 ||
-        from[2] != INCARNATION_BYTES || memcmp(from + 3, tail->settings.incarnation, INCARNATION_BYTES) != 0)
+    if ((size_t)(end - from) < 3 + EBK_INCARNATION_BYTES || from[0] != (0x90 | fields) || from[1] != 0xC4 ||
+        from[2] != EBK_INCARNATION_BYTES || memcmp(from + 3, tail->settings.incarnation, EBK_INCARNATION_BYTES) != 0)
         return NULL;
-    return ebk_read_count(from + 3 + INCARNATION_BYTES, end, ledger_id);
+    return ebk_read_count(from + 3 + EBK_INCARNATION_BYTES, end, ledger_id);
 }
 
 /* A row of which nothing may have been lost, and that takes adds. */
@@ -292,7 +290,7 @@ static size_t answer_poll(struct ebk_tail_path *tail, const struct ebk_poll *pol
 {
     uint8_t control[CONTROL_BYTES_MAX], *to = control;
     *to++ = 0x95;
-    *to++ = STATUS_OK;
+    *to++ = EBK_STATUS_OK;
     to = ebk_write_count(to, poll->ledger_id);
     to = ebk_write_count(to, (uint64_t)poll->lac);
     to = ebk_write_count(to, poll->lac_length);
@@ -310,7 +308,7 @@ static size_t answer_hint(struct ebk_tail_path *tail, const struct told *told)
 {
     uint8_t *to = tail->message + EBK_MESSAGE_HEADER_BYTES;
     *to++ = 0x93;
-    *to++ = STATUS_OK;
+    *to++ = EBK_STATUS_OK;
     to = ebk_write_count(to, told->ledger_id);
     *to++ = told->is_awaited ? TRUE : FALSE;
     return ebk_message_seal(tail->message, EBK_KIND_EXPLICIT_LAC_ANSWER, told->request_id, to);

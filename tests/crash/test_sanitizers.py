@@ -39,7 +39,7 @@ ADD_PATH_SOURCES = [
 ]
 LOCAL_ADDS_SOURCES = [
     *ADD_PATH_SOURCES,
-    *(NATIVE / f"{name}.c" for name in ("local_adds", "ahead", "waiter", "packer")),
+    *(NATIVE / f"{name}.c" for name in ("local_adds", "ahead", "waiter", "packer", "block_pool")),
 ]
 LINK_ADDS_SOURCES = [
     NATIVE / f"{name}.c"
@@ -50,6 +50,7 @@ LINK_ADDS_SOURCES = [
         "errors",
         "link_adds",
         "link_sender",
+        "block_pool",
         "packer",
         "zmq_calls",
         "zmq_send",

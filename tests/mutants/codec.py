@@ -16,10 +16,10 @@ MUTANTS = (
         (
             (
                 "native/packer.c",
-                "    block_ref(note->block);\n    return note->block;",
+                "    ebk_block_ref(note->block);\n    return note->block;",
                 "    return note->block;",
             ),
-            ("native/packer.c", "    block_unref(held);", "    (void)held;"),
+            ("native/packer.c", "    ebk_block_unref(held);", "    (void)held;"),
         ),
         ("tests/transports/test_zmq_send.py::test_a_frame_on_its_way_stays_as_it_is",),
     ),

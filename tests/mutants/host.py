@@ -196,8 +196,8 @@ MUTANTS = (
         (
             (
                 "native/add_path.c",
-                "path->status == STATUS_OK && path->settings.tail != NULL &&",
-                "path->status != STATUS_OK &&",
+                "path->status == EBK_STATUS_OK && path->settings.tail != NULL &&",
+                "path->status != EBK_STATUS_OK &&",
             ),
         ),
         (_TAIL_TESTS + "the_answer_to_an_add_says_whether_a_reader_waits",),
