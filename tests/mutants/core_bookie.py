@@ -13,7 +13,7 @@ _COLLECTOR = "embedbk/core/collector.py"
 
 _DROPPING = "tests/rules/test_p7_dropping.py::test_"
 _P3 = "tests/rules/test_p3_adding.py::test_"
-_P5 = "tests/rules/test_p5_closing.py::test_"
+_P5_FENCING = "tests/rules/test_p5_fencing.py::test_"
 _P6 = "tests/rules/test_p6_reading.py::test_"
 _P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
 _P7 = "tests/rules/test_p7_bookie.py::test_"
@@ -39,7 +39,7 @@ MUTANTS = (
                 "        bound = self.table.key(row)\n",
             ),
         ),
-        (_P5 + "a_fence_creates_the_ledger_and_outlives_a_crash",),
+        (_P5_FENCING + "a_fence_creates_the_ledger_and_outlives_a_crash",),
         seeds=30,
     ),
     Mutant(
@@ -87,7 +87,7 @@ MUTANTS = (
                 "        return effects\n\n    def _fence(",
             ),
         ),
-        (_P5 + "only_durable_fences_count",),
+        (_P5_FENCING + "only_durable_fences_count",),
         seeds=80,
     ),
     Mutant(
@@ -157,7 +157,7 @@ MUTANTS = (
                 "        wait_token = 0\n",
             ),
         ),
-        (_P5 + "a_negative_leaves_only_when_the_fence_is_durable",),
+        (_P5_FENCING + "a_negative_leaves_only_when_the_fence_is_durable",),
     ),
     Mutant(
         "lac-may-fall",
@@ -367,7 +367,7 @@ MUTANTS = (
                 "        lac, length = row.lac, row.lac_length\n",
             ),
         ),
-        (_P5 + "limbo_counts_for_coverage_and_gives_no_lac",),
+        (_P5_FENCING + "limbo_counts_for_coverage_and_gives_no_lac",),
     ),
     Mutant(
         "closed-ledgers-not-fenced-again",

@@ -13,7 +13,10 @@ _LOG = "embedbk/core/log.py"
 _RECOVERY = "embedbk/core/recovery.py"
 
 _P3 = "tests/rules/test_p3_adding.py::test_"
-_P5 = "tests/rules/test_p5_closing.py::test_"
+_P5_CONVERGENCE = "tests/rules/test_p5_convergence.py::test_"
+_P5_FENCING = "tests/rules/test_p5_fencing.py::test_"
+_P5_READING = "tests/rules/test_p5_reading_forward.py::test_"
+_P5_RECOVERY = "tests/rules/test_p5_recovery.py::test_"
 _P8 = "tests/rules/test_p8_logs.py::test_"
 _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
@@ -33,7 +36,7 @@ MUTANTS = (
                 "        return self._unknown(event.tag[2], event.reason, event.now_ns)",
             ),
         ),
-        (_P5 + "without_a_verdict_recovery_is_inconclusive_and_may_be_tried_again",),
+        (_P5_READING + "without_a_verdict_recovery_is_inconclusive_and_may_be_tried_again",),
         seeds=210,
     ),
     Mutant(
@@ -53,7 +56,7 @@ MUTANTS = (
                 "            self.in_flight.done_length = pending.frame.length\n",
             ),
         ),
-        (_P5 + "the_close_waits_for_qa_acknowledgements_of_every_write_back",),
+        (_P5_RECOVERY + "the_close_waits_for_qa_acknowledgements_of_every_write_back",),
         seeds=250,
     ),
     Mutant(
@@ -67,7 +70,7 @@ MUTANTS = (
                 "                fragments=self.metadata.fragments,\n",
             ),
         ),
-        (_P5 + "fragments_of_recovery_are_published_only_with_the_close",),
+        (_P5_RECOVERY + "fragments_of_recovery_are_published_only_with_the_close",),
         seeds=520,
     ),
     Mutant(
@@ -81,7 +84,7 @@ MUTANTS = (
                 '"cas", [] if proposed.is_closed else [Compare(key, self.revision)], [Put',
             ),
         ),
-        (_P5 + "recoverers_converge",),
+        (_P5_CONVERGENCE + "recoverers_converge",),
         seeds=120,
     ),
     Mutant(
@@ -90,7 +93,7 @@ MUTANTS = (
         "a recovery read does not carry the fence (BookKeeper #2614)",
         ((_RECOVERY, "FRAME_BYTES_MAX, True, self.ledger_key", "FRAME_BYTES_MAX, False, self.ledger_key"),),
         (
-            _P5 + "every_recovery_read_carries_the_fence_and_goes_to_the_ensemble_it_started_from",
+            _P5_READING + "every_recovery_read_carries_the_fence_and_goes_to_the_ensemble_it_started_from",
             _SCENES + "a_delayed_add_does_not_slip_past_a_recovery_that_read_no",
         ),
     ),
@@ -106,7 +109,7 @@ MUTANTS = (
             ),
         ),
         (
-            _P5 + "every_recovery_read_carries_the_fence_and_goes_to_the_ensemble_it_started_from",
+            _P5_READING + "every_recovery_read_carries_the_fence_and_goes_to_the_ensemble_it_started_from",
             _SCENES + "a_recovery_that_died_leaves_the_copies_where_the_next_one_looks",
         ),
     ),
@@ -131,7 +134,7 @@ MUTANTS = (
             ),
         ),
         (
-            _P5 + "a_recovery_that_replaced_a_bookie_and_died_leaves_the_ensemble_as_it_was",
+            _P5_READING + "a_recovery_that_replaced_a_bookie_and_died_leaves_the_ensemble_as_it_was",
             _SCENES + "a_recovery_that_died_leaves_the_copies_where_the_next_one_looks",
         ),
         seeds=30,
@@ -149,7 +152,7 @@ MUTANTS = (
             (_BOOKIE, "        if header.has_lac and not request.recovery:", "        if header.has_lac:"),
         ),
         (
-            _P5 + "write_backs_are_verbatim_without_a_lac_and_pass_fences",
+            _P5_RECOVERY + "write_backs_are_verbatim_without_a_lac_and_pass_fences",
             _SCENES + "two_recoverers_move_no_lac",
         ),
         seeds=30,
@@ -166,7 +169,7 @@ MUTANTS = (
                 "        if answer.status != Status.OK:\n            self.absent",
             ),
         ),
-        (_P5 + "unknowns_are_asked_again_within_the_same_recovery",),
+        (_P5_READING + "unknowns_are_asked_again_within_the_same_recovery",),
         seeds=570,
     ),
     Mutant(
@@ -180,7 +183,7 @@ MUTANTS = (
                 "                self.absent.setdefault(seat, []).append((first, last))\n",
             ),
         ),
-        (_P5 + "a_copy_that_fails_its_digest_on_the_way_is_unknown",),
+        (_P5_READING + "a_copy_that_fails_its_digest_on_the_way_is_unknown",),
     ),
     Mutant(
         "unmentioned-taken-for-absent",
@@ -193,7 +196,7 @@ MUTANTS = (
                 "            self.absent.setdefault(seat, []).append((first, last))\n",
             ),
         ),
-        (_P5 + "a_range_answer_says_nothing_of_ids_it_does_not_mention",),
+        (_P5_READING + "a_range_answer_says_nothing_of_ids_it_does_not_mention",),
     ),
     Mutant(
         "fenced-without-marking",
@@ -206,7 +209,7 @@ MUTANTS = (
                 "        if not self.metadata.is_closed:\n            return self._begin_fencing(now_ns)\n",
             ),
         ),
-        (_P5 + "in_recovery_is_published_before_anything_is_fenced",),
+        (_P5_RECOVERY + "in_recovery_is_published_before_anything_is_fenced",),
     ),
     Mutant(
         "recovery-floor-ignored",
@@ -220,7 +223,7 @@ MUTANTS = (
             ),
         ),
         (
-            _P5 + "the_start_is_never_below_the_last_fragment",
+            _P5_FENCING + "the_start_is_never_below_the_last_fragment",
             _SCENES + "recovery_of_an_empty_last_fragment_stays_above_it",
         ),
     ),
@@ -229,7 +232,7 @@ MUTANTS = (
         "P5.2e P5.3",
         "recovery closes at the LAC it heard instead of the last entry it recovered",
         ((_RECOVERY, "                last_entry=self.end,\n", "                last_entry=self.start,\n"),),
-        (_P5 + "recovery_closes_at_the_last_entry_that_anybody_may_have_been_told_of",),
+        (_P5_RECOVERY + "recovery_closes_at_the_last_entry_that_anybody_may_have_been_told_of",),
     ),
     Mutant(
         "recovery-length-off",
@@ -242,7 +245,7 @@ MUTANTS = (
                 "                length=self.start_length,\n",
             ),
         ),
-        (_P5 + "recovery_closes_at_the_last_entry_that_anybody_may_have_been_told_of",),
+        (_P5_RECOVERY + "recovery_closes_at_the_last_entry_that_anybody_may_have_been_told_of",),
     ),
     Mutant(
         "verdicts-outlive-a-changed-fragment",
@@ -255,7 +258,7 @@ MUTANTS = (
                 "        if self.phase is Phase.CLOSING and before is not None:\n",
             ),
         ),
-        (_P5 + "an_acknowledgement_of_the_first_round_counts_for_nothing_in_the_second",),
+        (_P5_RECOVERY + "an_acknowledgement_of_the_first_round_counts_for_nothing_in_the_second",),
     ),
     Mutant(
         "tags-unchecked-by-recovery",
@@ -275,7 +278,7 @@ MUTANTS = (
         "P5.2b I23",
         "the same bookie's answer counts as often as it comes",
         ((_RECOVERY, "        self.fenced |= 1 << seat\n", "        self.fenced = self.fenced << 1 | 1\n"),),
-        (_P5 + "an_answer_that_comes_twice_covers_no_more_than_once",),
+        (_P5_FENCING + "an_answer_that_comes_twice_covers_no_more_than_once",),
     ),
     Mutant(
         "closed-in-the-list-asked-for-all-the-same",

@@ -26,7 +26,11 @@ _P2 = "tests/rules/test_p2_metadata.py::test_"
 _P3 = "tests/rules/test_p3_adding.py::test_"
 _LATE = "tests/rules/test_p4_lateness.py::test_"
 _P4 = "tests/rules/test_p4_ensemble_change.py::test_"
+_P4_CROSSING = "tests/rules/test_p4_crossing_changes.py::test_"
+_P4_STANDSTILL = "tests/rules/test_p4_standstill.py::test_"
 _P5 = "tests/rules/test_p5_closing.py::test_"
+_P5_FENCING = "tests/rules/test_p5_fencing.py::test_"
+_P5_READING = "tests/rules/test_p5_reading_forward.py::test_"
 _P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
 _PLACES = "tests/rules/test_placement.py::test_"
 _REST = "tests/rules/test_at_rest.py::test_"
@@ -80,7 +84,7 @@ MUTANTS = (
                 "need = max(1, quorum.write_quorum - quorum.ack_quorum)\n    return all(",
             ),
         ),
-        (_P5 + "coverage_is_judged_on_each_write_set",),
+        (_P5_FENCING + "coverage_is_judged_on_each_write_set",),
     ),
     Mutant(
         "one-negative-ends-recovery",
@@ -95,7 +99,7 @@ MUTANTS = (
         ),
         (
             _P1 + "the_verdict_over_all_answer_vectors",
-            _P5 + "a_bad_copy_is_unknown_and_never_a_negative",
+            _P5_READING + "a_bad_copy_is_unknown_and_never_a_negative",
         ),
         seeds=110,
     ),
@@ -147,7 +151,7 @@ MUTANTS = (
             ),
         ),
         (
-            _P4 + "a_replaced_seat_counts_no_more",
+            _P4_CROSSING + "a_replaced_seat_counts_no_more",
             _SCENES_OF_WRITING + "late_errors_acknowledge_nothing_on_an_ensemble_nobody_knows",
         ),
         seeds=140,
@@ -214,7 +218,7 @@ MUTANTS = (
                 "[Compare(key, self.revision)] if metadata.is_closed else [], [put])",
             ),
         ),
-        (_P4 + "a_change_refused_because_of_recovery_fails_the_adds_as_fenced",),
+        (_P4_CROSSING + "a_change_refused_because_of_recovery_fails_the_adds_as_fenced",),
         seeds=60,
     ),
     Mutant(
@@ -550,7 +554,7 @@ MUTANTS = (
                 "        return True\n",
             ),
         ),
-        (_P4 + "adds_that_are_short_of_bookies_wait_for_one_that_comes",),
+        (_P4_STANDSTILL + "adds_that_are_short_of_bookies_wait_for_one_that_comes",),
     ),
     Mutant(
         "shortage-begins-anew",
@@ -563,7 +567,7 @@ MUTANTS = (
                 "        self.since_ns = now_ns\n",
             ),
         ),
-        (_P4 + "without_a_replacement_the_writer_goes_on_while_every_write_set_keeps_qa",),
+        (_P4_STANDSTILL + "without_a_replacement_the_writer_goes_on_while_every_write_set_keeps_qa",),
     ),
     Mutant(
         "shortage-takes-nobody-back",
@@ -576,7 +580,7 @@ MUTANTS = (
                 "        back = self.in_flight.forgive(())\n",
             ),
         ),
-        (_P4 + "a_bookie_that_is_writable_again_goes_on_where_it_sits_when_adds_wait_for_one",),
+        (_P4_STANDSTILL + "a_bookie_that_is_writable_again_goes_on_where_it_sits_when_adds_wait_for_one",),
     ),
     Mutant(
         "seat-stays-empty",
@@ -590,7 +594,7 @@ MUTANTS = (
                 "            return []\n",
             ),
         ),
-        (_P4 + "a_bookie_that_restarted_goes_on_where_it_sits_when_nobody_can_take_its_seat",),
+        (_P4_STANDSTILL + "a_bookie_that_restarted_goes_on_where_it_sits_when_nobody_can_take_its_seat",),
     ),
     Mutant(
         "taken-back-at-once",
@@ -603,7 +607,7 @@ MUTANTS = (
                 "",
             ),
         ),
-        (_P4 + "who_is_listed_and_gone_is_tried_once_in_the_avoid_time",),
+        (_P4_STANDSTILL + "who_is_listed_and_gone_is_tried_once_in_the_avoid_time",),
     ),
     Mutant(
         "nobody-back-at-the-limit",
@@ -616,7 +620,7 @@ MUTANTS = (
                 "            return self._check_usable(now_ns)\n        avoid",
             ),
         ),
-        (_P4 + "at_the_limit_of_changes_a_bookie_that_is_back_gets_its_seat",),
+        (_P4_STANDSTILL + "at_the_limit_of_changes_a_bookie_that_is_back_gets_its_seat",),
     ),
     Mutant(
         "late-without-the-others",

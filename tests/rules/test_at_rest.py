@@ -14,8 +14,15 @@ from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
 from tests.rules import (
     test_p3_adding,
+    test_p4_crossing_changes,
+    test_p4_delayed_change,
     test_p4_ensemble_change,
+    test_p4_standstill,
     test_p5_closing,
+    test_p5_convergence,
+    test_p5_fencing,
+    test_p5_reading_forward,
+    test_p5_recovery,
     test_p6_tailing,
     test_p7_busy,
 )
@@ -23,7 +30,20 @@ from tests.rules.world import Client, Pen, World
 
 STORIES = [
     story
-    for module in (test_p3_adding, test_p4_ensemble_change, test_p5_closing, test_p6_tailing, test_p7_busy)
+    for module in (
+        test_p3_adding,
+        test_p4_crossing_changes,
+        test_p4_delayed_change,
+        test_p4_ensemble_change,
+        test_p4_standstill,
+        test_p5_closing,
+        test_p5_convergence,
+        test_p5_fencing,
+        test_p5_reading_forward,
+        test_p5_recovery,
+        test_p6_tailing,
+        test_p7_busy,
+    )
     for name, story in vars(module).items()
     if name.startswith("test_") and not inspect.signature(story).parameters
 ]

@@ -12,7 +12,8 @@ from embedbk.config import Quorum
 from embedbk.core.lateness import HALF_LIFE_NS, AnswerTimes, LateTerms
 from embedbk.core.vocabulary import Answered, BookieInfo, BookiesChanged, EnsembleChanged, Tick
 from embedbk.core.writer import Writer, WriterOptions
-from tests.rules.world import MS, THREE, Client, Hold, Pen, World
+from tests.rules.scenes import but
+from tests.rules.world import MS, THREE, Client, Pen, World
 
 SECOND = 1_000 * MS
 USUAL_NS = 2 * MS  # What an answer takes where nothing is the matter.
@@ -56,10 +57,6 @@ class Scene:
     @property
     def seated(self) -> list[str]:
         return [member.bookie_id for member in self.core.in_flight.members]
-
-
-def but(*names: str) -> Hold:
-    return lambda packet: packet.bookie_id in names
 
 
 def test_who_is_late_against_the_others_is_replaced_long_before_the_time_limit() -> None:

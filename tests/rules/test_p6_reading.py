@@ -52,6 +52,7 @@ from embedbk.core.vocabulary import (
 from embedbk.errors import EntryUnreadable, NoSuchLedger, PeerError, RecoveryInconclusive
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.memory import Survivors
+from tests.rules.scenes import but
 from tests.rules.world import KEY, MS, THREE, Client, Hold, Packet, Pen, World
 
 STRIPED = Quorum(5, 3, 2)
@@ -90,11 +91,6 @@ def scene(quorum: Quorum = THREE, bookies: int = 0, entries: int = 10, per_frame
         world.add(it.writer, it.pen, *payloads)
         world.settle()
     return it
-
-
-def but(*names: str) -> Hold:
-    """Hold what these bookies get and say."""
-    return lambda packet: packet.bookie_id in names
 
 
 # P6.1: ranges.
