@@ -17,6 +17,7 @@
 #include "frame_header.h"
 #include "link_inside.h"
 #include "message.h"
+#include "pace.h"
 #include "zmq_calls.h"
 #include "zmq_send.h"
 
@@ -106,13 +107,20 @@ void ebk_link_adds_free(struct ebk_link_adds *adds)
 
 /* ---- sending --------------------------------------------------------------------------- */
 
-/* As `wants_frame` of embedbk/core/writer.py: a partial frame only while at most one is out, so batches grow with load. */
+static uint32_t wanted_count(const struct ebk_link_adds *adds)
+{
+    if (adds->end == adds->head) return ebk_pace_wanted(0, 0, 0);
+    const struct ebk_packed *newest = &at(adds, adds->end - 1)->packed;
+    return ebk_pace_wanted(adds->end - adds->head, newest->size, newest->count);
+}
+
+/* As `wants_frame` of embedbk/core/writer.py. */
 static bool wants_frame(const struct ebk_link_adds *adds)
 {
     const struct ebk_packer_state *state = ebk_packer_state(adds->settings.packer);
     if (adds->bytes >= adds->settings.bytes_max || adds->end - adds->tail >= EBK_LINK_FRAMES_MAX) return false;
     if (__atomic_load_n(&state->full_count, __ATOMIC_RELAXED) > 0) return true;
-    return __atomic_load_n(&state->open_count, __ATOMIC_RELAXED) > 0 && adds->end - adds->head < 2;
+    return __atomic_load_n(&state->open_count, __ATOMIC_RELAXED) >= wanted_count(adds);
 }
 
 /* For any frame: its size is known only when it is sealed, and then it must go. *is_lost: to a seat nothing goes at all. */
@@ -210,7 +218,9 @@ static void send_frame(struct ebk_link_adds *adds, struct ebk_link_sender *sende
 static void push(struct ebk_link_adds *adds, struct ebk_link_sender *sender, int64_t now_ns)
 {
     uint64_t sent = 0;
-    while (!adds->is_ending && sent < EBK_LINK_TURN_BYTES && wants_frame(adds)) {
+    while (!adds->is_ending && sent < EBK_LINK_TURN_BYTES) {
+        ebk_packer_want(adds->settings.packer, wanted_count(adds));
+        if (!wants_frame(adds)) break;
         bool is_lost = false;
         if (!have_room(adds, sender, &is_lost)) {
             if (is_lost) adds->is_ending = true;
@@ -314,6 +324,7 @@ void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_l
 int ebk_link_adds_give(struct ebk_link_adds *adds, struct ebk_link_frame *frame)
 {
     be_deaf(adds);
+    ebk_packer_want(adds->settings.packer, 1);
     while (adds->tail < adds->end) {
         *frame = *at(adds, adds->tail);
         const bool is_over = adds->tail < adds->head && frame->answered == all_seats(adds);

@@ -11,6 +11,7 @@
 #include "ahead.h"
 #include "errors.h"
 #include "local_inside.h"
+#include "pace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,7 @@ struct ebk_local_adds *ebk_local_adds_new(const struct ebk_local_settings *setti
     return adds;
 }
 
-static struct near_frame *at(struct ebk_local_adds *adds, uint64_t place)
+static struct near_frame *at(const struct ebk_local_adds *adds, uint64_t place)
 {
     return &adds->frames[place & (EBK_LOCAL_FRAMES_MAX - 1)];
 }
@@ -79,14 +80,21 @@ void ebk_local_adds_free(struct ebk_local_adds *adds)
 
 /* ---- storing --------------------------------------------------------------------------- */
 
-/* As `wants_frame` of embedbk/core/writer.py: a partial frame only while at most one is out, so batches grow with load. */
+static uint32_t wanted_count(const struct ebk_local_adds *adds)
+{
+    if (adds->end == adds->head) return ebk_pace_wanted(0, 0, 0);
+    const struct ebk_packed *newest = &at(adds, adds->end - 1)->packed;
+    return ebk_pace_wanted(adds->end - adds->head, newest->size, newest->count);
+}
+
+/* As `wants_frame` of embedbk/core/writer.py. */
 static bool wants_frame(const struct ebk_local_adds *adds)
 {
     const struct ebk_packer_state *state = ebk_packer_state(adds->settings.packer);
     const uint64_t out = adds->end - adds->head;
     if (adds->bytes >= adds->settings.bytes_max) return false;
     if (__atomic_load_n(&state->full_count, __ATOMIC_RELAXED) > 0) return out < EBK_LOCAL_FRAMES_MAX;
-    return __atomic_load_n(&state->open_count, __ATOMIC_RELAXED) > 0 && out < 2;
+    return __atomic_load_n(&state->open_count, __ATOMIC_RELAXED) >= wanted_count(adds);
 }
 
 static bool are_open(const struct ebk_local_adds *adds)
@@ -125,7 +133,9 @@ static void push(struct ebk_local_adds *adds)
 {
     const struct ebk_local_settings *const settings = &adds->settings;
     uint64_t stored = 0;
-    while (!adds->is_ending && stored < EBK_LOCAL_TURN_BYTES && wants_frame(adds)) {
+    while (!adds->is_ending && stored < EBK_LOCAL_TURN_BYTES) {
+        ebk_packer_want(settings->packer, wanted_count(adds));
+        if (!wants_frame(adds)) break;
         if (!have_room(adds)) {
             /* What is on its way makes room, or nothing of ours does: then the cores wait for it. */
             if (adds->head == adds->end) adds->is_ending = true;
@@ -230,6 +240,7 @@ void ebk_local_adds_tell(struct ebk_local_adds *adds, struct ebk_local_facts *fa
 int ebk_local_adds_give(struct ebk_local_adds *adds, struct ebk_packed *frame)
 {
     EBK_ASSERT(adds->is_ending);
+    ebk_packer_want(adds->settings.packer, 1);
     if (adds->head < adds->end) {
         *frame = at(adds, adds->head)->packed;
         adds->head += 1;

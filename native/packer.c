@@ -45,6 +45,7 @@ struct ebk_packer {
     uint64_t ledger_id;
     uint32_t block_bytes;
     uint32_t refs;
+    uint32_t wanted;        /* entries of the open frame at which who appends wakes the host; written by one thread only */
     struct ebk_block *open; /* has room, perhaps no entry */
     struct ebk_block *full_first, *full_last;
 };
@@ -70,6 +71,7 @@ struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint6
     packer->ledger_id = ledger_id;
     packer->block_bytes = block_bytes;
     packer->refs = 1;
+    packer->wanted = 1;
     packer->state.next_entry = next_entry;
     packer->state.length = length;
     packer->state.lac = LAC_NONE;
@@ -149,11 +151,6 @@ void ebk_packer_unlock(struct ebk_packer *packer)
 
 /* ---- append ----------------------------------------------------------------------- */
 
-static int is_idle(const struct ebk_packer *packer)
-{
-    return packer->state.open_count == 0 && packer->state.full_count == 0;
-}
-
 static void queue_full(struct ebk_packer *packer, int *should_wake)
 {
     struct ebk_block *block = packer->open;
@@ -228,9 +225,7 @@ static int64_t append_locked(struct ebk_packer *packer, const uint8_t *attribute
     const uint64_t unreleased = packer->state.unreleased_bytes;
     /* The first entry always fits, however low the bound: else it never would. */
     if (unreleased > 0 && unreleased + whole > packer->state.bytes_max) return EBK_FULL;
-    const int was_idle = is_idle(packer);
     if (make_room(packer, whole, should_wake) != 0) return EBK_FULL;
-    if (was_idle) *should_wake = 1;
 
     struct ebk_block *block = packer->open;
     const int64_t entry_id = packer->state.next_entry;
@@ -241,6 +236,7 @@ static int64_t append_locked(struct ebk_packer *packer, const uint8_t *attribute
     block->count += 1;
     block->length = length;
     PUBLISH(packer, open_count, block->count);
+    if (packer->state.full_count == 0 && block->count == packer->wanted) *should_wake = 1;
     PUBLISH(packer, unreleased_bytes, unreleased + whole);
     PUBLISH(packer, length, length);
     PUBLISH(packer, next_entry, entry_id + 1);
@@ -341,6 +337,14 @@ void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_len
     ebk_packer_unlock(packer);
 }
 
+void ebk_packer_want(struct ebk_packer *packer, uint32_t count)
+{
+    if (packer->wanted == count) return;
+    ebk_packer_lock(packer); /* Who appends behind this sees it; what was appended before, the caller sees. */
+    packer->wanted = count;
+    ebk_packer_unlock(packer);
+}
+
 void ebk_packer_stop_locked(struct ebk_packer *packer)
 {
     PUBLISH(packer, is_stopped, 1);
@@ -358,6 +362,11 @@ void ebk_packer_stop(struct ebk_packer *packer)
 static struct note *note_of(uint8_t *body)
 {
     return (struct note *)(void *)(body - EBK_NOTE_BYTES);
+}
+
+static int is_idle(const struct ebk_packer *packer)
+{
+    return packer->state.open_count == 0 && packer->state.full_count == 0;
 }
 
 int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out)

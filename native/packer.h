@@ -68,8 +68,8 @@ EBK_SHORT const struct ebk_packer_state *ebk_packer_state(const struct ebk_packe
 /* Append one entry. Returns its id, or nothing was appended and the code says why (errors.h):
  * EBK_FULL: bytes_max or the pool's bound is reached, try again when a frame was released;
  * EBK_FAILED: after ebk_packer_stop(); EBK_USAGE: a payload over the limit, or sizes that do not fit the bytes.
- * *should_wake is set to 1 when the host has something to look at that it had not before (nothing waited, or no full
- * frame did), also beside a refusal, else to 0. */
+ * *should_wake is set to 1 when the host has something to look at that it had not before (the open frame has reached what
+ * is wanted, or no full one waited), also beside a refusal, else to 0. */
 int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake);
 
 /* Append `count` entries whose payloads lie behind each other in data, sizes[i] bytes each, as far as they fit.
@@ -79,6 +79,10 @@ int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t
 
 /* What entries appended from now on carry. Wants lac < next_entry, and never a lower one than before. */
 void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
+
+/* From how many entries on the open frame is worth a look: 1 at first; UINT32_MAX, by itself never. Who lowers it looks
+ * afterwards, at once: what was appended before wakes nobody. From one thread. */
+EBK_SHORT void ebk_packer_want(struct ebk_packer *packer, uint32_t count);
 
 /* Take the oldest full frame, or the open one when none is full. Returns 1 with *out set, 0 when nothing waits.
  * The body stays unchanged until ebk_packer_release(body), which is owed exactly once. */

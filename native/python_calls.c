@@ -198,10 +198,10 @@ static PyObject *get_address(PyObject *self, void *nothing)
     return PyLong_FromVoidPtr(packer_of(self));
 }
 
-static PyObject *has_open(PyObject *self, PyObject *nothing)
+static PyObject *open_count(PyObject *self, PyObject *nothing)
 {
     (void)nothing;
-    return PyBool_FromLong(ebk_packer_state(packer_of(self))->open_count != 0);
+    return PyLong_FromUnsignedLong(ebk_packer_state(packer_of(self))->open_count);
 }
 
 static PyObject *has_full(PyObject *self, PyObject *nothing)
@@ -384,7 +384,7 @@ static PyMethodDef packing_methods[] = {
     {"seal", seal, METH_NOARGS, NULL},
     {"set_lac", set_lac, METH_VARARGS, NULL},
     {"stop", stop, METH_NOARGS, NULL},
-    {"has_open", has_open, METH_NOARGS, NULL},
+    {"open_count", open_count, METH_NOARGS, NULL},
     {"has_full", has_full, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -27,7 +27,7 @@
  *     append_many(iterable of data) -> (first_entry, taken, should_wake)
  *     append_with(data, attributes, expected) -> (entry id or EBK_FULL, EBK_FAILED, EBK_CONFLICT, should_wake)
  *     seal() -> (body, count, first_entry, last_entry, length) or None
- *     set_lac(lac, lac_length), stop(), has_open(), has_full()
+ *     set_lac(lac, lac_length), stop(), open_count(), has_full()
  *     is_stopped, next_entry, last_entry, length, unreleased_bytes
  *
  * data is bytes or any contiguous buffer; refuse(data) is called to raise where it is something else or too long,

@@ -84,7 +84,10 @@ class Packing(Protocol):
         """No appends from now on; what was appended can still be sealed."""
         ...
 
-    def has_open(self) -> bool: ...
+    def open_count(self) -> int:
+        """Entries in the frame that is not full."""
+        ...
+
     def has_full(self) -> bool: ...
 
     @property
@@ -249,8 +252,9 @@ class TwinPacker:
         with self._lock:
             self.is_stopped = True
 
-    def has_open(self) -> bool:
-        return self._open is not None
+    def open_count(self) -> int:
+        taken = self._open
+        return 0 if taken is None else len(taken.entries)
 
     def has_full(self) -> bool:
         return bool(self._full)

@@ -487,6 +487,10 @@ class InFlight:
             count += 1
         return count
 
+    def newest_frame(self) -> Frame:
+        """The one that was sent last, of those on their way."""
+        return next(reversed(self.pending.values())).frame
+
     def _is_done(self, pending: Pending, seatings: Sequence[Seating]) -> bool:
         return self._has_quorum(pending.acked, pending, seatings)
 

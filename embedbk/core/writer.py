@@ -70,9 +70,10 @@ from embedbk.errors import (
 )
 from embedbk.ids import NO_ENTRY
 
-__all__ = ["Writer", "WriterOptions", "WriterState"]
+__all__ = ["LARGE_FRAME_BYTES", "Writer", "WriterOptions", "WriterState"]
 
 _MS = 1_000_000
+LARGE_FRAME_BYTES = 64 << 10  # Beside such a one the messages of another cost little.
 # Failures that do not pass by themselves: who answers so is replaced also where change is delayed.
 _NOBODY: Mapping[str, int] = {}  # One for all writers under which nobody failed yet.
 _LASTING = frozenset({Status.READ_ONLY.name, Status.IN_LIMBO.name, Status.WRONG_INCARNATION.name})
@@ -193,8 +194,15 @@ class Writer(Machine):
     def lac(self) -> int:
         return self.in_flight.done
 
-    def wants_frame(self, *, is_full: bool) -> bool:
-        """May another frame be sealed now? A partial one only when at most one is out: batches grow with load."""
+    def wants_frame(self, *, is_full: bool, waiting: int = 1) -> bool:
+        """May another frame be sealed now?
+
+        One that is not full when none is out, or beside one other that has no more entries than it, or is large:
+        frames grow with load, and where little is appended none waits. Two at a time at any load would be many more
+        messages, whose processor time is what appends wait for then.
+
+        waiting: entries in the open frame.
+        """
         if (
             self.state is not WriterState.OPEN
             or self.in_flight.pending_bytes >= self.options.inflight_bytes_max
@@ -202,10 +210,17 @@ class Writer(Machine):
         ):
             return False
         out = len(self.in_flight.pending)
-        if not is_full and self.in_flight.is_deferred:
+        if is_full or out == 0:
+            return out < self.options.inflight_frames_max
+        if self.in_flight.is_deferred:
             # Frames that are received only wait for a sync that nobody waits for.
-            return out < self.options.inflight_frames_max and self.in_flight.unreceived_frames(2) < 2
-        return out < (self.options.inflight_frames_max if is_full else 2)
+            if out >= self.options.inflight_frames_max:
+                return False
+            out = self.in_flight.unreceived_frames(2)
+        if out == 1:
+            newest = self.in_flight.newest_frame()
+            return waiting >= newest.entry_count or len(newest.body) >= LARGE_FRAME_BYTES
+        return out == 0
 
     @property
     def deadline_ns(self) -> int | None:

@@ -340,8 +340,10 @@ class ClientNode:
                 self._drain(now_ns)
             elif self.courses.pump(now_ns, writing):
                 return
-        while not writing.is_over and (packer.has_open() or packer.has_full()):
-            if not is_last and not writing.core.wants_frame(is_full=packer.has_full()):
+        while not writing.is_over and (packer.open_count() or packer.has_full()):
+            if not is_last and not writing.core.wants_frame(
+                is_full=packer.has_full(), waiting=packer.open_count()
+            ):
                 break
             if is_last and writing.error is not None:
                 break

@@ -87,7 +87,7 @@ class TestPacker:
         assert packer.seal() is not None
         assert packer.append(bytes(10))[1] is False  # Others still wait.
         list(drain(packer))
-        assert (packer.has_open(), packer.has_full()) == (False, False)
+        assert (packer.open_count(), packer.has_full()) == (0, False)
         assert packer.append_many([b"x", b"y"]) == (11, 2, True)
         assert packer.append_many([b"z"]) == (13, 1, False)
 
@@ -95,7 +95,7 @@ class TestPacker:
         packer = make(LEDGER, block_bytes=_NOTE_BYTES + 2 * (OVERHEAD + 1))
         first, taken, _ = packer.append_many([b"%d" % i for i in range(7)])
         assert (first, taken) == (0, 7)
-        assert (packer.has_full(), packer.has_open()) == (True, True)
+        assert (packer.has_full(), packer.open_count()) == (True, 1)
         frames = list(drain(packer))
         assert [(frame.first_entry, frame.last_entry) for frame in frames] == [(0, 1), (2, 3), (4, 5), (6, 6)]
         assert packer.seal() is None
@@ -128,7 +128,7 @@ class TestPacker:
             packer.append_many([b"good", 5])  # type: ignore[list-item]
         with pytest.raises(UsageError, match="contiguous"):
             packer.append(memoryview(b"abcd")[::2])
-        assert (packer.next_entry, packer.has_open()) == (0, False)
+        assert (packer.next_entry, packer.open_count()) == (0, 0)
         assert packer.append(b"good") == (0, True)
 
     def test_an_entry_with_attributes_stands_among_the_others(self, make: Make) -> None:
@@ -322,7 +322,7 @@ class TestPacker:
         for thread in users:
             thread.start()
         found: list[bytes] = []
-        while any(thread.is_alive() for thread in users) or packer.has_open() or packer.has_full():
+        while any(thread.is_alive() for thread in users) or packer.open_count() or packer.has_full():
             has_news.wait(0.01)
             has_news.clear()
             for frame in drain(packer):
@@ -385,7 +385,7 @@ def test_both_cut_the_same_frames_and_give_the_same_answers(
                 packer.release(frames.pop(len(frames) // 2))
             elif step == "set_lac" and packer.next_entry:
                 packer.set_lac(packer.last_entry, packer.length)
-            seen.append((packer.has_open(), packer.has_full(), packer.length, packer.unreleased_bytes))
+            seen.append((packer.open_count(), packer.has_full(), packer.length, packer.unreleased_bytes))
         seen.extend((frame.first_entry, bytes(frame.body)) for frame in drain(packer))
         return seen
 

@@ -40,6 +40,13 @@ _TERMS = "tests/faces/test_terms.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-partial-frame-beside-any-other",
+        "P3.7",
+        "frames do not grow with load: what waits goes beside a frame that is larger",
+        ((_WRITER, "return waiting >= newest.entry_count or", "return waiting >= 1 or"),),
+        (_P3 + "a_partial_frame_goes_beside_one_that_is_no_larger",),
+    ),
+    Mutant(
         "a-rest-forgets-a-change",
         "P4.2 P4.6",
         "a writer rests while it avoids a bookie that failed",

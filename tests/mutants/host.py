@@ -102,6 +102,26 @@ MUTANTS = (
         (_LOCAL + "a_bookie_that_is_read_only_stores_nothing",),
     ),
     Mutant(
+        "a-frame-beside-any-other-over-links",
+        "P3.7",
+        "frames that are sealed in C do not grow with load",
+        (("native/pace.h", "? 1 : newest_count;", "? 1 : 1;"),),
+        (_LINKS + "a_partial_frame_waits_until_it_is_as_large_as_the_one_on_its_way",),
+    ),
+    Mutant(
+        "appends-stay-silent-behind-a-course",
+        "P3.7",
+        "who appends behind the end of what was sent from C wakes nobody",
+        (
+            (
+                "native/link_adds.c",
+                "    ebk_packer_want(adds->settings.packer, 1);\n    while (adds->tail",
+                "    while (adds->tail",
+            ),
+        ),
+        (_LINKS + "who_appends_behind_the_end_wakes_the_host_again",),
+    ),
+    Mutant(
         "one-answer-is-enough-over-links",
         "P3.2",
         "an add that was sent from C is acknowledged when one of three bookies has answered",

@@ -475,6 +475,28 @@ def test_frames_are_asked_for_up_to_the_window() -> None:
     assert writer.core.wants_frame(is_full=False)
 
 
+@pytest.mark.parametrize("durability", list(Durability))
+def test_a_partial_frame_goes_beside_one_that_is_no_larger(durability: Durability) -> None:
+    """P3.7: frames grow with load. What has waited as long as the frame before is on its way goes, and less waits."""
+    world, writer, pen = deferred_world() if durability == Durability.DEFERRED else world_with_writer()
+    assert writer.core.wants_frame(is_full=False, waiting=1)
+    world.add(writer, pen, b"a", b"b", b"c")
+    seen = [writer.core.wants_frame(is_full=False, waiting=waiting) for waiting in (1, 2, 3, 4)]
+    assert seen == [False, False, True, True]
+    assert writer.core.wants_frame(is_full=True, waiting=1)
+    world.add(writer, pen, b"d", b"e", b"f")
+    assert not writer.core.wants_frame(is_full=False, waiting=9), "two are out"
+    world.settle()
+    assert writer.core.wants_frame(is_full=False, waiting=1)
+
+
+def test_a_partial_frame_goes_beside_a_large_one() -> None:
+    """The rest of what was appended at once does not wait for its beginning: beside a large frame it costs little."""
+    world, writer, pen = world_with_writer()
+    world.add(writer, pen, *[bytes(1024)] * 70)
+    assert writer.core.wants_frame(is_full=False, waiting=1)
+
+
 def test_bytes_in_flight_are_bounded_and_given_back() -> None:
     """inflight_bytes_max: and a handle that failed holds none."""
     world = World()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from embedbk._native import lib
 from embedbk.codec.answers import Answers
 from embedbk.codec.frame import Frame, encode_frame_header
 from embedbk.codec.messages import (
@@ -24,6 +25,7 @@ from embedbk.codec.messages import (
     encode_message,
 )
 from embedbk.codec.packer import Packer
+from embedbk.core.writer import LARGE_FRAME_BYTES
 from embedbk.ports import AddSeat, AddTerms, Received, SentFrame
 from embedbk.transports.conformance import PATIENCE_NS
 from tests.transports.arenas import TcpArena
@@ -71,11 +73,15 @@ class Client:
         self.transport.deadline_ns()
         return list(events)
 
-    def append(self, *sizes: int) -> None:
+    def append(self, *sizes: int) -> int:
+        """How often who sends was woken."""
+        woken = 0
         for size in sizes:
             _, should_wake = self.packer.append(bytes(size))
             if should_wake:
                 self.transport.adds().wake_adds()
+            woken += should_wake
+        return woken
 
     def wait(self, until_ns: int = NOW) -> None:
         assert self.transport.listen_for(self.filenos, until_ns, PATIENCE_NS) is not None
@@ -239,7 +245,7 @@ def test_the_core_gets_what_is_on_its_way_and_who_answered(client: Client) -> No
     client.append(40)
     client.wait()
     client.adds.close()
-    assert client.packer.has_open(), "sealed behind the end"
+    assert client.packer.open_count(), "sealed behind the end"
 
 
 def test_a_link_that_went_ends_it_before_anything_is_sealed(client: Client) -> None:
@@ -251,7 +257,7 @@ def test_a_link_that_went_ends_it_before_anything_is_sealed(client: Client) -> N
     facts = client.adds.tell(clock_ns())
     assert facts.is_ending
     assert facts.pending == 0
-    assert client.packer.has_open()
+    assert client.packer.open_count()
 
 
 def test_partial_frames_wait_for_answers_and_full_ones_for_room(client: Client) -> None:
@@ -267,6 +273,41 @@ def test_partial_frames_wait_for_answers_and_full_ones_for_room(client: Client) 
     client.until(lambda: client.adds.tell(clock_ns()).pending == 2)
     third = client.requests(0)[0].frames[0][0]
     assert (third.first_entry, third.last_entry) == (3, 4), "what came meanwhile goes as one"
+
+
+def test_a_partial_frame_waits_until_it_is_as_large_as_the_one_on_its_way(client: Client) -> None:
+    """As `Writer.wants_frame`: one more entry than before is no reason to send, or to wake who sends; as many are."""
+    client.append(10, 10, 10)
+    client.wait()
+    assert client.append(10, 10) == 0
+    client.wait()
+    assert client.adds.tell(clock_ns()).pending == 1
+    assert client.append(10) == 1
+    client.wait()
+    assert client.adds.tell(clock_ns()).pending == 2
+    frames = [request.frames[0][0] for request in client.requests(0, 2)]
+    assert [(frame.first_entry, frame.last_entry) for frame in frames] == [(1, 3), (4, 6)]
+    assert client.append(10, 10, 10, 10) == 0, "two are out"
+
+
+def test_a_partial_frame_does_not_wait_for_a_large_one(client: Client) -> None:
+    """As `Writer.wants_frame`: beside a large frame another costs little."""
+    assert lib.EBK_LARGE_FRAME_BYTES == LARGE_FRAME_BYTES
+    client.append(*[LONG] * 4)
+    client.wait()
+    assert client.append(10) == 1
+    client.wait()
+    assert client.adds.tell(clock_ns()).pending == 2
+
+
+def test_who_appends_behind_the_end_wakes_the_host_again(client: Client) -> None:
+    """While frames are out appends are silent; the core that goes on with them wants to hear of the first."""
+    client.append(10, 10, 10)
+    client.wait()
+    assert client.append(10) == 0
+    list(client.adds.give())
+    assert client.packer.seal() is not None
+    assert client.append(10) == 1
 
 
 def test_a_sleeper_is_woken_by_the_acknowledgement_and_by_the_end(client: Client) -> None:
