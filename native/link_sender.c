@@ -1,19 +1,14 @@
 /* link_sender.c: the links that adds go over, and the wake-up of who sends on them (link_adds.h). */
-#define _GNU_SOURCE
 #include "errors.h"
 #include "link_adds.h"
 #include "link_inside.h"
+#include "wait_set.h"
 
-#include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 struct ebk_link_sender {
-    int wake;
-    _Atomic bool is_awake; /* a wake-up is on its way: a second one is not needed */
+    struct ebk_wake wake;
     struct ebk_sending_link *links;
     uint32_t link_count, link_room;
     struct ebk_link_adds **adds;
@@ -24,8 +19,7 @@ struct ebk_link_sender *ebk_link_sender_new(void)
 {
     struct ebk_link_sender *sender = calloc(1, sizeof *sender);
     if (sender == NULL) return NULL;
-    sender->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (sender->wake >= 0) return sender;
+    if (ebk_wake_open(&sender->wake)) return sender;
     free(sender);
     return NULL;
 }
@@ -33,7 +27,7 @@ struct ebk_link_sender *ebk_link_sender_new(void)
 void ebk_link_sender_free(struct ebk_link_sender *sender)
 {
     if (sender == NULL) return;
-    close(sender->wake);
+    ebk_wake_close(&sender->wake);
     free(sender->links);
     free(sender->adds);
     free(sender);
@@ -119,28 +113,22 @@ void ebk_link_sender_end(struct ebk_link_sender *sender, const struct ebk_link_a
 
 void ebk_link_sender_wake(struct ebk_link_sender *sender)
 {
-    if (atomic_exchange(&sender->is_awake, true)) return;
-    const uint64_t one = 1;
-    const ssize_t put = write(sender->wake, &one, sizeof one);
-    EBK_ASSERT(put == sizeof one); /* The count cannot overflow: it is written once between two readings. */
+    ebk_wake_up(&sender->wake);
 }
 
 int ebk_link_sender_fileno(const struct ebk_link_sender *sender)
 {
-    return sender->wake;
+    return sender->wake.descriptor;
 }
 
-/* Read, then clear, then look at the packers: who appends after the clearing writes again. */
 void ebk_link_sender_be_awake(struct ebk_link_sender *sender)
 {
-    uint64_t count;
-    if (read(sender->wake, &count, sizeof count) < 0) EBK_ASSERT(errno == EAGAIN || errno == EINTR);
-    atomic_store(&sender->is_awake, false);
+    ebk_wake_heard(&sender->wake);
 }
 
 void ebk_link_sender_turn(struct ebk_link_sender *sender, int64_t now_ns)
 {
-    if (atomic_load(&sender->is_awake)) ebk_link_sender_be_awake(sender);
+    if (atomic_load(&sender->wake.is_up)) ebk_link_sender_be_awake(sender);
     for (uint32_t i = 0; i < sender->adds_count; i++) ebk_link_adds_turn(sender->adds[i], sender, now_ns);
 }
 

@@ -8,17 +8,12 @@
 #include "errors.h"
 #include "local_adds.h"
 #include "local_inside.h"
+#include "wait_set.h"
 
-#include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
-
-#define READY_MAX 32
 
 struct ebk_near {
     struct ebk_add_path *path; /* NULL: it has left */
@@ -33,8 +28,8 @@ struct watched {
 };
 
 struct ebk_waiter {
-    int poll, wake;
-    _Atomic bool is_awake; /* a wake-up is on its way: a second one is not needed */
+    int set;
+    struct ebk_wake wake;
     struct watched *watched;
     uint32_t watched_count, watched_room;
     struct ebk_local_adds **adds;
@@ -123,9 +118,9 @@ struct ebk_waiter *ebk_waiter_new(void)
 {
     struct ebk_waiter *waiter = calloc(1, sizeof *waiter);
     if (waiter == NULL) return NULL;
-    waiter->poll = epoll_create1(EPOLL_CLOEXEC);
-    waiter->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (waiter->poll < 0 || waiter->wake < 0 || ebk_waiter_add(waiter, waiter->wake, NULL) != EBK_OK) {
+    waiter->set = ebk_wait_set_open();
+    if (!ebk_wake_open(&waiter->wake) || waiter->set < 0 ||
+        ebk_waiter_add(waiter, waiter->wake.descriptor, NULL) != EBK_OK) {
         ebk_waiter_free(waiter);
         return NULL;
     }
@@ -135,8 +130,8 @@ struct ebk_waiter *ebk_waiter_new(void)
 void ebk_waiter_free(struct ebk_waiter *waiter)
 {
     if (waiter == NULL) return;
-    if (waiter->wake >= 0) close(waiter->wake);
-    if (waiter->poll >= 0) close(waiter->poll);
+    ebk_wake_close(&waiter->wake);
+    if (waiter->set >= 0) close(waiter->set);
     free(waiter->watched);
     free(waiter->adds);
     free(waiter);
@@ -146,8 +141,7 @@ int ebk_waiter_add(struct ebk_waiter *waiter, int fd, struct ebk_near *near)
 {
     if (!widen((void **)&waiter->watched, waiter->watched_count, &waiter->watched_room, sizeof *waiter->watched))
         return EBK_NO_MEMORY;
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = waiter->watched_count};
-    if (epoll_ctl(waiter->poll, EPOLL_CTL_ADD, fd, &event) < 0) return EBK_IO;
+    if (!ebk_wait_set_add(waiter->set, fd, waiter->watched_count)) return EBK_IO;
     waiter->watched[waiter->watched_count++] = (struct watched){.near = near, .fd = fd};
     return EBK_OK;
 }
@@ -172,23 +166,12 @@ void ebk_waiter_end(struct ebk_waiter *waiter, const struct ebk_local_adds *adds
 
 void ebk_waiter_wake(struct ebk_waiter *waiter)
 {
-    if (atomic_exchange(&waiter->is_awake, true)) return;
-    const uint64_t one = 1;
-    ssize_t put = write(waiter->wake, &one, sizeof one);
-    EBK_ASSERT(put == sizeof one); /* The count cannot overflow: it is written once between two readings. */
+    ebk_wake_up(&waiter->wake);
 }
 
 int ebk_waiter_fileno(const struct ebk_waiter *waiter)
 {
-    return waiter->wake;
-}
-
-/* Read, then clear, then look at the packers: who appends after the clearing writes again. */
-static void be_awake(struct ebk_waiter *waiter)
-{
-    uint64_t count;
-    if (read(waiter->wake, &count, sizeof count) < 0) EBK_ASSERT(errno == EAGAIN || errno == EINTR);
-    atomic_store(&waiter->is_awake, false);
+    return waiter->wake.descriptor;
 }
 
 static void take_turns(struct ebk_waiter *waiter)
@@ -222,33 +205,30 @@ static int64_t now_ms(void)
 int ebk_waiter_wait(struct ebk_waiter *waiter, int timeout_ms, int *ready, uint32_t room)
 {
     EBK_ASSERT(room > 1);
-    const int most = room - 1 < READY_MAX ? (int)room - 1 : READY_MAX;
+    const int most = room - 1 < EBK_WAIT_READY_MAX ? (int)room - 1 : EBK_WAIT_READY_MAX;
     int64_t now = now_ms();
     const int64_t end = now + timeout_ms;
     for (;;) {
-        struct epoll_event events[READY_MAX];
+        struct ebk_ready events[EBK_WAIT_READY_MAX];
         bool is_late = false;
         int left = timeout_ms < 0 ? -1 : now < end ? (int)(end - now) : 0;
         if (has_news(waiter, now, &is_late) || has_more(waiter))
             left = 0;
         else if (is_late && (left < 0 || left > EBK_LOCAL_TELL_MS))
             left = EBK_LOCAL_TELL_MS;
-        const int found = epoll_wait(waiter->poll, events, most, left);
-        if (found < 0) {
-            EBK_ASSERT(errno == EINTR);
-            return 0;
-        }
+        const int found = ebk_wait_set_look(waiter->set, left, events, most);
+        if (found < 0) return 0;
         uint32_t count = 0;
         for (int i = 0; i < found; i++) {
-            const struct watched *watched = &waiter->watched[events[i].data.u32];
-            if (watched->fd == waiter->wake)
-                be_awake(waiter);
+            const struct watched *watched = &waiter->watched[events[i].meaning];
+            if (watched->fd == waiter->wake.descriptor)
+                ebk_wake_heard(&waiter->wake);
             else if (concerns_node(watched->near))
                 ready[count++] = watched->fd;
         }
         take_turns(waiter);
         now = now_ms();
-        if (has_news(waiter, now, &is_late)) ready[count++] = waiter->wake;
+        if (has_news(waiter, now, &is_late)) ready[count++] = waiter->wake.descriptor;
         if (count > 0 || (timeout_ms >= 0 && now >= end)) return (int)count;
     }
 }

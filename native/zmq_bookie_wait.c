@@ -8,44 +8,34 @@
  *   3. the commit thread is kicked for what was taken;
  *   4. only then is waited.
  */
-#define _GNU_SOURCE
 #include "zmq_bookie_wait.h"
 
 #include "errors.h"
+#include "wait_set.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Of one socket before the others, and before the journal is looked at again: answers are not late by more than that. */
 #define BODIES_PER_DRAIN_MAX 64u
 #define BYTES_PER_DRAIN_MAX ((size_t)2 << 20)
-#define WAIT_MS_MAX 60000
 
 struct ebk_bookie_wait {
     struct ebk_zmq_accepted *links;
     void **sockets;
     bool *is_dry; /* By socket: empty, and nothing was sent since. */
     uint32_t socket_count;
-    int epoll;
+    int set;
 };
 
-/* The loop's clock: its deadlines hold however often the wait is woken before. Nothing else is decided by it. */
-static int64_t clock_ns(void)
-{
-    struct timespec now;
-    const int code = clock_gettime(CLOCK_BOOTTIME, &now);
-    EBK_ASSERT(code == 0);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+_Static_assert(sizeof ((struct ebk_bookie_wait_outcome *)0)->ready == EBK_WAIT_READY_MAX * sizeof(int),
+               "all have a place");
 
 void ebk_bookie_wait_free(struct ebk_bookie_wait *wait)
 {
     if (wait == NULL) return;
-    if (wait->epoll >= 0) close(wait->epoll);
+    if (wait->set >= 0) close(wait->set);
     free(wait->sockets);
     free(wait->is_dry);
     free(wait);
@@ -60,14 +50,11 @@ struct ebk_bookie_wait *ebk_bookie_wait_new(struct ebk_zmq_accepted *links, void
     wait->socket_count = socket_count;
     wait->sockets = calloc(socket_count + 1, sizeof *wait->sockets);
     wait->is_dry = calloc(socket_count + 1, sizeof *wait->is_dry);
-    wait->epoll = epoll_create1(EPOLL_CLOEXEC);
-    bool is_made = wait->sockets != NULL && wait->is_dry != NULL && wait->epoll >= 0;
+    wait->set = ebk_wait_set_open();
+    bool is_made = wait->sockets != NULL && wait->is_dry != NULL && wait->set >= 0;
     if (is_made) memcpy(wait->sockets, sockets, socket_count * sizeof *sockets);
-    for (uint32_t i = 0; is_made && i < descriptor_count; i++) {
-        struct epoll_event event = {.events = EPOLLIN,
-                                    .data.u64 = (uint64_t)meanings[i] << 32 | (uint32_t)descriptors[i]};
-        is_made = epoll_ctl(wait->epoll, EPOLL_CTL_ADD, descriptors[i], &event) == 0;
-    }
+    for (uint32_t i = 0; is_made && i < descriptor_count; i++)
+        is_made = ebk_wait_set_add(wait->set, descriptors[i], meanings[i]);
     if (is_made) return wait;
     ebk_bookie_wait_free(wait);
     return NULL;
@@ -112,32 +99,20 @@ static bool is_dry(const struct ebk_bookie_wait *wait)
     return true;
 }
 
-/* Rounded up: a wait that ends before its time would spin. */
-static int wait_ms(int64_t from_ns, int64_t until_ns)
-{
-    if (until_ns <= from_ns) return 0;
-    if ((until_ns - from_ns) / 1000000 >= WAIT_MS_MAX) return WAIT_MS_MAX;
-    return (int)((until_ns - from_ns + 999999) / 1000000);
-}
-
 /* Look at the descriptors, for so long. Returns a reason to end the wait, or 0. */
 static int look(struct ebk_bookie_wait *wait, struct ebk_add_path *path, int milliseconds,
                 struct ebk_bookie_wait_outcome *outcome)
 {
-    struct epoll_event found[EBK_BOOKIE_WAIT_READY_MAX];
-    const int count = epoll_wait(wait->epoll, found, EBK_BOOKIE_WAIT_READY_MAX, milliseconds);
-    if (count < 0) {
-        EBK_ASSERT(errno == EINTR);
-        return EBK_BOOKIE_WAIT_SIGNAL;
-    }
+    struct ebk_ready found[EBK_WAIT_READY_MAX];
+    const int count = ebk_wait_set_look(wait->set, milliseconds, found, EBK_WAIT_READY_MAX);
+    if (count < 0) return EBK_BOOKIE_WAIT_SIGNAL;
     for (int i = 0; i < count; i++) {
-        const uint64_t meaning = found[i].data.u64 >> 32;
-        if (meaning == EBK_WATCH_SOCKET)
+        if (found[i].meaning == EBK_WATCH_SOCKET)
             memset(wait->is_dry, 0, wait->socket_count * sizeof *wait->is_dry);
-        else if (meaning == EBK_WATCH_JOURNAL)
+        else if (found[i].meaning == EBK_WATCH_JOURNAL)
             ebk_add_path_clear(path);
         else
-            outcome->ready[outcome->ready_count++] = (int)(uint32_t)found[i].data.u64;
+            outcome->ready[outcome->ready_count++] = found[i].descriptor;
     }
     return outcome->ready_count > 0 ? EBK_BOOKIE_WAIT_READY : 0;
 }
@@ -165,7 +140,7 @@ static int take_turns(struct ebk_bookie_wait *wait, const struct ebk_bookie_wait
     int64_t until_ns = terms->until_ns;
     bool is_late = false; /* Something was taken or told, and nothing else done meanwhile. */
     for (;;) {
-        if (readers != NULL) ebk_tail_set_now(readers, clock_ns());
+        if (readers != NULL) ebk_tail_set_now(readers, ebk_wait_now_ns());
         const uint64_t durable = ebk_add_path_durable(path);
         const bool has_told = ebk_add_path_reap(path, durable) > 0;
         if (!tell(wait, path, outcome)) return EBK_BOOKIE_WAIT_UNSENT;
@@ -177,7 +152,7 @@ static int take_turns(struct ebk_bookie_wait *wait, const struct ebk_bookie_wait
         if (ebk_add_path_bytes(path) - bytes_before >= terms->bytes_max ||
             ebk_zmq_accepted_taken_most(wait->links) >= terms->credit_bytes)
             return EBK_BOOKIE_WAIT_BOUND;
-        const int64_t now_ns = clock_ns();
+        const int64_t now_ns = ebk_wait_now_ns();
         if (!is_late && (has_told || ebk_add_path_frames(path) != frames_before)) {
             is_late = true;
             if (terms->duties_ns < until_ns - now_ns) until_ns = now_ns + terms->duties_ns;
@@ -185,7 +160,7 @@ static int take_turns(struct ebk_bookie_wait *wait, const struct ebk_bookie_wait
         const int64_t due_ns = until_of(readers, until_ns);
         if (now_ns >= due_ns) return EBK_BOOKIE_WAIT_DUE;
         if (is_any_woken(readers)) continue; /* And waits for nothing else. */
-        const int ended = look(wait, path, is_dry(wait) ? wait_ms(now_ns, due_ns) : 0, outcome);
+        const int ended = look(wait, path, is_dry(wait) ? ebk_wait_ms(now_ns, due_ns) : 0, outcome);
         if (ended != 0) return ended;
     }
 }
@@ -199,6 +174,6 @@ int ebk_bookie_wait_run(struct ebk_bookie_wait *wait, const struct ebk_bookie_wa
     const int reason = take_turns(wait, terms, outcome);
     /* Whoever gives work without a pause must not hide the descriptors of others. */
     if (reason != EBK_BOOKIE_WAIT_READY) (void)look(wait, terms->path, 0, outcome);
-    outcome->now_ns = clock_ns();
+    outcome->now_ns = ebk_wait_now_ns();
     return reason;
 }

@@ -31,9 +31,6 @@ enum {
     EBK_BOOKIE_WAIT_BOUND = 6,   /* bytes_max or credit_bytes were received */
     EBK_BOOKIE_WAIT_SIGNAL = 7   /* a signal came: its handler is Python's */
 };
-enum {
-    EBK_BOOKIE_WAIT_READY_MAX = 32 /* told at once; the others are still ready */
-};
 
 /* What a descriptor that is waited for means. */
 enum {
@@ -59,7 +56,7 @@ struct ebk_bookie_wait_outcome {
     const uint8_t *message; /* valid until the next call on the add path */
     size_t size;
     uint32_t ready_count;
-    int ready[32];
+    int ready[32]; /* the others are still ready */
 };
 
 struct ebk_bookie_wait;

@@ -5,21 +5,17 @@
  * tells of. So each is received dry once, and then when its descriptor tells, or when adds
  * were sent on it.
  */
-#define _GNU_SOURCE
 #include "zmq_client_wait.h"
 
 #include "errors.h"
+#include "wait_set.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BODIES_PER_DRAIN_MAX 256u
 #define BYTES_PER_DRAIN_MAX ((size_t)2 << 20)
-#define WAIT_MS_MAX 60000
 #define OTHER UINT32_MAX
 #define WAKE (UINT32_MAX - 1)
 
@@ -33,31 +29,19 @@ struct ebk_client_wait {
     struct ebk_zmq_dialled *drain;
     struct ebk_answers *answers;
     struct ebk_link_sender *sender;
-    int epoll;
+    int set;
     uint32_t link_count;
     struct heard_link links[];
 };
 
-/* The loop's clock: its deadlines hold however often the wait is woken before. Nothing else is decided by it. */
-static int64_t clock_ns(void)
-{
-    struct timespec now;
-    const int code = clock_gettime(CLOCK_BOOTTIME, &now);
-    EBK_ASSERT(code == 0);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+_Static_assert(sizeof ((struct ebk_client_wait_outcome *)0)->ready == EBK_WAIT_READY_MAX * sizeof(int),
+               "all have a place");
 
 void ebk_client_wait_free(struct ebk_client_wait *wait)
 {
     if (wait == NULL) return;
-    if (wait->epoll >= 0) close(wait->epoll);
+    if (wait->set >= 0) close(wait->set);
     free(wait);
-}
-
-static bool watch(int epoll, int descriptor, uint32_t meaning)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)meaning << 32 | (uint32_t)descriptor};
-    return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
 }
 
 struct ebk_client_wait *ebk_client_wait_new(struct ebk_zmq_dialled *drain, struct ebk_answers *answers,
@@ -70,13 +54,13 @@ struct ebk_client_wait *ebk_client_wait_new(struct ebk_zmq_dialled *drain, struc
     wait->answers = answers;
     wait->sender = sender;
     wait->link_count = link_count;
-    wait->epoll = epoll_create1(EPOLL_CLOEXEC);
-    bool is_made = wait->epoll >= 0 && watch(wait->epoll, ebk_link_sender_fileno(sender), WAKE);
+    wait->set = ebk_wait_set_open();
+    bool is_made = wait->set >= 0 && ebk_wait_set_add(wait->set, ebk_link_sender_fileno(sender), WAKE);
     for (uint32_t i = 0; is_made && i < link_count; i++) {
         wait->links[i].is = links[i];
-        is_made = watch(wait->epoll, links[i].descriptor, i);
+        is_made = ebk_wait_set_add(wait->set, links[i].descriptor, i);
     }
-    for (uint32_t i = 0; is_made && i < other_count; i++) is_made = watch(wait->epoll, others[i], OTHER);
+    for (uint32_t i = 0; is_made && i < other_count; i++) is_made = ebk_wait_set_add(wait->set, others[i], OTHER);
     if (is_made) return wait;
     ebk_client_wait_free(wait);
     return NULL;
@@ -114,31 +98,19 @@ static int64_t send(struct ebk_client_wait *wait, struct ebk_client_wait_outcome
     return ebk_link_sender_due_ns(wait->sender, outcome->now_ns);
 }
 
-/* Rounded up: a wait that ends before its time would spin. */
-static int wait_ms(int64_t from_ns, int64_t until_ns)
-{
-    if (until_ns <= from_ns) return 0;
-    if ((until_ns - from_ns) / 1000000 >= WAIT_MS_MAX) return WAIT_MS_MAX;
-    return (int)((until_ns - from_ns + 999999) / 1000000);
-}
-
 /* Look at the descriptors, for so long. Returns a reason to end the wait, or 0. */
 static int look(struct ebk_client_wait *wait, int milliseconds, struct ebk_client_wait_outcome *outcome)
 {
-    struct epoll_event found[EBK_CLIENT_WAIT_READY_MAX];
-    const int count = epoll_wait(wait->epoll, found, EBK_CLIENT_WAIT_READY_MAX, milliseconds);
-    if (count < 0) {
-        EBK_ASSERT(errno == EINTR);
-        return EBK_CLIENT_WAIT_SIGNAL;
-    }
+    struct ebk_ready found[EBK_WAIT_READY_MAX];
+    const int count = ebk_wait_set_look(wait->set, milliseconds, found, EBK_WAIT_READY_MAX);
+    if (count < 0) return EBK_CLIENT_WAIT_SIGNAL;
     for (int i = 0; i < count; i++) {
-        const uint32_t meaning = (uint32_t)(found[i].data.u64 >> 32);
-        if (meaning == OTHER)
-            outcome->ready[outcome->ready_count++] = (int)(uint32_t)found[i].data.u64;
-        else if (meaning == WAKE)
+        if (found[i].meaning == OTHER)
+            outcome->ready[outcome->ready_count++] = found[i].descriptor;
+        else if (found[i].meaning == WAKE)
             ebk_link_sender_be_awake(wait->sender);
         else
-            wait->links[meaning].is_dry = false;
+            wait->links[found[i].meaning].is_dry = false;
     }
     for (uint32_t i = 0; i < wait->link_count; i++) outcome->is_dry &= wait->links[i].is_dry;
     return outcome->ready_count == 0 ? 0 : EBK_CLIENT_WAIT_READY;
@@ -156,7 +128,7 @@ int ebk_client_wait_run(struct ebk_client_wait *wait, int64_t until_ns, int64_t 
     }
     for (;;) {
         int reason = listen_once(wait, credit_bytes, outcome);
-        outcome->now_ns = clock_ns();
+        outcome->now_ns = ebk_wait_now_ns();
         const int64_t due_ns = send(wait, outcome);
         if (reason == 0 && due_ns <= outcome->now_ns) reason = EBK_CLIENT_WAIT_NEWS;
         if (!is_untold && state->untold > 0) {
@@ -167,7 +139,7 @@ int ebk_client_wait_run(struct ebk_client_wait *wait, int64_t until_ns, int64_t 
         const bool is_over = reason != 0 || outcome->now_ns >= until_ns;
         const bool has_more = !outcome->is_dry || ebk_link_sender_has_more(wait->sender);
         const int milliseconds =
-            is_over || has_more ? 0 : wait_ms(outcome->now_ns, due_ns < until_ns ? due_ns : until_ns);
+            is_over || has_more ? 0 : ebk_wait_ms(outcome->now_ns, due_ns < until_ns ? due_ns : until_ns);
         const int seen = look(wait, milliseconds, outcome);
         if (reason == 0) reason = seen;
         if (reason == 0 && is_over) reason = EBK_CLIENT_WAIT_DUE;

@@ -31,9 +31,6 @@ enum {
     EBK_CLIENT_WAIT_BOUND = 5, /* credit_bytes were received on a link: its peer is to be told */
     EBK_CLIENT_WAIT_SIGNAL = 6 /* a signal came: its handler is Python's */
 };
-enum {
-    EBK_CLIENT_WAIT_READY_MAX = 32 /* told at once; the others are still ready */
-};
 
 /* A dialled link that is up. */
 struct ebk_client_wait_link {
@@ -48,7 +45,7 @@ struct ebk_client_wait_outcome {
     bool is_dry;    /* no socket has more, and their descriptors tell when they have */
     uint32_t link;  /* index, of the links as given */
     uint32_t ready_count;
-    int ready[32];
+    int ready[32]; /* the others are still ready */
 };
 
 struct ebk_client_wait;

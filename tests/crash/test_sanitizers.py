@@ -39,7 +39,7 @@ ADD_PATH_SOURCES = [
 ]
 LOCAL_ADDS_SOURCES = [
     *ADD_PATH_SOURCES,
-    *(NATIVE / f"{name}.c" for name in ("local_adds", "ahead", "waiter", "packer", "block_pool")),
+    *(NATIVE / f"{name}.c" for name in ("local_adds", "ahead", "wait_set", "waiter", "packer", "block_pool")),
 ]
 LINK_ADDS_SOURCES = [
     NATIVE / f"{name}.c"
@@ -52,6 +52,7 @@ LINK_ADDS_SOURCES = [
         "link_sender",
         "block_pool",
         "packer",
+        "wait_set",
         "zmq_calls",
         "zmq_send",
     )
