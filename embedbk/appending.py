@@ -435,7 +435,7 @@ class Appending:
         except BaseException as stopped:
             self._tell_stopped(stopped, entry_id)
             raise
-        if self.writing.received < entry_id:
+        if not self.writing.is_received(entry_id):
             self._raise_failed(entry_id)
         return Position(self.ledger_id, entry_id)
 
@@ -445,12 +445,12 @@ class Appending:
         if self.runtime.is_forked:
             self.runtime.check()
         self._block(entry_id)
-        if self.writing.received < entry_id:
+        if not self.writing.is_received(entry_id):
             self._raise_failed(entry_id)
 
     def _block(self, entry_id: int) -> None:
         """Until the entry is settled: told in C where somebody there knows, without a turn of the host's thread."""
-        if self.writing.received < entry_id and not self.writing.wait_locally(entry_id):
+        if not (self.writing.is_received(entry_id) or self.writing.wait_locally(entry_id)):
             Passed(self.writing, entry_id).wait()
 
     async def append_awaited(self, data: Buffer) -> Position:
@@ -467,7 +467,7 @@ class Appending:
                 writing.forget(future)
                 self._tell_stopped(stopped, entry_id)
                 raise
-        if self.writing.received < entry_id:
+        if not writing.is_received(entry_id):
             self._raise_failed(entry_id)
         return Position(self.ledger_id, entry_id)
 

@@ -289,6 +289,10 @@ class Writing(Operation, Watermark):
         """What an append waits for: the LAC, or ahead of it with deferred sync (P3.2)."""
         return max(self._received, self.lac)
 
+    def is_received(self, entry_id: int) -> bool:
+        """Whether `received` is as far. What was published is asked first: who was woken by it needs no more."""
+        return self._received >= entry_id or self.received >= entry_id
+
     def wait_locally(self, entry_id: int) -> bool:
         """Block until the entry is acknowledged, where somebody knows before it is published. False: nobody does."""
         local = self.local
@@ -334,7 +338,7 @@ class Writing(Operation, Watermark):
         return again
 
     def is_settled(self, entry_id: int) -> bool:
-        return self.received >= entry_id or self.error is not None
+        return self.is_received(entry_id) or self.error is not None
 
     def is_synced(self, entry_id: int) -> bool:
         return self.lac >= entry_id or self.error is not None
