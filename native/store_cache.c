@@ -20,7 +20,7 @@
 
 #define COPY_ALIGNMENT 64u
 #define SPANS_MIN 2u /* where one is not enough */
-#define LEDGER_BYTES_KEPT (256u << 10) /* of rows, when the cache is emptied */
+#define LEDGERS_MIN 4096u /* rows; and so many stay touched when the cache is emptied */
 
 uint32_t ebk_cache_entry_size(const uint8_t *entry)
 {
@@ -41,19 +41,26 @@ static void *reserve(size_t size)
 
 static size_t rows_size(const struct ebk_cache *cache)
 {
-    return cache->ledgers_max * sizeof *cache->ledgers;
+    return cache->ledger_capacity * sizeof *cache->ledgers;
+}
+
+/* Twice as many rows. They move as pages do: an array that is copied leaves a hole in the heap, and both are touched. */
+static int widen(struct ebk_cache *cache)
+{
+    const uint32_t capacity = cache->ledger_capacity ? cache->ledger_capacity * 2 : LEDGERS_MIN;
+    const size_t size = capacity * sizeof *cache->ledgers;
+    void *wider = cache->ledgers == NULL ? reserve(size) : mremap(cache->ledgers, rows_size(cache), size, MREMAP_MAYMOVE);
+    if (wider == NULL || wider == MAP_FAILED) return EBK_NO_MEMORY;
+    cache->ledgers = wider;
+    cache->ledger_capacity = capacity;
+    return EBK_OK;
 }
 
 int ebk_cache_open(struct ebk_cache *cache, size_t bytes_max)
 {
-    const size_t ledgers_max = bytes_max / COPY_ALIGNMENT;
     *cache = (struct ebk_cache){.bytes_max = bytes_max};
-    cache->ledgers_max = ledgers_max < UINT32_MAX ? (uint32_t)ledgers_max : UINT32_MAX - 1;
     cache->memory = reserve(bytes_max);
-    cache->ledgers = reserve(rows_size(cache));
-    if (cache->memory != NULL && cache->ledgers != NULL) return EBK_OK;
-    ebk_cache_close(cache);
-    return EBK_NO_MEMORY;
+    return cache->memory == NULL ? EBK_NO_MEMORY : EBK_OK;
 }
 
 static uint64_t id_of(const void *ledgers, uint32_t number)
@@ -82,14 +89,15 @@ void ebk_cache_close(struct ebk_cache *cache)
     if (cache->ledgers != NULL) munmap(cache->ledgers, rows_size(cache));
     cache->memory = NULL;
     cache->ledgers = NULL;
+    cache->ledger_capacity = 0;
 }
 
 void ebk_cache_reset(struct ebk_cache *cache, size_t kept)
 {
-    const size_t rows_used = cache->ledger_count * sizeof *cache->ledgers;
     forget_ledgers(cache);
-    if (rows_used > LEDGER_BYTES_KEPT)
-        (void)madvise((uint8_t *)cache->ledgers + LEDGER_BYTES_KEPT, rows_used - LEDGER_BYTES_KEPT, MADV_DONTNEED);
+    if (cache->ledger_capacity > LEDGERS_MIN &&
+        mremap(cache->ledgers, rows_size(cache), LEDGERS_MIN * sizeof *cache->ledgers, 0) != MAP_FAILED)
+        cache->ledger_capacity = LEDGERS_MIN;
     kept = (kept + EBK_IO_ALIGNMENT - 1) / EBK_IO_ALIGNMENT * EBK_IO_ALIGNMENT;
     if (cache->used > kept) (void)madvise(cache->memory + kept, cache->used - kept, MADV_DONTNEED);
     cache->used = 0;
@@ -113,7 +121,7 @@ static struct ebk_cached_ledger *find_or_make(struct ebk_cache *cache, uint64_t 
 {
     const uint32_t number = number_of(cache, ledger_id);
     if (number != EBK_ROW_MAP_NONE) return &cache->ledgers[number];
-    if (cache->ledger_count == cache->ledgers_max) return NULL;
+    if (cache->ledger_count == cache->ledger_capacity && widen(cache) < 0) return NULL;
     if (ebk_row_map_reserve(&cache->numbers, cache->ledgers, id_of) < 0) return NULL;
     ebk_row_map_add(&cache->numbers, cache->ledgers, id_of, ledger_id, cache->ledger_count);
     struct ebk_cached_ledger *ledger = &cache->ledgers[cache->ledger_count++];

@@ -43,8 +43,8 @@ static inline const struct ebk_span *ebk_cached_spans(const struct ebk_cached_le
 struct ebk_cache {
     uint8_t *memory; /* bytes_max of address space, touched as used */
     size_t used, bytes_max;
-    struct ebk_cached_ledger *ledgers; /* address space for as many as can have a copy each, touched as used */
-    uint32_t ledger_count, ledgers_max;
+    struct ebk_cached_ledger *ledgers; /* a mapping that grows without being copied, and is touched as used */
+    uint32_t ledger_count, ledger_capacity;
     struct ebk_row_map numbers; /* ledger id to its number in ledgers */
 };
 
