@@ -233,8 +233,9 @@ int ebk_journal_start_threads(struct ebk_journal *journal, struct ebk_journal_fa
 void ebk_journal_stop_threads(struct ebk_journal *journal);
 
 /* journal_open.c */
+/* NULL when memory or a descriptor is refused, as *fault says then. */
 struct ebk_journal *ebk_journal_make(struct ebk_io *io, const char *directory,
-                                     const struct ebk_journal_settings *settings);
+                                     const struct ebk_journal_settings *settings, struct ebk_journal_fault *fault);
 void ebk_journal_release(struct ebk_journal *journal);
 int ebk_journal_check_settings(const struct ebk_journal_settings *settings, const char *directory,
                                struct ebk_journal_fault *fault);

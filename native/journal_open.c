@@ -79,9 +79,10 @@ int ebk_journal_check_settings(const struct ebk_journal_settings *settings, cons
 }
 
 struct ebk_journal *ebk_journal_make(struct ebk_io *io, const char *directory,
-                                     const struct ebk_journal_settings *settings)
+                                     const struct ebk_journal_settings *settings, struct ebk_journal_fault *fault)
 {
     struct ebk_journal *journal = aligned_alloc(CACHE_LINE_BYTES, sizeof *journal);
+    ebk_fault_set(fault, EBK_NO_MEMORY, 0, directory, 0, "memory for it was refused");
     if (journal == NULL) return NULL;
     memset(journal, 0, sizeof *journal);
     journal->io = io;
@@ -102,9 +103,12 @@ struct ebk_journal *ebk_journal_make(struct ebk_io *io, const char *directory,
     journal->jobs[1].buffer = reserve(GROUP_BUFFER_BYTES);
     journal->zeros = reserve(ZERO_BYTES);
     journal->files = calloc(journal->settings.file_count_max, sizeof *journal->files);
-    if (settings->threaded) journal->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     bool is_whole = journal->slots != NULL && journal->copies != NULL && journal->buffer != NULL && journal->jobs[1].buffer != NULL && journal->zeros != NULL &&
-                    journal->files != NULL && (journal->event >= 0 || !settings->threaded);
+                    journal->files != NULL;
+    if (is_whole && settings->threaded && (journal->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) {
+        is_whole = false;
+        ebk_fault_set(fault, EBK_IO, errno, directory, 0, "a descriptor for its threads was refused");
+    }
     if (is_whole) return journal;
     ebk_journal_release(journal);
     return NULL;
@@ -252,8 +256,8 @@ int ebk_journal_open(struct ebk_io *io, const char *directory, const struct ebk_
     *out = NULL;
     int code = ebk_journal_check_settings(settings, directory, fault);
     if (code < 0) return code;
-    struct ebk_journal *journal = ebk_journal_make(io, directory, settings);
-    if (journal == NULL) return ebk_fault_set(fault, EBK_NO_MEMORY, errno, directory, 0, "memory for it was refused");
+    struct ebk_journal *journal = ebk_journal_make(io, directory, settings, fault);
+    if (journal == NULL) return fault->code;
     code = ebk_journal_take_directory(journal, fault);
     if (code == EBK_OK) code = open_files(journal, fault);
     if (code == EBK_OK && settings->threaded) code = ebk_journal_start_threads(journal, fault);

@@ -96,10 +96,11 @@ int ebk_salvage_open(struct ebk_io *io, const char *directory, const struct ebk_
     int code = ebk_journal_check_settings(settings, directory, fault);
     if (code < 0) return code;
     struct ebk_salvage *salvage = calloc(1, sizeof *salvage);
-    struct ebk_journal *journal = salvage == NULL ? NULL : ebk_journal_make(io, directory, settings);
+    if (salvage == NULL) return ebk_fault_set(fault, EBK_NO_MEMORY, 0, directory, 0, "memory for it was refused");
+    struct ebk_journal *journal = ebk_journal_make(io, directory, settings, fault);
     if (journal == NULL) {
         free(salvage);
-        return ebk_fault_set(fault, EBK_NO_MEMORY, 0, directory, 0, "memory for it was refused");
+        return fault->code;
     }
     *salvage = (struct ebk_salvage){.journal = journal, .after = after, .file = -1};
     code = ebk_journal_take_directory(journal, fault);

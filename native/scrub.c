@@ -69,7 +69,9 @@ struct ebk_scrub *ebk_scrub_open(struct ebk_io *io, const char *directory, const
     scrub->event_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     scrub->buffer = aligned_alloc(EBK_IO_ALIGNMENT, BUFFER_BYTES);
     if (scrub->event_file < 0 || scrub->buffer == NULL || strlen(directory) >= sizeof scrub->directory) {
+        const int reason = scrub->event_file < 0 ? EMFILE : ENOMEM;
         ebk_scrub_close(scrub);
+        errno = reason;
         return NULL;
     }
     strcpy(scrub->directory, directory);

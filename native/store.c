@@ -4,6 +4,7 @@
 
 #include "errors.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,9 +74,13 @@ int ebk_store_open(struct ebk_io *io, const char *const *directories, uint32_t d
     store->event_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     store->copy_event_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     text[0] = 0;
+    const int system_error = store->event_file < 0 || store->copy_event_file < 0 ? errno : 0;
     int refused = keep_directories(store, directories, directory_count, text, room);
-    if (refused == EBK_OK && (store->event_file < 0 || store->copy_event_file < 0 ||
-                              ebk_cache_open(&store->halves[0], settings->half_bytes_max) < 0 ||
+    if (refused == EBK_OK && system_error != 0) {
+        snprintf(text, room, "descriptors of its flushes: %s", strerror(system_error));
+        refused = EBK_IO;
+    }
+    if (refused == EBK_OK && (ebk_cache_open(&store->halves[0], settings->half_bytes_max) < 0 ||
                               ebk_cache_open(&store->halves[1], settings->half_bytes_max) < 0)) {
         snprintf(text, room, "write cache of two times %llu bytes", (unsigned long long)settings->half_bytes_max);
         refused = EBK_NO_MEMORY;

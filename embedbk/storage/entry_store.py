@@ -42,6 +42,10 @@ _HINT = (
     "restore the file from a copy; if there is none, start a new bookie under a new id in an empty directory "
     "(python -m embedbk bookie --id NEW-ID --dir EMPTY-DIRECTORY --metadata ...) and leave this one down"
 )
+_HINTS = {  # Nothing was found damaged.
+    lib.EBK_IO: "look at the device, at permissions and at the limit of open files (ulimit -n), then open it again",
+    lib.EBK_NO_MEMORY: "give this process more memory, then open it again",
+}
 
 
 class DeviceFull(StorageError):
@@ -89,7 +93,7 @@ class NativeEntryStore:
         code = lib.ebk_store_open(table, paths, len(paths), settings, opened, text, _TEXT_BYTES)
         if code < 0:
             said = cast(bytes, ffi.string(text)).decode(errors="replace")
-            raise StorageError(f"{self._where()}: {said}: {code_text(code)}", hint=_HINT)
+            raise StorageError(f"{self._where()}: {said}: {code_text(code)}", hint=_HINTS.get(code, _HINT))
         self._store: Any = opened[0]
         self._copy: Any = ffi.new("const uint8_t **")
         self._copy_target = 0  # The directory that a compaction writes to.

@@ -120,7 +120,8 @@ def open_identity(
         StorageError: a directory of the set is wiped, missing, swapped or damaged.
     """
     check_bookie_id(node_id)
-    paths = {purpose: Path(path) for purpose, path in directories.items()}
+    # Whole: they are kept, and read again by who works elsewhere.
+    paths = {purpose: Path(os.path.abspath(path)) for purpose, path in directories.items()}
     if len({path.resolve() for path in paths.values()}) != len(paths):
         raise UsageError(f"directories {_listed(paths)}: each purpose needs one of its own")
     locks: list[int] = []

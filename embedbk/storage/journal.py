@@ -15,7 +15,14 @@ from typing import Any, NoReturn, cast
 
 from embedbk.errors import StorageError, UsageError
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.native import ffi, lib, raise_code, system_reason
+from embedbk.storage.native import (
+    TOO_MANY_FILES,
+    TOO_MANY_FILES_HINT,
+    ffi,
+    lib,
+    raise_code,
+    system_reason,
+)
 
 __all__ = [
     "FILE_BYTES",
@@ -43,7 +50,8 @@ REPLAY_COUNT_MAX = 256  # Records fetched from C in one call.
 _FAIL_HINTS = {
     lib.EBK_LOCKED: "stop the other one first; each directory serves one bookie or member at a time",
     lib.EBK_DAMAGED: "acknowledged records may be lost: replace this bookie or member, do not repair the file by hand",
-    lib.EBK_FOREIGN: "give the directory that this journal was made in, or an empty one",
+    lib.EBK_FOREIGN: "move files that are not this journal's out of its directory; if all are another's, give the "
+    "directory that this journal was made in, or an empty one",
     lib.EBK_VERSION: "open it with the release that wrote it, or a newer one",
     lib.EBK_NO_SPACE: "make room on the device, then open it again",
     lib.EBK_IO: "look at the device and at the directory's permissions, then open it again",
@@ -395,6 +403,10 @@ def fault_text(fault: Any) -> str:
 
 def raise_fault(fault: Any, what: str) -> NoReturn:
     text, hint = f"{what}: {fault_text(fault)}", _FAIL_HINTS.get(fault.code, "")
+    if (
+        fault.system_error in TOO_MANY_FILES
+    ):  # Says nothing of the journal: nothing is missing, nothing to salvage.
+        raise StorageError(text, hint=TOO_MANY_FILES_HINT)
     if fault.code == lib.EBK_DAMAGED:
         raise DamagedJournal(text, hint=hint)
     if fault.code == lib.EBK_IO:

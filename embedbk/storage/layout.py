@@ -39,8 +39,10 @@ class Layout:
         journal_directories: Sequence[AnyPath] = (),
         ledger_directories: Sequence[AnyPath] = (),
     ) -> Layout:
-        """Raises:
-        UsageError: more directories than a bookie can have.
+        """Paths become whole ones: files are made for as long as the bookie runs, wherever its process works then.
+
+        Raises:
+            UsageError: more directories than a bookie can have.
         """
         for what, given, most in (
             ("ledger", ledger_directories, LEDGER_DIRECTORIES_MAX),
@@ -50,11 +52,11 @@ class Layout:
                 raise UsageError(
                     f"bookie {bookie_id!r}: {len(given)} {what} directories; at most {most} are allowed"
                 )
-        root = os.fspath(directory)
+        root = os.path.abspath(directory)
         return cls(
             root,
-            [os.fspath(path) for path in journal_directories] or [os.path.join(root, "journal")],
-            [os.fspath(path) for path in ledger_directories] or [os.path.join(root, "entries")],
+            [os.path.abspath(path) for path in journal_directories] or [os.path.join(root, "journal")],
+            [os.path.abspath(path) for path in ledger_directories] or [os.path.join(root, "entries")],
         )
 
     def by_purpose(self) -> dict[str, Path]:

@@ -81,7 +81,9 @@ def open_metadata_store(
         raise UsageError(f"file_bytes={file_bytes}: a metadata log needs at least {file_bytes_min}")
     if io is None:
         _refuse_a_bookies(directory)
-    sync_apart = io is None and choose_sync(os.path.dirname(os.path.abspath(directory))).is_apart
+    if io is None:
+        directory = os.path.abspath(directory)  # Of a member that runs on, wherever its process works then.
+    sync_apart = io is None and choose_sync(os.path.dirname(directory)).is_apart
     journal = DiskJournal(
         directory,
         io=io,

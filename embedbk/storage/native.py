@@ -6,6 +6,7 @@ Decides which exception a C code becomes; the list itself stands in native/error
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import NoReturn, cast
 
@@ -14,6 +15,8 @@ from embedbk._native import ffi, lib
 from embedbk.codec import twins
 
 __all__ = [
+    "TOO_MANY_FILES",
+    "TOO_MANY_FILES_HINT",
     "check",
     "code_name",
     "code_text",
@@ -38,9 +41,15 @@ def code_text(code: int) -> str:
     return cast(bytes, ffi.string(lib.ebk_error_text(code))).decode()
 
 
-def system_reason(errno: int) -> str:
+def system_reason(number: int) -> str:
     """The system's own words for an errno, or nothing for 0."""
-    return f": {os.strerror(errno)} (errno {errno})" if errno else ""
+    return f": {os.strerror(number)} (errno {number})" if number else ""
+
+
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+TOO_MANY_FILES_HINT = (
+    "raise the limit of open files (ulimit -n) of this process, or close some, then open it again"
+)
 
 
 def error_class(code: int) -> type[Exception]:

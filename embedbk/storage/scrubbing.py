@@ -104,7 +104,7 @@ class LogScrubber:
             scrub = lib.ebk_scrub_open(table, os.fsencode(directory), cluster_token, incarnation)
             if scrub == ffi.NULL:
                 self._close_all()
-                raise StorageError(f"{directory}: the scrubber was refused its memory")
+                raise StorageError(f"{directory}: the scrubber cannot be made{system_reason(ffi.errno)}")
             self._scrubs.append(scrub)
         self.state = self._load()
 

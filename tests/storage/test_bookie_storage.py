@@ -6,6 +6,8 @@ import errno
 import gc
 import os
 import select
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from embedbk.errors import StorageError, UsageError
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.places import find_places
 from tests.storage.small_bookie import INCARNATION, TOKEN, open_disk
 from tests.storage.stored_entries import ids_in, make_frame, payload, payloads_in
 
@@ -660,3 +663,68 @@ def test_a_refused_start_lets_the_directory_go(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="belongs to bookie 'b1'"):
             BookieStorage(tmp_path / "b1", "other", TOKEN)
     BookieStorage(tmp_path / "b1", "b1", TOKEN).close()
+
+
+def test_directories_given_from_elsewhere_are_kept_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path is what it was at the start, for a process that goes elsewhere and for one that starts there."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    bookie = BookieStorage(
+        "b1",
+        "b1",
+        TOKEN,
+        journal_directories=["fast"],
+        ledger_directories=["slow"],
+        threaded=False,
+        flush_bytes=20_000,
+    )
+    monkeypatch.chdir(tmp_path / "there")
+    put(bookie, 7, range(100))
+    commit(bookie)
+    flush(bookie)  # Makes a file.
+    bookie.close()
+    assert list((tmp_path / "there").iterdir()) == []
+    (place,) = find_places(tmp_path / "here" / "fast")
+    assert place.parts == {"journal": tmp_path / "here" / "fast", "entries": tmp_path / "here" / "slow"}
+
+
+def test_too_few_descriptors_are_called_so(tmp_path: Path) -> None:
+    """At every descriptor that a start wants: the system's own reason, never memory, damage or a loss."""
+    BookieStorage(tmp_path / "b1", "b1", TOKEN).close()
+    told = subprocess.run(
+        [sys.executable, "-c", START_WITH_FEW, str(tmp_path / "b1"), TOKEN.hex()],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    refusals = told.stdout.splitlines()
+    assert refusals.pop() == "opened"
+    assert len(refusals) >= 5
+    for refusal in refusals:
+        assert refusal.startswith("StorageError ")
+        assert "Too many open files" in refusal
+        assert "memory" not in refusal
+
+
+START_WITH_FEW = """
+import os, resource, sys
+from embedbk.errors import EmbedbkError
+from embedbk.storage.bookie_storage import BookieStorage
+
+path, token = sys.argv[1], bytes.fromhex(sys.argv[2])
+BookieStorage(path, "b1", token).close()  # Whatever is imported later has its descriptors.
+held, most = len(os.listdir("/proc/self/fd")) - 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+for more in range(64):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held + more, most))
+    try:
+        BookieStorage(path, "b1", token, may_have_lost=True).close()
+    except EmbedbkError as refused:
+        print(type(refused).__name__, refused)
+    else:
+        print("opened")
+        break
+"""

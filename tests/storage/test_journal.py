@@ -505,8 +505,9 @@ def test_a_file_that_is_no_journal_is_refused(disk):
 
 def test_a_name_that_no_journal_gives_is_refused(disk):
     disk.put("j/journal-latest", b"")
-    with pytest.raises(StorageError, match="journal-latest"):
+    with pytest.raises(StorageError, match="journal-latest") as refused:
         stepped(disk)
+    assert "move files that are not this journal's out of its directory" in refused.value.hint
 
 
 def test_a_file_of_another_journal_is_refused(disk):
