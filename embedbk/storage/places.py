@@ -43,7 +43,7 @@ from embedbk.storage.identity import (
 )
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.operator_word import READ_ONLY_FILE, read_only_reason
-from embedbk.storage.raw_files import DiskDirectory
+from embedbk.storage.raw_files import DiskDirectory, ensure_answer
 
 __all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place", "ledger_directories"]
 
@@ -245,6 +245,7 @@ def _read_identity(directory: Path, findings: Findings) -> IdentityBody | None:
         findings.damage(str(path), "it is missing: the directory was wiped, or is another's")
         return None
     except OSError as refused:
+        ensure_answer(str(path), refused)
         findings.damage(str(path), f"the file cannot be read: {refused.strerror}")
         return None
     best: tuple[int, IdentityState, IdentityBody] | None = None

@@ -13,7 +13,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-__all__ = ["DiskDirectory", "PictureDirectory", "RawDirectory", "RawFile"]
+from embedbk.errors import UsageError
+
+__all__ = ["DiskDirectory", "PictureDirectory", "RawDirectory", "RawFile", "ensure_answer"]
+
+# Refusals that say nothing of what stands in a file.
+_NO_ANSWER = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def ensure_answer(path: str, refused: OSError) -> None:
+    """Let only those refusals pass that tell something of the file.
+
+    Raises:
+        UsageError: this process may not read it, or has no descriptor left: nobody can tell whether it is whole.
+    """
+    if refused.errno in _NO_ANSWER:
+        raise UsageError(
+            f"{path} cannot be opened, so nobody can tell whether it is whole: {refused.strerror}",
+            hint="run this as the user that the bookie or member runs as, with enough open files (ulimit -n)",
+        ) from refused
 
 
 class RawFile(Protocol):
@@ -38,7 +56,8 @@ class RawDirectory(Protocol):
         ...
 
     def open(self, name: str) -> AbstractContextManager[RawFile]:
-        """One of its files, to be used in a `with`. OSError when it cannot be opened."""
+        """One of its files, to be used in a `with`. OSError when it cannot be opened; UsageError when that says
+        nothing of the file."""
         ...
 
 
@@ -77,7 +96,11 @@ class DiskDirectory:
     def open(self, name: str) -> Iterator[RawFile]:
         path = os.path.join(self.path, name)
         # A pipe must not make it wait; what is no file has no bytes at places.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as refused:
+            ensure_answer(path, refused)
+            raise
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.ESPIPE, "it is no regular file", path)

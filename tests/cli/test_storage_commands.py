@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -397,11 +398,33 @@ def test_arguments_that_make_no_sense_are_refused(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_is_told(bookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_permission_is_no_damage(bookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """P7.1: "cannot tell" is never "no"."""
     (bookie / "entries" / "00000001.elog").chmod(0)
-    code, lines, _ = run(capsys, "storage", "check", bookie)
-    assert code == 1
-    assert any("Permission denied" in line for line in lines)
+    code, lines, error = run(capsys, "storage", "check", bookie)
+    assert (code, lines) == (2, [])
+    assert "Permission denied" in error
+
+
+def test_too_few_descriptors_are_no_damage(bookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """P7.1: "cannot tell" is never "no": whichever file is the first that cannot be opened."""
+    assert run(capsys, "storage", "check", bookie)[0] == 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held, refusals = len(os.listdir("/proc/self/fd")) - 1, []
+    try:
+        for more in range(32):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (held + more, hard))
+            code, _, error = run(capsys, "storage", "check", bookie)
+            if code == 0:
+                break
+            refusals.append((code, error))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert code == 0
+    assert len(refusals) >= 4
+    for code, error in refusals:
+        assert code == 2, error
+        assert "Too many open files" in error
 
 
 @pytest.mark.parametrize("puts", [os.mkfifo, os.mkdir])
