@@ -124,6 +124,6 @@ def _items(size: int) -> list[bytes]:
 
 
 def _beside(peer: Peer, work: str, unit: str, pairs: Pairs) -> Row:
-    """The row of the pair with the median ratio. The peer's processes count as foreign: that says nothing here."""
+    """The row of the pair with the median ratio. Foreign is what others had in our turns, also the peer that rests."""
     row = median_row(work, unit, pairs)
-    return dataclasses.replace(row, ceiling=None, foreign=None, peer=peer.name, peer_value=row.ceiling)
+    return dataclasses.replace(row, ceiling=None, peer=peer.name, peer_value=row.ceiling)
