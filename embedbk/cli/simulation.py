@@ -21,6 +21,7 @@ from embedbk.testing.trace import Trace
 __all__ = ["run_sim"]
 
 SEEDS = 500
+EXPLAINED_MAX = 3  # Violations that are made smaller at once; of the others their seeds are told.
 BLIND_SEEDS = 2_000  # A campaign of so many seeds must have met all of SOMETIMES.
 
 
@@ -51,9 +52,10 @@ def _run(options: argparse.Namespace) -> int:
         processes=options.processes,
         is_outside=options.outside,
         is_native=is_native,
+        ends_at_first=options.first,
         progress=_say,
     )
-    for failure in report.failures:
+    for failure in report.failures[:EXPLAINED_MAX]:
         _explain(failure["seed"], is_native, options)
     if options.json:
         print(json.dumps(report.as_json()))
@@ -68,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, help=f"how many ({SEEDS}, or as many as --minutes allow)")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, help="stop after so long")
+    parser.add_argument("--first", action="store_true", help="end at the first violation")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     parser.add_argument("--json", action="store_true", help="the report as one line")
     parser.add_argument(
@@ -127,5 +130,7 @@ def _print_report(report: Report) -> None:
     if report.refusals:
         print(f"{report.refusals} ledgers were refused, as so many lost disks allow")
     print("faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(report.faults.items())))
+    for failure in report.failures:
+        print(f"seed {failure['seed']}: {failure['violation']}")
     if report.missed:
         print("never met: " + "; ".join(report.missed))

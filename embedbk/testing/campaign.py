@@ -1,4 +1,4 @@
-"""Many seeds over all cores: progress while it runs, an end at the first violation, and a report.
+"""Many seeds over all cores: progress while it runs, each violation as it is found, and a report.
 
 A worker process runs seeds and gives small results; nothing of a run is shared. Which worker runs which seed changes
 nothing: a run depends on its seed alone.
@@ -20,7 +20,7 @@ from embedbk.testing.plan import make_plan
 from embedbk.testing.run import run_plan
 from embedbk.testing.sometimes import SOMETIMES, Sometimes
 
-__all__ = ["Report", "run_campaign", "run_seed"]
+__all__ = ["Report", "collect", "run_campaign", "run_seed"]
 
 PROGRESS_S = 5.0
 
@@ -95,24 +95,40 @@ def run_campaign(
     processes: int | None = None,
     is_outside: bool = False,
     is_native: bool | None = None,
+    ends_at_first: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Run seeds first_seed .. first_seed + seeds - 1, until a violation or until the minutes are over."""
+    """Run seeds first_seed .. first_seed + seeds - 1, or until the minutes are over; a violation ends nothing, unless
+    ends_at_first."""
+    run = partial(run_seed, is_outside=is_outside, is_native=is_native)
+    results = _results(run, range(first_seed, first_seed + seeds), processes or os.cpu_count() or 1)
+    return collect(results, seeds, minutes=minutes, ends_at_first=ends_at_first, progress=progress)
+
+
+def collect(
+    results: Generator[dict[str, Any], None, None],
+    seeds: int,
+    *,
+    minutes: float | None = None,
+    ends_at_first: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """The report of what seeds gave, as it comes; the rest of them is let go when it is complete."""
     report = Report()
     begun = told = time.monotonic()
     give_up = begun + minutes * 60 if minutes is not None else None
-    run = partial(run_seed, is_outside=is_outside, is_native=is_native)
-    results = _results(run, range(first_seed, first_seed + seeds), processes or os.cpu_count() or 1)
     try:
         for found in results:
             report.add(found)
             now = time.monotonic()
             report.real_s = now - begun
+            if progress is not None and found["violation"]:
+                progress(f"seed {found['seed']}: {found['violation']}")
             if progress is not None and now - told >= PROGRESS_S:
                 told = now
                 rate = report.events / report.real_s
                 progress(f"{report.seeds} of {seeds} seeds, {report.events} events, {rate:.0f} a second")
-            if report.violations or (give_up is not None and now >= give_up):
+            if (report.violations and ends_at_first) or (give_up is not None and now >= give_up):
                 break
     finally:
         results.close()

@@ -15,7 +15,7 @@ from embedbk.cli.simulation import run_sim
 from embedbk.codec.journal_records import RecordKind
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.testing import Cluster, Observer, Trace, Violation, make_plan, run_plan, shrink
-from embedbk.testing.campaign import run_campaign
+from embedbk.testing.campaign import collect, run_campaign, run_seed
 from embedbk.testing.clocks import Clock
 from embedbk.testing.disks import NativeDisk, TwinDisk
 from embedbk.testing.faults import _BEGIN
@@ -251,6 +251,23 @@ def test_a_campaign_over_processes_is_the_sum_of_its_seeds() -> None:
         told.pop("real_s")
         told["simulated_s"] = round(told["simulated_s"], 1)
     assert told_one == told_two
+
+
+def test_a_campaign_goes_on_behind_a_violation() -> None:
+    """Each seed that breaks a promise is told as it is found, and all of them stand in the report."""
+    found = [run_seed(seed) for seed in range(50, 54)]
+    for number in (1, 3):
+        found[number]["violation"], found[number]["invariant"] = "an entry is gone", "I1"
+    said: list[str] = []
+    report = collect((each for each in found), len(found), progress=said.append)
+    assert (report.seeds, report.violations) == (4, 2)
+    assert [failure["seed"] for failure in report.failures] == [51, 53]
+    assert [line for line in said if "gone" in line] == [
+        "seed 51: an entry is gone",
+        "seed 53: an entry is gone",
+    ]
+    first = collect((each for each in found), len(found), ends_at_first=True)
+    assert (first.seeds, [failure["seed"] for failure in first.failures]) == (2, [51])
 
 
 def test_the_command_reports_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
