@@ -94,6 +94,11 @@ def _run(tree: Path, *words: str, timeout_s: float) -> subprocess.CompletedProce
     )
 
 
+def limit_of_tests_s(tests: tuple[str, ...]) -> float:
+    """For a run of them all: each name stands for one test, or a few, that have a limit of their own."""
+    return TEST_TIMEOUT_S * max(4, len(tests))
+
+
 def run_tests(tree: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     options = (
         "-q",
@@ -104,7 +109,7 @@ def run_tests(tree: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess
         "no:cacheprovider",
         f"--timeout={TEST_TIMEOUT_S}",
     )
-    return _run(tree, "-m", "pytest", *options, *tests, timeout_s=TEST_TIMEOUT_S * 4)
+    return _run(tree, "-m", "pytest", *options, *tests, timeout_s=limit_of_tests_s(tests))
 
 
 def hunt(tree: Path, world: str, seeds: int) -> tuple[int | None, str]:
@@ -193,5 +198,8 @@ def untouched(mutants: tuple[Mutant, ...]) -> str | None:
         if not where.stdout.startswith(str(tree)):
             return f"the copy is not what is tested, but {where.stdout.strip() or where.stderr.strip()}"
         tests = dict.fromkeys(test for mutant in mutants for test in mutant.killers)
-        done = run_tests(tree, tuple(tests))
+        try:
+            done = run_tests(tree, tuple(tests))
+        except subprocess.TimeoutExpired as late:
+            return f"{len(tests)} tests took more than {late.timeout:.0f} s"
         return None if done.returncode == 0 else (done.stdout + done.stderr)[-2000:]

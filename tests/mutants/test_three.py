@@ -8,7 +8,14 @@ import pytest
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import Mutant
-from tests.mutants.planting import PROJECT, DoesNotApply, plant, try_mutant
+from tests.mutants.planting import (
+    PROJECT,
+    TEST_TIMEOUT_S,
+    DoesNotApply,
+    limit_of_tests_s,
+    plant,
+    try_mutant,
+)
 
 THREE = ("coverage-by-count", "add-accepted-on-a-fenced-ledger", "commit-without-epoch")
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
@@ -34,6 +41,12 @@ def test_a_patch_that_no_longer_applies_is_a_failure() -> None:
     source = BY_NAME[THREE[0]].edits[0][0]
     gone = Mutant("gone", "", "", ((source, "nobody writes this", ""),), BY_NAME[THREE[0]].killers)
     assert try_mutant(gone).status == "does not apply"
+
+
+def test_the_time_limit_grows_with_the_tests() -> None:
+    """All directed tests run on the untouched tree first: each of them may take its own limit."""
+    tests = tuple({killer for mutant in MUTANTS for killer in mutant.killers})
+    assert limit_of_tests_s(tests) == len(tests) * TEST_TIMEOUT_S > limit_of_tests_s(tests[:1])
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
