@@ -116,7 +116,7 @@ class AddPath(Protocol):
         ...
 
     def taken(self) -> int:
-        """How many were taken ever."""
+        """How many records were queued by it ever: frames, and LACs of idle writers."""
         ...
 
     def answers(self, durable: int, now_ns: int) -> Iterator[tuple[int, int, bytes]]:

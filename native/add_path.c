@@ -16,6 +16,7 @@
 #include "errors.h"
 #include "frame_header.h"
 #include "id_map.h"
+#include "lac_path.h"
 #include "message.h"
 
 #include <stdbool.h>
@@ -48,7 +49,7 @@ struct ebk_add_path {
     struct ebk_add_path_settings settings;
     bool is_stopped;
     uint8_t status; /* that is told: OK until it is stopped */
-    uint64_t frames, bytes, unkicked;
+    uint64_t records, bytes, unkicked;
     struct pending *pending; /* ring of `room`, a power of two; head..due are told or about to be, due..end wait */
     uint32_t room;
     uint64_t head, due, end;
@@ -209,6 +210,15 @@ static bool is_sound(const struct ebk_add *add)
            facts.first_entry == add->first && facts.last_entry == add->last && facts.count == add->count;
 }
 
+static void note_queued(struct ebk_add_path *path, uint32_t records, uint32_t body_size)
+{
+    const uint64_t bytes = (uint64_t)records * (body_size + RECORD_OVERHEAD_BYTES);
+    path->records += records;
+    path->bytes += bytes;
+    path->unkicked += bytes;
+    if (path->unkicked >= path->settings.kick_bytes) ebk_add_path_kick(path);
+}
+
 uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add)
 {
     const struct ebk_add_path_settings *const settings = &path->settings;
@@ -229,11 +239,19 @@ uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add
         row->lac = add->lac;
         row->lac_length = add->lac_length;
     }
-    path->frames += 1;
-    path->bytes += add->body_size + RECORD_OVERHEAD_BYTES;
-    path->unkicked += add->body_size + RECORD_OVERHEAD_BYTES;
-    if (path->unkicked >= settings->kick_bytes) ebk_add_path_kick(path);
+    note_queued(path, 1, add->body_size);
     return (uint64_t)token;
+}
+
+static bool take_lacs(struct ebk_add_path *path, const uint8_t *message, size_t size)
+{
+    const struct ebk_add_path_settings *const settings = &path->settings;
+    const struct ebk_lac_terms terms = {.table = settings->table, .journals = settings->journals, .tail = settings->tail,
+                                        .incarnation = settings->incarnation, .slots_kept = EBK_ADD_SLOTS_KEPT};
+    uint32_t records;
+    if (!ebk_lac_path_take(&terms, message, size, &records)) return false;
+    note_queued(path, records, 16);
+    return true;
 }
 
 int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *head, size_t head_size,
@@ -242,6 +260,8 @@ int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *h
     struct ebk_add add;
     struct ebk_tail_path *const readers = path->settings.tail;
     if (path->is_stopped) return EBK_ADD_PASSED;
+    if (head_size > EBK_MESSAGE_AT_KIND && head[EBK_MESSAGE_AT_KIND] == EBK_KIND_EXPLICIT_LACS)
+        return tail_size == 0 && take_lacs(path, head, head_size) ? EBK_ADD_TAKEN : EBK_ADD_PASSED;
     if (head_size > EBK_MESSAGE_AT_KIND && head[EBK_MESSAGE_AT_KIND] != EBK_KIND_ADD_REQUEST)
         return readers != NULL && tail_size == 0 && ebk_tail_take(readers, link, head, head_size) ? EBK_ADD_TAKEN
                                                                                                   : EBK_ADD_PASSED;
@@ -417,9 +437,9 @@ uint32_t ebk_add_path_pending(const struct ebk_add_path *path)
     return (uint32_t)(path->end - path->head);
 }
 
-uint64_t ebk_add_path_frames(const struct ebk_add_path *path)
+uint64_t ebk_add_path_records(const struct ebk_add_path *path)
 {
-    return path->frames;
+    return path->records;
 }
 
 uint64_t ebk_add_path_bytes(const struct ebk_add_path *path)

@@ -27,7 +27,7 @@
 /* cffi:begin */
 enum {
     EBK_ADD_PASSED = 0, /* not changed, not understood, not common: the core's */
-    EBK_ADD_TAKEN = 1   /* stored and queued, its answer is pending; or taken by tail_path.h */
+    EBK_ADD_TAKEN = 1   /* stored and queued, its answer is pending; or taken by tail_path.h, lac_path.h */
 };
 /* Numbers of embedbk/codec: messages.py, journal_records.py. */
 enum {
@@ -82,7 +82,7 @@ EBK_SHORT int ebk_add_path_has_failed(const struct ebk_add_path *path);
 EBK_SHORT void ebk_add_path_clear(struct ebk_add_path *path);
 
 EBK_SHORT uint32_t ebk_add_path_pending(const struct ebk_add_path *path);
-EBK_SHORT uint64_t ebk_add_path_frames(const struct ebk_add_path *path); /* taken ever */
+EBK_SHORT uint64_t ebk_add_path_records(const struct ebk_add_path *path); /* queued ever: frames, and LACs (lac_path.h) */
 /* What they are in the journal: their bytes, and what a record costs beside. */
 EBK_SHORT uint64_t ebk_add_path_bytes(const struct ebk_add_path *path);
 /* cffi:end */

@@ -194,15 +194,10 @@ static bool read_record(const uint8_t *from, struct ebk_asked *said, bool *is_fo
 /* The records of a message with several answers, or NULL: a byte string that fills the control part. */
 static const uint8_t *records_in(const uint8_t *from, const uint8_t *end, uint32_t *count)
 {
-    if (end - from < 3 || *from++ != 0x91) return NULL;
-    const uint8_t head = *from++;
-    if (head < 0xC4 || head > 0xC6) return NULL;
-    const unsigned width = 1u << (head - 0xC4);
-    if ((size_t)(end - from) < width) return NULL;
-    uint64_t size = 0;
-    for (unsigned i = 0; i < width; i++) size = size << 8 | *from++;
-    if (size == 0 || size % EBK_ADD_ANSWER_BYTES != 0 || size != (uint64_t)(end - from)) return NULL;
-    *count = (uint32_t)(size / EBK_ADD_ANSWER_BYTES);
+    uint32_t size;
+    if (from == end || *from++ != 0x91 || (from = ebk_read_bytes_head(from, end, &size)) == NULL) return NULL;
+    if (size == 0 || size % EBK_ADD_ANSWER_BYTES != 0 || size != (size_t)(end - from)) return NULL;
+    *count = size / EBK_ADD_ANSWER_BYTES;
     return from;
 }
 

@@ -71,6 +71,14 @@ bool ebk_journals_has_room(struct ebk_journals *journals, uint32_t kept)
     return ebk_journals_next_token(journals) - 1 - ebk_journals_durable(journals) < RING - kept;
 }
 
+/* A record was queued there: its token. Of one journal alone its own. */
+static int64_t noted(struct ebk_journals *journals, uint32_t part, int64_t own)
+{
+    if (journals->count > 1) return (int64_t)ebk_journals_note(journals, part);
+    journals->parts[0].is_unkicked = true;
+    return own;
+}
+
 int64_t ebk_journals_submit(struct ebk_journals *journals, uint32_t kind, uint64_t ledger_id, const void *head,
                             size_t head_size, const void *tail, size_t tail_size)
 {
@@ -78,9 +86,16 @@ int64_t ebk_journals_submit(struct ebk_journals *journals, uint32_t kind, uint64
     const uint32_t part = ebk_journals_part(journals, ledger_id);
     const int64_t own =
         ebk_journal_submit(journals->parts[part].journal, kind, ledger_id, head, head_size, tail, tail_size);
-    if (own < 0 || journals->count > 1) return own < 0 ? own : (int64_t)ebk_journals_note(journals, part);
-    journals->parts[0].is_unkicked = true;
-    return own;
+    return own < 0 ? own : noted(journals, part, own);
+}
+
+int64_t ebk_journals_submit_copy(struct ebk_journals *journals, uint32_t kind, uint64_t ledger_id, const void *data,
+                                 size_t size)
+{
+    if (journals->count > 1 && !ebk_journals_has_room(journals, 0)) return EBK_FULL;
+    const uint32_t part = ebk_journals_part(journals, ledger_id);
+    const int64_t own = ebk_journal_submit_copy(journals->parts[part].journal, kind, ledger_id, data, size);
+    return own < 0 ? own : noted(journals, part, own);
 }
 
 void ebk_journals_kick(struct ebk_journals *journals)

@@ -39,6 +39,9 @@ EBK_SHORT bool ebk_journals_has_room(struct ebk_journals *journals, uint32_t kep
 /* As ebk_journal_submit(), to the journal of the ledger. */
 EBK_SHORT int64_t ebk_journals_submit(struct ebk_journals *journals, uint32_t kind, uint64_t ledger_id, const void *head,
                                       size_t head_size, const void *tail, size_t tail_size);
+/* As ebk_journal_submit_copy(), to the journal of the ledger. */
+EBK_SHORT int64_t ebk_journals_submit_copy(struct ebk_journals *journals, uint32_t kind, uint64_t ledger_id, const void *data,
+                                           size_t size);
 /* Wake the commit threads of those that got something since the last time. */
 EBK_SHORT void ebk_journals_kick(struct ebk_journals *journals);
 

@@ -54,6 +54,17 @@ static inline uint8_t *ebk_write_count(uint8_t *to, uint64_t value)
     return to;
 }
 
+/* The head of a byte string in MessagePack. Returns where its bytes begin, or NULL. */
+static inline const uint8_t *ebk_read_bytes_head(const uint8_t *from, const uint8_t *end, uint32_t *size)
+{
+    if (from >= end || *from < 0xC4 || *from > 0xC6) return NULL;
+    const unsigned width = 1u << (*from++ - 0xC4);
+    if ((size_t)(end - from) < width) return NULL;
+    *size = 0;
+    for (unsigned i = 0; i < width; i++) *size = *size << 8 | *from++;
+    return from;
+}
+
 /* The head of a byte string in MessagePack, as short as it gets. */
 static inline uint8_t *ebk_write_bytes_head(uint8_t *to, uint32_t size)
 {

@@ -136,7 +136,7 @@ static int take_turns(struct ebk_bookie_wait *wait, const struct ebk_bookie_wait
     struct ebk_add_path *const path = terms->path;
     struct ebk_tail_path *const readers = ebk_add_path_tail(path);
     const uint64_t bytes_before = ebk_add_path_bytes(path);
-    const uint64_t frames_before = ebk_add_path_frames(path);
+    const uint64_t records_before = ebk_add_path_records(path);
     int64_t until_ns = terms->until_ns;
     bool is_late = false; /* Something was taken or told, and nothing else done meanwhile. */
     for (;;) {
@@ -153,7 +153,7 @@ static int take_turns(struct ebk_bookie_wait *wait, const struct ebk_bookie_wait
             ebk_zmq_accepted_taken_most(wait->links) >= terms->credit_bytes)
             return EBK_BOOKIE_WAIT_BOUND;
         const int64_t now_ns = ebk_wait_now_ns();
-        if (!is_late && (has_told || ebk_add_path_frames(path) != frames_before)) {
+        if (!is_late && (has_told || ebk_add_path_records(path) != records_before)) {
             is_late = true;
             if (terms->duties_ns < until_ns - now_ns) until_ns = now_ns + terms->duties_ns;
         }

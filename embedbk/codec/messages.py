@@ -33,6 +33,9 @@ __all__ = [
     "ErrorAnswer",
     "ExplicitLacAnswer",
     "ExplicitLacRequest",
+    "ExplicitLacs",
+    "EXPLICIT_LACS_MAX",
+    "EXPLICIT_LAC_BYTES",
     "FenceAnswer",
     "FenceRequest",
     "LacAnswer",
@@ -49,6 +52,7 @@ __all__ = [
     "encode_control",
     "encode_message",
     "is_answered",
+    "pack_explicit_lacs",
     "is_final",
     "register_kind",
     "split_bundle",
@@ -64,6 +68,11 @@ _KIND_AT = 5  # In the header.
 # request_id, nonce, seating, ledger_id, first_entry, last_entry, status, recovery, is_followed, reserved
 _ADD_ANSWER = struct.Struct("<QQQQqqBBB5s")
 ADD_ANSWER_BYTES = _ADD_ANSWER.size
+
+# ledger_id, lac, lac_length, ledger_key
+_EXPLICIT_LAC = struct.Struct("<QqQ16s")
+EXPLICIT_LAC_BYTES = _EXPLICIT_LAC.size
+EXPLICIT_LACS_MAX = 256
 
 # magic, version, kind, frame_count, control_size, frames_size, request_id, crc32c, reserved
 _HEADER = struct.Struct("<4sBBHIIQII")
@@ -249,6 +258,33 @@ class ExplicitLacRequest(msgspec.Struct, frozen=True, array_like=True):
     wants_answer: bool = True
 
 
+class ExplicitLacs(msgspec.Struct, frozen=True, array_like=True):
+    """The LACs of many idle writers, one behind the other: as so many requests that are no hints and want no answer.
+    Its request id is 0."""
+
+    incarnation: _Incarnation
+    lacs: bytes
+
+    def unpack(self) -> list[ExplicitLacRequest]:
+        """In the order in which they were given.
+
+        Raises:
+            PeerError: not whole LACs, too many, or impossible numbers in one.
+        """
+        count, rest = divmod(len(self.lacs), EXPLICIT_LAC_BYTES)
+        if rest or not 1 <= count <= EXPLICIT_LACS_MAX:
+            raise PeerError(
+                f"LACs of {len(self.lacs)} bytes: allowed are 1 to {EXPLICIT_LACS_MAX} times {EXPLICIT_LAC_BYTES}"
+            )
+        found: list[ExplicitLacRequest] = []
+        for ledger_id, lac, length, key in _EXPLICIT_LAC.iter_unpack(self.lacs):
+            if max(ledger_id, length) > LEDGER_ID_MAX or not NO_ENTRY <= lac <= LEDGER_ID_MAX // 2:
+                raise PeerError(f"the LAC of ledger {ledger_id} has impossible numbers")
+            request = ExplicitLacRequest(self.incarnation, ledger_id, key, lac, length, wants_answer=False)
+            found.append(request)
+        return found
+
+
 class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
     status: Status
     ledger_id: _LedgerId
@@ -272,8 +308,10 @@ def is_final(answer: Control) -> bool:
 
 
 def is_answered(request: Control) -> bool:
-    """Every request is, but for hints whose sender knows already who waits (P6.2)."""
-    return not isinstance(request, ExplicitLacRequest) or request.wants_answer
+    """Every request is, but for LACs that are told to whom it concerns (P6.2)."""
+    if isinstance(request, ExplicitLacRequest):
+        return request.wants_answer
+    return not isinstance(request, ExplicitLacs)
 
 
 @dataclass(slots=True)
@@ -300,7 +338,7 @@ def register_kind(kind: int, struct_type: type[Control]) -> None:
 for _kind, _struct in (
     (1, AddRequest), (2, AddAnswer), (3, FenceRequest), (4, FenceAnswer), (5, ReadRequest), (6, ReadAnswer),
     (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers), (13, Bundle),
-    (15, ErrorAnswer),
+    (15, ErrorAnswer), (16, ExplicitLacs),
 ):  # fmt: skip
     register_kind(_kind, _struct)
 
@@ -322,6 +360,13 @@ def encode_add_answers(answers: Sequence[tuple[int, AddAnswer]]) -> list[bytes |
         for asked, a in answers
     )  # fmt: skip
     return encode_message(0, AddAnswers(packed))
+
+
+def pack_explicit_lacs(requests: Sequence[ExplicitLacRequest]) -> ExplicitLacs:
+    """At most `EXPLICIT_LACS_MAX`, of one incarnation, none of them a hint and none that wants an answer."""
+    pack = _EXPLICIT_LAC.pack
+    lacs = [pack(each.ledger_id, each.lac, each.lac_length, each.ledger_key) for each in requests]
+    return ExplicitLacs(requests[0].incarnation, b"".join(lacs))
 
 
 def encode_control(control: Control) -> bytes:

@@ -93,6 +93,8 @@ class WriterOptions:
     # Idle for this long with an unpublished LAC: tell the bookies durably (P6.2). A sync at each of them, so not in
     # every pause of a writer at its own pace.
     explicit_lac_ns: int = 100 * _MS
+    # Or a little sooner: when this goes into the time. So many idle writers of one host do it together.
+    explicit_lac_grid_ns: int = 20 * _MS
     # So long after a bookie said that a reader waits there, it is told each LAC at once, by a hint.
     awaited_ns: int = 1_000 * _MS
     inflight_frames_max: int = 64
@@ -232,7 +234,7 @@ class Writer(Machine):
         if in_flight.has_busy:
             timeout = in_flight.fails_at_ns(self.options.add_timeout_ns, self.options.busy_timeout_ns)
         late = None if oldest is None else self._late_look_ns(oldest)
-        idle = self.last_active_ns + self.options.explicit_lac_ns if self._owes_lac() else None
+        idle = self._publish_at_ns() if self._owes_lac() else None
         busy = in_flight.busy_deadline_ns() if in_flight.has_busy else None
         return earliest(timeout, late, self.retry_at, self.standstill.until_ns, idle, busy)
 
@@ -726,7 +728,7 @@ class Writer(Machine):
         if self.standstill.until_ns is not None and self.standstill.is_over(event.now_ns):
             self.standstill.until_ns = None
             effects += self._end_shortage() or self._check_usable(event.now_ns)
-        if self._owes_lac() and event.now_ns >= self.last_active_ns + self.options.explicit_lac_ns:
+        if self._owes_lac() and event.now_ns >= self._publish_at_ns():
             effects += self._publish_lac(event.now_ns)
         return effects
 
@@ -742,6 +744,11 @@ class Writer(Machine):
         """Nothing is under way that would carry the LAC, and the bookies do not know it, or only by a hint."""
         is_idle = not self.in_flight.pending and self.state in (WriterState.OPEN, WriterState.CLOSING)
         return is_idle and self.lac > self.lac_published
+
+    def _publish_at_ns(self) -> int:
+        """When its idleness has lasted long enough."""
+        latest_ns = self.last_active_ns + self.options.explicit_lac_ns
+        return latest_ns - latest_ns % self.options.explicit_lac_grid_ns
 
     def _publish_lac(self, now_ns: int) -> list[Effect]:
         """Readers without recovery see the last entries before a next add (P6.2), at any bookie, for good."""

@@ -16,7 +16,9 @@ from embedbk.codec.messages import (
     AddAnswer,
     AddAnswers,
     AddRequest,
+    Control,
     ExplicitLacAnswer,
+    ExplicitLacs,
     Status,
     decode_message,
     encode_add_answers,
@@ -340,8 +342,11 @@ class BookieNode:
         link = event.link
         if not is_beyond_room and self._is_taken(now_ns, event):
             return
+        requests: Sequence[Control] = ()
         try:
             message = decode_message(event.body)
+            control = message.control
+            requests = control.unpack() if isinstance(control, ExplicitLacs) else (control,)
         except PeerError as broken:
             self._drop(link, str(broken))
             return
@@ -353,15 +358,16 @@ class BookieNode:
         if unanswered >= REQUESTS_PER_LINK_MAX:
             self._drop(link, f"{unanswered} requests are unanswered; no more are taken")
             return
-        if is_beyond_room and not isinstance(message.control, AddRequest):
+        if is_beyond_room and not isinstance(control, AddRequest):
             self._drop(
                 link, "too much waits here for the journal; no more is kept"
             )  # It has no word for busy.
             return
-        self._links[link] = unanswered + is_answered(message.control)
-        self._step_core(
-            RequestReceived(now_ns, link, message.request_id, message.control, message.frames, is_beyond_room)
-        )
+        self._links[link] = unanswered + is_answered(control)
+        for request in requests:
+            self._step_core(
+                RequestReceived(now_ns, link, message.request_id, request, message.frames, is_beyond_room)
+            )
 
     # The add path.
 

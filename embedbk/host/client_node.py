@@ -17,17 +17,20 @@ from typing import Any
 from embedbk.codec.answers import Answers, Asked, Counting
 from embedbk.codec.frame import Frame, FrameHeader
 from embedbk.codec.messages import (
+    EXPLICIT_LACS_MAX,
     MESSAGES_PER_BUNDLE_MAX,
     AddAnswer,
     AddAnswers,
     AddRequest,
     Control,
+    ExplicitLacRequest,
     Status,
     decode_message,
     encode_bundle,
     encode_message,
     is_answered,
     is_final,
+    pack_explicit_lacs,
 )
 from embedbk.codec.metadata_messages import (
     Allocated,
@@ -118,6 +121,7 @@ class _Peer:
     # Messages of this turn: several leave as one (PERFORMANCE T6). Empty between turns.
     outbox: list[tuple[int, list[Any], int]] = field(default_factory=list)
     outbox_bytes: int = 0
+    lacs: list[ExplicitLacRequest] = field(default_factory=list)  # Of idle writers, which leave together.
 
 
 class ClientNode:
@@ -276,6 +280,8 @@ class ClientNode:
             for writing in touched:
                 self._pump(now_ns, writing)
             for peer in self._outboxes.values():
+                if peer.lacs:
+                    self._pack_lacs(now_ns, peer)
                 self._empty_outbox(now_ns, peer)
             self._outboxes.clear()
             if not self._events:
@@ -384,6 +390,11 @@ class ClientNode:
                 operation, SendFailed(now_ns, effect.tag, effect.member, "it leaves too much unanswered")
             )
             return
+        control = effect.control
+        if type(control) is ExplicitLacRequest and not control.is_hint and not is_awaited:
+            peer.lacs.append(control)
+            self._outboxes[peer.member] = peer
+            return
         request_id = self._next_request()
         pieces = encode_message(request_id, effect.control, effect.frames)
         size = sum(map(len, pieces))
@@ -399,6 +410,15 @@ class ClientNode:
         peer.outbox_bytes += size
         if size > BUNDLED_BYTES_MAX:
             self._empty_outbox(now_ns, peer)
+
+    def _pack_lacs(self, now_ns: int, peer: _Peer) -> None:
+        """Put what idle writers tell a bookie for good into as few messages as can be."""
+        lacs, peer.lacs = peer.lacs, []
+        for begin in range(0, len(lacs), EXPLICIT_LACS_MAX):
+            pieces = encode_message(0, pack_explicit_lacs(lacs[begin : begin + EXPLICIT_LACS_MAX]))
+            if len(peer.outbox) >= MESSAGES_PER_BUNDLE_MAX:
+                self._empty_outbox(now_ns, peer)
+            peer.outbox.append((0, pieces, sum(map(len, pieces))))
 
     # Adds that are sent from C (native/NATIVE.md, "Link adds").
 

@@ -89,7 +89,7 @@ class NativeAddPath:
         return bool(taken)
 
     def taken(self) -> int:
-        return int(lib.ebk_add_path_frames(self.handle))
+        return int(lib.ebk_add_path_records(self.handle))
 
     def taken_bytes(self) -> int:
         """Bytes that they are in the journal, with what a record costs beside."""

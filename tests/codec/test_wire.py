@@ -66,6 +66,7 @@ def test_the_headers_lie_as_the_page_says() -> None:
     check_layout("frame", [frame._HEADER, frame._CRC], frame.FRAME_HEADER_BYTES)
     check_layout("message", [messages._HEADER], messages.MESSAGE_HEADER_BYTES)
     check_layout("add answer", [messages._ADD_ANSWER], messages.ADD_ANSWER_BYTES)
+    check_layout("explicit lac", [messages._EXPLICIT_LAC], messages.EXPLICIT_LAC_BYTES)
     assert twins._HEADER.format == entry.ENTRY_HEADER.format
     assert entry.ENTRY_OVERHEAD_BYTES == 52
 

@@ -34,7 +34,7 @@ ADD_PATH_SOURCES = [
     *sorted(NATIVE.glob("store*.c")),
     *(
         NATIVE / f"{name}.c"
-        for name in ("add_path", "frame", "journals", "parked", "table", "tail_path", "xxh3")
+        for name in ("add_path", "frame", "journals", "parked", "table", "tail_path", "lac_path", "xxh3")
     ),
 ]
 LOCAL_ADDS_SOURCES = [

@@ -23,6 +23,7 @@ from embedbk.codec.messages import (
     Control,
     ExplicitLacAnswer,
     ExplicitLacRequest,
+    ExplicitLacs,
     FenceRequest,
     LacAnswer,
     LacRequest,
@@ -30,6 +31,7 @@ from embedbk.codec.messages import (
     Status,
     decode_message,
     encode_message,
+    pack_explicit_lacs,
 )
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie import Bookie
@@ -236,6 +238,15 @@ class Twice:
             self.chance.randrange(4), ExplicitLacRequest(INCARNATION, ledger_id, KEY, lac, max(0, lac) * 3)
         )
 
+    def explicit_lacs(self) -> None:
+        """Of several ledgers, also of one that is not known, and of older ones."""
+        lacs: list[ExplicitLacRequest] = []
+        for ledger_id in self.chance.choices(LEDGERS, k=self.chance.randint(1, 4)):
+            lac = max(0, self.next_entry[ledger_id] - self.chance.randint(0, 4))
+            key = self.chance.choice([KEY] * 9 + [OTHER_KEY])
+            lacs.append(ExplicitLacRequest(INCARNATION, ledger_id, key, lac, lac * 3, wants_answer=False))
+        self.ask(self.chance.randrange(4), pack_explicit_lacs(lacs))
+
     def hint(self) -> None:
         """Also of an entry that is not here, and of an older one."""
         ledger_id = self.chance.choice(LEDGERS)
@@ -287,6 +298,7 @@ def test_the_same_requests_have_the_same_answers(seed: int, ends_badly: bool) ->
     story: list[tuple[int, Callable[[], None]]] = [
         (60, twice.add), (5, twice.strange), (5, twice.again), (3, twice.conflict), (6, twice.damaged),
         (1, twice.cut_short), (1, twice.fence), (4, twice.read), (4, twice.poll), (2, twice.explicit_lac),
+        (3, twice.explicit_lacs),
         (2, twice.hold), (1, twice.hang_up), (2, twice.pass_time), (25, twice.turn), (8, twice.hint), (6, twice.poll),
     ]  # fmt: skip
     weights, acts = zip(*story, strict=True)
@@ -490,6 +502,11 @@ def test_the_bounds_of_the_c_code_are_ours() -> None:
         lib.EBK_KIND_LAC_REQUEST, lib.EBK_KIND_LAC_ANSWER, lib.EBK_KIND_EXPLICIT_LAC_REQUEST,
         lib.EBK_KIND_EXPLICIT_LAC_ANSWER,
     ]  # fmt: skip
+    assert (messages._kind_of[ExplicitLacs], RecordKind.EXPLICIT_LAC) == (
+        lib.EBK_KIND_EXPLICIT_LACS,
+        lib.EBK_RECORD_EXPLICIT_LAC,
+    )
+    assert (messages.EXPLICIT_LAC_BYTES, messages.EXPLICIT_LACS_MAX) == (lib.EBK_LAC_BYTES, lib.EBK_LACS_MAX)
     assert (lib.EBK_RECORD_FRAME, lib.EBK_ADD_ANSWER_BYTES) == (RecordKind.FRAME, messages.ADD_ANSWER_BYTES)
     assert lib.EBK_ADD_ANSWERS_MAX == bookie_node.ANSWERS_PER_MESSAGE_MAX
     assert lib.EBK_ADD_PENDING_MAX >= lib.EBK_JOURNAL_SLOT_COUNT

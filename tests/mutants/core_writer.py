@@ -499,13 +499,8 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "idle = self.last_active_ns + self.options.explicit_lac_ns if self._owes_lac() else None",
-                "idle = self.last_active_ns + 5 * _MS if self._owes_lac() else None",
-            ),
-            (
-                _WRITER,
-                "if self._owes_lac() and event.now_ns >= self.last_active_ns + self.options.explicit_lac_ns:",
-                "if self._owes_lac() and event.now_ns >= self.last_active_ns + 5 * _MS:",
+                "        return latest_ns - latest_ns % self.options.explicit_lac_grid_ns\n",
+                "        return self.last_active_ns + 5 * _MS\n",
             ),
         ),
         (_P6_TAIL + "a_writer_at_its_own_pace_journals_no_lac_between_its_adds",),

@@ -13,6 +13,8 @@ _BUSY = "tests/rules/test_p7_busy.py::test_"
 _LOCAL = "tests/host/test_local_adds.py::test_"
 _LINKS = "tests/transports/test_link_adds.py::test_"
 _TAIL = "native/tail_path.c"
+_LACS = "native/lac_path.c"
+_LACS_TESTS = "tests/host/test_lac_path.py::test_"
 _TAIL_TESTS = "tests/host/test_tail_path.py::test_"
 _TWIN = "tests/host/test_tail_path.py::test_a_fenced_ledger_keeps_no_reader_waiting"
 
@@ -228,6 +230,40 @@ MUTANTS = (
         "an answer behind the ack quorum of adds past the core says that a reader waits, and the core hears of it late",
         (("native/link_adds.c", " && (adds->followed & ~adds->followed_told) == 0) return", ") return"),),
         ("tests/host/test_link_adds.py::test_who_waits_where_adds_go_past_the_core_is_told_at_once",),
+    ),
+    Mutant(
+        "lacs-with-any-key",
+        "P3.5",
+        "a durable LAC among others raises the row whatever ledger key it has",
+        (
+            (
+                _LACS,
+                "row != NULL && row->has_key && memcmp(row->key, from + AT_KEY, EBK_KEY_BYTES) == 0 &&",
+                "row != NULL &&",
+            ),
+        ),
+        (_LACS_TESTS + "with_one_that_is_not_common_all_are_the_cores",),
+    ),
+    Mutant(
+        "lacs-of-a-fenced-ledger-in-c",
+        "P3.4a",
+        "a durable LAC of a fenced ledger is taken in C",
+        ((_LACS, "!row->is_fenced && !row->in_limbo", "!row->in_limbo"),),
+        (_LACS_TESTS + "with_one_that_is_not_common_all_are_the_cores",),
+    ),
+    Mutant(
+        "known-lac-not-journaled-in-c",
+        "P6.2 I11",
+        "a LAC that a hint told is not made durable by the one that follows it",
+        ((_LACS, "if (lac < row->lac) continue;", "if (lac <= row->lac) continue;"),),
+        (_LACS_TESTS + "one_that_is_known_by_a_hint_is_made_durable",),
+    ),
+    Mutant(
+        "lacs-in-c-wake-nobody",
+        "P6.2",
+        "a durable LAC that is taken in C answers no poll",
+        ((_LACS, "        ebk_tail_wake(terms->tail, row);\n", ""),),
+        (_LACS_TESTS + "who_waits_is_woken",),
     ),
     Mutant(
         "hint-with-any-key",

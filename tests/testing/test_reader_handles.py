@@ -17,7 +17,7 @@ def ask_two_sides(cluster: Cluster) -> tuple[int, int]:
     writer.add(b"zero")
     cluster.run_for(1.0)  # Its LAC reaches all of them.
     for name in ("b2", "b3"):
-        cluster.drop_messages("ExplicitLacRequest", receiver=name)
+        cluster.drop_messages("ExplicitLacs", receiver=name)
     writer.add(b"one")
     cluster.run_for(1.0)
     reader: LedgerReader = cluster.client("reader").open_ledger(writer.ledger_id, recover=False)
