@@ -78,6 +78,7 @@ class ZmqTransport:
         self._intake = Intake(self._sockets, self._ends, self._strangers, self._hello)
         self._accepted = AcceptedTurns(self._sockets, self._ends, self._intake)
         self._dialled = DialledTurns(self._sockets, self._ends, self._intake)
+        self._is_alone = False  # The last `receive` told what had ended a wait, and looked no further.
         self._links = self._ends.links
         self.counters = self._ends.counters
 
@@ -164,15 +165,20 @@ class ZmqTransport:
         if blind_ns > self._timeout_ns // 2:
             ends.excuse(blind_ns)
             self._strangers.excuse(blind_ns)
-        if self._intake.held is not None:
-            self._take_held(*self._intake.held)
+        held = self._intake.held
+        # What ended a client's wait is told alone: the next wait hears the rest, in C. Only every other time, or a link
+        # on which bodies come without a pause would hide all others.
+        self._is_alone = held is not None and self._dialled.listens and not self._is_alone
+        if held is not None:
+            self._take_held(*held)
         is_heard, self._dialled.is_heard = self._dialled.is_heard, False
-        if not is_heard:
-            sockets.look()
-        ports, sockets.unsettled = sockets.unsettled, {}
-        for port in ports:
-            if port.is_open:
-                self._drain(port)
+        if not self._is_alone:
+            if not is_heard:
+                sockets.look()
+            ports, sockets.unsettled = sockets.unsettled, {}
+            for port in ports:
+                if port.is_open:
+                    self._drain(port)
         if sockets.unseen:  # After what came before the end.
             unseen, sockets.unseen = sockets.unseen, {}
             for port in unseen:
@@ -249,7 +255,7 @@ class ZmqTransport:
         self._intake.held = None
         if port.is_open:
             size = self._intake.on_part(port, route, part)
-            if not port.is_listening:
+            if not port.is_listening and not self._is_alone:
                 self._sockets.unsettled.pop(port, None)
                 self._intake.drain(port, 1, size)
             if self._ends.events:

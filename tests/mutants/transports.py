@@ -35,6 +35,19 @@ MUTANTS = (
         (_WAITING + "a_failed_journal_ends_it_and_nothing_is_answered",),
     ),
     Mutant(
+        "a-link-hides-the-others",
+        "P4.1",
+        "a client hears no other link while bodies come on one without a pause",
+        (
+            (
+                "transports/zmq.py",
+                " and self._dialled.listens and not self._is_alone\n",
+                " and self._dialled.listens\n",
+            ),
+        ),
+        ("tests/transports/test_listening.py::test_what_ended_it_is_told_alone_every_other_time",),
+    ),
+    Mutant(
         "wait-offers-behind-an-event",
         "P3.4 P3.7",
         "what came behind a message that ended a wait is taken before the core has seen that message",

@@ -189,6 +189,22 @@ def test_other_bodies_end_it_and_come_in_order(client: Client) -> None:
     assert [body for body in found if body in wanted] == wanted
 
 
+def test_what_ended_it_is_told_alone_every_other_time(client: Client) -> None:
+    """Whoever waits for a body has it before other links are asked; but no link hides another for longer than that."""
+
+    def has_come(seat: int, number: int) -> bytes:
+        client.say(seat, LacAnswer(Status.OK, number), number * 10)
+        assert client.transport._links[client.links[seat]].port.socket.poll(PATIENCE_NS // 1_000_000)
+        return b"".join(encode_message(number * 10, LacAnswer(Status.OK, number)))
+
+    first, beside = has_come(0, 7), has_come(1, 8)
+    client.wait_long()
+    assert client.bodies() == [first]
+    second = has_come(0, 9)
+    client.wait_long()
+    assert client.bodies() == [second, beside]
+
+
 def test_other_descriptors_end_it(client: Client) -> None:
     """A call from another thread, another node: whose it is, is told."""
     os.eventfd_write(client.other, 1)
