@@ -6,7 +6,6 @@ request exactly one outcome (`Answered` or `SendFailed`), and batches: one turn 
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import logging
 from collections import deque
@@ -33,15 +32,7 @@ from embedbk.codec.messages import (
     pack_explicit_lacs,
 )
 from embedbk.codec.metadata_messages import (
-    Allocated,
-    AllocIds,
-    Get,
     Record,
-    Refusal,
-    Result,
-    Txn,
-    TxnDone,
-    Value,
 )
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
 from embedbk.config import SLOW_BOOKIE_BYTES_MAX
@@ -58,9 +49,6 @@ from embedbk.core.vocabulary import (
     Effect,
     Event,
     FrameSealed,
-    IdsAllocated,
-    KeyRead,
-    MetadataFailed,
     ReadKey,
     Send,
     SendFailed,
@@ -68,17 +56,17 @@ from embedbk.core.vocabulary import (
     Tag,
     Tick,
     Transact,
-    Transacted,
-    TransactUnknown,
 )
 from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError, UsageError
+from embedbk.host.asking import Asking
 from embedbk.host.courses import Courses
+from embedbk.host.deadlines import Deadlines
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation, Writing, is_countable
 from embedbk.ids import Member
-from embedbk.metadata.client import Client, is_unknown
+from embedbk.metadata.client import Client
 from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport
 from embedbk.storage.local_adds import NativeNear, NativeWaiter
 
@@ -89,7 +77,6 @@ logger = logging.getLogger(__name__)
 # Requests to a bookie that could not be reached this recently fail at once. A link that was up and is lost is dialled
 # again for the next request: after a stop of this very process all are lost, and every bookie is there.
 REDIAL_NS = 50_000_000
-DUE_SPARE = 64  # Entries on the heap of deadlines beside two for each operation there, before it is cleaned.
 BUNDLED_BYTES_MAX = 64 << 10  # Of one message that leaves together with others; longer ones leave alone.
 BUNDLE_BYTES_MAX = (
     256 << 10
@@ -143,6 +130,7 @@ class ClientNode:
         self.slow_bookie_bytes_max = slow_bookie_bytes_max
         self.transport = transport
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
+        self._asking = Asking(self.metadata, self.tell)
         self.operations: dict[Operation, None] = {}
         self.registrations: dict[str, Registration] = {}
         self.bookies: tuple[BookieInfo, ...] = ()
@@ -182,9 +170,7 @@ class ClientNode:
         self._next_request: Callable[[], int] = (
             requests.__next__ if self._answers is None else self._answers.next_request
         )
-        self._due: list[tuple[int, int, Operation]] = []
-        self._due_numbers = itertools.count()
-        self._due_count = 0  # Operations that are on it, each perhaps with past entries too.
+        self._deadlines = Deadlines()
         self._is_watching = False
         self._now_ns = 0  # Of the present turn, for what the watch tells.
         self._why_closed: EmbedbkError | None = None
@@ -364,14 +350,8 @@ class ClientNode:
     def _carry_out(self, now_ns: int, operation: Operation, effect: Effect) -> None:
         if isinstance(effect, Send):
             self._send(now_ns, operation, effect)
-        elif isinstance(effect, ReadKey):
-            self.metadata.request(now_ns, Get(effect.key), self._key_reader(operation, effect.tag))
-        elif isinstance(effect, Transact):
-            self.metadata.request(
-                now_ns, Txn(effect.when, effect.then), self._transactor(operation, effect.tag)
-            )
-        elif isinstance(effect, AllocateIds):
-            self._allocate(now_ns, operation, effect)
+        elif isinstance(effect, (ReadKey, Transact, AllocateIds)):
+            self._asking.ask(now_ns, operation, effect)
         else:
             operation.on_effect(effect)
 
@@ -572,41 +552,6 @@ class ClientNode:
             if is_slow:
                 self._slow[link] = peer
 
-    def _key_reader(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
-        def done(now_ns: int, result: Result) -> None:
-            if isinstance(result, Value):
-                value = result.record.value if result.record is not None else None
-                revision = result.record.revision if result.record is not None else 0
-                self.tell(operation, KeyRead(now_ns, tag, value, revision))
-            else:
-                self.tell(operation, MetadataFailed(now_ns, tag, _reason(result)))
-
-        return done
-
-    def _transactor(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
-        def done(now_ns: int, result: Result) -> None:
-            if isinstance(result, TxnDone):
-                self.tell(operation, Transacted(now_ns, tag, result.is_done, result.revision))
-            else:
-                # Unknown, or refused before it was run: the core reads first either way, then tries again.
-                if not is_unknown(result):
-                    logger.warning("metadata refused a transaction: %s", _reason(result))
-                self.tell(operation, TransactUnknown(now_ns, tag))
-
-        return done
-
-    def _allocate(self, now_ns: int, operation: Operation, effect: AllocateIds) -> None:
-        """Asked of the quorum each time, never kept in stock: the ledger ids of a log must ascend, whoever appends to
-        its list, so that positions of one log are ordered."""
-
-        def done(now_ns: int, result: Result) -> None:
-            if isinstance(result, Allocated):
-                self.tell(operation, IdsAllocated(now_ns, effect.tag, result.first_id))
-            else:
-                self.tell(operation, MetadataFailed(now_ns, effect.tag, _reason(result)))
-
-        self.metadata.request(now_ns, AllocIds(effect.count), done)
-
     # Links.
 
     def _on_link_up(self, now_ns: int, event: LinkUp) -> None:
@@ -745,33 +690,15 @@ class ClientNode:
     # Time.
 
     def _schedule(self, operation: Operation) -> None:
-        """Keep one heap entry not later than the core's deadline; a later deadline is found when it is popped."""
-        deadline = None if operation.is_over or operation.is_resting else operation.core.deadline_ns
-        if deadline is None and self.on_step is None:
+        deadline = _deadline_of(operation)
+        if deadline is not None:
+            self._deadlines.keep(operation, deadline)
+        elif self.on_step is None:
             operation.rest()
-        if deadline is not None and (operation.due_ns is None or deadline < operation.due_ns):
-            self._due_count += operation.due_ns is None
-            operation.due_ns = deadline
-            heapq.heappush(self._due, (deadline, next(self._due_numbers), operation))
-            if len(self._due) > 2 * self._due_count + DUE_SPARE:
-                self._forget_past_dues()
-
-    def _forget_past_dues(self) -> None:
-        """Entries of operations that are over, or for which an earlier one was made since."""
-        self._due = [entry for entry in self._due if not entry[2].is_over and entry[2].due_ns == entry[0]]
-        heapq.heapify(self._due)
-        self._due_count = len(self._due)
 
     def _tick_due(self, now_ns: int) -> None:
-        for _ in range(WRITINGS_PER_TURN_MAX):
-            if not self._due or self._due[0][0] > now_ns:
-                return
-            due_ns, _, operation = heapq.heappop(self._due)
-            if operation.due_ns != due_ns:
-                continue
-            operation.due_ns = None
-            self._due_count -= 1
-            deadline = None if operation.is_over or operation.is_resting else operation.core.deadline_ns
+        for operation in self._deadlines.take(now_ns, WRITINGS_PER_TURN_MAX):
+            deadline = _deadline_of(operation)
             if deadline is not None and deadline <= now_ns:
                 self.tell(operation, Tick(now_ns))
             else:
@@ -781,10 +708,9 @@ class ClientNode:
         return bool(self._dirty or self._events) or self.transport.has_events()
 
     def deadline_ns(self) -> int | None:
-        due = self._due[0][0] if self._due else None
         return earliest(
             self.quarantine.deadline_ns,
-            due,
+            self._deadlines.next_ns,
             self._tell_at,
             self.metadata.deadline_ns(),
             self.transport.deadline_ns(),
@@ -809,6 +735,10 @@ class ClientNode:
         self.on_closed()
 
 
+def _deadline_of(operation: Operation) -> int | None:
+    return None if operation.is_over or operation.is_resting else operation.core.deadline_ns
+
+
 def _why_closed(failure: BaseException | None) -> EmbedbkError:
     if failure is None:
         return MetadataUnavailable("the client was closed", hint="open a new one")
@@ -819,7 +749,3 @@ def _why_closed(failure: BaseException | None) -> EmbedbkError:
     )
     error.__cause__ = failure
     return error
-
-
-def _reason(result: Result) -> str:
-    return result.text if isinstance(result, Refusal) else f"unexpected answer {type(result).__name__}"

@@ -46,6 +46,7 @@ from embedbk.core.writer import WriterOptions
 from embedbk.errors import EmbedbkError, LedgerClosed, MetadataUnavailable, NotEnoughBookies
 from embedbk.host import client_node
 from embedbk.host.client_node import ClientNode
+from embedbk.host.deadlines import DUE_SPARE
 from embedbk.host.operations import OneResult, Reading, Writing
 from embedbk.ids import Member
 from embedbk.ports import Identity, LinkDown, LinkUp, Received
@@ -563,10 +564,10 @@ def test_past_deadlines_do_not_pile_up(place: Place) -> None:
         for writing in writings:
             append(place, writing, b"%d" % number)
         place.run_for(150 * MS, 10 * MS)
-        assert len(client._due) <= 2 * len(writings) + client_node.DUE_SPARE
+        assert len(client._deadlines) <= 2 * len(writings) + DUE_SPARE
     place.run_for(SECOND)
     append(place, writings[0], b"last")
-    assert len(client._due) <= 2 + client_node.DUE_SPARE
+    assert len(client._deadlines) <= 2 + DUE_SPARE
 
 
 def test_a_client_that_closes_fails_what_is_on_its_way(place: Place) -> None:
@@ -666,7 +667,7 @@ def test_the_deadlines_of_a_busy_handle_do_not_pile_up(place: Place) -> None:
         append(place, writing, b"x")
         place.until(lambda number=number: writing.lac == number)  # type: ignore[misc]
         place.turns(2)
-    assert len(client._due) <= 2 * len(client.operations) + client_node.DUE_SPARE
+    assert len(client._deadlines) <= 2 * len(client.operations) + DUE_SPARE
 
 
 def test_a_turn_takes_only_so_many_of_very_many_handles(

@@ -1,0 +1,97 @@
+"""What the cores of a client ask of the metadata, and which event each answer is to them.
+
+Decides nothing. An answer that tells neither yes nor no is `MetadataFailed` or `TransactUnknown`: never "no" (P2.2).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from embedbk.codec.metadata_messages import (
+    Allocated,
+    AllocIds,
+    Get,
+    Refusal,
+    Result,
+    Txn,
+    TxnDone,
+    Value,
+)
+from embedbk.core.vocabulary import (
+    AllocateIds,
+    Event,
+    IdsAllocated,
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
+    Tag,
+    Transact,
+    Transacted,
+    TransactUnknown,
+)
+from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.operations import Operation
+from embedbk.metadata.client import is_unknown
+
+__all__ = ["Asking"]
+
+logger = logging.getLogger(__name__)
+
+
+class Asking:
+    """Of one node. tell: has an operation's core hear an event."""
+
+    def __init__(self, metadata: MetadataLink, tell: Callable[[Operation, Event], None]) -> None:
+        self._metadata = metadata
+        self._tell = tell
+
+    def ask(self, now_ns: int, operation: Operation, effect: ReadKey | Transact | AllocateIds) -> None:
+        """Each is answered once, now or later.
+
+        Ids are asked of the quorum each time, never kept in stock: the ledger ids of a log must ascend, whoever
+        appends to its list, so that positions of one log are ordered.
+        """
+        if isinstance(effect, ReadKey):
+            self._metadata.request(now_ns, Get(effect.key), self._on_key(operation, effect.tag))
+        elif isinstance(effect, Transact):
+            done = self._on_transaction(operation, effect.tag)
+            self._metadata.request(now_ns, Txn(effect.when, effect.then), done)
+        else:
+            self._metadata.request(now_ns, AllocIds(effect.count), self._on_ids(operation, effect.tag))
+
+    def _on_key(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
+        def done(now_ns: int, result: Result) -> None:
+            if isinstance(result, Value):
+                value = result.record.value if result.record is not None else None
+                revision = result.record.revision if result.record is not None else 0
+                self._tell(operation, KeyRead(now_ns, tag, value, revision))
+            else:
+                self._tell(operation, MetadataFailed(now_ns, tag, _reason(result)))
+
+        return done
+
+    def _on_transaction(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
+        def done(now_ns: int, result: Result) -> None:
+            if isinstance(result, TxnDone):
+                self._tell(operation, Transacted(now_ns, tag, result.is_done, result.revision))
+            else:
+                # Unknown, or refused before it was run: the core reads first either way, then tries again.
+                if not is_unknown(result):
+                    logger.warning("metadata refused a transaction: %s", _reason(result))
+                self._tell(operation, TransactUnknown(now_ns, tag))
+
+        return done
+
+    def _on_ids(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
+        def done(now_ns: int, result: Result) -> None:
+            if isinstance(result, Allocated):
+                self._tell(operation, IdsAllocated(now_ns, tag, result.first_id))
+            else:
+                self._tell(operation, MetadataFailed(now_ns, tag, _reason(result)))
+
+        return done
+
+
+def _reason(result: Result) -> str:
+    return result.text if isinstance(result, Refusal) else f"unexpected answer {type(result).__name__}"
