@@ -65,6 +65,7 @@ from embedbk.host.link_adds import LinkAdds
 from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation, Writing, is_countable
+from embedbk.host.signal import AlarmsHeld
 from embedbk.ids import Member
 from embedbk.metadata.client import Client
 from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport
@@ -272,11 +273,12 @@ class ClientNode:
             self._outboxes.clear()
             if not self._events:
                 break
-        for operation in self._touched:
-            operation.publish()
-            self._schedule(operation)
-            if operation.is_over:
-                self._forget(operation)
+        with AlarmsHeld():
+            for operation in self._touched:
+                operation.publish()
+                self._schedule(operation)
+                if operation.is_over:
+                    self._forget(operation)
         self._touched.clear()
 
     def _forget(self, operation: Operation) -> None:

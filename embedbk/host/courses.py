@@ -77,6 +77,7 @@ class Courses(ABC):
         self._pauses: dict[Writing, _Pause] = {}
         # Writers that seal nothing until what they have sent is answered, or until then.
         self._gathering: dict[Writing, int] = {}
+        self._full_until_ns = 0  # Every place was in use when it was looked: none is unused before this.
 
     # What the ways differ in.
 
@@ -172,6 +173,9 @@ class Courses(ABC):
     # How one begins, goes on and ends.
 
     def _begin_if_due(self, now_ns: int, writing: Writing) -> Course | None:
+        if self._is_full(now_ns):  # Asked first: of very many writers nearly all hear that.
+            self._gathering.pop(writing, None)
+            return None
         pause = self._pauses.get(writing)
         is_paused = pause is not None and now_ns < pause.until_ns
         if is_paused or not self.is_open_to(writing) or not self._has_place(now_ns):
@@ -196,11 +200,15 @@ class Courses(ABC):
         """One more can go this way, if need be instead of one that does not."""
         if len(self._courses) < WRITERS_MAX:
             return True
-        idle = (each for each, course in self._courses.items() if now_ns - course.moved_ns >= IDLE_NS)
-        unused = next(idle, None)
-        if unused is not None:
-            self.end(now_ns, unused)
-        return unused is not None
+        unused, course = min(self._courses.items(), key=lambda item: item[1].moved_ns)
+        if now_ns - course.moved_ns < IDLE_NS:
+            self._full_until_ns = course.moved_ns + IDLE_NS
+            return False
+        self.end(now_ns, unused)
+        return True
+
+    def _is_full(self, now_ns: int) -> bool:
+        return len(self._courses) >= WRITERS_MAX and now_ns < self._full_until_ns
 
     def _pause(self, now_ns: int, writing: Writing) -> None:
         self._gathering.pop(writing, None)

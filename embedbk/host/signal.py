@@ -21,7 +21,7 @@ from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 if TYPE_CHECKING:
     import asyncio  # A third of what starting takes, for those who use it: imported where a loop runs.
 
-__all__ = ["Signal", "Watermark"]
+__all__ = ["AlarmsHeld", "Signal", "Watermark"]
 
 # Of the lists of all signals, for a moment each: a lock of their own would be most of what an idle handle costs.
 # Re-entrant, and containers are made before it is taken: an allocation may run the garbage collector, which ends a
@@ -306,6 +306,14 @@ class _Alarm:
         if self._is_ringing:
             return
         self._is_ringing = True
+        held: list[_Alarm] | None = getattr(_turn, "held", None)
+        if held is not None:
+            held.append(self)
+        else:
+            self.call()
+
+    def call(self) -> None:
+        """Have the loop look at what is due."""
         loop = self._loop()
         try:
             if loop is not None:
@@ -319,6 +327,23 @@ class _Alarm:
         self._is_ringing = False
         while self._due:
             self._due.popleft().drain()
+
+
+# Of this thread: alarms that ring when all of its turn is published.
+_turn = threading.local()
+
+
+class AlarmsHeld:
+    """While it is entered this thread wakes no loop, and behind it each one once. A loop that is woken for the first of
+    many handles takes the GIL, and gives it back when it has looked at that one alone."""
+
+    def __enter__(self) -> None:
+        _turn.held = []
+
+    def __exit__(self, *_: object) -> None:
+        held, _turn.held = _turn.held, None
+        for alarm in held:
+            alarm.call()
 
 
 # By loop; a loop that is gone takes its alarm along.

@@ -375,6 +375,8 @@ def test_writers_beyond_the_bound_go_by_messages(side: Side, monkeypatch: pytest
         side.rest()
     assert third.lac == 3
     assert not side.is_on_course(third)
+    ways = side.client.courses
+    assert ways is not None and ways._is_full(side.place.now_ns)  # Found without a look at each of them.
     side.pass_time(courses.IDLE_NS)
     side.course(third)
     assert not side.is_on_course(first)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embedbk.host.signal import Signal, Watermark
+from embedbk.host.signal import AlarmsHeld, Signal, Watermark
 
 
 def test_a_thread_is_woken_when_the_state_moved() -> None:
@@ -188,6 +188,29 @@ def test_marks_of_many_ledgers_wake_their_loop_once() -> None:
         return calls
 
     assert asyncio.run(story()) == 1
+
+
+def test_a_loop_is_not_woken_before_the_whole_turn_is_published() -> None:
+    """ARCHITECTURE 4: one `call_soon_threadsafe` a batch. Woken for the first handle, the loop would take the GIL and
+    look at that one alone, and again for the next."""
+
+    async def wait() -> list[int]:
+        loop = asyncio.get_running_loop()
+        marks = [Watermark() for _ in range(5)]
+        waiting = [asyncio.ensure_future(mark.wait_async(3)) for mark in marks]
+        await asyncio.sleep(0)
+        calls: list[int] = []
+        call = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *what: (calls.append(1), call(*what))[1]  # type: ignore[method-assign,assignment]
+        with AlarmsHeld():
+            for mark in marks:
+                mark.rise(3)
+            assert not calls
+        await asyncio.gather(*waiting)
+        marks[0].rise(4)
+        return calls
+
+    assert asyncio.run(wait()) == [1]
 
 
 def test_waiters_that_are_collected_while_another_is_listed_do_not_stop_it() -> None:
