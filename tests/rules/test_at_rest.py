@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable
 
@@ -12,39 +13,26 @@ from embedbk.core.standstill import Standstill
 from embedbk.core.vocabulary import Effect, Event, Tick
 from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
-from tests.rules import (
-    test_p3_adding,
-    test_p4_crossing_changes,
-    test_p4_delayed_change,
-    test_p4_ensemble_change,
-    test_p4_standstill,
-    test_p5_closing,
-    test_p5_convergence,
-    test_p5_fencing,
-    test_p5_reading_forward,
-    test_p5_recovery,
-    test_p6_tailing,
-    test_p7_busy,
-)
 from tests.rules.world import Client, Pen, World
 
+WRITERS = (
+    "test_p3_adding",
+    "test_p4_crossing_changes",
+    "test_p4_delayed_change",
+    "test_p4_ensemble_change",
+    "test_p4_standstill",
+    "test_p5_closing",
+    "test_p5_convergence",
+    "test_p5_fencing",
+    "test_p5_reading_forward",
+    "test_p5_recovery",
+    "test_p6_tailing",
+    "test_p7_busy",
+)
 STORIES = [
     story
-    for module in (
-        test_p3_adding,
-        test_p4_crossing_changes,
-        test_p4_delayed_change,
-        test_p4_ensemble_change,
-        test_p4_standstill,
-        test_p5_closing,
-        test_p5_convergence,
-        test_p5_fencing,
-        test_p5_reading_forward,
-        test_p5_recovery,
-        test_p6_tailing,
-        test_p7_busy,
-    )
-    for name, story in vars(module).items()
+    for module in WRITERS
+    for name, story in vars(importlib.import_module(f"tests.rules.{module}")).items()
     if name.startswith("test_") and not inspect.signature(story).parameters
 ]
 
