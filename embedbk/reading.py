@@ -8,12 +8,13 @@ are asked (`core.reader`), whose word on the LAC counts (`core.lac_reader`), and
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from embedbk.codec import kernels
 from embedbk.codec.attributes import Producer, parts_of, producer_of
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
-from embedbk.codec.frame import Frame
+from embedbk.codec.frame import Frame, merge
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     decode_ledger_metadata,
@@ -390,9 +391,19 @@ class LedgerReading:
             raise UsageError(
                 f"entries from {first} of ledger {self.ledger_id} were asked for: ids begin at 0"
             )
-        if first <= last:
-            async for located in self.frames(first, last, is_unconfirmed=not metadata.is_closed):
-                yield located
+        if first > last:
+            return
+        async with aclosing(self.frames(first, last, is_unconfirmed=not metadata.is_closed)) as frames:
+            async for located in frames:
+                end = self.metadata.last_entry
+                if end is None or located.frame.last_entry <= end:
+                    yield located
+                    continue
+                # Closed meanwhile, and this handle has heard of it: what lies beyond is for nobody (I38).
+                below = merge([located.frame], located.frame.first_entry, end)
+                if below is not None:
+                    yield Located(below, located.first_offset)
+                return
 
     def close(self) -> None:
         self.is_over = True

@@ -77,5 +77,6 @@ class Promises(Observer):
         for entry_id, payload in entries:
             if held.get(entry_id) != payload:
                 raise Violation("I7", f"entry {entry_id} of ledger {ledger_id} has other bytes for {client}")
-            if end is not None and entry_id > end[0]:
+            # Who reads beyond the LAC, and has not heard of the close, may be told what it leaves out (P6.3).
+            if end is not None and entry_id > end[0] and not is_unconfirmed:
                 raise Violation("I38", f"entry {entry_id} of ledger {ledger_id} is beyond its end {end[0]}")

@@ -287,7 +287,7 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
                 password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
                 reading = LogReading(runtime, LOG, Password(password))
                 located = reading.tail(0, 1.0) if chance.random() < 0.3 else reading.read(None, None)
-                yield from _take(world, client, runtime, located, False)
+                yield from _take(world, client, runtime, located)
         except EmbedbkError as error:
             world.note(f"{client}: {type(error).__name__}: {error}")
         yield Sleep(chance.randint(0, 300) * MS)
@@ -304,26 +304,34 @@ def _visit(
     reading = yield from awaited(runtime, steps)
     try:
         if "unconfirmed" in world.features and chance.random() < 0.4:
-            is_closed = reading.is_closed
-            yield from _take(world, client, runtime, reading.read_unconfirmed(0, None), not is_closed)
+            frames = reading.read_unconfirmed(0, None)
+            yield from _take(world, client, runtime, frames, lambda: not reading.is_closed)
         elif chance.random() < 0.3:
             yield from awaited(runtime, reading.try_limit())
-        yield from _take(world, client, runtime, reading.read(0, None), False)
+        yield from _take(world, client, runtime, reading.read(0, None))
     finally:
         reading.close()
 
 
 def _take(
-    world: World, client: str, runtime: Runtime, frames: AsyncGenerator[Located, None], is_unconfirmed: bool
+    world: World,
+    client: str,
+    runtime: Runtime,
+    frames: AsyncGenerator[Located, None],
+    is_unconfirmed: Callable[[], bool] = lambda: False,
 ) -> Steps:
-    """Everything that comes, told frame by frame."""
+    """Everything that comes, told frame by frame.
+
+    is_unconfirmed: asked with each, since a handle that reads beyond the LAC may hear meanwhile that its ledger was
+    closed, and then it ends there like any other (I38).
+    """
     while True:
         try:
             located = yield from awaited(runtime, frames.__anext__())
         except StopAsyncIteration:
             return
         told = [(entry.entry_id, bytes(entry.data)) for entry in iter_entries(located.frame)]
-        world.tell("on_read", client, located.frame.ledger_id, told, is_unconfirmed)
+        world.tell("on_read", client, located.frame.ledger_id, told, is_unconfirmed())
         for entry in entries_of(located):
             if b"".join(entry.parts) != bytes(entry.data):
                 raise Violation("batch", f"entry {entry.position}: its parts are not its bytes")

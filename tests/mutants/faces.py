@@ -86,6 +86,22 @@ MUTANTS = (
         ("tests/testing/test_reader_handles.py::test_a_handle_shows_the_newest_that_it_heard",),
     ),
     Mutant(
+        "unconfirmed-past-the-end",
+        "P6.3 I38",
+        "a read beyond the LAC gives what lies beyond the end of a ledger that its own handle shows as closed",
+        (
+            (
+                _READING,
+                "                if end is None or located.frame.last_entry <= end:\n",
+                "                if True:\n",
+            ),
+        ),
+        (
+            "tests/testing/test_reader_handles.py::"
+            "test_a_read_beyond_the_lac_ends_where_its_handle_heard_that_the_ledger_does",
+        ),
+    ),
+    Mutant(
         "tail-goes-to-the-newest-ledger",
         "P6.6 I97",
         "a tailing reader goes on with the last ledger of the list, not with the one behind where it stands (#2898)",

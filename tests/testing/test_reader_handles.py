@@ -42,3 +42,26 @@ def test_a_handle_that_goes_back_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         pytest.raises(Violation, match=r"^I11: a reader of reader showed LAC 1 of ledger \d+, then 0"),
     ):
         ask_two_sides(cluster)
+
+
+def test_a_read_beyond_the_lac_ends_where_its_handle_heard_that_the_ledger_does() -> None:
+    """I38, P6.3: an entry that one bookie alone has is given to who reads beyond the LAC, as long as its handle has not
+    heard that the ledger was closed below it."""
+    for hears_of_it in (False, True):
+        with Cluster(seed=5, bookies=3) as cluster:
+            writer = cluster.client("writer").create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            writer.add_many([bytes(700_000), b"one"])
+            for name in ("b2", "b3"):
+                cluster.drop_messages("AddRequest", sender="writer", receiver=name)
+            writer.add_nowait(bytes(700_000))
+            reader = cluster.client("reader").open_ledger(writer.ledger_id, recover=False)
+            entries = reader.read_unconfirmed()
+            assert next(entries).entry_id == 0
+            if hears_of_it:
+                cluster.drop_messages("FenceRequest", receiver="b1")
+                cluster.drop_messages("ReadRequest", sender="taker", receiver="b1")
+                taken = cluster.client("taker").open_ledger(writer.ledger_id, recover=True)
+                assert taken.last_entry == 1
+                cluster.run_for(1.0)
+                assert reader.is_closed
+            assert [entry.entry_id for entry in entries] == ([1] if hears_of_it else [1, 2])
