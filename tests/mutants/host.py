@@ -229,7 +229,9 @@ MUTANTS = (
         "P6.2",
         "an answer behind the ack quorum of adds past the core says that a reader waits, and the core hears of it late",
         (("native/link_adds.c", " && (adds->followed & ~adds->followed_told) == 0) return", ") return"),),
-        ("tests/host/test_link_adds.py::test_who_waits_where_adds_go_past_the_core_is_told_at_once",),
+        (
+            "tests/transports/test_link_adds.py::test_who_says_behind_the_quorum_that_a_reader_waits_ends_the_wait",
+        ),
     ),
     Mutant(
         "lacs-with-any-key",

@@ -186,6 +186,24 @@ def test_an_ack_quorum_acknowledges_and_in_order(client: Client) -> None:
     assert client.packer.unreleased_bytes == 0
 
 
+def test_who_says_behind_the_quorum_that_a_reader_waits_ends_the_wait(client: Client) -> None:
+    """Rule P6.2: the hint to the reader is the core's, which hears of it before any other news."""
+    client.append(10)
+    client.wait()
+    asked = [client.requests(seat)[0] for seat in range(3)]
+    client.answer(0, asked[0], is_followed=True)
+    client.answer(1, asked[1])
+    client.until(lambda: client.lac == 1)
+    assert client.adds.tell(clock_ns()).followed == 0b001
+    client.answer(2, asked[2], is_followed=True)
+    until_ns = clock_ns() + PATIENCE_NS
+    client.wait(until_ns)
+    assert clock_ns() < until_ns
+    facts = client.adds.tell(clock_ns())
+    assert (facts.lac, facts.followed) == (1, 0b100)
+    assert client.adds.tell(clock_ns()).followed == 0, "told once"
+
+
 @pytest.mark.parametrize(
     "change",
     [
