@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import Row, is_wanted, want
 
 EVERYTHING = "all"
-FOREIGN_MAX = 0.1  # PERFORMANCE rule: a row measured while others had more than this is no result.
+FOREIGN_MAX = 0.1  # A row measured while others had more than this is no result.
 
 
 def names() -> list[str]:

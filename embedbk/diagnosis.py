@@ -164,7 +164,7 @@ def _scrubs(path: Path) -> Iterator[Finding]:
 
 
 def _realtime(subject: str, facts: JournalFacts) -> Finding:
-    """T4: not having it is allowed, and costs up to a scheduler tick per commit while the processors are busy."""
+    """Not having it is allowed, and costs up to a scheduler tick per commit while the processors are busy."""
     if facts.realtime:
         return Finding(f"{subject}, commit thread", "real-time class (SCHED_RR)")
     return Finding(

@@ -1,9 +1,9 @@
 /* journal.c: the queue, group commit and the threads.
  *
  *     submit ─▶ slots ring ─▶ ebk_journal_commit(): gather, build, one write ─▶ durable, event
- *                                                     └─ meanwhile: build the next group, if much is queued (T5)
+ *                                                     └─ meanwhile: build the next group, if much is queued
  *
- * Whatever arrived while one synced write was under way is the next group: no timer (T1).
+ * Whatever arrived while one synced write was under way is the next group: no timer.
  * The same ebk_journal_commit() runs on the commit thread or, unthreaded, under step().
  *
  *     durable      submitted
@@ -335,7 +335,7 @@ int64_t ebk_journal_step(struct ebk_journal *journal)
 
 /* ---- threads ----------------------------------------------------------------------- */
 
-/* Asked for, never insisted on: without it a busy processor costs a tick per commit (T4). */
+/* Asked for, never insisted on: without it a busy processor costs a tick per commit. */
 static bool become_realtime(void)
 {
     const struct sched_param parameters = {.sched_priority = COMMIT_PRIORITY};

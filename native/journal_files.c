@@ -6,7 +6,7 @@
  *
  * A file called journal-G therefore always has a durable header of generation G, and one
  * called next-G is raw material that open() removes. Overwriting blocks that were written
- * before changes no metadata, so a commit is one device write (PERFORMANCE T2).
+ * before changes no metadata, so a commit is one device write.
  */
 #include "journal_inside.h"
 

@@ -28,7 +28,7 @@ FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 GROUND = 0
 FACES = len(FLOORS)
 
-# The compiled module: pure functions, memory only, handles (STYLE.md, section 2), and libzmq's sockets.
+# The compiled module: pure functions, memory only, handles, and libzmq's sockets.
 NATIVE_IMPORTERS = {
     "embedbk.codec.answers",
     "embedbk.codec.kernels",

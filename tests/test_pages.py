@@ -76,3 +76,23 @@ def test_the_parts_of_the_simulator_and_of_the_zmq_transport_are_all_named() -> 
     table = section(PROJECT / "transports" / "TRANSPORTS.md", "## zmq")
     for path in (PROJECT / "transports").glob("zmq*.py"):
         assert f"`{path.name}`" in table, path.name
+
+
+def test_every_page_and_number_that_is_cited_is_there() -> None:
+    """Code and tests cite pages of this project only; threats stand in TRANSPORTS.md, liveness in PROTOCOL.md."""
+    pages = {page.stem for page in PAGES}
+    known = set(re.findall(r"^\| (T\d+) ", (PROJECT / "transports" / "TRANSPORTS.md").read_text(), re.M))
+    known |= set(
+        re.findall(r"^\| (L\d+) \|", (PROJECT / "embedbk" / "core" / "PROTOCOL.md").read_text(), re.M)
+    )
+    for folder in ("embedbk", "native", "tests", "transports"):
+        for path in sorted((PROJECT / folder).rglob("*.[pch]*")):
+            if path.suffix not in (".py", ".c", ".h") or path == Path(__file__):
+                continue
+            text = path.read_text()
+            for name in re.findall(r"\b([A-Z]{4,})\.md\b|\b([A-Z]{5,}) (?:section )?T?\d+\.\d", text):
+                assert (name[0] or name[1]) in pages, f"{path.relative_to(PROJECT)} cites {name}"
+            for number in re.findall(
+                r"(?<![\w<\[.])((?:T|L)\d{1,2})(?=[:;.)\"]|,? (?:and |to )?[TLPI]\d)", text
+            ):
+                assert number in known, f"{path.relative_to(PROJECT)} cites {number}"

@@ -1,4 +1,4 @@
-"""Messages between a client and the metadata quorum (METADATA 2.7; WIRE.md section 5).
+"""Messages between a client and the metadata quorum (METADATA.md; WIRE.md section 5).
 
 Keys are UTF-8 paths, values bytes. A revision is cluster-wide, rises with every change and never resets, so a
 comparison with one has no ABA. Each operation is sent under (session, sequence); the quorum keeps the reply until

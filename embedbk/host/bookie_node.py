@@ -160,9 +160,7 @@ class BookieNode:
         self._due_ns = 0  # Before it, a turn of nothing but adds does nothing else.
         self._is_late = False  # The last turn was such a one.
         self._taken = 0  # By the add path, as far as the core was told.
-        self._add_answers: dict[
-            int, list[tuple[int, AddAnswer]]
-        ] = {}  # Of this step, by link (PERFORMANCE T6).
+        self._add_answers: dict[int, list[tuple[int, AddAnswer]]] = {}  # Of this step, by link.
         self._lac_answers: list[Reply] = []  # Of this step, to who told a LAC.
         # How writers of the same loop reach the add path, if there are any: shown after each step what is taken.
         self.near: Near | None = None
@@ -392,7 +390,7 @@ class BookieNode:
         return True
 
     def _tell_taken(self, now_ns: int, answers: Iterator[tuple[int, int, bytes]]) -> None:
-        """Send what the add path has answered, one message for each link (PERFORMANCE T6)."""
+        """Send what the add path has answered, one message for each link."""
         for link, _, body in answers:
             if self.on_step is not None:
                 self._show_answered(now_ns, link, body)

@@ -106,7 +106,7 @@ class _Peer:
     # failure; a bookie that does not get on is found by its unanswered requests.
     waiting: deque[tuple[int, list[Any], int]] = field(default_factory=deque)
     waiting_bytes: int = 0
-    # Messages of this turn: several leave as one (PERFORMANCE T6). Empty between turns.
+    # Messages of this turn: several leave as one. Empty between turns.
     outbox: list[tuple[int, list[Any], int]] = field(default_factory=list)
     outbox_bytes: int = 0
     lacs: list[ExplicitLacRequest] = field(default_factory=list)  # Of idle writers, which leave together.

@@ -1,4 +1,4 @@
-"""The core of a metadata quorum of one: requests in, log records and answers out (METADATA 2.12, P10).
+"""The core of a metadata quorum of one: requests in, log records and answers out (METADATA.md, P10).
 
 Decides when a command is logged, when its answer may leave, when a session has expired, and what watchers are sent.
 What a command does is the catalog's. A command is applied when it is logged, so that many share one sync; every
@@ -165,7 +165,7 @@ class Member:
                 return Acknowledged(self.catalog.revision)
 
     def _renew(self, event: RequestReceived) -> list[MemberEffect]:
-        """A live session lives on (METADATA 2.6: keep-alives are not logged). Nothing that a crash could take back is
+        """A live session lives on (METADATA.md: keep-alives are not logged). Nothing that a crash could take back is
         told, so this answer waits for no disk: a client that is heard does not lose its session to a slow sync."""
         request = event.request
         answer = MetadataReply(request.session, request.sequence, Acknowledged(self._durable_revision))

@@ -1,4 +1,4 @@
-"""The streams of one member to its watchers: who is sent which change (METADATA 2.6; I82).
+"""The streams of one member to its watchers: who is sent which change (METADATA.md; I82).
 
 Each stream gets every change under its prefix above the revision it asked for, in order, once, all of one revision
 together. What cannot be given any more is said (`is_compacted`), never skipped. Streams live as long as their link

@@ -92,7 +92,7 @@ class JournalFacts:
     first_token: int  # Oldest record still there; 0: none.
     group_count: int  # Commits since open.
     group_bytes: int  # Bytes written by them, padding included.
-    overlap_count: int  # Of them, were built while another one was written (T5).
+    overlap_count: int  # Of them, were built while another one was written.
 
 
 class Journal:

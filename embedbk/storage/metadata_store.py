@@ -1,4 +1,4 @@
-"""The durable side of a metadata member: its log of commands, with snapshots, in a journal of its own (METADATA 2.5).
+"""The durable side of a metadata member: its log of commands, with snapshots, in a journal of its own (METADATA.md).
 
 Decides when a snapshot is due, how it lies in the log and what the catalog is at start. The journal is the C
 journal in its own directory (never the bookie's, whose bursts would delay it), or one in memory.

@@ -3,7 +3,7 @@
 Decides what survives a crash and which bytes are bad; what becomes durable, and when, is the world's (`sync`). Both
 kinds stand behind the same words, so that a run under one seed is the same protocol on either.
 
-Faults of disks by number (INVARIANTS 3.3), and who has them:
+Faults of disks by number (TESTING.md, section 5), and who has them:
 
     D1 unsynced writes lost, any subset ... both (twin: a prefix of records; native: per sector)
     D2 torn write ......................... native (`tear`), twin: records of a group commit

@@ -1,4 +1,4 @@
-"""The faults by name (INVARIANTS section 3): how each begins in a world, and how it ends.
+"""The faults by name (TESTING.md, section 5): how each begins in a world, and how it ends.
 
 Decides nothing of when and whom: that is the plan's (plan.py), or a test's. Every fault ends by itself, or at `heal`.
 Targeted rules stand beside: `lose(world, kind="AddAnswer", node="b2", nth=3)` hits exactly one message.

@@ -1,6 +1,7 @@
 """What can become of a bookie's files behind its back: rot, misdirected, lost and stale sectors, files cut or gone.
 
-Decides which bytes change (D4 to D7, D12 of INVARIANTS 3.3), and what a plan must leave alone: the end of the journal.
+Decides which bytes change (D4 to D7, D12 of TESTING.md, section 5), and what a plan must leave alone: the end of the
+journal.
 Nobody who reads one journal alone can tell a last group that was lost after its sync from one that a loss of power
 tore (JOURNAL.md section 4), so harm to it is outside the promised fault model. A group with another behind it is fair
 game: that other one proves that it was there.

@@ -34,7 +34,7 @@ QUORUMS = [
     Quorum(5, 3, 2), Quorum(4, 2, 2), Quorum(3, 3, 3), Quorum(1, 1, 1),
 ]  # fmt: skip
 
-# Kind -> the fault of INVARIANTS section 3 that it is.
+# Kind -> the fault of TESTING.md, section 5, that it is.
 FAULT_KINDS = {
     "loss": "N1", "lose-nth": "N1", "duplication": "N2", "reordering": "N3", "clog": "N4", "partition": "N5",
     "one-way": "N6", "chain": "N7", "silence": "N8", "corruption": "N9", "slow-receiver": "N10", "wipe": "N11",

@@ -217,7 +217,7 @@ def test_bounds(counting: Counting) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_both_forms_say_the_same(seed: int) -> None:
-    """STYLE 8: the same questions and answers, in any order, doubled, damaged, late."""
+    """The same questions and answers, in any order, doubled, damaged, late."""
     chance = random.Random(f"answers {seed}")
     sides: list[Counting] = [Answers(), TwinAnswers()]
     open_questions: list[Asked] = []

@@ -377,7 +377,7 @@ def test_what_is_no_buffer_is_not_gathered() -> None:
 
 
 def test_a_block_is_used_again_when_its_last_view_is_gone() -> None:
-    """PERFORMANCE T6: a message costs its copy, not the clearing of fresh pages; what is kept has a bound."""
+    """A message costs its copy, not the clearing of fresh pages; what is kept has a bound."""
     story = """
 from embedbk._native import lib
 from embedbk.codec.kernels import gather

@@ -464,7 +464,7 @@ def test_a_child_process_cannot_use_the_packer_of_its_parent() -> None:
 
 
 def test_open_ledgers_that_are_not_written_to_hold_no_block() -> None:
-    """PERFORMANCE T14: more handles than the pool has blocks, each written to once, and there is room for the next."""
+    """More handles than the pool has blocks, each written to once, and there is room for the next."""
     before = pool_bytes_used()
     packers = [Packer(number) for number in range(PACKER_POOL_BYTES_MAX // FRAME_BLOCK_BYTES + 10)]
     for packer in packers:

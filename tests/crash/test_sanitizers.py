@@ -1,4 +1,4 @@
-"""The C code under address, undefined-behaviour and thread sanitizers (STYLE section 8).
+"""The C code under address, undefined-behaviour and thread sanitizers.
 
 `./run check` runs this file; `--fuzz-inputs N` gives the fuzzer more to do.
 """

@@ -1,4 +1,4 @@
-"""Opening, closing, coming back; what a handle refuses, and how a client ends (ECOSYSTEM rules of 6.3)."""
+"""Opening, closing, coming back; what a handle refuses, and how a client ends."""
 
 from __future__ import annotations
 

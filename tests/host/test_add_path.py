@@ -455,7 +455,7 @@ def test_a_message_may_come_in_two_pieces() -> None:
 
 
 def test_answers_of_one_commit_are_the_cores_byte_for_byte() -> None:
-    """PERFORMANCE T6: one message for each link, in the order of its adds."""
+    """One message for each link, in the order of its adds."""
     twice = Twice(random.Random(1))
     for ledger_id in range(3):  # Their births are the core's.
         twice.ask(ledger_id, *add(INCARNATION, frame(ledger_id, 0, [b"x"])))

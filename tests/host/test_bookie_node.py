@@ -101,7 +101,7 @@ def test_a_hint_that_wants_no_answer_is_no_unanswered_request(
 
 @pytest.mark.parametrize("split", [3, 16], ids=["in several messages", "in one message"])
 def test_a_commit_costs_a_link_one_message(place: Place, monkeypatch: pytest.MonkeyPatch, split: int) -> None:
-    """PERFORMANCE T6: what one sync made durable is told each link at once, every request by its own id."""
+    """What one sync made durable is told each link at once, every request by its own id."""
     monkeypatch.setattr(bookie_node, "ANSWERS_PER_MESSAGE_MAX", split)
     one, other = place.peer("b1"), place.peer("b1")
     place.held.add("b1")

@@ -239,7 +239,7 @@ def test_what_a_slow_bookie_holds_beyond_the_quorum_is_bounded(place: Place) -> 
 
 
 def test_a_change_of_the_bookies_steps_only_who_needs_it(place: Place) -> None:
-    """PERFORMANCE T14: a turn's cost follows what moves, not what is open. Who is at rest hears of it before what it
+    """A turn's cost follows what moves, not what is open. Who is at rest hears of it before what it
     hears next, and chooses among the bookies of that time."""
     client = place.start_client()
     writings = [place.write(client) for _ in range(50)]
@@ -260,7 +260,7 @@ def test_a_change_of_the_bookies_steps_only_who_needs_it(place: Place) -> None:
 
 
 def test_a_turn_sends_each_bookie_one_message_for_many_ledgers(place: Place) -> None:
-    """PERFORMANCE T6: fifty requests of a turn are one message to their bookie; a long one leaves alone, in order."""
+    """Fifty requests of a turn are one message to their bookie; a long one leaves alone, in order."""
     client = place.start_client()
     ear = FakeBookie(place, "ear", lambda message: [encoded(message.request_id, LacAnswer(Status.OK, 7))])
     register(place, client, ear.member, ear.endpoint)
@@ -673,7 +673,7 @@ def test_the_deadlines_of_a_busy_handle_do_not_pile_up(place: Place) -> None:
 def test_a_turn_takes_only_so_many_of_very_many_handles(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PERFORMANCE 3.2 (i): with 100,000 ledgers no turn may last so long that links are taken for dead."""
+    """With 100,000 ledgers no turn may last so long that links are taken for dead."""
     monkeypatch.setattr(client_node, "WRITINGS_PER_TURN_MAX", 2)
     client = place.start_client()
     writings = [place.write(client) for _ in range(5)]

@@ -70,7 +70,7 @@ def test_a_change_is_done_only_if_every_comparison_holds() -> None:
 
 
 def test_a_transaction_happens_at_one_revision() -> None:
-    """P10.1: atomic multi-key transactions; METADATA 2.6: all of one operation share one revision."""
+    """P10.1: atomic multi-key transactions; METADATA.md: all of one operation share one revision."""
     catalog = Catalog()
     client = Client(catalog)
     client.put("/gone")
@@ -103,7 +103,7 @@ def test_created_stays_when_a_value_changes() -> None:
 
 
 def test_what_changes_nothing_takes_no_revision() -> None:
-    """METADATA 2.6: +1 per committed operation that changed something."""
+    """METADATA.md: +1 per committed operation that changed something."""
     catalog = Catalog()
     client = Client(catalog)
     client.put("/a")
@@ -147,7 +147,7 @@ def test_sequences_are_counted_by_session() -> None:
 
 
 def test_answers_are_kept_until_the_client_has_them() -> None:
-    """METADATA 2.6: the reply is kept until the client's done_below passes it; the window is bounded."""
+    """METADATA.md: the reply is kept until the client's done_below passes it; the window is bounded."""
     catalog = Catalog(Limits(kept_replies_max=3))
     client = Client(catalog)
     for _ in range(3):
@@ -221,7 +221,7 @@ def test_pages_give_every_key_once_and_in_order() -> None:
 
 
 def test_an_epoch_is_a_revision_and_rises_through_generations() -> None:
-    """P9.2: epochs strictly increase over the life of the cluster; METADATA 2.6: a restored copy raises both."""
+    """P9.2: epochs strictly increase over the life of the cluster; METADATA.md: a restored copy raises both."""
     catalog = Catalog()
     client = Client(catalog)
     client.put("/logs/orders/owner")
@@ -323,7 +323,7 @@ def random_command(chance: random.Random, catalog: Catalog, sequences: dict[int,
 
 @pytest.mark.parametrize("seed", range(20))
 def test_same_commands_same_catalog(seed: int) -> None:
-    """METADATA 2.6: all operations are deterministic; replay, and replay from any snapshot, give the same bytes."""
+    """METADATA.md: all operations are deterministic; replay, and replay from any snapshot, give the same bytes."""
     chance = random.Random(seed)
     catalog, twin = Catalog(), Catalog()
     sequences: dict[int, int] = {}

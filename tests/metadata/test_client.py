@@ -104,7 +104,7 @@ def test_a_crash_before_the_sync_runs_it_anew_and_after_it_not_again() -> None:
 
 
 def test_the_client_gives_its_session_up_before_the_quorum_does() -> None:
-    """METADATA 2.6: the client stops at ttl * 15/16 after it SENT the last answered keep-alive, the leader goes on
+    """METADATA.md: the client stops at ttl * 15/16 after it SENT the last answered keep-alive, the leader goes on
     to ttl * 17/16 after it heard it."""
     world = World()
     holder, other = world.peer("a", ttl_ms=16_000), world.peer("b")
@@ -141,7 +141,7 @@ def test_a_session_is_kept_through_a_short_outage() -> None:
 
 
 def test_no_session_is_lost_while_the_disk_of_the_member_stands_still() -> None:
-    """METADATA 2.6: a sync that takes ten ttls ends no session: keep-alives go on, and what was asked for is done
+    """METADATA.md: a sync that takes ten ttls ends no session: keep-alives go on, and what was asked for is done
     afterwards, under the session that asked."""
     world = World()
     peer, other = world.peer("a", ttl_ms=6_000), world.peer("b", ttl_ms=6_000)
@@ -160,7 +160,7 @@ def test_no_session_is_lost_while_the_disk_of_the_member_stands_still() -> None:
 
 @pytest.mark.parametrize("stall_s", [3, 30])
 def test_a_session_asked_for_while_the_disk_stood_still_is_one_that_can_live(stall_s: int) -> None:
-    """METADATA 2.6: the client counts from when it asked. An answer later than that lease opens nothing; the answer to
+    """METADATA.md: the client counts from when it asked. An answer later than that lease opens nothing; the answer to
     a later asking, which comes with it, does."""
     world = World()
     world.is_committing = False
@@ -236,7 +236,7 @@ def test_a_re_sent_write_of_an_ended_session_is_unknown() -> None:
 
 
 def test_ephemeral_keys_are_put_again_after_a_lost_session() -> None:
-    """METADATA 3.3: session expired: register anew, never exit. The host hears SessionLost, then SessionReady."""
+    """METADATA.md: session expired: register anew, never exit. The host hears SessionLost, then SessionReady."""
     world = World()
     peer, other = world.peer("a"), world.peer("b")
     world.watch(other, "/bookies/")
@@ -349,7 +349,7 @@ def test_a_doubled_or_late_message_of_a_watch_changes_nothing() -> None:
 
 
 def test_a_watch_that_missed_too_much_lists_again_and_sees_the_deletes() -> None:
-    """METADATA 2.6: on COMPACTED re-list and diff, so that deletes are seen (level-triggered)."""
+    """METADATA.md: on COMPACTED re-list and diff, so that deletes are seen (level-triggered)."""
     world = World(limits=Limits(history_bytes_max=2000))
     peer, other = world.peer("a"), world.peer("b")
     for key in ("/w/stays", "/w/goes", "/w/changes"):

@@ -194,7 +194,7 @@ def test_a_session_ttl_is_kept_within_bounds() -> None:
 
 
 def test_a_silent_session_expires_after_its_ttl_and_a_sixteenth() -> None:
-    """METADATA 2.6: the leader expires no earlier than ttl * 17/16 after it last heard; expiry is a log entry."""
+    """METADATA.md: the leader expires no earlier than ttl * 17/16 after it last heard; expiry is a log entry."""
     desk = Desk()
     session = desk.open(ttl_ms=16_000)
     desk.do(put("/eph", ephemeral=True), session)
@@ -220,7 +220,7 @@ def test_whatever_a_session_asks_keeps_it_alive() -> None:
 
 
 def test_a_start_gives_every_session_a_fresh_ttl() -> None:
-    """METADATA 2.6: a new leader cannot know how long nobody was there to hear them (Chubby's grace)."""
+    """METADATA.md: a new leader cannot know how long nobody was there to hear them (Chubby's grace)."""
     first = Desk()
     session = first.open(ttl_ms=16_000)
     catalog = Catalog.restore(first.member.catalog.snapshot())
@@ -241,7 +241,7 @@ def test_a_member_that_slept_expires_nobody() -> None:
 
 
 def test_a_session_lives_through_a_disk_that_stands_still() -> None:
-    """METADATA 2.6: keep-alives are not logged. They show nothing that a crash could take back, so they wait for no
+    """METADATA.md: keep-alives are not logged. They show nothing that a crash could take back, so they wait for no
     sync: a client that is heard keeps its session and its keys for as long as the disk takes."""
     desk = Desk()
     session = desk.open(ttl_ms=16_000)
@@ -273,7 +273,7 @@ def test_a_keep_alive_passes_any_number_of_answers_that_wait() -> None:
 
 
 def test_nobody_expires_while_nothing_can_be_committed() -> None:
-    """METADATA 2.6: time in which no renewal and no new session could be committed counts against nobody: who comes
+    """METADATA.md: time in which no renewal and no new session could be committed counts against nobody: who comes
     back while the disk stands still finds its session, and afterwards each has its whole ttl again."""
     desk = Desk()
     gone, back = desk.open(ttl_ms=16_000), desk.open(ttl_ms=16_000)
@@ -289,7 +289,7 @@ def test_nobody_expires_while_nothing_can_be_committed() -> None:
 
 
 def test_a_session_that_waited_for_the_disk_has_its_whole_ttl_from_then_on() -> None:
-    """METADATA 2.6: it was granted when it was asked for; nobody could know of it before its record was durable."""
+    """METADATA.md: it was granted when it was asked for; nobody could know of it before its record was durable."""
     desk = Desk()
     [append] = desk.ask(OpenSession(16_000, "test"))
     assert isinstance(append, JournalAppend)
@@ -302,7 +302,7 @@ def test_a_session_that_waited_for_the_disk_has_its_whole_ttl_from_then_on() -> 
 
 
 def test_a_busy_member_still_expires_who_is_silent() -> None:
-    """METADATA 2.6: only a disk that stands still is an excuse. One that always has something on its way and goes on
+    """METADATA.md: only a disk that stands still is an excuse. One that always has something on its way and goes on
     keeps nobody alive."""
     desk = Desk()
     silent, busy = desk.open(ttl_ms=16_000), desk.open(ttl_ms=16_000)
@@ -359,7 +359,7 @@ def test_a_watch_gets_every_change_once_it_is_durable() -> None:
 
 
 def test_changes_that_fell_out_of_the_history_are_said_to_be() -> None:
-    """METADATA 2.6: COMPACTED; nothing is ever skipped silently."""
+    """METADATA.md: COMPACTED; nothing is ever skipped silently."""
     desk = Desk(Catalog(Limits(history_bytes_max=500)))
     session = desk.open()
     for n in range(10):
@@ -439,7 +439,7 @@ def test_overlapping_watches_each_get_their_own() -> None:
 
 
 def test_keep_alives_tell_idle_watches_how_far_they_are() -> None:
-    """METADATA 2.6: an idle watcher gets a mark, so that it can resume after the history has moved on."""
+    """METADATA.md: an idle watcher gets a mark, so that it can resume after the history has moved on."""
     desk = Desk()
     session = desk.open()
     desk.do(Watch(1, "/w/", 0), session)

@@ -626,7 +626,7 @@ MUTANTS = (
     ),
     Mutant(
         "late-without-the-others",
-        "P4.7 T12",
+        "P4.7",
         "a bookie is blamed for what all are slow with, so that a stall of a shared device changes every ensemble",
         ((_LATENESS, "        if 2 * prompt >= len(seatings):\n", "        if True:\n"),),
         (_LATE + "where_most_are_late_alike_nobody_is_to_blame",),

@@ -106,7 +106,7 @@ MUTANTS = (
     ),
     Mutant(
         "keep-alive-waits-for-the-disk",
-        "METADATA 2.6",
+        "METADATA.md",
         "a live session is renewed only when what was applied before is durable",
         (
             (
@@ -122,7 +122,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions-expire-while-the-disk-stands-still",
-        "METADATA 2.6",
+        "METADATA.md",
         "the member ends sessions by its clock while it can commit nothing",
         ((_MEMBER, "        if is_late or self._stands_still(event.now_ns):\n", "        if is_late:\n"),),
         (_MEMBERS + "nobody_expires_while_nothing_can_be_committed",),

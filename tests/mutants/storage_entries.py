@@ -205,7 +205,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-flush-yields-for-ever",
-        "RP33 T9",
+        "RP33",
         "beside a journal that is always busy no flush ends, however full the write cache gets",
         (("native/store.c", "        ebk_yield_enough(&store->yield_word);\n    }", "    }"),),
         ("tests/storage/test_yielding.py::test_a_flush_waits_no_more_when_the_cache_wants_its_room",),

@@ -105,7 +105,7 @@ def test_a_change_that_landed_unheard_and_was_followed_by_repair_is_ours_all_the
 
 
 def test_a_replaced_seat_counts_no_more() -> None:
-    """P4.4, scenario 4 of STYLE 10: b1 acknowledged e0 and was replaced; e0 is pending again until b4 has it."""
+    """P4.4: b1 acknowledged e0 and was replaced; e0 is pending again until b4 has it."""
     world, writer, pen = scene(Quorum(3, 3, 3), bookies=4)
     world.add(writer, pen, b"zero")
     world.settle(hold=but("b2", "b3", "b4"))

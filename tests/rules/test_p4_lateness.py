@@ -289,7 +289,7 @@ def times(answers: Iterable[tuple[int, int]], every_ns: int = MS) -> AnswerTimes
 
 
 def test_what_is_late_follows_what_answers_take() -> None:
-    """T12: eight times what 99 of 100 stay below, and never less than the least."""
+    """Eight times what 99 of 100 stay below, and never less than the least."""
     assert times([(99, MS)]).late_ns is None
     assert times([(100, MS)]).late_ns == 50 * MS
     assert times([(5_000, 20 * MS)]).late_ns == 160 * MS

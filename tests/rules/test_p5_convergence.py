@@ -96,7 +96,7 @@ def test_recoverers_converge(quorum: Quorum, recoverers: int) -> None:
 
 
 def test_recovery_takes_five_round_trips_however_long_the_tail_is() -> None:
-    """T12: the LAC comes with the fence, the whole unconfirmed tail with one read of each bookie, its copies leave at
+    """The LAC comes with the fence, the whole unconfirmed tail with one read of each bookie, its copies leave at
     once, and one write closes. Of the two to the metadata the first is P5.2a."""
     world, writer, pen = it = scene()
     for number in range(40):

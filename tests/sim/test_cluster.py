@@ -157,7 +157,7 @@ def test_a_bookie_that_is_away_never_turns_three_copies_into_one() -> None:
 
 
 def test_no_bookie_leaves_the_list_while_the_disk_of_the_metadata_stands_still() -> None:
-    """METADATA 2.6: time in which nothing could be committed counts against nobody. Eight seconds without a sync are
+    """METADATA.md: time in which nothing could be committed counts against nobody. Eight seconds without a sync are
     four ttls here: every bookie stands in the list all the while, under the session that it had, and who asked for a
     ledger meanwhile has it afterwards."""
     changes = _Registrations()

@@ -30,7 +30,7 @@ from tests.storage.test_journals import FIRST, SECOND, flush
 
 
 def test_every_kind_of_fault_is_drawn_and_can_begin() -> None:
-    """INVARIANTS 3: no kind of the catalogue is a word only."""
+    """TESTING.md, section 5: no kind of the catalogue is a word only."""
     drawn = {step.kind for seed in range(400) for step in make_plan(seed).steps if step.is_fault}
     on_the_network = {"loss", "duplication", "reordering", "corruption", "drift"}
     assert drawn == set(FAULT_KINDS) - on_the_network

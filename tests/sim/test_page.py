@@ -24,7 +24,7 @@ def test_the_table_of_features_is_what_plans_draw() -> None:
 
 
 def test_the_example_runs() -> None:
-    """STYLE 10: examples in documents run as tests."""
+    """Examples in documents run as tests."""
     example = PAGE.partition("```python\n")[2].partition("```")[0]
     exec(compile(example, "TESTING.md", "exec"), {})
 

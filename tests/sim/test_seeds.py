@@ -39,14 +39,14 @@ def test_seeds_keep_every_promise(seeds: range) -> None:
 
 @pytest.mark.parametrize("seed", sorted(FOUND))
 def test_seeds_that_found_something_stay_clean(seed: int) -> None:
-    """STYLE 9: a simulation failure's seed stays in the suite."""
+    """A simulation failure's seed stays in the suite."""
     outcome = run_plan(make_plan(seed, is_plain=True))
     assert not outcome.violation, f"{FOUND[seed]} is back: {outcome.violation}"
 
 
 @pytest.mark.parametrize("seed", sorted(FOUND_IN_FULL))
 def test_full_seeds_that_found_something_stay_clean(seed: int) -> None:
-    """STYLE 9: as above."""
+    """As above."""
     outcome = run_plan(make_plan(seed))
     assert not outcome.violation, f"{FOUND_IN_FULL[seed]} is back: {outcome.violation}"
 

@@ -30,7 +30,7 @@ def test_every_feature_and_every_application_is_drawn() -> None:
 
 
 def test_a_plain_plan_is_what_plans_were_first() -> None:
-    """STYLE 9: a seed that found something stays what it was: nothing that came later, and no other draw by it."""
+    """A seed that found something stays what it was: nothing that came later, and no other draw by it."""
     plain, full = make_plan(6, is_plain=True), make_plan(6)
     assert plain.features == ()
     assert full.features

@@ -17,13 +17,13 @@ def counts(found: Explored[State]) -> tuple[int, int, int]:
 
 
 def test_has_the_published_states_with_ack_quorum_1():
-    """INVARIANTS 2.3, first row: 2 bookies, 2 clients, Qw 2, Qa 1; all five invariants hold in every state."""
+    """tests/spec/README.md, first row: 2 bookies, 2 clients, Qw 2, Qa 1; all five invariants hold in every state."""
     assert counts(explore(Spec(TWO))) == (285_773, 982_019, 28)
 
 
 @pytest.mark.timeout(1200)
 def test_has_the_published_states_with_ack_quorum_2(full: None):
-    """INVARIANTS 2.3, fifth row."""
+    """tests/spec/README.md, second row."""
     constants = Constants(bookies=2, clients=2, write_quorum=2, ack_quorum=2)
     assert counts(explore(Spec(constants))) == (1_795_149, 6_965_623, 27)
 

@@ -317,7 +317,7 @@ def test_more_entry_logs_than_open_files_are_read() -> None:
 
 
 def test_what_stands_near_is_fetched_by_one_read() -> None:
-    """PERFORMANCE T9: a catch-up read becomes one read per run, also of some residues only."""
+    """A catch-up read becomes one read per run, also of some residues only."""
     disk = make_disk()
     store = open_store(disk)
     store.put(make_frame(1, range(300), size=100))

@@ -47,14 +47,14 @@ def test_nothing_is_durable_before_its_group_is_written(disk):
     assert [journal.append(1, 7, b"a"), journal.append(1, 7, b"b")] == [1, 2]
     assert journal.durable() == 0
     assert journal.queued_bytes() == 2
-    assert journal.step() == 2  # One group: whatever has arrived goes with one write (T1).
+    assert journal.step() == 2  # One group: whatever has arrived goes with one write.
     assert journal.durable() == 2
     assert journal.queued_bytes() == 0
     journal.close()
 
 
 def test_a_group_is_one_write_and_no_sync(disk):
-    """T3: O_DSYNC makes the write itself durable."""
+    """O_DSYNC makes the write itself durable."""
     journal = stepped(disk)
     writes, syncs = disk.calls("write"), disk.calls("sync")
     for size in (0, 1, 100, 5000):
@@ -157,7 +157,7 @@ def test_a_record_out_of_bounds_is_refused_with_the_bounds(disk, kind, ledger_id
 
 
 def test_a_group_stays_below_its_cap(disk):
-    """T1: at most 1 MiB goes with one write, so that one sync does not delay all."""
+    """At most 1 MiB goes with one write, so that one sync does not delay all."""
     journal = stepped(disk, file_bytes=4 << 20)
     for _ in range(30):
         journal.append(1, 7, bytes(100_000), borrowed=True)
@@ -188,7 +188,7 @@ def fill_files(journal, count):
 
 
 def test_a_file_is_prepared_before_it_is_needed(disk):
-    """T2: never on the commit path: an idle step makes the next file, the roll is then no call at all."""
+    """Never on the commit path: an idle step makes the next file, the roll is then no call at all."""
     journal = stepped(disk)
     assert journal.step() == 0
     assert journal.facts().is_file_ready
@@ -198,7 +198,7 @@ def test_a_file_is_prepared_before_it_is_needed(disk):
 
 
 def test_trimmed_files_are_written_again_in_place(disk):
-    """T2, P7.5: the journal stays small, and only files wholly below the mark are used again."""
+    """P7.5: the journal stays small, and only files wholly below the mark are used again."""
     journal = stepped(disk)
     for _ in range(6):
         journal.trim(fill_files(journal, 1))
@@ -222,7 +222,7 @@ def test_excess_trimmed_files_are_unlinked(disk):
 
 
 def test_a_large_file_that_is_dropped_gives_its_room_back_in_pieces(disk):
-    """T2: a file system that tells the device what is free does so in one command for what is freed at once, and no
+    """A file system that tells the device what is free does so in one command for what is freed at once, and no
     commit goes past that."""
     journal = stepped(disk, file_bytes=5 << 20)
     last = fill_files(journal, 5)
@@ -325,7 +325,7 @@ def test_files_of_another_size_are_read_and_replaced(disk):
 
 
 def test_files_grow_with_what_is_written(disk):
-    """T2: an idle journal stays small; a busy one gets large files, which are recycled once they all are."""
+    """An idle journal stays small; a busy one gets large files, which are recycled once they all are."""
     settings = {"file_bytes": 8 * FILE_BYTES, "first_file_bytes": FILE_BYTES}
     sizes = []
     with stepped(disk, **settings) as journal:
@@ -619,7 +619,7 @@ def test_a_threaded_journal_rolls_and_recycles_while_it_is_full_of_work(tmp_path
 
 
 def test_groups_that_are_built_ahead_keep_their_order(disk):
-    """T5, I40: the next group is built while one is written; records become durable in order, one write at a time."""
+    """I40: the next group is built while one is written; records become durable in order, one write at a time."""
     journal = Journal("j", io=disk, file_bytes=4 << 20)
     bodies = [token.to_bytes(4, "little") * 256 for token in range(1, 12_001)]
     seen = 0

@@ -1,4 +1,4 @@
-"""Known bugs of journals (INVARIANTS 4.2) as directed tests; scenario 48 stands in tests/crash/test_journal_salvage.py.
+"""Known bugs of journals as directed tests; scenario 48 stands in tests/crash/test_journal_salvage.py.
 
 Scenarios 43 and 44 need several journals or several ledger directories.
 """

@@ -121,7 +121,7 @@ def test_in_random_orders_it_is_what_counting_says() -> None:
 
 
 def test_what_waits_is_bounded_over_all_journals() -> None:
-    """L6: the ring of tokens has room for SLOT_COUNT; one more is refused, nothing is queued."""
+    """L13: the ring of tokens has room for SLOT_COUNT; one more is refused, nothing is queued."""
     parts = parts_on(MemoryDisk(), 2)
     journals = Journals(parts)
     for number in range(SLOT_COUNT):

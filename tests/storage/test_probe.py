@@ -1,4 +1,4 @@
-"""Which way to sync a device's journals: tried at start, bounded, and never in the way of a start (T3, D16)."""
+"""Which way to sync a device's journals: tried at start, bounded, and never in the way of a start (D16)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_both_ways_are_tried_once_per_device_and_nothing_is_left(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T3: a log line says what was measured and chosen; a crash's leftover is in nobody's way."""
+    """A log line says what was measured and chosen; a crash's leftover is in nobody's way."""
     (tmp_path / CHOICE_FILE).write_bytes(b"left by a crash")
     with caplog.at_level(logging.INFO):
         choice = choose_sync(tmp_path)
@@ -57,7 +57,7 @@ def test_a_probe_writes_each_way(tmp_path: Path, dsync: bool) -> None:
 
 
 def test_with_a_sync_apart_every_group_is_written_and_synced() -> None:
-    """T3, P7.6, I50: direct I/O without O_DSYNC: what was written and not synced is nobody's, and no second try."""
+    """P7.6, I50: direct I/O without O_DSYNC: what was written and not synced is nobody's, and no second try."""
     disk = MemoryDisk()
     journal = Journal("j", io=disk, threaded=False, file_bytes=65536, sync_apart=True)
     assert journal.facts().sync_method == "O_DIRECT and fdatasync"

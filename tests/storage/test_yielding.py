@@ -1,4 +1,4 @@
-"""A flush lets a busy journal go first, and never waits for ever (native/yield.h; PERFORMANCE 0.4, T9)."""
+"""A flush lets a busy journal go first, and never waits for ever (native/yield.h)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def place() -> Iterator[Place]:
 
 
 def test_a_flush_waits_until_the_journal_is_idle(place: Place) -> None:
-    """T9: it writes nothing beside a busy journal, and goes on when that has nothing more to write."""
+    """It writes nothing beside a busy journal, and goes on when that has nothing more to write."""
     before = place.begin_flush_beside_a_busy_journal()
     assert not place.store.finish_flush()
     assert place.disk.calls("write") == before

@@ -195,7 +195,7 @@ def test_what_is_durable_is_told_also_when_a_message_ends_the_wait(bookie: Booki
 
 
 def test_a_wait_that_lasts_takes_commits_and_tells(arena: Arena) -> None:
-    """T1: the journal's own thread is kicked and heard of inside one wait, which ends by its duties."""
+    """The journal's own thread is kicked and heard of inside one wait, which ends by its duties."""
     bookie = Bookie(arena)
     disk, storage = MemoryDisk(), bookie.storage
     bookie.storage = BookieStorage(
@@ -412,7 +412,7 @@ def test_a_failed_journal_ends_it_and_nothing_is_answered(bookie: Bookie) -> Non
 
 
 def test_a_storage_that_has_something_to_do_ends_it(bookie: Bookie) -> None:
-    """T11: a flush begins when its bytes were taken, not when somebody happens to look."""
+    """A flush begins when its bytes were taken, not when somebody happens to look."""
     for _ in range(4):
         bookie.add(bytes(10_000))
     bookie.until(lambda: bookie.path.taken() == 4)
