@@ -114,6 +114,13 @@ static uint32_t wanted_count(const struct ebk_link_adds *adds)
     return ebk_pace_wanted(adds->end - adds->head, newest->size, newest->count);
 }
 
+static uint32_t woken_count(const struct ebk_link_adds *adds)
+{
+    if (adds->end == adds->head) return ebk_pace_woken(0, 0, 0);
+    const struct ebk_packed *newest = &at(adds, adds->end - 1)->packed;
+    return ebk_pace_woken(adds->end - adds->head, newest->size, newest->count);
+}
+
 /* As `wants_frame` of embedbk/core/writer.py. */
 static bool wants_frame(const struct ebk_link_adds *adds)
 {
@@ -219,7 +226,7 @@ static void push(struct ebk_link_adds *adds, struct ebk_link_sender *sender, int
 {
     uint64_t sent = 0;
     while (!adds->is_ending && sent < EBK_LINK_TURN_BYTES) {
-        ebk_packer_want(adds->settings.packer, wanted_count(adds));
+        ebk_packer_want(adds->settings.packer, woken_count(adds));
         if (!wants_frame(adds)) break;
         bool is_lost = false;
         if (!have_room(adds, sender, &is_lost)) {

@@ -87,6 +87,13 @@ static uint32_t wanted_count(const struct ebk_local_adds *adds)
     return ebk_pace_wanted(adds->end - adds->head, newest->size, newest->count);
 }
 
+static uint32_t woken_count(const struct ebk_local_adds *adds)
+{
+    if (adds->end == adds->head) return ebk_pace_woken(0, 0, 0);
+    const struct ebk_packed *newest = &at(adds, adds->end - 1)->packed;
+    return ebk_pace_woken(adds->end - adds->head, newest->size, newest->count);
+}
+
 /* As `wants_frame` of embedbk/core/writer.py. */
 static bool wants_frame(const struct ebk_local_adds *adds)
 {
@@ -134,7 +141,7 @@ static void push(struct ebk_local_adds *adds)
     const struct ebk_local_settings *const settings = &adds->settings;
     uint64_t stored = 0;
     while (!adds->is_ending && stored < EBK_LOCAL_TURN_BYTES) {
-        ebk_packer_want(settings->packer, wanted_count(adds));
+        ebk_packer_want(settings->packer, woken_count(adds));
         if (!wants_frame(adds)) break;
         if (!have_room(adds)) {
             /* What is on its way makes room, or nothing of ours does: then the cores wait for it. */
