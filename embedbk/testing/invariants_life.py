@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from embedbk.codec.frame import split
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from embedbk.config import FRAME_BYTES_MAX
+from embedbk.core.limbo import is_named
 from embedbk.ids import NO_ENTRY
 from embedbk.ports import DurableBookie, EntriesFound
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
@@ -185,13 +186,15 @@ def deletion_is_final(ledger: LedgerGhost, *, is_forced: bool = False) -> None:
 def drop_is_safe(ledger: LedgerGhost, bookie: BookieGhost) -> None:
     """I35: collection is safe. Data goes only when the key is absent and no tombstone keeps it, or the ledger is
     CLOSED, names others, and nobody repaired it when the bookie asked: a repair that begins while the answer is on its
-    way has copied nothing yet, or the copy forbids the drop (I36 finds one that is gone)."""
+    way has copied nothing yet, or the copy forbids the drop (I36 finds one that is gone). A deletion that comes while
+    it is on its way takes nothing away from that: what is brought back names whom it named."""
     metadata, bookie_id = ledger.metadata, bookie.member.bookie_id
     if not any(bits & bookie.bit for bits in ledger.stable.values()) and (
         metadata is None or metadata.is_closed
     ):
         return  # It gives nothing up: after an unclean start it only promises never to take any (P7.4).
-    if ledger.has_tombstone:
+    is_of_others = metadata is not None and metadata.is_closed and not is_named(metadata, bookie_id)
+    if ledger.has_tombstone and not is_of_others:
         raise Violation("I35", f"{bookie_id} dropped ledger {ledger.ledger_id}, which can be brought back")
     if metadata is None or ledger.deleted is not None:
         return

@@ -24,6 +24,7 @@ FOUND_IN_FULL = {
     910545: "a record of a torn group counted as held when the journal went on above its token",
     3300621: "a repair that began while a collector's check was answered, taken for one that the check had missed",
     3000566: "a bookie that was not back in service counted as one that a writer may rely on",
+    5012848: "a ledger of others, deleted while a collector's check was answered, called dropped in its grace",
     5003898: "a handle that had heard of the close gave an entry beyond the end to a read that began before it",
     3100366: "adds sent while the late one's replacement was published were owed by nobody, and never ended",
 }

@@ -497,8 +497,8 @@ def i34_dropped() -> None:
     history.store("b1", 0, b"a")
 
 
-def dropped_in_its_grace() -> None:
-    history = History(version(), version(CLOSED, -1, 0))
+def dropped_in_its_grace(at_the_end: LedgerMetadata | None = None) -> None:
+    history = History(version(), at_the_end or version(CLOSED, -1, 0))
     history.watch.on_metadata(3, tombstone_path(LEDGER), None, b"as it stood")
     history.publish(None)
     history.watch.ghost.ledger(LEDGER).stable[0] = history.watch.ghost.bookies["b1"].bit
@@ -797,6 +797,7 @@ def test_what_is_rightly_done_breaks_nothing() -> None:
     history = History(version(starts={0: "123"}), version(CLOSED, -1, 0, starts={0: "234"}))
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
     collected("begins", "checks", "is marked")  # While the answer is on its way.
+    dropped_in_its_grace(version(CLOSED, -1, 0, starts={0: "234"}))  # The same; it names others.
     history = History(version(), version(CLOSED, -1, 0))
     history.publish(None)
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
