@@ -60,7 +60,7 @@ class Side:
             transport = ZmqTransport(Identity("bookie", name, storage.incarnation, TOKEN))
             session = Client(ttl_ms=60_000, label=name, cluster_token=TOKEN)
             self.nodes[name] = BookieNode(
-                name, storage, transport, [ANYWHERE], self.metadata.endpoints, session
+                name, storage, transport, [ANYWHERE], self.metadata.endpoints, session, waiting_bytes_max=0
             )
             self.disks[name] = storage
         session = Client(ttl_ms=60_000, label="c1", cluster_token=TOKEN)
@@ -284,6 +284,32 @@ def test_a_lost_link_is_the_cores(side: Side) -> None:
     assert set(side.stored("b4", writing)) >= {first, last}
     side.held = set()
     side.until(lambda: last in side.stored("b2", writing))
+
+
+def test_who_is_busy_is_given_it_again_by_the_core(side: Side) -> None:
+    """P7.8, RP33: BUSY is no acknowledgement and no failure: two of three acknowledge, the core keeps what the third
+    was not given until it takes it, nobody is replaced, and then the writer goes this way again."""
+    writing = side.course()
+    busy = side.bookie("b3")
+    before = set(side.stored("b3", writing))
+    busy.waiting.has_room = lambda is_urgent: is_urgent
+    last = side.append(writing, 100, 40_000, 100)
+    side.until(lambda: writing.lac == last)
+    side.until(lambda: not side.courses.wake(writing))
+    in_flight = writing.core.in_flight
+    side.until(lambda: in_flight.has_busy)
+    owed = {each.member.bookie_id: sorted(each.unanswered or ()) for each in in_flight.seatings}
+    assert owed.pop("b3") == sorted(in_flight.behind) != []
+    assert owed == {"b1": [], "b2": []}
+    last = side.append(writing, 2000, 40_000)
+    side.until(lambda: writing.lac == last)
+    assert set(side.stored("b3", writing)) == before, "it has no room, and took something"
+    busy.waiting.has_room = busy.has_room
+    side.until(lambda: len(side.stored("b3", writing)) == last + 1 and writing.core.in_flight.is_at_rest)
+    assert writing.ensemble_changes == 0
+    assert writing.error is None
+    assert not writing.core.in_flight.behind
+    side.until(lambda: side.add(writing) or side.courses.wake(writing))
 
 
 # --- With and without ------------------------------------------------------------------------------------
