@@ -16,6 +16,7 @@
 #include "errors.h"
 #include "frame_header.h"
 #include "link_inside.h"
+#include "link_tray.h"
 #include "message.h"
 #include "pace.h"
 #include "zmq_calls.h"
@@ -47,7 +48,6 @@ _Static_assert((EBK_LINK_FRAMES_MAX & (EBK_LINK_FRAMES_MAX - 1)) == 0, "places i
 
 struct ebk_link_adds *ebk_link_adds_new(const struct ebk_link_settings *settings)
 {
-    EBK_ASSERT(ebk_zmq.is_loaded);
     EBK_ASSERT(settings->seat_count > 0 && settings->seat_count <= EBK_LINK_SEATS_MAX);
     EBK_ASSERT(settings->ack_quorum > 0 && settings->ack_quorum <= settings->seat_count);
     for (uint32_t seat = 0; seat < settings->seat_count; seat++)
@@ -188,9 +188,13 @@ static bool ask(const struct ebk_link_seat *seat, struct ebk_sending_link *link,
     ebk_store_u32(heads + EBK_ENVELOPE_AT_CRC, ebk_crc32c(0, heads, EBK_ENVELOPE_AT_CRC));
     const size_t heads_size = (size_t)(end - heads);
     link->is_used = true;
-    const int code = packed->size <= EBK_LINK_COPIED_BYTES_MAX
-                         ? send_copied(link->socket, heads, heads_size, packed)
-                         : ebk_zmq_send_frame(link->socket, heads, heads_size, packed->body, packed->size);
+    int code;
+    if (link->socket == NULL)
+        code = ebk_link_tray_put(link->tray, message, (uint32_t)(end - message), packed->body, packed->size);
+    else if (packed->size <= EBK_LINK_COPIED_BYTES_MAX)
+        code = send_copied(link->socket, heads, heads_size, packed);
+    else
+        code = ebk_zmq_send_frame(link->socket, heads, heads_size, packed->body, packed->size);
     if (code != EBK_OK) return false;
     link->sent += body_size;
     link->room -= body_size;

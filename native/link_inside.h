@@ -6,7 +6,8 @@
 
 struct ebk_sending_link {
     uint64_t number;
-    void *socket;
+    void *socket; /* NULL: it leads to the tray */
+    struct ebk_link_tray *tray;
     uint64_t room, sent;
     bool is_used; /* a send may have swallowed what its descriptor would tell of */
     uint8_t prefix[24];

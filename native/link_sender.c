@@ -2,7 +2,9 @@
 #include "errors.h"
 #include "link_adds.h"
 #include "link_inside.h"
+#include "link_tray.h"
 #include "wait_set.h"
+#include "zmq_calls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,16 +56,33 @@ struct ebk_sending_link *ebk_link_sender_find(struct ebk_link_sender *sender, ui
     return NULL;
 }
 
-int ebk_link_sender_up(struct ebk_link_sender *sender, uint64_t link, void *socket, const uint8_t *prefix, uint64_t room)
+/* A new one if need be; NULL without memory. */
+static struct ebk_sending_link *link_of(struct ebk_link_sender *sender, uint64_t link)
 {
     struct ebk_sending_link *found = ebk_link_sender_find(sender, link);
-    if (found == NULL) {
-        if (!widen((void **)&sender->links, sender->link_count, &sender->link_room, sizeof *sender->links))
-            return EBK_NO_MEMORY;
-        found = &sender->links[sender->link_count++];
-        *found = (struct ebk_sending_link){.number = link, .socket = socket};
-        memcpy(found->prefix, prefix, sizeof found->prefix);
-    }
+    if (found != NULL) return found;
+    if (!widen((void **)&sender->links, sender->link_count, &sender->link_room, sizeof *sender->links)) return NULL;
+    found = &sender->links[sender->link_count++];
+    *found = (struct ebk_sending_link){.number = link};
+    return found;
+}
+
+int ebk_link_sender_up(struct ebk_link_sender *sender, uint64_t link, void *socket, const uint8_t *prefix, uint64_t room)
+{
+    struct ebk_sending_link *found = link_of(sender, link);
+    if (found == NULL) return EBK_NO_MEMORY;
+    EBK_ASSERT(ebk_zmq.is_loaded && socket != NULL);
+    found->socket = socket;
+    memcpy(found->prefix, prefix, sizeof found->prefix);
+    found->room = room;
+    return EBK_OK;
+}
+
+int ebk_link_sender_up_tray(struct ebk_link_sender *sender, uint64_t link, struct ebk_link_tray *tray, uint64_t room)
+{
+    struct ebk_sending_link *found = link_of(sender, link);
+    if (found == NULL) return EBK_NO_MEMORY;
+    found->tray = tray;
     found->room = room;
     return EBK_OK;
 }

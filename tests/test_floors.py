@@ -34,6 +34,7 @@ NATIVE_IMPORTERS = {
     "embedbk.codec.kernels",
     "embedbk.codec.packer",
     "embedbk.storage.native",
+    "embedbk.transports.sim_adds",
     "embedbk.transports.zmq_adds",
     "embedbk.transports.zmq_dialled",
     "embedbk.transports.zmq_accepted",

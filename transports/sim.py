@@ -17,9 +17,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from embedbk.codec.answers_twin import Counting
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
 from embedbk.ports import (
+    AddSending,
     Buffer,
     Identity,
     LinkDown,
@@ -140,6 +142,10 @@ class SimNetwork:
         ] = {}  # Fault: windows of links that lead to this node; one body always fits.
         self._ready: dict[str, None] = {}  # Nodes to which something came since they were last asked for.
         self.delivered_bodies = 0
+        # Clients may send adds from C (sim_adds.py); who watches their cores has to watch that, too.
+        self.has_adds = False
+        # Told of each body that is sent so, before anything becomes of it: (sender, receiver, body).
+        self.on_add_sent: Callable[[str, str, bytes], None] | None = None
         # Told of each body that arrives: (now_ns, sender, receiver, body).
         self.on_delivery: Callable[[int, str, str, bytes], None] | None = None
 
@@ -369,8 +375,15 @@ class SimNetwork:
         queued = link.queued_bytes[1 - side]
         if queued + size > self.window_bytes:
             return False
-        narrow = self.narrow.get(link.node(1 - side), self.window_bytes) if self.narrow else self.window_bytes
-        return not 0 < queued > narrow - size  # One body always fits.
+        return not 0 < queued > self._narrow(link, side) - size  # One body always fits.
+
+    def _narrow(self, link: _Link, side: int) -> int:
+        return self.narrow.get(link.node(1 - side), self.window_bytes) if self.narrow else self.window_bytes
+
+    def _rooms(self, link: _Link, side: int) -> tuple[int, int]:
+        """What the end `side` may send now: by the window, and as that was made narrow."""
+        queued = link.queued_bytes[1 - side]
+        return max(0, self.window_bytes - queued), max(0, self._narrow(link, side) - queued)
 
     def _send(self, link: _Link, side: int, body: bytes) -> bool:
         """From the end `side`. False: the window is full."""
@@ -465,6 +478,8 @@ class SimTransport(Transport):
         self._inbox: list[TransportEvent] = []
         self._counted: list[tuple[_Link, int, int]] = []  # What `receive` gives back to the windows.
         self._is_open = True
+        self._answers: Counting | None = None
+        self._adds: AddSending | None = None
 
     def listen(self, endpoint: str) -> str:
         self._check_open()
@@ -484,6 +499,33 @@ class SimTransport(Transport):
         if len(body) > MESSAGE_BYTES_MAX:
             raise UsageError(f"body has {len(body)} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
         return self._network._send(found, side, body)
+
+    # Adds that are sent from C.
+
+    def count(self, answers: Counting) -> None:
+        """Bodies are events all the same, which the host offers; who sends from C needs to know where answers count."""
+        self._answers = answers
+
+    def adds(self) -> AddSending | None:
+        if self._adds is None and self._network.has_adds and self._answers is not None:
+            from embedbk.transports.sim_adds import SimLinks  # With the native module, which few worlds need.
+
+            self._adds = SimLinks(self._answers, self._rooms_of, self._carry, self._wake)
+        return self._adds
+
+    def _rooms_of(self, link: int) -> tuple[int, int] | None:
+        found, side = self._links.get(link, (None, 0))
+        return self._network._rooms(found, side) if found is not None and found.is_up[side] else None
+
+    def _carry(self, link: int, body: bytes) -> bool:
+        found, side = self._links[link]
+        if self._network.on_add_sent is not None:
+            self._network.on_add_sent(found.node(side), found.node(1 - side), body)
+        return self._network._send(found, side, body)
+
+    def _wake(self) -> None:
+        network, name = self._network, self.identity.node_id
+        network._at(network.now_ns, lambda: network._ready.setdefault(name))
 
     def has_room(self, link: int, size: int) -> bool:
         found, side = self._links.get(link, (None, 0))

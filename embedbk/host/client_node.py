@@ -145,6 +145,8 @@ class ClientNode:
         self.on_wake: Callable[[], None] = lambda: None
         # Told of each step of a core, before its effects are carried out (testing).
         self.on_step: Callable[[Machine, Event, list[Effect]], None] | None = None
+        # Who watches the cores sees also what goes past them (`courses`).
+        self.is_sending_watched = False
         self._answers = counting() if counting is not None else None
         if self._answers is not None:
             transport.count(self._answers)
@@ -328,7 +330,8 @@ class ClientNode:
     def _pump(self, now_ns: int, writing: Writing, *, is_last: bool = False) -> None:
         """Seal frames as far as the writer core wants them; the last time all of them."""
         packer = writing.packer
-        if self.courses is not None and self.on_step is None and not writing.is_over:
+        may_send = self.on_step is None or self.is_sending_watched
+        if self.courses is not None and may_send and not writing.is_over:
             if is_last:
                 self.courses.end(now_ns, writing)
                 self._drain(now_ns)

@@ -30,6 +30,7 @@ from embedbk.core.vocabulary import (
     Ended,
     EnsembleChanged,
     FrameSealed,
+    FrameSent,
     Send,
     Transact,
     Transacted,
@@ -58,10 +59,7 @@ class HandleWatch:
     # Creators.
 
     def on_writer(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
-        ghost = self.ghost
-        writer = ghost.writers.get(core)
-        if writer is None:
-            writer = ghost.writers[core] = WriterGhost(ghost.ledger(core.ledger_id), node)
+        writer = self._writer(node, core)
         kind = type(event)
         if kind is Answered:
             self._count(writer, core, event, is_recovery=False)
@@ -72,6 +70,9 @@ class HandleWatch:
         elif kind is FrameSealed:
             self._take_frame(writer, event.frame)
             adding.queues_stay_bounded(core)
+        elif kind is FrameSent:
+            self._take_past_the_core(writer, event.frame)  # Else no link took it.
+            self.sometimes.note("course given back")
         elif kind is Transacted:
             if not event.is_done:
                 self.sometimes.note("conflict of metadata")
@@ -100,6 +101,28 @@ class HandleWatch:
         if writer.failed_seats & able:
             self.sometimes.note("taken back")
         writer.failed_seats = failed
+
+    # What goes past a core.
+
+    def on_add_sent(self, node: str, core: Any, frame: Frame, send: Send) -> None:
+        writer = self._writer(node, core)
+        self._take_past_the_core(writer, frame)
+        self._note_send(writer, core, send, core.metadata)
+        self.sometimes.note("sent past the core")
+
+    def on_add_answered(self, node: str, core: Any, send: Send) -> None:
+        _, seating, first_entry = send.tag
+        self._note_confirmed(self._writer(node, core), send.member, seating, first_entry)
+
+    def _take_past_the_core(self, writer: WriterGhost, frame: Frame) -> None:
+        if frame.first_entry >= len(writer.ledger.sent):
+            self._take_frame(writer, frame)
+
+    def _writer(self, node: str, core: Any) -> WriterGhost:
+        writer = self.ghost.writers.get(core)
+        if writer is None:
+            writer = self.ghost.writers[core] = WriterGhost(self.ghost.ledger(core.ledger_id), node)
+        return writer
 
     def _take_frame(self, writer: WriterGhost, frame: Frame) -> None:
         ledger = writer.ledger

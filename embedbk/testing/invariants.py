@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, LedgerState, decode_ledger_metadata
 from embedbk.codec.metadata_messages import Txn
 from embedbk.codec.repair_mark import REPAIR_PREFIX
@@ -71,6 +72,13 @@ class Invariants(Observer):
         check = self._cores.get(type(core))
         if check is not None:
             check(node, core, event, effects)
+
+    def on_add_sent(self, client: str, core: Writer, frame: Frame, send: Send) -> None:
+        self.ghost.step += 1
+        self._handles.on_add_sent(client, core, frame, send)
+
+    def on_add_answered(self, client: str, core: Writer, send: Send) -> None:
+        self._handles.on_add_answered(client, core, send)
 
     def _not_in_a_circle(self, node: str, core: Any, event: Tick) -> None:
         """L14: no progress-free cycle. A core is not woken again and again while its clock stands still."""

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.core.vocabulary import Send
+from embedbk.core.writer import Writer
 from embedbk.host.operations import Writing
 from embedbk.ports import DurableBookie
 from embedbk.testing.violation import Violation
@@ -30,6 +33,12 @@ class Observer:
         core.reader.RangeRead, core.lac_reader.LacRead and LacWait, core.log.LogTakeover, core.creation.Creation,
         metadata.member.Member.
         Writers and the like are one object per handle: id by `core` itself (hashable by identity)."""
+
+    def on_add_sent(self, client: str, core: Writer, frame: Frame, send: Send) -> None:
+        """This client sent a frame to a seat past its writer's core, which hears of it later: as if it had now."""
+
+    def on_add_answered(self, client: str, core: Writer, send: Send) -> None:
+        """OK to exactly what was sent so, from whom it was sent to, is there."""
 
     # Nodes and their disks.
 

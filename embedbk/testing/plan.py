@@ -100,6 +100,7 @@ class Plan:
     is_outside: bool = False
     on: tuple[str, ...] = field(default=())  # The kinds of faults that this seed switched on.
     features: tuple[str, ...] = ()  # What its applications make use of (users.py).
+    has_courses: bool = False  # Clients seal, send and count in C where they can.
     devices: int = 1  # Journals and ledger directories of each bookie, where it is native.
 
     def without(self, numbers: Container[int]) -> Plan:
@@ -153,6 +154,7 @@ def make_plan(
     )
     # Of a chance of its own, so that nothing else of a plan changed when it came.
     devices = random.Random(f"devices {seed}").choice([1, 1, 2, 3]) if native and not is_plain else 1
+    has_courses = not is_plain and random.Random(f"past the core {seed}").random() < 0.5
     return Plan(
         seed,
         bookies,
@@ -165,6 +167,7 @@ def make_plan(
         is_outside,
         on,
         features,
+        has_courses,
         devices,
     )
 

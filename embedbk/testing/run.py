@@ -78,7 +78,7 @@ def run_plan(
     }
     world = World(
         plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native,
-        devices=plan.devices,
+        devices=plan.devices, has_courses=plan.has_courses,
         observers=[promises, *make_observers(seen)], clocks=clocks,
         collector=BUSY_COLLECTION if "deletion" in plan.features else USUAL_COLLECTION,
     )  # fmt: skip

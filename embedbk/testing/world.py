@@ -22,7 +22,8 @@ from typing import Any
 
 from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.packer_twin import TwinPacker
+from embedbk.codec.packer import Packer
+from embedbk.codec.packer_twin import Packing, TwinPacker
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
@@ -42,6 +43,7 @@ from embedbk.ports import DurableBookie, Identity
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import KIND_COMMAND, MemberIdentity, MetadataStore
 from embedbk.testing.clocks import TRUE, Clock
+from embedbk.testing.course_watch import CourseWatch
 from embedbk.testing.disks import BookieDisk, NativeDisk, TwinDisk
 from embedbk.testing.observer import Observer
 from embedbk.testing.violation import Violation
@@ -118,9 +120,11 @@ class World:
         observers: Sequence[Observer] = (),
         clocks: dict[str, Clock] | None = None,
         collector: CollectorOptions = USUAL_COLLECTION,
+        has_courses: bool = False,
     ) -> None:
         """is_native: bookies on the C storage, stepped by hand, instead of its Python twin. devices: so many
-        journals and ledger directories of each."""
+        journals and ledger directories of each. has_courses: clients seal, send and count in C where they can
+        (native/NATIVE.md, "Link adds")."""
         self.collector = collector
         self.seed = seed
         self.is_native = is_native
@@ -128,6 +132,9 @@ class World:
         self.chance = random.Random(f"world {seed}")
         self.network = SimNetwork(seed, faults)
         self.network.on_delivery = self._on_delivery
+        self.network.has_adds = has_courses
+        self._courses = CourseWatch(lambda client: self.writings.get(client, ()), self.tell)
+        self.network.on_add_sent = self._courses.on_sent
         self.nodes: dict[str, Any] = {}
         self.disks: dict[str, BookieDisk] = {}
         self.clocks = clocks or {}
@@ -209,6 +216,7 @@ class World:
     def _on_delivery(self, now_ns: int, sender: str, receiver: str, body: bytes) -> None:
         self._hash.update(b"%d %s>%s " % (now_ns, sender.encode(), receiver.encode()))
         self._hash.update(body)
+        self._courses.on_delivery(sender, receiver, body)
         if self.on_body is not None:
             self.on_body(now_ns, sender, receiver, body)
 
@@ -311,6 +319,7 @@ class World:
         transport = self.network.transport(Identity("client", name, self.fresh(), b""))
         node = ClientNode(transport, [f"sim://{METADATA}"], Client(ttl_ms=SESSION_MS, label=name))
         node.on_wake = partial(self._wake, name)
+        node.is_sending_watched = self.network.has_adds
         self.writings[name] = {}
         self._enter(name, "client", node, b"", 0)
         return node
@@ -328,6 +337,7 @@ class World:
         self._deferred.pop(name, None)
         self.paused.discard(name)
         self.writings.pop(name, None)
+        self._courses.forget(name)
         for actor in self.actors:
             if actor.client == name and not actor.is_over:
                 actor.is_over = True
@@ -350,6 +360,7 @@ class World:
         self._due.pop(name, None)
         self.paused.discard(name)
         self.writings.pop(name, None)
+        self._courses.forget(name)
         node.close()
         self.tell("on_stopped", name)
 
@@ -647,7 +658,10 @@ class World:
             add_timeout_ns=add_timeout_ns, avoid_ns=2 * add_timeout_ns, late=LateTerms(answers_min=6)
         )
         core = Writer(metadata, revision, KEY, nonce, node.bookies, chance, options)
-        writing = Writing(core, TwinPacker(metadata.ledger_id), node.wake_writing)
+        packer: Packing = (
+            Packer(metadata.ledger_id) if self.network.has_adds else TwinPacker(metadata.ledger_id)
+        )
+        writing = Writing(core, packer, node.wake_writing)
         self.writings[client][writing] = -1
         self.run(client, writing)
         return writing

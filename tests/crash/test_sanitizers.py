@@ -50,6 +50,7 @@ LINK_ADDS_SOURCES = [
         "errors",
         "link_adds",
         "link_sender",
+        "link_tray",
         "block_pool",
         "packer",
         "wait_set",

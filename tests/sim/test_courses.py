@@ -1,0 +1,80 @@
+"""Writers' frames that are sealed, sent and counted in C, in worlds whose network does what it likes (native/NATIVE.md,
+"Link adds"): the same lines as over ZeroMQ, on trays instead of sockets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from embedbk.codec.frame import Frame
+from embedbk.codec.messages import AddRequest, decode_message
+from embedbk.config import Quorum
+from embedbk.core.vocabulary import Send
+from embedbk.core.writer import Writer
+from embedbk.testing.invariants import Invariants
+from embedbk.testing.observer import Observer
+from embedbk.testing.plan import SECOND, make_plan
+from embedbk.testing.run import replay_line, run_plan
+from embedbk.testing.world import World
+
+SEEDS = (0, 4, 6, 10, 12, 20, 27)  # In which courses begin, and are given back with frames on their way.
+
+
+def test_frames_that_go_past_their_core_keep_every_promise() -> None:
+    """P3.2, P3.3, P4.1, I4, I13: what C counts as acknowledged has its quorum, and what it gives back is owed by
+    somebody until its end, whatever is lost, late, doubled or damaged."""
+    seen: Counter[str] = Counter()
+    for seed in SEEDS:
+        plan = dataclasses.replace(make_plan(seed), has_courses=True)
+        outcome = run_plan(plan)
+        assert not outcome.violation, f"{outcome.violation}\nreplay, with has_courses: {replay_line(plan)}"
+        seen.update(outcome.sometimes)
+    assert seen["sent past the core"] > 100
+    assert seen["course given back"] > 5
+
+
+class Requests(Observer):
+    """Who was sent which frames past the core."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int]] = []
+
+    def on_add_sent(self, client: str, core: Writer, frame: Frame, send: Send) -> None:
+        self.sent.append((send.member.bookie_id, frame.first_entry))
+
+
+def test_a_link_that_goes_gives_the_core_what_is_on_its_way() -> None:
+    """P4.1, P4.4, L1: sent past its core, not acknowledged by anybody when one of the three links goes. The core has it
+    to the end: nobody who stays is asked twice, and a fourth bookie gets what the lost one owes."""
+    requests = Requests()
+    world = World(5, bookies=4, observers=[Invariants(), requests], has_courses=True)
+    node = world.start_client("w1")
+    assert world.run_until(lambda: node.is_ready and len(node.bookies) == 4)
+    taking = world.start("w1", world.takeover_core("w1", "a log", Quorum(3, 3, 2)))
+    assert world.run_until(taking.future.done)
+    writing = world.open_writing("w1", taking.future.result(), 5 * SECOND)
+    entry_id = -1
+    while not requests.sent:
+        entry_id = world.append("w1", writing, b"by messages") or 0
+        assert world.run_until(lambda: writing.lac >= entry_id)  # noqa: B023
+    asked: list[tuple[str, int]] = []
+
+    def note(sender: str, receiver: str, body: bytes) -> None:
+        message = decode_message(memoryview(body))
+        if sender == "w1" and isinstance(message.control, AddRequest):
+            asked.append((receiver, message.frames[0][0].first_entry))
+
+    world.network.add_rule(note)
+    last = world.append("w1", writing, b"on its way")
+    assert last is not None
+    assert world.run_until(lambda: (writing.core.in_flight.members[2].bookie_id, last) in requests.sent)
+    gone = writing.core.in_flight.members[2].bookie_id
+    world.crash(gone)
+    assert world.run_until(lambda: writing.lac >= last and writing.ensemble_changes == 1)
+    more = world.append("w1", writing, b"behind it")
+    assert more is not None
+    assert world.run_until(lambda: writing.lac >= more)
+    assert sorted(who for who, first in asked if first == last and who != gone) == sorted(
+        name for name in ("b1", "b2", "b3", "b4") if name != gone
+    )
+    world.close()
