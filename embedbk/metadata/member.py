@@ -85,6 +85,8 @@ class Member:
         self._waiting: deque[tuple[int, Reply]] = deque()  # Answers, each with the record that it waits for.
         self._stood_since_ns: int | None = None  # Records wait for the disk, and none became durable since.
         self._watches = Watches(catalog.revision)
+        # By link, the last session opened on it, and the record that its answer waits for.
+        self._openings: dict[int, tuple[int, StartSession]] = {}
         self._heard_ns: dict[int, int] = {}
         self._expiries: list[tuple[int, int]] = []  # Heap of (not before, session), one per session.
         self._halted = False
@@ -157,7 +159,7 @@ class Member:
             case KeepAlive():
                 raise AssertionError("a live session is renewed before, any other is refused")
             case OpenSession():
-                return self._open(request.operation, event.now_ns, effects)
+                return self._open(event, request.operation, effects)
             case Watch():
                 return self._watch(event.link, request.session, request.operation, effects)
             case Unwatch(watch_id):
@@ -181,14 +183,27 @@ class Member:
         self._forget_ended()
         return result
 
-    def _open(self, operation: OpenSession, now_ns: int, effects: list[MemberEffect]) -> Result:
+    def _open(self, event: RequestReceived, operation: OpenSession, effects: list[MemberEffect]) -> Result:
+        """A session, or the one that this link was not told of yet: a client asks again while the disk stands still,
+        and each of its requests would leave one behind that nobody knows."""
         ttl_ms = min(max(operation.ttl_ms, SESSION_TTL_MS_MIN), SESSION_TTL_MS_MAX)
+        index, opening = self._openings.get(event.link, (0, None))
+        if (
+            opening is not None
+            and index > self._durable_index
+            and opening.session in self.catalog.sessions
+            and (opening.ttl_ms, opening.label) == (ttl_ms, operation.label)
+        ):
+            self._heard_ns[opening.session] = event.now_ns
+            return SessionOpened(opening.session, ttl_ms, self.cluster_token)
         # Unique by its high half; the low half keeps it from being guessed by a client that mistypes another's.
         session = (self.catalog.sessions_started + 1) << 32 | self._chance.getrandbits(32)
-        result = self._propose(StartSession(session, ttl_ms, operation.label), effects)
+        command = StartSession(session, ttl_ms, operation.label)
+        result = self._propose(command, effects)
         if isinstance(result, Refusal):
             return result
-        self._grant(session, now_ns)
+        self._openings[event.link] = (self._applied_index, command)
+        self._grant(session, event.now_ns)
         return SessionOpened(session, ttl_ms, self.cluster_token)
 
     def _watch(self, link: int, session: int, watch: Watch, effects: list[MemberEffect]) -> Result:
@@ -259,6 +274,7 @@ class Member:
     def _on_link_lost(self, event: LinkLost) -> list[MemberEffect]:
         """Its session lives on: the client comes back over another link, or it expires."""
         self._watches.remove_link(event.link)
+        self._openings.pop(event.link, None)
         self._waiting = deque(item for item in self._waiting if item[1].link != event.link)
         return []
 

@@ -510,3 +510,29 @@ def test_a_copy_goes_its_own_way() -> None:
     assert desk.member.catalog.revision == 1
     assert twin.catalog.revision == 0
     assert twin.step(Tick(20 * MS)) == []
+
+
+def test_who_asks_again_while_the_disk_stands_still_opens_one_session() -> None:
+    """METADATA 2.6: each request would leave a session behind that nobody knows. Both answers are of the same one,
+    which lives on from the last request; once that was told, the next opening is another, as on any other link."""
+    desk = Desk()
+    opening = OpenSession(16_000, "b1")
+    desk.ask(opening)
+    desk.now_ns += 2 * SECOND
+    assert desk.ask(opening) == [], "nothing more to be logged"
+    other = desk.ask(opening, link=2)
+    assert len(other) == 1
+    desk.ask(OpenSession(16_000, "another"))
+    assert len(desk.member.catalog.sessions) == 3
+    desk.step(JournalDurable(desk.now_ns, desk.index))
+    answers = [(each.link, each.reply.result) for each in desk.sent if isinstance(each, Reply)]
+    first, again, elsewhere, labelled = (
+        result.session for _, result in answers if isinstance(result, SessionOpened)
+    )
+    assert first == again
+    assert len({first, elsewhere, labelled}) == 3
+    desk.now_ns += 16 * SECOND  # A ttl after the second request; 17/16 of it are not over.
+    desk.step(Tick(desk.now_ns))
+    assert first in desk.member.catalog.sessions
+    desk.ask(OpenSession(16_000, "another"))
+    assert len(desk.member.catalog.sessions) == 4
