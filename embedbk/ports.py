@@ -7,8 +7,9 @@ calls brings `now_ns`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from embedbk.codec.answers_twin import Counting
 from embedbk.codec.frame import Frame
@@ -47,8 +48,7 @@ Buffer = bytes | bytearray | memoryview
 # --- Transport -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """What a peer says of itself in Hello (P7.2). cluster_token is empty for a peer that has not learnt it yet."""
 
     role: str  # "bookie", "metadata" or "client"
@@ -57,24 +57,21 @@ class Identity:
     cluster_token: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LinkUp:
+class LinkUp(Struct, frozen=True):
     """Hello was exchanged both ways; bodies may be sent. `link` numbers are never re-used by one transport."""
 
     link: int
     peer: Identity
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDown:
+class LinkDown(Struct, frozen=True):
     """The link is gone, with everything that was on its way; nothing will be sent again by the transport."""
 
     link: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """One body, whole, as its sender gave it. The memoryview stays valid as long as it is referenced."""
 
     link: int
@@ -137,8 +134,7 @@ class AddPath(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class WaitTerms:
+class WaitTerms(Struct, frozen=True):
     """How long a bookie has nothing to do but to take common adds and to answer them."""
 
     add_path: AddPath
@@ -152,8 +148,7 @@ class WaitTerms:
     bytes_max: int  # Taken before the storage has something to do.
 
 
-@dataclass(frozen=True, slots=True)
-class WaitEnd:
+class WaitEnd(Struct, frozen=True):
     """What ended a wait. In all cases the next `receive` tells what else came."""
 
     ready: Sequence[int]  # Of the filenos of others.
@@ -175,8 +170,7 @@ class Near(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class AddSeat:
+class AddSeat(Struct, frozen=True):
     """Who gets each frame of a handle."""
 
     link: int
@@ -184,8 +178,7 @@ class AddSeat:
     control: bytes  # The control part of each request, encoded.
 
 
-@dataclass(frozen=True, slots=True)
-class AddTerms:
+class AddTerms(Struct, frozen=True):
     """Of one writing handle, with nothing on its way above the LAC."""
 
     packer: Any  # The one in C (codec/packer.py).
@@ -198,8 +191,7 @@ class AddTerms:
     bytes_max: int  # Of frames that are not acknowledged.
 
 
-@dataclass(frozen=True, slots=True)
-class SentFacts:
+class SentFacts(Struct, frozen=True):
     """What became of the adds of one handle."""
 
     lac: int
@@ -399,8 +391,7 @@ class Journal(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(slots=True)
-class EntriesFound:
+class EntriesFound(Struct):
     """A verdict per id: in frame = held; in absent (first, last ranges, both included) = proven not held;
     neither = unreadable, or beyond what fitted."""
 
@@ -408,8 +399,7 @@ class EntriesFound:
     absent: list[tuple[int, int]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class ScrubDamage:
+class ScrubDamage(Struct, frozen=True):
     """Something that was stored and is not there any more as it was (I55)."""
 
     path: str
@@ -420,8 +410,7 @@ class ScrubDamage:
     last_entry: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScrubPiece:
+class ScrubPiece(Struct, frozen=True):
     """What was read of everything that is stored, since the piece before."""
 
     bytes_read: int

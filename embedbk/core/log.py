@@ -10,10 +10,11 @@ inside itself; their requests go out under ("sub", n, tag).
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import (
@@ -346,7 +347,7 @@ class LogTakeover(Machine):
         _, number, tag = event.tag
         if self.sub is None or number != self.sub_number:
             return []
-        return self._wrap(self.sub.step(dataclasses.replace(event, tag=tag)), event.now_ns)
+        return self._wrap(self.sub.step(replace(event, tag=tag)), event.now_ns)
 
     def _wrap(self, effects: list[Effect], now_ns: int) -> list[Effect]:
         out: list[Effect] = []
@@ -359,7 +360,7 @@ class LogTakeover(Machine):
                     else self._on_created(effect)
                 )
             elif isinstance(effect, Send | ReadKey | Transact | AllocateIds):
-                out.append(dataclasses.replace(effect, tag=("sub", self.sub_number, effect.tag)))
+                out.append(replace(effect, tag=("sub", self.sub_number, effect.tag)))
         return out
 
     def _on_answer(self, event: Answered | SendFailed | IdsAllocated) -> list[Effect]:

@@ -85,11 +85,16 @@ def _feed(hasher: Any, value: Any) -> None:
             _feed(hasher, item)
     elif is_dataclass(value):
         _feed(hasher, [(field.name, getattr(value, field.name)) for field in fields(value)])
+    elif isinstance(value, msgspec.Struct):
+        _feed(
+            hasher,
+            [type(value).__name__, *((name, getattr(value, name)) for name in value.__struct_fields__)],
+        )
     elif hasattr(value, "getstate"):
         _feed(hasher, value.getstate())
-    elif hasattr(type(value), "__slots__") and not isinstance(value, Enum | msgspec.Struct | int | str):
+    elif hasattr(type(value), "__slots__") and not isinstance(value, Enum | int | str):
         _feed(hasher, _fields_of(value))
-    elif hasattr(value, "__dict__") and not isinstance(value, Enum | msgspec.Struct):
+    elif hasattr(value, "__dict__") and not isinstance(value, Enum):
         _feed(hasher, vars(value))
     else:
         text = repr(value)

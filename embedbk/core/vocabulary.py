@@ -9,8 +9,9 @@ may be `Answered` once before it (codec.messages.is_final). One that wants no an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from embedbk.codec.frame import Frame, FrameHeader
 from embedbk.codec.messages import Control
@@ -102,20 +103,17 @@ class BookieInfo(NamedTuple):
 # --- Events of clients -----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Started:
+class Started(Struct):
     """The first event of a core that acts by itself; a passive one (writer, bookie) needs none."""
 
     now_ns: int
 
 
-@dataclass(slots=True)
-class Tick:
+class Tick(Struct):
     now_ns: int
 
 
-@dataclass(slots=True)
-class Answered:
+class Answered(Struct):
     """A bookie answered a Send. frames are (header, unchecked body) pairs."""
 
     now_ns: int
@@ -125,8 +123,7 @@ class Answered:
     frames: list[tuple[FrameHeader, memoryview]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class AddsAnswered:
+class AddsAnswered(Struct):
     """Bookies said OK to all of these adds, each exactly as it was asked and where it was asked (P3.8): as so many
     `Answered`, which nobody had to be told one by one.
 
@@ -138,8 +135,7 @@ class AddsAnswered:
     followed: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class SendFailed:
+class SendFailed(Struct):
     """No answer will come: not registered, other incarnation, no link, link lost, queue full. Says nothing of
     whether the request was carried out."""
 
@@ -149,8 +145,7 @@ class SendFailed:
     reason: str
 
 
-@dataclass(slots=True)
-class KeyRead:
+class KeyRead(Struct):
     """Outcome of ReadKey, linearizable. value None: the key is absent."""
 
     now_ns: int
@@ -159,8 +154,7 @@ class KeyRead:
     revision: int
 
 
-@dataclass(slots=True)
-class Transacted:
+class Transacted(Struct):
     """Outcome of Transact: done at revision, or refused (a comparison failed; nothing changed)."""
 
     now_ns: int
@@ -169,23 +163,20 @@ class Transacted:
     revision: int
 
 
-@dataclass(slots=True)
-class TransactUnknown:
+class TransactUnknown(Struct):
     """The transaction's outcome cannot be told; it is still in flight (P2.2)."""
 
     now_ns: int
     tag: Tag
 
 
-@dataclass(slots=True)
-class IdsAllocated:
+class IdsAllocated(Struct):
     now_ns: int
     tag: Tag
     first_id: int
 
 
-@dataclass(slots=True)
-class MetadataFailed:
+class MetadataFailed(Struct):
     """A ReadKey or AllocateIds got no answer; nothing was changed by it."""
 
     now_ns: int
@@ -193,24 +184,21 @@ class MetadataFailed:
     reason: str
 
 
-@dataclass(slots=True)
-class BookiesChanged:
+class BookiesChanged(Struct):
     """The registered bookies, from the watch; sorted by id."""
 
     now_ns: int
     bookies: tuple[BookieInfo, ...]
 
 
-@dataclass(slots=True)
-class FrameSealed:
+class FrameSealed(Struct):
     """The packer's next frame: a run of entries that continues the one before."""
 
     now_ns: int
     frame: Frame
 
 
-@dataclass(slots=True)
-class AddedNearby:
+class AddedNearby(Struct):
     """Everything up to last_entry was sealed, stored by every seat or sent to it, and is durable at an ack quorum, past
     this core (host/courses.py). is_idle: nothing more is under way there."""
 
@@ -221,8 +209,7 @@ class AddedNearby:
     longest_ns: int = 0  # That an answer took of those since the last such event; 0: there were none.
 
 
-@dataclass(slots=True)
-class FrameSent:
+class FrameSent(Struct):
     """A frame was sealed and sent to every seat (host/link_adds.py), and is not acknowledged by this core, or owed an
     answer by a seat. Behind an `AddedNearby` of all that is acknowledged; in entry order."""
 
@@ -233,21 +220,18 @@ class FrameSent:
     unsent: tuple[int, ...]  # Of those whose links took nothing of it.
 
 
-@dataclass(slots=True)
-class CloseRequested:
+class CloseRequested(Struct):
     now_ns: int
 
 
-@dataclass(slots=True)
-class Consumed:
+class Consumed(Struct):
     """The reader's user took this many bytes of what EntriesReady gave; as many more may be read ahead."""
 
     now_ns: int
     byte_count: int
 
 
-@dataclass(slots=True)
-class MetadataChanged:
+class MetadataChanged(Struct):
     """The watch shows newer metadata of the ledger; value None: it was deleted."""
 
     now_ns: int
@@ -258,8 +242,7 @@ class MetadataChanged:
 # --- Effects of clients ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Send:
+class Send(Struct):
     """Send a request to a bookie in one incarnation. frames: (encoded frame header, frame) pairs."""
 
     member: Member
@@ -268,65 +251,56 @@ class Send:
     frames: Sequence[tuple[bytes, Frame]] = ()
 
 
-@dataclass(slots=True)
-class ReadKey:
+class ReadKey(Struct):
     tag: Tag
     key: str
 
 
-@dataclass(slots=True)
-class Transact:
+class Transact(Struct):
     tag: Tag
     when: list[Compare]
     then: list[Put | Delete]
 
 
-@dataclass(slots=True)
-class AllocateIds:
+class AllocateIds(Struct):
     tag: Tag
     count: int
 
 
-@dataclass(slots=True)
-class Confirmed:
+class Confirmed(Struct):
     """Every entry up to lac is acknowledged (P3.3)."""
 
     lac: int
     length: int
 
 
-@dataclass(slots=True)
-class Received:
+class Received(Struct):
     """Deferred sync: every entry up to this one is held by Qa bookies of its write set, at least in memory (P3.2)."""
 
     entry_id: int
     length: int
 
 
-@dataclass(slots=True)
-class AddFailed:
+class AddFailed(Struct):
     """The writing handle failed: every add above the LAC ends with this error, only close remains (P3.6)."""
 
     error: EmbedbkError
 
 
-@dataclass(slots=True)
-class EnsembleChanged:
+class EnsembleChanged(Struct):
     """A new ensemble was published for entries from first_entry on."""
 
     first_entry: int
     ensemble: tuple[Member, ...]
 
 
-@dataclass(slots=True)
-class EntriesReady:
+class EntriesReady(Struct):
     """The next entries of a read, checked, in order, without gaps."""
 
     frame: Frame
 
 
-@dataclass(slots=True)
-class Ended:
+class Ended(Struct):
     """The core is over. error None: it reached what it was asked for, `result` says with what."""
 
     error: EmbedbkError | None = None
@@ -345,8 +319,7 @@ class Part(NamedTuple):
 # --- Events and effects of a bookie ----------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class AddsTaken:
+class AddsTaken(Struct):
     """The add path stored common adds since the last event, and answers them itself (native/NATIVE.md): the rows have
     changed as this core would have changed them, and the journal goes on with this token."""
 
@@ -354,8 +327,7 @@ class AddsTaken:
     next_token: int
 
 
-@dataclass(slots=True)
-class RequestReceived:
+class RequestReceived(Struct):
     """A request came over a link; frames are (header, unchecked body) pairs. is_beyond_room: no more
     is kept that waits for room, so an add is not stored."""
 
@@ -367,30 +339,26 @@ class RequestReceived:
     is_beyond_room: bool = False
 
 
-@dataclass(slots=True)
-class LinkLost:
+class LinkLost(Struct):
     now_ns: int
     link: int
 
 
-@dataclass(slots=True)
-class JournalDurable:
+class JournalDurable(Struct):
     """Every record up to token is on the device."""
 
     now_ns: int
     token: int
 
 
-@dataclass(slots=True)
-class JournalFailed:
+class JournalFailed(Struct):
     """The journal stopped for good (P7.6)."""
 
     now_ns: int
     reason: str
 
 
-@dataclass(slots=True)
-class LimboListed:
+class LimboListed(Struct):
     """The ledgers that name this bookie, by a linearizable listing made after it started (P7.4); and those that are
     CLOSED and name others."""
 
@@ -400,8 +368,7 @@ class LimboListed:
     elsewhere: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class ShareTold:
+class ShareTold(Struct):
     """A ledger in limbo is CLOSED, and these are the entries that this bookie should hold of it (P7.4)."""
 
     now_ns: int
@@ -409,24 +376,21 @@ class ShareTold:
     parts: list[Part]
 
 
-@dataclass(slots=True)
-class CollectionBegun:
+class CollectionBegun(Struct):
     """Metadata will be asked from now on whether these ledgers may be dropped (P7.7). Ends what began before."""
 
     now_ns: int
     ledger_ids: list[int]
 
 
-@dataclass(slots=True)
-class DropAllowed:
+class DropAllowed(Struct):
     """Linearizable reads made since `CollectionBegun` say that this bookie owes nothing of the ledger (P7.7)."""
 
     now_ns: int
     ledger_id: int
 
 
-@dataclass(slots=True)
-class EntriesRead:
+class EntriesRead(Struct):
     """Outcome of ReadEntries: a verdict per id, as the entry store gave it."""
 
     now_ns: int
@@ -435,24 +399,21 @@ class EntriesRead:
     absent: list[tuple[int, int]]
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(Struct):
     link: int
     request_id: int
     control: Control
     frames: Sequence[tuple[bytes, Frame]] = ()
 
 
-@dataclass(slots=True)
-class StoreFrame:
+class StoreFrame(Struct):
     """Put the frame's entries into the write cache and queue them as journal record `token`."""
 
     token: int
     frame: Frame
 
 
-@dataclass(slots=True)
-class JournalAppend:
+class JournalAppend(Struct):
     """Queue a record that is not a frame (fence, birth, explicit LAC ...) as journal record `token`."""
 
     token: int
@@ -461,8 +422,7 @@ class JournalAppend:
     body: bytes
 
 
-@dataclass(slots=True)
-class ReadEntries:
+class ReadEntries(Struct):
     """Look entries up; every StoreFrame before this effect counts as held."""
 
     read_id: int
@@ -475,15 +435,13 @@ class ReadEntries:
     link: int | None = None  # What is found goes there at once, so it may wait until that link has room.
 
 
-@dataclass(slots=True)
-class DropEntries:
+class DropEntries(Struct):
     """The DROP record of this ledger is durable: its entries may go, from memory now and from disk when it suits."""
 
     ledger_id: int
 
 
-@dataclass(slots=True)
-class WritableSet:
+class WritableSet(Struct):
     """Normal adds are taken, or refused, from now on (P7.8)."""
 
     now_ns: int
@@ -493,8 +451,7 @@ class WritableSet:
 # --- Events and effects of a bookie's space ----------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class SpaceSeen:
+class SpaceSeen(Struct):
     """free_bytes: on the device, None when nobody can tell. is_refused: a write found no room, and none went well
     since. is_due: it was time to look."""
 
@@ -504,29 +461,25 @@ class SpaceSeen:
     is_due: bool
 
 
-@dataclass(slots=True)
-class OperatorAsked:
+class OperatorAsked(Struct):
     now_ns: int
     is_read_only: bool
 
 
-@dataclass(slots=True)
-class SetWritable:
+class SetWritable(Struct):
     """Tell the bookie: WritableSet."""
 
     is_writable: bool
 
 
-@dataclass(slots=True)
-class RetryWrites:
+class RetryWrites(Struct):
     """Try once more what found no room."""
 
 
 # --- Events and effects of a bookie's collector -----------------------------------------------------------
 
 
-@dataclass(slots=True)
-class HeldListed:
+class HeldListed(Struct):
     """Outcome of ListHeld: ledgers that the bookie knows, ascending."""
 
     now_ns: int
@@ -535,8 +488,7 @@ class HeldListed:
     has_more: bool
 
 
-@dataclass(slots=True)
-class KeysListed:
+class KeysListed(Struct):
     """Outcome of ListKeys: (key, value) pairs of one linearizable page, in key order."""
 
     now_ns: int
@@ -545,8 +497,7 @@ class KeysListed:
     has_more: bool
 
 
-@dataclass(slots=True)
-class ListHeld:
+class ListHeld(Struct):
     """Which ledgers above this one does the bookie know, the first `limit` of them?"""
 
     tag: Tag
@@ -554,23 +505,20 @@ class ListHeld:
     limit: int
 
 
-@dataclass(slots=True)
-class ListKeys:
+class ListKeys(Struct):
     tag: Tag
     prefix: str
     after: str
     limit: int
 
 
-@dataclass(slots=True)
-class BeginCollection:
+class BeginCollection(Struct):
     """Tell the bookie: CollectionBegun. Before any question is sent."""
 
     ledger_ids: list[int]
 
 
-@dataclass(slots=True)
-class AllowDrop:
+class AllowDrop(Struct):
     """Tell the bookie: DropAllowed."""
 
     ledger_id: int
@@ -589,16 +537,14 @@ class LogFacts(NamedTuple):
     is_damaged: bool  # It is never copied from, and never goes: what it hides may be repaired.
 
 
-@dataclass(slots=True)
-class LogsListed:
+class LogsListed(Struct):
     """Outcome of ListLogs, oldest first."""
 
     now_ns: int
     logs: list[LogFacts]
 
 
-@dataclass(slots=True)
-class SliceCopied:
+class SliceCopied(Struct):
     """Outcome of CopySlice. is_over: everything is in the new log, the sources leave."""
 
     now_ns: int
@@ -606,28 +552,24 @@ class SliceCopied:
     is_over: bool
 
 
-@dataclass(slots=True)
-class CopyFailed:
+class CopyFailed(Struct):
     """Outcome of CopyLogs or CopySlice: nothing is being copied any more, the logs are as they were."""
 
     now_ns: int
     reason: str
 
 
-@dataclass(slots=True)
-class ListLogs:
+class ListLogs(Struct):
     """Which entry logs are there, and what lives in them?"""
 
 
-@dataclass(slots=True)
-class CopyLogs:
+class CopyLogs(Struct):
     """Plan a new log of what lives in these."""
 
     log_ids: list[int]
 
 
-@dataclass(slots=True)
-class CopySlice:
+class CopySlice(Struct):
     """Copy about so much of it."""
 
     byte_count: int

@@ -5,8 +5,9 @@ A token is the host's own plain name for a request or a watch; it comes back wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from embedbk.codec.metadata_messages import (
     MetadataReply,
@@ -47,37 +48,32 @@ __all__ = [
 Token = Any  # Hashable
 
 
-@dataclass(slots=True)
-class Tick:
+class Tick(Struct):
     now_ns: int
 
 
 # --- Events of a member ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class RequestReceived:
+class RequestReceived(Struct):
     now_ns: int
     link: int
     request: MetadataRequest
 
 
-@dataclass(slots=True)
-class LinkLost:
+class LinkLost(Struct):
     now_ns: int
     link: int
 
 
-@dataclass(slots=True)
-class JournalDurable:
+class JournalDurable(Struct):
     """Every command up to index is on the device."""
 
     now_ns: int
     index: int
 
 
-@dataclass(slots=True)
-class JournalFailed:
+class JournalFailed(Struct):
     """The journal stopped for good (P7.6)."""
 
     now_ns: int
@@ -87,30 +83,26 @@ class JournalFailed:
 # --- Effects of a member ---------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class JournalAppend:
+class JournalAppend(Struct):
     """Queue an encoded command as number `index` of the metadata log; indexes rise by one."""
 
     index: int
     body: bytes
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(Struct):
     link: int
     reply: MetadataReply
 
 
-@dataclass(slots=True)
-class SendEvents:
+class SendEvents(Struct):
     """Changes for one watch. When the link cannot take them it is dropped: the client resumes from what it has."""
 
     link: int
     events: WatchEvents
 
 
-@dataclass(slots=True)
-class Halted:
+class Halted(Struct):
     """The member answers nothing any more: its durable side failed (P7.6)."""
 
     reason: str
@@ -119,26 +111,22 @@ class Halted:
 # --- Events of a client ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Connected:
+class Connected(Struct):
     """A new link with the metadata quorum is up."""
 
     now_ns: int
 
 
-@dataclass(slots=True)
-class Disconnected:
+class Disconnected(Struct):
     now_ns: int
 
 
-@dataclass(slots=True)
-class MessageReceived:
+class MessageReceived(Struct):
     now_ns: int
     message: MetadataReply | WatchEvents
 
 
-@dataclass(slots=True)
-class Requested:
+class Requested(Struct):
     """Run an operation (Get, List, Txn, AllocIds); exactly one `Completed` with its token follows."""
 
     now_ns: int
@@ -146,16 +134,14 @@ class Requested:
     operation: Operation
 
 
-@dataclass(slots=True)
-class Cancelled:
+class Cancelled(Struct):
     """Whoever asked waits no longer: `Completed` follows at once, and says whether the request may still be run."""
 
     now_ns: int
     token: Token
 
 
-@dataclass(slots=True)
-class WatchRequested:
+class WatchRequested(Struct):
     """Follow every key that begins with prefix: first all of them, then each change (level-triggered)."""
 
     now_ns: int
@@ -163,14 +149,12 @@ class WatchRequested:
     prefix: str
 
 
-@dataclass(slots=True)
-class WatchCancelled:
+class WatchCancelled(Struct):
     now_ns: int
     token: Token
 
 
-@dataclass(slots=True)
-class CloseRequested:
+class CloseRequested(Struct):
     """End the session now, so that its ephemeral keys go at once; `Closed` follows."""
 
     now_ns: int
@@ -179,13 +163,11 @@ class CloseRequested:
 # --- Effects of a client ---------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Send:
+class Send(Struct):
     request: MetadataRequest
 
 
-@dataclass(slots=True)
-class Completed:
+class Completed(Struct):
     """Outcome of a request. A `Refusal` says that it was not run, but for code UNKNOWN: then it may have been run,
     and may still be (P2.2)."""
 
@@ -193,8 +175,7 @@ class Completed:
     result: Result
 
 
-@dataclass(slots=True)
-class WatchChanged:
+class WatchChanged(Struct):
     """records changed (value None: deleted), and what the watch shows is now the state at `revision`.
 
     is_first: these are all keys under the prefix at that revision.
@@ -206,22 +187,19 @@ class WatchChanged:
     is_first: bool
 
 
-@dataclass(slots=True)
-class SessionReady:
+class SessionReady(Struct):
     """A session was opened: ephemeral keys put before it are gone or soon will be, and must be put again."""
 
     session: int
     cluster_token: bytes
 
 
-@dataclass(slots=True)
-class SessionLost:
+class SessionLost(Struct):
     """The quorum may give this session's ephemeral keys away from now on; a new session will be opened."""
 
     session: int
     reason: str
 
 
-@dataclass(slots=True)
-class Closed:
+class Closed(Struct):
     reason: str

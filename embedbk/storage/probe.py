@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import statistics
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -127,7 +126,7 @@ def _try_both(directory: str) -> SyncChoice:
                 times[dsync].append(time.perf_counter_ns() - begin_ns)
             if time.perf_counter_ns() > end_ns:
                 break
-    dsync_ns, apart_ns = (round(statistics.median(times[dsync])) for dsync in (True, False))
+    dsync_ns, apart_ns = (sorted(times[dsync])[len(times[dsync]) // 2] for dsync in (True, False))
     return SyncChoice(apart_ns < CHOICE_GAIN * dsync_ns, dsync_ns, apart_ns)
 
 
