@@ -239,6 +239,7 @@ def test_who_waits_where_adds_go_past_the_core_is_told_at_once(side: Side, name:
 def test_another_event_finds_the_core_as_if_it_had_sent_all(side: Side) -> None:
     """P3.7, P5.1: a close behind frames that nobody has answered asks no bookie twice, and waits for them."""
     writing = side.course()
+    lac = writing.lac
     side.held = set(NAMES)
     first = side.append(writing, 100, 40_000)
     side.until(lambda: all(first in side.stored(name, writing) for name in NAMES[:3]))
@@ -246,9 +247,9 @@ def test_another_event_finds_the_core_as_if_it_had_sent_all(side: Side) -> None:
     side.client.close_writing(side.now_ns, writing)
     assert not side.courses.wake(writing)
     assert writing.core.lap == first
-    assert [sorted(seating.unanswered or ()) for seating in writing.core.in_flight.seatings] == [
-        [first - 1]
-    ] * 3
+    owed = [sorted(each.unanswered or ()) for each in writing.core.in_flight.seatings]
+    # One of three may owe what the other two had acknowledged before.
+    assert [[entry_id for entry_id in each if entry_id > lac] for each in owed] == [[first - 1]] * 3
     assert side.client._next_request() == asked + 1, "something was sent again"
     side.held = set()
     side.until(lambda: writing.closed.done())
