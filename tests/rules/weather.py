@@ -7,6 +7,7 @@ people do (`act`) and what must be so at the end.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 
 from embedbk.config import Quorum
@@ -18,7 +19,7 @@ __all__ = ["FAULTS", "Weather"]
 FAULTS = ("lose", "fail", "double", "crash", "unknown", "late", "disk", "bad copy")
 
 
-class Weather:
+class Weather(ABC):
     """One seed's world and what it does to it."""
 
     def __init__(self, seed: int, quorums: list[Quorum]) -> None:
@@ -34,9 +35,9 @@ class Weather:
     def __str__(self) -> str:
         return f"seed {self.seed}, {self.quorum}, faults {sorted(self.faults)}"
 
+    @abstractmethod
     def act(self) -> bool:
         """Something that people do; False when it is not the time for it."""
-        raise NotImplementedError
 
     def step(self) -> None:
         dice = self.chance.random()

@@ -33,7 +33,7 @@ class Arena(RealTimeArena):
         return "local://*" if self.kind == "local" else "tcp://127.0.0.1:0"
 
     def nowhere(self) -> str:
-        raise NotImplementedError
+        return "local://nobody" if self.kind == "local" else "tcp://127.0.0.1:1"
 
 
 @pytest.fixture(params=["local", "zmq", "zmq in Python"])
