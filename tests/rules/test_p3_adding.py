@@ -460,7 +460,7 @@ def test_a_refusal_meant_for_another_handle_fails_nothing(bad: Status) -> None:
 
 
 def test_frames_are_asked_for_up_to_the_window() -> None:
-    """inflight_frames_max: full frames up to the bound, partial ones of as many entries only while at most one is out."""
+    """inflight_frames_max: full frames up to the bound, partial ones of as many entries while at most one is out."""
     world = World()
     metadata, revision = world.create()
     writer = world.writer(metadata, revision, options=WriterOptions(inflight_frames_max=4))
