@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -22,7 +23,16 @@ from embedbk.codec.messages import (
     Status,
     encode_message,
 )
-from embedbk.codec.metadata_messages import Delete, MetadataReply, Put, Refusal, Txn
+from embedbk.codec.metadata_messages import (
+    Delete,
+    MetadataReply,
+    Operation,
+    Put,
+    Refusal,
+    Result,
+    Txn,
+    TxnDone,
+)
 from embedbk.codec.registration import cookie_path, registration_path
 from embedbk.host import bookie_node
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
@@ -392,6 +402,36 @@ def test_a_restarted_bookie_takes_its_registration_over(place: Place) -> None:
     assert client.registrations["b1"].endpoints == node.endpoints != before
     place.run_for(2 * SESSION_MS * MS)
     assert client.registrations["b1"].endpoints == node.endpoints, "the old session's end takes nothing away"
+
+
+def test_the_last_words_of_a_process_before_do_not_replace_a_registration(place: Place) -> None:
+    """P7.2: a bookie's registration is put over the one that it read, and over no other. What the process before it
+    had sent reaches the member when the next one stands in the list already: it would go with a session that ends."""
+    client = place.start_client()
+    held: list[tuple[Operation, Callable[[int, Result], None]]] = []
+    before = place.bookie("b1")
+    request = before.metadata.request
+
+    def hold(now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> int:
+        if not isinstance(operation, Txn):
+            return request(now_ns, operation, done)
+        held.append((operation, done))
+        return 0
+
+    before.metadata.request = hold  # type: ignore[method-assign]
+    before.core.is_writable = False  # It has something new to say of itself.
+    place.until(lambda: bool(held))
+    place.nodes.pop("b1")  # Its process is dead; what it sent is under way.
+    after = place.start_bookie("b1", place.disks.pop("b1").crash())
+    place.until(lambda: after.is_registered)
+    outcome: list[Result] = []
+    request(place.now_ns, held[0][0], lambda _, result: outcome.append(result))
+    place.nodes["before"] = before
+    place.until(lambda: bool(outcome))
+    assert isinstance(outcome[0], TxnDone) and not outcome[0].is_done
+    place.nodes.pop("before").transport.close()
+    place.run_for(3 * SESSION_MS * MS)
+    assert client.registrations["b1"].endpoints == after.endpoints, "and it stays"
 
 
 def test_a_wiped_bookie_is_refused_and_serves_nobody(place: Place) -> None:

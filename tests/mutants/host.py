@@ -10,6 +10,8 @@ _APPENDING = "embedbk/appending.py"
 _OPERATIONS = "embedbk/host/operations.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
+_NODE = "tests/host/test_bookie_node.py::test_"
+_LIMBO = "tests/host/test_limbo_asking.py::test_"
 _LOCAL = "tests/host/test_local_adds.py::test_"
 _LINKS = "tests/transports/test_link_adds.py::test_"
 _TAIL = "native/tail_path.c"
@@ -308,5 +310,58 @@ MUTANTS = (
         (
             "tests/transports/test_waiting.py::test_who_is_woken_by_what_a_wait_received_is_told_before_it_goes_on",
         ),
+    ),
+    # A bookie's start.
+    Mutant(
+        "adds-in-c-before-limbo",
+        "P7.4 I32",
+        "the shortcut in C takes adds of known ledgers before everything that may be lost is in durable limbo",
+        (
+            (
+                "embedbk/host/bookie_node.py",
+                "        is_open = core.is_writable and core.is_serving and core.failure is None\n",
+                "        is_open = core.is_writable and core.failure is None\n",
+            ),
+        ),
+        (_LIMBO + "no_add_of_a_known_ledger_is_taken_while_limbo_is_not_durable",),
+    ),
+    Mutant(
+        "listed-while-it-is-deleted",
+        "P7.4 I32",
+        "of the listings for limbo the last is left out: a ledger that is deleted between them is in none",
+        (
+            (
+                "embedbk/host/limbo.py",
+                "_LIMBO_PREFIXES = (DELETED_PREFIX, LEDGERS_PREFIX, DELETED_PREFIX)",
+                "_LIMBO_PREFIXES = (DELETED_PREFIX, LEDGERS_PREFIX)",
+            ),
+        ),
+        (_LIMBO + "a_ledger_that_moves_while_they_are_listed_is_not_missed",),
+    ),
+    Mutant(
+        "listed-while-it-comes-back",
+        "P7.4 I32",
+        "of the listings for limbo the first is left out: a ledger that is brought back between them is in none",
+        (
+            (
+                "embedbk/host/limbo.py",
+                "_LIMBO_PREFIXES = (DELETED_PREFIX, LEDGERS_PREFIX, DELETED_PREFIX)",
+                "_LIMBO_PREFIXES = (LEDGERS_PREFIX, DELETED_PREFIX)",
+            ),
+        ),
+        (_LIMBO + "a_ledger_that_moves_while_they_are_listed_is_not_missed",),
+    ),
+    Mutant(
+        "registered-over-any-other",
+        "P7.2",
+        "a registration is put whatever stands there: the last words of a dead process take the living one's place",
+        (
+            (
+                "embedbk/host/registering.py",
+                "        when = [*when, Compare(key, ABSENT if result.record is None else result.record.revision)]\n",
+                "        when = [*when]\n",
+            ),
+        ),
+        (_NODE + "the_last_words_of_a_process_before_do_not_replace_a_registration",),
     ),
 )

@@ -1,0 +1,127 @@
+"""Limbo in its place: what nobody may be told before it is durable, and what no listing may miss (P7.4, I32)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from embedbk.codec.ledger_metadata import (
+    METADATA_VERSION,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
+from embedbk.codec.messages import AddAnswer, ErrorAnswer, Status
+from embedbk.codec.metadata_messages import Delete, List, Operation, Put, Result, Txn, TxnDone
+from embedbk.codec.tombstone import TOMBSTONE_VERSION, Tombstone, encode_tombstone, tombstone_path
+from embedbk.core.vocabulary import Event, LimboListed
+from embedbk.storage.memory import Survivors
+from embedbk.storage.memory_disk import MemoryDisk
+from tests.host.place import DiskStorage, Place, add, frame
+
+LEDGER = 7
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_no_add_of_a_known_ledger_is_taken_while_limbo_is_not_durable(is_native: bool) -> None:
+    """P7.4: "First every ledger ... is in durable fence and limbo". The ledger's row is there from before, so that
+    nothing but the bookie's state keeps the shortcut in C from taking the add, as the core would not."""
+    place = Place(bookies=0)
+    disk = MemoryDisk()
+
+    def start(survivors: Survivors | None = None) -> None:
+        storage = DiskStorage(disk, flush_bytes=256 << 10) if is_native else None
+        place.start_bookie("b1", survivors or Survivors(b"d" * 16), storage)
+
+    start()
+    place.until(lambda: place.bookie("b1").is_registered)
+    answer = place.peer("b1").ask(*add(b"d" * 16, frame(LEDGER, 0, [b"zero"])))
+    assert isinstance(answer, AddAnswer) and answer.status == Status.OK
+    place.held.add("metadata")  # It answers nobody from now on: nothing can be listed.
+    survivors = None
+    if is_native:
+        place.nodes.pop("b1").transport.close()
+        place.disks.pop("b1")
+        disk.crash()
+    else:
+        survivors = place.crash("b1")
+    start(survivors)
+    storage, core = place.bookie("b1").storage, place.bookie("b1").core
+    storage.may_have_lost, core.is_serving = True, False  # As its owner says at the start.
+    token = storage.next_token()
+    answer = place.peer("b1").ask(*add(b"d" * 16, frame(LEDGER, 1, [b"one"], 4)))
+    assert isinstance(answer, ErrorAnswer), answer
+    assert storage.next_token() == token, "nothing was taken behind the core either"
+    place.held.clear()
+    place.until(lambda: place.bookie("b1").is_registered)
+    answer = place.peer("b1").ask(*add(b"d" * 16, frame(LEDGER, 1, [b"one"], 4)))
+    assert isinstance(answer, AddAnswer) and answer.status in (Status.FENCED, Status.IN_LIMBO)
+    place.close()
+
+
+def _change(place: Place, *changes: Put | Delete) -> None:
+    outcome: list[Result] = []
+    client = place.nodes["c1"]
+    client.metadata.request(place.now_ns, Txn([], list(changes)), lambda _, result: outcome.append(result))
+    place.until(lambda: bool(outcome))
+    assert isinstance(outcome[0], TxnDone) and outcome[0].is_done
+
+
+def _move(place: Place, metadata: bytes, *, away: bool) -> None:
+    """Delete the ledger, or bring it back, in one transaction as `embedbk.deleting` does."""
+    stone = encode_tombstone(Tombstone(TOMBSTONE_VERSION, LEDGER, 0, 1 << 50, metadata))
+    there, gone = (ledger_key_path(LEDGER), metadata), (tombstone_path(LEDGER), stone)
+    (old, _), (new, value) = (there, gone) if away else (gone, there)
+    _change(place, Delete(old), Put(new, value))
+
+
+@pytest.mark.parametrize("begins_deleted", [False, True])
+@pytest.mark.parametrize("moved_before", [1, 2, 3, 4])
+def test_a_ledger_that_moves_while_they_are_listed_is_not_missed(
+    moved_before: int, begins_deleted: bool
+) -> None:
+    """P7.4: every ledger that names the bookie is listed: one that is deleted, or brought back, between two of the
+    listings stands in another place in each, and in limbo or fenced all the same."""
+    place = Place(bookies=3)
+    place.start_client("c1")
+    survivors = place.crash("b1")
+    seats = tuple((f"b{number}", survivors.incarnation) for number in (1, 2, 3))
+    fragments = (Fragment(0, 0, seats),)
+    closed = LedgerState.CLOSED
+    value = encode_ledger_metadata(
+        LedgerMetadata(METADATA_VERSION, LEDGER, 3, 3, 2, closed, 9, 90, b"", 0, {}, fragments)
+    )
+    _change(place, Put(ledger_key_path(LEDGER), value))
+    if begins_deleted:
+        _move(place, value, away=True)
+    node = place.start_bookie("b1", survivors)
+    node.storage.may_have_lost, node.core.is_serving = True, False
+    told: list[Event] = []
+    node.on_step = lambda core, event, effects: told.append(event)
+    held: list[tuple[Operation, Callable[[int, Result], None]]] = []
+    asked, request = 0, node.metadata.request
+
+    def hold(now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> Any:
+        nonlocal asked
+        if isinstance(operation, List):
+            asked += 1
+            if asked == moved_before:
+                held.append((operation, done))
+                return 0
+        return request(now_ns, operation, done)
+
+    node.metadata.request = hold  # type: ignore[method-assign]
+    place.until(lambda: bool(held) or node.is_registered)
+    _move(place, value, away=not begins_deleted)
+    for operation, done in held:
+        request(place.now_ns, operation, done)
+    place.until(lambda: node.is_registered)
+    (listed,) = [event for event in told if isinstance(event, LimboListed)]
+    assert LEDGER in listed.closed, (asked, listed)
+    row = node.storage.table.get(LEDGER)
+    assert row is not None and row.is_fenced
+    place.close()
