@@ -21,6 +21,7 @@ __all__ = [
     "CloseSession",
     "Compare",
     "Delete",
+    "GENERATION_BITS",
     "Get",
     "KeepAlive",
     "List",
@@ -32,8 +33,11 @@ __all__ = [
     "Put",
     "Record",
     "Refusal",
+    "Reign",
     "Result",
     "SessionOpened",
+    "Tell",
+    "Told",
     "Txn",
     "TxnDone",
     "Unwatch",
@@ -44,6 +48,7 @@ __all__ = [
 
 ABSENT = 0  # Compare.revision: the key must not exist. Revision 0 is given to nothing.
 ANY = -1  # Compare.revision: the key must exist, at any revision.
+GENERATION_BITS = 48  # A revision's bits below its generation: 2**48 changes, 9 years at a million a second.
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -125,7 +130,14 @@ class Unwatch(msgspec.Struct, frozen=True, array_like=True, tag=18):
     watch_id: int
 
 
-Operation = OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch
+class Tell(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """Linearizable: how far is metadata, and what came of its start number `count` (0: none is asked for)? Changes
+    nothing."""
+
+    count: Annotated[int, msgspec.Meta(ge=0)]
+
+
+Operation = OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell
 
 
 class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=30):
@@ -172,7 +184,31 @@ class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=36):
     revision: int
 
 
-Result = SessionOpened | Value | Listed | TxnDone | Allocated | Refusal | Acknowledged
+class Reign(msgspec.Struct, frozen=True, array_like=True):
+    """One start of a member: its random bytes, and how far metadata was when the next one began (or is now)."""
+
+    nonce: bytes
+    revision: int
+    ids_end: int
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag=37):
+    """The newest link of the chain of starts, and how far metadata is (P10.5).
+
+    asked: the start that was asked for; None: it is not in the chain, or so old that it was forgotten. Every id below
+    ids_end was given out or is a gap; whose ledgers stand in spared ranges (first, end) nobody can know.
+    """
+
+    cluster_token: bytes
+    count: int
+    nonce: bytes
+    revision: int
+    ids_end: int
+    spared: list[tuple[int, int]] = []
+    asked: Reign | None = None
+
+
+Result = SessionOpened | Value | Listed | TxnDone | Allocated | Refusal | Acknowledged | Told
 
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # msgspec refuses the rest while it decodes.

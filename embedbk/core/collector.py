@@ -5,12 +5,14 @@ anything came since the first question (core/bookie.py); the bytes on disk (stor
 
     the bookie's ledgers, a page of them ─▶ CollectionBegun ─▶ the same range, listed
         not there, or CLOSED elsewhere ─▶ its key, read alone ─▶ a transaction that checks key, tombstone and mark
-                                                                          both agree ─▶ DropAllowed
+                       both agree, and it is the same metadata still that was asked first ─▶ DropAllowed
 
 A listing only says where to look: a ledger is dropped for two reads of its own keys that agree (scenario 38), both made
 after the bookie was told to watch for anything new of it. A listing that fails, ends early or is empty allows nothing.
-What cannot be told or understood keeps a ledger. Metadata that never gave out an id which this bookie holds is older
-than the bookie, or another cluster's: then nothing is dropped at all (O5).
+What cannot be told or understood keeps a ledger. Metadata that is older than what this bookie met drops nothing at all
+(O5, P10.5): it is asked which it is before the first ledger of a round and again before a page's drops, so that an
+older copy that took its place in between is noticed. Asking changes nothing. An id that metadata never gave out is a
+client's word and proves nothing: that ledger is kept, and so are those that a lost future may have made.
 """
 
 from __future__ import annotations
@@ -19,23 +21,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata, ledger_key_path
-from embedbk.codec.metadata_messages import ABSENT, Compare
+from embedbk.codec.metadata_messages import ABSENT, Compare, Told
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.limbo import is_named
 from embedbk.core.machine import Handlers, Machine
 from embedbk.core.vocabulary import (
-    AllocateIds,
     AllowDrop,
+    AskMetadata,
     BeginCollection,
     Effect,
     HeldListed,
-    IdsAllocated,
     KeyRead,
     KeysListed,
     ListHeld,
     ListKeys,
     MetadataFailed,
+    MetadataTold,
     ReadKey,
     Started,
     Tag,
@@ -79,8 +81,9 @@ class Collector(Machine):
         self.suspects: list[
             tuple[int, bool]
         ] = []  # Ledger, and whether the listing shows it CLOSED elsewhere.
-        self.ids_end: int | None = None  # Every id below was given out when this round asked.
-        self.trouble = ""  # Why nothing is collected any more.
+        self.told: Told | None = None  # By the metadata that is asked in this round.
+        self.agreed: list[int] = []  # Of the page: both reads agree.
+        self.trouble = ""  # Why nothing is collected.
         self.round_count = self.allowed_count = 0
 
     @property
@@ -140,32 +143,43 @@ class Collector(Machine):
         return self._next_suspect(event.now_ns)
 
     def _next_suspect(self, now_ns: int) -> list[Effect]:
+        if (self.suspects and self.told is None) or (self.agreed and not self.suspects):
+            return [AskMetadata(self._ask("metadata"))]
         if not self.suspects:
-            self.after = self.page[-1]
-            if not self.has_more:
-                return self._end_round(now_ns)
-            self.due_ns = now_ns + self.options.pace_ns
-            return []
-        if self.ids_end is None:
-            return [AllocateIds(self._ask("ids"), 1)]
+            return self._end_page(now_ns)
         ledger_id, _ = self.suspects[0]
         return [ReadKey(self._ask("read", ledger_id), ledger_key_path(ledger_id))]
 
-    def _on_ids(self, event: IdsAllocated) -> list[Effect]:
+    def _on_told(self, event: MetadataTold) -> list[Effect]:
         if event.tag != self.asked:
             return []
-        self.ids_end = event.first_id
-        return self._next_suspect(event.now_ns)
+        self.trouble = event.doubt
+        before, self.told = self.told, event.told
+        if event.doubt:
+            return self._end_round(event.now_ns)
+        if before is None:
+            return self._next_suspect(event.now_ns)
+        if (before.count, before.nonce) != (event.told.count, event.told.nonce):
+            return self._end_round(event.now_ns)  # It started again meanwhile, perhaps on an older copy.
+        allowed, self.agreed = self.agreed, []
+        self.allowed_count += len(allowed)
+        return [*map(AllowDrop, allowed), *self._end_page(event.now_ns)]
+
+    def _end_page(self, now_ns: int) -> list[Effect]:
+        self.after = self.page[-1]
+        if not self.has_more:
+            return self._end_round(now_ns)
+        self.due_ns = now_ns + self.options.pace_ns
+        return []
 
     def _on_read(self, event: KeyRead) -> list[Effect]:
         if event.tag != self.asked:
             return []
         ledger_id, is_listed = self.suspects[0]
         key = ledger_key_path(ledger_id)
-        assert self.ids_end is not None
         if event.value is None and not is_listed:
-            if ledger_id >= self.ids_end:
-                return self._stop(ledger_id)
+            if not self._was_given_out(ledger_id):
+                return self._leave(event.now_ns)
             # At one revision: deleted, and not to be brought back. Read one after the other, a ledger that is brought
             # back in between would be in neither place.
             when = [Compare(key, ABSENT), Compare(tombstone_path(ledger_id), ABSENT)]
@@ -181,8 +195,8 @@ class Collector(Machine):
         if not event.is_done:
             return self._leave(event.now_ns)
         ledger_id, _ = self.suspects[0]
-        self.allowed_count += 1
-        return [AllowDrop(ledger_id), *self._leave(event.now_ns)]
+        self.agreed.append(ledger_id)
+        return self._leave(event.now_ns)
 
     def _leave(self, now_ns: int) -> list[Effect]:
         """Done with this ledger for this round."""
@@ -194,19 +208,17 @@ class Collector(Machine):
         return self._end_round(event.now_ns) if event.tag == self.asked else []
 
     def _end_round(self, now_ns: int) -> list[Effect]:
-        self.asked, self.after, self.ids_end = None, NO_ENTRY, None
-        self.page, self.listed, self.suspects = [], {}, []
+        self.asked, self.after, self.told = None, NO_ENTRY, None
+        self.page, self.listed, self.suspects, self.agreed = [], {}, [], []
         self.round_count += 1
         self.due_ns = now_ns + self.options.interval_ns
         return []
 
-    def _stop(self, ledger_id: int) -> list[Effect]:
-        self.asked, self.due_ns, self.suspects = None, None, []
-        self.trouble = (
-            f"bookie {self.bookie_id} holds ledger {ledger_id}, and metadata has not yet given out an id above "
-            f"{self.ids_end}: it is another cluster's, or was restored from an older copy; nothing is collected"
-        )
-        return []
+    def _was_given_out(self, ledger_id: int) -> bool:
+        """Whether this metadata gave the id out, and knows what became of it."""
+        told = self.told
+        assert told is not None
+        return ledger_id < told.ids_end and not any(first <= ledger_id < end for first, end in told.spared)
 
     def _is_elsewhere(self, value: bytes) -> bool:
         """CLOSED, and no fragment names this bookie. What cannot be read names it."""
@@ -221,7 +233,7 @@ class Collector(Machine):
         Tick: _on_tick,
         HeldListed: _on_held,
         KeysListed: _on_listed,
-        IdsAllocated: _on_ids,
+        MetadataTold: _on_told,
         KeyRead: _on_read,
         Transacted: _on_checked,
         MetadataFailed: _on_failed,

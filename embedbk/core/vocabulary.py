@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from embedbk.codec.frame import Frame, FrameHeader
 from embedbk.codec.messages import Control
-from embedbk.codec.metadata_messages import Compare, Delete, Put
+from embedbk.codec.metadata_messages import Compare, Delete, Put, Told
 from embedbk.errors import EmbedbkError
 from embedbk.ids import Member
 
@@ -27,6 +27,7 @@ __all__ = [
     "AllocateIds",
     "AllowDrop",
     "Answered",
+    "AskMetadata",
     "BeginCollection",
     "BookieInfo",
     "BookiesChanged",
@@ -63,6 +64,7 @@ __all__ = [
     "LogsListed",
     "MetadataChanged",
     "MetadataFailed",
+    "MetadataTold",
     "OperatorAsked",
     "Part",
     "ReadEntries",
@@ -512,6 +514,22 @@ class ListKeys(Struct):
     limit: int
 
 
+class MetadataTold(Struct):
+    """Outcome of AskMetadata. doubt: why this bookie takes the metadata for an older one than it met; empty: it does
+    not."""
+
+    now_ns: int
+    tag: Tag
+    told: Told
+    doubt: str = ""
+
+
+class AskMetadata(Struct):
+    """Which metadata is this, and how far is it?"""
+
+    tag: Tag
+
+
 class BeginCollection(Struct):
     """Tell the bookie: CollectionBegun. Before any question is sent."""
 
@@ -581,13 +599,13 @@ Event = (
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed
-    | HeldListed | KeysListed | LogsListed | SliceCopied | CopyFailed
+    | HeldListed | KeysListed | MetadataTold | LogsListed | SliceCopied | CopyFailed
     | WritableSet | SpaceSeen | OperatorAsked
 )  # fmt: skip
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | Reply
     | StoreFrame | JournalAppend | ReadEntries | DropEntries
-    | ListHeld | ListKeys | BeginCollection | AllowDrop
+    | ListHeld | ListKeys | AskMetadata | BeginCollection | AllowDrop
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
 )  # fmt: skip

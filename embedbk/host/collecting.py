@@ -11,14 +11,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from embedbk.codec.metadata_messages import (
-    Allocated,
-    AllocIds,
     Get,
     List,
     Listed,
     Operation,
     Refusal,
     Result,
+    Tell,
+    Told,
     Txn,
     TxnDone,
     Value,
@@ -26,20 +26,20 @@ from embedbk.codec.metadata_messages import (
 from embedbk.core.collector import Collector, CollectorOptions
 from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.core.vocabulary import (
-    AllocateIds,
     AllowDrop,
+    AskMetadata,
     BeginCollection,
     CollectionBegun,
     DropAllowed,
     Effect,
     Event,
     HeldListed,
-    IdsAllocated,
     KeyRead,
     KeysListed,
     ListHeld,
     ListKeys,
     MetadataFailed,
+    MetadataTold,
     ReadKey,
     Started,
     Tag,
@@ -93,7 +93,7 @@ class Collecting:
         trouble = self.core.trouble
         for effect in self.core.step(event):
             self._carry_out(event.now_ns, effect)
-        if self.core.trouble != trouble:
+        if self.core.trouble not in ("", trouble):
             logger.critical("%s", self.core.trouble)
 
     def _carry_out(self, now_ns: int, effect: Effect) -> None:
@@ -108,8 +108,8 @@ class Collecting:
             self._ask(now_ns, List(effect.prefix, effect.after, effect.limit), effect.tag)
         elif isinstance(effect, ReadKey):
             self._ask(now_ns, Get(effect.key), effect.tag)
-        elif isinstance(effect, AllocateIds):
-            self._ask(now_ns, AllocIds(effect.count), effect.tag)
+        elif isinstance(effect, AskMetadata):
+            self._ask(now_ns, Tell(0), effect.tag)
         else:
             assert isinstance(effect, Transact)
             self._ask(now_ns, Txn(effect.when, effect.then), effect.tag)
@@ -136,8 +136,8 @@ def _outcome(now_ns: int, tag: Tag, operation: Operation, result: Result) -> Eve
         if record is None or record.value is None:
             return KeyRead(now_ns, tag, None, result.revision)
         return KeyRead(now_ns, tag, record.value, record.revision)
-    if isinstance(result, Allocated):
-        return IdsAllocated(now_ns, tag, result.first_id)
+    if isinstance(result, Told):
+        return MetadataTold(now_ns, tag, result)
     if isinstance(result, TxnDone):
         return Transacted(now_ns, tag, result.is_done, result.revision)
     if isinstance(operation, Txn):

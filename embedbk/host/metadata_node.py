@@ -20,6 +20,7 @@ from embedbk.metadata.vocabulary import (
     JournalDurable,
     JournalFailed,
     LinkLost,
+    MemberStarted,
     Reply,
     RequestReceived,
     SendEvents,
@@ -44,9 +45,11 @@ class MetadataNode:
         *,
         now_ns: int,
         chance: random.Random | None = None,
+        begins_generation: bool = False,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`. chance: the system's own unless given, so
-        that nobody guesses another's session."""
+        that nobody guesses another's session. begins_generation: its owner says that the log may be older than what
+        others have heard of it."""
         self.store = store
         self.transport = transport
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
@@ -62,6 +65,7 @@ class MetadataNode:
         self._links: dict[int, None] = {}
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
+        self._step_core(MemberStarted(now_ns, begins_generation))
 
     def step(self, now_ns: int) -> None:
         self._tell_durable(now_ns)

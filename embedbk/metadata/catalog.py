@@ -18,9 +18,11 @@ from typing import Any, Self
 
 import msgspec
 
+from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.metadata_messages import (
     ABSENT,
     ANY,
+    GENERATION_BITS,
     Acknowledged,
     Allocated,
     AllocIds,
@@ -33,15 +35,25 @@ from embedbk.codec.metadata_messages import (
     Put,
     Record,
     Refusal,
+    Reign,
     Result,
+    Told,
     Txn,
     TxnDone,
     Value,
     Watch,
 )
+from embedbk.codec.tombstone import tombstone_path
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
-from embedbk.metadata.commands import BeginGeneration, Command, ExpireSession, Run, StartSession
+from embedbk.metadata.commands import (
+    BeginGeneration,
+    Command,
+    ExpireSession,
+    Run,
+    StartMember,
+    StartSession,
+)
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -55,8 +67,11 @@ __all__ = [
 ]
 
 SNAPSHOT_VERSION = 1
-GENERATION_BITS = 48  # A revision's bits below its generation: 2**48 changes, 9 years at a million a second.
+GENERATIONS_MAX = 1 << 15  # A revision stays a whole number of 63 bits.
 RESTORED_IDS_GAP = 1 << 32  # Ids skipped by a new generation: more than the lost future can have handed out.
+# Of the ids given out last, those of which nothing is known may be of ledgers that the lost future made.
+IN_CREATION_IDS = 4096
+STARTS_KEPT_MAX = 1 << 16  # Links of the chain; who remembers an older one cannot be told whether it is one.
 RECORD_OVERHEAD_BYTES = 64  # What a key costs beside its own bytes and its value's, for the bound below.
 
 
@@ -131,6 +146,10 @@ class Catalog:
         self.next_id = 1  # Every id below was handed out, or is a gap for ever (P2.1).
         self.sessions_started = 0  # Over the life of the cluster: makes session numbers unique for ever.
         self.sessions: dict[int, Session] = {}
+        self.start_count = 0  # Of members, over the life of the cluster.
+        # Random bytes of the newest starts, each with how far metadata was when it began.
+        self.starts: list[Reign] = []
+        self.spared: list[tuple[int, int]] = []  # Ranges of ids of which a lost future may have made ledgers.
         self.bytes = 0
         self._records: dict[str, Record] = {}
         self._keys: list[str] = []  # The keys of _records, sorted: by code point, which is also UTF-8 order.
@@ -161,6 +180,19 @@ class Catalog:
             page.append(record)
         return Listed(page, False, self.revision)
 
+    def tell(self, count: int, cluster_token: bytes) -> Told:
+        """How far this metadata is, and what came of its start number `count` (P10.5)."""
+        newest = self.starts[-1].nonce if self.starts else b""
+        reign: Reign | None = None
+        position = count - (self.start_count - len(self.starts)) - 1
+        if 0 <= position < len(self.starts):
+            after = self.starts[position + 1] if position + 1 < len(self.starts) else None
+            revision, ids_end = (after.revision, after.ids_end) if after else (self.revision, self.next_id)
+            reign = Reign(self.starts[position].nonce, revision, ids_end)
+        return Told(
+            cluster_token, self.start_count, newest, self.revision, self.next_id, list(self.spared), reign
+        )
+
     def kept_reply(self, session: int, sequence: int) -> Result | None:
         """The answer that an operation got when it was run, while its client may ask again."""
         found = self.sessions.get(session)
@@ -188,12 +220,40 @@ class Catalog:
         session = self.sessions.get(command.session)
         return self._end_session(session) if session else _session_gone(command.session)
 
+    def _start_member(self, command: StartMember) -> Result:
+        self.start_count += 1
+        self.starts.append(Reign(command.nonce, self.revision, self.next_id))
+        del self.starts[:-STARTS_KEPT_MAX]
+        return Acknowledged(self.revision)
+
     def _begin_generation(self, command: BeginGeneration) -> Result:
-        self.revision = ((self.revision >> GENERATION_BITS) + 1) << GENERATION_BITS
+        generation = (self.revision >> GENERATION_BITS) + 1
+        if generation >= GENERATIONS_MAX:
+            return Refusal("UNAVAILABLE", f"{generation} generations were begun; there are no more")
+        self._spare_lost_ids()
+        self.revision = generation << GENERATION_BITS
         self.next_id += RESTORED_IDS_GAP
         self.sessions_started += RESTORED_IDS_GAP >> 8
         self.history = History(self.revision, self.limits.history_bytes_max)
         return Acknowledged(self.revision)
+
+    def _spare_lost_ids(self) -> None:
+        """Ledgers that the lost future made are known to bookies only: that they are absent here proves nothing, for
+        ever. Theirs are the ids that are skipped, and of the newest ones those that were given out and have no key."""
+        unmade = [
+            ledger_id
+            for ledger_id in range(max(1, self.next_id - IN_CREATION_IDS), self.next_id)
+            if ledger_key_path(ledger_id) not in self._records
+            and tombstone_path(ledger_id) not in self._records
+        ]
+        for first, end in [
+            *((each, each + 1) for each in unmade),
+            (self.next_id, self.next_id + RESTORED_IDS_GAP),
+        ]:
+            if self.spared and self.spared[-1][1] == first:
+                first = self.spared.pop()[0]
+            if not any(known <= first < known_end for known, known_end in self.spared):
+                self.spared.append((first, end))
 
     def _run(self, command: Run) -> Result:
         """Run an operation exactly once: a repeated (session, sequence) gets its first answer (I74)."""
@@ -348,6 +408,9 @@ class Catalog:
                     for session in self.sessions.values()
                 ],
                 records=[self._records[key] for key in self._keys],
+                start_count=self.start_count,
+                starts=self.starts,
+                spared=self.spared,
             )
         )
 
@@ -366,6 +429,7 @@ class Catalog:
         catalog.revision = found.revision
         catalog.next_id = found.next_id
         catalog.sessions_started = found.sessions_started
+        catalog.start_count, catalog.starts, catalog.spared = found.start_count, found.starts, found.spared
         catalog.history = History(found.revision, limits.history_bytes_max)
         for session in found.sessions:
             catalog.sessions[session.session] = Session(
@@ -477,6 +541,9 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     sessions_started: int
     sessions: list[_SessionSnapshot]
     records: list[Record]
+    start_count: int = 0
+    starts: list[Reign] = []
+    spared: list[tuple[int, int]] = []
 
 
 _encode_snapshot = msgspec.msgpack.Encoder().encode
@@ -487,4 +554,5 @@ _APPLY: dict[type, Callable[[Catalog, Any], Result]] = {
     ExpireSession: Catalog._expire_session,
     Run: Catalog._run,
     BeginGeneration: Catalog._begin_generation,
+    StartMember: Catalog._start_member,
 }

@@ -32,6 +32,7 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Result,
     SessionOpened,
+    Tell,
     Txn,
     Unwatch,
     Watch,
@@ -93,7 +94,7 @@ class _Pending:
     @property
     def is_repeatable(self) -> bool:
         """To run it twice does no harm: reads, and ids, of which the first block is then a gap."""
-        return isinstance(self.operation, Get | List | AllocIds)
+        return isinstance(self.operation, Get | List | Tell | AllocIds)
 
     @property
     def is_of_stream(self) -> bool:
@@ -307,7 +308,7 @@ class Client:
 
     def _on_requested(self, event: Requested, effects: list[ClientEffect]) -> None:
         refusal = self._ended or check_operation(event.operation)
-        if not isinstance(event.operation, Get | List | Txn | AllocIds):
+        if not isinstance(event.operation, Get | List | Tell | Txn | AllocIds):
             refusal = Refusal("BAD_REQUEST", f"{type(event.operation).__name__} is not for hosts to ask")
         elif refusal is None and len(self._outstanding) >= REQUESTS_MAX:
             refusal = Refusal("UNAVAILABLE", f"{REQUESTS_MAX} requests wait already; try again later")

@@ -17,6 +17,7 @@ __all__ = [
     "Command",
     "ExpireSession",
     "Run",
+    "StartMember",
     "StartSession",
     "decode_command",
     "encode_command",
@@ -52,7 +53,13 @@ class BeginGeneration(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """An operator restored an old state: jump over every revision and id that the lost future may have given out."""
 
 
-Command = StartSession | ExpireSession | Run | BeginGeneration
+class StartMember(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """A member starts: one more link in the chain by which everybody knows this metadata again (P10.5)."""
+
+    nonce: bytes
+
+
+Command = StartSession | ExpireSession | Run | BeginGeneration | StartMember
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -28,19 +28,29 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Result,
     SessionOpened,
+    Tell,
     Txn,
     Unwatch,
     Watch,
 )
 from embedbk.errors import ensure
 from embedbk.metadata.catalog import Catalog, check_operation
-from embedbk.metadata.commands import Command, ExpireSession, Run, StartSession, encode_command
+from embedbk.metadata.commands import (
+    BeginGeneration,
+    Command,
+    ExpireSession,
+    Run,
+    StartMember,
+    StartSession,
+    encode_command,
+)
 from embedbk.metadata.vocabulary import (
     Halted,
     JournalAppend,
     JournalDurable,
     JournalFailed,
     LinkLost,
+    MemberStarted,
     Reply,
     RequestReceived,
     SendEvents,
@@ -52,12 +62,13 @@ __all__ = ["AWAY_NS", "SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "Member", "Mem
 
 SESSION_TTL_MS_MIN = 200
 SESSION_TTL_MS_MAX = 600_000
+NONCE_BYTES = 16  # Random, of one start.
 REPLIES_WAITING_MAX = 8192  # Answers that wait for the disk; more requests are refused, not queued.
 WATCHES_PER_LINK_MAX = 4096
 EXPIRIES_PER_TICK_MAX = 100  # The rest follow in the next step, so that mass expiry starves nobody.
 AWAY_NS = 1_000_000_000  # A Tick so late, or a record so long without durability: the member was away, not its clients.
 
-MemberEvent = RequestReceived | LinkLost | JournalDurable | JournalFailed | Tick
+MemberEvent = MemberStarted | RequestReceived | LinkLost | JournalDurable | JournalFailed | Tick
 MemberEffect = JournalAppend | Reply | SendEvents | Halted
 
 
@@ -118,6 +129,18 @@ class Member:
     def copy(self) -> Self:
         return copy.deepcopy(self)
 
+    def _on_started(self, event: MemberStarted) -> list[MemberEffect]:
+        """One more link of the chain, before anything is answered: every answer waits for what was logged before it."""
+        effects: list[MemberEffect] = []
+        nonce = self._chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
+        self._propose(StartMember(nonce), effects)
+        if event.begins_generation:
+            refused = self._propose(BeginGeneration(), effects)
+            if isinstance(refused, Refusal):
+                self._halted = True
+                effects.append(Halted(refused.text))
+        return effects
+
     # --- Requests ----------------------------------------------------------------------------------------
 
     def _on_request(self, event: RequestReceived) -> list[MemberEffect]:
@@ -140,7 +163,7 @@ class Member:
             return refusal
         if isinstance(request.operation, OpenSession):
             return None
-        if request.session == 0 and isinstance(request.operation, Get | List):
+        if request.session == 0 and isinstance(request.operation, Get | List | Tell):
             return None  # Reading needs no session.
         if request.session not in self.catalog.sessions:
             return Refusal("SESSION_GONE", f"session {request.session} has ended or was never opened")
@@ -156,6 +179,8 @@ class Member:
                 return self.catalog.get(key)
             case List(prefix, after, limit):
                 return self.catalog.page(prefix, after, limit)
+            case Tell(count):
+                return self.catalog.tell(count, self.cluster_token)
             case KeepAlive():
                 raise AssertionError("a live session is renewed before, any other is refused")
             case OpenSession():
@@ -304,6 +329,7 @@ class Member:
             self._watches.remove_session(session)
 
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[MemberEffect]]]] = {
+        MemberStarted: _on_started,
         RequestReceived: _on_request,
         LinkLost: _on_link_lost,
         JournalDurable: _on_durable,

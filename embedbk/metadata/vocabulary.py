@@ -30,6 +30,7 @@ __all__ = [
     "JournalDurable",
     "JournalFailed",
     "LinkLost",
+    "MemberStarted",
     "MessageReceived",
     "Reply",
     "RequestReceived",
@@ -53,6 +54,13 @@ class Tick(Struct):
 
 
 # --- Events of a member ----------------------------------------------------------------------------------
+
+
+class MemberStarted(Struct):
+    """The first event of a process. begins_generation: its owner says that what others know of this log may be lost."""
+
+    now_ns: int
+    begins_generation: bool = False
 
 
 class RequestReceived(Struct):
@@ -127,7 +135,7 @@ class MessageReceived(Struct):
 
 
 class Requested(Struct):
-    """Run an operation (Get, List, Txn, AllocIds); exactly one `Completed` with its token follows."""
+    """Run an operation (Get, List, Tell, Txn, AllocIds); exactly one `Completed` with its token follows."""
 
     now_ns: int
     token: Token

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.metadata_messages import (
     ABSENT,
     ANY,
@@ -17,10 +18,13 @@ from embedbk.codec.metadata_messages import (
     Delete,
     Put,
     Refusal,
+    Reign,
     Result,
+    Told,
     Txn,
     TxnDone,
 )
+from embedbk.codec.tombstone import tombstone_path
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
@@ -28,6 +32,7 @@ from embedbk.metadata.commands import (
     BeginGeneration,
     ExpireSession,
     Run,
+    StartMember,
     StartSession,
     decode_command,
     encode_command,
@@ -235,6 +240,71 @@ def test_an_epoch_is_a_revision_and_rises_through_generations() -> None:
     client.put("/logs/orders/owner")
     assert catalog.revision == (1 << GENERATION_BITS) + 1
     assert catalog.history.at(catalog.revision)
+
+
+def test_asking_how_far_metadata_is_changes_nothing() -> None:
+    """P7.7: a question that changes what it asks about made every collector raise the end of the ids."""
+    catalog = Catalog()
+    client = Client(catalog)
+    catalog.apply(StartMember(b"1" * 16))
+    client.run(AllocIds(5))
+    before = catalog.digest()
+    for count in (0, 1, 2, 1 << 62):
+        told = catalog.tell(count, b"t" * 16)
+        assert (told.cluster_token, told.ids_end) == (b"t" * 16, 6)
+    assert catalog.digest() == before
+
+
+def test_a_start_is_known_again_by_its_bytes_and_by_how_far_it_came() -> None:
+    """P10.5: through snapshots too; of a start that is over it is said how far metadata was when the next began."""
+    catalog = Catalog()
+    client = Client(catalog)
+    for number in (1, 2, 3):
+        catalog.apply(StartMember(b"%d" % number * 16))
+        client.put(f"/{number}")
+        client.run(AllocIds(10))
+    twin = Catalog.restore(catalog.snapshot())
+    for known in (catalog, twin):
+        assert known.tell(0, b"").asked is None
+        assert known.tell(1, b"").asked == Reign(b"1" * 16, 1, 11)
+        assert known.tell(2, b"").asked == Reign(b"2" * 16, 2, 21)
+        assert known.tell(3, b"") == Told(b"", 3, b"3" * 16, 3, 31, [], Reign(b"3" * 16, 3, 31))
+        assert known.tell(4, b"").asked is None
+
+
+def test_only_the_newest_starts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """METADATA.md, 4: nothing grows with history; of an older one nobody can tell."""
+    monkeypatch.setattr("embedbk.metadata.catalog.STARTS_KEPT_MAX", 2)
+    catalog = Catalog()
+    for number in (1, 2, 3):
+        catalog.apply(StartMember(b"%d" % number * 16))
+    assert [catalog.tell(number, b"").asked is None for number in range(5)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_generation_spares_what_a_lost_future_may_have_given_out() -> None:
+    """P10.5: the ids that it skips, and those that were given out and of which it has nothing."""
+    catalog = Catalog()
+    client = Client(catalog)
+    client.run(AllocIds(5))
+    client.put(ledger_key_path(1))
+    client.put(tombstone_path(3))
+    client.put(ledger_key_path(4))
+    gap = 1 << 32
+    catalog.apply(BeginGeneration())
+    assert catalog.spared == [(2, 3), (5, 6 + gap)]
+    catalog.apply(BeginGeneration())
+    assert catalog.spared == [(2, 3), (5, 6 + 2 * gap)], "one range, however often it is said"
+    client.run(AllocIds(2))
+    client.put(ledger_key_path(6 + 2 * gap))
+    catalog.apply(BeginGeneration())
+    assert catalog.spared == [(2, 3), (5, 6 + 2 * gap), (7 + 2 * gap, 8 + 3 * gap)]
+    assert Catalog.restore(catalog.snapshot()).tell(0, b"").spared == catalog.spared
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from embedbk.codec.metadata_messages import (
     Operation,
     Put,
     SessionOpened,
+    Tell,
+    Told,
     Txn,
     TxnDone,
     Value,
@@ -25,7 +27,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
-from embedbk.metadata.catalog import Limits
+from embedbk.metadata.catalog import GENERATION_BITS, Limits
 from embedbk.ports import Identity, LinkDown, LinkUp, Received
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
@@ -38,7 +40,7 @@ SMALL = Limits(txn_bytes_max=8 << 10, txn_operations_max=16)
 class Place:
     """One member on a disk in memory, and a client's end of one link."""
 
-    def __init__(self, disk: MemoryDisk) -> None:
+    def __init__(self, disk: MemoryDisk, *, begins_generation: bool = False, seed: int = 1) -> None:
         self.disk = disk
         store = open_metadata_store(
             "m",
@@ -50,7 +52,14 @@ class Place:
             new_identity=IDENTITY,
         )
         own = Identity("metadata", "m1", store.identity.incarnation, store.identity.cluster_token)
-        self.node = MetadataNode(store, LocalTransport(own), ["local://*"], now_ns=0, chance=random.Random(1))
+        self.node = MetadataNode(
+            store,
+            LocalTransport(own),
+            ["local://*"],
+            now_ns=0,
+            chance=random.Random(seed),
+            begins_generation=begins_generation,
+        )
         self.transport = LocalTransport(Identity("client", "c1", b"c" * 16, b""))
         self.sequence = 0
         self.session = 0
@@ -122,6 +131,42 @@ def test_nothing_is_answered_before_the_journal_has_it(place: Place) -> None:
     [reply] = place.messages
     assert isinstance(reply, MetadataReply)
     assert reply.result == TxnDone(True, 1)
+
+
+def test_every_start_is_a_link_that_is_durable_before_anything_is_answered(place: Place) -> None:
+    """P10.5: a start that nobody can have heard of leaves no trace, any other stays in the chain."""
+    place.ask(Tell(0))
+    assert place.messages == [], "the link itself is on its way to the disk"
+    place.sync()
+    first = place.messages.pop().result
+    assert isinstance(first, Told)
+    assert (first.cluster_token, first.count) == (IDENTITY.cluster_token, 1)
+    place.close()
+    again = Place(place.disk, seed=2)
+    told = again.do(Tell(1))
+    assert isinstance(told, Told)
+    assert (told.count, told.asked.nonce) == (2, first.nonce)
+    assert told.nonce != first.nonce
+    assert again.do(Tell(2)).asked.nonce == told.nonce
+    again.close()
+
+
+def test_a_generation_begins_by_its_owners_word_only(place: Place) -> None:
+    """P9.2, P10.5: above every revision and id of the log it begins in; a later start goes on in it."""
+    place.do(OpenSession(1000, "x"))
+    place.do(put("/a"))
+    before = place.do(Tell(1))
+    place.close()
+    for word, seed in ((True, 2), (False, 3)):
+        again = Place(place.disk, begins_generation=word, seed=seed)
+        told = again.do(Tell(1))
+        assert isinstance(told, Told)
+        assert (told.revision >> GENERATION_BITS, told.count) == (1, seed)
+        assert told.spared == [(before.ids_end, told.ids_end)]
+        assert told.asked == before.asked, "as far as it came before the generation began"
+        again.session, again.sequence = place.session, 10 * seed
+        assert again.do(put("/a")).revision == told.revision + 1
+        again.close()
 
 
 def test_a_restart_keeps_values_and_sessions(place: Place) -> None:

@@ -28,7 +28,13 @@ def table(head: str) -> list[list[str]]:
 def test_commands_have_the_tags_and_fields_of_the_page() -> None:
     found = [
         [str(kind.__struct_config__.tag), kind.__name__, ", ".join(kind.__struct_fields__)]
-        for kind in (commands.StartSession, commands.ExpireSession, commands.Run, commands.BeginGeneration)
+        for kind in (
+            commands.StartSession,
+            commands.ExpireSession,
+            commands.Run,
+            commands.BeginGeneration,
+            commands.StartMember,
+        )
     ]
     assert found == table("| tag | command | fields |")
     assert commands.encode_command(commands.ExpireSession(5)) == b"\x01\x92\x02\x05"
@@ -49,7 +55,7 @@ def test_a_snapshot_has_the_fields_of_the_page() -> None:
     rows = table("| field | what |")
     assert [row[0] for row in rows] == list(catalog._Snapshot.__struct_fields__)
     assert rows[4][1] == "arrays of " + ", ".join(catalog._SessionSnapshot.__struct_fields__)
-    assert msgspec.msgpack.decode(Catalog().snapshot()) == [1, 0, 1, 0, [], []]
+    assert msgspec.msgpack.decode(Catalog().snapshot()) == [1, 0, 1, 0, [], [], 0, [], []]
 
 
 def test_bounds_are_those_of_the_page() -> None:

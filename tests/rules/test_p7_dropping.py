@@ -27,13 +27,13 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.codec.messages import ReadRequest as Read
-from embedbk.codec.metadata_messages import ABSENT
+from embedbk.codec.metadata_messages import ABSENT, Told
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.collector import Collector, CollectorOptions
 from embedbk.core.vocabulary import (
-    AllocateIds,
     AllowDrop,
+    AskMetadata,
     BeginCollection,
     CollectionBegun,
     DropAllowed,
@@ -41,12 +41,12 @@ from embedbk.core.vocabulary import (
     Effect,
     Event,
     HeldListed,
-    IdsAllocated,
     KeyRead,
     KeysListed,
     ListHeld,
     ListKeys,
     MetadataFailed,
+    MetadataTold,
     Part,
     ReadKey,
     RequestReceived,
@@ -88,6 +88,9 @@ class Quorum:
         self.keys: dict[str, bytes] = {}
         self.held = held
         self.ids_end = ids_end
+        self.count, self.nonce = 3, b"this start......"
+        self.spared: list[tuple[int, int]] = []
+        self.doubt = ""
         self.collector = Collector("b1", OPTIONS)
         self.allowed: list[int] = []
         self.begun: list[int] = []
@@ -108,8 +111,9 @@ class Quorum:
             keys = sorted(key for key in self.keys if key.startswith(effect.prefix) and key > effect.after)
             page = [(key, self.keys[key]) for key in keys[: effect.limit]]
             return KeysListed(now, effect.tag, page, len(keys) > effect.limit)
-        if isinstance(effect, AllocateIds):
-            return IdsAllocated(now, effect.tag, self.ids_end)
+        if isinstance(effect, AskMetadata):
+            told = Told(bytes(16), self.count, self.nonce, 9, self.ids_end, self.spared)
+            return MetadataTold(now, effect.tag, told, self.doubt)
         if isinstance(effect, ReadKey):
             return KeyRead(now, effect.tag, self.keys.get(effect.key), self.revision(effect.key))
         if isinstance(effect, Transact):
@@ -166,7 +170,16 @@ def test_the_bookie_watches_before_metadata_is_asked() -> None:
     quorum.put(1, metadata(1))
     quorum.round()
     kinds = [type(effect) for effect in quorum.asked]
-    assert kinds == [ListHeld, BeginCollection, ListKeys, AllocateIds, ReadKey, Transact, AllowDrop]
+    assert kinds == [
+        ListHeld,
+        BeginCollection,
+        ListKeys,
+        AskMetadata,
+        ReadKey,
+        Transact,
+        AskMetadata,
+        AllowDrop,
+    ]
 
 
 def test_a_listing_that_loses_keys_drops_nothing() -> None:
@@ -250,7 +263,7 @@ def test_an_empty_listing_concludes_nothing_by_itself() -> None:
     assert sum(isinstance(effect, ReadKey) for effect in quorum.asked) == OPTIONS.alone_max
 
 
-@pytest.mark.parametrize("kind", [ListKeys, AllocateIds, ReadKey, Transact])
+@pytest.mark.parametrize("kind", [ListKeys, AskMetadata, ReadKey, Transact])
 def test_a_failed_read_ends_the_round_and_drops_nothing(kind: type) -> None:
     """Rule P7.7: a failed listing drops nothing, and neither does any other answer that did not come."""
     quorum = Quorum([1, 2])
@@ -285,17 +298,69 @@ def test_a_late_answer_of_a_round_that_was_given_up_counts_for_nothing() -> None
     assert quorum.allowed == []
 
 
-def test_metadata_that_is_older_than_the_bookie_drops_nothing_any_more() -> None:
-    """O5, I35: restored from an older backup, or an empty quorum: it never gave out the ids that this bookie holds."""
-    quorum = Quorum([1, 40], ids_end=30)
+def test_metadata_that_is_older_than_the_bookie_drops_nothing() -> None:
+    """O5, I35, P10.5: as long as it is; the newer one may be put back, or an operator begin a generation."""
+    quorum = Quorum([1, 2])
     quorum.put(1, metadata(1))
+    quorum.doubt = "it is an older copy"
     assert quorum.round() == []
-    assert "older copy" in quorum.collector.trouble
-    assert quorum.collector.deadline_ns is None
-    quorum.ids_end = 1
-    empty = Quorum([1, 2], ids_end=1)
-    assert empty.round() == []
-    assert empty.collector.trouble
+    assert quorum.collector.trouble == "it is an older copy"
+    assert quorum.collector.deadline_ns is not None
+    quorum.doubt = ""
+    assert quorum.round() == [2]
+    assert not quorum.collector.trouble
+
+
+@pytest.mark.parametrize(
+    "link", [(4, b"this start......"), (3, b"another start..."), (4, b"another start...")]
+)
+def test_metadata_that_began_anew_in_the_midst_of_a_page_drops_nothing(link: tuple[int, bytes]) -> None:
+    """P7.7, P10.5: an older copy took its place between the first question and the last read."""
+    quorum = Quorum([1, 2])
+    quorum.put(1, metadata(1))
+
+    def change(effect: Effect, event: Event) -> Event:
+        if isinstance(effect, ReadKey):
+            quorum.count, quorum.nonce = link
+        return event
+
+    quorum.change = change
+    assert quorum.round() == []
+    quorum.change = lambda effect, event: event
+    assert quorum.round() == [2]
+
+
+def test_metadata_that_became_doubtful_in_the_midst_of_a_page_drops_nothing() -> None:
+    """P7.7: both questions must be answered without doubt."""
+    quorum = Quorum([1, 2])
+    quorum.put(1, metadata(1))
+
+    def change(effect: Effect, event: Event) -> Event:
+        if isinstance(effect, ReadKey):
+            quorum.doubt = "it is an older copy"
+        return event
+
+    quorum.change = change
+    assert quorum.round() == []
+
+
+def test_an_id_that_was_never_given_out_keeps_its_ledger_and_nothing_else() -> None:
+    """P7.7: it is a client's word, as of a fence of ledger 2**40, and proves nothing: all else is collected."""
+    quorum = Quorum([1, 2, 30, 1 << 40], ids_end=30)
+    quorum.put(1, metadata(1))
+    assert quorum.round() == [2]
+    assert not quorum.collector.trouble
+    quorum.ids_end = 31
+    assert quorum.round() == [2, 30]
+
+
+def test_ids_that_a_lost_future_may_have_given_out_are_never_collected() -> None:
+    """P7.7, P10.5: what a new generation skipped is known to bookies only."""
+    quorum = Quorum([1, 2, 3, 10, 19, 20])
+    quorum.put(1, metadata(1))
+    quorum.put(10, metadata(10, LedgerState.CLOSED, OTHERS))  # Was adopted, and moved away.
+    quorum.spared = [(3, 4), (10, 20)]
+    assert quorum.round() == [2, 10, 20]
 
 
 def test_pages_go_on_where_the_one_before_ended() -> None:
