@@ -16,6 +16,7 @@ __all__ = [
     "MESSAGE_BYTES_MAX",
     "PACKER_BYTES_MAX",
     "PACKER_POOL_BYTES_MAX",
+    "QUORUM_WAIT_S",
     "READ_ROOM_BYTES",
     "SLOW_BOOKIE_BYTES_MAX",
     "ENSEMBLE_SIZE_MAX",
@@ -40,6 +41,9 @@ SLOW_BOOKIE_BYTES_MAX = 64 << 20  # Of one client, waiting for one bookie whose 
 PACKER_POOL_BYTES_MAX = 512 << 20  # Blocks of all packers of this process together.
 MESSAGE_BYTES_MAX = 4 << 20  # One message on a link, everything included.
 LAC_WAIT_MS_MAX = 30_000  # A long poll for the LAC is answered at the latest after this.
+QUORUM_WAIT_S = (
+    5.0  # A writer without its ack quorum waits so long for bookies, unless a setting says otherwise.
+)
 ENSEMBLE_SIZE_MAX = 64  # Seats of an ensemble; write sets are kept as bits of one word.
 
 
@@ -107,6 +111,9 @@ class Settings:
     operation_timeout_s: float = (
         30.0  # For anything but appends and reads, which wait as long as their caller.
     )
+    # How long a writer goes on without its ack quorum: until a bookie comes, comes back or answers again. Then its
+    # handle fails with NotEnoughBookies (P4.5). At least what a bookie takes to restart, where that must end no handle.
+    quorum_wait_s: float = QUORUM_WAIT_S
     session_ttl_ms: int = 6_000  # A client or bookie that is silent for so long is given up by the metadata.
     journal_file_bytes: int = (
         64 << 20
@@ -131,6 +138,7 @@ class Settings:
         for name, low, high in (
             ("open_timeout_s", 0.001, 3600),
             ("operation_timeout_s", 0.001, 3600),
+            ("quorum_wait_s", 0.001, 86_400),
             ("session_ttl_ms", 200, 600_000),
             ("scrub_bytes_per_s", 0, 1 << 40),
             ("delete_grace_s", 0, 10 * 365 * 86_400),

@@ -87,7 +87,7 @@ class LedgerClosed(EmbedbkError):
 
 
 class NotEnoughBookies(EmbedbkError):
-    """Some write set has fewer usable bookies than the ack quorum (P4.5)."""
+    """Too few bookies can take part: some write set has fewer than it needs (P4.5); says why of each."""
 
     definite = False
 

@@ -91,9 +91,10 @@ async def _bookies_known(runtime: Runtime, enough: int) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _options(delays_change: bool, placement: Placement) -> WriterOptions:
+def _options(delays_change: bool, placement: Placement, quorum_wait_s: float) -> WriterOptions:
     """One object for all ledgers that are written alike."""
-    return WriterOptions(delays_change=delays_change, placement=placement)
+    quorum_wait_ns = int(quorum_wait_s * 1e9)
+    return WriterOptions(delays_change=delays_change, placement=placement, quorum_wait_ns=quorum_wait_ns)
 
 
 class Traits(NamedTuple):
@@ -110,7 +111,7 @@ def traits_of(
     """placement None: that of the settings. Raises UsageError for a durability or digest that there is not."""
     if durability not in _DURABILITIES:
         raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
-    options = _options(delays_change, placement or runtime.placement)
+    options = _options(delays_change, placement or runtime.placement, runtime.settings.quorum_wait_s)
     if digest not in _DIGESTS:
         raise UsageError(f"digest={digest!r}: allowed are {', '.join(map(repr, _DIGESTS))}")
     return Traits(_DURABILITIES[durability], options, _DIGESTS[digest])

@@ -57,6 +57,7 @@ CREDIT_BYTES = 1 << 20
 WINDOW_BYTES_MIN = MESSAGE_BYTES_MAX + CREDIT_BYTES
 
 # magic, version, kind, reserved, dialler's nonce, listener's nonce | length | crc32c of all before it
+_WRONG_INCARNATION = "wrong incarnation"
 _PREFIX = struct.Struct("<4sBBH8s8s")
 _LENGTH = struct.Struct("<I")
 _TAIL = struct.Struct("<II")
@@ -188,9 +189,14 @@ def stranger(expect: Identity | None, peer: Identity) -> str | None:
     if same_id and (not expect.incarnation or expect.incarnation == peer.incarnation):
         return None
     return (
-        f"wrong incarnation: expected {expect.node_id or 'any node'}/{expect.incarnation.hex() or 'any'}, "
+        f"{_WRONG_INCARNATION}: expected {expect.node_id or 'any node'}/{expect.incarnation.hex() or 'any'}, "
         f"found {peer.node_id}/{peer.incarnation.hex()}"
     )
+
+
+def is_other_disk(reason: str, node_id: str) -> bool:
+    """Whether a link ended because this node has another incarnation than the one dialled (`stranger`)."""
+    return reason.startswith(_WRONG_INCARNATION) and f", found {node_id}/" in reason
 
 
 def encode_reason(reason: str) -> bytes:

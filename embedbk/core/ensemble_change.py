@@ -6,7 +6,7 @@ closing one (P5.2d).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from embedbk.codec.ledger_metadata import Fragment
@@ -36,22 +36,25 @@ def propose(
     chance: Chance,
     placement: Placement = ANYWHERE,
     late: Sequence[Seating] = (),
+    last: Sequence[str] = (),
 ) -> Proposal | None:
     """New holders, from the first entry not done on, for as many failed seats as bookies can be found for (RP13).
 
     Bookies outside the ensemble first. Where there are none, one that lost its disk may take its own seat again in its
     new incarnation: no other, or the ensemble would name one bookie twice (P2.4). None when nobody can be found.
 
-    avoid: ids of bookies that failed lately under this handle. late: seatings to be replaced though they have not
+    avoid: ids of bookies that failed lately under this handle. last: those of them that are there again, and come
+    behind all others in this order, also to their own seats (P4.5). late: seatings to be replaced though they have not
     failed (P4.7).
     """
     failed = sorted({*in_flight.failed_seats, *(seating.seat for seating in late)})
     seated = [seating.member.bookie_id for seating in in_flight.seatings]
     seatings = list(in_flight.seatings)
     seats = [None if seat in failed else each.member for seat, each in enumerate(seatings)]
-    filled = fill_seats(seats, bookies, {*seated, *avoid}, in_flight.quorum, placement, chance)
+    left_out = {*avoid} - {*last}
+    filled = fill_seats(seats, bookies, {*seated, *left_out}, in_flight.quorum, placement, chance, last)
     for seat in failed:
-        member = filled[seat] or _reborn(seatings[seat].member, bookies, avoid)
+        member = filled[seat] or _reborn(seatings[seat].member, bookies, left_out)
         if member is not None:
             seatings[seat] = in_flight.new_seating(seat, member)
     if seatings == in_flight.seatings:
@@ -59,7 +62,7 @@ def propose(
     return Proposal(in_flight.done + 1, in_flight.done_length, seatings)
 
 
-def _reborn(member: Member, bookies: Sequence[BookieInfo], avoid: Sequence[str]) -> Member | None:
+def _reborn(member: Member, bookies: Sequence[BookieInfo], avoid: Collection[str]) -> Member | None:
     """The same bookie in another incarnation, if it is registered so."""
     for info in bookies:
         is_same = info.member.bookie_id == member.bookie_id and info.member != member

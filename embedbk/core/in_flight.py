@@ -393,12 +393,12 @@ class InFlight:
                 return seating
         return None
 
-    def fail(self, number: int, reason: str) -> bool:
+    def fail(self, number: int, reason: str, *, stays_away: bool = False) -> bool:
         """Note that a seat's holder failed; nothing more is sent to it. False: not seated, or failed before."""
         seating = self.seating(number)
         if seating is None or seating.failure is not None:
             return False
-        seating.failure = reason
+        seating.failure, seating.stays_away = reason, stays_away
         seating.unanswered = seating.busy = None
         self._look_behind()
         return True
@@ -411,7 +411,7 @@ class InFlight:
         wanted = set(bookie_ids)
         back = [s for s in self.seatings if s.failure is not None and s.member.bookie_id in wanted]
         for seating in back:
-            seating.failure = None
+            seating.failure, seating.stays_away = None, False
         return back
 
     def give_up(self) -> None:

@@ -7,7 +7,7 @@ Chance is the caller's seeded generator. A location is text like "zone/rack"; wh
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.quorum import write_set
@@ -33,22 +33,25 @@ class Chance(Protocol):
 
 
 def choose_bookies(
-    bookies: Sequence[BookieInfo], count: int, exclude: Collection[str], chance: Chance
+    bookies: Sequence[BookieInfo],
+    count: int,
+    exclude: Collection[str],
+    chance: Chance,
+    last: Sequence[str] = (),
 ) -> list[Member]:
     """Up to `count` distinct writable bookies whose id is not excluded; fewer when there are not enough.
 
     Excluded by id, not by member: a bookie in a new incarnation is still the same machine, and one ensemble
-    must not count it twice (P2.4). Who is in quarantine is taken only when the others are not enough (RP45).
+    must not count it twice (P2.4). Who is in quarantine is taken only when the others are not enough (RP45), and who
+    is in `last` behind those, in that order.
     """
-    usable = _usable(bookies, exclude)
-    members = [info.member for info in usable if not info.is_quarantined]
-    if len(members) >= count:
-        return chance.sample(members, count)
-    others = [info.member for info in usable if info.is_quarantined]
-    return [
-        *chance.sample(members, len(members)),
-        *chance.sample(others, min(count - len(members), len(others))),
-    ]
+    chosen: list[Member] = []
+    for _, infos in _by_turn(_usable(bookies, exclude), last):
+        members = [info.member for info in infos]
+        chosen += chance.sample(members, min(count - len(chosen), len(members)))
+        if len(chosen) == count:
+            break
+    return chosen
 
 
 def fill_seats(
@@ -58,26 +61,64 @@ def fill_seats(
     quorum: Quorum,
     placement: Placement,
     chance: Chance,
+    last: Sequence[str] = (),
 ) -> list[Member | None]:
     """The seats with as many of the empty ones filled as bookies can be found for; none, where a strict placement
-    cannot be kept."""
+    cannot be kept.
+
+    last: ids of bookies that come behind all others, also behind those in quarantine, in this order. Where a strict
+    placement cannot be kept without those in quarantine, or these, it is kept with them.
+    """
     vacant = [seat for seat, member in enumerate(seats) if member is None]
+    usable = _usable(bookies, exclude)
     if placement == ANYWHERE:
-        chosen = choose_bookies(bookies, len(vacant), exclude, chance)
-        return _seated(seats, vacant, chosen)
+        return _seated(seats, vacant, choose_bookies(bookies, len(vacant), exclude, chance, last))
     locations = {info.member: _domain(info.location, placement) for info in bookies}
+    if not placement.is_strict:
+        filled, _ = _best_draw(seats, vacant, usable, locations, quorum, placement, chance, last)
+        return filled
+    allowed: list[BookieInfo] = []
+    for _, infos in _by_turn(usable, last):
+        allowed += infos
+        drawn = _best_draw(seats, vacant, allowed, locations, quorum, placement, chance, last, is_level=True)
+        if drawn.is_adherent and None not in drawn.seats:
+            return drawn.seats
+    # Nobody is left to make it better: as many seats as go, if what there is keeps the placement.
+    drawn = _best_draw(seats, vacant, usable, locations, quorum, placement, chance, last)
+    return drawn.seats if drawn.is_adherent else list(seats)
+
+
+class _Drawn(NamedTuple):
+    seats: list[Member | None]
+    is_adherent: bool
+
+
+def _best_draw(
+    seats: Seats,
+    vacant: list[int],
+    usable: list[BookieInfo],
+    locations: Mapping[Member, str],
+    quorum: Quorum,
+    placement: Placement,
+    chance: Chance,
+    last: Sequence[str],
+    *,
+    is_level: bool = False,
+) -> _Drawn:
+    """The first of some draws that spans what it should, else the one that comes nearest. is_level: what they span
+    counts before whose turn it is."""
     best: list[Member | None] | None = None
     for _ in range(DRAWS_MAX if placement.domain != "none" else 1):
-        filled = _draw(seats, vacant, _usable(bookies, exclude), locations, quorum, placement, chance)
+        filled = _draw(seats, vacant, usable, locations, quorum, placement, chance, last, is_level=is_level)
         _exchange(filled, vacant, locations, quorum, placement)
         if is_adherent(filled, locations, quorum, placement):
-            return filled
+            return _Drawn(filled, True)
         if best is None or _spread(filled, locations, quorum, placement) > _spread(
             best, locations, quorum, placement
         ):
             best = filled
     assert best is not None
-    return list(seats) if placement.is_strict else best
+    return _Drawn(best, False)
 
 
 def is_adherent(seats: Seats, locations: Mapping[Member, str], quorum: Quorum, placement: Placement) -> bool:
@@ -90,6 +131,19 @@ def is_adherent(seats: Seats, locations: Mapping[Member, str], quorum: Quorum, p
 
 def _usable(bookies: Sequence[BookieInfo], exclude: Collection[str]) -> list[BookieInfo]:
     return [info for info in bookies if info.is_writable and info.member.bookie_id not in exclude]
+
+
+def _by_turn(
+    infos: Sequence[BookieInfo], last: Sequence[str]
+) -> list[tuple[tuple[int, int], list[BookieInfo]]]:
+    """Those who come first, then those in quarantine (RP45), then those of `last` one by one."""
+    places = {bookie_id: place for place, bookie_id in enumerate(last)}
+    turns: dict[tuple[int, int], list[BookieInfo]] = {}
+    for info in infos:
+        place = places.get(info.member.bookie_id)
+        turn = (0, int(info.is_quarantined)) if place is None else (1, place)
+        turns.setdefault(turn, []).append(info)
+    return sorted(turns.items())
 
 
 def _domain(location: str, placement: Placement) -> str:
@@ -111,13 +165,16 @@ def _draw(
     quorum: Quorum,
     placement: Placement,
     chance: Chance,
+    last: Sequence[str],
+    *,
+    is_level: bool,
 ) -> list[Member | None]:
     """Seat by seat: who is local, then who brings most write sets nearer to what they should span, then chance."""
     filled, left = list(seats), list(usable)
     for seat in vacant:
-        fit = [info for info in left if not info.is_quarantined] or left
-        if not fit:
+        if not left:
             break
+        fit = left if is_level else _by_turn(left, last)[0][1]
         has_local = any(member is not None and member.bookie_id in placement.local for member in filled)
         local = [info for info in left if info.member.bookie_id in placement.local]
         if local and not has_local:
@@ -125,6 +182,7 @@ def _draw(
         if placement.domain != "none":
             gains = [_gain(filled, seat, info.member, locations, quorum, placement) for info in fit]
             fit = [info for info, gain in zip(fit, gains, strict=True) if gain == max(gains)]
+        fit = _by_turn(fit, last)[0][1]
         info = _weighted(fit, placement, chance)
         filled[seat] = info.member
         left.remove(info)

@@ -35,8 +35,8 @@ _WRITER_KEPT = (
 )
 _WRITER_NEW: dict[str, Any] = {
     "__dict__": {},
-    "avoid_until": {},
     "error": None,
+    "failures": {},
     "is_reading_metadata": False,
     "proposal": None,
     "proposed": None,

@@ -39,6 +39,7 @@ class Seating:
     seat: int
     member: Member
     failure: str | None = None  # Why nothing more is sent to it; it waits to be replaced.
+    stays_away: bool = False  # It failed, and says itself that this does not pass (P4.6).
     # First entry of each frame that it has not answered -> when it was sent. Outlives `InFlight.pending`, because a
     # seat that never answers must be noticed also where the ack quorum goes on without it.
     unanswered: dict[int, int] | None = None  # None: nothing yet, as with most of very many open ledgers.

@@ -9,14 +9,18 @@ the writer whom to seat and what metadata is asked. Pure: the times come with ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from embedbk.config import Quorum
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.core.avoided import Failed, Failures
 from embedbk.core.seating import Seating
+from embedbk.core.vocabulary import BookieInfo
 from embedbk.errors import NotEnoughBookies
 
 __all__ = ["Standstill", "not_enough_bookies"]
+
+REASONS_MAX = 20  # Bookies that an error names one by one.
 
 
 @dataclass(slots=True)
@@ -24,58 +28,106 @@ class Standstill:
     """Of one writing handle. As new: adds do not stand still."""
 
     until_ns: int | None = None  # At most until then adds stand still.
-    shortage: NotEnoughBookies | None = None  # What the handle fails with unless metadata tells more.
+    is_short: bool = (
+        False  # Nobody can be seated: the handle fails when the time is over, unless metadata tells more.
+    )
     # When a shortage began since which nothing was confirmed: its time limit is not begun anew by who comes back
     # and fails again.
     since_ns: int | None = None
 
     def note(self, now_ns: int, timeout_ns: int, *, is_changing: bool, is_usable: bool) -> None:
         """Without Qa usable seats adds stand still until the change is settled, but not for ever."""
-        if self.shortage is not None:
+        if self.is_short:
             return
         if not is_changing or is_usable:
             self.until_ns = None
         elif self.until_ns is None:
             self.until_ns = now_ns + timeout_ns
 
-    def begin_shortage(self, shortage: NotEnoughBookies, now_ns: int, timeout_ns: int, retry_ns: int) -> None:
+    def begin_shortage(self, now_ns: int, timeout_ns: int, retry_ns: int) -> None:
         """Nobody can be seated. It is not over before metadata had time to answer (retry_ns)."""
-        self.shortage = shortage
+        self.is_short = True
         if self.since_ns is None:
             self.since_ns = now_ns
         self.until_ns = max(self.since_ns + timeout_ns, now_ns + retry_ns)
 
+    def note_confirmed(self, now_ns: int) -> None:
+        """Something got on: an add of before a shortage may do so while there is one."""
+        self.since_ns = now_ns if self.is_short else None
+
     def may_take_back(self, now_ns: int, timeout_ns: int) -> bool:
         """Whether who failed, and is there again, may go on where it sits."""
-        return self.shortage is not None and self.since_ns is not None and now_ns < self.since_ns + timeout_ns
+        return self.is_short and self.since_ns is not None and now_ns < self.since_ns + timeout_ns
 
     def is_over(self, now_ns: int) -> bool:
         return self.until_ns is None or now_ns >= self.until_ns
 
-    def end_shortage(self) -> NotEnoughBookies | None:
-        """It has lasted its time. Returns what there was, None: adds stood still for a change only."""
-        shortage, self.shortage = self.shortage, None
-        return shortage
+    def end_shortage(self) -> bool:
+        """It has lasted its time. Whether there was one; False: adds stood still for a change only."""
+        was_short, self.is_short = self.is_short, False
+        return was_short
 
     def relieve(self, *, has_outstanding: bool) -> None:
         """Every write set has its Qa usable seats again."""
-        self.shortage = self.until_ns = None
+        self.is_short, self.until_ns = False, None
         if not has_outstanding:
             self.since_ns = None
 
 
 def not_enough_bookies(
-    ledger_id: int, quorum: Quorum, seatings: Iterable[Seating], change_count: int, changes_max: int
+    metadata: LedgerMetadata,
+    seatings: Sequence[Seating],
+    bookies: Sequence[BookieInfo],
+    failures: Failures,
+    now_ns: int,
+    *,
+    change_count: int | None = None,
+    is_published: bool = True,
 ) -> NotEnoughBookies:
-    """Which seats have failed and why, and why nobody else sits there."""
-    reasons = ", ".join(
-        f"{each.member.bookie_id}: {each.failure}" for each in seatings if each.failure is not None
-    )
-    why = "no replacement could be found or published"
-    if change_count >= changes_max:
+    """Why each bookie cannot take part: those that sit and have failed, and those that do not sit.
+
+    Args:
+        change_count: how often the handle has changed its ensemble, if that is as often as it may.
+        is_published: False: a change is in flight, and metadata does not say what became of it.
+    """
+    listed = {info.member.bookie_id: info for info in bookies}
+    reasons = []
+    for seating in seatings:
+        if seating.failure is not None:
+            info = listed.pop(seating.member.bookie_id, None)
+            reasons.append(f"{seating.member.bookie_id}: {seating.failure}{_since_then(seating, info)}")
+        else:
+            listed.pop(seating.member.bookie_id, None)
+    reasons += [f"{name}: {_why_not(info, failures.get(name), now_ns)}" for name, info in listed.items()]
+    if len(reasons) > REASONS_MAX:
+        reasons = [*reasons[:REASONS_MAX], f"and {len(reasons) - REASONS_MAX} more"]
+    why = "nobody could take a seat"
+    if not is_published:
+        why = "another ensemble could not be published, as metadata did not answer"
+    elif change_count is not None:
         why = f"this handle has changed its ensemble {change_count} times, which is its limit"
+    quorum = metadata.quorum
     return NotEnoughBookies(
-        f"ledger {ledger_id}: fewer than {quorum.ack_quorum} usable bookies in some write set of "
-        f"{quorum.write_quorum} ({reasons}), and {why}",
-        hint="bring bookies back or add one, then take the log over",
+        f"ledger {metadata.ledger_id}: fewer than {quorum.ack_quorum} usable bookies in some write set of "
+        f"{quorum.write_quorum}, and {why} ({'; '.join(reasons)})",
+        hint="bring bookies back or add one, then take the log over; Settings.quorum_wait_s says how long a writer "
+        "waits for that",
     )
+
+
+def _since_then(seating: Seating, info: BookieInfo | None) -> str:
+    """What the list of bookies says of one that sits and has failed."""
+    if info is None:
+        return ", not registered"
+    if info.member != seating.member:
+        return ", registered with another disk"
+    return "" if info.is_writable else ", read-only"
+
+
+def _why_not(info: BookieInfo, failed: Failed | None, now_ns: int) -> str:
+    if not info.is_writable:
+        return "read-only"
+    if failed is None:
+        return "not taken, as the placement does not allow it or no change is left to take it by"
+    ago = f"failed {max(0, now_ns - failed.failed_ns) / 1e9:.1f} s ago"
+    return ago if failed.is_heard else f"{ago}, and gave no answer since"

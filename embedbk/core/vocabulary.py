@@ -139,12 +139,16 @@ class AddsAnswered(Struct):
 
 class SendFailed(Struct):
     """No answer will come: not registered, other incarnation, no link, link lost, queue full. Says nothing of
-    whether the request was carried out."""
+    whether the request was carried out.
+
+    is_other_disk: the bookie itself, or its registration, says that it has another incarnation than the one asked for.
+    """
 
     now_ns: int
     tag: Tag
     member: Member
     reason: str
+    is_other_disk: bool = False
 
 
 class KeyRead(Struct):

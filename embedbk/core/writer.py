@@ -11,7 +11,6 @@ States:  OPEN --close--> CLOSING --settled--> ENDED        FAILED: the LAC is fr
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,9 +23,10 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import AddAnswer, ExplicitLacRequest, Status
+from embedbk.codec.messages import AddAnswer, Control, ExplicitLacRequest, LacAnswer, LacRequest, Status
 from embedbk.codec.metadata_messages import Compare, Put
-from embedbk.config import ANYWHERE, Placement, Quorum
+from embedbk.config import ANYWHERE, QUORUM_WAIT_S, Placement, Quorum
+from embedbk.core import avoided
 from embedbk.core.ensemble_change import Proposal, change_fragments, propose
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms
@@ -64,18 +64,19 @@ from embedbk.errors import (
     LedgerClosed,
     LedgerFenced,
     NoSuchLedger,
+    NotEnoughBookies,
     PeerError,
     WrongPassword,
     ensure,
 )
-from embedbk.ids import NO_ENTRY
+from embedbk.ids import NO_ENTRY, Member
 
 __all__ = ["LARGE_FRAME_BYTES", "Writer", "WriterOptions", "WriterState"]
 
 _MS = 1_000_000
 LARGE_FRAME_BYTES = 64 << 10  # Beside such a one the messages of another cost little.
+_NOBODY: avoided.Failures = {}  # One for all writers under which nobody failed yet.
 # Failures that do not pass by themselves: who answers so is replaced also where change is delayed.
-_NOBODY: Mapping[str, int] = {}  # One for all writers under which nobody failed yet.
 _LASTING = frozenset({Status.READ_ONLY.name, Status.IN_LIMBO.name, Status.WRONG_INCARNATION.name})
 
 
@@ -89,7 +90,10 @@ class WriterOptions:
     # Before that, who is late against the others (P4.7). None: nobody is looked for.
     late: LateTerms | None = USUALLY_LATE
     retry_ns: int = 200 * _MS  # Pause before replacement, or an unsettled compare-and-set, is tried again.
-    avoid_ns: int = 10_000 * _MS  # A bookie that failed is not chosen again for this long.
+    # A bookie that failed is not chosen again for this long, unless nobody else is left (core/avoided.py).
+    avoid_ns: int = 10_000 * _MS
+    # Without Qa usable bookies in some write set adds stand still so long, then the handle fails (P4.5).
+    quorum_wait_ns: int = int(QUORUM_WAIT_S * 1000) * _MS
     # Idle for this long with an unpublished LAC: tell the bookies durably (P6.2). A sync at each of them, so not in
     # every pause of a writer at its own pace.
     explicit_lac_ns: int = 100 * _MS
@@ -118,12 +122,12 @@ class Writer(Machine):
 
     __slots__ = (
         "__dict__",  # Empty: room for who watches the steps of a core (testing).
-        "avoid_until",
         "bookies",
         "cas_number",
         "chance",
         "change_count",
         "error",
+        "failures",
         "in_flight",
         "is_reading_metadata",
         "lac_published",
@@ -172,7 +176,7 @@ class Writer(Machine):
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.proposed: LedgerMetadata | None = None
         self.change_count = 0  # Ensemble changes published.
-        self.avoid_until: Mapping[str, int] = _NOBODY  # Bookie id -> when it may be chosen again.
+        self.failures: avoided.Failures = _NOBODY  # Of bookies, lately.
         self.cas_number = 0  # Of the compare-and-set in flight; an outcome of another one decides nothing.
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
         self.standstill = Standstill()
@@ -241,7 +245,7 @@ class Writer(Machine):
     @property
     def wants_bookies(self) -> bool:
         """Only who looks for a replacement: of very many open ledgers nobody, as a rule."""
-        return self.proposal is not None or self.standstill.shortage is not None or self.in_flight.has_failed
+        return self.proposal is not None or self.standstill.is_short or self.in_flight.has_failed
 
     @property
     def is_common(self) -> bool:
@@ -250,7 +254,7 @@ class Writer(Machine):
         return (
             self.state is WriterState.OPEN
             and self.proposal is None
-            and self.standstill.shortage is None
+            and not self.standstill.is_short
             and not self.in_flight.has_busy
             and not self.in_flight.has_failed
         )
@@ -307,6 +311,8 @@ class Writer(Machine):
     def _on_answered(self, event: Answered) -> list[Effect]:
         kind, number, first_entry = event.tag
         answer = event.control
+        if kind == "ask":
+            return self._on_asked(event.member, answer, event.now_ns)
         if kind != "add":
             return []  # Of an explicit LAC: nothing depends on it.
         if not isinstance(answer, AddAnswer):
@@ -362,11 +368,15 @@ class Writer(Machine):
     def _rest(self, now_ns: int) -> None:
         if self.proposal is None:
             self.in_flight.rest(now_ns)
+            if self.failures and not avoided.avoided(self.failures, now_ns) and not self.in_flight.has_failed:
+                self.failures = _NOBODY  # Nobody is left alone any more: that keeps no handle from its rest.
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
+        if event.tag[0] == "ask":
+            return self._hear_of_disk(event.member, event.now_ns) if event.is_other_disk else []
         if event.tag[0] != "add":
             return []
-        return self._seat_failed(event.tag[1], event.reason, event.now_ns)
+        return self._seat_failed(event.tag[1], event.reason, event.now_ns, stays_away=event.is_other_disk)
 
     def _send_owed(self, now_ns: int) -> list[Effect]:
         """Go on with seats that were busy."""
@@ -395,7 +405,7 @@ class Writer(Machine):
             return []
         ensure(before < self.in_flight.done <= self.lap, "the LAC moved outside what was sent")
         self.last_active_ns = now_ns
-        self.standstill.since_ns = None
+        self.standstill.note_confirmed(now_ns)
         effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length), *self._advance_received()]
         if self.state is WriterState.CLOSING:
             effects += self._go_on_closing()
@@ -408,7 +418,7 @@ class Writer(Machine):
         if self.error is not None or self.state is WriterState.ENDED:
             return []
         self.error = error
-        self.standstill.until_ns = self.standstill.shortage = None
+        self.standstill.until_ns, self.standstill.is_short = None, False
         self.in_flight.give_up()
         effects: list[Effect] = [AddFailed(error)]
         if self.state is WriterState.CLOSING:
@@ -418,19 +428,23 @@ class Writer(Machine):
 
     # Ensemble change.
 
-    def _seat_failed(self, number: int, reason: str, now_ns: int) -> list[Effect]:
+    def _seat_failed(
+        self, number: int, reason: str, now_ns: int, *, stays_away: bool = False
+    ) -> list[Effect]:
+        """stays_away: it is known to be no passing failure (P4.6)."""
         if self.error is not None or self.state is WriterState.ENDED:
             return []
         seating = self.in_flight.seating(number)
-        if seating is None or not self.in_flight.fail(number, reason):
+        stays_away = stays_away or reason in _LASTING
+        if seating is None or not self.in_flight.fail(number, reason, stays_away=stays_away):
             return []
-        self.avoid_until = {
-            **self.avoid_until,
-            seating.member.bookie_id: now_ns + self.options.avoid_ns,
-        }
+        self._note_failure(seating.member.bookie_id, now_ns)
         effects = self._consider_change(now_ns)
         self._note_stall(now_ns)
         return effects
+
+    def _note_failure(self, bookie_id: str, now_ns: int) -> None:
+        self.failures = avoided.note(self.failures, bookie_id, now_ns, self.options.avoid_ns)
 
     def _consider_change(self, now_ns: int) -> list[Effect]:
         """Replace failed seats, one change at a time: further failures are decided after it is settled (P4.2)."""
@@ -441,26 +455,103 @@ class Writer(Machine):
             return []  # What is acknowledged needs no replacement to be closed.
         if self._tolerates():
             failed = [self.in_flight.seatings[seat].member.bookie_id for seat in self.in_flight.failed_seats]
-            self.retry_at = min(self.avoid_until[bookie] for bookie in failed)
+            asks_ns = min(self.failures[bookie_id].ask_ns for bookie_id in failed)
+            self.retry_at = max(asks_ns, now_ns + 1)
             return []
+        self.retry_at = now_ns + self.options.retry_ns
         if self.change_count >= self.options.changes_max:
-            self.retry_at = now_ns + self.options.retry_ns
             return self._check_usable(now_ns)
-        avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
-        proposal = propose(self.in_flight, self.bookies, avoid, self.chance, self.options.placement)
+        proposal = propose(
+            self.in_flight,
+            self.bookies,
+            avoided.avoided(self.failures, now_ns),
+            self.chance,
+            self.options.placement,
+            last=self._come_last(now_ns),
+        )
         if proposal is None:
-            self.retry_at = now_ns + self.options.retry_ns
             return self._check_usable(now_ns)
         self.proposal = proposal
-        self.retry_at = self.standstill.shortage = None
+        self.retry_at = None
+        self.standstill.is_short = False
         return self._send_change()
+
+    def _come_last(self, now_ns: int) -> list[str]:
+        """Of those who are avoided, who is there again: in a shortage they come last instead of never (P4.5), and to
+        a seat of their own, on another disk, nobody else has come (P4.1)."""
+        there = avoided.in_turn(self.failures, now_ns)
+        if self.in_flight.has_usable_quorum():
+            failed = {self.in_flight.seatings[seat].member.bookie_id for seat in self.in_flight.failed_seats}
+            there = [bookie_id for bookie_id in there if bookie_id in failed]
+        return there
 
     def _tolerates(self) -> bool:
         """Delayed change: nobody is replaced before a write set is short of Qa, but for who says that it stays away:
-        read-only, in limbo, another disk (P4.6, RP09)."""
+        read-only, in limbo, another disk, by whatever way this is heard of (P4.6, RP09)."""
         if not self.options.delays_change or not self.in_flight.has_usable_quorum():
             return False
-        return not any(seating.failure in _LASTING for seating in self.in_flight.seatings)
+        listed = {info.member.bookie_id: info for info in self.bookies}
+        for seating in self.in_flight.seatings:
+            if seating.failure is not None:
+                info = listed.get(seating.member.bookie_id)
+                is_gone = info is not None and (info.member != seating.member or not info.is_writable)
+                if seating.stays_away or is_gone:
+                    return False
+        return True
+
+    # Who failed, and may be there again (P4.5).
+
+    def _ask(self, now_ns: int) -> list[Effect]:
+        """Ask bookies that failed whether they are there, each ever later: only whoever answers comes last instead of
+        never, gets its own seat on another disk, or goes on where it sits and was only tolerated."""
+        if self.error is not None or self.state is WriterState.ENDED or not self.in_flight.has_failed:
+            return []
+        limit_ns = self.options.quorum_wait_ns
+        is_short = self.standstill.is_short and self.standstill.may_take_back(now_ns, limit_ns)
+        listed = {info.member.bookie_id: info.member for info in self.bookies if info.is_writable}
+        failed = {each.member.bookie_id: each for each in self.in_flight.seatings if each.failure is not None}
+        seated = {each.member.bookie_id for each in self.in_flight.seatings}
+        # Those who sit first: to go on with them nothing has to be published.
+        others = [bookie_id for bookie_id in self.failures if bookie_id not in seated] if is_short else []
+        effects: list[Effect] = []
+        for bookie_id in (*failed, *others):
+            if not avoided.is_due(self.failures, bookie_id, now_ns):
+                continue
+            member, seating = listed.get(bookie_id), failed.get(bookie_id)
+            is_elsewhere = seating is not None and member != seating.member
+            if not (is_short or self.options.delays_change or is_elsewhere):
+                continue  # It is left alone for a while (`_take_back`).
+            self.failures = avoided.ask(self.failures, bookie_id, now_ns)
+            if member is not None:
+                question = LacRequest(member.incarnation, self.ledger_id)
+                effects.append(Send(member, question, ("ask", 0, self.lac)))
+        return effects
+
+    def _on_asked(self, member: Member, answer: Control, now_ns: int) -> list[Effect]:
+        """Whatever it knows of the ledger, it is there."""
+        if self.error is not None or self.state is WriterState.ENDED or not isinstance(answer, LacAnswer):
+            return []
+        if answer.status == Status.WRONG_INCARNATION:
+            return self._hear_of_disk(member, now_ns)
+        if answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
+            return []
+        self.failures = avoided.heard(self.failures, member.bookie_id)
+        return self._use_who_is_there(now_ns)
+
+    def _use_who_is_there(self, now_ns: int) -> list[Effect]:
+        effects = self._take_back(now_ns)
+        effects += self._consider_change(now_ns)
+        self._note_stall(now_ns)
+        return effects
+
+    def _hear_of_disk(self, member: Member, now_ns: int) -> list[Effect]:
+        """The bookie has another disk than the one that sits here: it will not come back as it was (P4.6)."""
+        for seating in self.in_flight.seatings:
+            if seating.member == member and seating.failure is not None:
+                seating.stays_away = True
+        effects = self._consider_change(now_ns)
+        self._note_stall(now_ns)
+        return effects
 
     # Who is late (P4.7).
 
@@ -477,7 +568,7 @@ class Writer(Machine):
         return (
             self.state is WriterState.OPEN
             and self.proposal is None
-            and self.standstill.shortage is None
+            and not self.standstill.is_short
             and not self.options.delays_change
             and 2 * self.change_count < self.options.changes_max
             and not self.in_flight.has_failed
@@ -498,27 +589,20 @@ class Writer(Machine):
     def _replace_late(self, late: list[Seating], now_ns: int) -> list[Effect]:
         """They have not failed: what they answer counts until the change is settled, and if nobody can be found for
         their seats, they stay. Nobody who fails often is found (RP45)."""
-        avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
+        avoid = avoided.avoided(self.failures, now_ns)
         bookies = [info for info in self.bookies if not info.is_quarantined]
         proposal = propose(self.in_flight, bookies, avoid, self.chance, self.options.placement, late)
         if proposal is None:
             return []
-        until_ns = now_ns + self.options.avoid_ns
-        self.avoid_until = {**self.avoid_until, **{each.member.bookie_id: until_ns for each in late}}
+        for each in late:
+            self._note_failure(each.member.bookie_id, now_ns)
         self.proposal = proposal
         return self._send_change()
-
-    def _forgive(self, now_ns: int) -> list[Effect]:
-        """Try whom we tolerate again: a bookie that restarted goes on where it sits."""
-        if not self.options.delays_change or self.proposed is not None or self.error is not None:
-            return []
-        back = self.in_flight.forgive([b for b, until in self.avoid_until.items() if until <= now_ns])
-        return list(self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length))
 
     def _note_stall(self, now_ns: int) -> None:
         self.standstill.note(
             now_ns,
-            self.options.add_timeout_ns,
+            self.options.quorum_wait_ns,
             is_changing=self.proposal is not None,
             is_usable=self.in_flight.has_usable_quorum(),
         )
@@ -530,46 +614,57 @@ class Writer(Machine):
         The metadata is read first: to a writer that was stopped and taken over meanwhile, whose links are all
         gone, the takeover is the news (P3.6).
         """
-        if self.standstill.shortage is not None or self.in_flight.has_usable_quorum():
+        if self.standstill.is_short or self.in_flight.has_usable_quorum():
             return []
-        options, change_count = self.options, self.change_count
-        shortage = not_enough_bookies(
-            self.ledger_id, self.quorum, self.in_flight.seatings, change_count, options.changes_max
-        )
         if self.proposed is not None:
-            return self._fail(shortage)  # Metadata was asked already, and did not answer in time.
-        self.standstill.begin_shortage(shortage, now_ns, options.add_timeout_ns, options.retry_ns)
-        return self._read_metadata()
+            # Metadata was asked already, and did not answer in time.
+            return self._fail(self._not_enough_bookies(now_ns))
+        self.standstill.begin_shortage(now_ns, self.options.quorum_wait_ns, self.options.retry_ns)
+        return [*self._read_metadata(), *self._ask(now_ns)]
 
     def _take_back(self, now_ns: int) -> list[Effect]:
-        """Nobody to replace them: who failed and is listed as writable goes on where it sits, with all that is
-        outstanding (P4.5). At once where adds wait for it, else when it was left alone for a while."""
+        """Who failed and is listed as writable goes on where it sits, with all that is outstanding (P4.5): when it
+        answers again, where adds wait for it or it was only tolerated; else when it was left alone for a while and
+        nobody has taken its seat."""
         if self.proposed is not None or self.error is not None or not self.in_flight.has_failed:
             return []
-        able = {info.member for info in self.bookies if info.is_writable}
-        is_short = self.standstill.shortage is not None
-        if not is_short:
-            if self.options.delays_change:
-                return []  # `_forgive` has its own way.
-            able = {each for each in able if self.avoid_until.get(each.bookie_id, now_ns) <= now_ns}
-        elif not self.standstill.may_take_back(now_ns, self.options.add_timeout_ns):
+        is_short = self.standstill.is_short
+        if is_short and not self.standstill.may_take_back(now_ns, self.options.quorum_wait_ns):
             return []
+        there = (
+            set(avoided.in_turn(self.failures, now_ns)) if is_short or self.options.delays_change else set()
+        )
+        left_alone = set(avoided.avoided(self.failures, now_ns))
+        able = {
+            info.member
+            for info in self.bookies
+            if info.is_writable
+            and (info.member.bookie_id in there or info.member.bookie_id not in left_alone)
+        }
         back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)
         if is_short and self.in_flight.has_usable_quorum():
             self.standstill.relieve(has_outstanding=bool(self.in_flight.pending))
         return list(self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length))
 
     def _stand_still(self, now_ns: int) -> list[Effect]:
-        """Nobody took the ledger over, as far as metadata can tell: wait on for a bookie, if one could be seated."""
-        if self.standstill.is_over(now_ns) or self.change_count >= self.options.changes_max:
-            return self._end_shortage()
-        return []
+        """Nobody took the ledger over, as far as metadata can tell: wait on for a bookie."""
+        return self._end_shortage(now_ns) if self.standstill.is_over(now_ns) else []
 
-    def _end_shortage(self) -> list[Effect]:
-        shortage = self.standstill.end_shortage()
-        if shortage is None or self.in_flight.has_usable_quorum():
+    def _end_shortage(self, now_ns: int) -> list[Effect]:
+        if not self.standstill.end_shortage() or self.in_flight.has_usable_quorum():
             return []  # Somebody was forgiven meanwhile.
-        return self._fail(shortage)
+        return self._fail(self._not_enough_bookies(now_ns))
+
+    def _not_enough_bookies(self, now_ns: int) -> NotEnoughBookies:
+        return not_enough_bookies(
+            self.metadata,
+            self.in_flight.seatings,
+            self.bookies,
+            self.failures,
+            now_ns,
+            change_count=self.change_count if self.change_count >= self.options.changes_max else None,
+            is_published=self.proposed is None,
+        )
 
     def _send_change(self) -> list[Effect]:
         assert self.proposal is not None
@@ -635,7 +730,7 @@ class Writer(Machine):
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
         self.is_reading_metadata = False
-        if self.proposed is None and self.standstill.shortage is None:
+        if self.proposed is None and not self.standstill.is_short:
             return []
         if event.value is None:
             return self._overtaken(None)
@@ -703,10 +798,13 @@ class Writer(Machine):
     # Time, and what the watch says.
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
+        known = {info.member: info.is_writable for info in self.bookies}
+        for info in event.bookies:
+            if info.is_writable and info.member.bookie_id in self.failures and not known.get(info.member):
+                # It came back just now.
+                self.failures = avoided.came_back(self.failures, info.member.bookie_id, event.now_ns)
         self.bookies = event.bookies
-        effects = [*self._consider_change(event.now_ns), *self._take_back(event.now_ns)]
-        self._note_stall(event.now_ns)
-        return effects
+        return self._look_for_bookies(event.now_ns)
 
     def _on_tick(self, event: Tick) -> list[Effect]:
         effects: list[Effect] = []
@@ -727,7 +825,7 @@ class Writer(Machine):
             effects += self._try_again(event.now_ns)
         if self.standstill.until_ns is not None and self.standstill.is_over(event.now_ns):
             self.standstill.until_ns = None
-            effects += self._end_shortage() or self._check_usable(event.now_ns)
+            effects += self._end_shortage(event.now_ns) or self._check_usable(event.now_ns)
         if self._owes_lac() and event.now_ns >= self._publish_at_ns():
             effects += self._publish_lac(event.now_ns)
         return effects
@@ -735,8 +833,11 @@ class Writer(Machine):
     def _try_again(self, now_ns: int) -> list[Effect]:
         if self.proposed is not None:
             return self._read_metadata() if self.unsettled else []
-        effects = self._forgive(now_ns)
-        effects += [*self._consider_change(now_ns), *self._take_back(now_ns)]
+        return self._look_for_bookies(now_ns)
+
+    def _look_for_bookies(self, now_ns: int) -> list[Effect]:
+        """For failed seats: who can take them, who goes on where it sits, whom to ask."""
+        effects = [*self._ask(now_ns), *self._consider_change(now_ns), *self._take_back(now_ns)]
         self._note_stall(now_ns)
         return effects
 

@@ -70,6 +70,7 @@ from embedbk.ids import Member
 from embedbk.metadata.client import Client
 from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport
 from embedbk.storage.local_adds import NativeNear, NativeWaiter
+from embedbk.transports.envelope import is_other_disk
 
 __all__ = ["ClientNode"]
 
@@ -89,6 +90,7 @@ UNTOLD_NS = 5_000_000  # An answer that nobody needs for a quorum is told at the
 _COMMON = frozenset(
     {FrameSealed, AddedNearby, AddsAnswered}
 )  # Told to a core that nothing uncommon happens to.
+_REGISTERED_ELSEWHERE = "registered in another incarnation"
 UNANSWERED_MAX = 1 << 17  # Requests to one bookie that it has not answered yet; more fail at once.
 
 
@@ -367,7 +369,10 @@ class ClientNode:
             dialled = self._dial(now_ns, effect.member)
             if isinstance(dialled, str):
                 if is_awaited:
-                    self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, dialled))
+                    has_other_disk = dialled == _REGISTERED_ELSEWHERE
+                    self.tell(
+                        operation, SendFailed(now_ns, effect.tag, effect.member, dialled, has_other_disk)
+                    )
                 return
             peer = dialled
         if len(peer.outstanding) >= UNANSWERED_MAX:
@@ -518,7 +523,7 @@ class ClientNode:
         if registration is None:
             return "not registered"
         if registration.incarnation != member.incarnation:
-            return "registered in another incarnation"
+            return _REGISTERED_ELSEWHERE
         if now_ns < self._dial_after.get(member, 0):
             return "link lost"
         self._dial_after.pop(member, None)
@@ -586,8 +591,9 @@ class ClientNode:
         logger.info("link to bookie %s down: %s", peer.member.bookie_id, event.reason)
         if self.quarantine.note_error(peer.member.bookie_id, now_ns):
             self._show_bookies()
+        has_other_disk = is_other_disk(event.reason, peer.member.bookie_id)
         for operation, tag in peer.outstanding.values():
-            self.tell(operation, SendFailed(now_ns, tag, peer.member, event.reason))
+            self.tell(operation, SendFailed(now_ns, tag, peer.member, event.reason, has_other_disk))
 
     def _take_body(self, now_ns: int, event: Received) -> None:
         if self._answers is not None and self._answers.take(event.link, event.body):

@@ -655,7 +655,10 @@ class World:
         # A run is short and has few answers: what is late is known sooner than in a long life, and who failed is left
         # alone for less.
         options = WriterOptions(
-            add_timeout_ns=add_timeout_ns, avoid_ns=2 * add_timeout_ns, late=LateTerms(answers_min=6)
+            add_timeout_ns=add_timeout_ns,
+            quorum_wait_ns=add_timeout_ns,
+            avoid_ns=2 * add_timeout_ns,
+            late=LateTerms(answers_min=6),
         )
         core = Writer(metadata, revision, KEY, nonce, node.bookies, chance, options)
         packer: Packing = (

@@ -271,6 +271,16 @@ def test_the_bounds_of_appends_are_settings() -> None:
         Settings(slow_bookie_bytes_max=1000)
 
 
+def test_how_long_a_writer_goes_on_without_its_quorum_is_a_setting(tmp_path: Path) -> None:
+    """P4.5: of ledgers and of logs; another client may have another one."""
+    with pytest.raises(UsageError, match="quorum_wait_s=0"):
+        Settings(quorum_wait_s=0)
+    with embedbk.open(tmp_path, bookies=1, settings=Settings(quorum_wait_s=1.5)) as bk:
+        writers = bk.create_ledger(), bk.log("orders").writer()
+        options = [writer._appending.writing.core.options for writer in writers]
+        assert [each.quorum_wait_ns for each in options] == [1_500_000_000] * 2
+
+
 def test_an_append_that_finds_no_room_says_so(tmp_path: Path) -> None:
     """RP33: the bound is the handle's, by its settings; nothing of what is refused was sent."""
     settings = Settings(append_bytes_max=8 << 20)

@@ -27,6 +27,8 @@ _P3 = "tests/rules/test_p3_adding.py::test_"
 _LATE = "tests/rules/test_p4_lateness.py::test_"
 _P4 = "tests/rules/test_p4_ensemble_change.py::test_"
 _P4_CROSSING = "tests/rules/test_p4_crossing_changes.py::test_"
+_DELAYED = "tests/rules/test_p4_delayed_change.py::test_"
+_P4_SHORTAGE = "tests/rules/test_p4_shortage.py::test_"
 _P4_STANDSTILL = "tests/rules/test_p4_standstill.py::test_"
 _P5 = "tests/rules/test_p5_closing.py::test_"
 _P5_FENCING = "tests/rules/test_p5_fencing.py::test_"
@@ -51,8 +53,8 @@ MUTANTS = (
         "P4.2 P4.6",
         "a writer rests while it avoids a bookie that failed",
         (
-            (_RESTING, '    "avoid_until": {},\n', ""),
-            (_RESTING, '"revision"}\n', '"revision", "avoid_until"}\n'),
+            (_RESTING, '    "failures": {},\n', ""),
+            (_RESTING, '"revision"}\n', '"revision", "failures"}\n'),
         ),
         (_REST + "what_a_twin_would_not_know_keeps_a_writer_up",),
     ),
@@ -315,7 +317,7 @@ MUTANTS = (
         "member-seated-twice",
         "P2.4 P4.1",
         "a member of the ensemble may be chosen as a replacement",
-        ((_ENSEMBLE_CHANGE, "{*seated, *avoid}, in_flight.quorum", "{*avoid}, in_flight.quorum"),),
+        ((_ENSEMBLE_CHANGE, "{*seated, *left_out}, in_flight.quorum", "{*left_out}, in_flight.quorum"),),
         (_P4 + "the_replacement_is_no_member_and_no_bookie_that_just_failed",),
         seeds=30,
     ),
@@ -417,8 +419,8 @@ MUTANTS = (
         (
             (
                 _PLACEMENT,
-                "        fit = [info for info in left if not info.is_quarantined] or left\n",
-                "        fit = [info for info in left if not info.is_quarantined]\n",
+                "        fit = left if is_level else _by_turn(left, last)[0][1]\n",
+                "        fit = [info for info in left if not info.is_quarantined]\n        if not fit:\n            break\n",
             ),
         ),
         (_PLACES + "who_is_in_quarantine_is_chosen_only_where_nobody_else_is_left",),
@@ -592,8 +594,8 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "            able = {each for each in able if self.avoid_until.get(each.bookie_id, now_ns) <= now_ns}\n",
-                "            return []\n",
+                "(info.member.bookie_id in there or info.member.bookie_id not in left_alone)\n",
+                "(info.member.bookie_id in there)\n",
             ),
         ),
         (_P4_STANDSTILL + "a_bookie_that_restarted_goes_on_where_it_sits_when_nobody_can_take_its_seat",),
@@ -605,8 +607,8 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "            able = {each for each in able if self.avoid_until.get(each.bookie_id, now_ns) <= now_ns}\n",
-                "",
+                "(info.member.bookie_id in there or info.member.bookie_id not in left_alone)\n",
+                "True\n",
             ),
         ),
         (_P4_STANDSTILL + "who_is_listed_and_gone_is_tried_once_in_the_avoid_time",),
@@ -618,11 +620,113 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "            self.retry_at = now_ns + self.options.retry_ns\n            return self._check_usable(now_ns)\n        avoid",
-                "            return self._check_usable(now_ns)\n        avoid",
+                "            return self._check_usable(now_ns)\n        proposal = propose(\n",
+                "            self.retry_at = None\n            return self._check_usable(now_ns)\n        proposal = propose(\n",
             ),
         ),
         (_P4_STANDSTILL + "at_the_limit_of_changes_a_bookie_that_is_back_gets_its_seat",),
+    ),
+    Mutant(
+        "avoided-for-ever",
+        "P4.5",
+        "who failed a moment ago is not taken in a shortage, though it answers and nobody else is left",
+        (
+            (
+                _WRITER,
+                "            last=self._come_last(now_ns),\n",
+                "            last=(),\n",
+            ),
+        ),
+        (
+            _P4_SHORTAGE + "a_bookie_that_failed_a_moment_ago_is_taken_when_nobody_else_is_left",
+            _P4_SHORTAGE + "a_bookie_with_a_new_disk_has_its_own_seat_when_nobody_else_is_left",
+        ),
+    ),
+    Mutant(
+        "listed-is-there",
+        "P4.5 RP11",
+        "in a shortage whoever is listed is taken, also who crashed: all changes of a handle go in a moment",
+        (
+            (
+                "embedbk/core/avoided.py",
+                "        if known.is_heard and known.until_ns > now_ns\n",
+                "        if known.until_ns > now_ns\n",
+            ),
+        ),
+        (_P4_SHORTAGE + "bookies_that_crashed_and_are_listed_cost_a_handle_no_changes",),
+    ),
+    Mutant(
+        "asked-without-pause",
+        "P4.5",
+        "who is silent is asked with every look",
+        (
+            (
+                "embedbk/core/avoided.py",
+                "    asked = before._replace(ask_ns=now_ns + delay_ns, delay_ns=delay_ns, is_heard=False)\n",
+                "    asked = before._replace(is_heard=False)\n",
+            ),
+        ),
+        (_P4_SHORTAGE + "each_is_asked_after_200_ms_and_then_ever_later",),
+    ),
+    Mutant(
+        "chance-lost-by-an-older-add",
+        "P4.5",
+        "an add of before that is acknowledged in a shortage ends everybody's chance to come back in it",
+        (
+            (
+                _STANDSTILL,
+                "        self.since_ns = now_ns if self.is_short else None\n",
+                "        self.since_ns = None\n",
+            ),
+        ),
+        (_P4_SHORTAGE + "an_add_that_is_acknowledged_in_a_shortage_takes_nobody_s_chance",),
+    ),
+    Mutant(
+        "back-after-the-end-of-a-shortage",
+        "L2 P4.5",
+        "who comes back and fails again is taken back however long the shortage has lasted: an add never ends",
+        (
+            (
+                _WRITER,
+                "        if is_short and not self.standstill.may_take_back(now_ns, self.options.quorum_wait_ns):\n",
+                "        if False:\n",
+            ),
+        ),
+        (_P4_SHORTAGE + "a_shortage_that_nobody_ends_ends_by_itself",),
+    ),
+    Mutant(
+        "other-disk-is-tolerated",
+        "P4.6",
+        "a bookie that lost its disk keeps its seat where change is delayed, unless it says so to an add itself",
+        (
+            (
+                _WRITER,
+                "                is_gone = info is not None and (info.member != seating.member or not info.is_writable)\n",
+                "                is_gone = False\n",
+            ),
+            (
+                _WRITER,
+                "        return self._seat_failed(event.tag[1], event.reason, event.now_ns, stays_away=event.is_other_disk)\n",
+                "        return self._seat_failed(event.tag[1], event.reason, event.now_ns)\n",
+            ),
+        ),
+        (
+            _DELAYED + "another_disk_is_replaced_without_delay_by_whatever_way_it_is_heard_of",
+            _DELAYED + "a_link_that_leads_to_another_disk_is_no_passing_failure",
+        ),
+    ),
+    Mutant(
+        "strict-without-the-last",
+        "RP40 RP45",
+        "a strict placement that only a bookie in quarantine can keep is not kept",
+        (
+            (
+                "embedbk/core/placement.py",
+                "        if drawn.is_adherent and None not in drawn.seats:\n            return drawn.seats\n",
+                "        return drawn.seats if drawn.is_adherent else list(seats)\n",
+            ),
+        ),
+        (_PLACES + "a_strict_placement_is_kept_by_those_who_come_last_where_it_cannot_be_kept_without",),
     ),
     Mutant(
         "late-without-the-others",

@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
+from embedbk.core.avoided import Failed
 from embedbk.core.resting import lay_down
 from embedbk.core.standstill import Standstill
 from embedbk.core.vocabulary import Effect, Event, Tick
 from embedbk.core.writer import Writer, WriterState
-from embedbk.errors import LedgerFenced, NotEnoughBookies
+from embedbk.errors import LedgerFenced
 from tests.rules.world import Client, Pen, World
 
 WRITERS = (
@@ -102,13 +103,13 @@ def test_a_writer_with_anything_under_way_does_not_rest() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("avoid_until", {"b1": 5}),
+        ("failures", {"b1": Failed(1, 5, 3, 2)}),
         ("error", LedgerFenced("fenced")),
         ("is_reading_metadata", True),
         ("proposal", object()),
         ("proposed", object()),
         ("retry_at", 5),
-        ("standstill", Standstill(shortage=NotEnoughBookies("too few"))),
+        ("standstill", Standstill(is_short=True)),
         ("standstill", Standstill(until_ns=5)),
         ("state", WriterState.CLOSING),
         ("unsettled", True),

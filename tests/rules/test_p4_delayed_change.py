@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from embedbk.config import Quorum
-from embedbk.core.vocabulary import Confirmed
+from embedbk.core.vocabulary import Confirmed, SendFailed
 from embedbk.core.writer import WriterOptions
 from embedbk.errors import NotEnoughBookies
 from tests.rules.scenes import Scene, delaying
-from tests.rules.world import THREE, Pen, World
+from tests.rules.world import MS, THREE, Pen, World
 
 # P4.6: delayed change, and the limit on changes.
 
@@ -47,6 +47,49 @@ def test_who_says_that_it_stays_away_is_replaced_without_delay(reason: str) -> N
     else:
         node.lose_disk()
     world.add(writer, pen, b"zero")
+    world.settle()
+    assert "b3" not in it.ensembles()[-1][1]
+
+
+@pytest.mark.parametrize("way", ["list", "link", "question", "read-only by the list"])
+def test_another_disk_is_replaced_without_delay_by_whatever_way_it_is_heard_of(way: str) -> None:
+    """P4.6: what failed first was the link, as always when a bookie goes: b3 is tolerated. Then the list shows it with
+    another disk, or its link says so when it is dialled, or it says so itself when it is asked whether it is there."""
+    world, writer, pen = it = delaying()
+    world.down.add("b3")
+    world.add(writer, pen, b"zero")
+    world.settle()
+    assert len(it.ensembles()) == 1
+    if way == "read-only by the list":
+        world.nodes["b3"].core.is_writable = False
+    else:
+        world.nodes["b3"].lose_disk()
+    world.down.clear()
+    if way == "list" or way == "read-only by the list":
+        world.tell_bookies()
+    elif way == "question":
+        world.run(lambda: len(it.ensembles()) == 2, seconds=1)
+    else:
+        world.run(lambda: bool(world.packets(to="b3")), seconds=1, hold=lambda packet: True)
+        question = world.packet(to="b3")
+        world.wire.remove(question)
+        writer.step(SendFailed(world.now_ns, question.tag, question.member, "wrong incarnation", True))
+    world.settle()
+    assert "b3" not in it.ensembles()[-1][1]
+    assert world.now_ns <= 200 * MS
+    world.disks_lost += 1
+    world.close(writer)
+    world.settle()
+    world.check_end(pen.ledger_id)
+
+
+def test_a_link_that_leads_to_another_disk_is_no_passing_failure() -> None:
+    """P4.6: the link was cut, and what it finds when it is dialled for an add is another disk."""
+    world, writer, pen = it = delaying()
+    world.add(writer, pen, b"zero")
+    packet = world.packet(to="b3")
+    world.wire.remove(packet)
+    writer.step(SendFailed(0, packet.tag, packet.member, "wrong incarnation: ...", True))
     world.settle()
     assert "b3" not in it.ensembles()[-1][1]
 
@@ -100,7 +143,7 @@ def test_a_handle_changes_its_ensemble_only_so_often() -> None:
     assert writer.confirmed == 2
     world.down.add(it.core.in_flight.seatings[1].member.bookie_id)
     world.add(writer, pen, b"one too many")
-    world.settle()
+    world.run(seconds=6)  # Who sits may still come back (P4.5).
     assert isinstance(writer.failure, NotEnoughBookies)
     assert "changed its ensemble 2 times, which is its limit" in str(writer.failure)
     assert WriterOptions().changes_max == 100

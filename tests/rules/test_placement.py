@@ -139,6 +139,46 @@ def test_a_replacement_keeps_the_racks_apart() -> None:
         assert filled[0] == member("b1")
 
 
+def test_who_comes_last_is_taken_behind_all_others_in_its_order() -> None:
+    """P4.5, RP45: behind those in quarantine too, with any placement."""
+    plain = bookies("r1", "r2", "r3", "r1", "r2")
+    infos = (plain[0], *(info._replace(is_quarantined=info is plain[1]) for info in plain[1:]))
+    for placement in (ANYWHERE, RACKS):
+        for count, expected in (
+            (1, {"b3"}),
+            (2, {"b3", "b2"}),
+            (3, {"b3", "b2", "b5"}),
+            (4, {"b3", "b2", "b5", "b1"}),
+        ):
+            filled = fill_seats(
+                [None] * count,
+                infos,
+                {"b4"},
+                Quorum(count, count, 1),
+                placement,
+                random.Random(0),
+                ["b5", "b1"],
+            )
+            assert {member.bookie_id for member in filled if member is not None} == expected
+
+
+def test_a_strict_placement_is_kept_by_those_who_come_last_where_it_cannot_be_kept_without() -> None:
+    """RP40, RP45: the only bookie of another rack is in quarantine, or comes last: last is not never."""
+    strict = Placement(domain="rack", is_strict=True)
+    plain = bookies("r1", "r1", "r1", "r2")
+    held = (*plain[:3], plain[3]._replace(is_quarantined=True))
+    for infos, last in ((held, ()), (plain, ("b4",))):
+        for seed in range(20):
+            filled = fill_seats([None] * 2, infos, (), Quorum(2, 2, 1), strict, random.Random(seed), last)
+            names = {member.bookie_id for member in filled if member is not None}
+            assert len(names) == 2
+            assert "b4" in names
+    free = (*held, BookieInfo(Member("b5", b"5" * 16), True, "r2"))
+    for seed in range(20):
+        filled = fill_seats([None] * 2, free, (), Quorum(2, 2, 1), strict, random.Random(seed))
+        assert "b4" not in {member.bookie_id for member in filled if member is not None}
+
+
 def test_a_strict_placement_that_cannot_be_kept_creates_nothing() -> None:
     """RP38, CL01: refused for certain, with who stands where."""
     core = Creation(

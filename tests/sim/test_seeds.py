@@ -26,6 +26,7 @@ FOUND_IN_FULL = {
     3000566: "a bookie that was not back in service counted as one that a writer may rely on",
     5012848: "a ledger of others, deleted while a collector's check was answered, called dropped in its grace",
     5003898: "a handle that had heard of the close gave an entry beyond the end to a read that began before it",
+    770000013: "who was avoided had no seat in a shortage, and an older add's end took all others' chance",
     3100366: "adds sent while the late one's replacement was published were owed by nobody, and never ended",
 }
 

@@ -19,13 +19,12 @@ from embedbk.core.in_flight import InFlight
 from embedbk.core.recovery import Phase, Recovery
 from embedbk.core.vocabulary import Send, Transact
 from embedbk.core.writer import Writer, WriterState
-from embedbk.errors import LedgerFenced, NotEnoughBookies
+from embedbk.errors import LedgerFenced
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["canonical", "is_awaited", "is_final", "orphan"]
 
 _FAILED = LedgerFenced("failed")
-_SHORTAGE = NotEnoughBookies("short")
 
 
 def canonical(core: Any) -> Any:
@@ -71,12 +70,11 @@ def _canonical_recovery(core: Recovery) -> None:
 
 
 def _canonical_writer(core: Writer) -> None:
-    core.avoid_until = {}
+    core.failures = {}
     core.lac_published = NO_ENTRY  # Explicit LACs come after a pause that never passes.
     core.standstill.until_ns = None  # So does the end of a stall.
     core.change_count = 0  # Far from its bound.
     core.in_flight.times = None  # Nobody is late where time stands, and no answer takes any.
-    core.standstill.shortage = None if core.standstill.shortage is None else _SHORTAGE
     _forget_reasons(core.in_flight)
     if core.proposal is not None:
         for seating in core.proposal.seatings:
@@ -91,7 +89,8 @@ def _canonical_writer(core: Writer) -> None:
     if not core.in_flight.pending and core.state is not WriterState.OPEN:
         core.lap = core.lac  # It adds nothing more.
     if core.state is WriterState.ENDED:
-        core.error = core.retry_at = core.standstill.shortage = None
+        core.error = core.retry_at = None
+        core.standstill.is_short = False
         core.cas_number = core.revision = core.in_flight.next_seating = 0
         core.is_reading_metadata = core.unsettled = False
         core.in_flight.replace([])

@@ -68,7 +68,9 @@ __all__ = ["Bounds", "SmallWorld"]
 LEDGER = 1
 KEY = bytes(16)
 NEVER_NS = 1 << 60
-WRITER_TIMES = WriterOptions(add_timeout_ns=NEVER_NS, retry_ns=0, avoid_ns=0, explicit_lac_ns=NEVER_NS)
+WRITER_TIMES = WriterOptions(
+    add_timeout_ns=NEVER_NS, quorum_wait_ns=NEVER_NS, retry_ns=0, avoid_ns=0, explicit_lac_ns=NEVER_NS
+)
 RECOVERY_TIMES = RecoveryOptions(
     ask_timeout_ns=NEVER_NS,
     retry_ns=0,
