@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         InvariantError,
         LedgerClosed,
         LedgerFenced,
+        LogFull,
         MetadataConflict,
         MetadataUnavailable,
         NoSuchEntry,
@@ -70,6 +71,7 @@ __all__ = [
     "LedgerReader",
     "LedgerWriter",
     "Log",
+    "LogFull",
     "LogWriter",
     "MetadataConflict",
     "MetadataUnavailable",
@@ -103,7 +105,7 @@ config Placement Settings
 diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
-errors AppendConflict Truncated UsageError WrongPassword
+errors AppendConflict LogFull Truncated UsageError WrongPassword
 ids NO_ENTRY NO_POSITION Position
 ledger LedgerReader LedgerWriter
 log Log LogWriter

@@ -13,7 +13,9 @@ __all__ = [
     "FRAME_BLOCK_BYTES",
     "JOURNAL_FILE_BYTES_MIN",
     "LAC_WAIT_MS_MAX",
+    "LEDGERS_LEFT_MAX",
     "MESSAGE_BYTES_MAX",
+    "METADATA_VALUE_BYTES_MAX",
     "PACKER_BYTES_MAX",
     "PACKER_POOL_BYTES_MAX",
     "QUORUM_WAIT_S",
@@ -40,6 +42,12 @@ PACKER_BYTES_MAX = (
 SLOW_BOOKIE_BYTES_MAX = 64 << 20  # Of one client, waiting for one bookie whose link takes no more.
 PACKER_POOL_BYTES_MAX = 512 << 20  # Blocks of all packers of this process together.
 MESSAGE_BYTES_MAX = 4 << 20  # One message on a link, everything included.
+METADATA_VALUE_BYTES_MAX = (
+    256 << 10
+)  # One value of the metadata: a ledger's metadata, a log's list of ledgers.
+LEDGERS_LEFT_MAX = (
+    1_000  # Ledgers that left a log's list and are not deleted yet; more stay in the list meanwhile.
+)
 LAC_WAIT_MS_MAX = 30_000  # A long poll for the LAC is answered at the latest after this.
 QUORUM_WAIT_S = (
     5.0  # A writer without its ack quorum waits so long for bookies, unless a setting says otherwise.

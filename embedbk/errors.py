@@ -16,6 +16,7 @@ __all__ = [
     "InvariantError",
     "LedgerClosed",
     "LedgerFenced",
+    "LogFull",
     "MetadataConflict",
     "MetadataUnavailable",
     "NoSuchEntry",
@@ -84,6 +85,10 @@ class LedgerClosed(EmbedbkError):
 
     definite = False
     hint = "open the ledger for reading to learn its last entry"
+
+
+class LogFull(EmbedbkError):
+    """The log's list of ledgers has no room for one more, so nobody can take it over; nothing was changed (P8.1)."""
 
 
 class NotEnoughBookies(EmbedbkError):

@@ -5,15 +5,20 @@ A log is an ordered list of ledgers. Taking it over is decided in `core.log`, re
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
+from embedbk.codec.ledger_metadata import encode_log_list
 from embedbk.codec.packer_twin import Buffer
-from embedbk.config import Placement, Quorum
+from embedbk.config import METADATA_VALUE_BYTES_MAX, Placement, Quorum
+from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogTakeover, TakenOver
-from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced
+from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger
+from embedbk.host.operations import OneResult
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 from embedbk.ledger import Traits, begin_writing, iterate, patience_with, queue_blocking, quorum_of, traits_of
 from embedbk.log_reading import LogReading, Start
@@ -24,7 +29,10 @@ from embedbk.waiting import run_blocking
 
 __all__ = ["Log", "LogWriter", "Owned", "take_over"]
 
+logger = logging.getLogger(__name__)
+
 _PRODUCER_ENTRIES_MAX = 10_000  # Read back by a new writer to learn who produced what.
+_LIST_TELL = 0.8  # A list of ledgers that has used so much of its bytes is told at each takeover.
 
 
 class Owned(NamedTuple):
@@ -53,11 +61,14 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         await patience_with(runtime, quorum),
     )
     taken: TakenOver = await runtime.run(core, f"taking over log {name!r}")
+    _tell_size(name, taken)
+    _delete_left(runtime, name, password, taken)
     what = f"the writer of log {name!r}"
 
     def explain(error: EmbedbkError) -> EmbedbkError:
-        """Who closes an owner's ledger has taken the log over, also when the owner hears of it only afterwards."""
-        if not isinstance(error, LedgerClosed):
+        """Who closes an owner's ledger has taken the log over, also when the owner hears of it only afterwards, or
+        finds that its ledger, which was empty, is gone."""
+        if not isinstance(error, LedgerClosed | NoSuchLedger):
             return error
         fenced = LedgerFenced(f"log {name!r} was taken over: {error.args[0]}", definite=error.definite)
         fenced.__cause__ = error
@@ -68,6 +79,33 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
     )
     _continue_behind(runtime, name, password, taken, appending)
     return Owned(taken, appending)
+
+
+def _tell_size(name: str, taken: TakenOver) -> None:
+    """While there is time: a list that is full can be taken over by nobody (`LogFull`)."""
+    size = len(encode_log_list(taken.log_list))
+    if size >= _LIST_TELL * METADATA_VALUE_BYTES_MAX:
+        logger.warning(
+            "log %r: its list of %d ledgers has %d of at most %d bytes; when these are used, nobody can take it over "
+            "any more: write to another log in time, and delete this one when it was read",
+            name,
+            len(taken.log_list.segments),
+            size,
+            METADATA_VALUE_BYTES_MAX,
+        )
+
+
+def _delete_left(runtime: Runtime, name: str, password: Password, taken: TakenOver) -> None:
+    """What left the list, now or before a crash, is deleted beside the new writer; nobody waits for it (P8.3)."""
+    listed = frozenset(segment.ledger_id for segment in taken.log_list.segments)
+    deleting = OneResult(Leaving(name, taken.list_revision, listed, password.key))
+
+    def tell(ended: Future[Any]) -> None:
+        if (failure := ended.exception()) is not None:
+            logger.warning("log %r: ledgers that left its list are not deleted: %s", name, failure)
+
+    deleting.future.add_done_callback(tell)
+    runtime.start(deleting)
 
 
 def _continue_behind(
@@ -259,6 +297,7 @@ class Log:
 
         Raises:
             LedgerFenced: another process took it over meanwhile.
+            LogFull: its list of ledgers is at its bound; whoever writes it now goes on.
             NotEnoughBookies: too few bookies are writable, or known and none of them came back within nearly
                 operation_timeout_s; the message says who is away. RecoveryInconclusive, WrongPassword: as they say.
                 Trying again is safe.

@@ -7,10 +7,11 @@ its end. Leaves each ledger to `reading`. The log's list is followed by watch, n
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 
 from embedbk.codec.ledger_metadata import LogSegment, decode_log_list, log_key_path
 from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated, UsageError
-from embedbk.ids import Position
+from embedbk.ids import NO_ENTRY, Position
 from embedbk.password import Password
 from embedbk.reading import Frames, LedgerReading, Located, Segment
 from embedbk.runtime import Followed, Runtime
@@ -44,9 +45,13 @@ class LogReading:
                 found.append(Segment(segment.ledger_id, segment.first_offset, segment.last_entry, True))
                 continue
             ledger = await self._open(segment)
+            if ledger is None:
+                continue
             try:
                 limit = await ledger.limit()
                 found.append(Segment(segment.ledger_id, segment.first_offset, limit, ledger.is_closed))
+            except NoSuchLedger:
+                await self._check_left(segment, NO_ENTRY)
             finally:
                 ledger.close()
         return found
@@ -58,10 +63,18 @@ class LogReading:
         end_index, end_entry = _locate_end(self.name, segments, end)
         for number in range(index, min(len(segments), end_index + 1)):
             segment = segments[number]
+            if number > index:
+                first = _first_in(segment, start)
             ledger = await self._open(segment)
+            if ledger is None:
+                continue
             try:
-                last = await ledger.limit()
-                is_whole = ledger.is_closed and last == ledger.metadata.last_entry
+                try:
+                    last = await ledger.limit()
+                    is_whole = ledger.is_closed and last == ledger.metadata.last_entry
+                except NoSuchLedger:
+                    await self._check_left(segment, NO_ENTRY)
+                    continue
                 if number == end_index:
                     last = min(last, end_entry - 1)
                 if first <= last:
@@ -71,8 +84,6 @@ class LogReading:
                 ledger.close()
             if not is_whole:
                 return  # What may follow in this ledger comes before the next one (P6.6).
-            if number + 1 < len(segments):
-                first = _first_in(segments[number + 1], start)
 
     async def tail(self, start: Start, idle_s: float | None) -> Frames:
         """From start on, and everything that comes; start None: what comes from now on. Ends only after idle_s."""
@@ -83,47 +94,55 @@ class LogReading:
                 return
             segments = _segments(followed)
             if start is None:
-                segment, first = segments[-1], None
+                stands = _Standing(segments[-1], None)
             else:
                 index, first = _locate(self.name, segments, start)
-                segment = segments[min(index, len(segments) - 1)]
-            while segment is not None:
-                async for located in self._tail_ledger(segment, first, idle_s):
+                stands = _Standing(segments[min(index, len(segments) - 1)], first)
+            while True:
+                async for located in self._tail_ledger(stands, idle_s):
                     if located is None:
                         return
                     yield located
-                segment = await self._next_listed(followed, segment, idle_s)
-                if segment is not None:
-                    first = _first_in(segment, start)
+                segment = await self._next_listed(followed, stands, idle_s)
+                if segment is None:
+                    return
+                stands = _Standing(segment, _first_in(segment, start))
         finally:
             followed.end()
 
     async def _tail_ledger(
-        self, segment: LogSegment, first: int | None, idle_s: float | None
+        self, stands: _Standing, idle_s: float | None
     ) -> AsyncGenerator[Located | None, None]:
         """Its entries from first on until it is closed and read to its end; None: idle for too long."""
-        ledger = await self._open(segment)
+        ledger = await self._open(stands.segment)
+        if ledger is None:
+            return
+        first, first_offset = stands.first, stands.segment.first_offset
         try:
             limit = await ledger.limit()
             if first is None:
                 first = limit + 1
             while True:
                 if first <= limit:
-                    async for located in ledger.frames(first, limit, segment.first_offset):
+                    async for located in ledger.frames(first, limit, first_offset):
                         yield located
                     first = limit + 1
+                stands.seen = limit
                 now_limit = await ledger.wait_beyond(first - 1, idle_s)
                 if now_limit is None:
                     break
                 if now_limit < first:
+                    stands.seen = now_limit
                     return  # CLOSED, and read to its end (P6.6).
                 limit = now_limit
             yield None
+        except NoSuchLedger:
+            await self._check_left(stands.segment, stands.seen)
         finally:
             ledger.close()
 
     async def _next_listed(
-        self, followed: Followed, after: LogSegment | None, idle_s: float | None
+        self, followed: Followed, after: _Standing | None, idle_s: float | None
     ) -> LogSegment | None:
         """The segment behind `after` (None: the first), as soon as the list names one; None after idle_s."""
         while True:
@@ -132,25 +151,67 @@ class LogReading:
             number = 0
             if after is not None:
                 ids = [segment.ledger_id for segment in segments]
-                if after.ledger_id not in ids:
-                    raise Truncated(
-                        f"log {self.name!r}: ledger {after.ledger_id} is below the start of its list now",
-                        hint="read on from the start of the log",
-                    )
-                number = ids.index(after.ledger_id) + 1
+                if after.segment.ledger_id in ids:
+                    number = ids.index(after.segment.ledger_id) + 1
+                else:
+                    number = _behind(self.name, segments, after.segment, after.seen)
             if number < len(segments):
                 return segments[number]
             if not await followed.beyond(revision, idle_s):
                 return None
 
-    async def _open(self, segment: LogSegment) -> LedgerReading:
+    async def _open(self, segment: LogSegment) -> LedgerReading | None:
+        """None: it closed empty, left the list and was deleted since the list was read (P8.3)."""
         try:
             return await LedgerReading.open(self.runtime, segment.ledger_id, self.password, recover=False)
-        except NoSuchLedger as gone:
+        except NoSuchLedger:
+            await self._check_left(segment, NO_ENTRY)
+            return None
+
+    async def _check_left(self, segment: LogSegment, seen: int) -> None:
+        """A ledger of the list is gone: raise unless the list says that nothing of the log was in it but what was
+        seen."""
+        segments = await self.listed()
+        if segment.ledger_id in (each.ledger_id for each in segments):
             raise Truncated(
                 f"log {self.name!r}: ledger {segment.ledger_id} of its list was deleted",
                 hint="read on from the start of the log",
-            ) from gone
+            )
+        _behind(self.name, segments, segment, seen)
+
+
+@dataclass(slots=True)
+class _Standing:
+    """Where a tailing reader stands."""
+
+    segment: LogSegment
+    first: int | None  # Where it begins in this ledger; None: behind what is there now.
+    seen: int = (
+        NO_ENTRY  # The last entry of the ledger that it has read, or that stands before where it began.
+    )
+
+
+def _behind(name: str, segments: tuple[LogSegment, ...], left: LogSegment, seen: int) -> int:
+    """The index of what the list names behind a ledger that it names no more, if nothing between them is missing:
+    offsets are dense and never move (I93), so where the next begins says what the reader has not seen."""
+    number = next((i for i, each in enumerate(segments) if each.ledger_id > left.ledger_id), None)
+    if number is None:
+        raise NoSuchLedger(
+            f"log {name!r} was deleted: ledger {left.ledger_id} was part of it",
+            hint="its next writer begins a new log under this name",
+        )
+    offset, wanted = segments[number].first_offset, left.first_offset + seen + 1
+    if offset < wanted:
+        raise NoSuchLedger(
+            f"log {name!r} was deleted and begun anew: ledger {left.ledger_id} was part of the former",
+            hint="read the new one from its start",
+        )
+    if offset > wanted:
+        raise Truncated(
+            f"log {name!r}: ledger {left.ledger_id} is below the start of its list now",
+            hint="read on from the start of the log",
+        )
+    return number
 
 
 def _segments(followed: Followed) -> tuple[LogSegment, ...]:
@@ -167,7 +228,14 @@ def _locate(name: str, segments: tuple[LogSegment, ...], start: Start) -> tuple[
         for index, segment in enumerate(segments):
             if segment.ledger_id == start.ledger_id:
                 return index, start.entry_id
-        if start.ledger_id < segments[0].ledger_id:
+        behind = sum(segment.ledger_id < start.ledger_id for segment in segments)
+        was_empty = start.entry_id <= 0 and (behind or segments[0].first_offset == 0)
+        if behind < len(segments) and was_empty:
+            return (
+                behind,
+                0,
+            )  # Of a ledger that left the list, as it closed empty: the next one follows (P8.3).
+        if not behind:
             raise Truncated(
                 f"log {name!r}: ledger {start.ledger_id} is below its start, ledger {segments[0].ledger_id}",
                 hint="read from the start of the log",

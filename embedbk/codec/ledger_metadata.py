@@ -23,22 +23,24 @@ __all__ = [
     "Fragment",
     "LedgerMetadata",
     "LedgerState",
+    "LedgersLeft",
     "LogList",
     "LogSegment",
     "decode_ledger_metadata",
+    "decode_ledgers_left",
     "decode_log_list",
     "encode_ledger_metadata",
+    "encode_ledgers_left",
     "encode_log_list",
     "first_fragments",
     "ledger_key_path",
     "log_key_path",
+    "log_left_path",
     "log_owner_path",
 ]
 
 METADATA_VERSION = 1
 LEDGERS_PREFIX = "/ledgers/"
-
-_Versioned = TypeVar("_Versioned", "LedgerMetadata", "LogList")
 
 
 class LedgerState(enum.IntEnum):
@@ -142,6 +144,14 @@ class LogList(msgspec.Struct, frozen=True, array_like=True):
     segments: tuple[LogSegment, ...]
 
 
+class LedgersLeft(msgspec.Struct, frozen=True, array_like=True):
+    """Ledgers that left a log's list and are to be deleted (P8.3). In the transaction that takes them off the list they
+    are put here, so that a crash loses none of them; no reader of the log looks here."""
+
+    version: int
+    ledger_ids: tuple[int, ...]
+
+
 def ledger_key_path(ledger_id: int) -> str:
     return f"{LEDGERS_PREFIX}{ledger_id:016x}"
 
@@ -154,11 +164,19 @@ def log_owner_path(name: str) -> str:
     return f"/logs/{name}/owner"
 
 
+def log_left_path(name: str) -> str:
+    return f"/logs/{name}/left"
+
+
 def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
     return msgspec.msgpack.encode(metadata)
 
 
 def encode_log_list(value: LogList) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def encode_ledgers_left(value: LedgersLeft) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
@@ -192,7 +210,12 @@ def decode_log_list(data: bytes) -> LogList:
     return _decode(data, LogList, "log list")
 
 
-_Value = TypeVar("_Value", LedgerMetadata, LogList)
+def decode_ledgers_left(data: bytes) -> LedgersLeft:
+    """Raises StorageError for bytes that are no such list of a version this code knows."""
+    return _decode(data, LedgersLeft, "list of ledgers that left their log")
+
+
+_Value = TypeVar("_Value", LedgerMetadata, LogList, LedgersLeft)
 
 
 def _decode(data: bytes, kind: type[_Value], what: str) -> _Value:

@@ -2,10 +2,11 @@
 
 Decides the order, and that no write is served before the list names the new ledger. Any number of processes may believe
 that they lead; of those at most one appends (P8.4). Runs `Recovery` and `Creation`
-inside itself; their requests go out under ("sub", n, tag).
+inside itself; their requests go out under ("sub", n, tag). Ledgers that closed empty leave the list in that transaction
+(P8.3); `core.leaving` deletes them behind it.
 
-    EPOCH -> LIST -> RECOVER each ledger not recorded as closed -> CREATE -> COMMIT -> ended
-               ^------------------ refused, and the epoch is still ours ------'
+    EPOCH -> LIST -> RECOVER each ledger not recorded as closed -> LEFT -> CREATE -> COMMIT -> ended
+               ^---------------------- refused, and the epoch is still ours ------------'
 """
 
 from __future__ import annotations
@@ -21,17 +22,27 @@ from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Durability,
     LedgerMetadata,
+    LedgersLeft,
     LogList,
     LogSegment,
     decode_ledger_metadata,
+    decode_ledgers_left,
     decode_log_list,
+    encode_ledgers_left,
     encode_log_list,
     ledger_key_path,
     log_key_path,
+    log_left_path,
     log_owner_path,
 )
-from embedbk.codec.metadata_messages import ABSENT, Compare, Put
-from embedbk.config import ANYWHERE, Placement, Quorum
+from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
+from embedbk.config import (
+    ANYWHERE,
+    LEDGERS_LEFT_MAX,
+    METADATA_VALUE_BYTES_MAX,
+    Placement,
+    Quorum,
+)
 from embedbk.core.creation import NO_PATIENCE, Creation, Patience
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.placement import Chance
@@ -58,11 +69,14 @@ from embedbk.core.vocabulary import (
 from embedbk.errors import (
     EmbedbkError,
     LedgerFenced,
+    LogFull,
     MetadataConflict,
     NoSuchLedger,
+    StorageError,
     WrongPassword,
     ensure,
 )
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
 __all__ = ["LogTakeover", "TakenOver", "first_free_offset"]
 
@@ -91,6 +105,7 @@ class _Stage(enum.Enum):
     EPOCH = "epoch"
     LIST = "list"
     RECOVER = "recover"
+    LEFT = "left"
     CREATE = "create"
     COMMIT = "commit"
     ENDED = "ended"
@@ -141,6 +156,9 @@ class LogTakeover(Machine):
         self.epoch = 0
         self.segments: tuple[LogSegment, ...] = ()
         self.list_revision = ABSENT
+        self.left: tuple[int, ...] = ()  # That left the list before and are still to be deleted.
+        self.left_revision = ABSENT
+        self.leaving: frozenset[int] = frozenset()  # That leave it with our commit.
         self.rounds = 0
         self.commit_is_unknown = False
         self.new_list: LogList | None = None  # What our last commit would publish.
@@ -179,6 +197,8 @@ class LogTakeover(Machine):
             return self._on_list(event)
         if kind == "ledger" and self.stage is _Stage.RECOVER:
             return self._on_listed_ledger(event)
+        if kind == "left" and self.stage is _Stage.LEFT:
+            return self._on_left(event)
         if kind == "committed" and self.stage is _Stage.COMMIT:
             return self._on_committed_list(event)
         if kind == "owner" and self.stage is _Stage.COMMIT:
@@ -190,7 +210,23 @@ class LogTakeover(Machine):
             return self._taken_over(event.revision)  # An earlier commit, of which we did not hear.
         self.list_revision = event.revision if event.value is not None else ABSENT
         self.segments = decode_log_list(event.value).segments if event.value is not None else ()
+        full = self._full([segment for segment in self.segments if segment.last_entry != NO_ENTRY])
+        if full is not None:
+            return self._end(full)  # Before anything is touched: whoever writes goes on.
         return self._recover_next(event.now_ns)
+
+    def _full(self, staying: list[LogSegment]) -> LogFull | None:
+        """Whether no ledger fits behind these, at the most that their ends may take."""
+        most = [replace(s, last_entry=LEDGER_ID_MAX) if s.last_entry is None else s for s in staying]
+        ours = LogSegment(LEDGER_ID_MAX, LEDGER_ID_MAX, None)
+        size = len(encode_log_list(LogList(METADATA_VERSION, self.epoch, (*most, ours))))
+        if size <= METADATA_VALUE_BYTES_MAX:
+            return None
+        return LogFull(
+            f"log {self.name!r} is full: its list of {len(staying)} ledgers would have {size} bytes with one more, "
+            f"allowed are {METADATA_VALUE_BYTES_MAX}; nothing was changed",
+            hint="write to another log from now on; delete_log() deletes this one when it was read",
+        )
 
     # Recover and close every ledger of the list that is not recorded there as closed.
 
@@ -199,6 +235,10 @@ class LogTakeover(Machine):
         for segment in self.segments:
             if segment.last_entry is None:
                 return [ReadKey(("ledger", segment.ledger_id), ledger_key_path(segment.ledger_id))]
+        self.leaving = frozenset()
+        if any(segment.last_entry == NO_ENTRY for segment in self.segments):
+            self.stage = _Stage.LEFT
+            return [ReadKey("left", log_left_path(self.name))]
         return self._create(now_ns)
 
     def _on_listed_ledger(self, event: KeyRead) -> list[Effect]:
@@ -235,12 +275,32 @@ class LogTakeover(Machine):
         self.segments = tuple(segments)
         return self._recover_next(now_ns)
 
+    # What leaves the list: ledgers that closed empty, of which nobody misses anything (P8.3).
+
+    def _on_left(self, event: KeyRead) -> list[Effect]:
+        self.left_revision = event.revision if event.value is not None else ABSENT
+        try:
+            self.left = decode_ledgers_left(event.value).ledger_ids if event.value is not None else ()
+        except StorageError:
+            return self._create(event.now_ns)  # Not ours to write over: nothing leaves this time.
+        room = max(0, LEDGERS_LEFT_MAX - len(self.left))
+        empty = [segment.ledger_id for segment in self.segments if segment.last_entry == NO_ENTRY]
+        self.leaving = frozenset(empty[:room])
+        return self._create(event.now_ns)
+
+    @property
+    def _staying(self) -> list[LogSegment]:
+        return [segment for segment in self.segments if segment.ledger_id not in self.leaving]
+
     # The new ledger, and the list that names it.
 
     def _create(self, now_ns: int) -> list[Effect]:
         self.stage = _Stage.CREATE
         if self.created is not None:
             return self._commit()
+        full = self._full(self._staying)
+        if full is not None:
+            return self._end(full)
         creation = Creation(
             self.quorum,
             self.password_verifier,
@@ -262,18 +322,24 @@ class LogTakeover(Machine):
         return self._commit()
 
     def _commit(self) -> list[Effect]:
-        """One transaction: the list is as read, the epoch is the newest, the ledger it names exists (P8.3)."""
+        """One transaction: the list is as read, the epoch is the newest, the ledger it names exists; what leaves the
+        list is put where `core.leaving` finds it, also behind a crash (P8.3)."""
         assert self.created is not None
         self.stage = _Stage.COMMIT
         metadata, revision = self.created
         segment = LogSegment(metadata.ledger_id, first_free_offset(self.segments), None)
-        self.new_list = LogList(METADATA_VERSION, self.epoch, (*self.segments, segment))
+        self.new_list = LogList(METADATA_VERSION, self.epoch, (*self._staying, segment))
         when = [
             Compare(log_key_path(self.name), self.list_revision),
             Compare(log_owner_path(self.name), self.epoch),
             Compare(ledger_key_path(metadata.ledger_id), revision),
         ]
-        return [Transact("commit", when, [Put(log_key_path(self.name), encode_log_list(self.new_list))])]
+        then: list[Put | Delete] = [Put(log_key_path(self.name), encode_log_list(self.new_list))]
+        if self.leaving:
+            left = LedgersLeft(METADATA_VERSION, (*self.left, *sorted(self.leaving)))
+            when.append(Compare(log_left_path(self.name), self.left_revision))
+            then.append(Put(log_left_path(self.name), encode_ledgers_left(left)))
+        return [Transact("commit", when, then)]
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if isinstance(event.tag, tuple):

@@ -44,6 +44,7 @@ from embedbk.codec.metadata_messages import (
     Watch,
 )
 from embedbk.codec.tombstone import tombstone_path
+from embedbk.config import METADATA_VALUE_BYTES_MAX
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.commands import (
@@ -80,7 +81,7 @@ class Limits:
     """Bounds of the catalog. They decide outcomes, so all members of a quorum must run with the same."""
 
     key_bytes_max: int = 512
-    value_bytes_max: int = 256 << 10
+    value_bytes_max: int = METADATA_VALUE_BYTES_MAX
     txn_operations_max: int = 128  # Comparisons, and likewise changes, of one transaction.
     txn_bytes_max: int = (
         1 << 20

@@ -15,7 +15,13 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, LedgerState, decode_ledger_metadata
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    decode_log_list,
+)
 from embedbk.codec.metadata_messages import Txn
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
@@ -59,6 +65,7 @@ class Invariants(Observer):
             LacWait: self._on_parked,
             Member: self._on_member,
         }
+        self._lists: dict[str, frozenset[int]] = {}  # Key of a log's list -> the ledgers that it names.
         self._parked: dict[Any, tuple[int, int]] = {}  # Reader core -> (second, requests sent in it).
         self._ticks: dict[Any, tuple[int, int]] = {}  # Core -> (time of its last tick, ticks at that time).
         self._lives: dict[str, int] = {}  # Node -> how often it was started.
@@ -249,12 +256,15 @@ class Invariants(Observer):
     def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
         if key.startswith((DELETED_PREFIX, REPAIR_PREFIX)):
             self._on_sign(revision, key, is_there=new is not None)
+        if key.startswith("/logs/"):
+            self._on_log(key, new)
         if not key.startswith(LEDGERS_PREFIX):
             return
         ghost = self.ghost
         ledger = ghost.ledger(int(key[len(LEDGERS_PREFIX) :], 16))
         if new is None:
             life.deletion_is_final(ledger)
+            life.listed_is_there(ghost, self._lists, [ledger.ledger_id], ledger.ledger_id)
             ghost.take_metadata(ledger, revision, None)
             self.sometimes.note("ledger deleted")
             return
@@ -279,6 +289,15 @@ class Invariants(Observer):
             self._note_change(ledger, before, value)
             if before.fragments != value.fragments:
                 adding.acknowledged_is_kept(ghost, ledger, 0, ledger.acked)
+
+    def _on_log(self, key: str, new: bytes | None) -> None:
+        """A log's list comes, changes or goes; or what left it, and is deleted behind it."""
+        if key.endswith("/left"):
+            self.sometimes.note("empty ledger left its log")
+        elif key.endswith("/list"):
+            named = [each.ledger_id for each in decode_log_list(new).segments] if new is not None else []
+            self._lists[key] = frozenset(named)
+            life.listed_is_there(self.ghost, self._lists, named)
 
     def _on_sign(self, revision: int, key: str, *, is_there: bool) -> None:
         """A tombstone or a repair mark comes or goes."""

@@ -5,7 +5,7 @@ Each function checks one fact about one change; who calls it, and when, is `Inva
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from embedbk.codec.frame import split
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState
@@ -27,6 +27,7 @@ __all__ = [
     "drop_is_safe",
     "fragments_are_sane",
     "length_is_the_sum",
+    "listed_is_there",
     "nothing_was_collected",
     "recovery_publishes_once",
     "repair_is_safe",
@@ -181,6 +182,17 @@ def deletion_is_final(ledger: LedgerGhost, *, is_forced: bool = False) -> None:
         raise Violation(
             "I34", f"ledger {ledger.ledger_id} was deleted in state {ledger.versions[-1][1].state}"
         )
+
+
+def listed_is_there(
+    ghost: Ghost, lists: Mapping[str, frozenset[int]], looked_at: Iterable[int], gone: int | None = None
+) -> None:
+    """I90: a ledger that its log's list names is there. gone: one whose key is being removed just now (P8.3)."""
+    for ledger_id in looked_at:
+        is_there = ledger_id != gone and ghost.ledger(ledger_id).deleted is None
+        naming = [key for key, named in lists.items() if ledger_id in named]
+        if naming and not is_there:
+            raise Violation("I90", f"{naming[0]} names ledger {ledger_id}, which is gone")
 
 
 def drop_is_safe(ledger: LedgerGhost, bookie: BookieGhost) -> None:

@@ -26,6 +26,7 @@ SOMETIMES = {
     "course given back": "a writer's frames that had gone past its core became the core's again",
     "disk lost": "a bookie lost its disk",
     "disk doubted": "an owner said at a start that something may be lost",
+    "empty ledger left its log": "a takeover took a ledger without an entry off its log's list, to be deleted",
     "ensemble change confirmed": "entries of a changed ensemble were acknowledged",
     "ensemble change with adds in flight": "a change was published while entries were outstanding",
     "ensemble changed": "a creator published another ensemble",

@@ -134,6 +134,7 @@ def _writer(world: World, client: str, chance: random.Random, quorum: Quorum) ->
     yield from is_ready(world, client)
     core = world.takeover_core(client, LOG, quorum)
     taken = yield from result_of(world, client, core)
+    world.delete_left(client, LOG, taken)
     add_timeout_ns = chance.choice([100 * MS, 1 * SECOND, 1 * SECOND, 5 * SECOND])
     writing = world.open_writing(client, taken, add_timeout_ns)
     most, burst = chance.choice([0, 5, 50, 300]), chance.choice([1, 1, 4, 32])

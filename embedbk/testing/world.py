@@ -28,6 +28,7 @@ from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
 from embedbk.core.lateness import LateTerms
+from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.core.machine import Machine
 from embedbk.core.writer import Writer, WriterOptions
@@ -642,6 +643,11 @@ class World:
         node = self.nodes[client]
         chance = random.Random(self.chance.getrandbits(63))
         return LogTakeover(log, client.encode(), quorum, KEY, b"", self.wall_ms, node.bookies, chance)
+
+    def delete_left(self, client: str, log: str, taken: TakenOver) -> None:
+        """What a takeover does behind itself with ledgers that left the list (P8.3)."""
+        listed = frozenset(segment.ledger_id for segment in taken.log_list.segments)
+        self.start(client, Leaving(log, taken.list_revision, listed, KEY))
 
     def open_writing(self, client: str, taken: TakenOver, add_timeout_ns: int = 1 * SECOND) -> Writing:
         """The writing handle of a log that was taken over."""

@@ -24,13 +24,17 @@ from embedbk.codec.journal_records import decode_explicit_lac, decode_key, encod
 from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
+    LedgersLeft,
     LedgerState,
     LogList,
     LogSegment,
     decode_ledger_metadata,
+    decode_ledgers_left,
     decode_log_list,
     encode_ledger_metadata,
+    encode_ledgers_left,
     encode_log_list,
+    log_left_path,
 )
 from embedbk.codec.messages import (
     AddAnswer,
@@ -339,6 +343,15 @@ class TestMetadataValues:
     def test_a_log_list_comes_back(self) -> None:
         value = LogList(1, 9, (LogSegment(7, 0, 41), LogSegment(8, 42, None)))
         assert decode_log_list(encode_log_list(value)) == value
+
+    def test_ledgers_that_left_come_back_and_others_are_refused(self) -> None:
+        value = LedgersLeft(1, (7, 2**40))
+        assert decode_ledgers_left(encode_ledgers_left(value)) == value
+        assert log_left_path("orders") == "/logs/orders/left"
+        with pytest.raises(StorageError, match="version 9"):
+            decode_ledgers_left(encode_ledgers_left(LedgersLeft(9, ())))
+        with pytest.raises(StorageError, match="left their log"):
+            decode_ledgers_left(b"\xc1")
 
     def test_a_registration_comes_back(self) -> None:
         value = Registration(1, "b1", bytes(16), ["tcp://127.0.0.1:7"], True, 2**40)

@@ -165,14 +165,33 @@ def test_a_failed_block_leaves_the_log_to_the_next_writer(bk: embedbk.Client, lo
         assert after.first_offset == 1
 
 
-def test_an_old_place_is_truncated_and_a_strange_one_unknown(bk: embedbk.Client, log_name: str) -> None:
-    """P6.6: below the start of the list a reader is told so."""
+def test_a_strange_place_is_unknown(bk: embedbk.Client, log_name: str) -> None:
+    """P6.6: a ledger that the log never had, with entries that none of its own could have had."""
     fill(bk, log_name, ledgers=1, entries=1)
     ledger_id = bk.log(log_name).segments()[0].ledger_id
     with pytest.raises(embedbk.Truncated):
-        list(bk.log(log_name).read(Position(ledger_id - 1, 0)))
+        list(bk.log(log_name).read(Position(ledger_id - 1, 1)))
     with pytest.raises(embedbk.NoSuchEntry):
         list(bk.log(log_name).read(Position(ledger_id + 1_000_000, 0)))
+
+
+def test_a_log_that_is_opened_often_without_an_append_does_not_grow(
+    bk: embedbk.Client, log_name: str
+) -> None:
+    """P8.3: each writer that appends nothing leaves no ledger behind, neither in the list nor in the metadata."""
+    fill(bk, log_name, ledgers=1, entries=3)
+    before = bk.ledgers()
+    for _ in range(20):
+        with bk.log(log_name).writer() as writer:
+            assert writer.first_offset == 3
+    assert len(bk.log(log_name).segments()) == 2
+    for _ in range(200):  # Nobody waits for the deletion.
+        if len(bk.ledgers()) <= len(before) + 1:
+            break
+        bk.log(log_name).segments()
+    assert len(bk.ledgers()) == len(before) + 1
+    fill(bk, log_name, ledgers=1, entries=2)
+    assert [entry.offset for entry in bk.log(log_name).read()] == [0, 1, 2, 3, 4]
 
 
 def test_a_ledger_of_a_log_is_not_deleted_under_it(bk: embedbk.Client, log_name: str) -> None:

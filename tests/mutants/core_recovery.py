@@ -337,9 +337,8 @@ MUTANTS = (
         (
             (
                 _LOG,
-                '        return [Transact("commit", when, [Put(log_key_path(self.name), encode_log_list(self.new_list))])]',
-                '        commit = Transact("commit", when, [Put(log_key_path(self.name), encode_log_list(self.new_list))])\n'
-                "        return [commit, *self._taken_over(self.list_revision)]",
+                '        return [Transact("commit", when, then)]\n',
+                '        return [Transact("commit", when, then), *self._taken_over(self.list_revision)]\n',
             ),
         ),
         (_P8 + "nothing_is_served_before_the_list_names_the_ledger",),

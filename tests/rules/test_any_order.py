@@ -10,9 +10,10 @@ from collections import Counter
 
 import pytest
 
-from embedbk.codec.ledger_metadata import decode_log_list, log_key_path
+from embedbk.codec.ledger_metadata import decode_log_list, ledger_key_path, log_key_path
 from embedbk.config import Quorum
 from embedbk.core.lac_reader import LacRead
+from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.core.reader import RangeRead
 from embedbk.errors import (
@@ -159,6 +160,7 @@ class LogStorm(Weather):
     def __init__(self, seed: int) -> None:
         super().__init__(seed, [quorum for quorum in QUORUMS if quorum.ensemble_size < 5])
         self.takeovers: list[Client] = []
+        self.leaving: dict[Client, Client] = {}  # What deletes ledgers behind a takeover (P8.3).
         self.writers: dict[int, tuple[Client, Pen]] = {}  # By ledger.
         self.acks: list[int] = []  # Ledgers, in the order in which anything of them was acknowledged.
 
@@ -183,7 +185,8 @@ class LogStorm(Weather):
             self.take_over()
             return True
         if self.chance.random() < 0.01 and self.takeovers:
-            self.chance.choice(self.takeovers).is_gone = True  # A process dies on its way.
+            dead = self.chance.choice(self.takeovers)  # A process dies on its way.
+            dead.is_gone = self.leaving.get(dead, dead).is_gone = True
             return True
         writing = [each for each in self.writers.values() if each[0].core.wants_frame(is_full=True)]
         if not writing:
@@ -198,6 +201,11 @@ class LogStorm(Weather):
             if takeover.has_ended and takeover.ended.error is None:
                 over = takeover.ended.result
                 assert isinstance(over, TakenOver)
+                if takeover not in self.leaving and not takeover.is_gone:
+                    listed = frozenset(segment.ledger_id for segment in over.log_list.segments)
+                    core = Leaving(LOG, over.list_revision, listed, KEY)
+                    self.leaving[takeover] = self.world.client(f"left behind {takeover.name}", core)
+                    self.leaving[takeover].start()
                 if over.metadata.ledger_id not in self.writers:
                     writer = self.world.writer(over.metadata, over.revision, f"w of {takeover.name}")
                     self.writers[over.metadata.ledger_id] = (writer, Pen(over.metadata.ledger_id))
@@ -216,8 +224,14 @@ class LogStorm(Weather):
         world.run(until=lambda: final.has_ended)
         assert final.ended.error is None, final.ended.error
         self.note()
+        world.run(until=lambda: self.leaving[final].has_ended)
+        for leaving in self.leaving.values():
+            if leaving.has_ended:
+                assert leaving.ended.error is None
+                self.seen["empty ledgers deleted"] += len(leaving.ended.result)
         segments = decode_log_list(world.catalog.values[log_key_path(LOG)][0]).segments
         order = [segment.ledger_id for segment in segments]
+        assert all(ledger_key_path(ledger_id) in world.catalog.values for ledger_id in order)  # P8.3
         assert set(self.acks) <= set(order)  # I90
         places = [order.index(ledger_id) for ledger_id in self.acks]
         assert places == sorted(places), "an older leader was acknowledged after a newer one (I92, I94)"
@@ -266,7 +280,14 @@ def test_a_ledger_keeps_its_promises_whatever_happens(part: int) -> None:
 def test_a_log_keeps_its_promises_whatever_happens(part: int) -> None:
     """P8.1, P8.4, I90 to I95: any number of leaders; what was acknowledged is there, in order, once."""
     seen = weather_of(LogStorm, part)
-    for what in ("crash", "unknown", "landed late", "LedgerFenced", "leaders that appended"):
+    for what in (
+        "crash",
+        "unknown",
+        "landed late",
+        "LedgerFenced",
+        "leaders that appended",
+        "empty ledgers deleted",
+    ):
         assert seen[what], f"never seen: {what}"
 
 

@@ -10,10 +10,12 @@ from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     LogList,
     LogSegment,
+    decode_ledgers_left,
     decode_log_list,
     encode_log_list,
     ledger_key_path,
     log_key_path,
+    log_left_path,
     log_owner_path,
 )
 from embedbk.codec.messages import FenceRequest
@@ -65,6 +67,12 @@ def listed(world: World) -> LogList:
     return decode_log_list(world.catalog.values[log_key_path(LOG)][0])
 
 
+def left(world: World) -> tuple[int, ...]:
+    """The ledgers that left the list and are to be deleted."""
+    value, _ = world.catalog.values.get(log_left_path(LOG), (None, 0))
+    return decode_ledgers_left(value).ledger_ids if value is not None else ()
+
+
 def put_list(world: World, *segments: LogSegment, epoch: int = 1) -> None:
     value = encode_log_list(LogList(METADATA_VERSION, epoch, segments))
     world.catalog.transact([], [Put(log_key_path(LOG), value)])
@@ -98,7 +106,8 @@ def test_the_first_takeover_makes_the_list() -> None:
 
 
 def test_a_takeover_recovers_and_closes_what_is_open_and_goes_on_behind_it() -> None:
-    """P8.1, I92, I93: offsets are dense; entries of earlier leaders come before those of later ones."""
+    """P8.1, P8.3, I92, I93: offsets are dense; entries of earlier leaders come before those of later ones; a ledger
+    that closed empty is not listed any more."""
     world = World(4)
     offset = 0
     for number, count in enumerate((3, 0, 5, 1)):
@@ -107,7 +116,7 @@ def test_a_takeover_recovers_and_closes_what_is_open_and_goes_on_behind_it() -> 
         write(world, over, f"w{number}", count)
         offset += count
     segments = listed(world).segments
-    assert [(s.first_offset, s.last_entry) for s in segments] == [(0, 2), (3, NO_ENTRY), (3, 4), (8, None)]
+    assert [(s.first_offset, s.last_entry) for s in segments] == [(0, 2), (3, 4), (8, None)]
     for segment in segments[:-1]:
         assert world.check_end(segment.ledger_id).last_entry == segment.last_entry
 
@@ -149,7 +158,7 @@ def test_nothing_is_served_before_the_list_names_the_ledger() -> None:
 def test_the_commit_checks_list_epoch_and_ledger_together() -> None:
     """P8.1, P8.3: in one transaction: the list as read, the epoch the newest, the ledger it names exists."""
     world = World()
-    take(world, "p1")
+    write(world, take(world, "p1"), "w1", 1)
     client = takeover(world, "p2")
     client.start()
     commit = commit_of(world)
@@ -253,7 +262,10 @@ def test_a_refused_commit_under_our_own_epoch_starts_again_after_a_pause() -> No
     client = takeover(world)
     client.start()
     commit_of(world)
-    closed, _ = world.create()
+    closed, revision = world.create()
+    writer, pen = world.writer(closed, revision, "w"), Pen(closed.ledger_id)
+    world.add(writer, pen, b"one")
+    world.settle()
     put_list(world, LogSegment(closed.ledger_id, 0, None))
     world.catalog.is_held = False
     world.settle()
@@ -427,7 +439,7 @@ def test_our_own_commit_is_known_also_when_the_list_is_read_for_a_new_round() ->
 
 
 def test_a_commit_that_landed_unheard_and_was_overtaken_is_lost() -> None:
-    """P8.4: the rival fenced our new ledger before we knew that we had one."""
+    """P8.4: the rival fenced our new ledger before we knew that we had one; empty, it left the list (P8.3)."""
     world = World()
     slow = takeover(world, "slow")
     slow.start()
@@ -440,8 +452,8 @@ def test_a_commit_that_landed_unheard_and_was_overtaken_is_lost() -> None:
     world.catalog.waiting += reads
     world.settle()
     assert isinstance(slow.ended.error, LedgerFenced)
-    assert len(fast.log_list.segments) == 2
-    assert fast.log_list.segments[0].last_entry == NO_ENTRY
+    assert [segment.ledger_id for segment in fast.log_list.segments] == [2]
+    assert left(world) == (1,)
 
 
 @pytest.mark.parametrize("lands", [True, False])
