@@ -1,6 +1,6 @@
 /* scrub.c: one piece after the other of an entry log, read from the device and checked.
  *
- *     piece 1: descriptors, states, index ─▶ then windows of whole entries, in file order
+ *     piece 1: descriptors, states, both copies of the index ─▶ then windows of whole entries, in file order
  *
  * The index of the log being read is kept between pieces, so that a piece costs what it
  * reads. A window that cannot be read whole is read entry by entry: others are found.
@@ -43,7 +43,7 @@ struct ebk_scrub {
     /* The log being read: its descriptor, its index, and the run that comes next. */
     bool is_loaded;
     struct ebk_log log;
-    const uint8_t *at; /* in log.index, behind the run that is being read */
+    const uint8_t *at, *index_end; /* in log.index: behind the run that is being read, and behind all that are known */
     struct ebk_run run;
     struct ebk_cursor cursor; /* over that one run */
     uint64_t ledger_id;       /* of that run */
@@ -84,7 +84,8 @@ static void forget_log(struct ebk_scrub *scrub)
     scrub->log = (struct ebk_log){.file = -1};
     scrub->is_loaded = false;
     scrub->cursor = (struct ebk_cursor){0};
-    scrub->at = NULL;
+    scrub->run = (struct ebk_run){0};
+    scrub->at = scrub->index_end = NULL;
 }
 
 void ebk_scrub_close(struct ebk_scrub *scrub)
@@ -207,23 +208,64 @@ static bool load_descriptor(struct ebk_scrub *scrub)
 }
 
 /* Whether the runs tile the entries, as the store asks before it believes an index. */
-static bool is_index_sound(struct ebk_scrub *scrub)
+static bool is_index_sound(struct ebk_scrub *scrub, const uint8_t *index)
 {
-    const uint8_t *at = scrub->log.index, *end = at + scrub->log.descriptor.index_size;
+    const uint8_t *at = index, *end = at + scrub->log.descriptor.index_size;
     uint64_t offset = ebk_entries_offset(&scrub->log.descriptor);
     while (at < end) {
         if (!ebk_run_read(&scrub->log, &at, end, &scrub->ledger_id, &scrub->run) || scrub->run.offset != offset)
             return false;
         offset += scrub->run.bytes;
     }
-    return offset == ebk_index_offset(&scrub->log.descriptor);
+    return offset == ebk_entries_end(&scrub->log.descriptor);
+}
+
+/* What the copies of an index that are both damaged have left, as the store takes it; NULL: nothing. */
+static uint8_t *join_copies(struct ebk_scrub *scrub, size_t *joined)
+{
+    const struct ebk_descriptor *descriptor = &scrub->log.descriptor;
+    const uint64_t size = descriptor->index_size;
+    if (descriptor->version < EBK_LOG_VERSION || size > scrub->file_size) return NULL;
+    uint8_t *copies = calloc(3, size + 1); /* Both, and behind them what is made of them. */
+    for (uint32_t copy = 0; copies != NULL && copy < 2; copy++) {
+        const uint64_t offset = copy == 0 ? ebk_first_index_offset(descriptor) : ebk_index_offset(descriptor);
+        for (uint64_t done = 0; done < size; done += EBK_LOG_BLOCK_BYTES) {
+            const size_t part = size - done < EBK_LOG_BLOCK_BYTES ? (size_t)(size - done) : EBK_LOG_BLOCK_BYTES;
+            int error;
+            const uint8_t *bytes = fetch(scrub, offset + done, part, &error);
+            if (bytes != NULL) memcpy(copies + copy * size + done, bytes, part);
+        }
+    }
+    if (copies == NULL) return NULL;
+    *joined = ebk_runs_join(&scrub->log, copies, copies + size, copies + 2 * size);
+    memmove(copies, copies + 2 * size, *joined);
+    return copies;
+}
+
+static void load_index(struct ebk_scrub *scrub)
+{
+    const struct ebk_descriptor *descriptor = &scrub->log.descriptor;
+    const uint64_t places[2] = {ebk_first_index_offset(descriptor), ebk_index_offset(descriptor)};
+    size_t size = descriptor->index_size;
+    uint8_t *index = NULL;
+    for (int copy = descriptor->version < EBK_LOG_VERSION; copy < 2; copy++) {
+        int error;
+        uint8_t *section = fetch_section(scrub, places[copy], descriptor->index_size, descriptor->index_crc, &error);
+        const bool is_sound = section != NULL && is_index_sound(scrub, section);
+        if (!is_sound) tell(scrub, EBK_SCRUB_INDEX, places[copy], error);
+        if (is_sound && index == NULL) index = section;
+        else free(section);
+    }
+    if (index == NULL) index = join_copies(scrub, &size);
+    scrub->log.index = index;
+    scrub->at = index;
+    scrub->index_end = index == NULL ? NULL : index + size;
 }
 
 static bool next_run(struct ebk_scrub *scrub)
 {
-    const uint8_t *end = scrub->log.index + scrub->log.descriptor.index_size;
-    if (scrub->log.index == NULL || scrub->at == end) return false;
-    const bool is_sound = ebk_run_read(&scrub->log, &scrub->at, end, &scrub->ledger_id, &scrub->run);
+    if (scrub->at == scrub->index_end) return false;
+    const bool is_sound = ebk_run_read(&scrub->log, &scrub->at, scrub->index_end, &scrub->ledger_id, &scrub->run);
     EBK_ASSERT(is_sound);
     ebk_cursor_over_runs(&scrub->cursor, &scrub->run, 1, scrub->run.first);
     return true;
@@ -234,21 +276,14 @@ static bool load_log(struct ebk_scrub *scrub)
     forget_log(scrub);
     if (!load_descriptor(scrub)) return false;
     const struct ebk_descriptor *descriptor = &scrub->log.descriptor;
-    const uint64_t states[2] = {EBK_LOG_BLOCK_BYTES, ebk_index_offset(descriptor) + descriptor->index_size};
+    const uint64_t states[2] = {EBK_LOG_BLOCK_BYTES, ebk_second_states_offset(descriptor)};
     int error;
     for (int copy = 0; copy < 2; copy++) {
         uint8_t *section = fetch_section(scrub, states[copy], descriptor->states_size, descriptor->states_crc, &error);
         if (section == NULL) tell(scrub, EBK_SCRUB_STATES, states[copy], error);
         free(section);
     }
-    scrub->log.index = fetch_section(scrub, ebk_index_offset(descriptor), descriptor->index_size,
-                                     descriptor->index_crc, &error);
-    if (scrub->log.index != NULL && !is_index_sound(scrub)) {
-        free(scrub->log.index);
-        scrub->log.index = NULL;
-    }
-    if (scrub->log.index == NULL) tell(scrub, EBK_SCRUB_INDEX, ebk_index_offset(descriptor), error);
-    scrub->at = scrub->log.index;
+    load_index(scrub);
     scrub->is_loaded = true;
     return true;
 }
@@ -291,11 +326,10 @@ static void read_window(struct ebk_scrub *scrub)
     scrub->piece.offset = begin + size;
 }
 
-/* Without an index: valid entries one behind the other; the first that is none hides what comes behind. */
-static void read_unindexed(struct ebk_scrub *scrub)
+/* Up to `end` no index says what is there: valid entries one behind the other; the first that is none hides what comes
+ * behind. */
+static void read_unindexed(struct ebk_scrub *scrub, uint64_t end)
 {
-    const struct ebk_descriptor *descriptor = &scrub->log.descriptor;
-    const uint64_t end = ebk_index_offset(descriptor);
     uint64_t offset = scrub->piece.offset;
     const uint64_t left = end - offset;
     const size_t size = left < WINDOW_BYTES + ENTRY_BYTES_MAX ? (size_t)left : WINDOW_BYTES + ENTRY_BYTES_MAX;
@@ -337,15 +371,12 @@ static void read_piece(struct ebk_scrub *scrub)
         if (piece->offset < begin) piece->offset = begin;
         find_run(scrub);
     }
-    const uint64_t end = ebk_index_offset(&scrub->log.descriptor);
+    const uint64_t end = ebk_entries_end(&scrub->log.descriptor);
     do {
-        if (scrub->log.index == NULL) {
-            if (piece->offset < end) read_unindexed(scrub);
-        } else if (ebk_cursor_has(&scrub->cursor) || next_run(scrub)) {
-            read_window(scrub);
-        } else {
-            piece->offset = end;
-        }
+        const bool has_run = ebk_cursor_has(&scrub->cursor) || next_run(scrub);
+        const uint64_t known = has_run ? scrub->run.offset : end;
+        if (piece->offset < known) read_unindexed(scrub, known);
+        else if (has_run) read_window(scrub);
         piece->is_end = piece->offset >= end;
     } while (!piece->is_end && piece->bytes < scrub->bytes_max);
 }

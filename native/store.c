@@ -36,6 +36,7 @@ void ebk_store_close(struct ebk_store *store)
     ebk_cache_close(&store->halves[1]);
     free(store->frozen_states);
     free(store->pieces);
+    free(store->holes);
     free(store->directories);
     if (store->copy != NULL) ebk_copy_free(store->copy);
     if (store->event_file >= 0) close(store->event_file);

@@ -70,14 +70,17 @@ int64_t ebk_cache_entry_id(const uint8_t *entry);
 #define EBK_LOG_BLOCK_BYTES 4096u
 #define EBK_LOG_DESCRIPTOR_BYTES 128u
 #define EBK_LOG_RUN_BYTES 56u
-#define EBK_LOG_VERSION 1u       /* a log that is a whole flush, or a compaction's */
-#define EBK_LOG_VERSION_PARTS 2u /* one of several that are a flush together, or with marks of several journals */
+#define EBK_LOG_RUN_CRC_BYTES 4u /* behind the coded numbers of a run, from version 3 on */
+#define EBK_LOG_VERSION_ONE 1u   /* read only: a log that is a whole flush, or a compaction's */
+#define EBK_LOG_VERSION_PARTS 2u /* read only: one of several that are a flush together, or with marks of several journals */
+#define EBK_LOG_VERSION 3u       /* as these are written: the index stands before the entries and behind them, and each run has its sum */
 #define EBK_LOG_CHUNK_BYTES (1u << 20) /* of one write of an entry log */
 #define EBK_LOG_STATE_BYTES 56u /* of a ledger state, of a journal's mark, and of an item of the roll */
 #define EBK_LOG_NAME_BYTES 32
 #define EBK_PATH_BYTES_MAX 1024
 #define EBK_DIRECTORY_BYTES (EBK_PATH_BYTES_MAX - EBK_LOG_NAME_BYTES)
 #define EBK_RUN_ENTRIES_MAX 1024u
+#define EBK_CODED_BYTES_MAX 15u /* of one entry of a run: its id's distance (10) and its size's difference (5) */
 #define EBK_RUN_GAP_MAX 64 /* A wider gap between ids begins another run. */
 #define EBK_MODULUS_MAX 64u
 #define EBK_LOG_ID_MAX UINT32_MAX
@@ -95,7 +98,7 @@ struct ebk_run {
 };
 
 struct ebk_descriptor { /* The numbers of the descriptor, in the order in which they are stored. */
-    uint32_t log_id, previous_id;
+    uint32_t version, log_id, previous_id;
     uint8_t cluster_token[16], incarnation[16];
     uint64_t mark;
     uint64_t states_size, entries_size, entry_count, index_size, file_size;
@@ -207,6 +210,17 @@ int ebk_run_maker_add(struct ebk_run_maker *maker, uint64_t ledger_id, int64_t i
 /* Take a whole run over as it is; its entries will stand at maker->offset. */
 int ebk_run_maker_copy(struct ebk_run_maker *maker, uint64_t ledger_id, const struct ebk_run *run);
 int ebk_run_maker_end(struct ebk_run_maker *maker);
+/* The sum of a run's head and coded numbers, which begin at `at` of its section; seed: ebk_section_seed(). */
+uint32_t ebk_run_crc(uint32_t seed, uint64_t at, const uint8_t *bytes, size_t size);
+/* Of a finished index section whose runs were made as if entries stood in its place: they stand behind it, and each run
+ * gets its sum. */
+void ebk_runs_seal(const struct ebk_descriptor *descriptor, uint8_t *index);
+
+/* ---- both copies of an index (store_join.c) -------------------------------------------- */
+
+/* The runs that are sound in one of two copies of a log's index section, in their order, one behind the other at `to`.
+ * The copies and `to` have room for index_size bytes; what could not be read is zeros. Returns the bytes at `to`. */
+size_t ebk_runs_join(const struct ebk_log *log, const uint8_t *one, const uint8_t *other, uint8_t *to);
 
 /* ---- the store (store.c, store_flush.c) ------------------------------------------------ */
 
@@ -260,7 +274,8 @@ struct ebk_store {
     uint64_t mark, entry_count;
     uint64_t journal_marks[EBK_MARKS_MAX]; /* that go with mark */
     uint32_t journal_count;
-    bool is_dark; /* a log has lost its index and entries: any id may have stood there, so none is absent */
+    struct ebk_hole *holes; /* of logs: entries whose ids nobody knows, so that none that may have stood there is absent */
+    uint32_t hole_count;
     char reports[EBK_REPORTS_MAX][EBK_REPORT_BYTES];
     uint32_t report_count;
     uint64_t freeze_count;
@@ -289,14 +304,25 @@ void ebk_descriptor_write(const struct ebk_descriptor *descriptor, uint8_t *to);
 int ebk_descriptor_read(struct ebk_descriptor *descriptor, const uint8_t *from);
 /* Whether the sections lie one behind the other inside a file of file_size bytes. */
 bool ebk_descriptor_is_possible(const struct ebk_descriptor *descriptor);
-/* The run at *at of the log's index, which moves on to the next one; false when it is not sound. */
+/* The run at *at of the log's index, which moves on to the next one; false when it is not sound. Its own sum is not
+ * asked: whoever comes here has that of the whole section, or of this run (ebk_runs_join). */
 bool ebk_run_read(const struct ebk_log *log, const uint8_t **at, const uint8_t *end, uint64_t *ledger_id,
                   struct ebk_run *run);
 /* Checksum of a section, bound to the file that it stands in. */
 uint32_t ebk_section_crc(const struct ebk_descriptor *descriptor, const uint8_t *bytes, size_t size);
-static inline uint64_t ebk_entries_offset(const struct ebk_descriptor *descriptor)
+uint32_t ebk_section_seed(const struct ebk_descriptor *descriptor); /* what it goes on from */
+/* From version 3 on the index stands before the entries too. */
+static inline uint64_t ebk_first_index_offset(const struct ebk_descriptor *descriptor)
 {
     return EBK_LOG_BLOCK_BYTES + descriptor->states_size;
+}
+static inline uint64_t ebk_entries_offset(const struct ebk_descriptor *descriptor)
+{
+    return ebk_first_index_offset(descriptor) + (descriptor->version >= EBK_LOG_VERSION ? descriptor->index_size : 0);
+}
+static inline uint64_t ebk_entries_end(const struct ebk_descriptor *descriptor)
+{
+    return ebk_entries_offset(descriptor) + descriptor->entries_size;
 }
 /* Of the ledger states alone: marks of journals and the roll stand behind them. */
 static inline size_t ebk_ledger_states_size(const struct ebk_descriptor *descriptor)
@@ -304,9 +330,16 @@ static inline size_t ebk_ledger_states_size(const struct ebk_descriptor *descrip
     return (size_t)descriptor->states_size -
            ((size_t)descriptor->journal_count + descriptor->roll_count) * EBK_LOG_STATE_BYTES;
 }
+/* Of the index behind the entries: from version 3 on in a block of its own, so that no block holds both copies. */
 static inline uint64_t ebk_index_offset(const struct ebk_descriptor *descriptor)
 {
-    return ebk_entries_offset(descriptor) + descriptor->entries_size;
+    const uint64_t end = ebk_entries_end(descriptor);
+    if (descriptor->version < EBK_LOG_VERSION) return end;
+    return (end + EBK_LOG_BLOCK_BYTES - 1) / EBK_LOG_BLOCK_BYTES * EBK_LOG_BLOCK_BYTES;
+}
+static inline uint64_t ebk_second_states_offset(const struct ebk_descriptor *descriptor)
+{
+    return ebk_index_offset(descriptor) + descriptor->index_size;
 }
 
 /* Write what the flush takes of its cache as one entry log; fills result, text, index and the rest of the descriptor. */
@@ -356,8 +389,21 @@ struct ebk_log_source {
 };
 bool ebk_log_read_whole(const struct ebk_log_source *source, void *to, size_t size, uint64_t offset);
 int ebk_log_read_descriptor(const struct ebk_log_source *source, uint64_t offset, struct ebk_descriptor *descriptor);
-/* The entries of a log whose index is lost (store_scan.c). */
-int ebk_store_scan_entries(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log);
+/* Block by block; what cannot be read, and looks like damage then, is zeros. */
+void ebk_log_read_blocks(const struct ebk_log_source *source, uint8_t *to, uint64_t size, uint64_t offset);
+
+/* Bytes of the entries of a log of which no index says what they are (store_scan.c). Only ids between those of the
+ * neighbours can stand there; with none before it, the ledger is 0 and the entry -1, with none behind it both are the
+ * highest. */
+struct ebk_hole {
+    uint64_t begin, end; /* in the file */
+    uint64_t ledger_before, ledger_behind;
+    int64_t id_before, id_behind;
+    bool is_filled; /* by entries in their order: nothing else stood there, if their number is right */
+};
+/* Put what can be found in it into the index; *count rises by the entries. Returns EBK_OK or EBK_NO_MEMORY. */
+int ebk_store_scan_hole(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log,
+                        struct ebk_hole *hole, uint64_t *count);
 
 /* Which logs are there, and which of them count (store_roll.c). */
 struct ebk_log_place {

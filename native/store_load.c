@@ -7,9 +7,10 @@
  *     both descriptors            refuse: ledger states and log mark cannot be known
  *     one copy of the states      use the other, report
  *     both copies                 refuse: a fence might be forgotten (P7.3)
- *     the index                   scan the entries, each of which checks itself; report. Unless they are all
- *                                 there, in their order, nobody knows what stood in the log: it is dark in
- *                                 here, and no id is "absent" any more
+ *     one copy of the index       use the other, report
+ *     both copies, or the one     use the runs that are whole in either; between them scan the entries, each of which
+ *     of an older version         checks itself; report. Unless they are all there, in their order, nobody knows what
+ *                                 stood in that hole, and no id that belongs there is "absent" any more
  *     an entry                    found when it is read: unreadable, never "absent" (P7.1)
  *     a log between two others    refuse: each names the one before it
  */
@@ -60,8 +61,7 @@ bool ebk_descriptor_is_possible(const struct ebk_descriptor *descriptor)
     const uint64_t limit = UINT64_C(1) << 48;
     if (descriptor->states_size > limit || descriptor->entries_size > limit || descriptor->index_size > limit)
         return false;
-    const uint64_t end = ebk_index_offset(descriptor) + descriptor->index_size + descriptor->states_size +
-                         EBK_LOG_DESCRIPTOR_BYTES;
+    const uint64_t end = ebk_second_states_offset(descriptor) + descriptor->states_size + EBK_LOG_DESCRIPTOR_BYTES;
     const bool is_alone = descriptor->part_count == 1 && descriptor->part == 0;
     const bool is_part = descriptor->part_count > 1 && descriptor->part_count <= EBK_DIRECTORIES_MAX &&
                          descriptor->part < descriptor->part_count && descriptor->part < descriptor->log_id;
@@ -87,9 +87,9 @@ static int load_descriptor(struct ebk_store *store, const struct ebk_log_source 
     const uint64_t tail_offset = source->size < EBK_LOG_DESCRIPTOR_BYTES ? 0 : source->size - EBK_LOG_DESCRIPTOR_BYTES;
     const int at_head = ebk_log_read_descriptor(source, 0, &head), at_tail = ebk_log_read_descriptor(source, tail_offset, &tail);
     if (at_head == EBK_VERSION || at_tail == EBK_VERSION)
-        return ebk_store_refuse(text, room, EBK_VERSION, log, "at offset %llu: a version other than %u and %u",
-                      (unsigned long long)(at_head == EBK_VERSION ? 0 : tail_offset), EBK_LOG_VERSION,
-                      EBK_LOG_VERSION_PARTS);
+        return ebk_store_refuse(text, room, EBK_VERSION, log, "at offset %llu: a version other than %u to %u",
+                      (unsigned long long)(at_head == EBK_VERSION ? 0 : tail_offset), EBK_LOG_VERSION_ONE,
+                      EBK_LOG_VERSION);
     if (at_head < 0 && at_tail < 0)
         return ebk_store_refuse(text, room, EBK_DAMAGED, log,
                       "at offset 0 and at its end %llu: neither descriptor is whole, so its ledger states (fences) "
@@ -129,7 +129,7 @@ uint8_t *ebk_log_read_states(struct ebk_io *io, int file, const struct ebk_descr
     uint8_t *states =
         load_section(&source, descriptor, EBK_LOG_BLOCK_BYTES, descriptor->states_size, descriptor->states_crc);
     return states != NULL ? states
-                          : load_section(&source, descriptor, ebk_index_offset(descriptor) + descriptor->index_size,
+                          : load_section(&source, descriptor, ebk_second_states_offset(descriptor),
                                          descriptor->states_size, descriptor->states_crc);
 }
 
@@ -137,7 +137,7 @@ static int load_states(struct ebk_store *store, const struct ebk_log_source *sou
                        size_t room)
 {
     const struct ebk_descriptor *descriptor = &log->descriptor;
-    const uint64_t second = ebk_index_offset(descriptor) + descriptor->index_size;
+    const uint64_t second = ebk_second_states_offset(descriptor);
     log->states = load_section(source, descriptor, EBK_LOG_BLOCK_BYTES, descriptor->states_size, descriptor->states_crc);
     if (log->states != NULL) {
         uint8_t *copy = load_section(source, descriptor, second, descriptor->states_size, descriptor->states_crc);
@@ -176,8 +176,9 @@ bool ebk_run_read(const struct ebk_log *log, const uint8_t **at, const uint8_t *
         .modulus = head[52],
         .sizes_equal = head[53],
     };
-    if (run->coded_size > (size_t)(end - run->coded)) return false;
-    *at = run->coded + run->coded_size;
+    const size_t crc_bytes = log->descriptor.version >= EBK_LOG_VERSION ? EBK_LOG_RUN_CRC_BYTES : 0;
+    if ((uint64_t)run->coded_size + crc_bytes > (size_t)(end - run->coded)) return false;
+    *at = run->coded + run->coded_size + crc_bytes;
     return ebk_run_is_sound(run);
 }
 
@@ -203,7 +204,7 @@ static int walk_index(struct ebk_store *store, const struct ebk_log *log, const 
         if (!add || (frozen != NULL && ebk_cache_find(frozen, ledger_id) == NULL)) continue;
         if (ebk_index_add(&store->index, ledger_id, &run) < 0) return EBK_NO_MEMORY;
     }
-    return at == end && offset == ebk_index_offset(descriptor) && entries == descriptor->entry_count ? EBK_OK
+    return at == end && offset == ebk_entries_end(descriptor) && entries == descriptor->entry_count ? EBK_OK
                                                                                                      : EBK_DAMAGED;
 }
 
@@ -215,21 +216,103 @@ int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log, const stru
 
 /* ---- all of them -------------------------------------------------------------------- */
 
+static int add_hole(struct ebk_store *store, const struct ebk_hole *hole)
+{
+    struct ebk_hole *holes = realloc(store->holes, (store->hole_count + 1) * sizeof *holes);
+    if (holes == NULL) return EBK_NO_MEMORY;
+    store->holes = holes;
+    holes[store->hole_count++] = *hole;
+    return EBK_OK;
+}
+
+/* Runs that are whole, and between them what a scan finds; joined: bytes of the runs in log->index. */
+static int take_joined(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log, size_t joined)
+{
+    const struct ebk_descriptor *descriptor = &log->descriptor;
+    const uint8_t *at = log->index, *end = log->index + joined;
+    const uint32_t holes_before = store->hole_count;
+    struct ebk_hole hole = {.begin = ebk_entries_offset(descriptor), .id_before = -1};
+    const struct ebk_hole everything = {.id_before = -1, .ledger_behind = UINT64_MAX, .id_behind = INT64_MAX};
+    uint64_t count = 0;
+    bool is_filled = true, is_over = false;
+    while (!is_over) {
+        struct ebk_run run = {.offset = ebk_entries_end(descriptor), .first = INT64_MAX};
+        uint64_t ledger_id = UINT64_MAX;
+        is_over = at == end;
+        const bool is_sound = is_over || ebk_run_read(log, &at, end, &ledger_id, &run);
+        EBK_ASSERT(is_sound); /* Each was when they were joined. */
+        if (run.offset > hole.begin) {
+            hole.end = run.offset;
+            hole.ledger_behind = ledger_id;
+            hole.id_behind = run.first;
+            if (ebk_store_scan_hole(store, source, log, &hole, &count) < 0 || add_hole(store, &hole) < 0) return EBK_NO_MEMORY;
+            is_filled &= hole.is_filled;
+        }
+        if (!is_over && ebk_index_add(&store->index, ledger_id, &run) < 0) return EBK_NO_MEMORY;
+        count += run.count;
+        hole = (struct ebk_hole){.begin = run.offset + run.bytes, .ledger_before = ledger_id, .id_before = run.last};
+    }
+    if (is_filled && count == descriptor->entry_count) store->hole_count = holes_before; /* Nothing else was in it. */
+    else if (store->hole_count == holes_before && add_hole(store, &everything) < 0) return EBK_NO_MEMORY;
+    ebk_store_tell(store, log, "at offset %llu: the index is damaged or cut off%s; %llu of %llu entries were found by %sa scan",
+                   (unsigned long long)ebk_index_offset(descriptor),
+                   descriptor->version < EBK_LOG_VERSION ? "" : ", and so is its first copy", (unsigned long long)count,
+                   (unsigned long long)descriptor->entry_count, joined > 0 ? "what is left of both and by " : "");
+    return EBK_OK;
+}
+
+/* No copy of the index is whole: what is left of two, and what a scan finds. */
+static int load_pieces(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log)
+{
+    const struct ebk_descriptor *descriptor = &log->descriptor;
+    const uint64_t size = descriptor->version < EBK_LOG_VERSION ? 0 : descriptor->index_size;
+    size_t joined = 0;
+    if (size > 0 && size <= source->size) {
+        uint8_t *copies = malloc(2 * size);
+        log->index = malloc(size);
+        if (copies == NULL || log->index == NULL) {
+            free(copies);
+            return EBK_NO_MEMORY;
+        }
+        ebk_log_read_blocks(source, copies, size, ebk_first_index_offset(descriptor));
+        ebk_log_read_blocks(source, copies + size, size, ebk_index_offset(descriptor));
+        joined = ebk_runs_join(log, copies, copies + size, log->index);
+        free(copies);
+        if (joined == size && ebk_store_index_log(store, log, NULL) == EBK_OK) {
+            ebk_store_tell(store, log, "at offsets %llu and %llu: both copies of the index are damaged; together they are whole",
+                           (unsigned long long)ebk_first_index_offset(descriptor),
+                           (unsigned long long)ebk_index_offset(descriptor));
+            return EBK_OK;
+        }
+    }
+    log->is_damaged = true; /* What of it cannot be told is dark: that would be forgotten with the file. */
+    return take_joined(store, source, log, joined);
+}
+
+static int load_index(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log)
+{
+    const struct ebk_descriptor *descriptor = &log->descriptor;
+    const uint64_t places[2] = {ebk_first_index_offset(descriptor), ebk_index_offset(descriptor)};
+    for (int copy = descriptor->version < EBK_LOG_VERSION; copy < 2; copy++) {
+        log->index = load_section(source, descriptor, places[copy], descriptor->index_size, descriptor->index_crc);
+        const int code = log->index == NULL ? EBK_DAMAGED : ebk_store_index_log(store, log, NULL);
+        if (code == EBK_OK && copy == 1 && descriptor->version >= EBK_LOG_VERSION)
+            ebk_store_tell(store, log, "at offset %llu: the index is damaged; its second copy was used",
+                           (unsigned long long)places[0]);
+        if (code != EBK_DAMAGED) return code;
+        free(log->index);
+        log->index = NULL;
+    }
+    return load_pieces(store, source, log);
+}
+
 static int load_log(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log, char *text, size_t room)
 {
     int refused = load_descriptor(store, source, log, text, room);
     if (refused == EBK_OK) refused = load_states(store, source, log, text, room);
     if (refused < 0) return refused;
-    const struct ebk_descriptor *descriptor = &log->descriptor;
-    log->index = load_section(source, descriptor, ebk_index_offset(descriptor), descriptor->index_size,
-                              descriptor->index_crc);
-    int code = log->index == NULL ? EBK_DAMAGED : ebk_store_index_log(store, log, NULL);
-    if (code == EBK_DAMAGED) {
-        log->is_damaged = true; /* What of it cannot be told is dark: that would be forgotten with the file. */
-        code = ebk_store_scan_entries(store, source, log);
-    }
-    if (code < 0) return ebk_store_refuse(text, room, code, log, "its index could not be read in");
-    return EBK_OK;
+    const int code = load_index(store, source, log);
+    return code < 0 ? ebk_store_refuse(text, room, code, log, "its index could not be read in") : EBK_OK;
 }
 
 /* Above the newest roll, each flush names the log before it. One between the two may be there all the same: its flush

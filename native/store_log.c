@@ -1,11 +1,11 @@
 /* store_log.c: writing one entry log from a frozen half of the write cache.
  *
- *     | descriptor, zeros | states | entries | index | states | zeros | descriptor |
- *     0                 4096                                                   size
+ *     | descriptor, zeros | states | index | entries | zeros | index | states | zeros | descriptor |
+ *     0                 4096                             n * 4096                                size
  *
  * Everything is known before the first byte is written, so the file is written once,
- * front to back, and its descriptor stands at both ends: no single damage hides where
- * the ledger states (the fences, P7.3) or the index are. The file has its final name
+ * front to back, and all but the entries stands at both ends: no damage of one block hides
+ * the ledger states (the fences, P7.3) or where an entry is. The file has its final name
  * only when all of it is synced, and counts only when the directory is synced too.
  */
 #include "store_inside.h"
@@ -56,8 +56,7 @@ void ebk_descriptor_write(const struct ebk_descriptor *descriptor, uint8_t *to)
 {
     memset(to, 0, EBK_LOG_DESCRIPTOR_BYTES);
     memcpy(to + AT_MAGIC, MAGIC, sizeof MAGIC);
-    const bool is_part = descriptor->part_count > 1 || descriptor->journal_count > 0;
-    ebk_store_u32(to + AT_VERSION, is_part ? EBK_LOG_VERSION_PARTS : EBK_LOG_VERSION);
+    ebk_store_u32(to + AT_VERSION, descriptor->version);
     ebk_store_u32(to + AT_LOG_ID, descriptor->log_id);
     ebk_store_u32(to + AT_PREVIOUS, descriptor->previous_id);
     memcpy(to + AT_TOKEN, descriptor->cluster_token, 16);
@@ -73,7 +72,7 @@ void ebk_descriptor_write(const struct ebk_descriptor *descriptor, uint8_t *to)
     ebk_store_u32(to + AT_STATES_CRC, descriptor->states_crc);
     ebk_store_u32(to + AT_INDEX_CRC, descriptor->index_crc);
     ebk_store_u32(to + AT_ROLL_COUNT, descriptor->roll_count);
-    if (is_part) {
+    if (descriptor->version != EBK_LOG_VERSION_ONE) {
         ebk_store_u16(to + AT_PART, (uint16_t)descriptor->part);
         ebk_store_u16(to + AT_PART_COUNT, (uint16_t)descriptor->part_count);
         ebk_store_u16(to + AT_JOURNAL_COUNT, (uint16_t)descriptor->journal_count);
@@ -86,9 +85,10 @@ int ebk_descriptor_read(struct ebk_descriptor *descriptor, const uint8_t *from)
     if (memcmp(from + AT_MAGIC, MAGIC, sizeof MAGIC) != 0) return EBK_DAMAGED;
     if (ebk_load_u32(from + AT_CRC) != ebk_crc32c(0, from, AT_CRC)) return EBK_DAMAGED;
     const uint32_t version = ebk_load_u32(from + AT_VERSION);
-    if (version != EBK_LOG_VERSION && version != EBK_LOG_VERSION_PARTS) return EBK_VERSION;
-    const bool is_part = version == EBK_LOG_VERSION_PARTS;
+    if (version < EBK_LOG_VERSION_ONE || version > EBK_LOG_VERSION) return EBK_VERSION;
+    const bool is_part = version != EBK_LOG_VERSION_ONE;
     *descriptor = (struct ebk_descriptor){
+        .version = version,
         .log_id = ebk_load_u32(from + AT_LOG_ID),
         .previous_id = ebk_load_u32(from + AT_PREVIOUS),
         .mark = ebk_load_u64(from + AT_MARK),
@@ -113,9 +113,14 @@ int ebk_descriptor_read(struct ebk_descriptor *descriptor, const uint8_t *from)
 
 uint32_t ebk_section_crc(const struct ebk_descriptor *descriptor, const uint8_t *bytes, size_t size)
 {
+    return ebk_crc32c(ebk_section_seed(descriptor), bytes, size);
+}
+
+uint32_t ebk_section_seed(const struct ebk_descriptor *descriptor)
+{
     uint8_t head[EBK_LOG_DESCRIPTOR_BYTES];
     ebk_descriptor_write(descriptor, head);
-    return ebk_crc32c(ebk_crc32c(0, head, IDENTITY_BYTES), bytes, size);
+    return ebk_crc32c(0, head, IDENTITY_BYTES);
 }
 
 void ebk_log_path(const char *directory, uint32_t log_id, bool is_tmp, char *path)
@@ -131,7 +136,7 @@ static int make_index(struct ebk_flush *flush)
     struct ebk_descriptor *descriptor = &flush->descriptor;
     struct ebk_run_maker *maker = calloc(1, sizeof *maker);
     if (maker == NULL) return EBK_NO_MEMORY;
-    maker->offset = ebk_entries_offset(descriptor);
+    maker->offset = ebk_first_index_offset(descriptor); /* ebk_runs_seal() moves all by what the index takes there. */
     int refused = EBK_OK;
     for (uint32_t i = 0; i < flush->cache->ledger_count && refused == EBK_OK; i++) {
         const struct ebk_cached_ledger *ledger = &flush->cache->ledgers[i];
@@ -149,7 +154,7 @@ static int make_index(struct ebk_flush *flush)
     if (refused == EBK_OK) refused = ebk_run_maker_end(maker);
     flush->index = maker->index;
     descriptor->run_count = maker->run_count;
-    descriptor->entries_size = maker->offset - ebk_entries_offset(descriptor);
+    descriptor->entries_size = maker->offset - ebk_first_index_offset(descriptor);
     descriptor->index_size = maker->size;
     free(maker);
     return refused;
@@ -223,7 +228,8 @@ int64_t ebk_log_write_head(struct ebk_log_writer *writer, const struct ebk_flush
     ebk_descriptor_write(&flush->descriptor, head);
     if ((done = ebk_log_append(writer, head, sizeof head)) < 0) return done;
     if ((done = ebk_log_append_zeros(writer, EBK_LOG_BLOCK_BYTES)) < 0) return done;
-    return ebk_log_append(writer, flush->states, flush->descriptor.states_size);
+    if ((done = ebk_log_append(writer, flush->states, flush->descriptor.states_size)) < 0) return done;
+    return ebk_log_append(writer, flush->index, flush->descriptor.index_size);
 }
 
 int64_t ebk_log_write_tail(struct ebk_log_writer *writer, const struct ebk_flush *flush)
@@ -232,7 +238,8 @@ int64_t ebk_log_write_tail(struct ebk_log_writer *writer, const struct ebk_flush
     uint8_t head[EBK_LOG_DESCRIPTOR_BYTES];
     int64_t done;
     ebk_descriptor_write(descriptor, head);
-    EBK_ASSERT(writer->offset + writer->used == ebk_index_offset(descriptor));
+    EBK_ASSERT(writer->offset + writer->used == ebk_entries_end(descriptor));
+    if ((done = ebk_log_append_zeros(writer, ebk_index_offset(descriptor))) < 0) return done;
     if ((done = ebk_log_append(writer, flush->index, descriptor->index_size)) < 0) return done;
     if ((done = ebk_log_append(writer, flush->states, descriptor->states_size)) < 0) return done;
     if ((done = ebk_log_append_zeros(writer, descriptor->file_size - sizeof head)) < 0) return done;
@@ -304,8 +311,9 @@ int ebk_log_publish(struct ebk_flush *flush, const char *tmp)
 void ebk_log_seal(struct ebk_flush *flush)
 {
     struct ebk_descriptor *descriptor = &flush->descriptor;
-    const uint64_t end = ebk_index_offset(descriptor) + descriptor->index_size + descriptor->states_size +
-                         EBK_LOG_DESCRIPTOR_BYTES;
+    descriptor->version = EBK_LOG_VERSION;
+    ebk_runs_seal(descriptor, flush->index);
+    const uint64_t end = ebk_second_states_offset(descriptor) + descriptor->states_size + EBK_LOG_DESCRIPTOR_BYTES;
     descriptor->file_size = (end + EBK_LOG_BLOCK_BYTES - 1) / EBK_LOG_BLOCK_BYTES * EBK_LOG_BLOCK_BYTES;
     descriptor->states_crc = ebk_section_crc(descriptor, flush->states, descriptor->states_size);
     descriptor->index_crc = ebk_section_crc(descriptor, flush->index, descriptor->index_size);

@@ -53,10 +53,22 @@ static void add_absent(struct reading *reading, int64_t first, int64_t last)
     found->absent_count += 1;
 }
 
-/* No place has ids first..last: absent, unless a damaged log may have had them. */
-static void add_missing(struct reading *reading, int64_t first, int64_t last)
+/* No place has ids first..last: absent, unless they may have stood in a hole of a damaged log; those up to `asked` were
+ * asked. */
+static void add_missing(struct reading *reading, int64_t first, int64_t last, uint32_t asked)
 {
-    if (!reading->store->is_dark) add_absent(reading, first, last);
+    for (; first <= last && asked < reading->store->hole_count; asked++) {
+        const struct ebk_hole *hole = &reading->store->holes[asked];
+        const uint64_t ledger_id = reading->ledger_id;
+        if (ledger_id < hole->ledger_before || ledger_id > hole->ledger_behind) continue;
+        const int64_t begin = ledger_id == hole->ledger_before ? hole->id_before + 1 : 0;
+        const int64_t end = ledger_id == hole->ledger_behind ? hole->id_behind : INT64_MAX;
+        if (begin > last || end <= first) continue;
+        add_missing(reading, first, begin - 1, asked + 1);
+        if (end == INT64_MAX) return;
+        first = end;
+    }
+    add_absent(reading, first, last);
 }
 
 static int open_cursors(struct reading *reading, int64_t first)
@@ -119,11 +131,11 @@ static int plan(struct reading *reading, int64_t first, int64_t last, size_t byt
     for (;;) {
         const struct ebk_cursor *cursor = lowest(reading);
         if (cursor == NULL || cursor->id > last) {
-            add_missing(reading, expected, last);
+            add_missing(reading, expected, last, 0);
             return EBK_OK;
         }
         const int64_t id = cursor->id;
-        add_missing(reading, expected, id - 1);
+        add_missing(reading, expected, id - 1, 0);
         if (reading->is_over) return EBK_OK;
         if (residues >> ((uint64_t)id % modulus) & 1u) {
             if (reading->piece_count > 0 && reading->size + cursor->size > bytes_max) return EBK_OK;

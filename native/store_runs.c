@@ -2,6 +2,7 @@
 #include "store_inside.h"
 
 #include "bytes.h"
+#include "crc32c.h"
 #include "errors.h"
 #include "frame.h"
 
@@ -36,8 +37,8 @@ static uint64_t zigzag(int64_t value)
 
 static int make_room(struct ebk_run_maker *maker)
 {
-    /* 15 bytes at most for an entry: its id's distance (a small gap: 1) and its size's difference (5). */
-    const size_t needed = maker->size + EBK_LOG_RUN_BYTES + (size_t)EBK_RUN_ENTRIES_MAX * 15;
+    const size_t needed =
+        maker->size + EBK_LOG_RUN_BYTES + (size_t)EBK_RUN_ENTRIES_MAX * EBK_CODED_BYTES_MAX + EBK_LOG_RUN_CRC_BYTES;
     if (needed <= maker->capacity) return EBK_OK;
     size_t capacity = maker->capacity ? maker->capacity * 2 : INDEX_BYTES_MIN;
     if (capacity < needed) capacity = needed;
@@ -90,7 +91,7 @@ int ebk_run_maker_end(struct ebk_run_maker *maker)
         .sizes_equal = sizes_equal,
     };
     write_head(maker->ledger_id, &run, head);
-    maker->size = (size_t)(end - maker->index);
+    maker->size = (size_t)(end - maker->index) + EBK_LOG_RUN_CRC_BYTES;
     maker->run_count += 1;
     maker->count = 0;
     maker->bytes = 0;
@@ -118,14 +119,33 @@ int ebk_run_maker_copy(struct ebk_run_maker *maker, uint64_t ledger_id, const st
 {
     const int refused = ebk_run_maker_end(maker);
     if (refused < 0) return refused;
-    EBK_ASSERT(run->coded_size <= EBK_RUN_ENTRIES_MAX * 15);
+    EBK_ASSERT(run->coded_size <= EBK_RUN_ENTRIES_MAX * EBK_CODED_BYTES_MAX);
     if (make_room(maker) < 0) return EBK_NO_MEMORY;
     struct ebk_run copy = *run;
     copy.offset = maker->offset;
     write_head(ledger_id, &copy, maker->index + maker->size);
     memcpy(maker->index + maker->size + EBK_LOG_RUN_BYTES, run->coded, run->coded_size);
-    maker->size += EBK_LOG_RUN_BYTES + run->coded_size;
+    maker->size += EBK_LOG_RUN_BYTES + run->coded_size + EBK_LOG_RUN_CRC_BYTES;
     maker->offset += run->bytes;
     maker->run_count += 1;
     return EBK_OK;
+}
+
+uint32_t ebk_run_crc(uint32_t seed, uint64_t at, const uint8_t *bytes, size_t size)
+{
+    uint8_t place[8];
+    ebk_store_u64(place, at);
+    return ebk_crc32c(ebk_crc32c(seed, place, sizeof place), bytes, size);
+}
+
+void ebk_runs_seal(const struct ebk_descriptor *descriptor, uint8_t *index)
+{
+    const uint32_t seed = ebk_section_seed(descriptor);
+    for (uint64_t at = 0; at < descriptor->index_size;) {
+        uint8_t *head = index + at;
+        const uint32_t size = EBK_LOG_RUN_BYTES + ebk_load_u32(head + 48);
+        ebk_store_u64(head + 32, ebk_load_u64(head + 32) + descriptor->index_size);
+        ebk_store_u32(head + size, ebk_run_crc(seed, at, head, size));
+        at += size + EBK_LOG_RUN_CRC_BYTES;
+    }
 }

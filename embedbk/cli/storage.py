@@ -403,7 +403,7 @@ def _index_cat(options: argparse.Namespace) -> int:
         for state in LEDGER_STATE.iter_unpack(log.states):
             if options.ledger in (None, state[0]):
                 _show_state(shown, log.name, state)
-        for run in log.runs or []:
+        for run in log.runs:
             if options.ledger not in (None, run.ledger_id):
                 continue
             data = {
@@ -443,7 +443,7 @@ def _show_descriptor(shown: _Shown, log: EntryLog) -> None:
         "runs": found.run_count,
         "states": found.states_size // LEDGER_STATE.size - found.roll_count - found.journal_count,
         "bytes": found.file_size,
-        "is_index_whole": log.runs is not None,
+        "is_index_whole": log.is_index_whole,
     }
     of_flush = f" (part {found.part + 1} of {found.part_count})" if found.part_count > 1 else ""
     marks = f" ({' + '.join(map(str, log.marks))})" if log.marks else ""

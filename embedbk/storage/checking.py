@@ -20,12 +20,12 @@ from embedbk.codec.kernels import offsets, scan
 from embedbk.codec.registration import cookie_path
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.errors import PeerError, StorageError
+from embedbk.storage.entry_log_index import Run
+from embedbk.storage.entry_log_layout import Descriptor
 from embedbk.storage.entry_log_reader import (
     READ_BYTES_MAX,
-    Descriptor,
     EntryLog,
     LogSummary,
-    Run,
     Whose,
     is_entry,
     log_name,
@@ -170,13 +170,13 @@ class _BookieCheck:
                 self.facts.entry_logs += 1
                 self._load_states(path, log)
                 self._check_padding(file, log.descriptor)
-                for run in log.runs or []:
+                for run in log.runs:
                     self._check_run(file, run)
                     self._note_run(file, run)
                     self._progress(path, run.size)
                 for ledger_id, entry_id, *_ in log.scanned:  # Each was checked by the scan.
                     self._note_entry(ledger_id, entry_id)
-                self.is_complete &= not log.is_dark
+                self.is_complete &= not log.dark
                 self.facts.bytes += log.descriptor.file_size
                 return log
         except OSError as refused:
@@ -205,7 +205,8 @@ class _BookieCheck:
     def _check_padding(self, file: RawFile, descriptor: Descriptor) -> None:
         """What lies between the sections was written as zeros; no sum covers it, and nobody reads it."""
         end = descriptor.second_states_offset + descriptor.states_size
-        for begin, stop in ((128, 4096), (end, descriptor.file_size - 128)):
+        between = (descriptor.entries_end, descriptor.index_offset)
+        for begin, stop in ((128, 4096), between, (end, descriptor.file_size - 128)):
             if any(file.read(begin, stop - begin)):
                 self.findings.note(file.path, "padding is not zero; nobody reads it", offset=begin)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 
+from embedbk.storage.entry_log_layout import Descriptor
 from embedbk.storage.entry_log_reader import (
-    Descriptor,
     EntryLog,
     LogSummary,
     Whose,
@@ -18,8 +18,8 @@ from embedbk.storage.entry_log_reader import (
     log_name,
     parse_log_name,
     read_entry_log,
-    read_part,
 )
+from embedbk.storage.entry_log_scan import read_part
 from embedbk.storage.findings import Findings
 from embedbk.storage.raw_files import RawDirectory
 
@@ -154,7 +154,9 @@ class EntryLogs:
         """The entry's bytes as the newest log has them, or what a bookie must answer instead (P7.1)."""
         found = self._newest.get((ledger_id, entry_id))
         if found is None:
-            return Verdict.UNREADABLE if any(each.is_dark for each in self.logs) else Verdict.ABSENT
+            holes = (hole for log in self.logs for hole in log.dark)
+            is_dark = any(hole.may_hold(ledger_id, entry_id) for hole in holes)
+            return Verdict.UNREADABLE if is_dark else Verdict.ABSENT
         log, offset, size = found
         try:
             with self._homes[log.name].open(log.name) as file:

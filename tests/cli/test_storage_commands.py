@@ -22,6 +22,7 @@ from embedbk.storage import places
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import open_identity
 from embedbk.storage.operator_word import read_only_reason
+from tests.storage.log_places import places_in
 from tests.storage.small_bookie import TOKEN, make
 from tests.storage.stored_entries import make_frame
 
@@ -191,7 +192,7 @@ def test_damage_is_told_with_its_place_and_exit_code_1(
     bookie: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = bookie / "entries" / "00000001.elog"
-    flip(log, 4096 + 3 * 56 + 60)
+    flip(log, places_in(log.read_bytes()).entries + 60)
     code, lines, _ = run(capsys, "storage", "check", bookie)
     assert code == 1
     assert lines[0].startswith(f"DAMAGE  {log} at offset ")

@@ -183,6 +183,17 @@ static void read_log(struct ebk_memory_disk *disk, const uint8_t *content, size_
     ebk_scrub_close(scrub);
 }
 
+/* Each run as it says it ends, with a right sum. */
+static void sum_runs(const struct ebk_descriptor *descriptor, uint8_t *index)
+{
+    for (uint64_t at = 0; at + EBK_LOG_RUN_BYTES <= descriptor->index_size;) {
+        const uint64_t size = EBK_LOG_RUN_BYTES + (uint64_t)ebk_load_u32(index + at + 48);
+        if (size + EBK_LOG_RUN_CRC_BYTES > descriptor->index_size - at) return;
+        ebk_store_u32(index + at + size, ebk_run_crc(ebk_section_seed(descriptor), at, index + at, size));
+        at += size + EBK_LOG_RUN_CRC_BYTES;
+    }
+}
+
 /* Both descriptors, with right sums over the sections as they stand in the image. */
 static void sum_log(size_t size)
 {
@@ -192,9 +203,11 @@ static void sum_log(size_t size)
     if (ebk_descriptor_read(&descriptor, head) != EBK_OK || !ebk_descriptor_is_possible(&descriptor)) return;
     if (descriptor.file_size != size) return;
     descriptor.states_crc = ebk_section_crc(&descriptor, image + EBK_LOG_BLOCK_BYTES, descriptor.states_size);
-    descriptor.index_crc = ebk_section_crc(&descriptor, image + ebk_index_offset(&descriptor), descriptor.index_size);
-    memcpy(image + ebk_index_offset(&descriptor) + descriptor.index_size, image + EBK_LOG_BLOCK_BYTES,
-           descriptor.states_size);
+    uint8_t *index = image + ebk_index_offset(&descriptor);
+    if (draw() % 2) sum_runs(&descriptor, index);
+    descriptor.index_crc = ebk_section_crc(&descriptor, index, descriptor.index_size);
+    memcpy(image + ebk_first_index_offset(&descriptor), index, descriptor.index_size);
+    memcpy(image + ebk_second_states_offset(&descriptor), image + EBK_LOG_BLOCK_BYTES, descriptor.states_size);
     ebk_descriptor_write(&descriptor, head);
     memcpy(tail, head, EBK_LOG_DESCRIPTOR_BYTES);
 }
@@ -210,18 +223,24 @@ static void fuzz_logs(uint64_t count, const uint8_t *extra, size_t extra_size)
     uint8_t *content = read_whole(disk, "e/00000001.elog", &whole);
     struct ebk_descriptor descriptor;
     EBK_ASSERT(whole <= sizeof image && ebk_descriptor_read(&descriptor, content) == EBK_OK);
-    const size_t entries = ebk_entries_offset(&descriptor), index = ebk_index_offset(&descriptor);
+    const size_t entries = ebk_entries_offset(&descriptor), entries_end = ebk_entries_end(&descriptor);
+    const size_t index = ebk_index_offset(&descriptor), first_index = ebk_first_index_offset(&descriptor);
     if (extra_size > 0) read_log(disk, extra, extra_size, false);
     for (; count > 0; count--) {
         memcpy(image, content, whole);
         size_t size = whole;
         const bool is_summed = draw() % 2;
-        switch (draw() % 4) {
+        switch (draw() % 5) {
         case 0: size = mutate(0, whole, whole); break;
         case 1: mutate(index, index + descriptor.index_size, whole); break; /* Then a scan, or a crafted index. */
         case 2: /* Entries, and no index to find them by: the scanner. */
-            mutate(entries, index, whole);
+            mutate(entries, entries_end, whole);
             image[index + draw() % descriptor.index_size] ^= 0x11;
+            image[first_index + draw() % descriptor.index_size] ^= 0x11;
+            break;
+        case 3: /* Both copies: they are joined. */
+            mutate(index, index + descriptor.index_size, whole);
+            mutate(first_index, first_index + descriptor.index_size, whole);
             break;
         default: mutate(0, EBK_LOG_DESCRIPTOR_BYTES, whole); break;
         }

@@ -3,6 +3,7 @@
  * these the PART-th of PARTS, so that several processes share the work. Prints how many changes were judged, or stops
  * where one gave a wrong answer. A large store has beside it a small one.
  *
+ * In a small log each of these stands beside a damaged entry, the first, a middle and the last one.
  * A byte inside an entry concerns that entry alone, so the store stays open and its neighbours are read. Any other
  * byte concerns the start, so the store is opened anew.
  */
@@ -45,7 +46,7 @@ static void judge_opened(struct ebk_memory_disk *disk, uint32_t ledger_count)
     ebk_store_close(store);
 }
 
-/* Each byte outside the entries costs an opening, and mostly a scan of the whole log. */
+/* Each byte outside the entries costs an opening. */
 static void sweep_log(uint64_t bytes, uint64_t step)
 {
     payload_base = 1000;
@@ -64,7 +65,7 @@ static void sweep_log(uint64_t bytes, uint64_t step)
     EBK_ASSERT(store != NULL);
     uint64_t entry_at = ebk_entries_offset(&descriptor), entry_end = entry_at, entry_number = 0, next_number = 0;
     for (uint64_t at = 0; at < size; at += step) {
-        const bool is_in_entry = at >= ebk_entries_offset(&descriptor) && at < ebk_index_offset(&descriptor);
+        const bool is_in_entry = at >= ebk_entries_offset(&descriptor) && at < ebk_entries_end(&descriptor);
         while (is_in_entry && entry_end <= at) { /* To the entry that this byte stands in. */
             entry_at = entry_end;
             entry_number = next_number++;
@@ -90,6 +91,63 @@ static void sweep_log(uint64_t bytes, uint64_t step)
         }
     }
     ebk_store_close(store);
+    io->close(io, file);
+    free(content);
+    ebk_memory_disk_free(disk);
+}
+
+/* The number of the entry that the byte stands in, of all in the log; -1: in none. */
+static int64_t entry_of(const struct ebk_descriptor *descriptor, uint64_t at)
+{
+    if (at < ebk_entries_offset(descriptor) || at >= ebk_entries_end(descriptor)) return -1;
+    const uint64_t place = at - ebk_entries_offset(descriptor), ledger = place / truth_at[ENTRIES_PER_LEDGER];
+    int64_t id = 0;
+    while (truth_at[id + 1] <= place % truth_at[ENTRIES_PER_LEDGER]) id++;
+    return (int64_t)ledger * ENTRIES_PER_LEDGER + id;
+}
+
+/* Two bytes of a small log, one of them in its first, middle or last entry: no other entry than the damaged ones is
+ * lost, and what was never there stays absent. */
+static void sweep_pairs(uint64_t step)
+{
+    const uint32_t ledger_count = 3;
+    payload_base = 20;
+    struct ebk_memory_disk *disk = ebk_memory_disk_new();
+    EBK_ASSERT(disk != NULL);
+    struct ebk_io *io = ebk_memory_disk_io(disk);
+    make_log(disk, ledger_count);
+    size_t size;
+    uint8_t *content = read_whole(disk, "e/00000001.elog", &size);
+    struct ebk_descriptor descriptor;
+    EBK_ASSERT(ebk_descriptor_read(&descriptor, content) == EBK_OK);
+    const int file = io->open(io, "e/00000001.elog", EBK_OPEN_WRITE);
+    EBK_ASSERT(file >= 0);
+    const uint64_t begin = ebk_entries_offset(&descriptor);
+    const uint64_t pairs[3] = {begin + 60, begin + descriptor.entries_size / 2, begin + descriptor.entries_size - 9};
+    for (int pair = 0; pair < 3; pair++) {
+        poke(io, file, pairs[pair], content[pairs[pair]] ^ 0x24);
+        for (uint64_t at = 0; at < size; at += step)
+            for (int way = 0; way < 3 && is_ours(at, step); way++) {
+                const uint8_t byte = changed_byte(content[at], way, at);
+                if (byte == content[at] || at == pairs[pair]) continue;
+                poke(io, file, at, byte);
+                changes += 1;
+                const int64_t lost[2] = {entry_of(&descriptor, pairs[pair]), entry_of(&descriptor, at)};
+                struct ebk_store *store = open_store(disk);
+                EBK_ASSERT(store != NULL);
+                for (uint64_t ledger = 1; ledger <= ledger_count + 1u; ledger++) {
+                    uint32_t absent, left = ledger <= ledger_count ? ENTRIES_PER_LEDGER : 0;
+                    for (int each = 0; each < 2; each++)
+                        left -= lost[each] >= 0 && (uint64_t)lost[each] / ENTRIES_PER_LEDGER + 1 == ledger &&
+                                (each == 0 || lost[0] != lost[1]);
+                    EBK_ASSERT(judge_read(store, ledger, 0, ENTRIES_PER_LEDGER + 1, &absent) == left);
+                    EBK_ASSERT(absent == (ledger <= ledger_count ? 2u : ENTRIES_PER_LEDGER + 2u));
+                }
+                ebk_store_close(store);
+                poke(io, file, at, content[at]);
+            }
+        poke(io, file, pairs[pair], content[pairs[pair]]);
+    }
     io->close(io, file);
     free(content);
     ebk_memory_disk_free(disk);
@@ -146,6 +204,7 @@ int main(int count, char **arguments)
     EBK_ASSERT(part < parts);
     if (bytes > SMALL_BYTES) sweep_log(bytes, step);
     sweep_log(bytes > SMALL_BYTES ? SMALL_BYTES : bytes, step);
+    sweep_pairs(step);
     sweep_journal(step);
     printf("%llu changes, none gave a wrong answer\n", (unsigned long long)changes);
     return 0;

@@ -18,7 +18,9 @@ from embedbk.codec.entry import encode_entry
 from embedbk.codec.kernels import crc32c
 from embedbk.core.ledger_table import LEDGER_STATE
 from embedbk.errors import PeerError, StorageError
-from embedbk.storage.entry_log_reader import DESCRIPTOR, ROLL_ITEM, Whose
+from embedbk.storage.entry_log_index import RUN
+from embedbk.storage.entry_log_layout import DESCRIPTOR
+from embedbk.storage.entry_log_reader import ROLL_ITEM, Whose
 from embedbk.storage.entry_logs import EntryLogs, Verdict
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.findings import Findings
@@ -33,6 +35,8 @@ from embedbk.storage.journal_reader import (
 )
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.raw_files import PictureDirectory
+from tests.storage.log_places import places_in
+from tests.storage.older_logs import as_version
 from tests.storage.small_bookie import INCARNATION, TOKEN, make
 
 SMALL = make()
@@ -254,10 +258,17 @@ def summed_log(content: bytes) -> bytes:
         return content
     fields = DESCRIPTOR.unpack_from(changed)
     states_size, entries_size, index_size = fields[7], fields[8], fields[10]
+    has_two = fields[1] == 3
     begin = 4096 + states_size + entries_size
+    if has_two:
+        begin = -(-(begin + index_size) // 4096) * 4096
     if begin + index_size + states_size + DESCRIPTOR.size > len(changed):
         return content
     states = bytes(changed[4096 : 4096 + states_size])
+    if has_two:
+        first = 4096 + states_size
+        sum_runs(changed, begin, begin + index_size)
+        changed[first : first + index_size] = changed[begin : begin + index_size]
     changed[begin + index_size : begin + index_size + states_size] = states
     seed = crc32c(bytes(changed[:48]))
     struct.pack_into("<I", changed, 104, crc32c(states, seed))
@@ -265,6 +276,18 @@ def summed_log(content: bytes) -> bytes:
     struct.pack_into("<I", changed, 124, crc32c(bytes(changed[:124])))
     changed[-DESCRIPTOR.size :] = changed[: DESCRIPTOR.size]
     return bytes(changed)
+
+
+def sum_runs(changed: bytearray, begin: int, end: int) -> None:
+    """Each run of the section as it says it ends, with a right sum."""
+    seed, at = crc32c(bytes(changed[:48])), begin
+    while end - at >= RUN.size:
+        coded = at + RUN.size + int.from_bytes(changed[at + 48 : at + 52], "little")
+        if coded + 4 > end:
+            return
+        crc = crc32c(bytes(changed[at:coded]), crc32c((at - begin).to_bytes(8, "little"), seed))
+        struct.pack_into("<I", changed, coded, crc)
+        at = coded + 4
 
 
 def native_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | Verdict] | None:
@@ -292,10 +315,13 @@ def plain_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | Ver
 
 def places(content: bytes) -> Iterator[tuple[int, int]]:
     """Where to change a log: all of it, its descriptor, its index, its entries."""
-    fields = DESCRIPTOR.unpack_from(content)
-    entries = 4096 + fields[7]
-    index = entries + fields[8]
-    yield from ((0, len(content)), (0, DESCRIPTOR.size), (index, index + fields[10]), (entries, index))
+    found = places_in(content)
+    yield from (
+        (0, len(content)),
+        (0, DESCRIPTOR.size),
+        *found.index_ranges(),
+        (found.entries, found.entries_end),
+    )
 
 
 @pytest.mark.parametrize(("first", "last"), [(2, 1), (2 << 24, 3), (1, 4), (1, 2**64 - 1)])
@@ -319,15 +345,13 @@ def test_entry_logs_are_read_alike(seed: int, inputs: int) -> None:
     kinds = {"refused": 0, "whole": 0, "unreadable": 0}
     for _ in range(inputs):
         path = chance.choice(sorted(LOGS))
-        content = LOGS[path]
-        begin, end = chance.choice(list(places(content)))
-        content = mutated(chance, content, begin, end)
-        if chance.random() < 0.3 and len(content) == len(
-            LOGS[path]
-        ):  # The scanner: no index to find entries by.
-            begin, end = list(places(LOGS[path]))[2]
-            content = mutated(chance, content, begin, end)
-        if chance.random() < 0.4 and len(content) == len(LOGS[path]):
+        whole = LOGS[path] if chance.random() < 0.7 else as_version(chance.choice((1, 2)), LOGS[path])
+        begin, end = chance.choice(list(places(whole)))
+        content = mutated(chance, whole, begin, end)
+        if chance.random() < 0.4 and len(content) == len(whole):  # Joined, and the scanner.
+            for begin, end in places_in(whole).index_ranges():
+                content = mutated(chance, content, begin, end)
+        if chance.random() < 0.4 and len(content) == len(whole):
             content = summed_log(content)
         files = {**LOGS, path: content}
         native = native_verdicts(files)

@@ -193,8 +193,63 @@ MUTANTS = (
         "scanned-log-is-compacted",
         "P7.1 ST13",
         "a log of which only a scan found something is copied and goes, and with it what it hides",
-        (("native/store_load.c", "        log->is_damaged = true;", "        log->is_damaged = false;"),),
+        (("native/store_load.c", "    log->is_damaged = true;", "    log->is_damaged = false;"),),
         (_COMPACTION + "a_log_whose_index_was_lost_is_never_compacted",),
+    ),
+    Mutant(
+        "second-index-is-not-asked",
+        "P7.1 ST13",
+        "one bit of the first copy of an index, and the log is scanned as if there were no other",
+        (
+            (
+                "native/store_load.c",
+                "copy = descriptor->version < EBK_LOG_VERSION; copy < 2; copy++) {\n        log->index",
+                "copy = descriptor->version < EBK_LOG_VERSION; copy < 1; copy++) {\n        log->index",
+            ),
+        ),
+        (_DAMAGE + "one_copy_of_an_index_serves_alone_and_the_log_may_be_compacted",),
+    ),
+    Mutant(
+        "runs-of-one-copy-only",
+        "P7.1 ST13",
+        "where both copies of an index are damaged, the runs that are whole in the second one are not taken",
+        (
+            (
+                "native/store_join.c",
+                "run_at(&joining, copy = other, at, &ledger_id, &run);",
+                "run_at(&joining, copy = one, at, &ledger_id, &run);",
+            ),
+        ),
+        (_DAMAGE + "each_run_is_taken_from_the_copy_where_it_is_whole",),
+    ),
+    Mutant(
+        "hole-ends-before-the-next-run",
+        "P7.1 I31",
+        "between two runs that are whole only ids of the first one's ledger may have stood; others are told to be absent",
+        (
+            (
+                "native/store_load.c",
+                "            hole.ledger_behind = ledger_id;\n            hole.id_behind = run.first;\n",
+                "            hole.ledger_behind = hole.ledger_before;\n            hole.id_behind = INT64_MAX;\n",
+            ),
+        ),
+        (_DAMAGE + "a_run_that_is_lost_twice_hides_its_own_entries_alone",),
+    ),
+    Mutant(
+        "roll-leaves-out-a-log-one-flush-early",
+        "ST32 P7.3",
+        "a flush that was frozen before a compaction was taken in leaves its sources out of its roll, and their states nobody has",
+        (
+            (
+                "native/store_flush.c",
+                "log->leaves_with <= store->freeze_count;",
+                "log->leaves_with <= store->freeze_count + 1;",
+            ),
+        ),
+        (
+            _COMPACTION + "a_flush_that_is_done_again_behind_a_copy_names_the_sources_still",
+            "tests/storage/test_random_orders.py::test_no_order_of_flushes_faults_copies_and_crashes_loses_what_was_durable",
+        ),
     ),
     Mutant(
         "adds-use-up-the-queue",

@@ -18,6 +18,7 @@ from embedbk.storage.journal_reader import BLOCK_BYTES
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from embedbk.storage.raw_files import PictureDirectory
+from tests.storage.log_places import places_in
 from tests.storage.small_bookie import INCARNATION, TOKEN, commit, make, open_disk
 from tests.storage.stored_entries import make_frame
 
@@ -51,10 +52,6 @@ def only(findings: Findings) -> Finding:
     return findings.found[0]
 
 
-def descriptor_of(path: str) -> tuple:
-    return DESCRIPTOR.unpack(SMALL.files[path][: DESCRIPTOR.size])
-
-
 def test_what_a_bookie_wrote_is_clean() -> None:
     findings = Findings()
     journal, entries = (PictureDirectory(f"/b1/{part}", SMALL.files) for part in ("journal", "entries"))
@@ -82,7 +79,7 @@ def test_no_changed_byte_stays_unseen() -> None:
 
 def test_a_bad_entry_is_told_with_its_ledger_its_id_and_its_place() -> None:
     """I31: what should be there and cannot be read is damage."""
-    at = 4096 + descriptor_of(LOG_1)[7] + 3 * 82 + 20  # The fourth entry of ledger 3.
+    at = places_in(SMALL.files[LOG_1]).entries + 3 * 82 + 20  # The fourth entry of ledger 3.
     finding = only(check(flipped(LOG_1, at)))
     assert finding.is_damage
     assert (finding.path, finding.ledger_id, finding.first_entry) == (LOG_1, 3, 3)
@@ -94,7 +91,7 @@ def test_a_bad_entry_is_told_with_its_ledger_its_id_and_its_place() -> None:
 
 def test_entries_that_changed_places_are_found() -> None:
     """I41: a misdirected write of a whole entry is not the entry that belongs there."""
-    at = 4096 + descriptor_of(LOG_1)[7]
+    at = places_in(SMALL.files[LOG_1]).entries
     moved = SMALL.files[LOG_1][at : at + 82]
     finding = only(check(changed(LOG_1, at + 82, moved)))
     assert (finding.ledger_id, finding.first_entry) == (3, 1)
@@ -116,13 +113,20 @@ def test_a_missing_file_is_told(path: str, says: str) -> None:
 
 def test_a_lost_index_is_told_and_its_entries_are_still_checked() -> None:
     """ST13: scanned, never taken for empty."""
-    descriptor = descriptor_of(LOG_1)
-    index_at = 4096 + descriptor[7] + descriptor[8]
-    files = flipped(LOG_1, index_at, 20)
-    findings = check(files)
-    assert "index is damaged" in only(findings).what
-    both = {**files, LOG_1: flip_in(files[LOG_1], 4096 + descriptor[7] + 100)}
-    assert any("no id is known to be absent" in each.what and each.is_damage for each in check(both).found)
+    places = places_in(SMALL.files[LOG_1])
+    for at in places.indexes:
+        finding = only(check(flipped(LOG_1, at, 20)))
+        assert (finding.offset, finding.is_damage) == (at, True)
+        assert "index is damaged" in finding.what
+    content = SMALL.files[LOG_1]
+    for at in places.indexes:
+        content = flip_in(content, at)
+    findings = check({**SMALL.files, LOG_1: content})
+    assert [each.offset for each in findings.found if "index is damaged" in each.what] == list(places.indexes)
+    assert len(findings.found) == 2
+    content = flip_in(content, places.entries + 100)
+    both = check({**SMALL.files, LOG_1: content})
+    assert any("not known to be absent" in each.what and each.is_damage for each in both.found)
 
 
 def flip_in(content: bytes, at: int) -> bytes:
@@ -131,8 +135,7 @@ def flip_in(content: bytes, at: int) -> bytes:
 
 def test_a_forgotten_state_is_told() -> None:
     """P7.3: both copies of the ledger states, or both descriptors."""
-    descriptor = descriptor_of(LOG_2)
-    second = 4096 + descriptor[7] + descriptor[8] + descriptor[10]
+    second = places_in(SMALL.files[LOG_2]).second_states
     content = flip_in(flip_in(SMALL.files[LOG_2], 4096), second)
     assert any(
         "a fence could be forgotten" in each.what for each in check({**SMALL.files, LOG_2: content}).found
@@ -187,7 +190,7 @@ def test_a_log_mark_that_falls_is_told() -> None:
 def test_two_valid_entries_under_one_id_are_told() -> None:
     """P3.4c: another payload never overwrites. The fourth log holds entries of the first once more."""
     log = "/b1/entries/00000004.elog"
-    at = 4096 + descriptor_of(log)[7]
+    at = places_in(SMALL.files[log]).entries
     entry = bytearray(SMALL.files[log][at : at + 82])
     entry[60] ^= 1
     entry[-4:] = crc32c(bytes(entry[:-4])).to_bytes(4, "little")
@@ -203,8 +206,8 @@ def test_a_state_whose_last_entry_is_nowhere_is_told() -> None:
     struct.pack_into("<q", state, 8, 4000)
     size = len(content)
     second = size - DESCRIPTOR.size
-    index_end = 4096 + sum(descriptor_of(last)[i] for i in (7, 8, 10))
-    states_size = descriptor_of(last)[7]
+    places = places_in(SMALL.files[last])
+    index_end, states_size = places.second_states, places.states_size
     content[4096 : 4096 + 56] = content[index_end : index_end + 56] = state
     states = bytes(content[4096 : 4096 + states_size])
     for at in (0, second):

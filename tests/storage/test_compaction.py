@@ -23,6 +23,7 @@ from embedbk.core.vocabulary import (
 from embedbk.errors import StorageError
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
+from tests.storage.log_places import places_in
 from tests.storage.stored_entries import make_frame
 from tests.storage.test_bookie_storage import commit, fence, flush, held, is_fenced, on_memory, put
 from tests.storage.test_dropping import drop
@@ -242,9 +243,9 @@ def test_a_log_whose_index_was_lost_is_never_compacted() -> None:
     disk.crash()
     path = "/b1/entries/00000001.elog"
     content = bytearray(disk.read(path))
-    states, entries = (int.from_bytes(content[at : at + 8], "little") for at in (56, 64))
-    for at in (4096 + states + entries + 3, 4096 + states + 5000):
-        content[at] ^= 1
+    places = places_in(content)
+    for at in (*places.indexes, places.entries + 5000):
+        content[at + 3] ^= 1
     disk.put(path, bytes(content))
     bookie = on_memory(disk)
     assert facts(bookie)[1].is_damaged
@@ -252,6 +253,34 @@ def test_a_log_whose_index_was_lost_is_never_compacted() -> None:
         bookie.begin_copy([1, 2])
     dark = [entry_id for entry_id in KEPT[1] if entry_id not in held(bookie, 1)]
     assert dark and not any(first <= dark[0] <= last for first, last in bookie.read(1, 0, 29, 1 << 20).absent)
+    bookie.close()
+
+
+@pytest.mark.parametrize("call", ["allocate", "write", "sync", "rename"])
+def test_a_flush_that_is_done_again_behind_a_copy_names_the_sources_still(call: str) -> None:
+    """ST32, P7.3: its states were taken before the copy was; a source that its roll left out would take a fence
+    with it, of which no other log knows."""
+    disk = MemoryDisk()
+    bookie = fill(disk)
+    put(bookie, 7, range(3))
+    commit(bookie)
+    bookie._unflushed_bytes = bookie.flush_bytes
+    disk.fail(call)
+    assert bookie.begin_flush_if_due()
+    assert not bookie.finish_flush()
+    sources = [log.log_id for log in facts(bookie).values()][:2]
+    bookie.begin_copy(sources)
+    bookie.copy_slice(1 << 20)
+    ended = bookie.poll_copy()
+    assert ended is not None and ended[1]
+    bookie._unflushed_bytes += bookie.flush_bytes
+    assert bookie.begin_flush_if_due()
+    assert bookie.finish_flush()
+    assert {f"/b1/entries/{log_id:08x}.elog" for log_id in sources} <= set(logs_on(disk))
+    disk.crash()
+    bookie = on_memory(disk)
+    assert is_fenced(bookie, 77)
+    assert {ledger_id: held(bookie, ledger_id) for ledger_id in KEPT} == KEPT
     bookie.close()
 
 

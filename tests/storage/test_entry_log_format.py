@@ -21,6 +21,7 @@ from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.identity import IDENTITY_FILE, SLOT_BYTES, SLOT_HEADER, open_identity
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
+from tests.storage.older_logs import as_version
 from tests.storage.stored_entries import make_frame
 
 PAGE = (Path(bookie_storage.__file__).parent / "STORAGE.md").read_text()
@@ -58,13 +59,18 @@ def varint(content: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def read_index(descriptor: Fields, index: bytes) -> list[tuple[int, int, int, int]]:
+def read_index(log: Log) -> list[tuple[int, int, int, int]]:
     """(ledger_id, entry_id, offset, size) of every entry, as the page says it."""
+    index = log.index
     found, at = [], 0
-    for _ in range(descriptor["run_count"]):
+    for _ in range(log.descriptor["run_count"]):
         run = fields("run", index, at)
         coded_at = at + size_of("run")
-        at = coded_at + run["coded_size"]
+        seed = crc32c(at.to_bytes(8, "little"), crc32c(log.content[:48]))
+        end = coded_at + run["coded_size"]
+        if log.descriptor["version"] == 3:
+            assert crc32c(index[at:end], seed) == int.from_bytes(index[end : end + 4], "little")
+        at = end
         ids: list[int] = []
         if run["modulus"]:
             ids = [
@@ -86,6 +92,7 @@ def read_index(descriptor: Fields, index: bytes) -> list[tuple[int, int, int, in
             found.append((run["ledger_id"], ids[ordinal], offset, size))
             offset += size
         assert coded_at == at
+        at += 4 if log.descriptor["version"] == 3 else 0
         assert ids[-1] == run["last"]
         assert offset == run["offset"] + run["bytes"]
     assert at == len(index)
@@ -98,18 +105,27 @@ class Log:
     def __init__(self, content: bytes) -> None:
         self.content = content
         self.descriptor = fields("descriptor", content)
-        entries_at = 4096 + self.descriptor["states_size"]
-        index_at = entries_at + self.descriptor["entries_size"]
+        states_end = 4096 + self.descriptor["states_size"]
+        has_two = self.descriptor["version"] == 3
+        entries_at = states_end + (self.descriptor["index_size"] if has_two else 0)
+        entries_end = index_at = entries_at + self.descriptor["entries_size"]
+        if has_two:
+            index_at = -(-entries_end // 4096) * 4096
         states_at = index_at + self.descriptor["index_size"]
-        roll_at = entries_at - self.descriptor["roll_count"] * size_of("roll")
+        roll_at = states_end - self.descriptor["roll_count"] * size_of("roll")
         marks_at = roll_at - self.descriptor["journal_count"] * size_of("mark")
         self.states = content[4096:marks_at]
         self.marks = content[marks_at:roll_at]
-        self.roll = content[roll_at:entries_at]
-        self.entries = content[entries_at:index_at]
+        self.roll = content[roll_at:states_end]
+        self.first_index = content[states_end:entries_at]
+        self.entries_at = entries_at
+        self.entries = content[entries_at:entries_end]
         self.index = content[index_at:states_at]
         self.states_again = content[states_at : states_at + self.descriptor["states_size"]]
-        self.padding = content[128:4096] + content[states_at + self.descriptor["states_size"] : -128]
+        between = content[entries_end:index_at]
+        self.padding = (
+            content[128:4096] + between + content[states_at + self.descriptor["states_size"] : -128]
+        )
 
 
 @pytest.fixture
@@ -190,18 +206,18 @@ def test_a_table_has_no_holes_and_no_overlaps(name: str, size: int) -> None:
 def test_the_descriptor_stands_at_both_ends(log: Log) -> None:
     assert log.content[:128] == log.content[-128:]
     found = log.descriptor
-    assert (found["magic"], found["version"], found["log_id"], found["previous_id"]) == (b"EBKL", 1, 1, 0)
+    assert (found["magic"], found["version"], found["log_id"], found["previous_id"]) == (b"EBKL", 3, 1, 0)
     assert (found["cluster_token"], found["incarnation"], found["mark"]) == (TOKEN, INCARNATION, 41)
     assert found["file_size"] == len(log.content)
     assert len(log.content) % 4096 == 0
     assert found["crc"] == crc32c(log.content[:124])
-    assert (found["part"], found["part_count"]) == (0, 0)
+    assert (found["part"], found["part_count"]) == (0, 1)
     assert not any(found["reserved"])
     assert not any(log.padding)
 
 
 def test_the_logs_of_one_flush_say_which_part_they_are() -> None:
-    """STORAGE.md 1: version 2, ids one behind the other; states and roll are in the first one."""
+    """STORAGE.md 1: ids one behind the other; states and roll are in the first one."""
     disk = MemoryDisk({"/e/.made": b"", "/f/.made": b""})
     store = NativeEntryStore(["/e", "/f"], TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
     for mark in (7, 9):
@@ -215,7 +231,7 @@ def test_the_logs_of_one_flush_say_which_part_they_are() -> None:
     first, second = Log(disk.read("/e/00000003.elog")), Log(disk.read("/f/00000004.elog"))
     for part, log in enumerate((first, second)):
         found = log.descriptor
-        assert (found["version"], found["part"], found["part_count"]) == (2, part, 2)
+        assert (found["version"], found["part"], found["part_count"]) == (3, part, 2)
         assert (found["mark"], found["previous_id"], found["log_id"]) == (9, 2, 3 + part)
         assert not any(found["reserved"])
     assert (first.descriptor["roll_count"], len(first.states)) == (1, 56)
@@ -236,7 +252,7 @@ def test_the_marks_of_several_journals_stand_behind_the_states() -> None:
     store.close()
     log = Log(disk.read("/e/00000002.elog"))
     found = log.descriptor
-    assert (found["version"], found["part"], found["part_count"], found["journal_count"]) == (2, 0, 1, 3)
+    assert (found["version"], found["part"], found["part_count"], found["journal_count"]) == (3, 0, 1, 3)
     items = [fields("mark", log.marks, at) for at in range(0, len(log.marks), size_of("mark"))]
     assert [(item["journal"], item["mark"]) for item in items] == [(0, 5), (1, 1), (2, 9)]
     assert found["mark"] == 15
@@ -253,6 +269,49 @@ def test_sections_are_bound_to_the_file_they_stand_in(log: Log) -> None:
     assert log.descriptor["states_crc"] == crc32c(log.states + log.marks + log.roll, seed)
     assert log.descriptor["index_crc"] == crc32c(log.index, seed)
     assert log.states + log.marks + log.roll == log.states_again
+    assert log.first_index == log.index
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_versions_are_as_the_page_says(log: Log, version: int) -> None:
+    """STORAGE.md 1 and 3: one index, behind the entries, and no sums of runs; they are read as those of today are."""
+    older = Log(as_version(version, log.content))
+    assert (older.descriptor["version"], older.first_index, older.entries) == (version, b"", log.entries)
+    assert older.descriptor["part_count"] == version - 1
+    assert older.states == older.states_again[: len(older.states)]
+    listed = [(ledger_id, entry_id) for ledger_id, entry_id, _, _ in read_index(older)]
+    assert listed == [(ledger_id, entry_id) for ledger_id, entry_id, _, _ in read_index(log)]
+    disk = MemoryDisk({"/e/00000001.elog": older.content})
+    store = NativeEntryStore(["/e"], TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
+    assert store.reports() == []
+    for ledger_id, entry_id, offset, size in read_index(older)[::17]:
+        found = store.read(ledger_id, entry_id, entry_id, 1 << 20)
+        assert found.frame is not None and found.frame.body == older.content[offset : offset + size]
+    store.close()
+
+
+def test_no_block_holds_both_copies_of_anything(log: Log) -> None:
+    """STORAGE.md 1: a block that is lost takes one copy at most, also of a small log."""
+    disk = MemoryDisk({"/e/.made": b""})
+    store = NativeEntryStore(["/e"], TOKEN, INCARNATION, io=disk, half_bytes_max=8 << 20)
+    store.put(make_frame(1, [0], size=3))
+    assert store.freeze(LEDGER_STATE.pack(1, 0, -1, 0, bytes(16), 1, bytes(7)), 1)
+    store.flush(threaded=False)
+    assert store.finish_flush()
+    store.close()
+    whole = disk.read("/e/00000001.elog")
+    for content, ids in ((whole, [0]), (log.content, list(range(200)))):
+        for at in range(0, len(content), 4096):
+            lost = content[:at] + bytes(4096) + content[at + 4096 :]
+            store = NativeEntryStore(
+                ["/e"], TOKEN, INCARNATION, io=MemoryDisk({"/e/00000001.elog": lost}), half_bytes_max=8 << 20
+            )
+            assert len(store.take_states()[0]) == 56
+            assert store.read(1 if content is whole else 5, 300, 310, 1 << 20).absent == [(300, 310)]
+            if at == 0 or at >= Log(content).entries_at + len(Log(content).entries):
+                found = store.read(1 if content is whole else 5, 0, 300, 1 << 20)
+                assert found.frame is not None and found.frame.entry_count == len(ids)
+            store.close()
 
 
 def test_states_are_those_that_were_taken(log: Log) -> None:
@@ -262,18 +321,18 @@ def test_states_are_those_that_were_taken(log: Log) -> None:
 
 
 def test_the_index_names_every_entry_exactly(log: Log) -> None:
-    listed = read_index(log.descriptor, log.index)
+    listed = read_index(log)
     assert len(listed) == log.descriptor["entry_count"]
     assert len({ledger_id for ledger_id, _, _, _ in listed}) == log.descriptor["ledger_count"]
     assert [(ledger_id, entry_id) for ledger_id, entry_id, _, _ in listed] == sorted(
         (ledger_id, entry_id) for ledger_id, entry_id, _, _ in listed
     )
-    block, at = memoryview(log.content), 4096 + len(log.states)
+    block, at = memoryview(log.content), log.entries_at
     for ledger_id, entry_id, offset, size in listed:
         entry = read_entry(block, offset)
         assert (entry.ledger_id, entry.entry_id, entry.size, offset) == (ledger_id, entry_id, size, at)
         at += size
-    assert at == 4096 + len(log.states) + len(log.entries)
+    assert at == log.entries_at + len(log.entries)
 
 
 def test_a_striped_ledger_is_a_pattern_and_one_size_needs_no_numbers(log: Log) -> None:
@@ -282,7 +341,7 @@ def test_a_striped_ledger_is_a_pattern_and_one_size_needs_no_numbers(log: Log) -
     for _ in range(log.descriptor["run_count"]):
         run = fields("run", log.index, at)
         runs.append(run)
-        at += size_of("run") + run["coded_size"]
+        at += size_of("run") + run["coded_size"] + 4
     dense = [run for run in runs if run["ledger_id"] == 2**62]
     assert [(run["count"], run["modulus"], run["coded_size"]) for run in dense] == [
         (1024, 1, 0), (1024, 1, 0), (952, 1, 0)

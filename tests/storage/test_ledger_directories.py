@@ -20,6 +20,7 @@ from embedbk.storage.findings import Findings
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
 from embedbk.storage.raw_files import PictureDirectory
+from tests.storage.log_places import places_in
 from tests.storage.small_bookie import INCARNATION, TOKEN, commit, flush, held, open_disk
 from tests.storage.stored_entries import ids_in, make_frame
 
@@ -326,7 +327,7 @@ def test_the_scrubber_reads_all_directories() -> None:
     disk, storage = after_a_flush()
     path = f"{PLACES[1]}/00000002.elog"
     content = bytearray(disk.read(path))
-    content[4096 + 60] ^= 1
+    content[places_in(content).entries + 60] ^= 1
     disk.put(path, bytes(content))
     found = []
     for _ in range(10):

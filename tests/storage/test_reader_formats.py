@@ -11,7 +11,7 @@ import pytest
 
 from embedbk.core.ledger_table import LEDGER_STATE
 from embedbk.metadata import commands
-from embedbk.storage import entry_log_reader, journal_reader, metadata_store, scrubbing
+from embedbk.storage import entry_log_index, entry_log_layout, journal_reader, metadata_store, scrubbing
 from embedbk.storage.identity import SLOT_HEADER
 from embedbk.storage.scrubbing import ScrubState, read_scrub_state
 
@@ -40,8 +40,8 @@ def layout(page: Path, name: str) -> tuple[str, int]:
         (STORAGE / "JOURNAL.md", "file", journal_reader.FILE_HEADER),
         (STORAGE / "JOURNAL.md", "group", journal_reader.GROUP_HEADER),
         (STORAGE / "JOURNAL.md", "record", journal_reader.RECORD_HEADER),
-        (STORAGE / "STORAGE.md", "descriptor", entry_log_reader.DESCRIPTOR),
-        (STORAGE / "STORAGE.md", "run", entry_log_reader.RUN),
+        (STORAGE / "STORAGE.md", "descriptor", entry_log_layout.DESCRIPTOR),
+        (STORAGE / "STORAGE.md", "run", entry_log_index.RUN),
         (STORAGE / "STORAGE.md", "state", LEDGER_STATE),
         (STORAGE / "STORAGE.md", "identity", SLOT_HEADER),
         (METADATA, "identity", metadata_store._IDENTITY),
@@ -64,10 +64,10 @@ def test_the_numbers_of_the_readers_are_those_of_the_pages() -> None:
     assert f"| version | {journal_reader.VERSION}; {journal_reader.VERSION_START} in a file" in said
     assert f"blocks of {journal_reader.BLOCK_BYTES} bytes" in said
     said = storage.read_text()
-    assert f"| `{entry_log_reader.MAGIC.decode()}` |" in said
-    assert f"| version | {entry_log_reader.VERSION};" in said
-    assert f"up to {entry_log_reader.RUN_ENTRIES_MAX} entries" in said
-    assert f"2 to {entry_log_reader.MODULUS_MAX}:" in said
+    assert f"| `{entry_log_layout.MAGIC.decode()}` |" in said
+    assert f"| version | {entry_log_layout.VERSION};" in said
+    assert f"up to {entry_log_index.RUN_ENTRIES_MAX} entries" in said
+    assert f"2 to {entry_log_index.MODULUS_MAX}:" in said
 
 
 def test_the_note_of_the_scrubber_is_as_the_page_says() -> None:

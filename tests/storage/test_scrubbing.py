@@ -13,6 +13,7 @@ from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.scrubbing import SCRUB_FILE, ScrubState, read_scrub_state
 from tests.storage import small_bookie
+from tests.storage.log_places import places_in
 from tests.storage.small_bookie import make, open_on
 from tests.storage.stored_entries import make_frame
 
@@ -61,7 +62,7 @@ def test_a_whole_store_is_read_whole_and_clean() -> None:
     pieces = one_pass(storage)
     assert found(pieces) == []
     read = sum(piece.bytes_read for piece in pieces)
-    assert LOG_BYTES - 4 * 2 * 4096 < read < LOG_BYTES
+    assert LOG_BYTES - 4 * 3 * 4096 < read < LOG_BYTES
     assert len(pieces) == 4, "a piece does not go beyond its log"
     storage._release()
 
@@ -91,7 +92,7 @@ def test_every_97th_byte_that_rots_is_found_and_reported() -> None:
 
 
 def test_damaged_entries_are_told_by_name_and_neighbours_once() -> None:
-    at = 4096 + 3 * 56  # The entries of ledger 3, each of 82 bytes.
+    at = places_in(SMALL.files[LOG_1]).entries  # Those of ledger 3, each of 82 bytes.
     (damage,) = scrubbed(changed(LOG_1, at + 2 * 82 + 60, 3 * 82))
     assert (damage.path, damage.offset) == (LOG_1, at + 2 * 82)
     assert (damage.ledger_id, damage.first_entry, damage.last_entry) == (3, 2, 5)
@@ -103,6 +104,8 @@ def test_damaged_entries_are_told_by_name_and_neighbours_once() -> None:
     [
         (LOG_1, 9, "a descriptor is damaged"),
         (LOG_1, 4096 + 9, "a copy of the ledger states is damaged"),
+        (LOG_1, places_in(SMALL.files[LOG_1]).indexes[0], "the index is damaged"),
+        (LOG_1, places_in(SMALL.files[LOG_1]).indexes[1] + 9, "the index is damaged"),
         (LOG_1, len(SMALL.files[LOG_1]) - 9, "a descriptor is damaged"),
     ],
 )
@@ -137,7 +140,7 @@ def test_a_log_that_is_gone_is_told() -> None:
 
 def test_a_replaced_entry_stays_damaged_in_its_file() -> None:
     """P3.4c: the valid copy serves; the file is reported until it goes."""
-    at = 4096 + 3 * 56
+    at = places_in(SMALL.files[LOG_1]).entries
     disk = MemoryDisk({**SMALL.files, **changed(LOG_1, at + 60)})
     storage = small_bookie.open_disk(disk)
     storage.put_frame(make_frame(3, [0], size=30))
