@@ -11,7 +11,8 @@ import pytest
 from embedbk.codec.kernels import crc32c
 from embedbk.metadata.commands import StartSession, encode_command
 from embedbk.storage.checking import check_bookie, check_metadata
-from embedbk.storage.entry_log_reader import DESCRIPTOR, Whose
+from embedbk.storage.entry_log_layout import DESCRIPTOR
+from embedbk.storage.entry_log_reader import Whose
 from embedbk.storage.findings import Finding, Findings
 from embedbk.storage.journal import Journal
 from embedbk.storage.journal_reader import BLOCK_BYTES
@@ -19,8 +20,9 @@ from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from embedbk.storage.raw_files import PictureDirectory
 from tests.storage.log_places import places_in
-from tests.storage.small_bookie import INCARNATION, TOKEN, commit, make, open_disk
+from tests.storage.small_bookie import INCARNATION, TOKEN, commit, flush, make, open_disk
 from tests.storage.stored_entries import make_frame
+from tests.storage.test_dropping import drop
 
 SMALL = make()
 JOURNAL = "/b1/journal/journal-0000000000000001"
@@ -275,3 +277,16 @@ def test_a_journal_that_began_anew_behind_damage_is_clean_again() -> None:
     assert findings.damage_count == 0, [str(each) for each in findings.found]
     assert all("set aside" in each.what for each in findings.found)
     assert len(findings.found) == 2
+
+
+def test_a_dropped_ledger_whose_entries_are_not_compacted_yet_is_no_damage() -> None:
+    """P7.3: its state is a range by then, its entries stand in their log, and nothing is wrong with that."""
+    disk = MemoryDisk(SMALL.files)
+    storage = open_disk(disk)
+    for ledger_id in (3, 9):
+        drop(storage, ledger_id)
+    flush(storage)
+    assert storage.table.ranges() == [(3, 3), (9, 9)]
+    storage.close()
+    findings = check(disk.files())
+    assert [str(each) for each in findings.found if each.is_damage] == []

@@ -14,7 +14,12 @@ from collections.abc import Callable
 import pytest
 
 from embedbk.errors import StorageError
+from embedbk.storage.checking import check_bookie
+from embedbk.storage.entry_log_reader import Whose
+from embedbk.storage.findings import Findings
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.raw_files import PictureDirectory
+from tests.storage.small_bookie import INCARNATION, TOKEN
 from tests.storage.test_bookie_storage import commit, fence, held, is_fenced, on_memory, put
 from tests.storage.test_dropping import drop, is_dropped
 
@@ -129,6 +134,7 @@ class World:
             self.settle()
         self.disk.crash(seed)
         self.try_to(self.bookie.close)
+        self.check()
         self.bookie = on_memory(self.disk)
         for _, what, ledger_id, _ in self.pending:  # Durable or not: nobody was told.
             if what == "entries":
@@ -142,6 +148,14 @@ class World:
     def try_to(act: Callable[[], None]) -> None:
         with contextlib.suppress(StorageError):  # Its disk is off.
             act()
+
+    def check(self) -> None:
+        """I31: nothing that a bookie leaves behind is called damage by who checks it."""
+        findings = Findings()
+        files = self.disk.files()
+        places = [PictureDirectory(f"/b1/{part}", files) for part in ("journal", "entries")]
+        check_bookie(places[:1], places[1:], Whose(TOKEN, INCARNATION), findings)
+        assert [str(each) for each in findings.found if each.is_damage] == []
 
     def judge(self) -> None:
         bookie = self.bookie
@@ -162,6 +176,7 @@ class World:
             act()
         self.crash()
         self.bookie.close()
+        self.check()
 
 
 @pytest.mark.parametrize("part", range(4))
