@@ -530,7 +530,7 @@ class Appending:
         )
         if value is None:
             raise NoSuchLedger(f"ledger {self.ledger_id} was deleted; nothing of it can be read any more")
-        metadata = decode_ledger_metadata(value)
+        metadata = decode_ledger_metadata(value, self.ledger_id)
         if metadata.last_entry is None:
             return Fate.UNKNOWN
         return Fate.SURVIVED if entry_id <= metadata.last_entry else Fate.LOST

@@ -17,7 +17,7 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     log_key_path,
 )
-from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
+from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
 from embedbk.codec.tombstone import (
     DELETED_PREFIX,
     TOMBSTONE_VERSION,
@@ -26,7 +26,7 @@ from embedbk.codec.tombstone import (
     encode_tombstone,
     tombstone_path,
 )
-from embedbk.errors import MetadataConflict, NoSuchLedger, UsageError
+from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError, UsageError
 from embedbk.password import Password
 from embedbk.reading import check_ledger_id, no_such_ledger
 from embedbk.runtime import Runtime
@@ -51,7 +51,7 @@ async def delete(runtime: Runtime, ledger_id: int, password: Password, *, force:
         value, revision = await runtime.get(key, what)
         if value is None:
             raise no_such_ledger(ledger_id)
-        metadata = decode_ledger_metadata(value)
+        metadata = decode_ledger_metadata(value, ledger_id)
         password.check(metadata)
         if not metadata.is_closed and not force:
             raise UsageError(
@@ -85,7 +85,7 @@ async def _unlisted(runtime: Runtime, metadata: LedgerMetadata, what: str) -> li
     value, revision = await runtime.get(key, what)
     if value is None:
         return [Compare(key, ABSENT)]
-    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value).segments):
+    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value, name).segments):
         raise UsageError(f"ledger {metadata.ledger_id} is part of log {name!r}; nothing was deleted")
     return [Compare(key, revision)]
 
@@ -100,7 +100,7 @@ async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None
             hint="bk.deleted_ledgers() lists those that can be brought back",
         )
     metadata = decode_tombstone(value).metadata
-    password.check(decode_ledger_metadata(metadata))
+    password.check(decode_ledger_metadata(metadata, ledger_id))
     when = [Compare(key, revision), Compare(ledger_key_path(ledger_id), ABSENT)]
     if not await runtime.transact(when, [Delete(key), Put(ledger_key_path(ledger_id), metadata)], what):
         raise MetadataConflict(f"somebody else brought ledger {ledger_id} back, or forgot it, just now")
@@ -108,7 +108,7 @@ async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None
 
 async def deleted(runtime: Runtime) -> list[DeletedLedger]:
     records = await runtime.list_keys(DELETED_PREFIX, "listing the deleted ledgers")
-    stones = [decode_tombstone(record.value or b"") for record in records]
+    stones = [stone for record in records if (stone := _stone_of(runtime, record)) is not None]
     return [DeletedLedger(stone.ledger_id, stone.deleted_ms, stone.until_ms) for stone in stones]
 
 
@@ -117,9 +117,22 @@ async def forget_deleted(runtime: Runtime) -> list[int]:
     forgotten: list[int] = []
     what = "forgetting deleted ledgers"
     for record in await runtime.list_keys(DELETED_PREFIX, what):
-        stone = decode_tombstone(record.value or b"")
-        if stone.until_ms > runtime.wall_ms():
+        stone = _stone_of(runtime, record)
+        if stone is None or stone.until_ms > runtime.wall_ms():
             continue
         if await runtime.transact([Compare(record.key, record.revision)], [Delete(record.key)], what):
             forgotten.append(stone.ledger_id)
     return forgotten
+
+
+def _stone_of(runtime: Runtime, record: Record) -> Tombstone | None:
+    """None for what is none, or cannot be read here: it stays, and so do its ledger's bytes (P7.7)."""
+    try:
+        stone = decode_tombstone(record.value or b"")
+    except StorageError as unread:
+        runtime.node.unread.name(record.key, str(unread))
+        return None
+    if record.key != tombstone_path(stone.ledger_id):
+        runtime.node.unread.name(record.key, f"the tombstone of ledger {stone.ledger_id} stands there")
+        return None
+    return stone

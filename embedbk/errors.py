@@ -139,7 +139,7 @@ class EntryUnreadable(EmbedbkError):
 
 
 class StorageError(EmbedbkError):
-    """A file or directory cannot be used as it is: says which, where in it, why, and what to do."""
+    """A file, a directory or what metadata holds cannot be used as it is: says which, where in it, why, what to do."""
 
     definite = False
 

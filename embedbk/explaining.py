@@ -59,7 +59,7 @@ async def explain(runtime: Runtime, ledger_id: int) -> Explanation:
     value, _ = await runtime.get(ledger_key_path(ledger_id), what)
     if value is None:
         return await _explain_absent(runtime, ledger_id, what)
-    metadata = decode_ledger_metadata(value)
+    metadata = decode_ledger_metadata(value, ledger_id)
     seats: tuple[SeatTold, ...] = await runtime.run(Survey(metadata), what)
     return conclude(metadata, seats)
 

@@ -10,19 +10,22 @@ from embedbk.errors import UsageError
 __all__ = [
     "INCARNATION_BYTES",
     "LEDGER_ID_MAX",
+    "NAME_PATTERN",
     "NO_ENTRY",
     "NO_POSITION",
     "Member",
     "Position",
     "check_bookie_id",
     "check_log_name",
+    "is_text",
 ]
 
 NO_ENTRY = -1  # "Before the first entry": the LAC of a ledger in which nothing is confirmed.
 LEDGER_ID_MAX = 2**63 - 1
 INCARNATION_BYTES = 16
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
+NAME_PATTERN = r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,126}\Z"  # Of bookie ids and logs.
+_NAME = re.compile(NAME_PATTERN)
 
 
 class Member(NamedTuple):
@@ -52,6 +55,15 @@ def check_bookie_id(bookie_id: str) -> str:
 
 def check_log_name(name: str) -> str:
     return _check_name(name, "log name")
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be sent and stored: half of a surrogate pair is no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_name(name: str, what: str) -> str:

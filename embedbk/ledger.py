@@ -13,18 +13,14 @@ from typing import Any, NamedTuple, Self
 
 from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.codec.digest import DigestType
-from embedbk.codec.ledger_metadata import (
-    Durability,
-    LedgerMetadata,
-    ledger_key_path,
-)
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, Durability, LedgerMetadata, ledger_of_key
 from embedbk.codec.packer_twin import Buffer
 from embedbk.codec.registration import COOKIES_PREFIX
 from embedbk.config import Placement, Quorum, quorum_for
 from embedbk.core.creation import Creation, Patience
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, UsageError
-from embedbk.ids import Position
+from embedbk.ids import Position, is_text
 from embedbk.password import Password
 from embedbk.reading import (
     Batch,
@@ -56,7 +52,6 @@ _DURABILITIES = {durability.name.lower(): durability for durability in Durabilit
 _DEFAULT_COPIES = 3  # With so many bookies or more, a ledger is 3/3/2 unless its maker says otherwise.
 
 _NO_CUSTOM: dict[str, bytes] = {}  # One for all ledgers that have none.
-_LEDGERS_PREFIX = ledger_key_path(0)[: -len(f"{0:016x}")]
 
 
 # --- What is written once --------------------------------------------------------------------------------
@@ -122,7 +117,7 @@ async def create(
 ) -> Appending:
     runtime.check()
     for name, value in custom.items():
-        if not isinstance(name, str) or not isinstance(value, bytes):
+        if not isinstance(name, str) or not is_text(name) or not isinstance(value, bytes):
             raise UsageError(f"custom metadata {name!r}: {value!r}: allowed are names that map to bytes")
     core = Creation(
         quorum,
@@ -156,8 +151,9 @@ def begin_writing(
 
 
 async def ledger_ids(runtime: Runtime) -> list[int]:
-    records = await runtime.list_keys(_LEDGERS_PREFIX, "listing the ledgers")
-    return [int(record.key.removeprefix(_LEDGERS_PREFIX), 16) for record in records]
+    records = await runtime.list_keys(LEDGERS_PREFIX, "listing the ledgers")
+    found = (ledger_of_key(record.key) for record in records)  # Every client may put other keys there.
+    return [ledger_id for ledger_id in found if ledger_id is not None]
 
 
 def iterate(frames: AsyncGenerator[Located, None], aio_twin: str) -> Iterator[Located]:

@@ -36,7 +36,7 @@ class LogReading:
             raise NoSuchLedger(
                 f"there is no log {self.name!r}", hint="check the name; its first writer makes it"
             )
-        return decode_log_list(value).segments
+        return decode_log_list(value, self.name).segments
 
     async def segments(self) -> list[Segment]:
         found: list[Segment] = []
@@ -92,7 +92,7 @@ class LogReading:
             segment = await self._next_listed(followed, None, idle_s)
             if segment is None:
                 return
-            segments = _segments(followed)
+            segments = _segments(self.name, followed)
             if start is None:
                 stands = _Standing(segments[-1], None)
             else:
@@ -147,7 +147,7 @@ class LogReading:
         """The segment behind `after` (None: the first), as soon as the list names one; None after idle_s."""
         while True:
             self.runtime.check()
-            segments, revision = _segments(followed), followed.revision
+            segments, revision = _segments(self.name, followed), followed.revision
             number = 0
             if after is not None:
                 ids = [segment.ledger_id for segment in segments]
@@ -214,10 +214,10 @@ def _behind(name: str, segments: tuple[LogSegment, ...], left: LogSegment, seen:
     return number
 
 
-def _segments(followed: Followed) -> tuple[LogSegment, ...]:
+def _segments(name: str, followed: Followed) -> tuple[LogSegment, ...]:
     assert followed.state is not None
     value = followed.state[0]
-    return decode_log_list(value).segments if value is not None else ()
+    return decode_log_list(value, name).segments if value is not None else ()
 
 
 def _locate(name: str, segments: tuple[LogSegment, ...], start: Start) -> tuple[int, int]:

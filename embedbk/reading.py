@@ -17,6 +17,7 @@ from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.frame import Frame, merge
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
+    decode_changed_metadata,
     decode_ledger_metadata,
     ledger_key_path,
 )
@@ -201,7 +202,7 @@ class LedgerReading:
         value, revision = await runtime.get(key, f"opening ledger {ledger_id}")
         if value is None:
             raise no_such_ledger(ledger_id)
-        metadata = decode_ledger_metadata(value)
+        metadata = decode_ledger_metadata(value, ledger_id)
         password.check(metadata)
         if recover and not metadata.is_closed:
             metadata, revision = await recovered(runtime, metadata, revision, password)
@@ -222,7 +223,8 @@ class LedgerReading:
             if value is None and revision > self._revision:
                 raise no_such_ledger(self.ledger_id)
             if value is not None and revision > self._revision:
-                self._metadata, self._revision = decode_ledger_metadata(value), revision
+                self._metadata = decode_changed_metadata(value, self._metadata)
+                self._revision = revision
             if self._metadata.is_closed:
                 self._stop_following()
         return self._metadata

@@ -232,6 +232,7 @@ class Runtime:
 
         Raises:
             MetadataUnavailable: no answer in time, or it was not run; not definite when it may still be.
+            UsageError: no metadata member would run it.
         """
         future: Future[Result] = Future()
         tokens: list[int] = []
@@ -252,6 +253,8 @@ class Runtime:
         finally:
             self._asked.discard(future)
         if isinstance(result, Refusal):
+            if result.code == "BAD_REQUEST":
+                raise UsageError(f"{what}: {result.text}; nothing was done")
             raise MetadataUnavailable(f"{what}: {result.text}")
         return result
 

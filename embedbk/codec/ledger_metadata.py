@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import enum
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
 from embedbk.codec.digest import DigestType
+from embedbk.codec.unpacking import unpack
 from embedbk.config import Quorum
-from embedbk.errors import StorageError
-from embedbk.ids import Member
+from embedbk.errors import StorageError, UsageError
+from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN, NO_ENTRY, Member
 
 __all__ = [
     "LEDGERS_PREFIX",
@@ -26,6 +27,7 @@ __all__ = [
     "LedgersLeft",
     "LogList",
     "LogSegment",
+    "decode_changed_metadata",
     "decode_ledger_metadata",
     "decode_ledgers_left",
     "decode_log_list",
@@ -34,6 +36,7 @@ __all__ = [
     "encode_log_list",
     "first_fragments",
     "ledger_key_path",
+    "ledger_of_key",
     "log_key_path",
     "log_left_path",
     "log_owner_path",
@@ -41,6 +44,15 @@ __all__ = [
 
 METADATA_VERSION = 1
 LEDGERS_PREFIX = "/ledgers/"
+
+# What may stand in these fields, which every client may write; msgspec refuses the rest while it decodes.
+_LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+# Half of what an entry id may be, as of a LAC: who asks behind it still asks for possible ids.
+_EntryId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX // 2)]
+_LastEntry = Annotated[int, msgspec.Meta(ge=NO_ENTRY, le=LEDGER_ID_MAX // 2)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+_BookieId = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
+_Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_length=INCARNATION_BYTES)]
 
 
 class LedgerState(enum.IntEnum):
@@ -61,11 +73,10 @@ class Durability(enum.IntEnum):
 class Fragment(msgspec.Struct, frozen=True, array_like=True):
     """The ensemble that holds the entries from first_entry on, up to the next fragment's first (P1)."""
 
-    first_entry: int
-    length_before: (
-        int  # Payload bytes of the ledger before first_entry: the length when recovery finds nothing more.
-    )
-    ensemble: tuple[tuple[str, bytes], ...]  # E distinct (bookie id, incarnation) in seat order.
+    first_entry: _EntryId
+    # Payload bytes of the ledger before first_entry: the length when recovery finds nothing more.
+    length_before: _Count
+    ensemble: tuple[tuple[_BookieId, _Incarnation], ...]  # E distinct (bookie id, incarnation) in seat order.
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -94,15 +105,15 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All the cluster knows of a ledger (P2.1). Replaced whole, by compare-and-set on its revision (P2.2)."""
 
     version: int
-    ledger_id: int
+    ledger_id: _LedgerId
     ensemble_size: int
     write_quorum: int
     ack_quorum: int
     state: int
-    last_entry: int | None  # None unless CLOSED; NO_ENTRY when it closed empty.
-    length: int | None
+    last_entry: _LastEntry | None  # None unless CLOSED; NO_ENTRY when it closed empty.
+    length: _Count | None
     password_verifier: bytes  # A digest of the ledger key, never the password (CL05, CL34).
-    created_ms: int
+    created_ms: _Count
     custom: dict[str, bytes]
     fragments: tuple[Fragment, ...]
     durability: int = Durability.SYNCED
@@ -131,16 +142,16 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class LogSegment(msgspec.Struct, frozen=True, array_like=True):
     """One ledger of a log's list. last_entry is None until the list records that the ledger is closed (P8.1)."""
 
-    ledger_id: int
-    first_offset: int  # Dense position in the log of the ledger's entry 0; from closed lengths.
-    last_entry: int | None
+    ledger_id: _LedgerId
+    first_offset: _Count  # Dense position in the log of the ledger's entry 0; from closed lengths.
+    last_entry: _LastEntry | None
 
 
 class LogList(msgspec.Struct, frozen=True, array_like=True):
     """A log's ordered list of ledgers under one key (P1, P8); epoch is its present owner's fencing token (P9)."""
 
     version: int
-    epoch: int
+    epoch: _Count
     segments: tuple[LogSegment, ...]
 
 
@@ -149,11 +160,23 @@ class LedgersLeft(msgspec.Struct, frozen=True, array_like=True):
     are put here, so that a crash loses none of them; no reader of the log looks here."""
 
     version: int
-    ledger_ids: tuple[int, ...]
+    ledger_ids: tuple[_LedgerId, ...]
 
 
 def ledger_key_path(ledger_id: int) -> str:
     return f"{LEDGERS_PREFIX}{ledger_id:016x}"
+
+
+def ledger_of_key(key: str, prefix: str = LEDGERS_PREFIX) -> int | None:
+    """The ledger whose key this is under a prefix; None for any other key, which every client may put there."""
+    digits = key[len(prefix) :]
+    if not key.startswith(prefix) or len(digits) != 16 or not set(digits) <= _HEX_DIGITS:
+        return None
+    ledger_id = int(digits, 16)
+    return ledger_id if ledger_id <= LEDGER_ID_MAX else None
+
+
+_HEX_DIGITS = frozenset("0123456789abcdef")
 
 
 def log_key_path(name: str) -> str:
@@ -180,49 +203,101 @@ def encode_ledgers_left(value: LedgersLeft) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
-def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
-    """Raises StorageError for bytes that are not ledger metadata of a version this code knows."""
-    metadata = _decode(data, LedgerMetadata, "ledger metadata")
-    if metadata.durability not in tuple(Durability):
+def decode_ledger_metadata(data: bytes, ledger_id: int | None = None) -> LedgerMetadata:
+    """The metadata of a ledger: of this one, where one is given.
+
+    Raises StorageError for bytes that are none of a version this code knows, and for what no ledger can have: whoever
+    goes on with the value relies on all that is checked here.
+    """
+    name = "a ledger" if ledger_id is None else f"ledger {ledger_id}"
+    metadata = unpack(
+        _metadata_decoder, data, StorageError, f"{name}: these {len(data)} bytes are no ledger metadata"
+    )
+    if metadata.version != METADATA_VERSION:
         raise StorageError(
-            f"ledger {metadata.ledger_id}: its durability {metadata.durability} is not known here"
+            f"{name}: its metadata has version {metadata.version}; this embedbk knows {METADATA_VERSION}",
+            hint="use a newer embedbk for this ledger; nothing of it was changed",
         )
-    if metadata.digest not in tuple(DigestType):
-        raise StorageError(f"ledger {metadata.ledger_id}: its digest {metadata.digest} is not known here")
-    starts = [fragment.first_entry for fragment in metadata.fragments]
-    if not starts or starts[0] != 0 or any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
-        raise StorageError(
-            f"ledger {metadata.ledger_id}: its fragments start at {starts}, want 0 and rising (P2.4)"
-        )
-    for fragment in metadata.fragments:
-        if (
-            len(set(fragment.ensemble)) != metadata.ensemble_size
-            or len(fragment.ensemble) != metadata.ensemble_size
-        ):
-            raise StorageError(
-                f"ledger {metadata.ledger_id}: a fragment does not hold E distinct bookies (P2.4)"
-            )
+    why = _why_impossible(metadata, ledger_id)
+    if why:
+        raise StorageError(f"ledger {metadata.ledger_id}: {why}")
     return metadata
 
 
-def decode_log_list(data: bytes) -> LogList:
-    """Raises StorageError for bytes that are not a log list of a version this code knows."""
-    return _decode(data, LogList, "log list")
+def decode_changed_metadata(data: bytes, known: LedgerMetadata) -> LedgerMetadata:
+    """As `decode_ledger_metadata`, of a ledger whose metadata is known as it stood before: also what never changes is
+    as it was, its state does not go back, and the end of a closed one stays (P2.3)."""
+    metadata = decode_ledger_metadata(data, known.ledger_id)
+    before, after = _lasting(known), _lasting(metadata)
+    if before != after:
+        raise StorageError(
+            f"ledger {known.ledger_id}: {after} stands in its metadata, and it was made with {before}"
+        )
+    end_before, end = (known.last_entry, known.length), (metadata.last_entry, metadata.length)
+    if metadata.state < known.state or (known.is_closed and end_before != end):
+        raise StorageError(
+            f"ledger {known.ledger_id} went back from {LedgerState(known.state).name} at {end_before} to "
+            f"{LedgerState(metadata.state).name} at {end} (P2.3): was metadata put back from an older copy?"
+        )
+    return metadata
+
+
+def _lasting(metadata: LedgerMetadata) -> tuple[Any, ...]:
+    return (metadata.quorum, metadata.password_verifier, metadata.durability, metadata.digest)
+
+
+def _why_impossible(metadata: LedgerMetadata, ledger_id: int | None) -> str:
+    """What of it no ledger can have; nothing: it is sound."""
+    if ledger_id not in (None, metadata.ledger_id):
+        return f"its metadata stands in the place of that of ledger {ledger_id}"
+    if metadata.durability not in tuple(Durability):
+        return f"its durability {metadata.durability} is not known here"
+    if metadata.digest not in tuple(DigestType):
+        return f"its digest {metadata.digest} is not known here"
+    if metadata.state not in tuple(LedgerState):
+        return f"its state {metadata.state} is not known here"
+    has_end = metadata.last_entry is not None and metadata.length is not None
+    has_part = metadata.last_entry is not None or metadata.length is not None
+    if has_end != metadata.is_closed or has_part != has_end:
+        return f"{LedgerState(metadata.state).name}, with last entry {metadata.last_entry} and length {metadata.length}"
+    try:
+        quorum = metadata.quorum
+    except UsageError as impossible:
+        return str(impossible)
+    starts = [fragment.first_entry for fragment in metadata.fragments]
+    if not starts or starts[0] != 0 or any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
+        return f"its fragments start at {starts[:9]}, want 0 and rising (P2.4)"
+    for fragment in metadata.fragments:
+        if not len(set(fragment.ensemble)) == len(fragment.ensemble) == quorum.ensemble_size:
+            return "a fragment does not hold E distinct bookies (P2.4)"
+    return ""
+
+
+def decode_log_list(data: bytes, name: str = "") -> LogList:
+    """Raises StorageError for bytes that are not a log list of a version this code knows, or name a ledger twice."""
+    what = f"log {name!r}" if name else "a log"
+    value = unpack(_list_decoder, data, StorageError, f"{what}: these {len(data)} bytes are no log list")
+    if value.version != METADATA_VERSION:
+        raise StorageError(
+            f"{what}: its list has version {value.version}; this embedbk knows {METADATA_VERSION}",
+            hint="use a newer embedbk for this log; nothing of it was changed",
+        )
+    if len({segment.ledger_id for segment in value.segments}) != len(value.segments):
+        raise StorageError(f"{what}: its list names a ledger twice")
+    return value
 
 
 def decode_ledgers_left(data: bytes) -> LedgersLeft:
     """Raises StorageError for bytes that are no such list of a version this code knows."""
-    return _decode(data, LedgersLeft, "list of ledgers that left their log")
-
-
-_Value = TypeVar("_Value", LedgerMetadata, LogList, LedgersLeft)
-
-
-def _decode(data: bytes, kind: type[_Value], what: str) -> _Value:
-    try:
-        value = msgspec.msgpack.decode(data, type=kind)
-    except msgspec.MsgspecError as broken:
-        raise StorageError(f"these {len(data)} bytes are no {what}: {broken}") from broken
+    what = f"these {len(data)} bytes are no list of ledgers that left their log"
+    value = unpack(_left_decoder, data, StorageError, what)
     if value.version != METADATA_VERSION:
-        raise StorageError(f"{what} has version {value.version}; this embedbk knows {METADATA_VERSION}")
+        raise StorageError(
+            f"a list of ledgers that left their log has version {value.version}; this embedbk knows {METADATA_VERSION}"
+        )
     return value
+
+
+_metadata_decoder = msgspec.msgpack.Decoder(LedgerMetadata)
+_list_decoder = msgspec.msgpack.Decoder(LogList)
+_left_decoder = msgspec.msgpack.Decoder(LedgersLeft)

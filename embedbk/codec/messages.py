@@ -17,6 +17,7 @@ import msgspec
 
 from embedbk.codec import kernels
 from embedbk.codec.frame import FRAME_HEADER_BYTES, LEDGER_KEY_BYTES, Frame, FrameHeader, decode_frame_header
+from embedbk.codec.unpacking import unpack
 from embedbk.config import ENSEMBLE_SIZE_MAX, MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError
 from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NO_ENTRY
@@ -345,7 +346,7 @@ for _kind, _struct in (
 
 _ADD_KIND = _kind_of[AddRequest]
 _BUNDLE_KIND = _kind_of[Bundle]
-_decode_bundle = msgspec.msgpack.Decoder(Bundle).decode
+_bundle_decoder = msgspec.msgpack.Decoder(Bundle)
 
 
 def encode_add_answers(answers: Sequence[tuple[int, AddAnswer]]) -> list[bytes | memoryview]:
@@ -428,10 +429,7 @@ def split_bundle(body: memoryview) -> list[memoryview]:
     control = body[MESSAGE_HEADER_BYTES:begin]
     if kernels.crc32c(control, kernels.crc32c(body[:24])) != crc:
         raise PeerError("bundle header or control part fails its digest")
-    try:
-        packed = _decode_bundle(control).sizes
-    except msgspec.MsgspecError as broken:
-        raise PeerError(f"bundle: {broken}") from broken
+    packed = unpack(_bundle_decoder, control, PeerError, "bundle").sizes
     count = len(packed) // 4
     sizes = struct.unpack_from(f"<{count}I", packed)
     if len(packed) % 4 or not 2 <= count <= MESSAGES_PER_BUNDLE_MAX or sum(sizes) != size:
@@ -451,11 +449,10 @@ def is_normal_add(body: bytes | memoryview) -> bool:
     if len(body) < MESSAGE_HEADER_BYTES or body[_KIND_AT] != _ADD_KIND:
         return False
     control_size = _HEADER.unpack_from(body)[4]
+    packed = body[MESSAGE_HEADER_BYTES : MESSAGE_HEADER_BYTES + control_size]
     try:
-        control = _decoder_of[_ADD_KIND].decode(
-            body[MESSAGE_HEADER_BYTES : MESSAGE_HEADER_BYTES + control_size]
-        )
-    except msgspec.MsgspecError:
+        control = unpack(_decoder_of[_ADD_KIND], packed, PeerError, "add")
+    except PeerError:
         return False
     assert isinstance(control, AddRequest)
     return not control.recovery
@@ -489,10 +486,7 @@ def decode_message(body: bytes | memoryview) -> Message:
     decoder = _decoder_of.get(kind)
     if decoder is None:
         raise PeerError(f"message kind {kind} is not known")
-    try:
-        control = decoder.decode(control_part)
-    except msgspec.MsgspecError as broken:
-        raise PeerError(f"message kind {kind}: {broken}") from broken
+    control = unpack(decoder, control_part, PeerError, f"message kind {kind}")
     frames: list[tuple[FrameHeader, memoryview]] = []
     offset = control_end
     for _ in range(frame_count):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
+from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN
 
 __all__ = [
     "BOOKIES_PREFIX",
@@ -22,14 +26,28 @@ BOOKIES_PREFIX = "/bookies/"
 COOKIES_PREFIX = "/cookies/"
 
 
+ENDPOINTS_MAX = 16
+TEXT_CHARS_MAX = 512  # Of an endpoint, and of a location.
+
+# What may stand in these fields, which every client may write; msgspec refuses the rest while it decodes.
+_Id = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
+_Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_length=INCARNATION_BYTES)]
+_Text = Annotated[str, msgspec.Meta(max_length=TEXT_CHARS_MAX)]
+_Endpoints = Annotated[list[_Text], msgspec.Meta(max_length=ENDPOINTS_MAX)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+
+
 class Registration(msgspec.Struct, frozen=True, array_like=True):
     version: int
-    bookie_id: str
-    incarnation: bytes
-    endpoints: list[str]
+    bookie_id: _Id
+    incarnation: _Incarnation
+    endpoints: _Endpoints
     is_writable: bool
-    free_bytes: int
-    location: str = ""  # "zone/rack" (RP38, RP40); nothing where nobody said it.
+    free_bytes: _Count
+    location: _Text = ""  # "zone/rack" (RP38, RP40); nothing where nobody said it.
+
+
+_decoder = msgspec.msgpack.Decoder(Registration)
 
 
 def registration_path(bookie_id: str) -> str:
@@ -40,16 +58,16 @@ def encode_registration(value: Registration) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
-def decode_registration(data: bytes) -> Registration:
-    """Raises StorageError for bytes that are not a registration of a version this code knows."""
-    try:
-        value = msgspec.msgpack.decode(data, type=Registration)
-    except msgspec.MsgspecError as broken:
-        raise StorageError(f"these {len(data)} bytes are no bookie registration: {broken}") from broken
+def decode_registration(data: bytes, bookie_id: str | None = None) -> Registration:
+    """Raises StorageError for bytes that are not a registration of a version this code knows; of this bookie, where
+    one is given."""
+    value = unpack(_decoder, data, StorageError, f"these {len(data)} bytes are no bookie registration")
     if value.version != REGISTRATION_VERSION:
         raise StorageError(
             f"registration has version {value.version}; this embedbk knows {REGISTRATION_VERSION}"
         )
+    if bookie_id not in (None, value.bookie_id):
+        raise StorageError(f"this is the registration of bookie {value.bookie_id!r}")
     return value
 
 

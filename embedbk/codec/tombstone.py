@@ -5,9 +5,13 @@ A ledger is gone for everybody when its key is; its bytes may go only when its t
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
+from embedbk.ids import LEDGER_ID_MAX
 
 __all__ = [
     "DELETED_PREFIX",
@@ -22,12 +26,18 @@ TOMBSTONE_VERSION = 1
 DELETED_PREFIX = "/deleted/"
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]  # msgspec refuses the rest while it decodes.
+
+
 class Tombstone(msgspec.Struct, frozen=True, array_like=True):
     version: int
-    ledger_id: int
-    deleted_ms: int  # By the clock of who deleted it, as the next.
-    until_ms: int  # From then on the tombstone may be taken away, and with it the ledger for ever.
+    ledger_id: _Count
+    deleted_ms: _Count  # By the clock of who deleted it, as the next.
+    until_ms: _Count  # From then on the tombstone may be taken away, and with it the ledger for ever.
     metadata: bytes  # The ledger's, as it stood.
+
+
+_decoder = msgspec.msgpack.Decoder(Tombstone)
 
 
 def tombstone_path(ledger_id: int) -> str:
@@ -40,10 +50,7 @@ def encode_tombstone(value: Tombstone) -> bytes:
 
 def decode_tombstone(data: bytes) -> Tombstone:
     """Raises StorageError for bytes that are not a tombstone of a version this code knows."""
-    try:
-        value = msgspec.msgpack.decode(data, type=Tombstone)
-    except msgspec.MsgspecError as broken:
-        raise StorageError(f"these {len(data)} bytes are no tombstone: {broken}") from broken
+    value = unpack(_decoder, data, StorageError, f"these {len(data)} bytes are no tombstone")
     if value.version != TOMBSTONE_VERSION:
         raise StorageError(f"tombstone has version {value.version}; this embedbk knows {TOMBSTONE_VERSION}")
     return value

@@ -9,10 +9,11 @@ anything came since the first question (core/bookie.py); the bytes on disk (stor
 
 A listing only says where to look: a ledger is dropped for two reads of its own keys that agree (scenario 38), both made
 after the bookie was told to watch for anything new of it. A listing that fails, ends early or is empty allows nothing.
-What cannot be told or understood keeps a ledger. Metadata that is older than what this bookie met drops nothing at all
-(O5, P10.5): it is asked which it is before the first ledger of a round and again before a page's drops, so that an
-older copy that took its place in between is noticed. Asking changes nothing. An id that metadata never gave out is a
-client's word and proves nothing: that ledger is kept, and so are those that a lost future may have made.
+What cannot be told or understood keeps a ledger, and is named (`NameUnread`). Metadata that is older than what this
+bookie met drops nothing at all (O5, P10.5): it is asked which it is before the first ledger of a round and again before
+a page's drops, so that an older copy that took its place in between is noticed. Asking changes nothing. An id that
+metadata never gave out is a client's word and proves nothing: that ledger is kept, and so are those that a lost future
+may have made.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    decode_ledger_metadata,
+    ledger_key_path,
+    ledger_of_key,
+)
 from embedbk.codec.metadata_messages import ABSENT, Compare, Told
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
@@ -38,6 +44,7 @@ from embedbk.core.vocabulary import (
     ListKeys,
     MetadataFailed,
     MetadataTold,
+    NameUnread,
     ReadKey,
     Started,
     Tag,
@@ -77,7 +84,7 @@ class Collector(Machine):
         self.page: list[int] = []
         self.has_more = False  # Ledgers behind this page.
         self.listed: dict[int, bytes] = {}  # Of the page's ledgers: metadata in the listing.
-        self.listed_count = 0  # Keys in the listing, of whatever ledgers.
+        self.listed_count = 0  # Ledgers in the listing, whichever.
         self.suspects: list[
             tuple[int, bool]
         ] = []  # Ledger, and whether the listing shows it CLOSED elsewhere.
@@ -122,25 +129,29 @@ class Collector(Machine):
         if event.tag != self.asked:
             return []
         wanted = dict.fromkeys(self.page)
-        last = NO_ENTRY
+        effects: list[Effect] = []
         for key, value in event.records:
-            last = int(key[len(LEDGERS_PREFIX) :], 16)
-            if last in wanted:
-                self.listed[last] = value
-        self.listed_count += len(event.records)
+            ledger_id = ledger_of_key(key)  # Every client may put any key there.
+            if ledger_id is None:
+                effects.append(NameUnread(key, "it is no ledger's key"))
+                continue
+            self.listed_count += 1
+            if ledger_id in wanted:
+                self.listed[ledger_id] = value
         if event.has_more and not event.records:
             return self._end_round(event.now_ns)  # A page without keys that others follow: it says nothing.
-        if event.has_more and last < self.page[-1]:
-            return [self._list(event.records[-1][0])]
+        if event.has_more and event.records[-1][0] < ledger_key_path(self.page[-1]):
+            return [*effects, self._list(event.records[-1][0])]
         if self.listed_count == 0:
             self.suspects = [(ledger_id, False) for ledger_id in self.page[: self.options.alone_max]]
         else:
             self.suspects = [
                 (ledger_id, ledger_id in self.listed)
                 for ledger_id in self.page
-                if ledger_id not in self.listed or self._is_elsewhere(self.listed[ledger_id])
+                if ledger_id not in self.listed
+                or self._is_elsewhere(ledger_id, self.listed[ledger_id], effects)
             ]
-        return self._next_suspect(event.now_ns)
+        return [*effects, *self._next_suspect(event.now_ns)]
 
     def _next_suspect(self, now_ns: int) -> list[Effect]:
         if (self.suspects and self.told is None) or (self.agreed and not self.suspects):
@@ -177,6 +188,7 @@ class Collector(Machine):
             return []
         ledger_id, is_listed = self.suspects[0]
         key = ledger_key_path(ledger_id)
+        effects: list[Effect] = []
         if event.value is None and not is_listed:
             if not self._was_given_out(ledger_id):
                 return self._leave(event.now_ns)
@@ -184,10 +196,10 @@ class Collector(Machine):
             # back in between would be in neither place.
             when = [Compare(key, ABSENT), Compare(tombstone_path(ledger_id), ABSENT)]
             return [Transact(self._ask("check", ledger_id), when, [])]
-        if event.value is not None and is_listed and self._is_elsewhere(event.value):
+        if event.value is not None and is_listed and self._is_elsewhere(ledger_id, event.value, effects):
             when = [Compare(key, event.revision), Compare(repair_mark_path(ledger_id), ABSENT)]
             return [Transact(self._ask("check", ledger_id), when, [])]
-        return self._leave(event.now_ns)  # The two do not agree.
+        return [*effects, *self._leave(event.now_ns)]  # The two do not agree.
 
     def _on_checked(self, event: Transacted) -> list[Effect]:
         if event.tag != self.asked:
@@ -220,11 +232,12 @@ class Collector(Machine):
         assert told is not None
         return ledger_id < told.ids_end and not any(first <= ledger_id < end for first, end in told.spared)
 
-    def _is_elsewhere(self, value: bytes) -> bool:
-        """CLOSED, and no fragment names this bookie. What cannot be read names it."""
+    def _is_elsewhere(self, ledger_id: int, value: bytes, effects: list[Effect]) -> bool:
+        """CLOSED, and no fragment names this bookie. What cannot be read names it, and is told in effects."""
         try:
-            metadata = decode_ledger_metadata(value)
-        except StorageError:
+            metadata = decode_ledger_metadata(value, ledger_id)
+        except StorageError as unread:
+            effects.append(NameUnread(ledger_key_path(ledger_id), str(unread)))
             return False
         return metadata.is_closed and not is_named(metadata, self.bookie_id)
 

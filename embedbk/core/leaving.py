@@ -122,7 +122,7 @@ class Leaving(Machine):
             return []
         del self.reading[ledger_id]
         try:
-            metadata = self._empty_one(event.value)
+            metadata = self._empty_one(ledger_id, event.value)
         except StorageError:
             self.staying.append(ledger_id)  # What cannot be read is not judged.
             return self._go_on(event.now_ns)
@@ -140,14 +140,14 @@ class Leaving(Machine):
             for seat, member in enumerate(members)
         ]
 
-    def _empty_one(self, value: bytes | None) -> LedgerMetadata | None:
+    def _empty_one(self, ledger_id: int, value: bytes | None) -> LedgerMetadata | None:
         """The metadata, if it says itself that the ledger is this log's, CLOSED, and has no entry.
 
         Raises StorageError for bytes that are no ledger metadata.
         """
         if value is None:
             return None
-        metadata = decode_ledger_metadata(value)
+        metadata = decode_ledger_metadata(value, ledger_id)
         is_ours = metadata.custom.get("log") == self.name.encode()
         return metadata if is_ours and metadata.is_closed and metadata.last_entry == NO_ENTRY else None
 

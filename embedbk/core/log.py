@@ -209,7 +209,12 @@ class LogTakeover(Machine):
         if self._is_ours(event.value):
             return self._taken_over(event.revision)  # An earlier commit, of which we did not hear.
         self.list_revision = event.revision if event.value is not None else ABSENT
-        self.segments = decode_log_list(event.value).segments if event.value is not None else ()
+        self.segments = ()
+        if event.value is not None:
+            try:
+                self.segments = decode_log_list(event.value, self.name).segments
+            except StorageError as unread:
+                return self._end(unread)
         full = self._full([segment for segment in self.segments if segment.last_entry != NO_ENTRY])
         if full is not None:
             return self._end(full)  # Before anything is touched: whoever writes goes on.
@@ -246,7 +251,10 @@ class LogTakeover(Machine):
             # Gone meanwhile: the list must have changed. Read it again (P8.1).
             self.retry_at = event.now_ns + _RETRY_NS
             return []
-        metadata = decode_ledger_metadata(event.value)
+        try:
+            metadata = decode_ledger_metadata(event.value, event.tag[1])
+        except StorageError as unread:
+            return self._end(unread)  # What cannot be read cannot be recovered: the list stays as it is.
         if metadata.password_verifier != self.password_verifier:
             # Seen before anything of the ledger is touched: a wrong password changes nothing (P3.5).
             return self._end(

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, encode_frame_header, frame_of, merge
-from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, decode_changed_metadata, ledger_key_path
 from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
@@ -39,7 +39,7 @@ from embedbk.core.vocabulary import (
     Started,
     Tick,
 )
-from embedbk.errors import EmbedbkError, EntryUnreadable, NoSuchLedger, PeerError
+from embedbk.errors import EmbedbkError, EntryUnreadable, NoSuchLedger, PeerError, StorageError
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["RangeRead", "ReadOptions"]
@@ -461,7 +461,10 @@ class RangeRead(Machine):
             return []
         if event.value is None:
             return self._fail(NoSuchLedger(f"ledger {self.ledger_id} was deleted"))
-        self.metadata = decode_ledger_metadata(event.value)
+        try:
+            self.metadata = decode_changed_metadata(event.value, self.metadata)
+        except StorageError as unread:
+            return self._fail(unread)
         self.bad_seats.clear()
         if self.is_unconfirmed and self.metadata.last_entry is not None:
             # Closed meanwhile: what lies beyond its end is nobody's to read, what lies below it must be there (I38).

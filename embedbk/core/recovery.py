@@ -20,7 +20,7 @@ from embedbk.codec.frame import frame_of, split
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
-    decode_ledger_metadata,
+    decode_changed_metadata,
     encode_ledger_metadata,
     ledger_key_path,
 )
@@ -49,7 +49,15 @@ from embedbk.core.vocabulary import (
     Transacted,
     TransactUnknown,
 )
-from embedbk.errors import EmbedbkError, NoSuchLedger, PeerError, RecoveryInconclusive, WrongPassword, ensure
+from embedbk.errors import (
+    EmbedbkError,
+    NoSuchLedger,
+    PeerError,
+    RecoveryInconclusive,
+    StorageError,
+    WrongPassword,
+    ensure,
+)
 
 __all__ = ["Phase", "Recovery", "RecoveryOptions"]
 
@@ -217,16 +225,14 @@ class Recovery(Machine):
             return self._publish(self.proposed)  # The same old version proves nothing: win it, or be refused.
         if event.value == encode_ledger_metadata(self.proposed):
             return self._published(event.now_ns, event.revision)
-        before, self.metadata, self.revision = (
-            self.metadata,
-            decode_ledger_metadata(event.value),
-            event.revision,
-        )
-        self.proposed = None
+        try:
+            found = decode_changed_metadata(event.value, self.metadata)
+        except StorageError as unread:
+            return self._end(unread)
+        before, self.metadata, self.revision, self.proposed = self.metadata, found, event.revision, None
         if self.metadata.is_closed:
             return self._end(None)  # Another recoverer's result is ours (P5.2e).
         if self.phase is Phase.CLOSING and self.metadata.fragments[-1] == before.fragments[-1]:
-            ensure(self.metadata.state == LedgerState.IN_RECOVERY, "a ledger went back from recovery")
             return self._close()  # Only earlier fragments changed (repair): the verdicts stand.
         self._begin_round()
         return self._begin(event.now_ns)

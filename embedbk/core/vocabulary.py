@@ -65,6 +65,7 @@ __all__ = [
     "MetadataChanged",
     "MetadataFailed",
     "MetadataTold",
+    "NameUnread",
     "OperatorAsked",
     "Part",
     "ReadEntries",
@@ -546,6 +547,13 @@ class AllowDrop(Struct):
     ledger_id: int
 
 
+class NameUnread(Struct):
+    """Say once that this key, or its value, cannot be read, and that nothing is done because of it."""
+
+    key: str
+    reason: str
+
+
 # --- Events and effects of a bookie's compactor -----------------------------------------------------------
 
 
@@ -610,6 +618,6 @@ Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | Reply
     | StoreFrame | JournalAppend | ReadEntries | DropEntries
-    | ListHeld | ListKeys | AskMetadata | BeginCollection | AllowDrop
+    | ListHeld | ListKeys | AskMetadata | BeginCollection | AllowDrop | NameUnread
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
 )  # fmt: skip

@@ -19,7 +19,7 @@ from embedbk.codec.ledger_metadata import (
     Durability,
     LedgerMetadata,
     LedgerState,
-    decode_ledger_metadata,
+    decode_changed_metadata,
     encode_ledger_metadata,
     ledger_key_path,
 )
@@ -66,6 +66,7 @@ from embedbk.errors import (
     NoSuchLedger,
     NotEnoughBookies,
     PeerError,
+    StorageError,
     WrongPassword,
     ensure,
 )
@@ -734,7 +735,10 @@ class Writer(Machine):
             return []
         if event.value is None:
             return self._overtaken(None)
-        found = decode_ledger_metadata(event.value)
+        try:
+            found = decode_changed_metadata(event.value, self.metadata)
+        except StorageError as unread:
+            return self._give_up(unread)
         if self.proposed is None:
             return (
                 self._stand_still(event.now_ns) if found.state == LedgerState.OPEN else self._overtaken(found)
@@ -757,17 +761,22 @@ class Writer(Machine):
 
     def _overtaken(self, found: LedgerMetadata | None) -> list[Effect]:
         """Somebody else recovered, closed or deleted the ledger (P4.3, P5.1)."""
-        self.proposed, self.proposal, self.unsettled = None, None, False
         name = f"ledger {self.ledger_id}"
         error: EmbedbkError
         if found is None:
             error = NoSuchLedger(f"{name} was deleted", definite=False)
         elif found.state == LedgerState.CLOSED:
             if self.state is WriterState.CLOSING and found.last_entry == self.lac:
+                self.unsettled = False
                 return self._end(None)  # Closed by somebody else at the same last entry: success (P5.1).
             error = LedgerClosed(f"{name} was closed by another client at entry {found.last_entry}")
         else:
             error = LedgerFenced(f"{name} is in recovery by another client")
+        return self._give_up(error)
+
+    def _give_up(self, error: EmbedbkError) -> list[Effect]:
+        """What metadata holds leaves this handle nothing to decide; what is asked for or under way there is dropped."""
+        self.proposed, self.proposal, self.unsettled = None, None, False
         if self.state is WriterState.CLOSING:
             failed = [] if self.error is not None else [AddFailed(error)]
             return [*failed, *self._end(error)]

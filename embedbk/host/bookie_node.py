@@ -57,6 +57,7 @@ from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.registering import Registering
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.host.spacing import Spacing
+from embedbk.host.unread import Unread
 from embedbk.host.waiting import WAITING_BYTES_MAX, Waiting
 from embedbk.metadata.client import Client
 from embedbk.ports import (
@@ -122,11 +123,12 @@ class BookieNode:
             parked=None if storage.add_path is None else storage.add_path.parked,
         )
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
+        unread = Unread(f"bookie {bookie_id}")
         self.limbo = LimboAsking(
-            bookie_id, storage, self.core, self.metadata, self._step_core, self._on_failure
+            bookie_id, storage, self.core, self.metadata, self._step_core, self._on_failure, unread
         )
         self.collecting = Collecting(
-            bookie_id, collector, storage.table, self.metadata, self._step_core, self._may_collect
+            bookie_id, collector, storage.table, self.metadata, self._step_core, self._may_collect, unread
         )
         self.compacting = Compacting(bookie_id, compactor, storage)
         self.spacing = Spacing(bookie_id, space, storage, free_bytes, self._step_core)

@@ -66,6 +66,7 @@ from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation, Writing, is_countable
 from embedbk.host.signal import AlarmsHeld
+from embedbk.host.unread import Unread
 from embedbk.ids import Member
 from embedbk.metadata.client import Client
 from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport
@@ -136,6 +137,7 @@ class ClientNode:
         self._asking = Asking(self.metadata, self.tell)
         self.operations: dict[Operation, None] = {}
         self.registrations: dict[str, Registration] = {}
+        self.unread = Unread("the client")
         self.bookies: tuple[BookieInfo, ...] = ()
         self.cluster_token = b""
         self.quarantine = Quarantine()
@@ -669,9 +671,9 @@ class ClientNode:
             if record.value is None:
                 continue
             try:
-                self.registrations[bookie_id] = decode_registration(record.value)
+                self.registrations[bookie_id] = decode_registration(record.value, bookie_id)
             except StorageError as broken:
-                logger.error("bookie %s is left out: %s", bookie_id, broken)
+                self.unread.name(record.key, str(broken))  # A bookie that is left out.
         for record in records:
             self.quarantine.release(record.key.removeprefix(BOOKIES_PREFIX))  # It came back, or went.
         self._show_bookies()

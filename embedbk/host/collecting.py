@@ -40,6 +40,7 @@ from embedbk.core.vocabulary import (
     ListKeys,
     MetadataFailed,
     MetadataTold,
+    NameUnread,
     ReadKey,
     Started,
     Tag,
@@ -49,6 +50,7 @@ from embedbk.core.vocabulary import (
     TransactUnknown,
 )
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.unread import Unread
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["Collecting"]
@@ -67,12 +69,14 @@ class Collecting:
         metadata: MetadataLink,
         tell_bookie: Callable[[Event], None],
         is_ready: Callable[[], bool],
+        unread: Unread,
     ) -> None:
         self.core = Collector(bookie_id, options)
         self._table = table
         self._metadata = metadata
         self._tell_bookie = tell_bookie
         self._is_ready = is_ready
+        self._unread = unread
         self._is_started = False
         self._held: Sequence[int] = ()  # All ledgers, as they were when the round began.
 
@@ -104,6 +108,8 @@ class Collecting:
         elif isinstance(effect, AllowDrop):
             logger.info("ledger %d is known to metadata no more, or seated elsewhere", effect.ledger_id)
             self._tell_bookie(DropAllowed(now_ns, effect.ledger_id))
+        elif isinstance(effect, NameUnread):
+            self._unread.name(effect.key, effect.reason)
         elif isinstance(effect, ListKeys):
             self._ask(now_ns, List(effect.prefix, effect.after, effect.limit), effect.tag)
         elif isinstance(effect, ReadKey):

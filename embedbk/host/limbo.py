@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
     LedgerMetadata,
     decode_ledger_metadata,
     ledger_key_path,
+    ledger_of_key,
 )
 from embedbk.codec.metadata_messages import Get, List, Listed, Record, Result, Value
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
@@ -21,6 +24,7 @@ from embedbk.core.limbo import is_named, share_of
 from embedbk.core.vocabulary import Event, LimboListed, ShareTold
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.unread import Unread
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.ports import DurableBookie
 
@@ -46,6 +50,7 @@ class LimboAsking:
         metadata: MetadataLink,
         tell_bookie: Callable[[Event], None],
         on_failure: Callable[[EmbedbkError], None],
+        unread: Unread,
     ) -> None:
         self.deadline_ns: int | None = None  # When to ask whether ledgers in limbo are closed now.
         self._bookie_id = bookie_id
@@ -54,6 +59,7 @@ class LimboAsking:
         self._metadata = metadata
         self._tell_bookie = tell_bookie
         self._on_failure = on_failure
+        self._unread = unread
         self._after = NO_ENTRY  # The ledger asked about last: they take turns.
 
     def step(self, now_ns: int) -> None:
@@ -67,53 +73,60 @@ class LimboAsking:
     def list_ledgers(self, now_ns: int, *, on_partial: Callable[[int], None]) -> None:
         """Tell the core of all ledgers that name this bookie. on_partial: a partial listing is none; it is to be begun
         again."""
-        self._list(now_ns, list(_LIMBO_PREFIXES), "", [], {}, on_partial)
+        self._list(now_ns, list(_LIMBO_PREFIXES), "", _Found(), on_partial)
 
     def _list(
         self,
         now_ns: int,
         prefixes: list[str],
         after: str,
-        found: list[LedgerMetadata],
-        elsewhere: dict[int, None],
+        found: _Found,
         on_partial: Callable[[int], None],
     ) -> None:
-        """Page through all ledgers, each page linearizable: a key that was there at the start is on one of them.
-
-        found: those that name this bookie; elsewhere: ids of those that are closed and do not.
-        """
+        """Page through all ledgers, each page linearizable: a key that was there at the start is on one of them."""
 
         def done(now_ns: int, result: Result) -> None:
             if not isinstance(result, Listed):
                 on_partial(now_ns)  # From the start again.
                 return
-            try:
-                ledgers = [_ledger_of(record) for record in result.records]
-            except StorageError as unread:
-                self._on_failure(unread)  # It may name this bookie: what cannot be told keeps it out.
-                return
-            for each in ledgers:
-                if is_named(each, self._bookie_id):
-                    found.append(each)
-                elif each.is_closed:
-                    elsewhere[each.ledger_id] = None
-            if result.has_more:
-                self._list(now_ns, prefixes, result.records[-1].key, found, elsewhere, on_partial)
+            for record in result.records:
+                self._note(record, prefixes[0], found)
+            if result.has_more and result.records:
+                self._list(now_ns, prefixes, result.records[-1].key, found, on_partial)
+            elif result.has_more:
+                on_partial(now_ns)
             elif len(prefixes) > 1:
-                self._list(now_ns, prefixes[1:], "", found, elsewhere, on_partial)
+                self._list(now_ns, prefixes[1:], "", found, on_partial)
             else:
-                self._tell(now_ns, found, elsewhere)
+                self._tell(now_ns, found)
 
         self._metadata.request(now_ns, List(prefixes[0], after, LIMBO_PAGE), done)
 
-    def _tell(self, now_ns: int, found: list[LedgerMetadata], elsewhere: dict[int, None]) -> None:
-        closed = sorted({each.ledger_id for each in found if each.is_closed})
-        not_closed = sorted({each.ledger_id for each in found if not each.is_closed})
+    def _note(self, record: Record, prefix: str, found: _Found) -> None:
+        ledger_id = ledger_of_key(record.key, prefix)
+        if ledger_id is None:
+            self._unread.name(record.key, "it is no ledger's key")
+            return
+        try:
+            metadata = _ledger_of(record, ledger_id)
+        except StorageError as unread:
+            # It may name this bookie, and nobody can tell what it lost of it: limbo, without an end to tell.
+            self._unread.name(record.key, str(unread))
+            found.not_closed[ledger_id] = None
+            return
+        if is_named(metadata, self._bookie_id):
+            (found.closed if metadata.is_closed else found.not_closed)[ledger_id] = None
+        elif metadata.is_closed:
+            found.elsewhere[ledger_id] = None
+
+    def _tell(self, now_ns: int, found: _Found) -> None:
+        closed, not_closed = sorted(found.closed), sorted(found.not_closed)
         logger.warning(
             "bookie %s may have lost entries: %d ledgers in limbo", self._bookie_id, len(not_closed)
         )
-        named = {each.ledger_id for each in found}  # Asked, not walked: in one of the listings, at least.
-        others = [ledger_id for ledger_id in sorted(elsewhere) if ledger_id not in named]
+        # In one of the listings, at least.
+        named = found.closed | found.not_closed
+        others = [ledger_id for ledger_id in sorted(found.elsewhere) if ledger_id not in named]
         self._tell_bookie(LimboListed(now_ns, not_closed, closed, others))
         if self._core.failure is not None:
             self._on_failure(StorageError(f"bookie {self._bookie_id}: {self._core.failure}"))
@@ -125,20 +138,35 @@ class LimboAsking:
         turn = [i for i in waiting if i > self._after] or waiting
         for ledger_id in turn[:LIMBO_ASK_MAX]:
             self._after = ledger_id
-            self._metadata.request(now_ns, Get(ledger_key_path(ledger_id)), self._on_metadata)
+            self._metadata.request(
+                now_ns, Get(ledger_key_path(ledger_id)), partial(self._on_metadata, ledger_id)
+            )
 
-    def _on_metadata(self, now_ns: int, result: Result) -> None:
+    def _on_metadata(self, ledger_id: int, now_ns: int, result: Result) -> None:
         if not isinstance(result, Value) or result.record is None or result.record.value is None:
             return  # Asked again later; what becomes of a deleted ledger's data is the collector's (P7.7).
-        metadata = decode_ledger_metadata(result.record.value)
+        try:
+            metadata = decode_ledger_metadata(result.record.value, ledger_id)
+        except StorageError as unread:
+            self._unread.name(result.record.key, str(unread))  # It stays in limbo.
+            return
         if metadata.is_closed:
             parts = share_of(metadata, Member(self._bookie_id, self._storage.incarnation))
             self._tell_bookie(ShareTold(now_ns, metadata.ledger_id, parts))
 
 
-def _ledger_of(record: Record) -> LedgerMetadata:
+@dataclass(slots=True)
+class _Found:
+    """Of all ledgers, by id, in the order of the listings."""
+
+    closed: dict[int, None] = field(default_factory=dict)  # These two name the bookie, as far as can be told.
+    not_closed: dict[int, None] = field(default_factory=dict)
+    elsewhere: dict[int, None] = field(default_factory=dict)  # Closed, and they do not.
+
+
+def _ledger_of(record: Record, ledger_id: int) -> LedgerMetadata:
     """The metadata of a ledger, or of a deleted one that may come back."""
     value = record.value or b""
     if record.key.startswith(DELETED_PREFIX):
         value = decode_tombstone(value).metadata
-    return decode_ledger_metadata(value)
+    return decode_ledger_metadata(value, ledger_id)

@@ -28,6 +28,7 @@ from embedbk.codec.metadata_messages import (
     AllocIds,
     CloseSession,
     Compare,
+    Get,
     List,
     Listed,
     OpenSession,
@@ -44,9 +45,10 @@ from embedbk.codec.metadata_messages import (
     Watch,
 )
 from embedbk.codec.tombstone import tombstone_path
+from embedbk.codec.unpacking import unpack
 from embedbk.config import METADATA_VALUE_BYTES_MAX
 from embedbk.errors import StorageError
-from embedbk.ids import LEDGER_ID_MAX
+from embedbk.ids import LEDGER_ID_MAX, is_text
 from embedbk.metadata.commands import (
     BeginGeneration,
     Command,
@@ -418,10 +420,9 @@ class Catalog:
     @classmethod
     def restore(cls, data: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> Self:
         """Raises StorageError for bytes that are not a snapshot of a version this code knows."""
-        try:
-            found = _snapshot_decoder.decode(data)
-        except msgspec.MsgspecError as broken:
-            raise StorageError(f"these {len(data)} bytes are no metadata snapshot: {broken}") from broken
+        found = unpack(
+            _snapshot_decoder, data, StorageError, f"these {len(data)} bytes are no metadata snapshot"
+        )
         if found.version != SNAPSHOT_VERSION:
             raise StorageError(
                 f"metadata snapshot has version {found.version}; this embedbk knows {SNAPSHOT_VERSION}"
@@ -456,7 +457,10 @@ class Catalog:
 def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Refusal | None:
     """What is wrong with an operation whatever the state, before it is logged; None: nothing."""
     reason = ""
-    if isinstance(operation, Txn):
+    broken = [text for text in _texts(operation) if not is_text(text)]
+    if broken:
+        reason = f"{broken[0][:40]!r} has half of a surrogate pair: allowed is what UTF-8 can say"
+    elif isinstance(operation, Txn):
         reason = _check_txn(operation, limits)
     elif isinstance(operation, AllocIds) and not 1 <= operation.count <= limits.alloc_ids_max:
         reason = f"{operation.count} ids asked for, allowed are 1 to {limits.alloc_ids_max}"
@@ -466,9 +470,27 @@ def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Re
         reason = f"a page of {operation.limit} keys asked for, allowed are 1 or more"
     elif isinstance(operation, Watch) and operation.from_revision < 0:
         reason = f"watch from revision {operation.from_revision}, allowed are 0 or more"
+    elif isinstance(operation, Get) and _text_bytes(operation.key) > limits.key_bytes_max:
+        reason = f"key {operation.key[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
+    elif isinstance(operation, List) and _text_bytes(operation.after) > limits.key_bytes_max:
+        reason = f"key {operation.after[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
     elif isinstance(operation, Watch | List) and _text_bytes(operation.prefix) > limits.key_bytes_max:
         reason = f"prefix {operation.prefix[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
     return Refusal("BAD_REQUEST", reason) if reason else None
+
+
+def _texts(operation: Operation) -> list[str]:
+    """What of it is text, but the keys of a transaction (`_is_path`)."""
+    match operation:
+        case OpenSession(_, label):
+            return [label]
+        case Get(key):
+            return [key]
+        case List(prefix, after):
+            return [prefix, after]
+        case Watch(_, prefix):
+            return [prefix]
+    return []
 
 
 def _check_txn(txn: Txn, limits: Limits) -> str:
@@ -503,10 +525,9 @@ def _session_gone(session: int) -> Refusal:
 
 
 def _is_path(key: str, limits: Limits) -> bool:
-    try:
-        size = len(key.encode())
-    except UnicodeEncodeError:
-        return False  # Half a surrogate pair is no text.
+    if not is_text(key):
+        return False
+    size = len(key.encode())
     return key.startswith("/") and "\0" not in key and 2 <= size <= limits.key_bytes_max
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from embedbk.codec.metadata_messages import AllocIds, CloseSession, Txn
+from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 
 __all__ = [
@@ -75,7 +76,4 @@ def decode_command(body: bytes | memoryview) -> Command:
     if not block or block[0] != COMMAND_VERSION:
         found = block[0] if block else "nothing"
         raise StorageError(f"metadata command has version {found}; this embedbk knows {COMMAND_VERSION}")
-    try:
-        return _decoder.decode(block[1:])
-    except msgspec.MsgspecError as broken:
-        raise StorageError(f"these {len(block)} bytes are no metadata command: {broken}") from broken
+    return unpack(_decoder, block[1:], StorageError, f"these {len(block)} bytes are no metadata command")

@@ -15,13 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.ledger_metadata import (
-    LEDGERS_PREFIX,
-    LedgerMetadata,
-    LedgerState,
-    decode_ledger_metadata,
-    decode_log_list,
-)
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, LedgerState, decode_log_list
 from embedbk.codec.metadata_messages import Txn
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
@@ -268,8 +262,7 @@ class Invariants(Observer):
             ghost.take_metadata(ledger, revision, None)
             self.sometimes.note("ledger deleted")
             return
-        value = decode_ledger_metadata(new)
-        life.types_are_right(value)
+        value = life.types_are_right(ledger.ledger_id, new)
         life.fragments_are_sane(value)
         life.change_is_allowed(ledger, revision, value)
         life.closed_once(ledger, value)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from embedbk.codec.frame import split
-from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState, decode_ledger_metadata
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.limbo import is_named
-from embedbk.ids import NO_ENTRY
+from embedbk.errors import StorageError
 from embedbk.ports import DurableBookie, EntriesFound
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.violation import Violation
@@ -35,15 +35,13 @@ __all__ = [
 ]
 
 
-def types_are_right(new: LedgerMetadata) -> None:
-    """I1: types. Numbers where numbers are due, and an end exactly when the ledger is closed."""
-    numbers = (new.ledger_id, new.ensemble_size, new.write_quorum, new.ack_quorum, new.state)
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise Violation("I1", f"ledger {new.ledger_id}: numbers {numbers}")
-    if new.is_closed != (new.last_entry is not None) or new.is_closed != (new.length is not None):
-        raise Violation("I1", f"ledger {new.ledger_id} in state {new.state} has the end {new.last_entry}")
-    if new.last_entry is not None and new.last_entry < NO_ENTRY:
-        raise Violation("I1", f"ledger {new.ledger_id} ends at {new.last_entry}")
+def types_are_right(ledger_id: int, new: bytes) -> LedgerMetadata:
+    """I1: types. What a node publishes is what every node reads: numbers where numbers are due and in their ranges, an
+    end exactly when the ledger is closed. The decoder checks all of it; returns its value."""
+    try:
+        return decode_ledger_metadata(new, ledger_id)
+    except StorageError as unread:
+        raise Violation("I1", str(unread)) from unread
 
 
 def closed_once(ledger: LedgerGhost, new: LedgerMetadata) -> None:

@@ -47,6 +47,7 @@ from embedbk.core.vocabulary import (
     ListKeys,
     MetadataFailed,
     MetadataTold,
+    NameUnread,
     Part,
     ReadKey,
     RequestReceived,
@@ -94,6 +95,7 @@ class Quorum:
         self.collector = Collector("b1", OPTIONS)
         self.allowed: list[int] = []
         self.begun: list[int] = []
+        self.unread: list[str] = []
         self.asked: list[Effect] = []
         self.change: Callable[[Effect, Event], Event] = lambda effect, event: event
         self.now_ns = 0
@@ -120,7 +122,9 @@ class Quorum:
             assert effect.then == [], "a collector changes nothing"
             holds = all(self.revision(compare.key) == compare.revision for compare in effect.when)
             return Transacted(now, effect.tag, holds, 1)
-        if isinstance(effect, AllowDrop):
+        if isinstance(effect, NameUnread):
+            self.unread.append(effect.key)
+        elif isinstance(effect, AllowDrop):
             self.allowed.append(effect.ledger_id)
         else:
             assert isinstance(effect, BeginCollection)

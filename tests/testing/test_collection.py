@@ -54,7 +54,7 @@ def test_what_is_dropped_is_heard_and_allowed() -> None:
 
 def test_a_collector_that_believes_that_all_is_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """I35: two reads agree that it is closed, and both forget to look whom it names."""
-    monkeypatch.setattr(Collector, "_is_elsewhere", lambda self, value: True)
+    monkeypatch.setattr(Collector, "_is_elsewhere", lambda self, ledger_id, value, effects: True)
     with Cluster(seed=35, bookies=3, observers=[Invariants()]) as cluster:
         closed_ledger(cluster)
         with pytest.raises(Violation, match=r"^I35: b\d dropped ledger"):

@@ -652,7 +652,11 @@ def acked_then(*versions: LedgerMetadata) -> None:
 
 
 BROKEN: dict[str, list[Callable[[], object]]] = {
-    "I1": [lambda: History(version(CLOSED, None, None)), lambda: History(version(last=3, length=3))],
+    "I1": [
+        lambda: History(version(CLOSED, None, None)),
+        lambda: History(version(last=3, length=3)),
+        lambda: History(version(quorum=(3, 2, 3))),
+    ],
     "I2": [i2],
     "I3": [lambda: acked_then(version(CLOSED, 0, 1))],
     "I4": [i4],
@@ -690,9 +694,8 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
     ],
     "I16": [i16_resend],
     "I17": [
-        lambda: History(version(quorum=(3, 2, 3))),
         i17_read_only,
-        # That ensembles are distinct and starts rise is refused by the codec already, before any checker sees it.
+        # That ensembles are distinct and starts rise, and E >= Qw >= Qa, is refused by the decoder, as I1.
     ],
     "I18": [i18_gone, lambda: (h := History(version(), version(RECOVERING)), h.publish(version()))],
     "I19": [i19_restart, i19_forgotten, lambda: History().fence("b1", is_durable=False)],

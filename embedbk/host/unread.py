@@ -1,0 +1,35 @@
+"""What stands in metadata and cannot be read: named once in the log, so that a person hears of it (P7.7).
+
+Decides nothing of what it means. Every client may write there, so it is neither a failure of this node nor a reason to
+end anything: what cannot be read keeps its ledger, and the handle that needs it gets an error of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+
+__all__ = ["NAMED_MAX", "Unread"]
+
+logger = logging.getLogger(__name__)
+
+NAMED_MAX = 1024  # Keys of which it is known that they were named; beyond, the oldest may be named again.
+
+
+class Unread:
+    """Of one node. who: its name, for people."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._named: dict[str, str] = {}
+
+    def name(self, key: str, reason: str) -> None:
+        """Say it, unless the same was said of this key before."""
+        if self._named.get(key) == reason:
+            return
+        self._named.pop(key, None)
+        self._named[key] = reason
+        if len(self._named) > NAMED_MAX:
+            del self._named[next(iter(self._named))]
+        logger.error(
+            "%s cannot read what stands in metadata under %r, and leaves it alone: %s", self._who, key, reason
+        )
