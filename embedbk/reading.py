@@ -236,19 +236,18 @@ class LedgerReading:
     async def limit(self) -> int:
         """Up to where may be read now: the last entry, or the LAC as an ack quorum knows it (P6.2)."""
         self.check()
-        metadata = self.metadata
-        if not metadata.is_closed:
-            lac, _, _ = await self.runtime.run(LacRead(metadata), f"asking for the LAC of {self.ledger_id}")
-            self._hear(lac)
-            metadata = self.metadata
-        return self._known_limit(metadata)
+        return await self._ask_limit(above=None)
 
     async def try_limit(self) -> int:
         """As `limit`, but content with the first bookie that has news (CL26)."""
         self.check()
+        return await self._ask_limit(above=self.lac)
+
+    async def _ask_limit(self, above: int | None) -> int:
         metadata = self.metadata
-        if not metadata.is_closed:
-            core = LacRead(metadata, above=self.lac)
+        # Its writer is in this client: nobody knows a newer LAC, so nobody is asked (P6.2).
+        if not metadata.is_closed and not self.runtime.own_lac(self.ledger_id).is_newest:
+            core = LacRead(metadata, above=above)
             lac, _, _ = await self.runtime.run(core, f"asking for the LAC of {self.ledger_id}")
             self._hear(lac)
             metadata = self.metadata
@@ -270,6 +269,8 @@ class LedgerReading:
         self.lac = max(self.lac, lac)
 
     def _known_limit(self, metadata: LedgerMetadata) -> int:
+        # What this client wrote it reads at once.
+        self.lac = max(self.lac, self.runtime.own_lac(self.ledger_id).lac)
         limit = self.lac if metadata.last_entry is None else metadata.last_entry
         self.runtime.on_limit(self, self.ledger_id, limit, is_closed=metadata.is_closed)
         return limit

@@ -40,6 +40,7 @@ from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop
 from embedbk.host.operations import OneResult, Reading, Writing
 from embedbk.host.operations import Operation as Running
+from embedbk.host.own_lacs import OwnLac
 from embedbk.host.signal import Signal
 from embedbk.waiting import Moved, Outcome
 
@@ -138,6 +139,10 @@ class Runtime:
 
     def on_limit(self, reader: object, ledger_id: int, limit: int, *, is_closed: bool) -> None:
         """A reading handle shows up to where may be read. Nothing to do here; who watches overrides it (testing)."""
+
+    def own_lac(self, ledger_id: int) -> OwnLac:
+        """What a writer of this very client had acknowledged of a ledger."""
+        return self.node.own_lacs.of(ledger_id)
 
     def call(self, function: Callable[[], None]) -> None:
         """Run a function on the host's thread, soon."""

@@ -260,7 +260,7 @@ int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *h
     struct ebk_add add;
     struct ebk_tail_path *const readers = path->settings.tail;
     if (path->is_stopped) return EBK_ADD_PASSED;
-    if (head_size > EBK_MESSAGE_AT_KIND && head[EBK_MESSAGE_AT_KIND] == EBK_KIND_EXPLICIT_LACS)
+    if (head_size > EBK_MESSAGE_AT_KIND && ebk_is_lacs(head[EBK_MESSAGE_AT_KIND]))
         return tail_size == 0 && take_lacs(path, head, head_size) ? EBK_ADD_TAKEN : EBK_ADD_PASSED;
     if (head_size > EBK_MESSAGE_AT_KIND && head[EBK_MESSAGE_AT_KIND] != EBK_KIND_ADD_REQUEST)
         return readers != NULL && tail_size == 0 && ebk_tail_take(readers, link, head, head_size) ? EBK_ADD_TAKEN

@@ -1,4 +1,4 @@
-/* lac_path.c: looks at every LAC of a message, then queues a record for each and raises its row.
+/* lac_path.c: looks at every LAC of a message, then raises the row of each, and queues a record unless it is a hint.
  *
  *     message | header 32 | control: incarnation, LACs | ledger, lac, length, key | ...
  */
@@ -35,7 +35,7 @@ static const uint8_t *read_control(const struct ebk_lac_terms *terms, const uint
 static const uint8_t *read_message(const struct ebk_lac_terms *terms, const uint8_t *message, size_t size, uint32_t *count)
 {
     if (size < EBK_MESSAGE_HEADER_BYTES || memcmp(message, "EBKM", 4) != 0 ||
-        message[EBK_MESSAGE_AT_VERSION] != EBK_MESSAGE_VERSION || message[EBK_MESSAGE_AT_KIND] != EBK_KIND_EXPLICIT_LACS ||
+        message[EBK_MESSAGE_AT_VERSION] != EBK_MESSAGE_VERSION ||
         ebk_load_u16(message + EBK_MESSAGE_AT_FRAME_COUNT) != 0 || ebk_load_u32(message + EBK_MESSAGE_AT_FRAMES_SIZE) != 0 ||
         ebk_load_u32(message + EBK_MESSAGE_AT_RESERVED) != 0 ||
         ebk_load_u32(message + EBK_MESSAGE_AT_CONTROL_SIZE) != size - EBK_MESSAGE_HEADER_BYTES)
@@ -56,13 +56,21 @@ static struct ebk_ledger_row *common_row(const struct ebk_lac_terms *terms, cons
     return is_common ? row : NULL;
 }
 
+bool ebk_is_lacs(uint8_t kind)
+{
+    return kind == EBK_KIND_EXPLICIT_LACS || kind == EBK_KIND_LAC_HINTS;
+}
+
 bool ebk_lac_path_take(const struct ebk_lac_terms *terms, const uint8_t *message, size_t size, uint32_t *records)
 {
     uint32_t count;
     *records = 0;
     if (terms->tail == NULL || !ebk_tail_is_open(terms->tail)) return false;
     const uint8_t *const lacs = read_message(terms, message, size, &count);
-    if (lacs == NULL || !ebk_journals_has_room(terms->journals, terms->slots_kept + count)) return false;
+    if (lacs == NULL) return false;
+    EBK_ASSERT(ebk_is_lacs(message[EBK_MESSAGE_AT_KIND]));
+    const bool are_hints = message[EBK_MESSAGE_AT_KIND] == EBK_KIND_LAC_HINTS;
+    if (!are_hints && !ebk_journals_has_room(terms->journals, terms->slots_kept + count)) return false;
     for (uint32_t i = 0; i < count; i++)
         if (common_row(terms, lacs + (size_t)i * EBK_LAC_BYTES) == NULL) return false;
     for (uint32_t i = 0; i < count; i++) {
@@ -70,13 +78,15 @@ bool ebk_lac_path_take(const struct ebk_lac_terms *terms, const uint8_t *message
         struct ebk_ledger_row *row = common_row(terms, from);
         const int64_t lac = (int64_t)ebk_load_u64(from + AT_LAC);
         if (lac < row->lac) continue; /* An older one says nothing. One that is known may be so by a hint only. */
-        const int64_t token = ebk_journals_submit_copy(terms->journals, EBK_RECORD_EXPLICIT_LAC, row->ledger_id,
-                                                       from + AT_LAC, RECORD_BYTES);
-        /* Refused only by a journal that has failed: nothing of it counts any more, and nobody was promised anything. */
-        if (token < 0) return true;
-        row->last_token = (uint64_t)token;
-        ebk_table_mark_dirty(terms->table, row);
-        *records += 1;
+        if (!are_hints) {
+            const int64_t token = ebk_journals_submit_copy(terms->journals, EBK_RECORD_EXPLICIT_LAC, row->ledger_id,
+                                                           from + AT_LAC, RECORD_BYTES);
+            /* Refused only by a journal that has failed: nothing of it counts any more, and nobody was promised anything. */
+            if (token < 0) return true;
+            row->last_token = (uint64_t)token;
+            ebk_table_mark_dirty(terms->table, row);
+            *records += 1;
+        }
         if (lac == row->lac) continue;
         row->lac = lac;
         row->lac_length = ebk_load_u64(from + AT_LENGTH);

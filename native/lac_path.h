@@ -1,4 +1,4 @@
-/* lac_path.h: the LACs that idle writers tell for good, of many ledgers in one message (P6.2).
+/* lac_path.h: the LACs of idle writers, of many ledgers in one message (P6.2): durable ones, and hints.
  *
  * As add_path.h, a shortcut, never a second opinion: embedbk/core/bookie.py says what
  * becomes of each of them. A message is taken when all in it is common, and passed whole
@@ -21,6 +21,7 @@
 /* Numbers of embedbk/codec: messages.py, journal_records.py. */
 enum {
     EBK_KIND_EXPLICIT_LACS = 16,
+    EBK_KIND_LAC_HINTS = 17,
     EBK_RECORD_EXPLICIT_LAC = 3,
     EBK_LAC_BYTES = 40,    /* one LAC among others */
     EBK_LACS_MAX = 256     /* in one message */
@@ -35,7 +36,9 @@ struct ebk_lac_terms {
     uint32_t slots_kept; /* of the journals' queue */
 };
 
-/* Offer a message without frames. *records: how many were queued. False: it is passed, nothing was changed. */
+/* This kind of message is offered here. */
+bool ebk_is_lacs(uint8_t kind);
+/* Offer a message of that kind, without frames. *records: how many were queued. False: it is passed, nothing was changed. */
 bool ebk_lac_path_take(const struct ebk_lac_terms *terms, const uint8_t *message, size_t size, uint32_t *records);
 
 #endif

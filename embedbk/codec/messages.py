@@ -11,7 +11,7 @@ import enum
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -40,6 +40,7 @@ __all__ = [
     "FenceAnswer",
     "FenceRequest",
     "LacAnswer",
+    "LacHints",
     "LacRequest",
     "Message",
     "ReadAnswer",
@@ -265,6 +266,7 @@ class ExplicitLacs(msgspec.Struct, frozen=True, array_like=True):
 
     incarnation: _Incarnation
     lacs: bytes
+    ARE_HINTS: ClassVar[bool] = False
 
     def unpack(self) -> list[ExplicitLacRequest]:
         """In the order in which they were given.
@@ -281,9 +283,17 @@ class ExplicitLacs(msgspec.Struct, frozen=True, array_like=True):
         for ledger_id, lac, length, key in _EXPLICIT_LAC.iter_unpack(self.lacs):
             if max(ledger_id, length) > LEDGER_ID_MAX or not NO_ENTRY <= lac <= LEDGER_ID_MAX // 2:
                 raise PeerError(f"the LAC of ledger {ledger_id} has impossible numbers")
-            request = ExplicitLacRequest(self.incarnation, ledger_id, key, lac, length, wants_answer=False)
+            request = ExplicitLacRequest(
+                self.incarnation, ledger_id, key, lac, length, self.ARE_HINTS, wants_answer=False
+            )
             found.append(request)
         return found
+
+
+class LacHints(ExplicitLacs, frozen=True, array_like=True):
+    """The LACs of many writers that pause, as so many hints: each is kept in memory only (P6.2)."""
+
+    ARE_HINTS: ClassVar[bool] = True
 
 
 class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -339,7 +349,7 @@ def register_kind(kind: int, struct_type: type[Control]) -> None:
 for _kind, _struct in (
     (1, AddRequest), (2, AddAnswer), (3, FenceRequest), (4, FenceAnswer), (5, ReadRequest), (6, ReadAnswer),
     (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers), (13, Bundle),
-    (15, ErrorAnswer), (16, ExplicitLacs),
+    (15, ErrorAnswer), (16, ExplicitLacs), (17, LacHints),
 ):  # fmt: skip
     register_kind(_kind, _struct)
 
@@ -364,10 +374,11 @@ def encode_add_answers(answers: Sequence[tuple[int, AddAnswer]]) -> list[bytes |
 
 
 def pack_explicit_lacs(requests: Sequence[ExplicitLacRequest]) -> ExplicitLacs:
-    """At most `EXPLICIT_LACS_MAX`, of one incarnation, none of them a hint and none that wants an answer."""
+    """At most `EXPLICIT_LACS_MAX`, of one incarnation, all of them hints or none, and none that wants an answer."""
     pack = _EXPLICIT_LAC.pack
     lacs = [pack(each.ledger_id, each.lac, each.lac_length, each.ledger_key) for each in requests]
-    return ExplicitLacs(requests[0].incarnation, b"".join(lacs))
+    kind = LacHints if requests[0].is_hint else ExplicitLacs
+    return kind(requests[0].incarnation, b"".join(lacs))
 
 
 def encode_control(control: Control) -> bytes:

@@ -29,6 +29,7 @@ _WRITER_GIVEN = {"metadata", "bookies", "chance", "options", "in_flight", "revis
 _WRITER_KEPT = (
     "cas_number",
     "change_count",
+    "lac_hinted",
     "lac_published",
     "lap",
     "last_active_ns",

@@ -116,6 +116,12 @@ class Tick(Struct):
     now_ns: int
 
 
+class HintDue(Struct):
+    """A writer's LAC stood still for a moment: its bookies get it now, in memory (P6.2)."""
+
+    now_ns: int
+
+
 class Answered(Struct):
     """A bookie answered a Send. frames are (header, unchecked body) pairs."""
 
@@ -607,7 +613,7 @@ class CopySlice(Struct):
 
 Event = (
     Started | Tick | Answered | AddsAnswered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated
-    | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | FrameSent | CloseRequested | Consumed
+    | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | FrameSent | HintDue | CloseRequested | Consumed
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed

@@ -48,6 +48,7 @@ from embedbk.core.vocabulary import (
     EnsembleChanged,
     FrameSealed,
     FrameSent,
+    HintDue,
     KeyRead,
     MetadataFailed,
     ReadKey,
@@ -131,6 +132,7 @@ class Writer(Machine):
         "failures",
         "in_flight",
         "is_reading_metadata",
+        "lac_hinted",
         "lac_published",
         "lap",
         "last_active_ns",
@@ -185,6 +187,7 @@ class Writer(Machine):
         self.unsettled = False  # A CAS came back unknown: it is still in flight (P2.2).
         self.lap = NO_ENTRY  # Last add pushed.
         self.lac_published = NO_ENTRY  # The newest LAC that any frame or explicit LAC carried.
+        self.lac_hinted = NO_ENTRY  # The newest that every seat was given by a hint.
         self.last_active_ns = 0
 
     # What the host and the face may look at.
@@ -239,7 +242,7 @@ class Writer(Machine):
         if in_flight.has_busy:
             timeout = in_flight.fails_at_ns(self.options.add_timeout_ns, self.options.busy_timeout_ns)
         late = None if oldest is None else self._late_look_ns(oldest)
-        idle = self._publish_at_ns() if self._owes_lac() else None
+        idle = self._publish_at_ns() if self.owes_lac else None
         busy = in_flight.busy_deadline_ns() if in_flight.has_busy else None
         return earliest(timeout, late, self.retry_at, self.standstill.until_ns, idle, busy)
 
@@ -259,6 +262,17 @@ class Writer(Machine):
             and not self.in_flight.has_busy
             and not self.in_flight.has_failed
         )
+
+    @property
+    def owes_lac(self) -> bool:
+        """Nothing is under way that would carry the LAC, and the bookies do not know it, or only by a hint."""
+        is_idle = not self.in_flight.pending and self.state in (WriterState.OPEN, WriterState.CLOSING)
+        return is_idle and self.lac > self.lac_published
+
+    @property
+    def owes_hint(self) -> bool:
+        """The same, and they do not know it by a hint either."""
+        return self.lac > self.lac_hinted and self.owes_lac
 
     def is_followed(self, now_ns: int) -> bool:
         """A reader waited lately at a bookie for a newer LAC, and is told at once (P6.2)."""
@@ -835,7 +849,7 @@ class Writer(Machine):
         if self.standstill.until_ns is not None and self.standstill.is_over(event.now_ns):
             self.standstill.until_ns = None
             effects += self._end_shortage(event.now_ns) or self._check_usable(event.now_ns)
-        if self._owes_lac() and event.now_ns >= self._publish_at_ns():
+        if self.owes_lac and event.now_ns >= self._publish_at_ns():
             effects += self._publish_lac(event.now_ns)
         return effects
 
@@ -849,11 +863,6 @@ class Writer(Machine):
         effects = [*self._ask(now_ns), *self._consider_change(now_ns), *self._take_back(now_ns)]
         self._note_stall(now_ns)
         return effects
-
-    def _owes_lac(self) -> bool:
-        """Nothing is under way that would carry the LAC, and the bookies do not know it, or only by a hint."""
-        is_idle = not self.in_flight.pending and self.state in (WriterState.OPEN, WriterState.CLOSING)
-        return is_idle and self.lac > self.lac_published
 
     def _publish_at_ns(self) -> int:
         """When its idleness has lasted long enough."""
@@ -870,6 +879,17 @@ class Writer(Machine):
         ]
         self._rest(now_ns)
         return sends
+
+    def _on_hint_due(self, event: HintDue) -> list[Effect]:
+        """Who reads without waiting, at any bookie, sees the LAC soon after it was reached (P6.2)."""
+        if not self.owes_hint:
+            return []
+        self.lac_hinted = self.lac
+        return [
+            self._tell_lac(seating, is_hint=True)
+            for seating in self.in_flight.seatings
+            if seating.failure is None
+        ]
 
     def _hint(self, now_ns: int) -> list[Effect]:
         """Nothing is under way that would carry the LAC: tell it where a reader waits for it (P6.2).
@@ -889,7 +909,7 @@ class Writer(Machine):
             return []
         is_new = seating.awaited_until_ns <= now_ns
         seating.awaited_until_ns = now_ns + self.options.awaited_ns
-        return [self._tell_lac(seating, is_hint=True)] if is_new and self._owes_lac() else []
+        return [self._tell_lac(seating, is_hint=True)] if is_new and self.owes_lac else []
 
     def _tell_lac(self, seating: Seating, *, is_hint: bool) -> Send:
         """Nobody waits for an answer: where readers wait is said with the answers to adds."""
@@ -908,6 +928,7 @@ class Writer(Machine):
         FrameSealed: _on_frame,
         AddedNearby: _on_added_nearby,
         FrameSent: _on_frame_sent,
+        HintDue: _on_hint_due,
         Answered: _on_answered,
         AddsAnswered: _on_adds_answered,
         SendFailed: _on_send_failed,

@@ -49,6 +49,7 @@ from embedbk.core.vocabulary import (
     Effect,
     Event,
     FrameSealed,
+    HintDue,
     ReadKey,
     Send,
     SendFailed,
@@ -61,10 +62,12 @@ from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, Storage
 from embedbk.host.asking import Asking
 from embedbk.host.courses import Courses
 from embedbk.host.deadlines import Deadlines
+from embedbk.host.hinting import Hinting
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation, Writing, is_countable
+from embedbk.host.own_lacs import OwnLacs
 from embedbk.host.signal import AlarmsHeld
 from embedbk.host.unread import Unread
 from embedbk.ids import Member
@@ -112,7 +115,9 @@ class _Peer:
     # Messages of this turn: several leave as one. Empty between turns.
     outbox: list[tuple[int, list[Any], int]] = field(default_factory=list)
     outbox_bytes: int = 0
-    lacs: list[ExplicitLacRequest] = field(default_factory=list)  # Of idle writers, which leave together.
+    # Of idle writers, and of those that pause: each kind leaves together.
+    lacs: list[ExplicitLacRequest] = field(default_factory=list)
+    hints: list[ExplicitLacRequest] = field(default_factory=list)
 
 
 class ClientNode:
@@ -135,7 +140,8 @@ class ClientNode:
         self.transport = transport
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
         self._asking = Asking(self.metadata, self.tell)
-        self.operations: dict[Operation, None] = {}
+        self.operations: dict[Operation, None] = {}  # All but the writing handles, which are these:
+        self.own_lacs = OwnLacs()
         self.registrations: dict[str, Registration] = {}
         self.unread = Unread("the client")
         self.bookies: tuple[BookieInfo, ...] = ()
@@ -178,6 +184,7 @@ class ClientNode:
             requests.__next__ if self._answers is None else self._answers.next_request
         )
         self._deadlines = Deadlines()
+        self._hinting = Hinting()
         self._is_watching = False
         self._now_ns = 0  # Of the present turn, for what the watch tells.
         self._why_closed: EmbedbkError | None = None
@@ -189,7 +196,10 @@ class ClientNode:
         if self._why_closed is not None:
             operation.fail(self._why_closed)
             return
-        self.operations[operation] = None
+        if isinstance(operation, Writing):
+            self.own_lacs.add(operation)
+        else:
+            self.operations[operation] = None
         if Started in operation.core.HANDLERS:
             self.tell(operation, Started(now_ns))
         else:
@@ -272,9 +282,12 @@ class ClientNode:
             touched = [operation for operation in self._touched if isinstance(operation, Writing)]
             for writing in touched:
                 self._pump(now_ns, writing)
+                self._hinting.note(now_ns, writing)
+            for writing in self._hinting.take(now_ns):
+                self.tell(writing, HintDue(now_ns))
             for peer in self._outboxes.values():
-                if peer.lacs:
-                    self._pack_lacs(now_ns, peer)
+                self._pack_lacs(now_ns, peer, peer.hints)
+                self._pack_lacs(now_ns, peer, peer.lacs)
                 self._empty_outbox(now_ns, peer)
             self._outboxes.clear()
             if not self._events:
@@ -290,6 +303,8 @@ class ClientNode:
     def _forget(self, operation: Operation) -> None:
         self.operations.pop(operation, None)
         if isinstance(operation, Writing):
+            self.own_lacs.remove(operation)
+            self._hinting.forget(operation)
             if operation in self._uncommon:
                 self._end_uncommon(operation)
             if self.courses is not None:
@@ -383,8 +398,8 @@ class ClientNode:
             )
             return
         control = effect.control
-        if type(control) is ExplicitLacRequest and not control.is_hint and not is_awaited:
-            peer.lacs.append(control)
+        if type(control) is ExplicitLacRequest and not is_awaited:
+            (peer.hints if control.is_hint else peer.lacs).append(control)
             self._outboxes[peer.member] = peer
             return
         request_id = self._next_request()
@@ -403,14 +418,14 @@ class ClientNode:
         if size > BUNDLED_BYTES_MAX:
             self._empty_outbox(now_ns, peer)
 
-    def _pack_lacs(self, now_ns: int, peer: _Peer) -> None:
-        """Put what idle writers tell a bookie for good into as few messages as can be."""
-        lacs, peer.lacs = peer.lacs, []
+    def _pack_lacs(self, now_ns: int, peer: _Peer, lacs: list[ExplicitLacRequest]) -> None:
+        """Put the LACs of many writers for one bookie into as few messages as can be."""
         for begin in range(0, len(lacs), EXPLICIT_LACS_MAX):
             pieces = encode_message(0, pack_explicit_lacs(lacs[begin : begin + EXPLICIT_LACS_MAX]))
             if len(peer.outbox) >= MESSAGES_PER_BUNDLE_MAX:
                 self._empty_outbox(now_ns, peer)
             peer.outbox.append((0, pieces, sum(map(len, pieces))))
+        lacs.clear()
 
     # Adds that are sent from C (native/NATIVE.md, "Link adds").
 
@@ -693,7 +708,7 @@ class ClientNode:
             )
             for bookie_id, registration in sorted(self.registrations.items())
         )
-        for operation in self.operations:
+        for operation in itertools.chain(self.operations, self.own_lacs):
             # Who can wait hears of it before its next event (`_drain`): handles that are at rest are not woken.
             if operation.is_resting:
                 continue  # There may be very many, and nobody of theirs has failed.
@@ -724,6 +739,7 @@ class ClientNode:
         return earliest(
             self.quarantine.deadline_ns,
             self._deadlines.next_ns,
+            self._hinting.deadline_ns,
             self._tell_at,
             self.metadata.deadline_ns(),
             self.transport.deadline_ns(),
@@ -740,7 +756,7 @@ class ClientNode:
     def close(self, failure: BaseException | None = None) -> None:
         """Give every operation and every request its outcome: nobody waits for this node any more."""
         self._why_closed = _why_closed(failure)
-        for operation in list(self.operations):
+        for operation in [*self.operations, *self.own_lacs]:
             operation.fail(self._why_closed)
             self._forget(operation)
         self.metadata.end(self._why_closed.args[0])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embedbk.core.machine import earliest
-from embedbk.core.vocabulary import AddedNearby, AddsAnswered, Answered, BookiesChanged, Event, Tick
+from embedbk.core.vocabulary import AddedNearby, AddsAnswered, Answered, BookiesChanged, Event, HintDue, Tick
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import Member
 
@@ -147,7 +147,7 @@ class Courses(ABC):
 
     def before(self, writing: Writing, event: Event) -> None:
         """This writer's core is about to be told something: what went on without it comes first."""
-        if writing not in self._courses or isinstance(event, AddedNearby | BookiesChanged | Tick):
+        if writing not in self._courses or isinstance(event, AddedNearby | BookiesChanged | HintDue | Tick):
             return
         if isinstance(event, Answered) and event.tag[0] != "add":
             return  # Of a LAC that was told.

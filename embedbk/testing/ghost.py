@@ -41,6 +41,9 @@ class LedgerGhost:
     given: dict[int, bytes] = field(default_factory=dict)  # Payloads as the application gave them.
     length: list[int] = field(default_factory=list)  # Payload bytes up to and including the entry.
     acked: int = NO_ENTRY  # ACKED: everything up to here was acknowledged to the application.
+    acked_to: dict[str, int] = field(
+        default_factory=dict
+    )  # The same by the process that was told, while it lives.
     failed: int | None = None  # The application was told that entries from here on failed.
     racked: int = NO_ENTRY  # RACKED: the highest entry that a recovery saw written back to an ack quorum.
     read: dict[int, bytes] = field(default_factory=dict)  # READ: payloads ever given to a reader.

@@ -28,6 +28,7 @@ from embedbk.ids import NO_ENTRY
 from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import RequestReceived as MemberRequest
 from embedbk.ports import DurableBookie
+from embedbk.reading import LedgerReading
 from embedbk.testing import invariants_adding as adding
 from embedbk.testing import invariants_life as life
 from embedbk.testing import invariants_reading as reading
@@ -130,6 +131,8 @@ class Invariants(Observer):
         ledger = self.ghost.ledger(ledger_id)
         reading.reader_lac_is_true(client, ledger, lac, is_closed=is_closed)
         reading.reader_lac_rises(self.ghost, client, ledger, lac, handle)
+        if isinstance(handle, LedgerReading):
+            reading.own_appends_are_shown(client, ledger, lac)
 
     # Applications.
 
@@ -142,6 +145,7 @@ class Invariants(Observer):
             raise Violation(
                 "I13", f"an application was told {lac} of ledger {ledger_id}, the writer had {ledger.acked}"
             )
+        ledger.acked_to[client] = lac
 
     def on_failed(
         self, client: str, writing: Any, ledger_id: int, first_entry: int, error: Exception
@@ -195,6 +199,8 @@ class Invariants(Observer):
         ghost = self.ghost
         ghost.up.discard(node)
         ghost.paused.discard(node)
+        for ledger in ghost.ledgers.values():
+            ledger.acked_to.pop(node, None)
         for core in [core for core, handle in ghost.recoveries.items() if handle.node == node]:
             del ghost.recoveries[core]
         self.sometimes.note("process killed")

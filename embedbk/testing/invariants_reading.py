@@ -1,4 +1,4 @@
-"""What readers are given and told: I5, I9, I10, I11, I12, I38, L12."""
+"""What readers are given and told: I5, I9, I10, I11, I12, I38, I100, L12."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ __all__ = [
     "acknowledged_is_readable",
     "nothing_is_unread_again",
     "nothing_past_the_end",
+    "own_appends_are_shown",
     "parked_reader_is_quiet",
     "read_is_clean",
     "read_is_repeatable",
@@ -93,6 +94,16 @@ def reader_lac_rises(ghost: Ghost, client: str, ledger: LedgerGhost, lac: int, h
             "I11", f"a reader of {client} showed LAC {before} of ledger {ledger.ledger_id}, then {lac}"
         )
     ghost.known_lac[key] = lac
+
+
+def own_appends_are_shown(client: str, ledger: LedgerGhost, lac: int) -> None:
+    """I100: own appends are shown. What a process was acknowledged, its readers may read from then on."""
+    told = ledger.acked_to.get(client, NO_ENTRY)
+    if lac < told:
+        raise Violation(
+            "I100",
+            f"{client} may read ledger {ledger.ledger_id} up to {lac}, and was acknowledged {told} of it",
+        )
 
 
 def acknowledged_is_readable(ledger: LedgerGhost) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from embedbk.codec.messages import AddAnswer, ReadAnswer, Status
@@ -32,6 +32,7 @@ from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
 from embedbk.metadata.member import AWAY_NS, Member
 from embedbk.metadata.vocabulary import JournalAppend, JournalDurable
+from embedbk.reading import LedgerReading
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
 
@@ -65,6 +66,10 @@ class Sightings(Observer):
     def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
         if new is None and key.startswith("/bookies"):
             self.note("session expired")
+
+    def on_reader_lac(self, client: str, ledger_id: int, lac: int, is_closed: bool, handle: Hashable) -> None:
+        if isinstance(handle, LedgerReading) and handle.runtime.own_lac(ledger_id).is_newest:
+            self.note("own ledger looked at")
 
     def _writer(self, core: Writer, event: Any, effects: Sequence[Any]) -> None:
         if type(event) is SendFailed:

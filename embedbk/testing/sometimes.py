@@ -52,6 +52,7 @@ SOMETIMES = {
     "negative to a recovery": "a recovery read was told that an entry is not there",
     "node paused": "a process stood still",
     "not enough bookies": "a creator failed for want of bookies",
+    "own ledger looked at": "a client looked how far it may read a ledger that it writes itself",
     "process killed": "a process ended without a word",
     "read answered unknown": "a bookie could not tell about an entry that it was asked for",
     "read asked another copy": "a read did not wait for the first bookie",

@@ -155,7 +155,7 @@ def _user(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
         steps = ledger.create(runtime, quorum, password, custom, traits)
         try:
             appending = _watch(world, client, (yield from awaited(runtime, steps)))
-            yield from _append_all(world, client, runtime, appending, chance, {}, 0)
+            yield from _append_all(world, client, runtime, appending, chance, {}, 0, password)
         except EmbedbkError as error:
             world.note(f"{client}: {type(error).__name__}: {error}")
         yield Sleep(chance.randint(0, 200) * MS)
@@ -172,7 +172,9 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
         try:
             _, appending = yield from awaited(runtime, steps)
             _watch(world, client, appending)
-            yield from _append_all(world, client, runtime, appending, chance, placed, int(client[1:]))
+            yield from _append_all(
+                world, client, runtime, appending, chance, placed, int(client[1:]), password
+            )
         except EmbedbkError as error:
             world.note(f"{client}: {type(error).__name__}: {error}")
         yield Sleep(chance.randint(0, 300) * MS)
@@ -186,8 +188,10 @@ def _append_all(
     chance: random.Random,
     placed: dict[int, Position],
     producer: int,
+    password: Password,
 ) -> Steps:
     """placed: sequence -> where it was told to stand, as far as it was told. producer 0: this ledger's own."""
+    looks = random.Random(appending.ledger_id)  # Of its own, so that what is appended does not depend on it.
     pause_ns, size = chance.choice([0, 1, 5, 30]) * MS, chance.choice([1, 1, 30, 300])
     is_producing = "producers" in world.features and chance.random() < 0.7
     sequence = min((s for s in range(len(placed) + 1) if s not in placed), default=0)
@@ -214,11 +218,23 @@ def _append_all(
             yield Sleep(chance.randint(0, 2 * pause_ns))
         if chance.random() < 0.1:
             yield from awaited(runtime, chance.choice([appending.force, appending.flush])())
+        if looks.random() < 0.1:
+            yield from _look_at_own(runtime, appending, password)
     ends = chance.choice(["close", "close", "force", "release"])
     if ends == "release":
         appending.release()
     else:
         yield from awaited(runtime, appending.close() if ends == "close" else appending.force())
+
+
+def _look_at_own(runtime: Runtime, appending: Appending, password: Password) -> Steps:
+    """Open what this client writes itself, as far as it may be read: `promises` says how far that must be (I100)."""
+    steps = LedgerReading.open(runtime, appending.ledger_id, password, recover=False)
+    reading = yield from awaited(runtime, steps)
+    try:
+        yield from awaited(runtime, reading.limit())
+    finally:
+        reading.close()
 
 
 def _produce(

@@ -15,6 +15,7 @@ from embedbk.codec.messages import (
     ExplicitLacRequest,
     ExplicitLacs,
     FenceRequest,
+    LacHints,
     decode_message,
     encode_message,
     pack_explicit_lacs,
@@ -30,8 +31,8 @@ from tests.host.test_tail_path import OTHER, READER, WRITER, Tail
 OTHER_KEY = b"other key, 16 B."
 
 
-def lac_of(ledger_id: int, lac: int = 0, key: bytes = KEY) -> ExplicitLacRequest:
-    return ExplicitLacRequest(INCARNATION, ledger_id, key, lac, 4 * lac + 4, wants_answer=False)
+def lac_of(ledger_id: int, lac: int = 0, key: bytes = KEY, *, is_hint: bool = False) -> ExplicitLacRequest:
+    return ExplicitLacRequest(INCARNATION, ledger_id, key, lac, 4 * lac + 4, is_hint, wants_answer=False)
 
 
 @pytest.fixture
@@ -91,6 +92,36 @@ def test_who_waits_is_woken(tail: Tail) -> None:
     assert [(request_id, control.lac) for request_id, control, _ in tail.told(READER)] == [(poll, 0)]
 
 
+def test_hints_of_many_ledgers_raise_their_lacs_in_memory_only(tail: Tail) -> None:
+    """Rule P6.2: a hint wakes who waits, is shown to who asks, and costs no record."""
+    asked, poll = requests_of_the_core(tail), tail.poll()
+    tail.place.turns()
+    told = [lac_of(8, is_hint=True), lac_of(7, is_hint=True)]
+    message = pack_explicit_lacs(told)
+    assert isinstance(message, LacHints) and message.unpack() == told
+    tail.send(WRITER, message)
+    tail.settle()
+    assert (asked, lacs(tail), tail.told(WRITER)) == ([], [0, 0, NO_ENTRY], [])
+    assert [(request_id, control.lac) for request_id, control, _ in tail.told(READER)] == [(poll, 0)]
+    assert [row for row in tail.stored() if len(row) == 8 and row[5] != NO_ENTRY] == []
+
+
+@pytest.mark.parametrize("odd", ["fenced", "other key", "unknown"])
+def test_hints_that_are_not_all_common_are_the_cores(tail: Tail, odd: str) -> None:
+    """Rules P3.4a, P3.5: each is judged for itself, and one of a ledger that is not here makes none."""
+    if odd == "fenced":
+        tail.send(OTHER, FenceRequest(INCARNATION, 8, KEY))
+        tail.settle()
+    asked = requests_of_the_core(tail)
+    key = OTHER_KEY if odd == "other key" else KEY
+    told = [lac_of(7, is_hint=True), lac_of(88 if odd == "unknown" else 8, key=key, is_hint=True)]
+    tail.send(WRITER, pack_explicit_lacs(told))
+    tail.settle()
+    assert asked == told
+    assert lacs(tail) == [0, NO_ENTRY, NO_ENTRY]
+    assert tail.storage.table.get(88) is None
+
+
 @pytest.mark.parametrize("odd", ["fenced", "other key", "unknown"])
 def test_with_one_that_is_not_common_all_are_the_cores(tail: Tail, odd: str) -> None:
     """Rules P3.4a, P3.5: each is judged for itself; no half of a message is taken here and half there."""
@@ -124,11 +155,11 @@ def test_impossible_ones_end_the_link(tail: Tail) -> None:
     assert lacs(tail) == [NO_ENTRY] * 3
 
 
-def test_no_bit_of_a_lac_is_overlooked() -> None:
+@pytest.mark.parametrize("are_hints", [False, True])
+def test_no_bit_of_a_lac_is_overlooked(are_hints: bool) -> None:
     """Rules P3.5, P6.2: what is taken in C is what the core takes, with the same row and records, or nothing."""
-    whole = b"".join(
-        bytes(piece) for piece in encode_message(0, pack_explicit_lacs([lac_of(7, 300), lac_of(7, 5)]))
-    )
+    message = pack_explicit_lacs([lac_of(7, 300, is_hint=are_hints), lac_of(7, 5, is_hint=are_hints)])
+    whole = b"".join(bytes(piece) for piece in encode_message(0, message))
     beside = Beside()
     beside.open_for_readers()
     assert judge(beside, whole)

@@ -18,6 +18,7 @@ _TAIL = "native/tail_path.c"
 _LACS = "native/lac_path.c"
 _LACS_TESTS = "tests/host/test_lac_path.py::test_"
 _TAIL_TESTS = "tests/host/test_tail_path.py::test_"
+_OWN = "tests/faces/test_own_appends.py::test_"
 _TWIN = "tests/host/test_tail_path.py::test_a_fenced_ledger_keeps_no_reader_waiting"
 
 MUTANTS = (
@@ -363,5 +364,81 @@ MUTANTS = (
             ),
         ),
         (_NODE + "the_last_words_of_a_process_before_do_not_replace_a_registration",),
+    ),
+    # What readers see of writers.
+    Mutant(
+        "own-lac-forgotten-at-the-end",
+        "P6.2 I100",
+        "what a handle had acknowledged is gone for its client's readers when the handle is",
+        (
+            (
+                "embedbk/host/own_lacs.py",
+                "        if writing.lac != NO_ENTRY:",
+                "        if writing.lac < NO_ENTRY:",
+            ),
+        ),
+        (_OWN + "what_a_writer_that_is_gone_had_acknowledged_stays_readable[release]",),
+    ),
+    Mutant(
+        "own-writer-not-asked",
+        "P6.2 I100",
+        "a reader goes by what bookies say although the writer is in its client",
+        (
+            (
+                "embedbk/reading.py",
+                "        self.lac = max(self.lac, self.runtime.own_lac(self.ledger_id).lac)",
+                "        self.lac = max(self.lac, NO_ENTRY)",
+            ),
+        ),
+        (
+            _OWN + "an_append_is_shown_also_where_most_bookies_do_not_know_its_lac",
+            "tests/testing/test_reader_handles.py::test_a_client_may_read_what_it_was_acknowledged",
+        ),
+    ),
+    Mutant(
+        "failed-writer-taken-for-the-newest",
+        "P6.2 P5.2",
+        "a handle that failed is believed to know the newest LAC",
+        (
+            (
+                "embedbk/host/own_lacs.py",
+                "return OwnLac(writing.lac, writing.error is None)",
+                "return OwnLac(writing.lac, True)",
+            ),
+        ),
+        (_OWN + "a_writer_that_failed_does_not_speak_for_the_ledger",),
+    ),
+    Mutant(
+        "hint-for-one-seat",
+        "P6.2",
+        "a writer that pauses gives its LAC to its first bookie only",
+        (
+            (
+                "embedbk/core/writer.py",
+                "        self.lac_hinted = self.lac\n        return [\n",
+                "        self.lac_hinted = self.lac\n        del self.in_flight.seatings[1:]\n        return [\n",
+            ),
+        ),
+        ("tests/rules/test_p6_tailing.py::test_who_pauses_hints_all_its_bookies_once",),
+    ),
+    Mutant(
+        "hints-made-durable",
+        "P6.2",
+        "each hint of a writer that pauses costs its bookies a sync",
+        ((_LACS, "        if (!are_hints) {", "        if (true) {"),),
+        (_LACS_TESTS + "hints_of_many_ledgers_raise_their_lacs_in_memory_only",),
+    ),
+    Mutant(
+        "pauses-never-told",
+        "P6.2",
+        "nobody is hinted while a LAC moved since the pause began, however long ago",
+        (
+            (
+                "embedbk/host/hinting.py",
+                "        self._owing[writing] = (core.lac, now_ns)\n",
+                "        self._owing.setdefault(writing, (core.lac, now_ns))\n",
+            ),
+        ),
+        ("tests/host/test_hinting.py::test_a_writer_that_goes_on_is_not_told",),
     ),
 )

@@ -23,7 +23,7 @@ from embedbk.config import Quorum
 from embedbk.core import parked
 from embedbk.core.lac_reader import LacWait
 from embedbk.core.parked import Parked, ParkedPolls, Poll
-from embedbk.core.vocabulary import Answered
+from embedbk.core.vocabulary import Answered, HintDue
 from embedbk.core.writer import Writer
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.parked import NativeParked
@@ -249,6 +249,30 @@ def test_a_hint_is_forgotten_some_time_after_the_reader_went() -> None:
     it.world.now_ns = 100 * MS
     acknowledge(it, b"two")
     assert told(it, is_hint=True) == ["b1"]
+
+
+def test_who_pauses_hints_all_its_bookies_once() -> None:
+    """Rule P6.2: also where nobody waits, the LAC is known in memory soon; durably it is sent as ever."""
+    it = scene(entries=1)
+    assert told(it, is_hint=True) == []
+    core = it.writer.core
+    assert isinstance(core, Writer) and core.owes_hint
+    it.writer.step(HintDue(it.world.now_ns))
+    assert told(it, is_hint=True) == ["b1", "b2", "b3"]
+    it.world.settle()
+    it.writer.step(HintDue(it.world.now_ns))
+    assert told(it, is_hint=True) == []
+    assert core.owes_lac and not core.owes_hint
+    it.world.tick(it.writer, 100 * MS)
+    assert told(it, is_hint=False) == ["b1", "b2", "b3"]
+
+
+def test_who_goes_on_hints_nobody() -> None:
+    """Rule P6.2: what is under way carries the LAC."""
+    it = scene(entries=1)
+    it.world.add(it.writer, it.pen, b"under way")
+    it.writer.step(HintDue(it.world.now_ns))
+    assert told(it, is_hint=True) == []
 
 
 def test_a_hint_is_no_publication() -> None:

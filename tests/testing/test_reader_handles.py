@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.host.own_lacs import OwnLac, OwnLacs
+from embedbk.ids import NO_ENTRY
 from embedbk.ledger import LedgerReader
 from embedbk.reading import LedgerReading
 from embedbk.testing import Cluster
@@ -17,7 +19,8 @@ def ask_two_sides(cluster: Cluster) -> tuple[int, int]:
     writer.add(b"zero")
     cluster.run_for(1.0)  # Its LAC reaches all of them.
     for name in ("b2", "b3"):
-        cluster.drop_messages("ExplicitLacs", receiver=name)
+        for kind in ("ExplicitLacs", "LacHints"):
+            cluster.drop_messages(kind, receiver=name)
     writer.add(b"one")
     cluster.run_for(1.0)
     reader: LedgerReader = cluster.client("reader").open_ledger(writer.ledger_id, recover=False)
@@ -65,3 +68,28 @@ def test_a_read_beyond_the_lac_ends_where_its_handle_heard_that_the_ledger_does(
                 cluster.run_for(1.0)
                 assert reader.is_closed
             assert [entry.entry_id for entry in entries] == ([1] if hears_of_it else [1, 2])
+
+
+def look_at_own_append(cluster: Cluster) -> int:
+    """How far a client may read what it was just acknowledged, before any bookie knows."""
+    client = cluster.client("writer")
+    writer = client.create_ledger()
+    writer.add(b"zero")
+    with client.open_ledger(writer.ledger_id, recover=False) as reader:
+        return reader.last_add_confirmed()
+
+
+def test_a_client_may_read_what_it_was_acknowledged() -> None:
+    """I100, P6.2."""
+    with Cluster(seed=3, bookies=3, observers=[Invariants()]) as cluster:
+        assert look_at_own_append(cluster) == 0
+
+
+def test_a_client_that_asks_bookies_for_its_own_lac_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I100 broken: its own writers are not looked at."""
+    monkeypatch.setattr(OwnLacs, "of", lambda self, ledger_id: OwnLac(NO_ENTRY, False))
+    with (
+        Cluster(seed=3, bookies=3, observers=[Invariants()]) as cluster,
+        pytest.raises(Violation, match="I100"),
+    ):
+        look_at_own_append(cluster)

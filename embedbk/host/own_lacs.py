@@ -1,0 +1,70 @@
+"""What this client's own writers had acknowledged, ledger by ledger: its readers show that at once (P6.2).
+
+Bookies learn a LAC from the next frame, or when its writer pauses. The client that wrote knows it sooner, and what was
+acknowledged stays acknowledged (P3.3). Decides how long the LAC of a handle that is gone is kept. Leaves to others what
+a reader makes of it (reading.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from embedbk.host.operations import Writing
+from embedbk.ids import NO_ENTRY
+
+__all__ = ["GONE_HANDLES_MAX", "OwnLac", "OwnLacs"]
+
+# LACs kept of handles that are gone. A ledger that was closed tells its end itself; one that was released and is not
+# closed is read up to what bookies know once so many other handles have gone.
+GONE_HANDLES_MAX = 8192
+
+
+class OwnLac(NamedTuple):
+    lac: int
+    is_newest: bool  # Its writer is here and acknowledges: no bookie knows a newer one.
+
+
+_NONE = OwnLac(NO_ENTRY, False)
+
+
+class OwnLacs:
+    """The writing handles of one client node by their ledgers. `of` may be asked from any thread."""
+
+    def __init__(self) -> None:
+        self._writings: dict[int, Writing] = {}
+        self._gone: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._writings)
+
+    def __iter__(self) -> Iterator[Writing]:
+        """Those that are not over, as they are now."""
+        return iter(list(self._writings.values()))
+
+    def __contains__(self, writing: object) -> bool:
+        return isinstance(writing, Writing) and self._writings.get(writing.metadata.ledger_id) is writing
+
+    def add(self, writing: Writing) -> None:
+        """Of a ledger that no other handle of this client writes: only its creator does (P1)."""
+        ledger_id = writing.metadata.ledger_id
+        assert ledger_id not in self._writings
+        self._writings[ledger_id] = writing
+
+    def remove(self, writing: Writing) -> None:
+        if writing not in self:
+            return
+        ledger_id = writing.metadata.ledger_id
+        # Before it is removed: a thread that looks meanwhile finds one or the other.
+        if writing.lac != NO_ENTRY:
+            self._gone[ledger_id] = writing.lac
+            if len(self._gone) > GONE_HANDLES_MAX:
+                del self._gone[next(iter(self._gone))]
+        del self._writings[ledger_id]
+
+    def of(self, ledger_id: int) -> OwnLac:
+        writing = self._writings.get(ledger_id)
+        if writing is not None:
+            return OwnLac(writing.lac, writing.error is None)
+        gone = self._gone.get(ledger_id)
+        return _NONE if gone is None else OwnLac(gone, False)
