@@ -71,7 +71,7 @@ class RecoveryOptions:
     patience_ns: int = 10_000 * _MS  # Without any progress for this long: inconclusive.
     placement: Placement = ANYWHERE  # Of whom failed seats are given to.
     write_timeout_ns: int = 5_000 * _MS  # An unanswered write-back makes its bookie a failed one.
-    avoid_ns: int = 1_000 * _MS  # A bookie that failed a write-back is not chosen again for this long.
+    avoid_ns: int = 1_000 * _MS  # A bookie that failed a write-back is left alone for this long.
     read_entries: int = 4096  # How far ahead one recovery read looks.
     written_bytes_max: int = 16 << 20  # Write-backs in flight; reading ahead pauses above it.
 
@@ -454,10 +454,26 @@ class Recovery(Machine):
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
         proposal = propose(self.in_flight, self.bookies, avoid, self.chance, self.options.placement)
         if proposal is None:
-            return []  # The watch may show another one, or somebody need not be avoided any more.
+            return self._take_back(avoid, now_ns)
         self.fragments = change_fragments(self.fragments, proposal)
         fresh = self.in_flight.replace(proposal.seatings)
         return list(self.in_flight.resend(fresh, now_ns, None, 0))
+
+    def _take_back(self, avoid: list[str], now_ns: int) -> list[Effect]:
+        """Nobody can take their seats: while a write set is short of Qa, who failed and is listed goes on where it
+        sits, when it was left alone for a while (P4.5). Also one that is read-only: what recovery writes passes that.
+        Else the watch may show another one, or somebody need not be avoided any more."""
+        assert self.in_flight is not None
+        if self.in_flight.has_usable_quorum():
+            return []
+        listed = {info.member for info in self.bookies}
+        able = [
+            each.bookie_id
+            for each in self.in_flight.members
+            if each in listed and each.bookie_id not in avoid
+        ]
+        back = self.in_flight.forgive(able)
+        return list(self.in_flight.resend(back, now_ns, None, 0))
 
     # Closing (P5.2e).
 
@@ -512,7 +528,11 @@ class Recovery(Machine):
         return self._unknown(event.tag[2], event.reason, event.now_ns)
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
+        known = {info.member for info in self.bookies}
         self.bookies = event.bookies
+        for info in event.bookies:
+            if info.member not in known:
+                self.avoid_until.pop(info.member.bookie_id, None)  # It came back just now.
         return self._replace_failed(event.now_ns) if self.in_flight and self.phase is Phase.READING else []
 
     def _on_tick(self, event: Tick) -> list[Effect]:

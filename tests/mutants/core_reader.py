@@ -112,4 +112,30 @@ MUTANTS = (
         ),
         (_P6 + "a_repair_that_fails_fails_no_read",),
     ),
+    Mutant(
+        "an-answer-is-a-no",
+        "P6.3 P7.1",
+        "a read beyond the LAC counts every bookie that answers without the entry as one that has none",
+        (
+            (
+                _READER,
+                "        part.no_count += answer.status == Status.NO_SUCH_LEDGER or is_absent\n",
+                "        part.no_count += answer.status in (Status.NO_SUCH_LEDGER, Status.OK) or is_absent\n",
+            ),
+        ),
+        (_P6 + "a_read_beyond_the_lac_takes_an_answer_that_cannot_tell_for_no_end",),
+    ),
+    Mutant(
+        "unconfirmed-though-closed",
+        "P6.1 I38",
+        "a read beyond the LAC goes on as one when the ledger turns out closed: what is lost below the end ends it quietly",
+        (
+            (
+                _READER,
+                "self.last, self.is_unconfirmed = min(self.last, self.metadata.last_entry), False\n",
+                "self.last = min(self.last, self.metadata.last_entry)\n",
+            ),
+        ),
+        (_P6 + "below_the_end_of_a_ledger_that_was_closed_meanwhile_nothing_may_be_missing",),
+    ),
 )

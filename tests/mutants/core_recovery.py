@@ -366,4 +366,56 @@ MUTANTS = (
         (_P8 + "every_listed_ledger_that_is_not_recorded_as_closed_is_recovered",),
         world="log",
     ),
+    Mutant(
+        "recovery-undoes-a-repair",
+        "P5.2e P2.2",
+        "a recovery that closes over a repair publishes the earlier fragments as it had read them before",
+        (
+            (
+                _RECOVERY,
+                "        fragments = (*self.metadata.fragments[:-1], *self.fragments[first_changed:])\n",
+                "        fragments = (*self.fragments[:first_changed], *self.fragments[first_changed:])\n",
+            ),
+        ),
+        (_P5_RECOVERY + "a_close_of_recovery_keeps_what_repair_did_to_earlier_fragments",),
+    ),
+    Mutant(
+        "recovery-never-goes-back",
+        "P5.2d P4.5",
+        "a seat whose write-back failed is written to no more, though its bookie is there again and nobody else can sit there",
+        (
+            (
+                _RECOVERY,
+                "        back = self.in_flight.forgive(able)\n",
+                "        back = self.in_flight.forgive(())\n",
+            ),
+        ),
+        (_P5_RECOVERY + "a_recovery_goes_back_to_a_bookie_that_is_there_again",),
+    ),
+    Mutant(
+        "recovery-goes-back-to-writable-ones-only",
+        "P5.2d P7.8",
+        "a recovery waits for a bookie that is read-only, though what recovery writes passes that",
+        (
+            (
+                _RECOVERY,
+                "        listed = {info.member for info in self.bookies}\n",
+                "        listed = {info.member for info in self.bookies if info.is_writable}\n",
+            ),
+        ),
+        (_P5_RECOVERY + "a_recovery_goes_back_to_a_bookie_that_is_there_again",),
+    ),
+    Mutant(
+        "recovery-remembers-the-process-before",
+        "P4.5 P5.2d",
+        "a bookie that registers anew is left alone by a recovery for what its process before did",
+        (
+            (
+                _RECOVERY,
+                "                self.avoid_until.pop(info.member.bookie_id, None)  # It came back just now.\n",
+                "                pass\n",
+            ),
+        ),
+        (_P5_RECOVERY + "a_recovery_goes_back_at_once_to_a_bookie_that_registers_anew",),
+    ),
 )

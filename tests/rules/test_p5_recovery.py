@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from embedbk.codec.ledger_metadata import Fragment, LedgerState, ledger_key_path
 from embedbk.codec.messages import (
     AddAnswer,
@@ -197,6 +199,74 @@ def test_recovery_waits_for_a_bookie_when_nobody_can_take_the_copy() -> None:
     assert it.last_entry == 0
 
 
+@pytest.mark.parametrize("quorum", [Quorum(3, 3, 3), Quorum(3, 2, 2), Quorum(2, 2, 2)])
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_a_recovery_goes_back_to_a_bookie_that_is_there_again(quorum: Quorum, is_writable: bool) -> None:
+    """P5.2d, P4.5: nobody else can take the seat of b2, whose write-back failed. It is left alone for a second each
+    time, and written to where it sits when it is back, also where it takes no normal adds then."""
+    world, writer, pen = it = scene(quorum, quorum.ensemble_size)
+    world.add(writer, pen, b"zero")
+    world.settle(hold=but("b2"))
+    world.wire.clear()
+    recovery = world.recovery(it.ledger_id)
+    recovery.start()
+    world.settle(hold=lambda packet: isinstance(packet.control, AddRequest))
+    world.down.add("b2")
+    world.run(seconds=3)
+    assert not recovery.has_ended
+    world.nodes["b2"].core.is_writable = is_writable
+    world.down.clear()
+    world.tell_bookies()
+    world.run(until=lambda: recovery.has_ended, seconds=2)
+    assert recovery.ended.error is None
+    closed = world.check_end(it.ledger_id)
+    assert closed.last_entry == 0
+    assert len(closed.fragments) == 1
+
+
+def test_a_recovery_goes_back_at_once_to_a_bookie_that_registers_anew() -> None:
+    """P4.5: it is not left alone for what its process before did."""
+    world, writer, pen = it = scene(Quorum(2, 2, 2), 2)
+    world.add(writer, pen, b"zero")
+    world.settle(hold=but("b2"))
+    world.wire.clear()
+    recovery = world.recovery(it.ledger_id)
+    recovery.start()
+    world.settle(hold=lambda packet: isinstance(packet.control, AddRequest))
+    world.down.add("b2")
+    world.settle()
+    world.tell_bookies()
+    world.down.clear()
+    world.settle()
+    assert not recovery.has_ended
+    world.tell_bookies()
+    world.settle()
+    assert recovery.ended.error is None
+
+
+def test_a_recovery_tries_who_is_listed_and_gone_once_a_second_and_gives_up_in_time() -> None:
+    """P5.2d, L14: that a bookie is listed and no link reaches it is no progress."""
+    world, writer, pen = it = scene(Quorum(2, 2, 2), 2)
+    world.add(writer, pen, b"zero")
+    world.settle(hold=but("b2"))
+    world.wire.clear()
+    recovery = world.recovery(it.ledger_id)
+    recovery.start()
+    world.settle(hold=lambda packet: isinstance(packet.control, AddRequest))
+    tried: list[int] = []
+    while not recovery.has_ended:
+        for packet in world.packets(recovery, "b2", AddRequest):
+            tried.append(world.now_ns)
+            world.fail(packet)
+        if not recovery.has_ended:
+            world.now_ns = recovery.core.deadline_ns
+            world.tick(recovery)
+            world.settle(hold=lambda packet: isinstance(packet.control, AddRequest))
+    assert isinstance(recovery.ended.error, RecoveryInconclusive)
+    assert 9 <= len(tried) <= 11
+    assert len(tried) == len(set(tried))
+
+
 # P5.2e: the closing compare-and-set.
 
 
@@ -236,6 +306,42 @@ def test_a_refused_close_goes_on_where_only_earlier_fragments_changed() -> None:
     closed = it.world.check_end(it.ledger_id)
     assert closed.custom == {"repair": b"was here"}
     assert not it.world.packets(kind=FenceRequest)
+
+
+@pytest.mark.parametrize("closes", ["alone", "with a change of its own"])
+def test_a_close_of_recovery_keeps_what_repair_did_to_earlier_fragments(closes: str) -> None:
+    """P5.2e, P2.2: two fragments; while the close is on its way a repair seats b6 in the first one. The close that
+    follows publishes the fragments that stand there, with its own last one behind them."""
+    world, writer, pen = it = scene(bookies=6)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    world.down.add("b3")
+    world.add(writer, pen, b"one")
+    world.run(until=lambda: writer.confirmed == 1)
+    world.settle()
+    before = world.catalog.metadata(it.ledger_id)[0].fragments
+    assert [fragment.first_entry for fragment in before] == [0, 1]
+    recovery = world.recovery(it.ledger_id)
+    recovery.start()
+    world.settle(hold=lambda packet: isinstance(packet.control, AddRequest))
+    if closes == "with a change of its own":
+        world.fail(world.packet(recovery, before[1].members[0].bookie_id, AddRequest))
+        assert recovery.core.fragments != before
+    world.catalog.is_held = True
+    world.settle()
+    assert recovery.core.phase is Phase.CLOSING
+    spare = world.nodes["b6" if "b6" not in [m.bookie_id for m in before[0].members] else "b5"].member
+    kept = [member for member in before[0].members if member.bookie_id != "b3"]
+    repaired = Fragment(0, 0, tuple(tuple(each) for each in (*kept, spare)))
+    overwrite(world, it.ledger_id, fragments=(repaired, *before[1:]))
+    world.catalog.is_held = False
+    world.settle()
+    assert recovery.ended.error is None
+    closed = world.catalog.metadata(it.ledger_id)[0]
+    assert closed.is_closed
+    assert closed.fragments[0].ensemble == repaired.ensemble
+    assert [fragment.first_entry for fragment in closed.fragments][:2] == [0, 1]
+    assert recovery.ended.result[0].fragments == closed.fragments
 
 
 def overwrite_last_fragment(world: World, ledger_id: int, fragment: Fragment) -> None:

@@ -30,6 +30,7 @@ from embedbk.codec.messages import (
 from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.config import LAC_WAIT_MS_MAX, Quorum
 from embedbk.core.lac_reader import LacRead, LacWait
+from embedbk.core.quorum import write_set
 from embedbk.core.read_health import (
     BOOKIES_MAX,
     FAILURE_MEMORY_NS,
@@ -775,6 +776,48 @@ def test_a_read_beyond_the_lac_never_takes_silence_for_the_end() -> None:
     world, _, _ = it = scene()
     world.down.add("b3")
     reader = it.read(10, 1 << 40, is_unconfirmed=True)
+    assert isinstance(reader.ended.error, EntryUnreadable)
+
+
+@pytest.mark.parametrize("quorum", [THREE, STRIPED])
+@pytest.mark.parametrize("why", ["limbo", "unreadable"])
+def test_a_read_beyond_the_lac_takes_an_answer_that_cannot_tell_for_no_end(quorum: Quorum, why: str) -> None:
+    """P6.3, P7.1: all answer, and one answers neither with the entry nor with a no: it has lost it, or its copy cannot
+    be read. It may have been acknowledged; so the read fails, and ends nowhere."""
+    world, writer, pen = it = scene(quorum)
+    unsure = world.nodes[it.metadata.fragments[-1].members[write_set(10, quorum)[1]].bookie_id]
+    if why == "limbo":
+        row = unsure.storage.table.get(it.ledger_id)
+        assert row is not None
+        row.in_limbo = row.is_fenced = 1
+    else:
+        world.add(writer, pen, b"entry 10")
+        world.deliver(world.packet(writer, unsure.bookie_id, AddRequest))
+        unsure.sync()
+        unsure.storage.make_unreadable(it.ledger_id, 10)
+        world.wire.clear()
+    reader = it.read(10, 1 << 40, is_unconfirmed=True)
+    assert isinstance(reader.ended.error, EntryUnreadable)
+    assert reader.read == []
+
+
+@pytest.mark.parametrize("quorum", [THREE, STRIPED])
+def test_below_the_end_of_a_ledger_that_was_closed_meanwhile_nothing_may_be_missing(quorum: Quorum) -> None:
+    """I38, P6.1: a read beyond the LAC lost all links and hears of the close. From then on a no of every copy is a
+    loss, and no end of what there is."""
+    world, writer, _ = it = scene(quorum)
+    reader = world.reader(it.ledger_id, 8, 1 << 40, is_unconfirmed=True)
+    world.down |= set(world.nodes)
+    reader.start()
+    world.settle()
+    world.close(writer)
+    world.settle()
+    assert it.metadata.last_entry == 9
+    world.down.clear()
+    for node in world.nodes.values():
+        node.storage.store.entries[it.ledger_id].clear()
+        node.storage.store.ids[it.ledger_id].clear()
+    world.run(until=lambda: reader.has_ended)
     assert isinstance(reader.ended.error, EntryUnreadable)
 
 
