@@ -89,6 +89,13 @@ def _bookie_root(path: Path) -> Path:
         raise UsageError(
             f"{path} is no directory of one bookie", hint="give what `embedbk bookie --dir` was given"
         )
+    for purpose, part in places[0].parts.items():
+        if part == path:  # Where a bookie never looks for a word.
+            raise UsageError(
+                f"{path} is the {purpose} directory of a bookie, not its own",
+                hint="give what `embedbk bookie --dir` was given; with embedbk.open, the bookie's folder in the "
+                "cluster's directory",
+            )
     return path
 
 

@@ -22,6 +22,8 @@ from embedbk.core.vocabulary import (
 )
 from embedbk.errors import StorageError
 from embedbk.ports import DurableBookie
+from embedbk.storage.entry_store import DeviceFull
+from embedbk.storage.repeating import Repeating
 
 __all__ = ["Compacting"]
 
@@ -37,6 +39,7 @@ class Compacting:
         self._storage = storage
         self._is_started = False
         self._is_running = False  # A slice is being copied.
+        self._failures = Repeating(logger, logging.ERROR)
 
     def step(self, now_ns: int) -> None:
         if not self._is_started:
@@ -78,9 +81,11 @@ class Compacting:
             return
         if ended is not None:
             self._is_running = False
+            self._failures.ended(f"bookie {self._bookie_id}: entry logs are copied again")
             self._step(SliceCopied(now_ns, *ended))
 
     def _fail(self, now_ns: int, failed: StorageError) -> None:
-        logger.error("bookie %s: %s", self._bookie_id, failed)
+        kind = "no room" if isinstance(failed, DeviceFull) else ""
+        self._failures.met(f"bookie {self._bookie_id}: {failed}", kind)
         self._is_running = False
         self._step(CopyFailed(now_ns, str(failed)))

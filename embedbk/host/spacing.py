@@ -12,6 +12,7 @@ from embedbk.core.space import Space, SpaceOptions
 from embedbk.core.vocabulary import Event, OperatorAsked, RetryWrites, SetWritable, SpaceSeen, WritableSet
 from embedbk.errors import StorageError
 from embedbk.ports import DurableBookie
+from embedbk.storage.repeating import Repeating
 
 __all__ = ["Spacing"]
 
@@ -36,6 +37,9 @@ class Spacing:
         self._tell_bookie = tell_bookie
         self._was_refused = False
         self._has_word = False  # An operator's, as it was last seen on disk.
+        self._unread = Repeating(logger, logging.ERROR)
+        self._unmeasured = Repeating(logger)
+        self._unwritten = Repeating(logger, logging.ERROR)
 
     def set_read_only(self, now_ns: int, is_read_only: bool) -> None:
         """By an operator, until an operator says otherwise."""
@@ -56,8 +60,9 @@ class Spacing:
         try:
             reason = self._storage.read_only_reason()
         except StorageError as unread:
-            logger.error("bookie %s: %s", self._bookie_id, unread)
+            self._unread.met(f"bookie {self._bookie_id}: {unread}")
             return
+        self._unread.ended(f"bookie {self._bookie_id}: whether an operator said something can be told again")
         if (reason is not None) != self._has_word:
             self._has_word = reason is not None
             if reason:
@@ -72,10 +77,12 @@ class Spacing:
         if self._free_bytes is None:
             return None
         try:
-            return self._free_bytes()
+            free = self._free_bytes()
         except OSError as failed:
-            logger.warning("bookie %s cannot tell its free space: %s", self._bookie_id, failed)
+            self._unmeasured.met(f"bookie {self._bookie_id} cannot tell its free space: {failed}")
             return None
+        self._unmeasured.ended(f"bookie {self._bookie_id} can tell its free space again")
+        return free
 
     def _step(self, event: Event) -> None:
         for effect in self.core.step(event):
@@ -89,4 +96,6 @@ class Spacing:
                 try:
                     self._storage.retry_flush()
                 except StorageError as failed:
-                    logger.error("bookie %s: %s", self._bookie_id, failed)
+                    self._unwritten.met(f"bookie {self._bookie_id}: {failed}", "retry")
+                else:
+                    self._unwritten.ended(f"bookie {self._bookie_id}: a flush is tried again")

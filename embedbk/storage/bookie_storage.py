@@ -38,6 +38,7 @@ from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
 from embedbk.storage.operator_word import read_only_reason
+from embedbk.storage.repeating import Repeating
 from embedbk.storage.scrubbing import SCRUB_FILE, LogScrubber
 from embedbk.storage.starting import RECORD_OVERHEAD_BYTES, JournalTerms, Start
 
@@ -130,6 +131,8 @@ class BookieStorage:
         self._frozen_token: int | None = None  # Last token queued before the freeze, while a half is frozen.
         self._is_flushed = False  # The frozen half is in an entry log.
         self._flush_failure = ""
+        self._failed_flushes = Repeating(logger, logging.ERROR)
+        self._unmeasured = Repeating(logger)
         self._is_full = False  # The last flush found no room.
         self._wants_flush = False  # Entry logs wait for the next flush, to go.
         if cache_bytes_max < 2 * FRAME_BYTES_MAX or not 0 < flush_bytes <= cache_bytes_max:
@@ -154,6 +157,12 @@ class BookieStorage:
                 self.incarnation = self._identity.incarnation
                 self.cluster_token = self._identity.cluster_token
                 self._loss_path = layout.make_root() / LOSS_FILE
+                try:
+                    layout.note_parts()
+                except OSError as refused:
+                    logger.warning(
+                        "bookie %s: %s cannot be written: %s", bookie_id, self._root, refused.strerror
+                    )
                 self.may_have_lost = note_loss(self._loss_path, is_new=may_have_lost)
             else:
                 for path in (layout.root, *layout.entries):
@@ -307,11 +316,13 @@ class BookieStorage:
             except StorageError as failed:
                 # Nothing is lost: write cache and journal hold it all. Other directories take it at once; where there
                 # is none, another file is tried later.
-                logger.error("bookie %s: a flush failed: %s", self.bookie_id, failed)
+                kind = "no room" if isinstance(failed, DeviceFull) else "failed"
+                self._failed_flushes.met(f"bookie {self.bookie_id}: a flush failed: {failed}", kind)
                 if self._flush_elsewhere():
                     return False
                 self._see_failed_flush(failed)
         if is_done:
+            self._failed_flushes.ended(f"bookie {self.bookie_id}: a flush is done")
             self._is_full = False
             journals.trim(self._stored_marks())
             store.remove_left()
@@ -371,8 +382,8 @@ class BookieStorage:
             try:
                 directory.free_bytes = free_bytes_at(directory.path)
             except OSError as refused:
-                logger.warning(
-                    "bookie %s cannot tell the room in %s: %s", self.bookie_id, directory.path, refused
+                self._unmeasured.met(
+                    f"bookie {self.bookie_id} cannot tell the room in {directory.path}: {refused.strerror}"
                 )
                 directory.free_bytes = None
 
@@ -518,7 +529,7 @@ class BookieStorage:
         try:
             self._flush()
         except StorageError as failed:
-            logger.error("bookie %s: a flush cannot begin: %s", self.bookie_id, failed)
+            self._failed_flushes.met(f"bookie {self.bookie_id}: a flush cannot begin: {failed}")
             return False
         return True
 

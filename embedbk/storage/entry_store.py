@@ -348,7 +348,8 @@ class NativeEntryStore:
             said = cast(bytes, ffi.string(lib.ebk_store_failure(self._store))).decode(errors="replace")
             if code == lib.EBK_NO_SPACE:
                 self.directories.saw_full(self._copy_target)
-            raise StorageError(f"{self._where()}: compaction: {said}: {code_text(code)}")
+            kind = DeviceFull if code == lib.EBK_NO_SPACE else StorageError
+            raise kind(f"{self._where()}: compaction: {said}: {code_text(code)}")
         return int(copied[0]), bool(code)
 
     def commit_copy(self, table: NativeLedgerTable) -> None:

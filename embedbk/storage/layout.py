@@ -1,11 +1,13 @@
 """Where the parts of one bookie stand: its own directory, its journals, its ledger directories (P7.2).
 
-Decides what the paths that an owner gives mean, and keeps the note of a loss. Leaves to others: whose directories these
-are (identity.py), and what a person's path means who looks at a stopped bookie (places.py).
+Decides what the paths that an owner gives mean, and keeps two notes: of a loss, and of parts that are all elsewhere.
+Leaves to others: whose directories these are (identity.py), and what a person's path means who looks at a stopped
+bookie (places.py).
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +18,11 @@ from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.storage.identity import numbered
 from embedbk.storage.journals import JOURNALS_MAX
 
-__all__ = ["LOSS_FILE", "Layout", "note_loss"]
+__all__ = ["LOSS_FILE", "PARTS_FILE", "Layout", "note_loss", "read_parts"]
 
 LOSS_FILE = "MAY_HAVE_LOST"  # There from the start that was told of a loss until limbo is durable.
+
+PARTS_FILE = "PARTS"  # Where the parts are of a bookie that has none in its own directory; for tools only.
 
 AnyPath = str | os.PathLike[str]
 
@@ -78,6 +82,37 @@ class Layout:
                 hint="give a directory that this process may write to",
             ) from refused
         return path
+
+    def note_parts(self) -> None:
+        """Where the bookie's own directory has none of its parts, a note there says where they are, for tools that are
+        given it. Not synced, and written by each start for which it is not right.
+
+        Raises:
+            OSError: it cannot be written; nothing but tools asks for it.
+        """
+        parts = {purpose: str(path) for purpose, path in self.by_purpose().items()}
+        if any(Path(path).parent == Path(self.root) for path in parts.values()):
+            return
+        path = Path(self.root, PARTS_FILE)
+        content = json.dumps({"directory": self.root, "parts": parts}, indent=1) + "\n"
+        try:
+            if path.read_text() == content:
+                return
+        except (OSError, ValueError):
+            pass
+        path.write_text(content)
+
+
+def read_parts(directory: Path) -> dict[str, Path]:
+    """By purpose, what the note in a bookie's own directory says; empty without one, or where it came with a copy of
+    another directory: then the parts are the other one's."""
+    try:
+        said = json.loads((directory / PARTS_FILE).read_text())
+        if os.path.realpath(said["directory"]) != os.path.realpath(directory):
+            return {}
+        return {str(purpose): Path(path) for purpose, path in said["parts"].items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
 
 
 def note_loss(path: Path, *, is_new: bool) -> bool:

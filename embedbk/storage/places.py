@@ -41,14 +41,14 @@ from embedbk.storage.identity import (
     IdentityState,
     numbered,
 )
-from embedbk.storage.layout import LOSS_FILE
+from embedbk.storage.layout import LOSS_FILE, PARTS_FILE, read_parts
 from embedbk.storage.operator_word import READ_ONLY_FILE, read_only_reason
 from embedbk.storage.raw_files import DiskDirectory, ensure_answer
 
 __all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place", "ledger_directories"]
 
 _PART = re.compile(r"(journal|entries)(-([2-9]|1[0-6]))?")
-_OWN_NAMES = {LOSS_FILE, READ_ONLY_FILE, "SCRUB", OWNER_FILE}  # Beside the parts of a bookie.
+_OWN_NAMES = {LOSS_FILE, PARTS_FILE, READ_ONLY_FILE, "SCRUB", OWNER_FILE}  # Beside the parts of a bookie.
 
 
 @dataclass(slots=True)
@@ -169,6 +169,9 @@ def _place(path: Path, names: list[str]) -> Place | None:
         return place
     if "journal" in held and (path / "journal").is_dir():
         return Place("bookie", path, {"journal": path / "journal"})
+    parts = {purpose: at for purpose, at in read_parts(path).items() if at.is_dir()}
+    if parts:
+        return Place("bookie", path, parts)  # All of it is elsewhere.
     has_journal = any(name.startswith("journal-") for name in names)
     has_logs = any(parse_log_name(name) for name in names)
     if has_logs:
@@ -179,7 +182,8 @@ def _place(path: Path, names: list[str]) -> Place | None:
         is_bookies = IDENTITY_FILE in held
         purpose = body.purpose if body is not None else "journal"
         return Place("bookie" if is_bookies else "metadata", path, {purpose: path})
-    return None
+    body = _read_identity(path, Findings()) if IDENTITY_FILE in held else None
+    return Place("bookie", path, {body.purpose: path}) if body is not None and body.role == "bookie" else None
 
 
 def _add_parts_elsewhere(place: Place) -> None:

@@ -22,6 +22,7 @@ from embedbk.errors import StorageError
 from embedbk.ports import ScrubDamage, ScrubPiece
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import check, ffi, lib, system_reason
+from embedbk.storage.repeating import Repeating
 
 __all__ = ["SCRUB_FILE", "LogScrubber", "ScrubState", "read_scrub_state"]
 
@@ -95,6 +96,7 @@ class LogScrubber:
         self._disk = io  # Keeps the table of calls alive.
         self._state_path = state_path
         self._unsaved_bytes = 0
+        self._unwritten = Repeating(logger)
         self._running: Any = None  # The handle that reads a piece.
         self._path = ""  # Of the log that it reads.
         self._piece: Any = ffi.new("struct ebk_scrub_piece *")
@@ -221,7 +223,9 @@ class LogScrubber:
             fresh.write_bytes(self.state.encode())
             fresh.replace(self._state_path)
         except OSError as refused:
-            logger.warning("%s cannot be written: %s", self._state_path, refused)
+            self._unwritten.met(f"{self._state_path} cannot be written: {refused.strerror}")
+        else:
+            self._unwritten.ended(f"{self._state_path} is written again")
 
 
 def _kept(count: int) -> int:

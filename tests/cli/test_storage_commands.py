@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -475,6 +476,36 @@ def test_a_word_is_taken_by_bookies_only(
         code, _, said = run(capsys, "storage", "read-only", path)
         assert code == 2 and str(path) in said
     assert not list(cluster.rglob("READ_ONLY"))
+
+
+def test_a_bookie_whose_devices_are_elsewhere_hears_the_word_in_its_own_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """P7.8: said where it looks, and refused where it does not; a copy of the directory says nothing of the parts."""
+    elsewhere = {"journal": tmp_path / "nvme" / "j", "ledger": tmp_path / "disk" / "l"}
+    given: dict[str, Any] = {f"{kind}_directories": [path] for kind, path in elsewhere.items()}
+    root = tmp_path / "b1"
+    storage = BookieStorage(root, "b1", TOKEN, **given)
+    for kind, path in elsewhere.items():
+        for verb in ("read-only", "writable"):
+            code, lines, error = run(capsys, "storage", verb, path)
+            assert (code, lines) == (2, []), kind
+            assert f"{path} is the " in error and "--dir" in error
+    assert run(capsys, "storage", "read-only", root, "--reason", "a new disk")[0] == 0
+    assert storage.read_only_reason() == "a new disk"
+    code, lines, _ = run(capsys, "storage", "writable", root)
+    assert code == 0 and "writable again" in lines[0]
+    assert storage.read_only_reason() is None
+    storage.close()
+    assert run(capsys, "storage", "check", root)[0] == run(capsys, "storage", "check", tmp_path)[0] == 0
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    code, _, error = run(capsys, "storage", "read-only", copy)
+    assert code == 2 and str(copy) in error
+    (root / "PARTS").write_bytes(b"\xff{")
+    assert run(capsys, "storage", "read-only", root)[0] == 2
+    BookieStorage(root, "b1", TOKEN, **given).close()
+    assert run(capsys, "storage", "read-only", root)[0] == 0
 
 
 def test_it_is_found_where_a_user_looks() -> None:
