@@ -340,7 +340,7 @@ class LedgerReader:
     def last_add_confirmed(self) -> int:
         """Ask the bookies how far the ledger may be read now; its last entry when it is closed (P6.2).
 
-        Raises RecoveryInconclusive when too few bookies answer.
+        Raises NotEnoughBookies when too few bookies answer, and says what was heard of each.
         """
         return run_blocking(self._reading.limit(), "aio.LedgerReader.last_add_confirmed")
 

@@ -317,6 +317,7 @@ class Log:
             NoSuchLedger: nobody ever wrote to this log.
             Truncated: start is below the beginning of the log.
             EntryUnreadable: no bookie of the write set gave a copy with a valid digest.
+            NotEnoughBookies: too few bookies answer to tell how far its last ledger may be read.
         """
         for located in iterate(self._reading.read(start, end), "aio.Log.read"):
             yield from entries_of(located)
@@ -337,7 +338,14 @@ class Log:
     def tail(self, start: Start = None, *, idle_s: float | None = None) -> Iterator[Entry]:
         """The log's entries as they are acknowledged, across takeovers; start None: what comes from now on.
 
-        "Now" is when the first entry is asked for. Ends only when nothing new came for idle_s.
+        "Now" is when the first entry is asked for. Ends only when nothing new came for idle_s: bookies that are away
+        are waited for.
+
+        Raises:
+            Truncated, NoSuchLedger: what would come next is gone.
+            EntryUnreadable: what is acknowledged could not be read from any copy for idle_s, or without one for
+                operation_timeout_s.
+            MetadataUnavailable: the next ledger could not be opened within operation_timeout_s.
         """
         for located in iterate(self._reading.tail(start, idle_s), "aio.Log.tail"):
             yield from entries_of(located)

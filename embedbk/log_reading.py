@@ -86,7 +86,8 @@ class LogReading:
                 return  # What may follow in this ledger comes before the next one (P6.6).
 
     async def tail(self, start: Start, idle_s: float | None) -> Frames:
-        """From start on, and everything that comes; start None: what comes from now on. Ends only after idle_s."""
+        """From start on, and everything that comes; start None: what comes from now on. Ends only after idle_s: bookies
+        that are away for a while end no tail."""
         followed = await self.runtime.follow(log_key_path(self.name))
         try:
             segment = await self._next_listed(followed, None, idle_s)
@@ -119,12 +120,15 @@ class LogReading:
             return
         first, first_offset = stands.first, stands.segment.first_offset
         try:
-            limit = await ledger.limit()
+            limit = await ledger.limit_in_time(idle_s, is_exact=first is None)
+            if limit is None:
+                yield None
+                return
             if first is None:
                 first = limit + 1
             while True:
                 if first <= limit:
-                    async for located in ledger.frames(first, limit, first_offset):
+                    async for located in ledger.frames_in_time(first, limit, first_offset, idle_s):
                         yield located
                     first = limit + 1
                 stands.seen = limit

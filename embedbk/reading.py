@@ -26,7 +26,7 @@ from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.reader import RangeRead, ReadOptions
 from embedbk.core.recovery import Recovery, RecoveryOptions
-from embedbk.errors import NoSuchEntry, NoSuchLedger, UsageError
+from embedbk.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger, NotEnoughBookies, UsageError
 from embedbk.host.operations import OneResult
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 from embedbk.password import Password
@@ -43,7 +43,10 @@ __all__ = [
     "record_batch_maker",
 ]
 
-_PAUSE_S = 0.1  # Before bookies are asked again that could tell no LAC.
+_PAUSE_S = (
+    0.1  # Before bookies are asked again that could tell no LAC, or had nothing that could be read, ...
+)
+_PAUSE_S_MAX = 1.0  # ... which is asked for ever later.
 
 
 class Entry:
@@ -253,6 +256,20 @@ class LedgerReading:
             metadata = self.metadata
         return self._known_limit(metadata)
 
+    async def limit_in_time(self, idle_s: float | None, *, is_exact: bool) -> int | None:
+        """As `limit`, of a tail: bookies that are away are waited for, at most idle_s (None then). Unless it has to be
+        exact, what is known is enough where too few of them answer: who waits hears of more."""
+        waited = _Waited(self.runtime, idle_s)
+        while True:
+            try:
+                return await self.limit()
+            except NotEnoughBookies:
+                if not is_exact:
+                    return self._known_limit(self.metadata)
+            if waited.is_over():
+                return None
+            await self._pause(_PAUSE_S)
+
     async def last(self) -> Located:
         """The last entry that may be read now (CL24). Raises NoSuchEntry while there is none."""
         limit = await self.limit()
@@ -363,6 +380,31 @@ class LedgerReading:
         finally:
             if not reading.is_over:
                 self.runtime.forget(reading)
+
+    async def frames_in_time(self, first: int, last: int, first_offset: int, idle_s: float | None) -> Frames:
+        """As `frames`, of a tail: what no bookie gives just now is asked for again.
+
+        Raises EntryUnreadable when nothing came for idle_s (None: operation_timeout_s, as what is damaged everywhere
+        never comes).
+        """
+        limit_s = self.runtime.settings.operation_timeout_s if idle_s is None else idle_s
+        waited, pause_s = _Waited(self.runtime, limit_s), _PAUSE_S
+        while first <= last:
+            try:
+                async for located in self.frames(first, last, first_offset):
+                    first = located.frame.last_entry + 1
+                    waited, pause_s = _Waited(self.runtime, limit_s), _PAUSE_S
+                    yield located
+            except EntryUnreadable:
+                if waited.is_over():
+                    raise
+                await self._pause(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+
+    async def _pause(self, pause_s: float) -> None:
+        runtime = self.runtime
+        await Moved(runtime.signal, lambda: runtime.is_ended or self.is_over, pause_s)
+        self.check()
 
     async def read(self, first: int, last: int | None) -> Frames:
         """first..last, both included; last None: as far as may be read now.

@@ -15,7 +15,7 @@ from embedbk.codec.messages import LacAnswer, LacRequest, Status
 from embedbk.core.machine import Handlers, Machine
 from embedbk.core.quorum import has_coverage
 from embedbk.core.vocabulary import Answered, Effect, Ended, Send, SendFailed, Started, Tick
-from embedbk.errors import PeerError, RecoveryInconclusive
+from embedbk.errors import NotEnoughBookies, PeerError
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["LacRead", "LacWait"]
@@ -73,18 +73,23 @@ class LacRead(Machine):
     def _seat_failed(self, seat: int, reason: str) -> list[Effect]:
         self.failed[seat] = reason
         left = (1 << self.metadata.ensemble_size) - 1 & ~sum(1 << failed for failed in self.failed)
-        return [] if has_coverage(left, self.metadata.quorum) else self._inconclusive()
+        return [] if has_coverage(left, self.metadata.quorum) else self._too_few()
 
-    def _inconclusive(self) -> list[Effect]:
+    def _too_few(self) -> list[Effect]:
         self.until_ns = None
-        members = self.metadata.fragments[-1].members
+        quorum = self.metadata.quorum
         told = ", ".join(
-            f"{members[seat].bookie_id}: {reason}" for seat, reason in sorted(self.failed.items())
+            f"{member.bookie_id}: {self.failed.get(seat, 'no answer in time')}"
+            for seat, member in enumerate(self.metadata.fragments[-1].members)
+            if not self.answered >> seat & 1
         )
         return [
             Ended(
-                RecoveryInconclusive(
-                    f"ledger {self.metadata.ledger_id}: too few bookies told their LAC ({told or 'no answer in time'})"
+                NotEnoughBookies(
+                    f"ledger {self.metadata.ledger_id}: how far it may be read is not known: "
+                    f"{quorum.write_quorum - quorum.ack_quorum + 1} of the {quorum.write_quorum} bookies of each write "
+                    f"set have to answer, and too few did ({told})",
+                    hint="try again when more of these bookies answer; its writer is not disturbed by that",
                 )
             )
         ]
@@ -94,7 +99,7 @@ class LacRead(Machine):
 
     def _on_tick(self, event: Tick) -> list[Effect]:
         due = self.until_ns is not None and event.now_ns >= self.until_ns
-        return self._inconclusive() if due else []
+        return self._too_few() if due else []
 
     HANDLERS: ClassVar[Handlers] = {
         Started: _on_started,

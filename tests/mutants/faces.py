@@ -208,4 +208,37 @@ MUTANTS = (
         ),
         ("tests/scenarios/test_deleting.py::test_of_two_that_bring_a_ledger_back_one_does",),
     ),
+    Mutant(
+        "tail-ends-with-its-bookies",
+        "P6.6 P6.2",
+        "a tail ends with an error while two bookies are away",
+        (
+            (
+                "embedbk/reading.py",
+                "            except NotEnoughBookies:\n                if not is_exact:\n",
+                "            except NotEnoughBookies:\n                raise\n                if not is_exact:\n",
+            ),
+        ),
+        ("tests/scenarios/test_log_readers.py::test_a_tail_waits_for_bookies_that_are_away",),
+    ),
+    Mutant(
+        "tail-takes-what-is-unreadable-for-its-end",
+        "P6.6 P6.1",
+        "a tail that cannot read what must be there ends quietly when its time is over",
+        (
+            (
+                "embedbk/reading.py",
+                "                if waited.is_over():\n                    raise\n",
+                "                if waited.is_over():\n                    return\n",
+            ),
+        ),
+        ("tests/scenarios/test_log_readers.py::test_a_tail_whose_bookies_stay_away_ends_in_time",),
+    ),
+    Mutant(
+        "tail-from-now-begins-at-what-is-known",
+        "P6.6 P6.2",
+        "a tail from now on that finds too few bookies begins with the first entry of the ledger",
+        (("embedbk/log_reading.py", "idle_s, is_exact=first is None)", "idle_s, is_exact=False)"),),
+        ("tests/scenarios/test_log_readers.py::test_a_tail_waits_for_bookies_that_are_away",),
+    ),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 import embedbk
 from embedbk.testing import Cluster
 
@@ -65,3 +67,66 @@ def test_a_tail_stays_with_an_empty_ledger_until_it_is_closed() -> None:
         cluster.world.after(1_000_000_000, lambda: writer.append_nowait(b"late"))
         assert bytes(next(tail)) == b"late"
         writer.close()
+
+
+@pytest.mark.parametrize("start", [0, None])
+def test_a_tail_waits_for_bookies_that_are_away(start: int | None) -> None:
+    """P6.2: two of three are away, so that nobody can tell how far the log may be read: that is no end of a tail, which
+    begins or goes on when they are back. A read says who did not answer."""
+    with Cluster(seed=31, bookies=3) as cluster:
+        writer = cluster.log("one", client="w").writer()
+        writer.append(b"zero")
+        cluster.run_for(1)
+        for name in ("b1", "b2"):
+            cluster.crash(name)
+            cluster.world.after(8_000_000_000, lambda name=name: cluster.restart(name))
+        log = cluster.log("one", client="reader")
+        with pytest.raises(embedbk.NotEnoughBookies, match="how far it may be read is not known") as refused:
+            list(log.read())
+        assert "b1: " in str(refused.value)
+        assert "b2: " in str(refused.value)
+        assert "recover" not in str(refused.value)
+        cluster.world.after(12_000_000_000, lambda: writer._appending.try_append(b"one"))
+        expected = [b"zero", b"one"] if start == 0 else [b"one"]
+        tail = log.tail(start)
+        assert [bytes(next(tail)) for _ in expected] == expected
+        tail.close()
+
+
+def test_a_tail_waits_for_entries_that_nobody_gives_just_now() -> None:
+    """P6.1: the ledger is closed, so that all of it must be there, and its bookies are away for a while."""
+    with Cluster(seed=31, bookies=3) as cluster:
+        with cluster.log("one", client="w").writer() as writer:
+            writer.append_many([b"zero", b"one"])
+        log = cluster.log("one", client="reader")
+        assert [bytes(entry) for entry in log.read()] == [b"zero", b"one"]
+        for name in ("b1", "b2", "b3"):
+            cluster.crash(name)
+            cluster.world.after(5_000_000_000, lambda name=name: cluster.restart(name))
+        with pytest.raises(embedbk.EntryUnreadable):
+            list(log.read())
+        assert [bytes(entry) for entry in log.tail(0, idle_s=10)] == [b"zero", b"one"]
+
+
+def test_a_tail_whose_bookies_stay_away_ends_in_time() -> None:
+    """P6.1, P6.2: nothing new came for idle_s. What is known to be there and cannot be read is an error, no end."""
+    with Cluster(seed=31, bookies=3) as cluster:
+        with cluster.log("one", client="w").writer() as writer:
+            writer.append(b"zero")
+        open_writer = cluster.log("open", client="w").writer()
+        open_writer.append(b"zero")
+        cluster.run_for(1)
+        reader = cluster.client("reader")
+        for name in ("b1", "b2", "b3"):
+            cluster.crash(name)
+        for start in (0, None):
+            began_s = cluster.now_s
+            assert list(reader.log("open").tail(start, idle_s=3)) == []
+            assert 3 <= cluster.now_s - began_s < 10
+        began_s = cluster.now_s
+        with pytest.raises(embedbk.EntryUnreadable):
+            list(reader.log("one").tail(0, idle_s=3))
+        assert 3 <= cluster.now_s - began_s < 10
+        with pytest.raises(embedbk.EntryUnreadable):
+            next(reader.log("one").tail(0))
+        assert 30 <= cluster.now_s - began_s < 45
