@@ -16,6 +16,7 @@ from embedbk.codec.messages import register_kind
 __all__ = [
     "ABSENT",
     "ANY",
+    "BUSY",
     "AllocIds",
     "Allocated",
     "CloseSession",
@@ -49,6 +50,7 @@ __all__ = [
 ABSENT = 0  # Compare.revision: the key must not exist. Revision 0 is given to nothing.
 ANY = -1  # Compare.revision: the key must exist, at any revision.
 GENERATION_BITS = 48  # A revision's bits below its generation: 2**48 changes, 9 years at a million a second.
+BUSY = "BUSY"  # Refusal.code: no answer to the request. It was not run now; sent again later, it may be.
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -79,8 +81,12 @@ class Delete(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class OpenSession(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """attempt: of one client on one link; asked for again under the same one, the same session is opened. 0: another
+    each time."""
+
     ttl_ms: int
     label: str
+    attempt: int = 0
 
 
 class KeepAlive(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -141,9 +147,13 @@ Operation = OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds
 
 
 class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """secret: to be shown with every request of the session. Records name their session to everybody, so its number
+    proves nothing."""
+
     session: int
     ttl_ms: int
     cluster_token: bytes
+    secret: bytes = b""
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -172,7 +182,7 @@ class Allocated(msgspec.Struct, frozen=True, array_like=True, tag=34):
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=35):
-    """The operation was not run. code is one of SESSION_GONE, COMPACTED, BAD_REQUEST, WRONG_TOKEN, UNAVAILABLE."""
+    """The operation was not run. code: SESSION_GONE, COMPACTED, BAD_REQUEST, WRONG_TOKEN, UNAVAILABLE or BUSY."""
 
     code: str
     text: str
@@ -219,6 +229,7 @@ class MetadataRequest(msgspec.Struct, frozen=True, array_like=True):
     sequence: _Number  # From 1, rising by 1 per operation of the session.
     done_below: _Number  # The client needs no kept reply below this sequence.
     operation: Operation
+    secret: bytes = b""  # Of the session (SessionOpened).
 
 
 class MetadataReply(msgspec.Struct, frozen=True, array_like=True):

@@ -35,6 +35,7 @@ from embedbk.metadata.vocabulary import (
     Send,
     SessionLost,
     SessionReady,
+    SessionRefused,
     Tick,
     WatchCancelled,
     WatchChanged,
@@ -221,9 +222,13 @@ class MetadataLink:
                 if changed is not None:
                     changed(effect.records, effect.revision, effect.is_first)
             case SessionReady():
-                self.session = effect.session
+                self.session, self.trouble = effect.session, ""
                 if self._on_session is not None:
                     self._on_session(now_ns, effect.cluster_token)
+            case SessionRefused():
+                if effect.reason != self.trouble:
+                    logger.warning("no metadata session: %s", effect.reason)
+                self.trouble = effect.reason
             case SessionLost():
                 logger.warning("metadata session %d lost: %s", effect.session, effect.reason)
                 self.session = 0

@@ -1,7 +1,9 @@
 """A metadata member in its place: carries out what its core asks for on transport and store.
 
 Decides nothing of the protocol. Effects are carried out in list order, and what became durable is told to the core
-before anything else of the turn, so that no answer can leave early. Snapshots are begun here, between two steps.
+before anything else of the turn, so that no answer can leave early. Keep-alives are answered as they are read; other
+requests are run in turns of the links, a slice in each turn of the loop (`metadata.intake`). Snapshots are begun here,
+between two steps.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ import random
 from collections.abc import Callable, Sequence
 
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import MetadataRequest
+from embedbk.codec.metadata_messages import KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
+from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
 from embedbk.metadata.vocabulary import (
     Halted,
@@ -32,6 +35,8 @@ from embedbk.storage.metadata_store import MetadataStore
 __all__ = ["MetadataNode"]
 
 logger = logging.getLogger(__name__)
+
+REQUESTS_PER_STEP = 64  # Run in one turn of the loop: some milliseconds.
 
 
 class MetadataNode:
@@ -63,6 +68,7 @@ class MetadataNode:
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
         self._durable_index = store.index
         self._links: dict[int, None] = {}
+        self._intake = Intake()
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
         self._step_core(MemberStarted(now_ns, begins_generation))
@@ -77,7 +83,12 @@ class MetadataNode:
             else:
                 assert isinstance(event, LinkDown)
                 self._links.pop(event.link, None)
-                self._step_core(LinkLost(now_ns, event.link))
+                self._intake.end_link(LinkLost(now_ns, event.link))
+        for _ in range(REQUESTS_PER_STEP):
+            next_one = self._intake.take(now_ns)
+            if next_one is None:
+                break
+            self._step_core(next_one)
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
@@ -88,6 +99,8 @@ class MetadataNode:
         return self.transport.has_events()
 
     def deadline_ns(self) -> int | None:
+        if len(self._intake):
+            return 0  # At once.
         deadlines = [self.core.deadline_ns, self.transport.deadline_ns()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -119,7 +132,15 @@ class MetadataNode:
             logger.warning("metadata member drops a link: %s", broken)
             self._drop(event.link, str(broken))
             return
-        self._step_core(RequestReceived(now_ns, event.link, message.control))
+        request = message.control
+        received = RequestReceived(now_ns, event.link, request)
+        if isinstance(request.operation, KeepAlive):
+            self._step_core(received)
+            return
+        refusal = self._intake.put(received)
+        if refusal is not None:
+            reply = MetadataReply(request.session, request.sequence, refusal)
+            self._send(event.link, encode_message(reply.sequence, reply))
 
     def _tell_durable(self, now_ns: int) -> None:
         durable_index = self.store.durable()

@@ -9,10 +9,9 @@ the generation: a revision *is* an epoch, the fencing token of whatever the chan
 
 from __future__ import annotations
 
-import bisect
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -22,17 +21,14 @@ from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.metadata_messages import (
     ABSENT,
     ANY,
+    BUSY,
     GENERATION_BITS,
     Acknowledged,
     Allocated,
     AllocIds,
     CloseSession,
     Compare,
-    Get,
-    List,
     Listed,
-    OpenSession,
-    Operation,
     Put,
     Record,
     Refusal,
@@ -42,14 +38,13 @@ from embedbk.codec.metadata_messages import (
     Txn,
     TxnDone,
     Value,
-    Watch,
 )
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.codec.unpacking import unpack
-from embedbk.config import METADATA_VALUE_BYTES_MAX
 from embedbk.errors import StorageError
-from embedbk.ids import LEDGER_ID_MAX, is_text
+from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.commands import (
+    RULES_KEEP_REFUSALS,
     BeginGeneration,
     Command,
     ExpireSession,
@@ -57,50 +52,36 @@ from embedbk.metadata.commands import (
     StartMember,
     StartSession,
 )
+from embedbk.metadata.history import History
+from embedbk.metadata.limits import (
+    DEFAULT_LIMITS,
+    Limits,
+    check_operation,
+    put_bytes,
+    record_bytes,
+    text_bytes,
+)
+from embedbk.metadata.sorted_keys import SortedKeys
 
 __all__ = [
     "DEFAULT_LIMITS",
     "GENERATION_BITS",
     "Catalog",
-    "History",
     "Limits",
     "Session",
     "check_operation",
-    "event_bytes",
 ]
 
 SNAPSHOT_VERSION = 1
+SESSION_BYTES = 512  # What a session costs in memory beside its label and its share; measured.
+KEPT_BYTES = (
+    256  # What an answer costs that is kept for it; measured, the longest text of a refusal included.
+)
 GENERATIONS_MAX = 1 << 15  # A revision stays a whole number of 63 bits.
 RESTORED_IDS_GAP = 1 << 32  # Ids skipped by a new generation: more than the lost future can have handed out.
 # Of the ids given out last, those of which nothing is known may be of ledgers that the lost future made.
 IN_CREATION_IDS = 4096
 STARTS_KEPT_MAX = 1 << 16  # Links of the chain; who remembers an older one cannot be told whether it is one.
-RECORD_OVERHEAD_BYTES = 64  # What a key costs beside its own bytes and its value's, for the bound below.
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of the catalog. They decide outcomes, so all members of a quorum must run with the same."""
-
-    key_bytes_max: int = 512
-    value_bytes_max: int = METADATA_VALUE_BYTES_MAX
-    txn_operations_max: int = 128  # Comparisons, and likewise changes, of one transaction.
-    txn_bytes_max: int = (
-        1 << 20
-    )  # Keys and values of one transaction together; bounds a log record and an event.
-    alloc_ids_max: int = 1 << 20
-    list_records_max: int = 1000
-    list_bytes_max: int = 1 << 20  # A page ends when it is full; one record always fits.
-    kept_replies_max: int = (
-        256  # Per session: how far a client may run ahead of its oldest unanswered operation.
-    )
-    ephemeral_keys_max: int = 1024  # Per session; they go in one revision when it ends.
-    sessions_max: int = 10_000
-    catalog_bytes_max: int = 1 << 30
-    history_bytes_max: int = 16 << 20  # Changes kept for watchers that resume; not part of the state.
-
-
-DEFAULT_LIMITS = Limits()
 
 
 @dataclass(slots=True)
@@ -111,33 +92,10 @@ class Session:
     done_below: int = 1  # The client has every answer below this sequence; a repeat of one is a fault.
     kept: dict[int, Result] = field(default_factory=dict)  # Answers that the client may still ask for again.
     keys: dict[str, None] = field(default_factory=dict)  # Ephemeral keys, in the order they were put.
-
-
-class History:
-    """The newest changes by revision, for watches. Holds every revision above `floor`, and nothing else."""
-
-    def __init__(self, floor: int, bytes_max: int) -> None:
-        self.floor = floor  # A stream can be given from here on, not from any revision below.
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._changes: dict[int, tuple[Record, ...]] = {}
-
-    def add(self, revision: int, records: tuple[Record, ...]) -> None:
-        assert revision == self.floor + len(self._changes) + 1, "revisions are dense"
-        self._changes[revision] = records
-        self._bytes += event_bytes(records)
-        while self._bytes > self._bytes_max and len(self._changes) > 1:
-            self.floor += 1
-            self._bytes -= event_bytes(self._changes.pop(self.floor))
-
-    def at(self, revision: int) -> tuple[Record, ...]:
-        """The records that changed at a revision above `floor`."""
-        return self._changes[revision]
-
-    def after(self, revision: int, until: int) -> Iterator[tuple[int, tuple[Record, ...]]]:
-        """(revision, its records) for every revision above `revision`, up to `until` included."""
-        assert revision >= self.floor, "compacted"
-        return ((number, self._changes[number]) for number in range(revision + 1, until + 1))
+    secret: bytes = (
+        b""  # Told to its client alone: whoever asks in its name shows it. Empty: of an older log.
+    )
+    ephemeral_bytes: int = 0  # Of the records under `keys`.
 
 
 class Catalog:
@@ -153,10 +111,12 @@ class Catalog:
         # Random bytes of the newest starts, each with how far metadata was when it began.
         self.starts: list[Reign] = []
         self.spared: list[tuple[int, int]] = []  # Ranges of ids of which a lost future may have made ledgers.
-        self.bytes = 0
+        self.bytes = 0  # Of all records.
+        self.shared_bytes = 0  # Of these, ephemeral records within the shares of their sessions.
+        self.sessions_bytes = 0  # Of all sessions, with their shares and the answers that are kept for them.
         self._records: dict[str, Record] = {}
-        self._keys: list[str] = []  # The keys of _records, sorted: by code point, which is also UTF-8 order.
-        self.history = History(0, limits.history_bytes_max)
+        self._keys = SortedKeys()  # Those of _records, by code point, which is also UTF-8 order.
+        self.history = History(0, limits.history_bytes_max, limits.history_changes_max)
 
     # --- Reading -----------------------------------------------------------------------------------------
 
@@ -166,18 +126,13 @@ class Catalog:
     def page(self, prefix: str, after: str = "", limit: int = 1000) -> Listed:
         """A page of the keys that begin with prefix and are greater than after, in key order."""
         limit = min(limit, self.limits.list_records_max)
-        if after >= prefix:
-            begin = bisect.bisect_right(self._keys, after)
-        else:
-            begin = bisect.bisect_left(self._keys, prefix)
         page: list[Record] = []
         page_bytes = 0
-        for at in range(begin, len(self._keys)):
-            key = self._keys[at]
+        for key in self._keys.begin(prefix, after):
             if not key.startswith(prefix):
                 break
             record = self._records[key]
-            page_bytes += _record_bytes(record)
+            page_bytes += record_bytes(record)
             if len(page) == limit or (page and page_bytes > self.limits.list_bytes_max):
                 return Listed(page, True, self.revision)
             page.append(record)
@@ -213,10 +168,21 @@ class Catalog:
         if len(self.sessions) >= self.limits.sessions_max:
             return Refusal(
                 "UNAVAILABLE",
-                f"{len(self.sessions)} sessions are open, allowed are {self.limits.sessions_max}",
+                f"{len(self.sessions)} sessions are open, allowed are {self.limits.sessions_max}: "
+                "close clients, or wait until those that are gone expire",
+            )
+        session = Session(command.session, command.ttl_ms, command.label, secret=command.secret)
+        weight = self._session_bytes(session)
+        # Those of an older log, without a secret, were never asked for room.
+        if command.secret and self.sessions_bytes + weight > self.limits.sessions_bytes_max:
+            return Refusal(
+                "UNAVAILABLE",
+                f"{len(self.sessions)} sessions and the answers kept for them hold {self.sessions_bytes} bytes, "
+                f"allowed are {self.limits.sessions_bytes_max}: close clients, or try again when others went on",
             )
         self.sessions_started += 1
-        self.sessions[command.session] = Session(command.session, command.ttl_ms, command.label)
+        self.sessions[command.session] = session
+        self.sessions_bytes += weight
         return Acknowledged(self.revision)
 
     def _expire_session(self, command: ExpireSession) -> Result:
@@ -237,7 +203,9 @@ class Catalog:
         self.revision = generation << GENERATION_BITS
         self.next_id += RESTORED_IDS_GAP
         self.sessions_started += RESTORED_IDS_GAP >> 8
-        self.history = History(self.revision, self.limits.history_bytes_max)
+        hold = self.history.hold
+        self.history = self._new_history()
+        self.history.hold = hold
         return Acknowledged(self.revision)
 
     def _spare_lost_ids(self) -> None:
@@ -259,7 +227,8 @@ class Catalog:
                 self.spared.append((first, end))
 
     def _run(self, command: Run) -> Result:
-        """Run an operation exactly once: a repeated (session, sequence) gets its first answer (I74)."""
+        """Run an operation exactly once: a repeated (session, sequence) gets its first answer (I74), also when that
+        was a refusal: its client has gone on. Only BUSY is no answer: the same sequence may still be run."""
         session = self.sessions.get(command.session)
         if session is None:
             return _session_gone(command.session)
@@ -277,21 +246,30 @@ class Catalog:
             return refusal
         for sequence in [known for known in session.kept if known < command.done_below]:
             del session.kept[sequence]
+            self.sessions_bytes -= KEPT_BYTES
         session.done_below = max(session.done_below, command.done_below)
+        keeps_refusals = command.rules >= RULES_KEEP_REFUSALS
         if len(session.kept) >= self.limits.kept_replies_max:
             return Refusal(
-                "UNAVAILABLE",
+                BUSY if keeps_refusals else "UNAVAILABLE",
                 f"session {command.session} has {len(session.kept)} answers waiting for its done_below, "
                 f"allowed are {self.limits.kept_replies_max}",
             )
         if isinstance(command.operation, CloseSession):
             return self._end_session(session)
+        if keeps_refusals and self.sessions_bytes + KEPT_BYTES > self.limits.sessions_bytes_max:
+            return Refusal(
+                BUSY,
+                f"sessions and the answers kept for them hold {self.sessions_bytes} bytes, "
+                f"allowed are {self.limits.sessions_bytes_max}",
+            )
         if isinstance(command.operation, AllocIds):
             result = self._alloc_ids(command.operation)
         else:
-            result = self._transact(session, command.operation)
-        if not isinstance(result, Refusal):
+            result = self._transact(session, command.operation, keeps_refusals)
+        if keeps_refusals or not isinstance(result, Refusal):
             session.kept[command.sequence] = result
+            self.sessions_bytes += KEPT_BYTES
         return result
 
     def _alloc_ids(self, operation: AllocIds) -> Result:
@@ -303,10 +281,10 @@ class Catalog:
         self.next_id += operation.count
         return Allocated(first, operation.count)
 
-    def _transact(self, session: Session, txn: Txn) -> Result:
+    def _transact(self, session: Session, txn: Txn, has_shares: bool) -> Result:
         if not all(self._holds(compare) for compare in txn.when):
             return TxnDone(False, self.revision)
-        refusal = self._check_room(session, txn)
+        refusal = self._check_room(session, txn) if has_shares else self._check_room_before(session, txn)
         if refusal is not None:
             return refusal
         revision = self.revision + 1
@@ -327,19 +305,48 @@ class Catalog:
         return compare.revision in (ANY, record.revision)
 
     def _check_room(self, session: Session, txn: Txn) -> Refusal | None:
+        """Whether what a transaction adds has room. A session's first ephemeral records (`session_share_bytes`) need
+        none, so that who has a session can register; keys that are there may grow into a reserve of their own."""
+        growth, has_new = 0, False
+        ephemeral = {session.session: session.ephemeral_bytes}  # By session, in bytes after the transaction.
+        count = len(session.keys)
+        for change in txn.then:
+            before = self._records.get(change.key)
+            if before is not None:
+                growth -= record_bytes(before)
+                if before.session:
+                    owned = ephemeral.get(before.session, self.sessions[before.session].ephemeral_bytes)
+                    ephemeral[before.session] = owned - record_bytes(before)
+                    count -= before.session == session.session
+            if isinstance(change, Put):
+                growth += put_bytes(change)
+                if change.is_ephemeral:
+                    ephemeral[session.session] += put_bytes(change)
+                    count += 1
+                has_new = has_new or before is None
+        if count > max(self.limits.ephemeral_keys_max, len(session.keys)):
+            return Refusal(
+                "BAD_REQUEST",
+                f"{count} ephemeral keys in one session, allowed are {self.limits.ephemeral_keys_max}",
+            )
+        share = self.limits.session_share_bytes
+        for number, owned in ephemeral.items():
+            growth -= min(share, owned) - min(share, self.sessions[number].ephemeral_bytes)
+        held = self.bytes - self.shared_bytes
+        allowed = self.limits.catalog_bytes_max + (0 if has_new else self.limits.catalog_reserve_bytes)
+        return _no_room(held, growth, allowed) if growth > 0 and held + growth > allowed else None
+
+    def _check_room_before(self, session: Session, txn: Txn) -> Refusal | None:
+        """The same by the first rules, for commands that were logged under them."""
         growth, ephemeral = 0, len(session.keys)
         for change in txn.then:
             before = self._records.get(change.key)
-            growth -= _record_bytes(before) if before else 0
+            growth -= record_bytes(before) if before else 0
             if isinstance(change, Put):
-                growth += _put_bytes(change)
+                growth += put_bytes(change)
                 ephemeral += change.is_ephemeral and change.key not in session.keys
         if growth > 0 and self.bytes + growth > self.limits.catalog_bytes_max:
-            return Refusal(
-                "UNAVAILABLE",
-                f"the catalog holds {self.bytes} bytes and {growth} more were asked for, "
-                f"allowed are {self.limits.catalog_bytes_max}",
-            )
+            return _no_room(self.bytes, growth, self.limits.catalog_bytes_max)
         if ephemeral > self.limits.ephemeral_keys_max:
             return Refusal(
                 "BAD_REQUEST",
@@ -353,11 +360,12 @@ class Catalog:
         created = before.created if before else revision
         record = Record(put.key, put.value, created, revision, owner)
         if before is None:
-            bisect.insort(self._keys, put.key)
+            self._keys.add(put.key)
         self._records[put.key] = record
-        self.bytes += _record_bytes(record)
+        self.bytes += record_bytes(record)
         if owner:
             session.keys[put.key] = None
+            self._weigh(session, record_bytes(record))
         return record
 
     def _delete(self, key: str, revision: int) -> Record:
@@ -365,22 +373,37 @@ class Catalog:
         before = self._forget(key)
         assert before is not None
         del self._records[key]
-        del self._keys[bisect.bisect_left(self._keys, key)]
+        self._keys.remove(key)
         return Record(key, None, before.created, revision)
 
     def _forget(self, key: str) -> Record | None:
         """Take a record out of the sums and out of its owner's keys; returns it."""
         before = self._records.get(key)
         if before is not None:
-            self.bytes -= _record_bytes(before)
+            self.bytes -= record_bytes(before)
             if before.session:
-                del self.sessions[before.session].keys[key]
+                owner = self.sessions[before.session]
+                del owner.keys[key]
+                self._weigh(owner, -record_bytes(before))
         return before
+
+    def _weigh(self, session: Session, growth: int) -> None:
+        """An ephemeral record came to a session or went."""
+        share, before = self.limits.session_share_bytes, session.ephemeral_bytes
+        session.ephemeral_bytes += growth
+        self.shared_bytes += min(share, session.ephemeral_bytes) - min(share, before)
+
+    def _session_bytes(self, session: Session) -> int:
+        kept = len(session.kept) * KEPT_BYTES
+        return SESSION_BYTES + self.limits.session_share_bytes + text_bytes(session.label) + kept
+
+    def _new_history(self) -> History:
+        return History(self.revision, self.limits.history_bytes_max, self.limits.history_changes_max)
 
     def _end_session(self, session: Session) -> Result:
         revision = self.revision + 1
         deleted = [self._delete(key, revision) for key in sorted(session.keys)]
-        del self.sessions[session.session]
+        self.sessions_bytes -= self._session_bytes(self.sessions.pop(session.session))
         self._commit(revision, deleted)
         return Acknowledged(self.revision)
 
@@ -407,10 +430,11 @@ class Catalog:
                         session.label,
                         session.done_below,
                         list(session.kept.items()),
+                        session.secret,
                     )
                     for session in self.sessions.values()
                 ],
-                records=[self._records[key] for key in self._keys],
+                records=[self._records[key] for key in self._keys.begin("")],
                 start_count=self.start_count,
                 starts=self.starts,
                 spared=self.spared,
@@ -432,17 +456,20 @@ class Catalog:
         catalog.next_id = found.next_id
         catalog.sessions_started = found.sessions_started
         catalog.start_count, catalog.starts, catalog.spared = found.start_count, found.starts, found.spared
-        catalog.history = History(found.revision, limits.history_bytes_max)
-        for session in found.sessions:
-            catalog.sessions[session.session] = Session(
-                session.session, session.ttl_ms, session.label, session.done_below, dict(session.kept)
+        catalog.history = catalog._new_history()
+        for each in found.sessions:
+            session = catalog.sessions[each.session] = Session(
+                each.session, each.ttl_ms, each.label, each.done_below, dict(each.kept), secret=each.secret
             )
+            catalog.sessions_bytes += catalog._session_bytes(session)
         for record in sorted(found.records, key=lambda record: (record.revision, record.key)):
             catalog._records[record.key] = record
-            catalog.bytes += _record_bytes(record)
+            catalog.bytes += record_bytes(record)
             if record.session:
-                catalog.sessions[record.session].keys[record.key] = None
-        catalog._keys = sorted(catalog._records)
+                owner = catalog.sessions[record.session]
+                owner.keys[record.key] = None
+                catalog._weigh(owner, record_bytes(record))
+        catalog._keys = SortedKeys(catalog._records)
         return catalog
 
     def digest(self) -> bytes:
@@ -454,98 +481,16 @@ class Catalog:
         return copy.deepcopy(self)
 
 
-def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Refusal | None:
-    """What is wrong with an operation whatever the state, before it is logged; None: nothing."""
-    reason = ""
-    broken = [text for text in _texts(operation) if not is_text(text)]
-    if broken:
-        reason = f"{broken[0][:40]!r} has half of a surrogate pair: allowed is what UTF-8 can say"
-    elif isinstance(operation, Txn):
-        reason = _check_txn(operation, limits)
-    elif isinstance(operation, AllocIds) and not 1 <= operation.count <= limits.alloc_ids_max:
-        reason = f"{operation.count} ids asked for, allowed are 1 to {limits.alloc_ids_max}"
-    elif isinstance(operation, OpenSession) and _text_bytes(operation.label) > limits.key_bytes_max:
-        reason = f"label {operation.label[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
-    elif isinstance(operation, List) and operation.limit < 1:
-        reason = f"a page of {operation.limit} keys asked for, allowed are 1 or more"
-    elif isinstance(operation, Watch) and operation.from_revision < 0:
-        reason = f"watch from revision {operation.from_revision}, allowed are 0 or more"
-    elif isinstance(operation, Get) and _text_bytes(operation.key) > limits.key_bytes_max:
-        reason = f"key {operation.key[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
-    elif isinstance(operation, List) and _text_bytes(operation.after) > limits.key_bytes_max:
-        reason = f"key {operation.after[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
-    elif isinstance(operation, Watch | List) and _text_bytes(operation.prefix) > limits.key_bytes_max:
-        reason = f"prefix {operation.prefix[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
-    return Refusal("BAD_REQUEST", reason) if reason else None
-
-
-def _texts(operation: Operation) -> list[str]:
-    """What of it is text, but the keys of a transaction (`_is_path`)."""
-    match operation:
-        case OpenSession(_, label):
-            return [label]
-        case Get(key):
-            return [key]
-        case List(prefix, after):
-            return [prefix, after]
-        case Watch(_, prefix):
-            return [prefix]
-    return []
-
-
-def _check_txn(txn: Txn, limits: Limits) -> str:
-    if max(len(txn.when), len(txn.then)) > limits.txn_operations_max:
-        return (
-            f"a transaction of {len(txn.when)} comparisons and {len(txn.then)} changes, "
-            f"allowed are {limits.txn_operations_max} of each"
-        )
-    for item in (*txn.when, *txn.then):
-        if not _is_path(item.key, limits):
-            return (
-                f"key {item.key[:40]!r}: allowed are paths like '/a/b' of up to {limits.key_bytes_max} bytes"
-            )
-    for compare in txn.when:
-        if compare.revision < ANY:
-            return f"key {compare.key!r} compared with revision {compare.revision}: there is none below 0"
-    if len({change.key for change in txn.then}) != len(txn.then):
-        return "a transaction changes the same key twice"
-    size = 0
-    for change in txn.then:
-        if isinstance(change, Put):
-            if len(change.value) > limits.value_bytes_max:
-                return f"{change.key!r}: {len(change.value)} bytes of value, allowed are {limits.value_bytes_max}"
-            size += _put_bytes(change)
-    if size > limits.txn_bytes_max:
-        return f"a transaction of {size} bytes, allowed are {limits.txn_bytes_max}"
-    return ""
+def _no_room(held: int, growth: int, allowed: int) -> Refusal:
+    return Refusal(
+        "UNAVAILABLE",
+        f"the catalog holds {held} bytes and {growth} more were asked for, allowed are {allowed}: "
+        "delete ledgers or logs that nobody needs",
+    )
 
 
 def _session_gone(session: int) -> Refusal:
     return Refusal("SESSION_GONE", f"session {session} has ended or was never opened; open another")
-
-
-def _is_path(key: str, limits: Limits) -> bool:
-    if not is_text(key):
-        return False
-    size = len(key.encode())
-    return key.startswith("/") and "\0" not in key and 2 <= size <= limits.key_bytes_max
-
-
-def _text_bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
-
-
-def _put_bytes(put: Put) -> int:
-    return RECORD_OVERHEAD_BYTES + _text_bytes(put.key) + len(put.value)
-
-
-def _record_bytes(record: Record) -> int:
-    return RECORD_OVERHEAD_BYTES + _text_bytes(record.key) + len(record.value or b"")
-
-
-def event_bytes(records: Iterable[Record]) -> int:
-    """What changed records weigh in the history and in messages to watchers."""
-    return sum(_record_bytes(record) for record in records)
 
 
 class _SessionSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -554,6 +499,7 @@ class _SessionSnapshot(msgspec.Struct, frozen=True, array_like=True):
     label: str
     done_below: int
     kept: list[tuple[int, Result]]
+    secret: bytes = b""
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -4,7 +4,8 @@ Decides what is sent and sent again, when the session is kept alive and when it 
 shows. The host brings links and messages, and carries `Send` out in order.
 
 A request keeps its sequence for the life of the session, so after a reconnect, or when no answer came for long, it
-is simply sent again: the quorum gives a repeated one its first answer. Only when the session is lost can the outcome
+is simply sent again, later each time: the quorum gives a repeated one its first answer. What it has no room for now
+(BUSY) has no answer yet and is sent again too. Only when the session is lost can the outcome
 of a sent transaction be unknown, and then it may even still come to pass (P2.2). Everything else is moved to the next
 session. Links deliver in order or end, but nothing here counts on it: messages may be lost, doubled or late.
 """
@@ -14,10 +15,11 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from embedbk.codec.metadata_messages import (
+    BUSY,
     AllocIds,
     CloseSession,
     Get,
@@ -39,6 +41,8 @@ from embedbk.codec.metadata_messages import (
     WatchEvents,
 )
 from embedbk.metadata.catalog import DEFAULT_LIMITS, check_operation
+from embedbk.metadata.following import RETRY_NS_MIN, Followed
+from embedbk.metadata.pacing import IN_FLIGHT_MAX, Pace
 from embedbk.metadata.vocabulary import (
     Cancelled,
     Closed,
@@ -51,6 +55,7 @@ from embedbk.metadata.vocabulary import (
     Send,
     SessionLost,
     SessionReady,
+    SessionRefused,
     Tick,
     Token,
     WatchCancelled,
@@ -58,22 +63,26 @@ from embedbk.metadata.vocabulary import (
     WatchRequested,
 )
 
-__all__ = ["UNKNOWN", "Client", "ClientEffect", "ClientEvent", "is_unknown"]
+__all__ = ["IN_FLIGHT_MAX", "UNKNOWN", "WATCHES_MAX", "Client", "ClientEffect", "ClientEvent", "is_unknown"]
 
 UNKNOWN = "UNKNOWN"  # Refusal.code given by this core only, never by the quorum: may have been run, and may still be.
 REQUESTS_MAX = 4096  # Requests of the host that are not completed; more are refused.
-IN_FLIGHT_MAX = 128  # Sent and not answered.
 SEQUENCE_WINDOW = 256  # From the oldest unanswered sequence on: the quorum keeps no more answers (Limits).
-RESEND_NS_MAX = (
-    1_000_000_000  # Without an answer for so long (or a third of the ttl), a request is sent again.
+RESEND_NS = (
+    1_000_000_000  # Without an answer for so long (or a third of the ttl), a request is first sent again.
 )
-WATCH_RETRY_NS = 200_000_000  # After the quorum had no room for a list or a watch.
+RESENT_AT_ONCE = 4  # When nothing came for them: it may be the crowd in which they wait.
+OPEN_AGAIN_NS_MIN = (
+    100_000_000  # Or a twelfth of the ttl: answers that are late by most of it still open a session.
+)
+OPEN_REFUSED_NS = 1_000_000_000
+WATCHES_MAX = 4096  # As many as the quorum has for one link.
 
 ClientEvent = (
     Connected | Disconnected | MessageReceived | Tick | Requested | Cancelled | WatchRequested | WatchCancelled
     | CloseRequested
 )  # fmt: skip
-ClientEffect = Send | Completed | WatchChanged | SessionReady | SessionLost | Closed
+ClientEffect = Send | Completed | WatchChanged | SessionReady | SessionLost | SessionRefused | Closed
 
 
 def is_unknown(result: Result) -> bool:
@@ -87,9 +96,13 @@ class _Pending:
 
     token: Token
     operation: Operation
-    watch: _WatchedPrefix | None = None
-    sent_ns: int | None = None  # Last; None: not under the present session.
-    is_abandoned: bool = False  # Nobody waits for the answer any more.
+    watch: Followed | None = None
+    list_count: int = 0  # Of the watch's lists, the one that this asks a page of.
+    sequence: int = 0  # 0: not sent under the present session.
+    sent_ns: int = 0  # First, under the present session.
+    times: int = 0  # Sent again so often since the last answer.
+    due_ns: int = 0  # When to send again.
+    put_off: str = ""  # Why the quorum did not run it when it was sent last.
 
     @property
     def is_repeatable(self) -> bool:
@@ -103,28 +116,13 @@ class _Pending:
 
 
 @dataclass(slots=True)
-class _WatchedPrefix:
-    """A prefix that is followed: listed, then streamed from the list's first revision on."""
-
-    token: Token
-    prefix: str
-    known: dict[str, Record] = field(default_factory=dict)  # The keys as of `revision`, or later for some.
-    revision: int = 0
-    whole_at: int = 0  # Pages of one list are of different revisions: nothing is shown before this one.
-    unshown: list[Record] = field(default_factory=list)
-    is_shown: bool = False
-    listing: dict[str, Record] | None = None  # While listing: what the pages gave so far.
-    watch_id: int = 0  # Of the stream on the present link, 0: none.
-    is_asking: bool = False  # A Watch for the stream is queued or under way.
-    retry_ns: int | None = None
-
-
-@dataclass(slots=True)
 class _Session:
     session: int
     ttl_ns: int
     lease_until_ns: int  # The quorum cannot have ended the session before this time.
     keep_alive_ns: int  # When the next keep-alive is due.
+    renewal_ns: int  # How long the last renewal took.
+    secret: bytes
     next_sequence: int = 1
 
 
@@ -140,14 +138,16 @@ class Client:
         self._session: _Session | None = None
         self._opening: dict[int, int] = {}  # Sequence of each OpenSession on this link -> when it was sent.
         self._open_count = 0
+        self._attempt = 0  # To open a session; asked again under the same one, the quorum opens the same.
+        self._pace = Pace()
         self._open_retry_ns: int | None = None
         self._resend_ns: int | None = None  # When to look for requests that got no answer.
         self._keep_alives: dict[int, int] = {}  # Sequence -> when it was sent.
         self._queue: deque[_Pending] = deque()  # Not sent under the present session.
         self._in_flight: dict[int, _Pending] = {}  # By sequence, rising.
         self._outstanding: dict[Token, _Pending] = {}
-        self._watches: dict[Token, _WatchedPrefix] = {}
-        self._streams: dict[int, _WatchedPrefix] = {}  # By watch id, on the present link.
+        self._watches: dict[Token, Followed] = {}
+        self._streams: dict[int, Followed] = {}  # By watch id, on the present link.
         self._watch_count = 0
         self._closing_sequence: int | None = None
         self._ended: Refusal | None = None
@@ -192,13 +192,17 @@ class Client:
         if self._ended is not None:
             return
         self._is_connected = True
+        self._pace = Pace()
         session = self._session
         if session is None:
+            self._attempt += 1
             self._open(event.now_ns, effects)
             return
         self._keep_alive(session, event.now_ns, effects)
-        for sequence, pending in self._in_flight.items():
-            self._send(sequence, pending, event.now_ns, effects)
+        for pending in self._in_flight.values():
+            pending.due_ns, pending.times = event.now_ns, 0
+        self._resend_ns = event.now_ns
+        self._resend(session, event.now_ns, self._pace.window, effects)
         self._stream_all()
 
     def _on_disconnected(self, event: Disconnected, effects: list[ClientEffect]) -> None:
@@ -226,8 +230,9 @@ class Client:
     def _open(self, now_ns: int, effects: list[ClientEffect]) -> None:
         self._open_count += 1
         self._opening[self._open_count] = now_ns
-        self._open_retry_ns = now_ns + _resend_after_ns(self.ttl_ms * 1_000_000)
-        effects.append(Send(MetadataRequest(0, self._open_count, 1, OpenSession(self.ttl_ms, self.label))))
+        self._open_retry_ns = now_ns + max(self.ttl_ms * 1_000_000 // 12, OPEN_AGAIN_NS_MIN)
+        opening = OpenSession(self.ttl_ms, self.label, self._attempt)
+        effects.append(Send(MetadataRequest(0, self._open_count, 1, opening)))
 
     def _on_opened(
         self, sent_ns: int, opened: SessionOpened, now_ns: int, effects: list[ClientEffect]
@@ -243,19 +248,31 @@ class Client:
         ttl_ns = opened.ttl_ms * 1_000_000
         lease_until_ns = sent_ns + ttl_ns * 15 // 16
         if now_ns >= lease_until_ns:
-            return  # Over before it is heard of. One that was asked for later is on its way, or asked for soon.
-        self._opening.clear()
-        self._open_retry_ns = None
-        self._session = _Session(opened.session, ttl_ns, lease_until_ns, sent_ns + ttl_ns // 3)
+            return  # Over before it is heard of. The answer to a later asking is on its way, or asked for soon.
+        self._open_retry_ns = (
+            None  # What was asked meanwhile stays in _opening: its answers renew the session.
+        )
+        self._session = _Session(
+            opened.session, ttl_ns, lease_until_ns, now_ns, now_ns - sent_ns, opened.secret
+        )
+        self._session.keep_alive_ns = sent_ns + self._renew_after_ns(self._session, now_ns)
         effects.append(SessionReady(opened.session, opened.cluster_token))
         self._stream_all()
 
     def _keep_alive(self, session: _Session, now_ns: int, effects: list[ClientEffect]) -> None:
-        session.keep_alive_ns = now_ns + session.ttl_ns // 3
+        session.keep_alive_ns = now_ns + self._renew_after_ns(session, now_ns)
         sequence = self._take_sequence(session)
         self._keep_alives[sequence] = now_ns
         done_below = next(iter(self._in_flight), sequence)
-        effects.append(Send(MetadataRequest(session.session, sequence, done_below, KeepAlive())))
+        request = MetadataRequest(session.session, sequence, done_below, KeepAlive(), session.secret)
+        effects.append(Send(request))
+
+    def _renew_after_ns(self, session: _Session, now_ns: int) -> int:
+        """A third of what the lease leaves beside the time that a renewal takes: so answers that are late by most of a
+        ttl end no session, and three in a row may be lost when they are quick."""
+        oldest_ns = next(iter(self._keep_alives.values()), now_ns)
+        takes_ns = max(session.renewal_ns, now_ns - oldest_ns)
+        return max((session.ttl_ns - takes_ns) // 3, session.ttl_ns // 12)
 
     def _check_lease(self, now_ns: int, effects: list[ClientEffect]) -> None:
         """A sixteenth before its ttl, counted from when the last answered keep-alive was SENT, the session is lost:
@@ -267,13 +284,14 @@ class Client:
         assert self._session is not None
         effects.append(SessionLost(self._session.session, reason))
         self._session = None
+        self._attempt += 1
+        self._opening.clear()
         self._forget_streams()
         again: list[_Pending] = []
         for pending in self._in_flight.values():
             if pending.is_repeatable:
-                pending.sent_ns = None
-                if not pending.is_abandoned:
-                    again.append(pending)
+                pending.sequence = 0
+                again.append(pending)
             else:
                 text = f"the session was lost while this was under way: {reason}"
                 self._complete(pending, Refusal(UNKNOWN, text), effects)
@@ -288,21 +306,28 @@ class Client:
         if session is not None and self._is_connected and event.now_ns >= session.keep_alive_ns:
             self._keep_alive(session, event.now_ns, effects)
         if session is not None and self._is_connected:
-            self._resend(session, event.now_ns, effects)
+            self._resend(session, event.now_ns, RESENT_AT_ONCE, effects)
         for watch in self._watches.values():
             if watch.retry_ns is not None and event.now_ns >= watch.retry_ns:
                 watch.retry_ns = None
                 self._list_again(watch)
 
-    def _resend(self, session: _Session, now_ns: int, effects: list[ClientEffect]) -> None:
-        """Send again what got no answer for long: the message or its answer may be lost, and a repeat does no harm."""
+    def _resend(self, session: _Session, now_ns: int, most: int, effects: list[ClientEffect]) -> None:
+        """Send again what got no answer for long: the message or its answer may be lost, and a repeat does no harm.
+        No more than `most` at once, later each time."""
         if self._resend_ns is None or now_ns < self._resend_ns:
             return
-        after_ns = _resend_after_ns(session.ttl_ns)
-        for sequence, pending in self._in_flight.items():
-            if pending.sent_ns is None or now_ns - pending.sent_ns >= after_ns:
-                self._send(sequence, pending, now_ns, effects)
-        self._resend_ns = now_ns + after_ns if self._in_flight else None
+        sent = 0
+        for pending in self._in_flight.values():
+            if pending.due_ns > now_ns:
+                continue
+            if sent == most:
+                pending.due_ns = now_ns + max(self._pace.usual_ns, _resend_after_ns(session.ttl_ns))
+                continue
+            sent += 1
+            pending.times += 1
+            self._send(session, pending, now_ns, effects)
+        self._resend_ns = min((pending.due_ns for pending in self._in_flight.values()), default=None)
 
     # --- Requests ----------------------------------------------------------------------------------------
 
@@ -311,7 +336,8 @@ class Client:
         if not isinstance(event.operation, Get | List | Tell | Txn | AllocIds):
             refusal = Refusal("BAD_REQUEST", f"{type(event.operation).__name__} is not for hosts to ask")
         elif refusal is None and len(self._outstanding) >= REQUESTS_MAX:
-            refusal = Refusal("UNAVAILABLE", f"{REQUESTS_MAX} requests wait already; try again later")
+            text = f"{len(self._outstanding)} requests of this client wait, allowed are {REQUESTS_MAX}"
+            refusal = Refusal("UNAVAILABLE", f"{text}: wait for some, or use another client")
         elif self._closing_sequence is not None:
             refusal = refusal or Refusal("UNAVAILABLE", "the client is being closed")
         if refusal is not None:
@@ -326,13 +352,15 @@ class Client:
         pending = self._outstanding.get(event.token)
         if pending is None:
             return  # Completed in the meantime.
-        if pending.sent_ns is None:
+        if not pending.sequence:
             self._queue.remove(pending)
             self._complete(pending, Refusal("UNAVAILABLE", "cancelled before it was sent"), effects)
             return
+        # Not wanted any more, so not sent again either: once done_below is above it, it is never run.
+        self._in_flight.pop(pending.sequence, None)
         code = "UNAVAILABLE" if pending.is_repeatable else UNKNOWN
-        self._complete(pending, Refusal(code, "cancelled while it was under way"), effects)
-        pending.is_abandoned = True  # Its sequence stays taken until it is answered.
+        text = "cancelled while it was under way" + f": {pending.put_off}" * bool(pending.put_off)
+        self._complete(pending, Refusal(code, text), effects)
 
     def _pump(self, now_ns: int, effects: list[ClientEffect]) -> None:
         """Send what waits, as far as the window allows; without a session, see that one is opened."""
@@ -343,29 +371,37 @@ class Client:
             if self._open_retry_ns is None or now_ns >= self._open_retry_ns:
                 self._open(now_ns, effects)
             return
-        while self._queue and len(self._in_flight) < IN_FLIGHT_MAX:
+        while self._queue and len(self._in_flight) < self._pace.window:
             oldest = next(iter(self._in_flight), session.next_sequence)
             if session.next_sequence - oldest >= SEQUENCE_WINDOW:
                 break
-            pending = self._queue.popleft()
-            sequence = self._take_sequence(session)
-            self._in_flight[sequence] = pending
-            self._send(sequence, pending, now_ns, effects)
-            if self._resend_ns is None:
-                self._resend_ns = now_ns + _resend_after_ns(session.ttl_ns)
+            self._send_first(session, self._queue.popleft(), now_ns, effects)
 
     def _take_sequence(self, session: _Session) -> int:
         session.next_sequence += 1
         return session.next_sequence - 1
 
-    def _send(self, sequence: int, pending: _Pending, now_ns: int, effects: list[ClientEffect]) -> None:
-        assert self._session is not None
-        pending.sent_ns = now_ns
+    def _send_first(
+        self, session: _Session, pending: _Pending, now_ns: int, effects: list[ClientEffect]
+    ) -> None:
+        pending.sequence = self._take_sequence(session)
+        pending.sent_ns, pending.times, pending.put_off = now_ns, 0, ""
+        self._in_flight[pending.sequence] = pending
+        self._send(session, pending, now_ns, effects)
+
+    def _send(self, session: _Session, pending: _Pending, now_ns: int, effects: list[ClientEffect]) -> None:
+        first_ns = _resend_after_ns(session.ttl_ns)
+        pending.due_ns = self._pace.resend_at(first_ns, pending.times, now_ns)
+        if self._resend_ns is None or pending.due_ns < self._resend_ns:
+            self._resend_ns = pending.due_ns
+        sequence, operation = pending.sequence, pending.operation
         done_below = next(iter(self._in_flight), sequence)
-        effects.append(Send(MetadataRequest(self._session.session, sequence, done_below, pending.operation)))
+        effects.append(
+            Send(MetadataRequest(session.session, sequence, done_below, operation, session.secret))
+        )
 
     def _complete(self, pending: _Pending, result: Result, effects: list[ClientEffect]) -> None:
-        if pending.watch is None and not pending.is_abandoned:
+        if pending.watch is None and self._outstanding.get(pending.token) is pending:
             del self._outstanding[pending.token]
             effects.append(Completed(pending.token, result))
 
@@ -381,12 +417,8 @@ class Client:
 
     def _on_reply(self, reply: MetadataReply, now_ns: int, effects: list[ClientEffect]) -> None:
         if reply.session == 0:
-            sent_ns = self._opening.pop(reply.sequence, None)
-            if sent_ns is None or self._session is not None:
-                return
-            if isinstance(reply.result, SessionOpened):
-                self._on_opened(sent_ns, reply.result, now_ns, effects)
-            return  # Refused for lack of room: tried again when the retry is due.
+            self._on_opening_reply(reply, now_ns, effects)
+            return
         session = self._session
         if session is None or reply.session != session.session:
             return  # Of a session before; its requests were settled when it was lost.
@@ -397,22 +429,60 @@ class Client:
         elif is_gone:
             self._lose_session("the quorum ended it", effects)
         elif (sent_ns := self._keep_alives.pop(reply.sequence, None)) is not None:
-            session.lease_until_ns = max(session.lease_until_ns, sent_ns + session.ttl_ns * 15 // 16)
-        elif (pending := self._in_flight.pop(reply.sequence, None)) is not None:
+            for sequence in [known for known in self._keep_alives if known < reply.sequence]:
+                del self._keep_alives[
+                    sequence
+                ]  # Links keep order: those were lost, or are of no use any more.
+            self._renewed(session, sent_ns, now_ns)
+        elif (pending := self._in_flight.get(reply.sequence)) is not None:
+            if isinstance(reply.result, Refusal) and reply.result.code == BUSY:
+                self._put_off(pending, reply.result.text, now_ns)
+                return
+            self._pace.answered(pending.sent_ns, now_ns, len(self._in_flight))
+            del self._in_flight[reply.sequence]
             if pending.watch is not None:
                 self._on_watch_reply(pending, pending.watch, reply.result, now_ns, effects)
             else:
                 self._complete(pending, reply.result, effects)
 
+    def _on_opening_reply(self, reply: MetadataReply, now_ns: int, effects: list[ClientEffect]) -> None:
+        sent_ns = self._opening.pop(reply.sequence, None)
+        if sent_ns is None:
+            return
+        opened, session = reply.result, self._session
+        if isinstance(opened, Refusal):
+            if session is None:
+                self._open_retry_ns = now_ns + OPEN_REFUSED_NS
+                effects.append(SessionRefused(opened.text))
+        elif isinstance(opened, SessionOpened):
+            if session is None:
+                self._on_opened(sent_ns, opened, now_ns, effects)
+            elif opened.session == session.session:
+                self._renewed(session, sent_ns, now_ns)
+
+    def _renewed(self, session: _Session, sent_ns: int, now_ns: int) -> None:
+        session.renewal_ns = now_ns - sent_ns
+        session.lease_until_ns = max(session.lease_until_ns, sent_ns + session.ttl_ns * 15 // 16)
+
+    def _put_off(self, pending: _Pending, reason: str, now_ns: int) -> None:
+        """Not run, and no answer: its sequence may still be run, so it stays under way."""
+        pending.put_off = reason
+        pending.due_ns = self._pace.put_off(pending.sequence, pending.times, now_ns)
+        if self._resend_ns is None or pending.due_ns < self._resend_ns:
+            self._resend_ns = pending.due_ns
+
     # --- Watches -----------------------------------------------------------------------------------------
 
     def _on_watch_requested(self, event: WatchRequested, effects: list[ClientEffect]) -> None:
         refusal = self._ended or check_operation(Watch(0, event.prefix, 0))
+        if refusal is None and len(self._watches) >= WATCHES_MAX:
+            text = f"{len(self._watches)} keys and prefixes are followed, allowed are {WATCHES_MAX}"
+            refusal = Refusal("UNAVAILABLE", f"{text}: end some, or use another client")
         if refusal is not None:
             effects.append(Completed(event.token, refusal))
             return
         assert event.token not in self._watches, f"watch {event.token!r} exists"
-        watch = _WatchedPrefix(event.token, event.prefix)
+        watch = Followed(event.token, event.prefix)
         self._watches[event.token] = watch
         self._list_again(watch)
 
@@ -426,9 +496,9 @@ class Client:
         for watch in self._watches.values():
             self._follow(watch)
 
-    def _follow(self, watch: _WatchedPrefix) -> None:
-        """Go on where the watch stands: with its list, which is under way already, or with a stream."""
-        if watch.listing is not None or watch.retry_ns is not None or watch.is_asking:
+    def _follow(self, watch: Followed) -> None:
+        """Ask for a stream from where the watch stands, when it has none and a first page is there."""
+        if not watch.is_begun or watch.retry_ns is not None or watch.is_asking:
             return
         if not watch.watch_id:
             self._watch_count += 1
@@ -437,43 +507,46 @@ class Client:
         watch.is_asking = True
         self._queue.append(_Pending(None, Watch(watch.watch_id, watch.prefix, watch.revision), watch))
 
-    def _list_again(self, watch: _WatchedPrefix, after: str = "") -> None:
-        if not after:
-            watch.listing = {}
-        self._queue.append(_Pending(None, List(watch.prefix, after, DEFAULT_LIMITS.list_records_max), watch))
+    def _list_again(self, watch: Followed) -> None:
+        watch.begin_list()
+        self._ask_page(watch, "")
+
+    def _ask_page(self, watch: Followed, after: str) -> None:
+        operation = List(watch.prefix, after, DEFAULT_LIMITS.list_records_max)
+        self._queue.append(_Pending(None, operation, watch, watch.list_count))
 
     def _on_watch_reply(
         self,
         pending: _Pending,
-        watch: _WatchedPrefix,
+        watch: Followed,
         result: Result,
         now_ns: int,
         effects: list[ClientEffect],
     ) -> None:
         if self._watches.get(watch.token) is not watch:
             return  # Cancelled.
-        if isinstance(pending.operation, Watch) and pending.operation.watch_id == watch.watch_id:
+        if isinstance(pending.operation, Watch):
+            if pending.operation.watch_id != watch.watch_id:
+                return  # Of a stream that ended.
             watch.is_asking = False
-        if isinstance(result, Refusal):
-            watch.listing = None  # From the start, at a later revision.
-            self._streams.pop(watch.watch_id, None)
-            watch.watch_id = 0
-            watch.retry_ns = now_ns + WATCH_RETRY_NS
-        elif isinstance(result, Listed):
-            self._on_page(watch, result, effects)
+            if isinstance(result, Refusal):
+                del self._streams[watch.watch_id]
+                watch.put_off(now_ns)
+            else:
+                watch.retry_wait_ns = RETRY_NS_MIN
+        elif isinstance(pending.operation, List) and pending.list_count == watch.list_count:
+            if isinstance(result, Listed):
+                self._on_page(watch, result, effects)
+            else:
+                watch.listing = None
+                watch.retry_ns = now_ns + watch.retry_wait_ns
 
-    def _on_page(self, watch: _WatchedPrefix, page: Listed, effects: list[ClientEffect]) -> None:
-        assert watch.listing is not None
-        if not watch.listing:
-            watch.revision = page.revision  # The stream begins at the first page; later pages are newer.
-        watch.listing.update((record.key, record) for record in page.records)
-        watch.whole_at = page.revision
+    def _on_page(self, watch: Followed, page: Listed, effects: list[ClientEffect]) -> None:
+        watch.take_page(page)
         if page.has_more:
-            self._list_again(watch, after=page.records[-1].key)
-            return
-        before, watch.known, watch.listing = watch.known, watch.listing, None
-        watch.unshown.extend(_difference(before, watch.known, page.revision))
-        self._show(watch, effects)
+            self._ask_page(watch, page.records[-1].key)
+        else:
+            self._show(watch, effects)
         self._follow(watch)
 
     def _on_watch_events(self, events: WatchEvents, effects: list[ClientEffect]) -> None:
@@ -485,30 +558,16 @@ class Client:
             watch.watch_id = 0
             watch.is_asking = False
             self._list_again(watch)
-            return
-        if events.after_revision > watch.revision:
+        elif events.after_revision > watch.revision:
             self._follow(watch)  # A message before this one is missing: ask from what is known.
-            return
-        for record in events.records:
-            known = watch.known.get(record.key)
-            if record.revision <= max(watch.revision, known.revision if known else 0):
-                continue  # Told before, or a later page showed it already.
-            if record.value is not None:
-                watch.known[record.key] = record
-            elif watch.known.pop(record.key, None) is None:
-                continue  # Gone before the page that would have shown it.
-            watch.unshown.append(record)
-        watch.revision = max(watch.revision, events.revision)
-        self._show(watch, effects)
+        else:
+            watch.take_events(events)
+            self._show(watch, effects)
 
-    def _show(self, watch: _WatchedPrefix, effects: list[ClientEffect]) -> None:
-        """Tell the host, once the keys are those of one revision."""
-        if watch.revision < watch.whole_at or (watch.is_shown and not watch.unshown):
-            return
-        records = watch.unshown if watch.is_shown else [watch.known[key] for key in sorted(watch.known)]
-        effects.append(WatchChanged(watch.token, records, watch.revision, not watch.is_shown))
-        watch.unshown = []
-        watch.is_shown = True
+    def _show(self, watch: Followed, effects: list[ClientEffect]) -> None:
+        change = watch.show()
+        if change is not None:
+            effects.append(change)
 
     # --- End ---------------------------------------------------------------------------------------------
 
@@ -523,16 +582,14 @@ class Client:
         if self._session is None or not self._is_connected:
             self._end(Refusal(UNKNOWN, "the client was closed"), "closed without a session", effects)
             return
-        self._closing_sequence = sequence = self._take_sequence(self._session)
-        self._in_flight[sequence] = closing = _Pending(None, CloseSession(), is_abandoned=True)
-        self._send(sequence, closing, event.now_ns, effects)
-        if self._resend_ns is None:
-            self._resend_ns = event.now_ns + _resend_after_ns(self._session.ttl_ns)
+        closing = _Pending(None, CloseSession())
+        self._send_first(self._session, closing, event.now_ns, effects)
+        self._closing_sequence = closing.sequence
 
     def _end(self, refusal: Refusal, reason: str, effects: list[ClientEffect]) -> None:
         """Complete everything; from here on every request is refused."""
         for pending in [*self._in_flight.values(), *self._queue]:
-            is_open = pending.sent_ns is not None and not pending.is_repeatable
+            is_open = pending.sequence > 0 and not pending.is_repeatable
             code = UNKNOWN if is_open else refusal.code if refusal.code != UNKNOWN else "UNAVAILABLE"
             self._complete(pending, Refusal(code, refusal.text), effects)
         self._in_flight.clear()
@@ -560,13 +617,4 @@ class Client:
 
 
 def _resend_after_ns(ttl_ns: int) -> int:
-    return min(ttl_ns // 3, RESEND_NS_MAX)
-
-
-def _difference(before: dict[str, Record], after: dict[str, Record], revision: int) -> list[Record]:
-    """What changed from one list to the next, so that deletes are seen also when their events are gone."""
-    changed = [record for key, record in after.items() if before.get(key) != record]
-    deleted = [
-        Record(key, None, record.created, revision) for key, record in before.items() if key not in after
-    ]
-    return [*changed, *deleted]
+    return min(ttl_ns // 3, RESEND_NS)

@@ -14,6 +14,8 @@ from embedbk.errors import StorageError
 
 __all__ = [
     "COMMAND_VERSION",
+    "RULES",
+    "RULES_KEEP_REFUSALS",
     "BeginGeneration",
     "Command",
     "ExpireSession",
@@ -25,6 +27,12 @@ __all__ = [
 ]
 
 COMMAND_VERSION = 1
+RULES = (
+    2  # By which what is logged now is decided; a command of an older log keeps those that it was decided by.
+)
+RULES_KEEP_REFUSALS = (
+    2  # Refusals are kept like every answer; ephemeral keys have shares; a swap of them counts once.
+)
 
 
 class StartSession(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -33,6 +41,7 @@ class StartSession(msgspec.Struct, frozen=True, array_like=True, tag=1):
     session: int
     ttl_ms: int
     label: str
+    secret: bytes = b""  # Drawn with the number; its client alone is told.
 
 
 class ExpireSession(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -48,6 +57,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=3):
     sequence: int
     done_below: int
     operation: Txn | AllocIds | CloseSession
+    rules: int = 1
 
 
 class BeginGeneration(msgspec.Struct, frozen=True, array_like=True, tag=4):

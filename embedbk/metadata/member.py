@@ -13,15 +13,18 @@ import copy
 import heapq
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 from embedbk.codec.metadata_messages import (
+    BUSY,
     Acknowledged,
     AllocIds,
     CloseSession,
     Get,
     KeepAlive,
     List,
+    Listed,
     MetadataReply,
     MetadataRequest,
     OpenSession,
@@ -34,8 +37,9 @@ from embedbk.codec.metadata_messages import (
     Watch,
 )
 from embedbk.errors import ensure
-from embedbk.metadata.catalog import Catalog, check_operation
+from embedbk.metadata.catalog import Catalog, Session, check_operation
 from embedbk.metadata.commands import (
+    RULES,
     BeginGeneration,
     Command,
     ExpireSession,
@@ -63,9 +67,17 @@ __all__ = ["AWAY_NS", "SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "Member", "Mem
 SESSION_TTL_MS_MIN = 200
 SESSION_TTL_MS_MAX = 600_000
 NONCE_BYTES = 16  # Random, of one start.
-REPLIES_WAITING_MAX = 8192  # Answers that wait for the disk; more requests are refused, not queued.
-WATCHES_PER_LINK_MAX = 4096
+REPLIES_WAITING_MAX = 8192  # Answers that wait for the disk; more requests are put off (BUSY), not queued.
+WAITING_BYTES_MAX = 64 << 20  # Of commands on their way to the disk and lists that wait for it.
+WAITING_SHARE = 4  # A link may have as many waiting as this part of what is free of half of them,
+WAITING_LEAST = 4  # and so many in any case: the other half is enough for that on every link.
+LISTED_RECORD_BYTES = 1024  # What a record of a list that waits is counted as.
+SESSIONS_PER_LINK_MAX = 128  # Opened over one link and still living. A client has one.
+WATCHES_MAX = 65_536
+WATCHES_PER_LINK_MAX = 4096  # And no more than a quarter of those that are free.
 EXPIRIES_PER_TICK_MAX = 100  # The rest follow in the next step, so that mass expiry starves nobody.
+EXPIRED_KEYS_PER_TICK = 512  # Likewise; the keys of one session go together, however many.
+LOOKED_AT_PER_TICK = 1000  # Sessions whose time may be over; most of them were heard.
 AWAY_NS = 1_000_000_000  # A Tick so late, or a record so long without durability: the member was away, not its clients.
 
 MemberEvent = MemberStarted | RequestReceived | LinkLost | JournalDurable | JournalFailed | Tick
@@ -76,6 +88,25 @@ class Chance(Protocol):
     """The part of `random.Random` that the member uses."""
 
     def getrandbits(self, k: int, /) -> int: ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An answer, and the record that it waits for."""
+
+    index: int
+    link: int
+    key: tuple[int, int]
+    reply: MetadataReply | None  # None: its link is gone.
+    bytes: int
+
+
+@dataclass(slots=True)
+class _Opening:
+    """The last session that was opened on a link."""
+
+    attempt: int
+    session: int
 
 
 class Member:
@@ -93,19 +124,32 @@ class Member:
         self._durable_index = durable_index
         self._durable_revision = catalog.revision  # What durable_index covers; watchers see nothing above.
         self._revisions: deque[tuple[int, int]] = deque()  # (index, revision) of changes not yet durable.
-        self._waiting: deque[tuple[int, Reply]] = deque()  # Answers, each with the record that it waits for.
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_of: dict[
+            int, dict[tuple[int, int], _Waiting]
+        ] = {}  # By link, then (session, sequence).
+        self._waiting_bytes = 0
+        self._unnumbered = 0  # Requests without a session so far: each of them is another.
+        self._queued: deque[tuple[int, int]] = deque()  # (index, bytes) of records not yet durable.
+        self._queued_bytes = 0
         self._stood_since_ns: int | None = None  # Records wait for the disk, and none became durable since.
         self._watches = Watches(catalog.revision)
-        # By link, the last session opened on it, and the record that its answer waits for.
-        self._openings: dict[int, tuple[int, StartSession]] = {}
-        self._heard_ns: dict[int, int] = {}
-        self._expiries: list[tuple[int, int]] = []  # Heap of (not before, session), one per session.
+        self._openings: dict[int, _Opening] = {}
+        self._opened_on: dict[int, dict[int, None]] = {}  # By link, the sessions that were.
+        # Sessions expire by counted time: what passed while nobody could be answered does not count.
+        self._uncounted_ns = 0
+        self._last_ns = now_ns
+        self._heard_ns: dict[int, int] = {}  # Counted.
+        self._expiries: list[tuple[int, int]] = []  # Heap of (not before, counted; session), one per session.
         self._halted = False
-        self._grant_all(now_ns)
+        self.catalog.history.hold = self._durable_revision
+        for session in catalog.sessions:
+            self._grant(session, now_ns)
 
     def step(self, event: MemberEvent) -> list[MemberEffect]:
         if self._halted:
             return []
+        self._notice_absence(event.now_ns)
         effects = self._HANDLERS[type(event)](self, event)
         if self._applied_index == self._durable_index:
             self._stood_since_ns = None
@@ -119,7 +163,7 @@ class Member:
             return None
         if self._watches.is_lagging:
             return 0  # At once.
-        return self._expiries[0][0] if self._expiries else None
+        return self._expiry_due_ns()
 
     @property
     def applied_index(self) -> int:
@@ -144,20 +188,56 @@ class Member:
     # --- Requests ----------------------------------------------------------------------------------------
 
     def _on_request(self, event: RequestReceived) -> list[MemberEffect]:
-        request = event.request
-        if request.session in self.catalog.sessions:
-            self._heard_ns[request.session] = event.now_ns
+        request, link = event.request, event.link
+        session = self.catalog.sessions.get(request.session)
+        if session is not None and not self._is_own(link, session, request):
+            session = None
+        if session is not None:
+            self._heard_ns[session.session] = self._counted_ns(event.now_ns)
             if isinstance(request.operation, KeepAlive):
                 return self._renew(event)
+        key = (request.session, request.sequence)
+        if request.session == 0:
+            self._unnumbered += 1
+            key = (0, -self._unnumbered)
+        waiting = self._waiting_of.get(link, {})
+        if key in waiting:
+            return []  # A repeat; its answer is on its way.
+        full = self._what_is_full(len(waiting))
+        if full:
+            # Told at once: it shows nothing of the catalog, and what is refused must not wait as well.
+            return [Reply(link, MetadataReply(request.session, request.sequence, Refusal(BUSY, full)))]
         effects: list[MemberEffect] = []
-        result = self._refuse(request) or self._answer(event, effects)
-        reply = Reply(event.link, MetadataReply(request.session, request.sequence, result))
-        self._waiting.append((self._applied_index, reply))
+        result = self._refuse(request, session) or self._answer(event, effects)
+        size = len(result.records) * LISTED_RECORD_BYTES if isinstance(result, Listed) else 0
+        item = _Waiting(
+            self._applied_index, link, key, MetadataReply(request.session, request.sequence, result), size
+        )
+        self._waiting.append(item)
+        self._waiting_of.setdefault(link, {})[key] = item
+        self._waiting_bytes += size
         return [*effects, *self._release()]
 
-    def _refuse(self, request: MetadataRequest) -> Refusal | None:
-        if len(self._waiting) >= REPLIES_WAITING_MAX:
-            return Refusal("UNAVAILABLE", f"{len(self._waiting)} answers wait for the disk; try again")
+    def _is_own(self, link: int, session: Session, request: MetadataRequest) -> bool:
+        """Whether who asks is the session's client: it was opened over this very link, or its secret is shown. Records
+        name their session to everybody, so the number proves nothing."""
+        return request.session in self._opened_on.get(link, ()) or request.secret == session.secret
+
+    def _what_is_full(self, of_link: int) -> str:
+        """Why a request is put off that could only wait; empty: it need not be."""
+        count, size = len(self._waiting), self._waiting_bytes + self._queued_bytes
+        if size > WAITING_BYTES_MAX:
+            return f"{size} bytes wait for the metadata member's disk, allowed are {WAITING_BYTES_MAX}: try again later"
+        share = max((REPLIES_WAITING_MAX // 2 - count) // WAITING_SHARE, WAITING_LEAST)
+        is_full = count >= REPLIES_WAITING_MAX or of_link >= share
+        if is_full and self._applied_index > self._durable_index:
+            return (
+                f"{count} answers wait for the metadata member's disk, {of_link} of them on this link; "
+                f"allowed are {REPLIES_WAITING_MAX}, and now {share} on one link: try again later"
+            )
+        return ""
+
+    def _refuse(self, request: MetadataRequest, session: Session | None) -> Refusal | None:
         refusal = check_operation(request.operation, self.catalog.limits)
         if refusal is not None:
             return refusal
@@ -165,8 +245,9 @@ class Member:
             return None
         if request.session == 0 and isinstance(request.operation, Get | List | Tell):
             return None  # Reading needs no session.
-        if request.session not in self.catalog.sessions:
-            return Refusal("SESSION_GONE", f"session {request.session} has ended or was never opened")
+        if session is None:
+            text = f"session {request.session} has ended, was never opened, or is another client's"
+            return Refusal("SESSION_GONE", text)
         return None
 
     def _answer(self, event: RequestReceived, effects: list[MemberEffect]) -> Result:
@@ -203,37 +284,53 @@ class Member:
         if kept is not None:
             return kept  # A repeat; it leaves no earlier than its first run is durable.
         assert isinstance(request.operation, Txn | AllocIds | CloseSession)
-        run = Run(request.session, request.sequence, request.done_below, request.operation)
+        run = Run(request.session, request.sequence, request.done_below, request.operation, RULES)
         result = self._propose(run, effects)
-        self._forget_ended()
+        if request.session not in self.catalog.sessions:
+            self._forget(request.session)
         return result
 
     def _open(self, event: RequestReceived, operation: OpenSession, effects: list[MemberEffect]) -> Result:
-        """A session, or the one that this link was not told of yet: a client asks again while the disk stands still,
-        and each of its requests would leave one behind that nobody knows."""
+        """A session, or the one that was opened on this link under the same attempt: a client asks again while the
+        answer is late, and each of its requests would leave a session behind that nobody knows."""
+        opening = self._openings.get(event.link)
+        if opening is not None and operation.attempt and operation.attempt == opening.attempt:
+            session = self.catalog.sessions.get(opening.session)
+            if session is not None:
+                self._heard_ns[session.session] = self._counted_ns(event.now_ns)
+                return self._opened(session)
+        there = {each: None for each in self._opened_on.get(event.link, ()) if each in self.catalog.sessions}
+        if len(there) >= SESSIONS_PER_LINK_MAX:
+            return Refusal(
+                "UNAVAILABLE",
+                f"{len(there)} sessions that were opened over this link live, allowed are {SESSIONS_PER_LINK_MAX}: "
+                "close some, or wait until they expire",
+            )
+        # Unique by its high half and what lives; 2**31 sessions later the half begins anew.
+        count = (self.catalog.sessions_started + 1) & 0x7FFFFFFF
+        number = count << 32 | self._chance.getrandbits(32)
+        secret = self._chance.getrandbits(128).to_bytes(16, "little")
         ttl_ms = min(max(operation.ttl_ms, SESSION_TTL_MS_MIN), SESSION_TTL_MS_MAX)
-        index, opening = self._openings.get(event.link, (0, None))
-        if (
-            opening is not None
-            and index > self._durable_index
-            and opening.session in self.catalog.sessions
-            and (opening.ttl_ms, opening.label) == (ttl_ms, operation.label)
-        ):
-            self._heard_ns[opening.session] = event.now_ns
-            return SessionOpened(opening.session, ttl_ms, self.cluster_token)
-        # Unique by its high half; the low half keeps it from being guessed by a client that mistypes another's.
-        session = (self.catalog.sessions_started + 1) << 32 | self._chance.getrandbits(32)
-        command = StartSession(session, ttl_ms, operation.label)
-        result = self._propose(command, effects)
+        result = self._propose(StartSession(number, ttl_ms, operation.label, secret), effects)
         if isinstance(result, Refusal):
             return result
-        self._openings[event.link] = (self._applied_index, command)
-        self._grant(session, event.now_ns)
-        return SessionOpened(session, ttl_ms, self.cluster_token)
+        self._openings[event.link] = _Opening(operation.attempt, number)
+        self._opened_on[event.link] = there | {number: None}
+        self._grant(number, event.now_ns)
+        return self._opened(self.catalog.sessions[number])
+
+    def _opened(self, session: Session) -> SessionOpened:
+        return SessionOpened(session.session, session.ttl_ms, self.cluster_token, session.secret)
 
     def _watch(self, link: int, session: int, watch: Watch, effects: list[MemberEffect]) -> Result:
-        if self._watches.count(link) >= WATCHES_PER_LINK_MAX:
-            return Refusal("UNAVAILABLE", f"{WATCHES_PER_LINK_MAX} watches on one link are all there may be")
+        count, total = self._watches.count(link), self._watches.total
+        allowed = min(WATCHES_PER_LINK_MAX, (WATCHES_MAX - total) // WAITING_SHARE)
+        if count >= allowed:
+            return Refusal(
+                "UNAVAILABLE",
+                f"{count} watches on this link and {total} on all, allowed are {WATCHES_PER_LINK_MAX} and "
+                f"{WATCHES_MAX}, and now {allowed} on one link: end some",
+            )
         self._watches.add(link, session, watch.watch_id, watch.prefix, watch.from_revision)
         effects.extend(self._watches.feed(self.catalog.history, self._durable_revision))
         return Acknowledged(self.catalog.revision)
@@ -242,7 +339,10 @@ class Member:
         """Log a command and apply it; whoever waits for its result waits for the record's durability."""
         before = self.catalog.revision
         self._applied_index += 1
-        effects.append(JournalAppend(self._applied_index, encode_command(command)))
+        body = encode_command(command)
+        effects.append(JournalAppend(self._applied_index, body))
+        self._queued.append((self._applied_index, len(body)))
+        self._queued_bytes += len(body)
         result = self.catalog.apply(command)
         if self.catalog.revision != before:
             self._revisions.append((self._applied_index, self.catalog.revision))
@@ -253,25 +353,37 @@ class Member:
     def _on_durable(self, event: JournalDurable) -> list[MemberEffect]:
         ensure(event.index <= self._applied_index, "the journal made durable what was never appended")
         if event.index > self._durable_index:
-            if self._stands_still(event.now_ns):
-                self._grant_all(event.now_ns)
+            self._uncounted_ns += self._stood_ns(event.now_ns)
             self._durable_index, self._stood_since_ns = event.index, None
+        while self._queued and self._queued[0][0] <= self._durable_index:
+            self._queued_bytes -= self._queued.popleft()[1]
         while self._revisions and self._revisions[0][0] <= self._durable_index:
             self._durable_revision = self._revisions.popleft()[1]
         # Events before answers: who is told that its change is done has already seen it in its own watch.
         events = self._watches.feed(self.catalog.history, self._durable_revision)
+        if self.catalog.history.hold != self._durable_revision:
+            self.catalog.history.hold = self._durable_revision  # What is not shown yet never goes.
+            self.catalog.history.trim()
         return [*events, *self._release()]
 
     def _release(self) -> list[MemberEffect]:
         """The answers for which everything applied before them is durable (P10.1)."""
         released: list[MemberEffect] = []
-        while self._waiting and self._waiting[0][0] <= self._durable_index:
-            released.append(self._waiting.popleft()[1])
+        while self._waiting and self._waiting[0].index <= self._durable_index:
+            item = self._waiting.popleft()
+            self._waiting_bytes -= item.bytes
+            if item.reply is not None:
+                released.append(Reply(item.link, item.reply))
+                of_link = self._waiting_of[item.link]
+                del of_link[item.key]
+                if not of_link:
+                    del self._waiting_of[item.link]
         return released
 
     def _on_failed(self, event: JournalFailed) -> list[MemberEffect]:
         self._halted = True
         self._waiting.clear()
+        self._waiting_of.clear()
         return [Halted(f"the metadata journal failed: {event.reason}")]
 
     # --- Sessions and links ------------------------------------------------------------------------------
@@ -280,53 +392,72 @@ class Member:
         effects: list[MemberEffect] = []
         if self._watches.is_lagging:
             effects.extend(self._watches.feed(self.catalog.history, self._durable_revision))
-        is_late = bool(self._expiries) and event.now_ns - self._expiries[0][0] > AWAY_NS
-        if is_late or self._stands_still(event.now_ns):
-            self._grant_all(event.now_ns)
-        for _ in range(EXPIRIES_PER_TICK_MAX):
-            if not self._expiries or self._expiries[0][0] > event.now_ns:
+        counted_ns = self._counted_ns(event.now_ns)
+        ended = keys = 0
+        for _ in range(LOOKED_AT_PER_TICK):
+            if not self._expiries or self._expiries[0][0] > counted_ns:
                 break
-            session = heapq.heappop(self._expiries)[1]
-            if session not in self.catalog.sessions:
+            number = heapq.heappop(self._expiries)[1]
+            session = self.catalog.sessions.get(number)
+            if session is None:
                 continue
-            if self._expires_ns(session) > event.now_ns:
-                heapq.heappush(self._expiries, (self._expires_ns(session), session))
+            if self._expires_ns(session) > counted_ns:
+                heapq.heappush(self._expiries, (self._expires_ns(session), number))
                 continue
-            self._propose(ExpireSession(session), effects)
-        self._forget_ended()
+            ended, keys = ended + 1, keys + len(session.keys)
+            self._propose(ExpireSession(number), effects)
+            self._forget(number)
+            if ended == EXPIRIES_PER_TICK_MAX or keys >= EXPIRED_KEYS_PER_TICK:
+                break
         return [*effects, *self._release()]
 
     def _on_link_lost(self, event: LinkLost) -> list[MemberEffect]:
         """Its session lives on: the client comes back over another link, or it expires."""
         self._watches.remove_link(event.link)
         self._openings.pop(event.link, None)
-        self._waiting = deque(item for item in self._waiting if item[1].link != event.link)
+        self._opened_on.pop(event.link, None)
+        for item in self._waiting_of.pop(event.link, {}).values():
+            item.reply = None
         return []
 
-    def _stands_still(self, now_ns: int) -> bool:
-        """Nothing could be committed for long. Who wanted a session meanwhile, or came back to one, has no answer yet,
-        so this time counts against nobody."""
-        return self._stood_since_ns is not None and now_ns - self._stood_since_ns > AWAY_NS
+    # --- Counted time --------------------------------------------------------------------------------------
 
-    def _grant_all(self, now_ns: int) -> None:
-        self._expiries.clear()
-        for session in self.catalog.sessions:
-            self._grant(session, now_ns)
+    def _stood_ns(self, now_ns: int) -> int:
+        """For how long nothing could be committed; 0 when that is not long. Who wanted a session meanwhile, or came
+        back to one, has no answer yet, so this time counts against nobody."""
+        if self._stood_since_ns is None or now_ns - self._stood_since_ns <= AWAY_NS:
+            return 0
+        return now_ns - self._stood_since_ns
+
+    def _counted_ns(self, now_ns: int) -> int:
+        return now_ns - self._uncounted_ns - self._stood_ns(now_ns)
+
+    def _notice_absence(self, now_ns: int) -> None:
+        """A step that comes long after one was due: this process was stopped, and heard nobody since the last one."""
+        due_ns = self._expiry_due_ns()
+        if due_ns is not None and now_ns - max(due_ns, self._last_ns) > AWAY_NS:
+            self._uncounted_ns += now_ns - self._last_ns
+        self._last_ns = now_ns
+
+    def _expiry_due_ns(self) -> int | None:
+        """When a session may have to be ended; None: no time is counted until the disk goes on."""
+        if not self._expiries:
+            return None
+        due_ns = self._expiries[0][0] + self._uncounted_ns
+        is_still = self._stood_since_ns is not None and due_ns - self._stood_since_ns > AWAY_NS
+        return None if is_still else due_ns
 
     def _grant(self, session: int, now_ns: int) -> None:
-        self._heard_ns[session] = now_ns
-        heapq.heappush(self._expiries, (self._expires_ns(session), session))
+        self._heard_ns[session] = self._counted_ns(now_ns)
+        heapq.heappush(self._expiries, (self._expires_ns(self.catalog.sessions[session]), session))
 
-    def _expires_ns(self, session: int) -> int:
+    def _expires_ns(self, session: Session) -> int:
         """A sixteenth after its ttl; the client gives up a sixteenth before, counted from an earlier moment."""
-        return self._heard_ns[session] + self.catalog.sessions[session].ttl_ms * 1_000_000 * 17 // 16
+        return self._heard_ns[session.session] + session.ttl_ms * 1_000_000 * 17 // 16
 
-    def _forget_ended(self) -> None:
-        if len(self._heard_ns) == len(self.catalog.sessions):
-            return
-        for session in [known for known in self._heard_ns if known not in self.catalog.sessions]:
-            del self._heard_ns[session]
-            self._watches.remove_session(session)
+    def _forget(self, session: int) -> None:
+        self._heard_ns.pop(session, None)
+        self._watches.remove_session(session)
 
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[MemberEffect]]]] = {
         MemberStarted: _on_started,

@@ -39,6 +39,7 @@ __all__ = [
     "SendEvents",
     "SessionLost",
     "SessionReady",
+    "SessionRefused",
     "Tick",
     "Token",
     "WatchCancelled",
@@ -206,6 +207,12 @@ class SessionLost(Struct):
     """The quorum may give this session's ephemeral keys away from now on; a new session will be opened."""
 
     session: int
+    reason: str
+
+
+class SessionRefused(Struct):
+    """The quorum opens no session now; asked again later."""
+
     reason: str
 
 

@@ -8,14 +8,18 @@ and their session: after a reconnect the client asks again from the revision it 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from embedbk.codec.metadata_messages import Record, WatchEvents
-from embedbk.metadata.catalog import History, event_bytes
+from embedbk.metadata.history import History
+from embedbk.metadata.limits import event_bytes
 from embedbk.metadata.vocabulary import SendEvents
 
-__all__ = ["WATCH_BATCH_BYTES", "Watches"]
+__all__ = ["MARKS_MAX", "WATCH_BATCH_BYTES", "Watches"]
 
 WATCH_BATCH_BYTES = 1 << 20  # Of one message to a watcher; one revision always fits, however large.
+CAUGHT_UP_COST_MAX = 5000  # Changes looked at in one feed for who is behind; the rest follow in the next.
+MARKS_MAX = 128  # Told with one keep-alive; the other streams of that link have their turn with the next.
 
 
 @dataclass(slots=True)
@@ -29,9 +33,6 @@ class _Stream:
     )
     is_lagging: bool = True
 
-    def wanted(self, records: tuple[Record, ...]) -> list[Record]:
-        return [record for record in records if record.key.startswith(self.prefix)]
-
     def send(self, revision: int, records: list[Record], *, is_compacted: bool = False) -> SendEvents:
         """The next message of the stream, up to revision; it begins where the one before it ended."""
         after, self.sent_revision = self.sent_revision, revision
@@ -44,7 +45,9 @@ class Watches:
 
     def __init__(self, fed_revision: int) -> None:
         self.fed_revision = fed_revision  # Streams that do not lag were sent every change up to here.
-        self._streams: dict[tuple[int, int], _Stream] = {}
+        self.total = 0
+        self._links: dict[int, dict[int, _Stream]] = {}  # By watch id.
+        self._sessions: dict[int, dict[tuple[int, int], None]] = {}
         self._by_prefix: dict[str, dict[tuple[int, int], _Stream]] = {}
         self._lengths: dict[int, int] = {}  # Length of a prefix -> prefixes of that length, to look keys up.
         self._lagging: dict[tuple[int, int], _Stream] = {}
@@ -55,24 +58,32 @@ class Watches:
         return bool(self._lagging)
 
     def count(self, link: int) -> int:
-        return sum(1 for stream in self._streams.values() if stream.link == link)
+        return len(self._links.get(link, ()))
 
     def add(self, link: int, session: int, watch_id: int, prefix: str, from_revision: int) -> None:
         """Begin a stream; one of the same link and id ends."""
         self.remove(link, watch_id)
         stream = _Stream(link, session, watch_id, prefix, from_revision)
         key = (link, watch_id)
-        self._streams[key] = self._lagging[key] = stream
+        self.total += 1
+        self._links.setdefault(link, {})[watch_id] = self._lagging[key] = stream
+        self._sessions.setdefault(session, {})[key] = None
         if prefix not in self._by_prefix:
             self._lengths[len(prefix)] = self._lengths.get(len(prefix), 0) + 1
         self._by_prefix.setdefault(prefix, {})[key] = stream
 
     def remove(self, link: int, watch_id: int) -> None:
         key = (link, watch_id)
-        stream = self._streams.pop(key, None)
+        stream = self._links.get(link, {}).pop(watch_id, None)
         if stream is None:
             return
+        self.total -= 1
         self._lagging.pop(key, None)
+        if not self._links[link]:
+            del self._links[link]
+        del self._sessions[stream.session][key]
+        if not self._sessions[stream.session]:
+            del self._sessions[stream.session]
         same = self._by_prefix[stream.prefix]
         del same[key]
         if not same:
@@ -82,90 +93,98 @@ class Watches:
                 del self._lengths[len(stream.prefix)]
 
     def remove_link(self, link: int) -> None:
-        for stream in [stream for stream in self._streams.values() if stream.link == link]:
-            self.remove(link, stream.watch_id)
+        for watch_id in list(self._links.get(link, ())):
+            self.remove(link, watch_id)
 
     def remove_session(self, session: int) -> None:
-        for stream in [stream for stream in self._streams.values() if stream.session == session]:
-            self.remove(stream.link, stream.watch_id)
+        for link, watch_id in list(self._sessions.get(session, ())):
+            self.remove(link, watch_id)
 
     def marks(self, link: int) -> list[SendEvents]:
-        """Tell the idle streams of a link how far they are: they can resume from there after a long silence, and see
-        whether a message of theirs was lost."""
-        return [
-            stream.send(self.fed_revision, [])
-            for stream in self._streams.values()
-            if stream.link == link and not stream.is_lagging
-        ]
+        """Tell idle streams of a link how far they are: they can resume from there after a long silence, and see
+        whether a message of theirs was lost. Each has its turn."""
+        streams = self._links.get(link, {})
+        for watch_id in list(islice(streams, MARKS_MAX)) if len(streams) > MARKS_MAX else ():
+            streams[watch_id] = streams.pop(watch_id)  # To the end: those are told now.
+        told = list(streams.values())[-MARKS_MAX:]
+        return [stream.send(self.fed_revision, []) for stream in told if not stream.is_lagging]
 
     def feed(self, history: History, until: int) -> list[SendEvents]:
-        """What is to be sent now that every change up to `until` is durable; at most one batch per stream."""
-        behind = list(self._lagging.items())  # Those that begin to lag in this very feed wait for the next.
+        """What is to be sent now that every change up to `until` is durable; at most one batch per stream, and to
+        those behind no more at once than a slice of the loop allows."""
+        behind = list(self._lagging)  # Those that begin to lag in this very feed wait for the next.
         effects = self._feed_live(history, until)
-        for key, stream in behind:
-            effects.append(self._catch_up(stream, history, until))
-            if not stream.is_lagging:
-                self._lagging.pop(key, None)
+        cost = 0
+        for key in behind:
+            if cost >= CAUGHT_UP_COST_MAX:
+                break
+            stream = self._lagging.pop(key)
+            event, looked_at = self._catch_up(stream, history, until)
+            effects.append(event)
+            cost += looked_at + len(event.events.records)
+            if stream.is_lagging and not event.events.is_compacted:
+                self._lagging[key] = stream  # Behind the others.
         return effects
 
     def _feed_live(self, history: History, until: int) -> list[SendEvents]:
         if self.fed_revision == until:
             return []
-        if self.fed_revision < history.floor:  # A burst outran the history before it was durable.
-            for key, stream in self._streams.items():
-                if not stream.is_lagging:
-                    self._lag(key, stream)
+        if (
+            self.fed_revision < history.floor
+        ):  # Only where a generation began: each looks for what is left to it.
+            for streams in self._links.values():
+                for stream in streams.values():
+                    if not stream.is_lagging:
+                        self._lag(stream)
             self.fed_revision = until
             return []
         batches: dict[tuple[int, int], list[Record]] = {}
         sizes: dict[tuple[int, int], int] = {}
         reached: dict[tuple[int, int], int] = {}
         for revision, records in history.after(self.fed_revision, until):
-            for key, stream in self._live_matches(records):
+            for key, (stream, wanted) in self._live_matches(records).items():
                 if sizes.get(key, 0) > WATCH_BATCH_BYTES:
-                    self._lag(key, stream)
+                    self._lag(stream)
                     continue
-                wanted = stream.wanted(records)
                 batches.setdefault(key, []).extend(wanted)
                 sizes[key] = sizes.get(key, 0) + event_bytes(wanted)
                 reached[key] = revision
         self.fed_revision = until
         effects = []
         for key, batch in batches.items():
-            stream = self._streams[key]
+            stream = self._links[key[0]][key[1]]
             effects.append(stream.send(reached[key] if stream.is_lagging else until, batch))
         return effects
 
-    def _lag(self, key: tuple[int, int], stream: _Stream) -> None:
+    def _lag(self, stream: _Stream) -> None:
         stream.is_lagging = True
-        self._lagging[key] = stream
+        self._lagging[stream.link, stream.watch_id] = stream
 
-    def _live_matches(self, records: tuple[Record, ...]) -> list[tuple[tuple[int, int], _Stream]]:
-        """The streams that want some of these records, each once, by looking up every prefix that is watched."""
-        found: dict[tuple[int, int], _Stream] = {}
+    def _live_matches(
+        self, records: tuple[Record, ...]
+    ) -> dict[tuple[int, int], tuple[_Stream, list[Record]]]:
+        """The streams that want some of these records, each with those, by looking up every prefix that is watched."""
+        found: dict[tuple[int, int], tuple[_Stream, list[Record]]] = {}
         for record in records:
             for length in self._lengths:
-                if length <= len(record.key):
-                    found.update(self._by_prefix.get(record.key[:length], {}))
-        return [(key, stream) for key, stream in found.items() if not stream.is_lagging]
+                if length > len(record.key):
+                    continue
+                for key, stream in self._by_prefix.get(record.key[:length], {}).items():
+                    if not stream.is_lagging:
+                        found.setdefault(key, (stream, []))[1].append(record)
+        return found
 
-    def _catch_up(self, stream: _Stream, history: History, until: int) -> SendEvents:
+    def _catch_up(self, stream: _Stream, history: History, until: int) -> tuple[SendEvents, int]:
+        """The next message of a stream that is behind, and how many changes were looked at for it."""
         if stream.sent_revision == until:
             stream.is_lagging = False
-            return stream.send(until, [])
-        if not history.floor <= stream.sent_revision < until:
+            return stream.send(until, []), 1
+        part = None
+        if stream.sent_revision < until:
+            part = history.part(stream.prefix, stream.sent_revision, until, WATCH_BATCH_BYTES)
+        if part is None:
             # Too old for the history, or from a future that this catalog does not know (restored from a copy).
             self.remove(stream.link, stream.watch_id)
-            return stream.send(until, [], is_compacted=True)
-        batch: list[Record] = []
-        size = 0
-        reached = stream.sent_revision
-        for revision, records in history.after(stream.sent_revision, until):
-            if size > WATCH_BATCH_BYTES:
-                break
-            wanted = stream.wanted(records)
-            batch.extend(wanted)
-            size += event_bytes(wanted)
-            reached = revision
-        stream.is_lagging = reached < until
-        return stream.send(reached, batch)
+            return stream.send(until, [], is_compacted=True), 1
+        stream.is_lagging = part.revision < until
+        return stream.send(part.revision, part.records), part.cost

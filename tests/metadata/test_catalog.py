@@ -29,6 +29,7 @@ from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
 from embedbk.metadata.commands import (
+    RULES,
     BeginGeneration,
     ExpireSession,
     Run,
@@ -376,7 +377,9 @@ def random_command(chance: random.Random, catalog: Catalog, sequences: dict[int,
     sequence = sequences[session] = sequences.get(session, 0) + chance.choice([0, 1, 1, 1])
     below = max(1, sequence - chance.randrange(4))
     if kind == 2:
-        return Run(session, max(1, sequence), below, AllocIds(chance.randrange(1, 4)))
+        return Run(
+            session, max(1, sequence), below, AllocIds(chance.randrange(1, 4)), chance.choice([1, RULES])
+        )
     keys = [f"/k{n}" for n in range(6)]
     when = [
         Compare(key, chance.choice([ABSENT, ANY, catalog.revision, max(0, catalog.revision - 1)]))
@@ -388,25 +391,35 @@ def random_command(chance: random.Random, catalog: Catalog, sequences: dict[int,
         else Delete(key)
         for key in chance.sample(keys, chance.randrange(1, 4))
     ]
-    return Run(session, max(1, sequence), below, Txn(when, then))
+    return Run(session, max(1, sequence), below, Txn(when, then), chance.choice([1, RULES]))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_same_commands_same_catalog(seed: int) -> None:
     """METADATA.md: all operations are deterministic; replay, and replay from any snapshot, give the same bytes."""
     chance = random.Random(seed)
-    catalog, twin = Catalog(), Catalog()
+    small = Limits(
+        catalog_bytes_max=chance.choice([300, 1 << 30]),
+        catalog_reserve_bytes=50,
+        session_share_bytes=chance.choice([0, 70, 4096]),
+        sessions_bytes_max=chance.choice([20_000, 1 << 30]),
+        ephemeral_keys_max=chance.choice([2, 100]),
+    )
+    catalog, twin = Catalog(small), Catalog(small)
     sequences: dict[int, int] = {}
     for _ in range(300):
         command = decode_command(encode_command(random_command(chance, catalog, sequences)))  # type: ignore[arg-type]
         assert twin.apply(command) == catalog.apply(command)
         if chance.random() < 0.05:
-            twin = Catalog.restore(twin.snapshot())
+            twin = Catalog.restore(twin.snapshot(), small)
         assert sum(len(session.keys) for session in catalog.sessions.values()) == sum(
             1 for record in catalog.page("/", "").records if record.session
         )
     assert twin.digest() == catalog.digest()
-    assert twin.bytes == catalog.bytes
+    sums = (catalog.bytes, catalog.shared_bytes, catalog.sessions_bytes)
+    assert (twin.bytes, twin.shared_bytes, twin.sessions_bytes) == sums
+    again = Catalog.restore(catalog.snapshot(), small)
+    assert (again.bytes, again.shared_bytes, again.sessions_bytes) == sums
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x01", b"\x02\x91\x01", b"\x01\x93\x09\x00\x00"])
@@ -423,3 +436,102 @@ def test_a_snapshot_of_an_unknown_version_is_refused_with_its_number() -> None:
         Catalog.restore(bytes(data))
     with pytest.raises(StorageError):
         Catalog.restore(b"\xc1 not a snapshot")
+
+
+def test_a_refusal_is_the_answer_for_ever() -> None:
+    """I74: who was told that its operation was refused has gone on; a repeat, when there is room again, must not run
+    it. By the rules of older logs it did, and their replay still does."""
+    for rules, repeated in ((RULES, "UNAVAILABLE"), (1, "done")):
+        catalog = Catalog(Limits(catalog_bytes_max=300, session_share_bytes=0))
+        client = Client(catalog)
+        client.put("/a", bytes(200))
+        late = Run(1, 2, 1, Txn([], [Put("/b", bytes(100))]), rules)
+        refused(catalog.apply(late), "UNAVAILABLE")
+        assert catalog.apply(Run(1, 3, 1, Txn([], [Delete("/a")]), rules)) == TxnDone(True, 2)
+        for twin in (Catalog.restore(catalog.snapshot(), catalog.limits), catalog):
+            result = twin.apply(late)
+            assert repeated == (result.code if isinstance(result, Refusal) else "done")
+    assert decode_command(encode_command(late)) == late
+    older = encode_command(late)[:-1]
+    assert (
+        decode_command(older[:1] + bytes([older[1] - 1]) + older[2:]) == late
+    )  # Without the field: rules 1.
+
+
+def test_busy_is_no_answer() -> None:
+    """METADATA.md, 5: what could not be kept was not run, and may be."""
+    catalog = Catalog(Limits(kept_replies_max=2))
+    Client(catalog)
+    for sequence in (1, 2):
+        assert isinstance(catalog.apply(Run(1, sequence, 1, AllocIds(1), RULES)), Allocated)
+    refused(catalog.apply(Run(1, 3, 1, AllocIds(1), RULES)), "BUSY")
+    assert catalog.apply(Run(1, 3, 2, AllocIds(1), RULES)) == Allocated(3, 1)
+
+
+def test_sessions_and_the_answers_kept_for_them_are_within_a_bound_of_bytes() -> None:
+    """kept answers and labels were outside every bound: 10,000 sessions could hold 2.5 million answers."""
+    limits = Limits(sessions_bytes_max=17_000)
+    catalog = Catalog(limits)
+    sessions = 0
+    while catalog.apply(StartSession(sessions + 1, 1000, "x" * 500, b"secret")) == Acknowledged(0):
+        sessions += 1
+    text = refused(catalog.apply(StartSession(99, 1000, "", b"secret")), "UNAVAILABLE")
+    assert f"{sessions} sessions and the answers kept for them hold {catalog.sessions_bytes} bytes" in text
+    answers = 0
+    while isinstance(catalog.apply(Run(1, answers + 1, 1, AllocIds(1), RULES)), Allocated):
+        answers += 1
+    assert 0 < answers < 10
+    refused(catalog.apply(Run(2, 1, 1, AllocIds(1), RULES)), "BUSY")
+    assert catalog.sessions_bytes <= limits.sessions_bytes_max
+    assert Catalog.restore(catalog.snapshot(), limits).sessions_bytes == catalog.sessions_bytes
+    # What a client has, it needs no more.
+    assert isinstance(catalog.apply(Run(1, answers + 1, answers + 1, AllocIds(1), RULES)), Allocated)
+    for session in range(1, sessions + 1):
+        catalog.apply(ExpireSession(session))
+    assert catalog.sessions_bytes == 0
+
+
+def test_at_a_full_catalog_bookies_register_and_ledgers_close() -> None:
+    """A session's first ephemeral records need no room, and keys that are there may grow into a reserve."""
+    catalog = Catalog(Limits(catalog_bytes_max=20_000, catalog_reserve_bytes=1000, session_share_bytes=400))
+    ruled = Ruled(catalog)
+    assert ruled.put("/ledgers/1", bytes(100)) == TxnDone(True, 1)
+    count = 0
+    while isinstance(ruled.put(f"/hog/{count}"), TxnDone):
+        count += 1
+    bookie = Ruled(catalog, 2)
+    for _ in range(2):  # Again, as after a lost session.
+        assert isinstance(bookie.put("/bookies/b1", bytes(200), ephemeral=True), TxnDone)
+        catalog.apply(ExpireSession(2))
+        refused(ruled.put("/hog/more"), "UNAVAILABLE")
+        bookie = Ruled(catalog, 2)
+    assert isinstance(ruled.put("/ledgers/1", bytes(900)), TxnDone)
+    text = refused(ruled.put("/ledgers/1", bytes(2000)), "UNAVAILABLE")
+    assert "allowed are 21000: delete ledgers or logs" in text
+    assert isinstance(bookie.put("/bookies/b1", bytes(200), ephemeral=True), TxnDone)
+    refused(bookie.put("/bookies/large", bytes(2000), ephemeral=True), "UNAVAILABLE")
+    twin = Catalog.restore(catalog.snapshot(), catalog.limits)
+    assert (twin.bytes, twin.shared_bytes) == (catalog.bytes, catalog.shared_bytes)
+    catalog.apply(ExpireSession(2))
+    assert catalog.shared_bytes == 0
+
+
+def test_one_ephemeral_key_is_swapped_for_another_at_the_bound() -> None:
+    catalog = Catalog(Limits(ephemeral_keys_max=2))
+    ruled, other = Ruled(catalog), Ruled(catalog, 2)
+    ruled.run(Txn([], [Put("/a", b"", True), Put("/b", b"", True)]))
+    assert ruled.run(Txn([], [Delete("/a"), Put("/c", b"", True)])) == TxnDone(True, 2)
+    assert ruled.run(Txn([], [Put("/b", b""), Put("/d", b"", True)])) == TxnDone(True, 3)
+    refused(ruled.put("/e", ephemeral=True), "BAD_REQUEST")
+    other.put("/f", ephemeral=True)
+    refused(ruled.put("/f", ephemeral=True), "BAD_REQUEST")  # Another's is one more.
+    assert sorted(catalog.sessions[1].keys) == ["/c", "/d"]
+
+
+class Ruled(Client):
+    """A client whose operations are decided by the rules of today."""
+
+    def run(self, operation: Txn | AllocIds | CloseSession, done_below: int | None = None) -> Result:
+        self.sequence += 1
+        below = self.sequence if done_below is None else done_below
+        return self.catalog.apply(Run(self.session, self.sequence, below, operation, RULES))

@@ -6,6 +6,7 @@ import pytest
 
 from embedbk.codec.metadata_messages import (
     ABSENT,
+    Acknowledged,
     Allocated,
     AllocIds,
     CloseSession,
@@ -19,15 +20,19 @@ from embedbk.codec.metadata_messages import (
     MetadataRequest,
     OpenSession,
     Put,
+    Record,
     Refusal,
     SessionOpened,
     Txn,
     TxnDone,
     Value,
+    Watch,
+    WatchEvents,
 )
 from embedbk.metadata import client as client_module
 from embedbk.metadata.catalog import Limits
 from embedbk.metadata.client import Client, is_unknown
+from embedbk.metadata.pacing import IN_FLIGHT_MAX, WINDOW_START
 from embedbk.metadata.vocabulary import (
     Closed,
     Completed,
@@ -36,6 +41,7 @@ from embedbk.metadata.vocabulary import (
     Requested,
     RequestReceived,
     Send,
+    WatchRequested,
 )
 from tests.metadata.world import MS, SECOND, Peer, World
 
@@ -215,7 +221,8 @@ def test_a_write_refused_with_its_session_is_unknown() -> None:
 
 def _end_session(world: World, session: int) -> None:
     """End a session at the quorum while its client is alive, as an operator may."""
-    request = MetadataRequest(session, 1000, 1000, CloseSession())
+    secret = world.member.catalog.sessions[session].secret
+    request = MetadataRequest(session, 1000, 1000, CloseSession(), secret)
     world.member_step(RequestReceived(world.now_ns, 999, request))
     world.settle()
 
@@ -352,23 +359,25 @@ def test_a_watch_that_missed_too_much_lists_again_and_sees_the_deletes() -> None
     """METADATA.md: on COMPACTED re-list and diff, so that deletes are seen (level-triggered)."""
     world = World(limits=Limits(history_bytes_max=2000))
     peer, other = world.peer("a"), world.peer("b")
-    for key in ("/w/stays", "/w/goes", "/w/changes"):
+    for key in ("/w/stays", "/w/goes", "/w/changes", "/w/often"):
         world.do(peer, put(key))
     world.watch(other, "/w/")
     world.settle()
     world.disconnect(other)
     world.do(peer, Txn([], [Delete("/w/goes"), Put("/w/changes", b"2"), Put("/w/new", b"")]))
     for n in range(50):
-        world.do(peer, put(f"/elsewhere/{n}"))
+        world.do(peer, put("/w/often", b"%d" % n))
     world.connect(other)
     world.settle()
-    assert view(other, "/w/") == {"/w/stays": b"", "/w/changes": b"2", "/w/new": b""}
-    told = other.changes["/w/"][3:]
+    assert view(other, "/w/") == {"/w/stays": b"", "/w/changes": b"2", "/w/new": b"", "/w/often": b"49"}
+    told = other.changes["/w/"][4:]
     assert sorted((record.key, record.value) for record in told) == [
         ("/w/changes", b"2"),
         ("/w/goes", None),
         ("/w/new", b""),
+        ("/w/often", b"49"),
     ]
+    assert len([request for request in other.sent if isinstance(request.operation, List)]) == 2
 
 
 def test_an_idle_watch_needs_no_new_list_after_a_long_silence() -> None:
@@ -489,12 +498,12 @@ def test_a_request_that_cannot_be_right_is_refused_at_once() -> None:
 
 
 def test_waiting_requests_are_bounded() -> None:
-    """REQUESTS_MAX, and IN_FLIGHT_MAX of them under way."""
+    """REQUESTS_MAX, and WINDOW_START of them under way at first."""
     world = World()
     peer = world.peer("a")
     for _ in range(client_module.REQUESTS_MAX):
         world.ask(peer, AllocIds(1))
-    assert len(peer.to_member) == client_module.IN_FLIGHT_MAX
+    assert len(peer.to_member) == WINDOW_START
     refused = world.ask(peer, AllocIds(1))
     result = peer.results[refused]
     assert isinstance(result, Refusal)
@@ -526,6 +535,222 @@ def test_a_full_quorum_is_asked_again(sessions_max: int) -> None:
     token = world.ask(second, Get("/a"))
     world.advance(5 * SECOND)
     assert token not in second.results
+    assert "1 sessions are open, allowed are 1: close clients" in second.refused[-1]
     world.close(first)
     world.advance(2 * SECOND)
     assert isinstance(second.results[token], Value)
+
+
+def answer(peer: Peer, world: World, code: str) -> None:
+    """The member's next request of a peer is answered with a refusal instead."""
+    request = peer.to_member.popleft()
+    reply = MetadataReply(request.session, request.sequence, Refusal(code, "it is full: 7 wait"))
+    world.step(peer, MessageReceived(world.now_ns, reply))
+
+
+def test_what_was_refused_once_is_never_run() -> None:
+    """I74: the catalog was full; the answer waited for the disk, the client asked again, and there was room."""
+    world = World(limits=Limits(catalog_bytes_max=300, session_share_bytes=0))
+    one, two = world.peer("a", ttl_ms=6_000), world.peer("b", ttl_ms=6_000)
+    for n in range(3):
+        world.do(two, put(f"/b/{n}", bytes(20)))
+    world.is_committing = False
+    world.ask(two, put("/b/0", bytes(20)))
+    world.settle()
+    refused = world.ask(one, put("/a", bytes(30)))
+    world.settle()
+    world.ask(two, Txn([], [Delete("/b/1")]))
+    world.settle()
+    world.advance(1100 * MS)
+    world.disconnect(one)
+    world.connect(one)  # And over another link.
+    world.is_committing = True
+    world.settle()
+    result = one.results[refused]
+    assert isinstance(result, Refusal)
+    assert result.code == "UNAVAILABLE"
+    assert world.member.catalog.get("/a").record is None
+
+
+def test_what_is_put_off_is_sent_again_later_each_time_and_run_once() -> None:
+    """METADATA.md, 5: BUSY is no answer."""
+    world = World()
+    peer = world.peer("a", ttl_ms=60_000)
+    token = world.ask(peer, CREATE)
+    waits = []
+    for _ in range(6):
+        put_off_at = world.now_ns
+        answer(peer, world, "BUSY")
+        assert token not in peer.results
+        while not peer.to_member or isinstance(peer.to_member[0].operation, KeepAlive):
+            peer.to_member.clear()
+            world.now_ns += 10 * MS
+            world.tick_what_is_due()
+        waits.append(world.now_ns - put_off_at)
+    assert all(later > 1.5 * sooner for sooner, later in zip(waits, waits[1:], strict=False))
+    world.settle()
+    assert peer.results[token] == TxnDone(True, 1)
+    assert len({request.sequence for request in peer.sent if isinstance(request.operation, Txn)}) == 1
+
+
+def test_who_gives_up_on_what_was_put_off_hears_what_was_full() -> None:
+    world = World()
+    peer = world.peer("a")
+    write, read = world.ask(peer, CREATE), world.ask(peer, Get("/a"))
+    answer(peer, world, "BUSY")
+    answer(peer, world, "BUSY")
+    for token, code in ((write, "UNKNOWN"), (read, "UNAVAILABLE")):
+        world.cancel(peer, token)
+        result = peer.results[token]
+        assert isinstance(result, Refusal)
+        assert result.code == code
+        assert "it is full: 7 wait" in result.text
+
+
+def test_what_nobody_waits_for_is_not_sent_again_and_never_run_later() -> None:
+    """Issue 11: resends carry what is still wanted. Below the done_below of what follows it is refused for ever."""
+    world = World()
+    peer = world.peer("a", ttl_ms=60_000)
+    token = world.ask(peer, CREATE)
+    late = peer.to_member.popleft()
+    world.cancel(peer, token)
+    assert is_unknown(peer.results[token])
+    world.advance(50 * SECOND)
+    assert [request for request in peer.sent if isinstance(request.operation, Txn)] == [late]
+    assert world.do(peer, put("/b")) == TxnDone(True, 1)
+    peer.to_member.append(late)
+    world.settle()
+    assert world.member.catalog.get("/a").record is None
+
+
+def test_resends_come_later_each_time() -> None:
+    """Clients that asked again every second made of a crowd twice the crowd."""
+    world = World()
+    peer = world.peer("a", ttl_ms=600_000)
+    world.is_committing = False
+    world.ask(peer, CREATE)
+    world.advance(120 * SECOND)
+    writes = [request for request in peer.sent if isinstance(request.operation, Txn)]
+    assert 5 <= len(writes) <= 9
+
+
+def test_the_window_follows_how_long_answers_take() -> None:
+    world = World()
+    peer = world.peer("a", ttl_ms=60_000)
+    for _ in range(600):
+        world.ask(peer, AllocIds(1))
+    world.settle()
+    assert peer.client._pace.window == IN_FLIGHT_MAX
+    for _ in range(8):
+        for _ in range(200):
+            world.ask(peer, AllocIds(1))
+        world.now_ns += 800 * MS  # Each crowd is answered late.
+        world.settle()
+    assert peer.client._pace.window < IN_FLIGHT_MAX // 4
+    for _ in range(3000):
+        world.ask(peer, AllocIds(1))
+    world.settle()
+    assert peer.client._pace.window > IN_FLIGHT_MAX // 4
+
+
+def test_a_stream_refused_while_the_list_is_under_way_ends_nothing() -> None:
+    """A lost message, a stream that was compacted, and a refusal: an assertion in the client core was reached."""
+    client = Client(ttl_ms=6_000, label="x")
+
+    def sent(event: object) -> list[MetadataRequest]:
+        effects = client.step(event)  # type: ignore[arg-type]
+        return [effect.request for effect in effects if isinstance(effect, Send)]
+
+    def heard(message: MetadataReply | WatchEvents) -> list[MetadataRequest]:
+        return sent(MessageReceived(SECOND, message))
+
+    [opening] = sent(Connected(SECOND))
+    heard(MetadataReply(0, opening.sequence, SessionOpened(7, 6_000, b"t" * 16, b"s")))
+    [listing] = sent(WatchRequested(SECOND, "w", "/k/"))
+    [watch] = heard(MetadataReply(7, listing.sequence, Listed([], False, 5)))
+    heard(MetadataReply(7, watch.sequence, Acknowledged(5)))
+    assert isinstance(watch.operation, Watch)
+    stream = watch.operation.watch_id
+    [again] = heard(WatchEvents(7, stream, 9, [], False, 8))  # One message before it was lost.
+    [relisting] = heard(WatchEvents(7, stream, 20, [], True, 9))
+    assert heard(MetadataReply(7, again.sequence, Refusal("UNAVAILABLE", "no room"))) == []
+    page = Listed([Record("/k/a", b"", 15, 15)], False, 20)
+    [follow] = heard(MetadataReply(7, relisting.sequence, page))
+    assert isinstance(follow.operation, Watch)
+    assert list(client.watched("w")) == ["/k/a"]
+
+
+def test_the_stream_begins_with_the_first_page_and_not_behind_the_last() -> None:
+    """A list of 400 pages was never shown while 25 MB/s were put elsewhere: by its end, its beginning was forgotten."""
+    world = World(limits=Limits(list_records_max=1, history_changes_max=3))
+    peer, other = world.peer("a"), world.peer("b")
+    for n in range(20):
+        world.do(peer, put(f"/k/{n:02}"))
+    world.watch(other, "/k/")
+    for n in range(60):
+        world.ask(peer, put(f"/k/{n % 20:02}", b"%d" % n))  # Even in its own folder.
+        world.deliver_request(peer)
+        world.commit()
+        world.deliver_answer(peer)
+        if other.to_member:
+            world.deliver_request(other)
+        while other.to_client:
+            world.deliver_answer(other)
+    world.settle()
+    assert {key: record.value for key, record in other.views["/k/"].items()} == {
+        f"/k/{n % 20:02}": b"%d" % n for n in range(40, 60)
+    }
+    assert len([request for request in other.sent if isinstance(request.operation, List)]) <= 22
+
+
+def test_a_page_of_a_list_before_is_nobodys() -> None:
+    """A page that was asked for when a list began anew belongs to the list before, and would end the new one before
+    its first page."""
+    world = World(limits=Limits(list_records_max=2, history_changes_max=1))
+    peer, other = world.peer("a"), world.peer("b")
+    for n in range(4):
+        world.do(peer, put(f"/k/{n}"))
+    world.watch(other, "/k/")
+    world.deliver_request(other)
+    world.deliver_answer(other)  # The first page; the second is asked for, and the stream.
+    stale = next(request for request in other.to_member if isinstance(request.operation, List))
+    watch_id = next(iter(other.client._streams))
+    session = other.sessions[0]
+    world.step(other, MessageReceived(world.now_ns, WatchEvents(session, watch_id, 9, [], True, 4)))
+    rest = Listed([], False, 4)
+    world.step(other, MessageReceived(world.now_ns, MetadataReply(session, stale.sequence, rest)))
+    world.settle()
+    assert sorted(other.views["/k/"]) == [f"/k/{n}" for n in range(4)]
+
+
+def test_watches_of_a_client_are_bounded_and_its_host_is_told() -> None:
+    """WATCHES_MAX: beyond it a client listed and watched every 200 ms for ever, and nobody was told."""
+    world = World()
+    peer = world.peer("a")
+    for n in range(client_module.WATCHES_MAX + 1):
+        world.watch(peer, f"/w/{n}")
+    refused = peer.results[f"/w/{client_module.WATCHES_MAX}"]
+    assert isinstance(refused, Refusal)
+    assert "4096 keys and prefixes are followed, allowed are 4096: end some" in refused.text
+    world.settle()
+    sent = len(peer.sent)
+    world.advance(10 * SECOND)
+    assert len(peer.sent) - sent <= 5
+
+
+def test_a_stream_that_is_refused_is_asked_for_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quorum has no room for more watches: this one still shows what lists show."""
+    monkeypatch.setattr("embedbk.metadata.member.WATCHES_MAX", 3)
+    world = World()
+    peer, other = world.peer("a"), world.peer("b", ttl_ms=600_000)
+    world.watch(other, "/k/")
+    world.settle()
+    world.do(peer, put("/k/a"))
+    sent = len(other.sent)
+    world.advance(60 * SECOND)
+    assert sorted(other.views["/k/"]) == ["/k/a"]
+    assert len(other.sent) - sent < 30
+    monkeypatch.undo()
+    world.advance(31 * SECOND)
+    world.do(peer, put("/k/b"))
+    assert sorted(other.views["/k/"]) == ["/k/a", "/k/b"]

@@ -63,6 +63,7 @@ class Place:
         self.transport = LocalTransport(Identity("client", "c1", b"c" * 16, b""))
         self.sequence = 0
         self.session = 0
+        self.secret = b""
         self.messages: list[MetadataReply | WatchEvents] = []
         self.downs: list[str] = []
         self.link = self.dial()
@@ -86,7 +87,7 @@ class Place:
 
     def ask(self, operation: Operation) -> None:
         self.sequence += 1
-        request = MetadataRequest(self.session, self.sequence, self.sequence, operation)
+        request = MetadataRequest(self.session, self.sequence, self.sequence, operation, self.secret)
         assert self.transport.send(self.link, encode_message(self.sequence, request))
         self.turn()
 
@@ -102,7 +103,7 @@ class Place:
         assert isinstance(reply, MetadataReply)
         assert not self.messages
         if isinstance(reply.result, SessionOpened):
-            self.session = reply.result.session
+            self.session, self.secret = reply.result.session, reply.result.secret
         return reply.result
 
     def close(self) -> None:
@@ -164,7 +165,7 @@ def test_a_generation_begins_by_its_owners_word_only(place: Place) -> None:
         assert (told.revision >> GENERATION_BITS, told.count) == (1, seed)
         assert told.spared == [(before.ids_end, told.ids_end)]
         assert told.asked == before.asked, "as far as it came before the generation began"
-        again.session, again.sequence = place.session, 10 * seed
+        again.session, again.secret, again.sequence = place.session, place.secret, 10 * seed
         assert again.do(put("/a")).revision == told.revision + 1
         again.close()
 
@@ -177,7 +178,7 @@ def test_a_restart_keeps_values_and_sessions(place: Place) -> None:
     assert place.node.store._snapshot_bytes > 0
     place.close()
     again = Place(place.disk)
-    again.session, again.sequence = place.session, place.sequence
+    again.session, again.secret, again.sequence = place.session, place.secret, place.sequence
     found = again.do(Get("/k/4"))
     assert isinstance(found, Value)
     assert found.record is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -14,9 +15,12 @@ from embedbk.storage import metadata_store
 PAGE = (Path(commands.__file__).parent / "METADATA.md").read_text()
 
 
-def table(head: str) -> list[list[str]]:
-    """The rows of the table with this first line."""
-    lines = PAGE.split(head + "\n", 1)[1].splitlines()[1:]
+BOUNDS = "| bound | value | who hits it | what is told | the way out |"
+
+
+def table(head: str, at: int = 0) -> list[list[str]]:
+    """The rows of the table with this first line, or of a later one with the same."""
+    lines = PAGE.split(head + "\n")[at + 1].splitlines()[1:]
     rows = []
     for line in lines:
         if not line.startswith("|"):
@@ -59,9 +63,15 @@ def test_a_snapshot_has_the_fields_of_the_page() -> None:
 
 
 def test_bounds_are_those_of_the_page() -> None:
-    assert table("| bound | value |") == [
+    of_catalog, of_others = (table(head, at) for at, head in enumerate([BOUNDS, BOUNDS]))
+    assert [row[:2] for row in of_catalog] == [
         [field.name, str(getattr(DEFAULT_LIMITS, field.name))] for field in fields(DEFAULT_LIMITS)
     ]
+    for name, value, who, told, _ in of_others:
+        module, _, constant = name.partition(".")
+        assert value == str(getattr(import_module(f"embedbk.metadata.{module}"), constant))
+        assert who
+        assert told or who.startswith("nobody")
 
 
 def test_every_file_of_the_folder_is_on_the_page() -> None:

@@ -44,6 +44,7 @@ from embedbk.metadata.vocabulary import (
     SendEvents,
     SessionLost,
     SessionReady,
+    SessionRefused,
     Tick,
     WatchCancelled,
     WatchChanged,
@@ -77,6 +78,7 @@ class Peer:
     changes: dict[Any, list[Record]] = field(default_factory=dict)  # Every change of a watch, in order.
     sessions: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # Why no session was opened.
     sent: list[MetadataRequest] = field(default_factory=list)
     is_closed: bool = False
     request_count: int = 0
@@ -218,6 +220,8 @@ class World:
                     peer.sessions.append(session)
                 case SessionLost(session):
                     peer.lost.append(session)
+                case SessionRefused(reason):
+                    peer.refused.append(reason)
                 case Closed():
                     peer.is_closed = True
                 case _:

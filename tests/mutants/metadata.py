@@ -10,10 +10,14 @@ __all__ = ["MUTANTS"]
 
 _CATALOG = "embedbk/metadata/catalog.py"
 _MEMBER = "embedbk/metadata/member.py"
+_CLIENT = "embedbk/metadata/client.py"
+_HISTORY = "embedbk/metadata/history.py"
 
 _CATALOGS = "tests/metadata/test_catalog.py::test_"
 _MEMBERS = "tests/metadata/test_member.py::test_"
 _WATCHES = "tests/metadata/test_client.py::test_"
+_LOADS = "tests/metadata/test_load.py::test_"
+_HISTORIES = "tests/metadata/test_history.py::test_"
 
 MUTANTS = (
     # The watches that open ledgers and lists are followed by.
@@ -24,9 +28,9 @@ MUTANTS = (
         (
             (
                 "embedbk/metadata/client.py",
-                "            self._list_again(watch)\n            return\n        if events.after_revision > watch.revision:\n",
-                "            watch.revision = events.revision\n            self._follow(watch)\n            return\n"
-                "        if events.after_revision > watch.revision:\n",
+                "            self._list_again(watch)\n        elif events.after_revision > watch.revision:\n",
+                "            watch.revision = events.revision\n            self._follow(watch)\n"
+                "        elif events.after_revision > watch.revision:\n",
             ),
         ),
         (_WATCHES + "a_watch_that_missed_too_much_lists_again_and_sees_the_deletes",),
@@ -39,8 +43,8 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "self._waiting[0][0] <= self._durable_index:",
-                "self._waiting[0][0] <= self._applied_index:",
+                "self._waiting[0].index <= self._durable_index:",
+                "self._waiting[0].index <= self._applied_index:",
             ),
         ),
         (_MEMBERS + "an_answer_leaves_in_the_step_that_hears_of_durability",),
@@ -75,7 +79,7 @@ MUTANTS = (
         "snapshot-without-kept-answers",
         "P10.1 I74",
         "a member that was restored from a snapshot runs a repeated request again",
-        ((_CATALOG, "session.done_below, dict(session.kept)", "session.done_below, {}"),),
+        ((_CATALOG, "each.done_below, dict(each.kept)", "each.done_below, {}"),),
         (_CATALOGS + "same_commands_same_catalog",),
     ),
     Mutant(
@@ -112,7 +116,11 @@ MUTANTS = (
             (
                 _MEMBER,
                 "        return [*self._watches.marks(event.link), Reply(event.link, answer)]\n",
-                "        self._waiting.append((self._applied_index, Reply(event.link, answer)))\n        return self._release()\n",
+                "        key = (request.session, request.sequence)\n"
+                "        item = _Waiting(self._applied_index, event.link, key, answer, 0)\n"
+                "        self._waiting.append(item)\n"
+                "        self._waiting_of.setdefault(event.link, {})[key] = item\n"
+                "        return self._release()\n",
             ),
         ),
         (
@@ -124,7 +132,225 @@ MUTANTS = (
         "sessions-expire-while-the-disk-stands-still",
         "METADATA.md",
         "the member ends sessions by its clock while it can commit nothing",
-        ((_MEMBER, "        if is_late or self._stands_still(event.now_ns):\n", "        if is_late:\n"),),
+        (
+            (
+                _MEMBER,
+                "        if self._stood_since_ns is None or now_ns - self._stood_since_ns <= AWAY_NS:\n",
+                "        if now_ns >= 0:\n",
+            ),
+            (_MEMBER, "        return None if is_still else due_ns\n", "        return due_ns\n"),
+        ),
         (_MEMBERS + "nobody_expires_while_nothing_can_be_committed",),
+    ),
+    Mutant(
+        "every-stall-is-a-fresh-ttl",
+        "METADATA.md",
+        "a disk that stands still now and then keeps the keys of dead clients for ever",
+        (
+            (
+                _MEMBER,
+                "            self._uncounted_ns += self._stood_ns(event.now_ns)\n",
+                "            if self._stood_ns(event.now_ns):\n"
+                "                self._expiries.clear()\n"
+                "                for number in self.catalog.sessions:\n"
+                "                    self._grant(number, event.now_ns)\n",
+            ),
+        ),
+        (_MEMBERS + "a_dead_session_expires_though_the_disk_stands_still_again_and_again",),
+    ),
+    Mutant(
+        "a-sleep-counts-once-something-was-read",
+        "P9.1",
+        "a member that slept ends whoever is not in the first message that it reads",
+        (
+            (
+                _MEMBER,
+                "            self._uncounted_ns += now_ns - self._last_ns\n",
+                "            self._uncounted_ns += 0\n",
+            ),
+        ),
+        (
+            _MEMBERS + "a_member_that_slept_expires_nobody",
+            _MEMBERS + "who_was_stopped_hears_what_waited_before_it_ends_anybody",
+        ),
+    ),
+    Mutant(
+        "refused-and-run-all-the-same",
+        "I74",
+        "a refusal is not kept: the repeat of a refused operation runs when there is room again",
+        (
+            (
+                _CATALOG,
+                "        if keeps_refusals or not isinstance(result, Refusal):\n",
+                "        if not isinstance(result, Refusal):\n",
+            ),
+        ),
+        (_CATALOGS + "a_refusal_is_the_answer_for_ever", _WATCHES + "what_was_refused_once_is_never_run"),
+    ),
+    Mutant(
+        "busy-is-taken-for-an-answer",
+        "METADATA.md",
+        "a client tells its host that a request was refused which may still be run",
+        (
+            (
+                _CLIENT,
+                "            if isinstance(reply.result, Refusal) and reply.result.code == BUSY:\n",
+                "            if isinstance(reply.result, Refusal) and reply.result.code == BUSY and not pending.sequence:\n",
+            ),
+        ),
+        (_WATCHES + "what_is_put_off_is_sent_again_later_each_time_and_run_once",),
+    ),
+    Mutant(
+        "refusals-wait-for-the-disk-too",
+        "METADATA.md",
+        "what has no place to wait is refused in an answer that waits",
+        (
+            (
+                _MEMBER,
+                "        full = self._what_is_full(len(waiting))\n",
+                '        full = "" if len(self._waiting) else self._what_is_full(len(waiting))\n',
+            ),
+        ),
+        (_MEMBERS + "commands_that_wait_for_the_disk_are_bounded_in_bytes",),
+    ),
+    Mutant(
+        "a-session-is-its-number",
+        "METADATA.md",
+        "who reads another's session in a record may ask in its name",
+        ((_MEMBER, " or request.secret == session.secret\n", " or request.session > 0\n"),),
+        (_MEMBERS + "a_session_belongs_to_its_link_or_its_secret_and_not_to_its_number",),
+    ),
+    Mutant(
+        "secrets-are-forgotten-by-a-snapshot",
+        "METADATA.md",
+        "a member that starts from a snapshot knows no session's secret",
+        ((_CATALOG, "dict(each.kept), secret=each.secret\n", "dict(each.kept)\n"),),
+        (
+            _MEMBERS + "a_session_belongs_to_its_link_or_its_secret_and_not_to_its_number",
+            "tests/metadata/test_node.py::test_a_restart_keeps_values_and_sessions",
+        ),
+    ),
+    Mutant(
+        "resends-do-not-back-off",
+        "METADATA.md",
+        "a client asks again as often as it did at first, however long the answers take",
+        (
+            (
+                "embedbk/metadata/pacing.py",
+                "        wait_ns = max(first_ns, 2 * self.usual_ns) << min(times, 16)\n",
+                "        wait_ns = first_ns\n",
+            ),
+        ),
+        (_WATCHES + "resends_come_later_each_time",),
+    ),
+    Mutant(
+        "the-window-never-closes",
+        "METADATA.md",
+        "a client has as much under way in a crowd as alone",
+        (
+            (
+                "embedbk/metadata/pacing.py",
+                "        if took_ns - min(self._fastest_ns) > SLOW_NS:\n",
+                "        if took_ns < 0:\n",
+            ),
+        ),
+        (
+            _WATCHES + "the_window_follows_how_long_answers_take",
+            _LOADS + "four_times_the_load_that_saturates_takes_nothing_from_what_is_done",
+        ),
+    ),
+    Mutant(
+        "late-openings-renew-nothing",
+        "METADATA.md",
+        "only keep-alives renew: a session whose answers are late by half a ttl is over before the first",
+        (
+            (
+                _CLIENT,
+                "            elif opened.session == session.session:\n",
+                "            elif opened.session < 0:\n",
+            ),
+        ),
+        (_LOADS + "answers_that_are_late_by_most_of_a_ttl_end_no_session[60]",),
+    ),
+    Mutant(
+        "a-page-of-another-list",
+        "I82",
+        "an answer that comes late ends a list that began anew, with what the first one had left",
+        (
+            (
+                _CLIENT,
+                "isinstance(pending.operation, List) and pending.list_count == watch.list_count:\n",
+                "isinstance(pending.operation, List) and watch.listing is not None:\n",
+            ),
+        ),
+        (_WATCHES + "a_page_of_a_list_before_is_nobodys",),
+    ),
+    Mutant(
+        "the-stream-begins-behind-the-list",
+        "METADATA.md",
+        "a watch asks for its stream when its list is whole: a long one is forgotten by then",
+        (
+            (
+                _CLIENT,
+                "            self._show(watch, effects)\n        self._follow(watch)\n",
+                "            self._show(watch, effects)\n            self._follow(watch)\n",
+            ),
+        ),
+        (_WATCHES + "the_stream_begins_with_the_first_page_and_not_behind_the_last",),
+    ),
+    Mutant(
+        "one-history-for-all",
+        "METADATA.md",
+        "the oldest changes go first, whoever made them: much written elsewhere ends every quiet watch",
+        (
+            (
+                _HISTORY,
+                "                (folder.bytes if is_heavy else folder.changes, -folder.revisions[0], name)\n",
+                "                (0 if is_heavy else 0, -folder.revisions[0], name)\n",
+            ),
+        ),
+        (_HISTORIES + "what_is_put_elsewhere_takes_nothing_from_a_quiet_folder",),
+    ),
+    Mutant(
+        "history-forgets-what-nobody-saw",
+        "I82",
+        "changes leave the history before they are durable and shown",
+        (
+            (
+                _HISTORY,
+                "self._newest - 1 if self.hold is None else min(self._newest - 1, self.hold)\n",
+                "self._newest - 1\n",
+            ),
+        ),
+        (
+            _HISTORIES + "what_is_not_shown_yet_never_goes",
+            _MEMBERS + "a_burst_that_outruns_the_history_is_given_whole",
+        ),
+    ),
+    Mutant(
+        "a-forgotten-folder-is-whole",
+        "I82",
+        "a folder of which nothing is known any more counts as one that never changed",
+        (
+            (
+                _HISTORY,
+                "            self._others_floor = max(self._others_floor, folder.floor)\n",
+                "            self._others_floor = self._others_floor\n",
+            ),
+        ),
+        (_HISTORIES + "folders_that_clients_invent_are_bounded",),
+    ),
+    Mutant(
+        "one-link-takes-every-place",
+        "METADATA.md",
+        "requests that wait are bounded in all, and one link may have all of them",
+        (
+            (
+                "embedbk/metadata/intake.py",
+                "        if self._count >= REQUESTS_WAITING_MAX or of_link >= share:\n",
+                "        if self._count >= REQUESTS_WAITING_MAX:\n",
+            ),
+        ),
+        ("tests/metadata/test_intake.py::test_nobody_takes_all_the_places",),
     ),
 )

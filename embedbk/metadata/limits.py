@@ -1,0 +1,157 @@
+"""What an operation may be, whatever the state, and what things weigh (METADATA.md, 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from embedbk.codec.metadata_messages import (
+    ANY,
+    AllocIds,
+    Get,
+    List,
+    OpenSession,
+    Operation,
+    Put,
+    Record,
+    Refusal,
+    Txn,
+    Watch,
+)
+from embedbk.config import METADATA_VALUE_BYTES_MAX
+from embedbk.ids import is_text
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "Limits",
+    "check_operation",
+    "event_bytes",
+    "put_bytes",
+    "record_bytes",
+    "text_bytes",
+]
+
+RECORD_OVERHEAD_BYTES = 64  # What a key costs beside its own bytes and its value's, for the bounds below.
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the catalog. They decide outcomes, so all members of a quorum must run with the same."""
+
+    key_bytes_max: int = 512
+    value_bytes_max: int = METADATA_VALUE_BYTES_MAX
+    txn_operations_max: int = 128  # Comparisons, and likewise changes, of one transaction.
+    txn_bytes_max: int = (
+        1 << 20
+    )  # Keys and values of one transaction together; bounds a log record and an event.
+    alloc_ids_max: int = 1 << 20
+    list_records_max: int = 1000
+    list_bytes_max: int = 1 << 20  # A page ends when it is full; one record always fits.
+    kept_replies_max: int = (
+        256  # Per session: how far a client may run ahead of its oldest unanswered operation.
+    )
+    ephemeral_keys_max: int = 1024  # Per session; they go in one revision when it ends.
+    sessions_max: int = 10_000
+    sessions_bytes_max: int = (
+        256 << 20
+    )  # Of all sessions, with their shares and the answers that are kept for them.
+    session_share_bytes: int = 4096  # Ephemeral records of each session that need no room in the catalog.
+    catalog_bytes_max: int = 1 << 30  # Of all records beyond those shares.
+    catalog_reserve_bytes: int = (
+        64 << 20
+    )  # Beyond it, for what grows keys that are there: ledgers must close.
+    history_bytes_max: int = 16 << 20  # Changes kept for watchers that resume; not part of the state.
+    history_changes_max: int = 20_000
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Refusal | None:
+    """What is wrong with an operation whatever the state, before it is logged; None: nothing."""
+    reason = ""
+    broken = [text for text in _texts(operation) if not is_text(text)]
+    if broken:
+        reason = f"{broken[0][:40]!r} has half of a surrogate pair: allowed is what UTF-8 can say"
+    elif isinstance(operation, Txn):
+        reason = _check_txn(operation, limits)
+    elif isinstance(operation, AllocIds) and not 1 <= operation.count <= limits.alloc_ids_max:
+        reason = f"{operation.count} ids asked for, allowed are 1 to {limits.alloc_ids_max}"
+    elif isinstance(operation, OpenSession) and text_bytes(operation.label) > limits.key_bytes_max:
+        reason = f"label {operation.label[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
+    elif isinstance(operation, List) and operation.limit < 1:
+        reason = f"a page of {operation.limit} keys asked for, allowed are 1 or more"
+    elif isinstance(operation, Watch) and operation.from_revision < 0:
+        reason = f"watch from revision {operation.from_revision}, allowed are 0 or more"
+    elif isinstance(operation, Get) and text_bytes(operation.key) > limits.key_bytes_max:
+        reason = f"key {operation.key[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
+    elif isinstance(operation, List) and text_bytes(operation.after) > limits.key_bytes_max:
+        reason = f"key {operation.after[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
+    elif isinstance(operation, Watch | List) and text_bytes(operation.prefix) > limits.key_bytes_max:
+        reason = f"prefix {operation.prefix[:40]!r}... is too long, allowed are {limits.key_bytes_max} bytes"
+    return Refusal("BAD_REQUEST", reason) if reason else None
+
+
+def _texts(operation: Operation) -> list[str]:
+    """What of it is text, but the keys of a transaction (`_is_path`)."""
+    match operation:
+        case OpenSession(_, label):
+            return [label]
+        case Get(key):
+            return [key]
+        case List(prefix, after):
+            return [prefix, after]
+        case Watch(_, prefix):
+            return [prefix]
+    return []
+
+
+def _check_txn(txn: Txn, limits: Limits) -> str:
+    if max(len(txn.when), len(txn.then)) > limits.txn_operations_max:
+        return (
+            f"a transaction of {len(txn.when)} comparisons and {len(txn.then)} changes, "
+            f"allowed are {limits.txn_operations_max} of each"
+        )
+    for item in (*txn.when, *txn.then):
+        if not _is_path(item.key, limits):
+            return (
+                f"key {item.key[:40]!r}: allowed are paths like '/a/b' of up to {limits.key_bytes_max} bytes"
+            )
+    for compare in txn.when:
+        if compare.revision < ANY:
+            return f"key {compare.key!r} compared with revision {compare.revision}: there is none below 0"
+    if len({change.key for change in txn.then}) != len(txn.then):
+        return "a transaction changes the same key twice"
+    size = 0
+    for change in txn.then:
+        if isinstance(change, Put):
+            if len(change.value) > limits.value_bytes_max:
+                return f"{change.key!r}: {len(change.value)} bytes of value, allowed are {limits.value_bytes_max}"
+            size += put_bytes(change)
+    if size > limits.txn_bytes_max:
+        return f"a transaction of {size} bytes, allowed are {limits.txn_bytes_max}"
+    return ""
+
+
+def _is_path(key: str, limits: Limits) -> bool:
+    if not is_text(key):
+        return False
+    size = len(key.encode())
+    return key.startswith("/") and "\0" not in key and 2 <= size <= limits.key_bytes_max
+
+
+def text_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def put_bytes(put: Put) -> int:
+    return RECORD_OVERHEAD_BYTES + text_bytes(put.key) + len(put.value)
+
+
+def record_bytes(record: Record) -> int:
+    return RECORD_OVERHEAD_BYTES + text_bytes(record.key) + len(record.value or b"")
+
+
+def event_bytes(records: Iterable[Record]) -> int:
+    """What changed records weigh in the history and in messages to watchers."""
+    return sum(record_bytes(record) for record in records)
