@@ -20,6 +20,8 @@ __all__ = [
     "PACKER_POOL_BYTES_MAX",
     "QUORUM_WAIT_S",
     "READ_ROOM_BYTES",
+    "BACKLOG_BYTES_MAX",
+    "BEHIND_BYTES_MAX",
     "SLOW_BOOKIE_BYTES_MAX",
     "ENSEMBLE_SIZE_MAX",
     "Placement",
@@ -39,6 +41,12 @@ JOURNAL_FILE_BYTES_MIN = 2 << 20  # The largest frame must fit into one file.
 PACKER_BYTES_MAX = (
     64 << 20
 )  # Appended to one handle and not yet released; beyond, appends wait (back-pressure).
+# Of one handle, acknowledged and kept for bookies that have not answered, with a price for each frame. Less than a
+# packer's bound by what may be on its way, so that who is behind is judged before appends have no room.
+BEHIND_BYTES_MAX = 32 << 20
+BACKLOG_BYTES_MAX = (
+    256 << 20
+)  # The same of all handles of this process together: half of what their packers have.
 SLOW_BOOKIE_BYTES_MAX = 64 << 20  # Of one client, waiting for one bookie whose link takes no more.
 PACKER_POOL_BYTES_MAX = 512 << 20  # Blocks of all packers of this process together.
 MESSAGE_BYTES_MAX = 4 << 20  # One message on a link, everything included.

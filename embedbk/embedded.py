@@ -43,6 +43,7 @@ from embedbk.storage.local_adds import NativeNear, NativeWaiter
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
 from embedbk.transports import open_transport
+from embedbk.transports.zmq_adds import backlog_of_process
 
 __all__ = ["BOOKIES_DEFAULT", "BOOKIES_MAX", "Opened", "connect", "open_directory"]
 
@@ -287,6 +288,7 @@ def _client(
         endpoints,
         _metadata_client(label, token, settings),
         slow_bookie_bytes_max=settings.slow_bookie_bytes_max,
+        backlog=backlog_of_process(),
     )
     node.on_wake = loop.wake
     prepare(node)

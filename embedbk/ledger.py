@@ -16,7 +16,7 @@ from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, Durability, LedgerMetadata, ledger_of_key
 from embedbk.codec.packer_twin import Buffer
 from embedbk.codec.registration import COOKIES_PREFIX
-from embedbk.config import Placement, Quorum, quorum_for
+from embedbk.config import BEHIND_BYTES_MAX, Placement, Quorum, quorum_for
 from embedbk.core.creation import Creation, Patience
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, UsageError
@@ -86,10 +86,16 @@ async def _bookies_known(runtime: Runtime, enough: int) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _options(delays_change: bool, placement: Placement, quorum_wait_s: float) -> WriterOptions:
+def _options(
+    delays_change: bool, placement: Placement, quorum_wait_s: float, append_bytes_max: int
+) -> WriterOptions:
     """One object for all ledgers that are written alike."""
-    quorum_wait_ns = int(quorum_wait_s * 1e9)
-    return WriterOptions(delays_change=delays_change, placement=placement, quorum_wait_ns=quorum_wait_ns)
+    return WriterOptions(
+        delays_change=delays_change,
+        placement=placement,
+        quorum_wait_ns=int(quorum_wait_s * 1e9),
+        behind_bytes_max=min(BEHIND_BYTES_MAX, append_bytes_max // 2),
+    )
 
 
 class Traits(NamedTuple):
@@ -106,7 +112,10 @@ def traits_of(
     """placement None: that of the settings. Raises UsageError for a durability or digest that there is not."""
     if durability not in _DURABILITIES:
         raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
-    options = _options(delays_change, placement or runtime.placement, runtime.settings.quorum_wait_s)
+    settings = runtime.settings
+    options = _options(
+        delays_change, placement or runtime.placement, settings.quorum_wait_s, settings.append_bytes_max
+    )
     if digest not in _DIGESTS:
         raise UsageError(f"digest={digest!r}: allowed are {', '.join(map(repr, _DIGESTS))}")
     return Traits(_DURABILITIES[durability], options, _DIGESTS[digest])

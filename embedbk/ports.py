@@ -189,6 +189,8 @@ class AddTerms(Struct, frozen=True):
     lac: int
     lac_length: int
     bytes_max: int  # Of frames that are not acknowledged.
+    behind_max: int  # Of those that are, kept for seats that are behind, with their price.
+    backlog: Any = None  # As `core.backlog.Backlog`, with a handle; None: nobody counts.
 
 
 class SentFacts(Struct, frozen=True):
@@ -201,6 +203,10 @@ class SentFacts(Struct, frozen=True):
     oldest_sent_ns: int | None  # Of frames that a seat has not answered.
     longest_ns: int  # That an answer took since it was told last; 0: there was none.
     followed: int = 0  # A bit for each seat that said since then that a reader waits there (P6.2).
+    heard_ns: tuple[int, ...] = ()  # By seat: when it was seen last that it had answered; 0: never.
+    is_pressed: bool = False  # So much is kept for seats that are behind that nothing is sealed.
+    # Then, by seat: since when it has answered nothing of what it owes; 0: it owes nothing.
+    silent_ns: tuple[int, ...] = ()
 
 
 class SentFrame(NamedTuple):
@@ -227,6 +233,10 @@ class SentAdds(Protocol):
 
     def tell(self, now_ns: int) -> SentFacts:
         """What there is to tell; it is told by that."""
+        ...
+
+    def fail(self, seat: int) -> None:
+        """This seat has failed: nothing is kept for it any more, and nothing more goes this way."""
         ...
 
     def give(self) -> Iterator[SentFrame]:

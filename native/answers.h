@@ -27,7 +27,7 @@ enum {
     EBK_ANSWERS_COUNTED = 1
 };
 enum {
-    EBK_ANSWERS_SLOTS_MAX = 8192, /* requests expected at a time; the answers to older ones are passed */
+    EBK_ANSWERS_SLOTS_MAX = 262144, /* requests expected at a time; the answers to older ones are passed */
     EBK_ANSWERS_UNTOLD_MAX = 1024 /* more of them are news by themselves */
 };
 

@@ -9,6 +9,9 @@
  *     packer ─seal─▶ every seat's link ─▶ ring ─▶ ack_quorum answered: LAC ─▶ all answered: release
  *                                          └──────── ended: given to the core, frame by frame
  *
+ * A seat that is behind holds nobody back: a frame is sealed where ack_quorum links have room, and the others are sent it
+ * later, in order. What is kept for them is bounded by bytes.
+ *
  * One thread, the loop's, but for what says "any thread".
  */
 #ifndef EBK_LINK_ADDS_H
@@ -25,11 +28,19 @@
 /* cffi:begin */
 enum {
     EBK_LINK_SEATS_MAX = 7,
-    EBK_LINK_FRAMES_MAX = 64,         /* not answered by all at a time: a power of two */
+    EBK_LINK_FRAMES_MIN = 64,         /* of the ring at first; it is doubled up to the next: powers of two */
+    EBK_LINK_FRAMES_MAX = 65536,      /* not answered by all at a time: for memory's safety, bytes are the bound */
+    EBK_LINK_FRAME_PRICE = 4096,      /* bytes that a kept frame counts for besides its body: its places, and its block */
     EBK_LINK_TURN_BYTES = 2097152,    /* sent in one go, before the loop looks at everything else again */
     EBK_LINK_TELL_NS = 2000000,       /* that the loop is told later, where nobody waits for being told */
     EBK_LINK_CONTROL_BYTES_MAX = 64,  /* of an AddRequest */
     EBK_LINK_COPIED_BYTES_MAX = 16383 /* of a frame that is copied behind its heads; a longer one goes by reference */
+};
+
+/* What all handles of a process keep for seats that are behind, with the price of each frame: the form in C of `Backlog`
+ * (embedbk/core/backlog.py). Any thread, by ebk_backlog_add. */
+struct ebk_backlog {
+    uint64_t kept_bytes, bytes_max;
 };
 
 struct ebk_link_sender;
@@ -54,6 +65,8 @@ struct ebk_link_settings {
     int64_t lac; /* nothing above it is on its way */
     uint64_t lac_length;
     uint64_t bytes_max; /* of frames that are not acknowledged; one more may pass it */
+    uint64_t behind_max; /* of those that are, kept for seats that are behind, with their price */
+    struct ebk_backlog *backlog; /* NULL: nobody counts */
 };
 
 struct ebk_link_facts {
@@ -64,6 +77,9 @@ struct ebk_link_facts {
     int64_t oldest_sent_ns; /* of the frames that a seat has not answered; 0: there is none */
     int64_t longest_ns;     /* that an answer took since it was told last; 0: there was none */
     uint32_t followed;      /* a bit for each seat that said since then that a reader waits there (P6.2) */
+    int64_t heard_ns[7];    /* by seat: when it was seen last that it had answered; 0: never */
+    bool is_pressed;        /* behind_max is reached: nothing is sealed */
+    int64_t silent_ns[7];   /* then, by seat: since when it has answered nothing of what it owes; 0: it owes nothing */
 };
 
 /* A frame that not every seat has answered. */
@@ -72,10 +88,13 @@ struct ebk_link_frame {
     uint64_t first_request; /* of seat 0; those of the others follow */
     int64_t sent_ns;
     uint32_t answered;      /* a bit for each seat */
-    uint32_t unsent;        /* whose link took nothing */
+    uint32_t unsent;        /* whose link took nothing; said where it is given */
 };
 
-/* ---- adds of one handle; NULL without memory. packer is borrowed, answers are kept. */
+EBK_SHORT void ebk_backlog_add(struct ebk_backlog *backlog, int64_t bytes);
+EBK_SHORT uint64_t ebk_backlog_kept(const struct ebk_backlog *backlog);
+
+/* ---- adds of one handle; NULL without memory. packer and backlog are borrowed, answers are kept. */
 struct ebk_link_adds *ebk_link_adds_new(const struct ebk_link_settings *settings);
 /* Nothing goes this way any more, and no answer counts here. What was not given is released; who awaits, awaits no more. */
 void ebk_link_adds_close(struct ebk_link_adds *adds);
@@ -87,6 +106,8 @@ EBK_SHORT int64_t ebk_link_adds_lac(const struct ebk_link_adds *adds, uint64_t *
 int ebk_link_adds_await(struct ebk_link_adds *adds, int64_t entry_id, bool is_alone, int timeout_ms);
 /* What there is to tell; it is told by that. */
 EBK_SHORT void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_link_facts *facts);
+/* This seat has failed: nothing is kept for it any more, it counts for nothing, and nothing more goes this way. */
+EBK_SHORT void ebk_link_adds_fail(struct ebk_link_adds *adds, uint32_t seat);
 /* The next frame that is not acknowledged, or that a seat has not answered, in entry order; it is owed an
  * ebk_packer_release. 0: none is left. Nothing goes this way any more, and no answer counts here, from the first one on. */
 EBK_SHORT int ebk_link_adds_give(struct ebk_link_adds *adds, struct ebk_link_frame *frame);

@@ -7,17 +7,46 @@ of a transport are not counted in C, there is none of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from embedbk._native import ffi, lib
+from embedbk.config import BACKLOG_BYTES_MAX
+from embedbk.core.backlog import Backlog
 from embedbk.errors import UsageError
 from embedbk.ports import AddSeat, AddTerms, SentFacts, SentFrame
 from embedbk.transports.zmq_accepted import address_of
 
-__all__ = ["LinkAdds", "LinkSender"]
+__all__ = ["LinkAdds", "LinkSender", "SharedBacklog", "backlog_of_process"]
 
 AWAIT_MS = 1000  # Without a look for signals that another thread was given.
+
+
+class SharedBacklog(Backlog):
+    """`Backlog` where frames are kept in C as well; any thread."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.handle = ffi.new("struct ebk_backlog *", (0, bytes_max))
+
+    @property
+    def kept_bytes(self) -> int:
+        return int(lib.ebk_backlog_kept(self.handle))
+
+    def add(self, byte_count: int) -> None:
+        lib.ebk_backlog_add(self.handle, byte_count)
+
+
+_of_process: tuple[int, SharedBacklog] | None = None
+
+
+def backlog_of_process() -> SharedBacklog:
+    """One for all clients of this process. The child of a fork has none of its parent's handles, and one of its own."""
+    global _of_process
+    if _of_process is None or _of_process[0] != os.getpid():
+        _of_process = os.getpid(), SharedBacklog(BACKLOG_BYTES_MAX)
+    return _of_process[1]
 
 
 class LinkAdds:
@@ -26,7 +55,7 @@ class LinkAdds:
     def __init__(self, sender: LinkSender, answers: Any, terms: AddTerms, seats: Sequence[AddSeat]) -> None:
         if len(seats) > lib.EBK_LINK_SEATS_MAX:
             raise UsageError(f"{len(seats)} seats; at most {lib.EBK_LINK_SEATS_MAX} are asked from C")
-        self._parts = (terms.packer, answers)
+        self._parts = (terms.packer, answers, terms.backlog)
         self._sender = sender
         self.is_followed = False
         settings = ffi.new("struct ebk_link_settings *")
@@ -37,7 +66,11 @@ class LinkAdds:
             place.link, place.seating = seat.link, seat.seating
             ffi.buffer(place.control)[: len(seat.control)] = seat.control
             place.control_size = len(seat.control)
-        settings.lac, settings.lac_length, settings.bytes_max = terms.lac, terms.lac_length, terms.bytes_max
+        settings.lac, settings.lac_length = terms.lac, terms.lac_length
+        settings.bytes_max, settings.behind_max = terms.bytes_max, terms.behind_max
+        backlog = None if terms.backlog is None else terms.backlog.handle
+        settings.backlog = ffi.NULL if backlog is None else backlog
+        self._seat_count = len(seats)
         made = lib.ebk_link_adds_new(settings)
         if made == ffi.NULL:
             raise MemoryError("no memory for the adds of a handle")
@@ -57,7 +90,13 @@ class LinkAdds:
             oldest_sent_ns,
             facts.longest_ns,
             facts.followed,
+            tuple(facts.heard_ns[0 : self._seat_count]),
+            facts.is_pressed,
+            tuple(facts.silent_ns[0 : self._seat_count]) if facts.is_pressed else (),
         )
+
+    def fail(self, seat: int) -> None:
+        lib.ebk_link_adds_fail(self.handle, seat)
 
     def give(self) -> Iterator[SentFrame]:
         self._sender.end(self)

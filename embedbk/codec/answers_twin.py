@@ -15,7 +15,7 @@ from embedbk.errors import PeerError
 
 __all__ = ["ANSWERS_SLOTS_MAX", "ANSWERS_UNTOLD_MAX", "Asked", "Counting", "TwinAnswers"]
 
-ANSWERS_SLOTS_MAX = 8192  # Requests expected at a time; the answers to older ones are passed.
+ANSWERS_SLOTS_MAX = 262_144  # Requests expected at a time; the answers to older ones are passed.
 ANSWERS_UNTOLD_MAX = 1024  # More of them are news by themselves.
 _SLOTS_MIN = 64
 

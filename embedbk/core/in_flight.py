@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from embedbk.codec.frame import Frame, cut, encode_frame_header
 from embedbk.codec.messages import AddAnswer, AddRequest
-from embedbk.config import Quorum
+from embedbk.config import BEHIND_BYTES_MAX, Quorum
+from embedbk.core.backlog import FRAME_PRICE, Backlog
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.machine import earliest
 from embedbk.core.quorum import has_ack_quorum, residues_of
@@ -21,8 +22,6 @@ from embedbk.core.vocabulary import Send
 from embedbk.ids import Member
 
 __all__ = ["InFlight", "Pending"]
-
-BEHIND_BYTES_MAX = 64 << 20  # Of frames that are done and kept for a seat that has not answered.
 
 
 @dataclass(slots=True)
@@ -47,8 +46,10 @@ class InFlight:
         "_first_members",
         "_first_number",
         "_seatings",
+        "backlog",
         "behind",
         "behind_bytes",
+        "behind_max",
         "done",
         "done_length",
         "has_busy",
@@ -77,8 +78,14 @@ class InFlight:
         next_seating: int = 1,
         is_deferred: bool = False,
         times: AnswerTimes | None = None,
+        behind_max: int = BEHIND_BYTES_MAX,
     ) -> None:
-        """times: told how long each answer took; None: nobody asks."""
+        """times: told how long each answer took; None: nobody asks. behind_max: of frames that are done, kept for a
+        seat that has not answered, each with its price."""
+        self.behind_max = behind_max
+        self.backlog: Backlog | None = (
+            None  # Of all handles of the process, set by the host; None: nobody counts.
+        )
         self.times = times
         self.ledger_key = ledger_key
         self.quorum = quorum
@@ -174,10 +181,13 @@ class InFlight:
         seatings = [seating for seating in self.seatings if seating.failure is None]
         return self._sends(pending, seatings, now_ns, lac, lac_length)
 
-    def adopt(self, frame: Frame, sent_ns: int, answered: Sequence[int], *, is_done: bool) -> None:
+    def adopt(
+        self, frame: Frame, sent_ns: int, answered: Sequence[int], heard_ns: Sequence[int], *, is_done: bool
+    ) -> None:
         """Take a frame that was sent to every seat, and the answers to it that came (`FrameSent`)."""
         pending = Pending(frame, residues_of(frame.first_entry, frame.last_entry, self.quorum), set(answered))
         for seating in self.seatings:
+            seating.heard_ns = max(seating.heard_ns, heard_ns[seating.seat])
             if seating.number not in pending.acked:
                 if seating.unanswered is None:
                     seating.unanswered = {}
@@ -190,6 +200,16 @@ class InFlight:
         assert frame.first_entry > next(reversed(self.pending), self.done)
         self.pending = {**self.pending, frame.first_entry: pending}
         self.pending_bytes += len(frame.body)
+
+    def send_unsent(
+        self, first_entry: int, numbers: Sequence[int], now_ns: int, lac: int, lac_length: int
+    ) -> list[Send]:
+        """Send an adopted frame to the seats whose links took nothing of it."""
+        pending = self.pending.get(first_entry) or self.behind.get(first_entry)
+        if pending is None or not numbers:
+            return []
+        seatings = [seating for seating in self.seatings if seating.number in numbers]
+        return self._sends(pending, seatings, now_ns, lac, lac_length, is_again=True)
 
     def resend(
         self, seatings: Iterable[Seating], now_ns: int, lac: int | None, lac_length: int
@@ -263,6 +283,7 @@ class InFlight:
         if not unanswered:
             seating.unanswered = None  # An empty dict keeps the room of what was in it.
         seating.answered_ns = max(seating.answered_ns, sent_ns)
+        seating.heard_ns = now_ns
         if seating.busy is not None:
             self._take_more(seating, first_entry, now_ns)
         elif self.times is not None:
@@ -339,8 +360,23 @@ class InFlight:
         return sends, lost
 
     def is_pressed(self) -> bool:
-        """So much is kept for a seat that is busy that nothing more is sent to any, until it gets on (RP33)."""
-        return self.has_busy and self.behind_bytes >= BEHIND_BYTES_MAX // 2
+        """So much is kept for seats that are behind that nothing more is sent to any, until they get on, or who is
+        silent counts as failed (RP33, P4.5)."""
+        if self.behind_bytes < self.behind_max:
+            return self.behind_bytes > 0 and self.backlog is not None and self.backlog.is_full
+        return True
+
+    def silent_ns(self) -> dict[int, int]:
+        """By seat, since when it has answered nothing of what it owes: of those that can be gone on without (P4.5)."""
+        sitting = sum(1 << each.seat for each in self.seatings if each.failure is None)
+        everyone = tuple(range(self.quorum.ensemble_size))
+        return {
+            each.seat: since_ns
+            for each in self.seatings
+            if each.failure is None
+            and (since_ns := each.silent_ns()) is not None
+            and has_ack_quorum(sitting & ~(1 << each.seat), everyone, self.quorum)
+        }
 
     def _keep_behind(self, first_entry: int, pending: Pending) -> None:
         for seating in self.seatings:
@@ -351,8 +387,9 @@ class InFlight:
         if not self.behind:
             self.behind = {}
         self.behind[first_entry] = pending
-        self.behind_bytes += len(pending.frame.body)
-        while self.behind_bytes > BEHIND_BYTES_MAX:
+        self._count_behind(len(pending.frame.body) + FRAME_PRICE)
+        # A writer sends nothing more at half of this (`is_pressed`); a recovery goes on without.
+        while self.behind_bytes > 2 * self.behind_max:
             self._drop_behind(next(iter(self.behind)))
 
     def _forget_behind(self, first_entry: int) -> None:
@@ -370,17 +407,28 @@ class InFlight:
         self.has_busy = any(seating.busy is not None for seating in self.seatings)
 
     def _drop_behind(self, first_entry: int) -> None:
-        self.behind_bytes -= len(self.behind.pop(first_entry).frame.body)
+        self._count_behind(-len(self.behind.pop(first_entry).frame.body) - FRAME_PRICE)
         if not self.behind:
             self.behind = _NOTHING
 
-    def take_received(self, seating_number: int, first_entry: int, answer: AddAnswer) -> bool:
+    def _count_behind(self, byte_count: int) -> None:
+        self.behind_bytes += byte_count
+        if self.backlog is not None:
+            self.backlog.add(byte_count)
+
+    def let_go(self) -> None:
+        """Nothing is kept for anybody any more."""
+        self._count_behind(-self.behind_bytes)
+        self.behind = _NOTHING
+
+    def take_received(self, seating_number: int, first_entry: int, answer: AddAnswer, now_ns: int) -> bool:
         """Count that a seat holds its part of a frame in memory; its final answer is still owed (P3.2)."""
         seating = self.seating(seating_number)
         if seating is None or not self.is_ours(seating_number, answer):
             return False
         if not seating.unanswered or first_entry not in seating.unanswered:
             return False
+        seating.heard(now_ns)
         pending = self.pending.get(first_entry)
         if pending is not None:
             pending.received.add(seating_number)
@@ -418,7 +466,7 @@ class InFlight:
         """Forget everything that is outstanding: nothing more of it will be done."""
         self.pending = _NOTHING
         self.pending_bytes = 0
-        self.behind, self.behind_bytes = _NOTHING, 0
+        self.let_go()
         for seating in self.seatings:
             seating.unanswered = seating.busy = None
 

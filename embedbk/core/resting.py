@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
+from embedbk.core.backlog import Backlog
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.placement import Chance
@@ -33,6 +34,7 @@ _WRITER_KEPT = (
     "lac_published",
     "lap",
     "last_active_ns",
+    "pressed_again_ns",
 )
 _WRITER_NEW: dict[str, Any] = {
     "__dict__": {},
@@ -46,7 +48,16 @@ _WRITER_NEW: dict[str, Any] = {
     "state": WriterState.OPEN,
     "unsettled": False,
 }
-_FLIGHT_GIVEN = {"ledger_key", "nonce", "quorum", "_first_members", "is_deferred", "times"}
+_FLIGHT_GIVEN = {
+    "behind_max",
+    "backlog",
+    "ledger_key",
+    "nonce",
+    "quorum",
+    "_first_members",
+    "is_deferred",
+    "times",
+}
 _FLIGHT_KEPT = ("done", "done_length", "next_seating", "received", "received_length")
 _FLIGHT_NEW: dict[str, Any] = {
     "_first_number": 1,
@@ -84,12 +95,14 @@ class Resting(msgspec.Struct, frozen=True, gc=False):
     chance: Any
     options: WriterOptions
     numbers: bytes
+    backlog: Backlog | None
 
     def stand_up(self) -> Writer:
         """A writer in the state of the one that lay down."""
         revision, nonce, *kept = _decode(self.numbers)
         chance: Chance = self.chance
         writer = Writer(self.metadata, revision, self.ledger_key, nonce, self.bookies, chance, self.options)
+        writer.in_flight.backlog = self.backlog
         numbers = iter(kept)
         for name in _WRITER_KEPT:
             setattr(writer, name, next(numbers))
@@ -114,4 +127,5 @@ def lay_down(writer: Writer) -> Resting | None:
     assert (times is None) == (writer.options.late is None)
     kept = (*_writer_kept(writer), *_flight_kept(flight), *(() if times is None else _times_kept(times)))
     numbers = _encode((writer.revision, flight.nonce, *kept))
-    return Resting(metadata, flight.ledger_key, writer.bookies, writer.chance, writer.options, numbers)
+    options, backlog = writer.options, flight.backlog
+    return Resting(metadata, flight.ledger_key, writer.bookies, writer.chance, options, numbers, backlog)

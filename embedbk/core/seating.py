@@ -44,6 +44,7 @@ class Seating:
     # seat that never answers must be noticed also where the ack quorum goes on without it.
     unanswered: dict[int, int] | None = None  # None: nothing yet, as with most of very many open ledgers.
     answered_ns: int = 0  # When the newest of the frames that it has answered was sent (P4.7).
+    heard_ns: int = 0  # When it answered last, anything.
     awaited_until_ns: int = 0  # A reader waited there for a newer LAC lately (P6.2).
     busy: Busy | None = None  # It lives, and takes no more at this moment.
 
@@ -51,8 +52,14 @@ class Seating:
         """When the oldest frame was sent that it has not answered."""
         return next(iter(self.unanswered.values())) if self.unanswered else None  # The first was sent first.
 
+    def silent_ns(self) -> int | None:
+        """Since when it has answered nothing of what it owes; None: it owes nothing, or says that it is busy."""
+        oldest = self.oldest_sent_ns()
+        return None if oldest is None or self.busy is not None else max(oldest, self.heard_ns)
+
     def heard(self, now_ns: int) -> None:
-        """It answered something, while it is busy: from now on it owes the next answer, if one is to come."""
+        """It answered something. While it is busy it owes the next answer from now on, if one is to come."""
+        self.heard_ns = now_ns
         if self.busy is not None:
             is_more_out = len(self.unanswered or ()) > len(self.busy.owed)
             self.busy.silent_ns = now_ns if is_more_out else None

@@ -231,6 +231,7 @@ class FrameSent(Struct):
     sent_ns: int
     answered: tuple[int, ...]  # Numbers of the seatings whose OK came.
     unsent: tuple[int, ...]  # Of those whose links took nothing of it.
+    heard_ns: tuple[int, ...]  # By seat: when it answered last, any of these; 0: never.
 
 
 class CloseRequested(Struct):

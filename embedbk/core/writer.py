@@ -25,8 +25,9 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.messages import AddAnswer, Control, ExplicitLacRequest, LacAnswer, LacRequest, Status
 from embedbk.codec.metadata_messages import Compare, Put
-from embedbk.config import ANYWHERE, QUORUM_WAIT_S, Placement, Quorum
+from embedbk.config import ANYWHERE, BEHIND_BYTES_MAX, QUORUM_WAIT_S, Placement, Quorum
 from embedbk.core import avoided
+from embedbk.core.backlog import look_at_ns, silent_seats
 from embedbk.core.ensemble_change import Proposal, change_fragments, propose
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms
@@ -105,6 +106,9 @@ class WriterOptions:
     awaited_ns: int = 1_000 * _MS
     inflight_frames_max: int = 64
     inflight_bytes_max: int = 16 << 20
+    # Of frames that are acknowledged, kept for bookies that are behind, each with its price. Then nothing is sent until
+    # they get on; who has answered nothing for 200 ms counts as failed.
+    behind_bytes_max: int = BEHIND_BYTES_MAX
     delays_change: bool = (
         False  # Tolerate failed bookies while every write set keeps Qa unfailed ones (P4.6).
     )
@@ -138,6 +142,7 @@ class Writer(Machine):
         "last_active_ns",
         "metadata",
         "options",
+        "pressed_again_ns",
         "proposal",
         "proposed",
         "retry_at",
@@ -175,12 +180,14 @@ class Writer(Machine):
             done=NO_ENTRY,
             is_deferred=metadata.durability == Durability.DEFERRED,
             times=None if options.late is None else AnswerTimes(options.late),
+            behind_max=options.behind_bytes_max,
         )
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.proposed: LedgerMetadata | None = None
         self.change_count = 0  # Ensemble changes published.
         self.failures: avoided.Failures = _NOBODY  # Of bookies, lately.
         self.cas_number = 0  # Of the compare-and-set in flight; an outcome of another one decides nothing.
+        self.pressed_again_ns = 0  # At the bound of what is kept: when to look again who is silent.
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
         self.standstill = Standstill()
         self.is_reading_metadata = False
@@ -244,7 +251,9 @@ class Writer(Machine):
         late = None if oldest is None else self._late_look_ns(oldest)
         idle = self._publish_at_ns() if self.owes_lac else None
         busy = in_flight.busy_deadline_ns() if in_flight.has_busy else None
-        return earliest(timeout, late, self.retry_at, self.standstill.until_ns, idle, busy)
+        return earliest(
+            timeout, late, self.retry_at, self.standstill.until_ns, idle, busy, self._pressed_look_ns()
+        )
 
     @property
     def wants_bookies(self) -> bool:
@@ -299,7 +308,9 @@ class Writer(Machine):
     def _on_added_nearby(self, event: AddedNearby) -> list[Effect]:
         """As if these frames had been sent and answered: none of this core's own is on its way meanwhile. What a seat
         still owes of them is known where they went; else this core hears of it (`FrameSent`)."""
-        ensure(self.state is WriterState.OPEN and self.in_flight.is_at_rest, "added beside adds on their way")
+        ensure(
+            self.state is WriterState.OPEN and not self.in_flight.pending, "added beside adds on their way"
+        )
         ensure(event.last_entry > self.lac, "the LAC fell or stood still")
         self.lap = event.last_entry
         self.in_flight.done, self.in_flight.done_length = event.last_entry, event.length
@@ -318,10 +329,12 @@ class Writer(Machine):
         if not is_done:
             self.lap = frame.last_entry
             self.last_active_ns = event.now_ns
-        in_flight.adopt(frame, event.sent_ns, event.answered, is_done=is_done)
-        for number in event.unsent:
-            in_flight.note_busy(number, frame.first_entry, event.now_ns)
-        return []
+        in_flight.adopt(frame, event.sent_ns, event.answered, event.heard_ns, is_done=is_done)
+        return list(
+            in_flight.send_unsent(
+                frame.first_entry, event.unsent, event.now_ns, self.lac, in_flight.done_length
+            )
+        )
 
     def _on_answered(self, event: Answered) -> list[Effect]:
         kind, number, first_entry = event.tag
@@ -337,7 +350,7 @@ class Writer(Machine):
         if not self.in_flight.is_ours(number, answer):
             return []  # To another handle's request (P3.8).
         if answer.status == Status.RECEIVED:
-            took = self.in_flight.take_received(number, first_entry, answer)
+            took = self.in_flight.take_received(number, first_entry, answer, event.now_ns)
             return self._advance_received() if took else []
         if answer.status == Status.OK:
             effects = self._note_followed(number, event.now_ns) if answer.is_followed else []
@@ -614,6 +627,31 @@ class Writer(Machine):
         self.proposal = proposal
         return self._send_change()
 
+    # Who is silent at the bound of what is kept for those behind (P4.5).
+
+    def _pressed_look_ns(self) -> int | None:
+        """When to look for them; None: not as things are."""
+        if not self.in_flight.is_pressed() or self.state is not WriterState.OPEN:
+            return None
+        return look_at_ns(self.in_flight.silent_ns(), self.pressed_again_ns)
+
+    def _look_for_silent(self, now_ns: int) -> list[Effect]:
+        look_ns = self._pressed_look_ns()
+        if look_ns is None or now_ns < look_ns:
+            return []
+        silent, self.pressed_again_ns = silent_seats(
+            self.in_flight.silent_ns(), self.pressed_again_ns, now_ns
+        )
+        effects: list[Effect] = []
+        for seat in silent:
+            if (
+                seat in self.in_flight.silent_ns()
+            ):  # Still: it can be gone on without, beside those before it.
+                number = self.in_flight.seatings[seat].number
+                reason = "it answers nothing, and what is kept for it is at its bound"
+                effects += self._seat_failed(number, reason, now_ns)
+        return effects
+
     def _note_stall(self, now_ns: int) -> None:
         self.standstill.note(
             now_ns,
@@ -841,6 +879,7 @@ class Writer(Machine):
                 what, limit_ns = "busy, and took nothing", self.options.busy_timeout_ns
             effects += self._seat_failed(number, f"{what} within {limit_ns / 1e9:g} s", event.now_ns)
         effects += self._look_for_late(event.now_ns)
+        effects += self._look_for_silent(event.now_ns)
         if self.in_flight.has_busy and self.error is None:
             effects += self._send_owed(event.now_ns)
         if self.retry_at is not None and event.now_ns >= self.retry_at:

@@ -36,6 +36,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
 from embedbk.config import SLOW_BOOKIE_BYTES_MAX
+from embedbk.core.backlog import Backlog
 from embedbk.core.machine import Machine, earliest
 from embedbk.core.quarantine import Quarantine
 from embedbk.core.vocabulary import (
@@ -131,11 +132,15 @@ class ClientNode:
         *,
         slow_bookie_bytes_max: int = SLOW_BOOKIE_BYTES_MAX,
         counting: Callable[[], Counting] | None = Answers,
+        backlog: Backlog | None = None,
     ) -> None:
         """slow_bookie_bytes_max: requests to one bookie that its link does not take yet; more fail at once (RP34).
 
         counting: makes what counts common answers beside the cores; None: the cores are told each by itself.
+
+        backlog: what all handles keep for bookies that are behind, if it is counted.
         """
+        self.backlog = backlog
         self.slow_bookie_bytes_max = slow_bookie_bytes_max
         self.transport = transport
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
@@ -198,6 +203,7 @@ class ClientNode:
             return
         if isinstance(operation, Writing):
             self.own_lacs.add(operation)
+            operation.core.in_flight.backlog = self.backlog
         else:
             self.operations[operation] = None
         if Started in operation.core.HANDLERS:
@@ -309,6 +315,8 @@ class ClientNode:
                 self._end_uncommon(operation)
             if self.courses is not None:
                 self.courses.forget(self._now_ns, operation)
+            if not operation.is_resting:
+                operation.core.in_flight.let_go()
 
     def _drain(self, now_ns: int) -> None:
         while self._events:

@@ -12,18 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from embedbk.codec.messages import AddAnswer, Status
 from embedbk.core.machine import earliest
 from embedbk.core.vocabulary import AddedNearby, AddsAnswered, Answered, BookiesChanged, Event, HintDue, Tick
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import Member
 
-__all__ = ["Course", "Courses"]
+__all__ = ["SILENT_NS", "Course", "Courses", "silent_ns"]
 
 _MS = 1_000_000
 WRITERS_MAX = 16  # That go this way at a time: each wait looks at all of them.
 GATHER_NS = (
     20 * _MS
-)  # So long a writer seals nothing, so that what is on its way by messages is answered first.
+)  # So long a writer seals nothing, so that what is on its way by messages has its ack quorum first.
+# So long a seat may leave a frame unanswered before the core hears of it, while nobody knows what is late. The core has
+# the patience, and the blame.
+SILENT_NS = 1_000 * _MS
 DRAIN_NS = 100 * _MS  # So long what is on its way may take once nothing more goes this way.
 AGAIN_NS = 2 * _MS  # Until a writer whose adds soon had to leave this way tries it again; doubled each time.
 AGAIN_NS_MAX = 1_000 * _MS
@@ -43,6 +47,7 @@ class Course:
     moved_ns: int  # When it was told last.
     drain_until_ns: int | None = None
     look_ns: int = 0  # When `Courses.look` is wanted; 0: when something moves.
+    pressed_again_ns: int = 0  # At the bound of what is kept: when to look again who is silent.
     # By seat: how far it was durable when it was looked at, and since when it has stood there.
     stood: list[tuple[int, int]] = field(default_factory=list)
 
@@ -102,12 +107,16 @@ class Courses(ABC):
         """Nothing more goes this way."""
 
     @abstractmethod
-    def give_back(self, now_ns: int, writing: Writing, course: Course) -> None:
+    def give_back(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
         """Its core was told what is acknowledged; now it is told what is not."""
 
     @abstractmethod
     def look(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
         """Whether a bookie is silent."""
+
+    def is_pressed(self, facts: Any) -> bool:
+        """Nothing is sealed for what is kept for those behind."""
+        return False
 
     # The node's side.
 
@@ -147,10 +156,12 @@ class Courses(ABC):
 
     def before(self, writing: Writing, event: Event) -> None:
         """This writer's core is about to be told something: what went on without it comes first."""
-        if writing not in self._courses or isinstance(event, AddedNearby | BookiesChanged | HintDue | Tick):
+        if writing not in self._courses or isinstance(event, AddedNearby | BookiesChanged | HintDue):
             return
-        if isinstance(event, Answered) and event.tag[0] != "add":
-            return  # Of a LAC that was told.
+        if isinstance(event, Tick) and writing.core.in_flight.is_at_rest:
+            return  # Else somebody may be late with what the core had sent before.
+        if isinstance(event, Answered) and (event.tag[0] != "add" or _is_yes(event)):
+            return  # Of a LAC that was told, or to what was acknowledged before this began.
         self.end(event.now_ns, writing)
 
     def end(self, now_ns: int, writing: Writing) -> None:
@@ -182,7 +193,10 @@ class Courses(ABC):
             self._gathering.pop(writing, None)
             return None
         core = writing.core
-        if not core.in_flight.is_at_rest:
+        if core.in_flight.is_pressed() or _is_slow(now_ns, writing):
+            self._gathering.pop(writing, None)  # What an ack quorum has waits for nobody else.
+            return None
+        if core.in_flight.pending:
             self._gathering.setdefault(writing, now_ns + GATHER_NS)
             self._hear(now_ns)
             return None
@@ -225,7 +239,7 @@ class Courses(ABC):
                 course.drain_until_ns = now_ns + DRAIN_NS
             if not facts.pending or now_ns >= course.drain_until_ns:
                 self._finish(now_ns, writing, course)
-        elif now_ns >= course.look_ns:
+        elif now_ns >= course.look_ns or self.is_pressed(facts):
             self.look(now_ns, writing, course, facts)
 
     def _tell(self, now_ns: int, writing: Writing, course: Course) -> Any:
@@ -246,9 +260,26 @@ class Courses(ABC):
         self.leave(course)
         facts = self._tell(now_ns, writing, course)
         writing.detach(facts.lac, facts.lac_length)
-        self.give_back(now_ns, writing, course)
+        self.give_back(now_ns, writing, course, facts)
         course.adds.close()
         self._look_again(writing)  # Who appended meanwhile has woken the course, and nobody else.
         if course.lac - course.began_lac >= WORTH_ENTRIES:
             self._pauses.pop(writing, None)
         self._pause(now_ns, writing)
+
+
+def silent_ns(writing: Writing) -> int:
+    """Half of what is late (P4.7), so that the core can look at it in time. No fixed time: where a device is full of
+    work every answer takes long, and each end of a course costs its writer a round of answers."""
+    times = writing.core.in_flight.times
+    return SILENT_NS if times is None or times.late_ns is None else times.late_ns // 2
+
+
+def _is_slow(now_ns: int, writing: Writing) -> bool:
+    """A seat leaves something unanswered for so long that a course would soon be the core's again."""
+    oldest_ns = writing.core.in_flight.oldest_sent_ns()
+    return oldest_ns is not None and now_ns - oldest_ns >= silent_ns(writing) // 2
+
+
+def _is_yes(event: Answered) -> bool:
+    return isinstance(event.control, AddAnswer) and event.control.status == Status.OK

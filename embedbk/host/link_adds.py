@@ -12,17 +12,15 @@ from collections.abc import Callable
 from embedbk.codec.frame import Frame
 from embedbk.codec.messages import AddRequest, encode_control
 from embedbk.codec.packer import Packer
-from embedbk.core.vocabulary import Event, FrameSent, Tag
-from embedbk.host.courses import Course, Courses
+from embedbk.core.backlog import look_at_ns, silent_seats
+from embedbk.core.machine import earliest
+from embedbk.core.vocabulary import Event, FrameSent, SendFailed, Tag
+from embedbk.host.courses import Course, Courses, silent_ns
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import Member
 from embedbk.ports import AddSeat, AddSending, AddTerms, SentAdds, SentFacts, Transport
 
 __all__ = ["LinkAdds"]
-
-# So long a seat may leave a frame unanswered before the core hears of it, while nobody knows what is late. The core has
-# the patience, and the blame.
-SILENT_NS = 1_000_000_000
 
 
 class LinkAdds(Courses):
@@ -77,14 +75,15 @@ class LinkAdds(Courses):
             seats.append(AddSeat(link, seating.number, encode_control(request)))
         terms = AddTerms(
             writing.packer, core.ledger_id, in_flight.ledger_key, in_flight.nonce, core.quorum.ack_quorum,
-            core.lac, in_flight.done_length, core.options.inflight_bytes_max,
+            core.lac, in_flight.done_length, core.options.inflight_bytes_max, core.options.behind_bytes_max,
+            in_flight.backlog,
         )  # fmt: skip
         return self._sending.open_adds(terms, seats)
 
     def leave(self, course: Course) -> None:
         """Answers that came count; `give` ends that."""
 
-    def give_back(self, now_ns: int, writing: Writing, course: Course) -> None:
+    def give_back(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
         numbers = [seating.number for seating in writing.core.in_flight.seatings]
         for sent in course.adds.give():
             frame = Frame(
@@ -108,28 +107,51 @@ class LinkAdds(Courses):
                     sent.sent_ns,
                     _chosen(numbers, sent.answered),
                     _chosen(numbers, sent.unsent),
+                    facts.heard_ns,
                 ),
             )
 
+    def is_pressed(self, facts: SentFacts) -> bool:
+        return facts.is_pressed
+
     def look(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
-        """Who has not answered for long is the core's: it has the time limits, and knows who was busy."""
+        """Who has not answered for long is the core's: it has the time limits, and knows who was busy. Who answers
+        nothing at the bound of what is kept has failed (P4.5)."""
         course.look_ns = 0
         if facts.oldest_sent_ns is not None:
-            course.look_ns = facts.oldest_sent_ns + _silent_ns(writing)
+            course.look_ns = facts.oldest_sent_ns + silent_ns(writing)
             if now_ns >= course.look_ns:
                 self.end(now_ns, writing)
+                return
+        if facts.is_pressed:
+            self._look_for_silent(now_ns, writing, course, facts)
+
+    def _look_for_silent(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
+        core = writing.core
+        silent_by_seat = {seat: since_ns for seat, since_ns in enumerate(facts.silent_ns) if since_ns}
+        look_ns = look_at_ns(silent_by_seat, course.pressed_again_ns)
+        found: list[int] = []
+        if look_ns is not None and now_ns >= look_ns:
+            found, course.pressed_again_ns = silent_seats(silent_by_seat, course.pressed_again_ns, now_ns)
+            look_ns = look_at_ns(silent_by_seat, course.pressed_again_ns)
+        course.look_ns = earliest(course.look_ns or None, look_ns) or 0
+        found = found[: core.quorum.write_quorum - core.quorum.ack_quorum]  # Whom it can go on without.
+        if not found:
+            return
+        for seat in found:
+            course.adds.fail(seat)
+        self.end(now_ns, writing)
+        for seat in found:
+            number = core.in_flight.seatings[seat].number
+            reason = "it answers nothing, and what is kept for it is at its bound"
+            self._queue(
+                writing, SendFailed(now_ns, ("add", number, course.lac + 1), course.members[seat], reason)
+            )
 
     def leave_link(self, now_ns: int, member: Member) -> None:
         """Something about the link to this bookie is not common: the cores hear of it."""
         for writing in [each for each, course in self._courses.items() if member in course.members]:
             self.end(now_ns, writing)
-
-
-def _silent_ns(writing: Writing) -> int:
-    """Half of what is late (P4.7), so that the core can look at it in time. No fixed time: where a device is full of
-    work every answer takes long, and each end of a course stops the flow until all that is out is answered."""
-    times = writing.core.in_flight.times
-    return SILENT_NS if times is None or times.late_ns is None else times.late_ns // 2
 
 
 def _chosen(numbers: list[int], bits: int) -> tuple[int, ...]:

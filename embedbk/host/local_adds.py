@@ -73,7 +73,7 @@ class LocalAdds(Courses):
         self._waiter.end(course.adds)
         course.adds.end()
 
-    def give_back(self, now_ns: int, writing: Writing, course: Course) -> None:
+    def give_back(self, now_ns: int, writing: Writing, course: Course, facts: LocalFacts) -> None:
         for first, last, count, length, body in course.adds.give():
             frame = Frame(writing.core.ledger_id, first, last, count, length, memoryview(body))
             self._queue(writing, FrameSealed(now_ns, frame))

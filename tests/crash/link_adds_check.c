@@ -4,8 +4,9 @@
  * thread, and a send may be refused. Two threads append and wait for what they appended. The bookies answer what they
  * were asked, in any order, one by one and many at once, and between that everything that must not count: answers to what
  * was never asked, for other handles, seats, links, ledgers and entries, beyond the end, a second time, with another
- * status, cut short, with a bit turned over. A plain count of our own says after each step what is acknowledged. A life
- * ends by what the core does, by a link that goes, by a send that is refused, or with the handle itself; what is given
+ * status, cut short, with a bit turned over. Links have no room now and then, and are sent the same bytes later. A plain
+ * count of our own says after each step what is acknowledged. A life ends by what the core does, by a link that goes, by a
+ * send that is refused, by a seat that has failed at the bound of what is kept, or with the handle itself; what is given
  * back then are the frames that we have not seen answered by all, each with who has answered and who was never asked.
  * Prints nothing and returns 0, or stops where the fault is.
  */
@@ -159,12 +160,13 @@ static void *carry(void *nothing)
 struct sent {
     int64_t first, last;
     uint64_t first_request, length;
-    uint32_t asked, answered; /* a bit for each seat */
+    uint32_t asked, said, answered; /* a bit for each seat: was it asked, did it answer, does that count */
+    int64_t lac;              /* that went with it */
 };
 
 static struct sent sent[FRAMES_MAX];
 static uint32_t sent_count, head; /* from head on they are not acknowledged */
-static uint32_t seats, ack_quorum;
+static uint32_t seats, ack_quorum, failed;
 static int64_t lac;
 static struct link links[SEATS_MAX];
 static struct ebk_answers *answers;
@@ -192,7 +194,6 @@ static void hear(const struct link *link, const uint8_t *heads, size_t heads_siz
                ebk_load_u32(message + EBK_MESSAGE_AT_CRC));
     EBK_ASSERT(ebk_load_u32(frame + EBK_FRAME_AT_CRC) == ebk_crc32c(0, frame, EBK_FRAME_AT_CRC));
     EBK_ASSERT(ebk_load_u64(frame + EBK_FRAME_AT_LEDGER) == LEDGER && memcmp(frame + EBK_FRAME_AT_KEY, KEY, 16) == 0);
-    EBK_ASSERT((int64_t)ebk_load_u64(frame + EBK_FRAME_AT_LAC) == lac);
     const size_t body_size = ebk_load_u32(frame + EBK_FRAME_AT_BODY_SIZE);
     const uint8_t *body = tail != NULL ? tail : frame + EBK_FRAME_HEADER_BYTES;
     EBK_ASSERT(tail != NULL ? body_size == tail_size : body + body_size == heads + heads_size);
@@ -203,9 +204,12 @@ static void hear(const struct link *link, const uint8_t *heads, size_t heads_siz
     if (sent_count == 0 || first > sent[sent_count - 1].last) {
         EBK_ASSERT(first == (sent_count == 0 ? 0 : sent[sent_count - 1].last + 1) && sent_count < FRAMES_MAX);
         sent[sent_count++] = (struct sent){.first = first, .last = (int64_t)ebk_load_u64(frame + EBK_FRAME_AT_LAST),
-                                           .first_request = request_id - link->seat};
+                                           .first_request = request_id - link->seat, .lac = lac};
     }
     struct sent *of = &sent[sent_count - 1];
+    while (of > sent && of->first > first) of--; /* To a link that had no room. */
+    EBK_ASSERT((int64_t)ebk_load_u64(frame + EBK_FRAME_AT_LAC) == of->lac);
+    for (struct sent *before = of; before > sent; before--) EBK_ASSERT(before[-1].asked >> link->seat & 1); /* In order. */
     EBK_ASSERT(first == of->first && request_id == of->first_request + link->seat && !(of->asked >> link->seat & 1));
     of->asked |= 1u << link->seat;
 }
@@ -276,7 +280,7 @@ static bool choose(bool is_answered, struct sent **of, uint32_t *seat)
         const uint32_t back = (uint32_t)draw() % (sent_count < 40 ? sent_count : 40);
         *of = &sent[sent_count - 1 - back];
         *seat = (uint32_t)draw() % seats;
-        if (((*of)->asked >> *seat & 1) && ((*of)->answered >> *seat & 1) == is_answered) return true;
+        if (((*of)->asked >> *seat & 1) && ((*of)->said >> *seat & 1) == is_answered) return true;
     }
     return false;
 }
@@ -316,6 +320,12 @@ static void lie(void)
     EBK_ASSERT(offer(said.link, message, size) == EBK_ANSWERS_PASSED);
 }
 
+static void note(struct sent *of, uint32_t seat)
+{
+    of->said |= 1u << seat;
+    of->answered |= (1u << seat) & ~failed;
+}
+
 static void answer(void)
 {
     uint8_t message[1024];
@@ -326,13 +336,13 @@ static void answer(void)
     if (draw() % 2) {
         const struct said said = right(of, seat);
         EBK_ASSERT(offer_one(&said) == EBK_ANSWERS_COUNTED);
-        of->answered |= 1u << seat;
+        note(of, seat);
         return;
     }
     for (; of < sent + sent_count && several_count < 7; of++)
-        if ((of->asked & ~of->answered) >> seat & 1) {
+        if ((of->asked & ~of->said) >> seat & 1) {
             several[several_count++] = right(of, seat);
-            of->answered |= 1u << seat;
+            note(of, seat);
         }
     several[several_count] = several[0]; /* Twice in one message counts once. */
     several_count += draw() % 2;
@@ -368,9 +378,9 @@ static void check_given(void)
     const uint32_t all = (1u << seats) - 1;
     uint32_t next = 0;
     int64_t after = -1;
-    while (next < head && sent[next].answered == all) after = sent[next++].last;
+    while (next < head && (sent[next].answered | failed) == all) after = sent[next++].last;
     while (ebk_link_adds_give(adds, &frame)) {
-        while (next < head && sent[next].answered == all) after = sent[next++].last;
+        while (next < head && (sent[next].answered | failed) == all) after = sent[next++].last;
         EBK_ASSERT(frame.packed.first_entry == after + 1 && frame.packed.body[0] == 1);
         after = frame.packed.last_entry;
         if (next < sent_count) {
@@ -383,7 +393,7 @@ static void check_given(void)
         }
         ebk_packer_release(frame.packed.body);
     }
-    while (next < head && sent[next].answered == all) next += 1;
+    while (next < head && (sent[next].answered | failed) == all) next += 1;
     EBK_ASSERT(next == sent_count);
     struct sent *of;
     uint32_t seat;
@@ -392,11 +402,11 @@ static void check_given(void)
     EBK_ASSERT(offer_one(&late) == EBK_ANSWERS_PASSED); /* It is the core's now. */
 }
 
-enum { BY_CORE, BY_LINK, BY_REFUSAL, BY_CLOSE, BY_NOBODY, WAYS };
+enum { BY_CORE, BY_LINK, BY_REFUSAL, BY_CLOSE, BY_BOUND, BY_NOBODY, WAYS };
 
 static void live(uint32_t way)
 {
-    sent_count = head = 0;
+    sent_count = head = failed = 0;
     lac = -1;
     is_wire_over = false;
     seats = 1 + (uint32_t)draw() % SEATS_MAX;
@@ -406,7 +416,8 @@ static void live(uint32_t way)
     packer = ebk_packer_open(LEDGER, 0, 0, 64 << 10, 64 << 20);
     struct ebk_link_settings settings = {.packer = packer, .answers = answers, .seat_count = seats,
                                          .ack_quorum = ack_quorum, .ledger_id = LEDGER, .nonce = NONCE, .lac = -1,
-                                         .bytes_max = draw() % 2 ? 100 << 10 : 16 << 20};
+                                         .bytes_max = draw() % 2 ? 100 << 10 : 16 << 20,
+                                         .behind_max = way == BY_BOUND ? 64 << 10 : 64 << 20};
     memcpy(settings.key, KEY, 16);
     for (uint32_t seat = 0; seat < seats; seat++) {
         links[seat] = (struct link){.seat = seat};
@@ -440,6 +451,12 @@ static void live(uint32_t way)
         uint64_t length;
         EBK_ASSERT(facts.lac == lac && ebk_link_adds_lac(adds, &length) == lac && length == facts.lac_length);
         EBK_ASSERT(facts.pending >= sent_count - head && facts.oldest_sent_ns <= now_ns);
+        EBK_ASSERT(!facts.is_pressed || way == BY_BOUND);
+        if (facts.is_pressed) {
+            EBK_ASSERT(facts.silent_ns[chosen] <= now_ns);
+            ebk_link_adds_fail(adds, chosen);
+            failed = 1u << chosen;
+        }
         if (sent_count > 0 && lac == sent[sent_count - 1].last && atomic_load(&users) == 0 &&
             lac == ebk_packer_state(packer)->next_entry - 1)
             break;

@@ -36,6 +36,7 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.config import Quorum
+from embedbk.core.backlog import Backlog
 from embedbk.core.creation import Creation, Patience
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.machine import Machine
@@ -641,6 +642,19 @@ def test_a_released_handle_hears_nothing_more(place: Place) -> None:
     assert writing not in client.operations
     append(place, fresh := place.write(client, Quorum(2, 2, 1)), b"zero")
     place.until(lambda: fresh.lac == 0)
+
+
+def test_what_a_released_handle_kept_is_not_counted(place: Place) -> None:
+    """RP34: what the handles of a process keep for bookies that are behind is that of those which are left."""
+    client = place.start_client()
+    backlog = client.backlog = Backlog(1 << 30)
+    writing = place.write(client)
+    place.held.add("b3")
+    append(place, writing, b"zero")
+    place.until(lambda: writing.lac == 0)
+    assert backlog.kept_bytes == writing.core.in_flight.behind_bytes > 0
+    client.release(writing)
+    assert backlog.kept_bytes == 0
 
 
 def test_bookies_are_told_to_operations_in_their_order(place: Place) -> None:

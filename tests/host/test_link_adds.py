@@ -8,20 +8,31 @@ depends on how fast anything is: each goes on until something holds.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from embedbk.codec.entry import read_entry
-from embedbk.codec.messages import FenceAnswer, FenceRequest, decode_message, encode_message
+from embedbk.codec.messages import (
+    AddAnswer,
+    FenceAnswer,
+    FenceRequest,
+    Status,
+    decode_message,
+    encode_message,
+)
 from embedbk.codec.packer import Packer
+from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.creation import Creation
+from embedbk.core.vocabulary import Answered
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import LedgerFenced
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
-from embedbk.host.link_adds import SILENT_NS, LinkAdds
+from embedbk.host.courses import SILENT_NS
+from embedbk.host.link_adds import LinkAdds
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Writing
@@ -161,7 +172,8 @@ def side() -> Iterator[Side]:
 
 
 def test_no_core_hears_of_a_frame_that_goes_this_way(side: Side) -> None:
-    """The shortcut is one: hundreds of entries later the core has sealed none of them, and is at rest."""
+    """The shortcut is one: hundreds of entries later the core has sealed none of them, and is at rest. It hears only of
+    late answers to what it had sent before."""
     writing = side.course()
     lap = writing.packer.last_entry
     told: list[str] = []
@@ -174,7 +186,7 @@ def test_no_core_hears_of_a_frame_that_goes_this_way(side: Side) -> None:
     writing.core.step = step  # type: ignore[method-assign]
     for _ in range(100):
         side.add(writing, 100, 2000, 40_000)
-    assert set(told) <= {"AddedNearby", "BookiesChanged", "Tick", "Answered"}
+    assert set(told) <= {"AddedNearby", "BookiesChanged", "Tick", "Answered", "AddsAnswered"}
     side.until(lambda: writing.core.lap == lap + 300)
     assert writing.core.in_flight.is_at_rest
     side.until(lambda: all(len(side.stored(name, writing)) == lap + 301 for name in NAMES[:3]))
@@ -311,6 +323,113 @@ def test_who_is_busy_is_given_it_again_by_the_core(side: Side) -> None:
     assert writing.error is None
     assert not writing.core.in_flight.behind
     side.until(lambda: side.add(writing) or side.courses.wake(writing))
+
+
+def test_a_course_begins_beside_what_a_seat_owes(side: Side) -> None:
+    """P4.5: what an ack quorum has waits for nobody else, so what the core had sent may be owed still. Its answer ends
+    nothing; the core that was told of both keeps neither longer than is owed."""
+    writing = side.write()
+    side.held = {"b3"}
+    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+    in_flight = writing.core.in_flight
+    owed = list(in_flight.behind)
+    assert owed and not in_flight.pending
+    side.add(writing, 100, 40_000)
+    assert side.courses.wake(writing)
+    side.held = set()
+    side.until(lambda: not in_flight.behind)
+    assert side.courses.wake(writing), "an answer to what the core had sent ended it"
+    side.until(lambda: len(side.stored("b3", writing)) == writing.packer.last_entry + 1)
+
+
+def test_an_answer_from_before_leaves_a_course_alone(side: Side) -> None:
+    """P4.5: an OK to what the core had sent changes only what a seat owes it, counted beside it or told by itself; any
+    other answer is the core's, with all that is on its way."""
+    writing = side.write()
+    side.held = {"b3"}
+    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+    (third,) = (each for each in writing.core.in_flight.seatings if each.member.bookie_id == "b3")
+    entry_id = next(iter(writing.core.in_flight.behind))
+
+    def tell(status: Status) -> None:
+        said = AddAnswer(status, 7, third.number, False, writing.core.ledger_id, entry_id, entry_id)
+        side.client.tell(writing, Answered(side.now_ns, ("add", third.number, entry_id), third.member, said))
+
+    tell(Status.OK)
+    assert side.courses.wake(writing)
+    side.turn()
+    assert entry_id not in writing.core.in_flight.behind
+    tell(Status.BUSY)
+    assert not side.courses.wake(writing)
+
+
+def test_who_owes_for_long_keeps_the_core_at_work(side: Side) -> None:
+    """P4.7: it judges who is late, so a course does not begin that would end for this at once, and nothing is gathered:
+    the core seals what is appended without a pause."""
+    writing = side.course()
+    side.held = {"b3"}
+    entry_id = side.append(writing)
+    side.until(lambda: writing.lac == entry_id)
+    side.now_ns = clock_ns() + SILENT_NS
+    side.until(lambda: not side.courses.wake(writing))
+    for _ in range(20):
+        side.now_ns += SECOND // 50  # Beyond every pause between two attempts.
+        entry_id = side.append(writing)
+        side.turn()
+        assert writing.packer.open_count() == 0, "not sealed at once"
+        side.until(lambda: writing.lac == entry_id)  # noqa: B023
+    assert not side.courses.wake(writing)
+    side.held = set()
+    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
+    """Its writers keep five small frames for who is behind."""
+    options = WriterOptions(add_timeout_ns=PATIENCE_NS, behind_bytes_max=5 * FRAME_PRICE, late=None)
+    monkeypatch.setattr(sys.modules[__name__], "OPTIONS", options)
+    side = Side(sends=True)
+    yield side
+    side.close()
+
+
+def test_at_the_bound_who_is_silent_is_gone_on_without(bounded: Side) -> None:
+    """P4.5: the core hears that the seat has failed, which another bookie takes; what was acknowledged is not sent to
+    that one, and no append waits for longer than the two looks."""
+    side = bounded
+    writing = side.course()
+    (course,) = side.courses._courses.values()
+    side.held = {"b3"}
+    while not course.adds.tell(side.now_ns).is_pressed:
+        side.add(writing)
+    last = side.append(writing)
+    began_ns = side.now_ns = clock_ns()
+    side.turn()
+    assert writing.lac < last
+    while writing.lac < last:
+        side.now_ns += SECOND // 200
+        side.turn()
+    assert side.now_ns - began_ns < 300_000_000
+    assert {member.bookie_id for member in writing.core.in_flight.members} == {"b1", "b2", "b4"}
+    assert writing.ensemble_changes == 1
+    assert writing.error is None
+    side.until(lambda: writing.core.in_flight.is_at_rest)
+
+
+def test_at_the_bound_who_answers_is_waited_for(bounded: Side) -> None:
+    """RP33: its answers make room, and nobody is replaced."""
+    side = bounded
+    writing = side.course()
+    (course,) = side.courses._courses.values()
+    side.held = {"b3"}
+    while not course.adds.tell(side.now_ns).is_pressed:
+        side.add(writing)
+    last = side.append(writing)
+    side.turn()
+    assert writing.lac < last
+    side.held = set()
+    side.until(lambda: writing.lac == last)
+    assert side.courses.wake(writing) and writing.ensemble_changes == 0
 
 
 # --- With and without ------------------------------------------------------------------------------------

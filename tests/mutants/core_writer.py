@@ -40,6 +40,8 @@ _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
 
+_SILENT = "tests/rules/test_p4_silent_seat.py::test_"
+
 MUTANTS = (
     Mutant(
         "a-partial-frame-beside-any-other",
@@ -65,7 +67,11 @@ MUTANTS = (
         (
             (_RESTING, "if flight._seatings is not None or (", "if ("),
             (_RESTING, '    "_seatings": None,\n', ""),
-            (_RESTING, '"is_deferred", "times"}', '"is_deferred", "times", "_seatings"}'),
+            (
+                _RESTING,
+                '    "is_deferred",\n    "times",\n',
+                '    "is_deferred",\n    "times",\n    "_seatings",\n',
+            ),
         ),
         (_REST + "a_failed_seat_keeps_a_writer_up",),
     ),
@@ -514,7 +520,7 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                " if is_new and self._owes_lac() else []",
+                " if is_new and self.owes_lac else []",
                 " if is_new and self.in_flight.pending else []",
             ),
         ),
@@ -796,5 +802,70 @@ MUTANTS = (
             ),
         ),
         (_BUSY + "one_that_was_busy_and_says_nothing_more_has_failed",),
+    ),
+    Mutant(
+        "silence-at-the-bound-is-not-looked-for",
+        "P4.5",
+        "a writer at the bound of what it keeps waits for a silent seat until the time limit of its add",
+        (
+            (
+                "embedbk/core/writer.py",
+                "        effects += self._look_for_silent(event.now_ns)\n",
+                "",
+            ),
+        ),
+        (_SILENT + "at_the_bound_who_is_silent_counts_as_failed",),
+    ),
+    Mutant(
+        "silent-at-the-first-look",
+        "P4.5 P4.7",
+        "a writer that stood still itself takes a seat for silent whose answers have come meanwhile",
+        (
+            (
+                "embedbk/core/backlog.py",
+                "    if not 0 < again_ns <= now_ns <= again_ns + _IN_TIME_NS:\n",
+                "    if again_ns > now_ns:\n",
+            ),
+        ),
+        (_SILENT + "a_writer_that_stood_still_itself_blames_nobody",),
+    ),
+    Mutant(
+        "silent-seats-that-are-needed-are-failed",
+        "P4.5",
+        "a seat is gone on without although a write set then lacks its ack quorum",
+        (
+            (
+                "embedbk/core/in_flight.py",
+                "            and has_ack_quorum(sitting & ~(1 << each.seat), everyone, self.quorum)\n",
+                "",
+            ),
+        ),
+        (_SILENT + "who_is_needed_is_waited_for",),
+    ),
+    Mutant(
+        "small-frames-cost-nothing",
+        "RP33",
+        "what is kept for a seat counts bodies only, so that small frames are kept without bound",
+        (
+            (
+                "embedbk/core/in_flight.py",
+                "        self._count_behind(len(pending.frame.body) + FRAME_PRICE)\n",
+                "        self._count_behind(len(pending.frame.body))\n",
+            ),
+        ),
+        (_SILENT + "below_the_bound_nobody_waits_and_nobody_is_to_blame",),
+    ),
+    Mutant(
+        "what-ended-is-counted-for-ever",
+        "RP34",
+        "what a handle kept counts for the process after its end",
+        (
+            (
+                "embedbk/host/client_node.py",
+                "                operation.core.in_flight.let_go()\n",
+                "                pass\n",
+            ),
+        ),
+        ("tests/host/test_client_node.py::test_what_a_released_handle_kept_is_not_counted",),
     ),
 )

@@ -140,11 +140,136 @@ MUTANTS = (
         (
             (
                 "native/link_adds.c",
-                "while (adds->tail < adds->head && at(adds, adds->tail)->answered == all_seats(adds)) {",
+                "while (adds->tail < adds->head && is_over(adds, adds->tail)) {",
                 "while (adds->tail < adds->head) {",
             ),
         ),
         (_LINKS + "the_core_gets_what_is_on_its_way_and_who_answered",),
+    ),
+    Mutant(
+        "ring-is-bounded-by-what-is-not-acknowledged",
+        "P3.2 RP33",
+        "a new frame takes the place of one that a seat has not answered: its late answer counts for the new one",
+        (
+            (
+                "native/link_adds.c",
+                "adds->end - adds->tail < adds->place_count",
+                "adds->end - adds->head < adds->place_count",
+            ),
+        ),
+        (_LINKS + "a_late_answer_counts_for_its_own_frame_however_many_went_since",),
+    ),
+    Mutant(
+        "what-a-link-refused-is-noted-as-sent",
+        "P3.2 RP33",
+        "a frame that a link did not take waits for an answer that cannot come",
+        (
+            (
+                "native/link_adds.c",
+                "        adds->is_ending = true; /* Its link is over, or will be found slow: the core decides. */\n",
+                "        adds->is_ending = true;\n        adds->next[seat] = place + 1;\n",
+            ),
+        ),
+        ("tests/sim/test_courses.py::test_what_a_link_refuses_is_sent_by_the_core",),
+    ),
+    Mutant(
+        "unsent-frames-are-not-told",
+        "P3.2 RP33",
+        "the core is not told which seats were never sent a frame",
+        (
+            (
+                "native/link_adds.c",
+                "                if (adds->next[seat] <= place) frame->unsent |= 1u << seat;\n",
+                "                continue;\n",
+            ),
+        ),
+        (_LINKS + "what_a_full_link_did_not_take_is_told_as_unsent",),
+    ),
+    Mutant(
+        "unsent-frames-are-not-sent",
+        "P3.2 RP33",
+        "a core that is told of a frame which a link did not take waits for its answer",
+        (
+            (
+                "embedbk/core/in_flight.py",
+                "is_again=True)\n\n    def resend",
+                "is_again=True)[:0]\n\n    def resend",
+            ),
+        ),
+        ("tests/sim/test_courses.py::test_what_a_link_refuses_is_sent_by_the_core",),
+    ),
+    Mutant(
+        "late-frames-carry-the-newest-lac",
+        "P3.7 WIRE",
+        "a seat that is behind is sent a frame with a LAC that the frame itself is below",
+        (
+            (
+                "native/link_adds.c",
+                "ebk_store_u64(to + EBK_FRAME_AT_LAC, (uint64_t)place->lac);",
+                "ebk_store_u64(to + EBK_FRAME_AT_LAC, (uint64_t)adds->lac);",
+            ),
+        ),
+        (_LINKS + "where_one_link_is_full_the_others_go_on_and_it_gets_the_same_bytes_later",),
+    ),
+    Mutant(
+        "a-full-link-holds-everybody",
+        "P4.5 RP33",
+        "nothing is sealed while any of the links has no room",
+        (
+            (
+                "native/link_adds.c",
+                "return !*is_lost && count >= adds->settings.ack_quorum;",
+                "return !*is_lost && count >= adds->settings.seat_count;",
+            ),
+        ),
+        (_LINKS + "where_one_link_is_full_the_others_go_on_and_it_gets_the_same_bytes_later",),
+    ),
+    Mutant(
+        "the-host-hears-late-of-the-bound",
+        "P4.5",
+        "at the bound of what is kept the wait goes on, and nobody looks who is silent",
+        (("native/link_adds.c", "    if (is_pressed(adds) && !adds->is_pressed_told) return now_ns;\n", ""),),
+        (_LINKS + "below_the_bound_nothing_waits_for_the_third_and_at_it_everything_does",),
+    ),
+    Mutant(
+        "a-seat-that-failed-at-the-bound-is-not-told",
+        "P4.5 P4.1",
+        "nothing is kept for a silent seat any more, and the core goes on as if it had all",
+        (
+            (
+                "embedbk/host/link_adds.py",
+                "        self.end(now_ns, writing)\n        for seat in found:\n",
+                "        self.end(now_ns, writing)\n        for seat in found[:0]:\n",
+            ),
+        ),
+        ("tests/host/test_link_adds.py::test_at_the_bound_who_is_silent_is_gone_on_without",),
+    ),
+    Mutant(
+        "courses-wait-for-every-answer",
+        "P4.5",
+        "a writer seals nothing for 20 ms again and again while a seat owes it an answer",
+        (
+            (
+                "embedbk/host/courses.py",
+                "        if core.in_flight.pending:\n            self._gathering",
+                "        if not core.in_flight.is_at_rest:\n            self._gathering",
+            ),
+        ),
+        ("tests/host/test_link_adds.py::test_a_course_begins_beside_what_a_seat_owes",),
+    ),
+    Mutant(
+        "courses-begin-beside-a-silent-seat",
+        "P4.7",
+        "adds go past the core again and again although it is about to judge a seat that owes it an answer",
+        (("embedbk/host/courses.py", " or _is_slow(now_ns, writing):", ":"),),
+        ("tests/host/test_link_adds.py::test_who_owes_for_long_keeps_the_core_at_work",),
+    ),
+    Mutant(
+        "an-answer-from-before-ends-a-course",
+        "P4.5",
+        "an OK to what the core had sent ends the course beside it",
+        (("embedbk/host/courses.py", " or _is_yes(event)):", "):"),),
+        ("tests/host/test_link_adds.py::test_an_answer_from_before_leaves_a_course_alone",),
     ),
     Mutant(
         "core-hears-nothing-of-what-a-seat-owes",
@@ -153,8 +278,8 @@ MUTANTS = (
         (
             (
                 "embedbk/core/writer.py",
-                "        in_flight.adopt(frame, event.sent_ns, event.answered, is_done=is_done)\n",
-                "        if not is_done:\n            in_flight.adopt(frame, 0, event.answered, is_done=False)\n",
+                "        in_flight.adopt(frame, event.sent_ns, event.answered, event.heard_ns, is_done=is_done)\n",
+                "        if not is_done:\n            in_flight.adopt(frame, 0, (), event.heard_ns, is_done=False)\n",
             ),
         ),
         (

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from typing import Any
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.messages import AddRequest, decode_message
 from embedbk.config import Quorum
-from embedbk.core.vocabulary import Send
+from embedbk.core.vocabulary import FrameSent, Send
 from embedbk.core.writer import Writer
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.observer import Observer
@@ -81,4 +82,41 @@ def test_a_link_that_goes_gives_the_core_what_is_on_its_way() -> None:
     assert sorted(who for who, first in asked if first == last and who != gone) == sorted(
         name for name in ("b1", "b2", "b3", "b4") if name != gone
     )
+    world.close()
+
+
+class Unsent(Observer):
+    """Frames that a core was told of as not sent to some seat."""
+
+    def __init__(self) -> None:
+        self.frames: list[int] = []
+
+    def on_step(self, node: str, core: Any, event: Any, effects: Any) -> None:
+        if type(event) is FrameSent and event.unsent:
+            self.frames.append(event.frame.first_entry)
+
+
+def test_what_a_link_refuses_is_sent_by_the_core() -> None:
+    """P3.2, RP33: a link took nothing of a frame although its window had room, as a socket may. No answer to it can
+    come; the core sends it, and that bookie holds it in the end, with all that came before and behind it."""
+    unsent = Unsent()
+    world = World(5, bookies=3, observers=[Invariants(), unsent], has_courses=True)
+    node = world.start_client("w1")
+    assert world.run_until(lambda: node.is_ready and len(node.bookies) == 3)
+    taking = world.start("w1", world.takeover_core("w1", "a log", Quorum(3, 3, 2)))
+    assert world.run_until(taking.future.done)
+    writing = world.open_writing("w1", taking.future.result(), 5 * SECOND)
+    last = -1
+    while not (writing.local and unsent.frames):
+        if writing.local:
+            world.network.narrow["b3"] = 1
+        last = world.append("w1", writing, bytes(100)) or 0
+        assert world.run_until(lambda: writing.lac >= last)  # noqa: B023
+        if unsent.frames:
+            world.network.narrow.clear()
+    assert world.run_until(lambda: writing.core.in_flight.is_at_rest)
+    assert writing.ensemble_changes == 0 and writing.error is None
+    for name in ("b1", "b2", "b3"):
+        found = world.nodes[name].storage.read(writing.core.ledger_id, 0, last, 1 << 20)
+        assert found.frame is not None and found.frame.entry_count == last + 1, name
     world.close()

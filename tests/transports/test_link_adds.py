@@ -25,9 +25,11 @@ from embedbk.codec.messages import (
     encode_message,
 )
 from embedbk.codec.packer import Packer
+from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.writer import LARGE_FRAME_BYTES
 from embedbk.ports import AddSeat, AddTerms, Received, SentFrame
 from embedbk.transports.conformance import PATIENCE_NS
+from embedbk.transports.zmq_adds import SharedBacklog
 from tests.transports.arenas import TcpArena
 from tests.transports.test_listening import NOW, clock_ns
 
@@ -39,7 +41,14 @@ LONG = 20_000  # Bytes of a payload that goes by reference.
 class Client:
     """A client's transport that counts, linked to three bookies, with one handle whose entry 0 is acknowledged."""
 
-    def __init__(self, arena: TcpArena, ack_quorum: int = 2, bytes_max: int = 16 << 20) -> None:
+    def __init__(
+        self,
+        arena: TcpArena,
+        ack_quorum: int = 2,
+        bytes_max: int = 16 << 20,
+        behind_max: int = 32 << 20,
+        backlog: Any = None,
+    ) -> None:
         self.arena = arena
         self.node = arena.node("client")
         self.transport: Any = self.node.transport
@@ -57,7 +66,7 @@ class Client:
         self.taken = [0, 0, 0]  # Of the bookies' bodies, how many were looked at.
         self.receive()
         self.packer = Packer(LEDGER, next_entry=1, length=4)
-        terms = AddTerms(self.packer, LEDGER, KEY, NONCE, ack_quorum, 0, 4, bytes_max)
+        terms = AddTerms(self.packer, LEDGER, KEY, NONCE, ack_quorum, 0, 4, bytes_max, behind_max, backlog)
         seats = [
             AddSeat(link, FIRST_SEATING + seat, encode_control(self.control(seat)))
             for seat, link in enumerate(self.links)
@@ -368,3 +377,182 @@ def test_a_wake_up_ends_a_long_wait_only_by_what_it_leads_to(client: Client) -> 
     assert clock_ns() < until_ns, "nothing ended it"
     assert client.adds.tell(clock_ns()).lac == 1
     thread.join()
+
+
+# --- A seat that is behind -------------------------------------------------------------------------------
+
+
+def without_the_third(client: Client, count: int, size: int = 10) -> list[int]:
+    """So many frames, each acknowledged by b1 and b2; their last entries."""
+    last: list[int] = []
+    for _ in range(count):
+        client.append(size)
+        client.wait()
+        asked = [client.requests(seat)[0] for seat in (0, 1)]
+        last.append(asked[0].frames[0][0].last_entry)
+        for seat in (0, 1):
+            client.answer(seat, asked[seat])
+        client.until(lambda: client.lac == last[-1])
+    return last
+
+
+def test_a_late_answer_counts_for_its_own_frame_however_many_went_since(client: Client) -> None:
+    """P3.2, P3.8, RP33: b3 owes more frames than the ring has places at first; then one bookie of three has the newest,
+    and b3 answers all that came before it. Nothing is acknowledged by that, and the newest alone is left."""
+    count = lib.EBK_LINK_FRAMES_MIN + 3
+    without_the_third(client, count)
+    client.append(10)
+    client.wait()
+    client.answer(0, client.requests(0)[0])
+    client.until(lambda: client.answers.counted == 2 * count + 1)
+    *owed, newest = client.requests(2, count + 1)
+    for number, request in enumerate(owed):
+        client.answer(2, request)
+        client.until(lambda number=number: client.answers.counted == 2 * count + 2 + number)  # type: ignore[misc]
+        facts = client.adds.tell(clock_ns())
+        assert (facts.lac, facts.pending) == (count, 1)
+    assert client.packer.unreleased_bytes < 100
+    client.answer(2, newest)
+    client.until(lambda: client.lac == count + 1)
+
+
+def test_below_the_bound_nothing_waits_for_the_third_and_at_it_everything_does() -> None:
+    """P4.5, RP33: the bound counts bodies and a price for each frame, not frames; who waits is told at once since when
+    the seat says nothing; its answers make room again."""
+    arena = TcpArena()
+    client = Client(arena, behind_max=5 * (lib.EBK_LINK_FRAME_PRICE + 1000))
+    last = without_the_third(client, 5, 1000)
+    client.append(1000)
+    until_ns = clock_ns() + PATIENCE_NS
+    client.wait(until_ns)
+    assert clock_ns() < until_ns, "the host is told"
+    facts = client.adds.tell(clock_ns())
+    assert facts.is_pressed and not facts.is_ending and facts.pending == 0
+    assert facts.silent_ns[:2] == (0, 0) and 0 < facts.silent_ns[2] <= clock_ns()
+    assert client.packer.open_count() == 1
+    sent_ns = facts.silent_ns[2]
+    client.answer(2, *client.requests(2))
+    client.until(lambda: client.adds.tell(clock_ns()).pending == 1)
+    assert client.packer.open_count() == 0 and client.lac == last[-1]
+    assert client.adds.tell(clock_ns()).heard_ns[2] > sent_ns
+    client.adds.close()
+    arena.close()
+
+
+def test_the_bound_of_the_process_holds_whoever_keeps_something() -> None:
+    """RP34: counted in C and by cores alike; what is given, or answered, or closed is not kept any more."""
+    arena = TcpArena()
+    backlog = SharedBacklog(2 * (lib.EBK_LINK_FRAME_PRICE + 1000))
+    client = Client(arena, backlog=backlog)
+    without_the_third(client, 1, 1000)
+    assert lib.EBK_LINK_FRAME_PRICE == FRAME_PRICE
+    assert backlog.kept_bytes == client.packer.unreleased_bytes + FRAME_PRICE and not backlog.is_full
+    assert not client.adds.tell(clock_ns()).is_pressed
+    backlog.add(FRAME_PRICE + 1000)
+    assert client.adds.tell(clock_ns()).is_pressed
+    client.append(10)
+    client.wait()
+    assert client.packer.open_count() == 1
+    client.answer(2, *client.requests(2))
+    client.until(lambda: client.packer.open_count() == 0)
+    assert not client.adds.tell(clock_ns()).is_pressed and backlog.kept_bytes == FRAME_PRICE + 1000
+    for seat in (0, 1):
+        client.answer(seat, *client.requests(seat))
+    client.until(lambda: client.lac == 2)
+    assert backlog.kept_bytes > FRAME_PRICE + 1000
+    client.adds.close()
+    assert backlog.kept_bytes == FRAME_PRICE + 1000
+    arena.close()
+
+
+def test_nothing_is_kept_for_a_seat_that_has_failed(client: Client) -> None:
+    """P4.5: the core is given what others owe as well, and what is not acknowledged."""
+    without_the_third(client, 3)
+    client.append(10)
+    client.wait()
+    client.adds.fail(2)
+    facts = client.adds.tell(clock_ns())
+    assert facts.is_ending
+    (waiting,) = client.give()
+    assert (waiting.first_entry, waiting.answered, waiting.unsent) == (4, 0, 0)
+
+
+class Narrow(Client):
+    """b3's link has no room, as where its window is full."""
+
+    room = 0
+
+    def wait(self, until_ns: int = NOW) -> None:
+        turns = self.transport._dialled
+        show_room = turns._show_room
+
+        def show(sender: Any) -> None:
+            show_room(sender)
+            link = self.transport._ends.links[self.links[2]]
+            sender.show(link.number, link.port.socket.underlying, link.data_prefix, self.room)
+
+        turns._show_room = show
+        super().wait(until_ns)
+        turns._show_room = show_room
+
+
+@pytest.fixture
+def narrow() -> Iterator[Narrow]:
+    arena = TcpArena()
+    made = Narrow(arena)
+    yield made
+    made.adds.close()
+    arena.close()
+
+
+def test_where_one_link_is_full_the_others_go_on_and_it_gets_the_same_bytes_later(narrow: Narrow) -> None:
+    """P3.2, RP33: acknowledged by two; the third is sent it in order when there is room, with the LAC of then, since a
+    frame tells only of what is below it."""
+    others = []
+    for size in (10, LONG, 10):
+        narrow.append(size)
+        narrow.wait()
+        asked = [narrow.bodies(seat, 1)[0] for seat in (0, 1)]
+        others.append(asked[0])
+        for seat in (0, 1):
+            narrow.answer(seat, decode_message(asked[seat]))
+        narrow.until(lambda: narrow.lac == len(others))
+    assert not narrow.bookies[2].bodies(narrow.bookies[2].ups()[0].link)
+    narrow.room = 1 << 30
+    narrow.wait()
+    for theirs, body in zip(others, narrow.bodies(2, 3), strict=True):
+        request, of_first = decode_message(body), decode_message(theirs)
+        assert request.request_id == of_first.request_id + 2
+        assert request.frames[0][0] == of_first.frames[0][0]
+        assert bytes(request.frames[0][1]) == bytes(of_first.frames[0][1])
+        narrow.answer(2, request)
+    narrow.until(lambda: narrow.packer.unreleased_bytes == 0)
+
+
+def test_what_a_full_link_did_not_take_is_told_as_unsent(narrow: Narrow) -> None:
+    """P3.2, RP33: no answer to it will come, so the core has to send it; what went before is only owed."""
+    narrow.room = 1 << 30
+    narrow.append(10)
+    narrow.wait()
+    narrow.room = 0
+    narrow.append(10)
+    narrow.wait()
+    first, second = narrow.give()
+    assert (first.unsent, second.unsent) == (0, 0b100)
+
+
+def test_an_ack_quorum_of_links_needs_room(narrow: Narrow) -> None:
+    """P3.2: where all three must answer, nothing is sealed that one of them cannot be sent."""
+    narrow.adds.close()
+    terms = AddTerms(narrow.packer, LEDGER, KEY, NONCE, 3, 0, 4, 16 << 20, 32 << 20)
+    seats = [
+        AddSeat(link, FIRST_SEATING + seat, encode_control(narrow.control(seat)))
+        for seat, link in enumerate(narrow.links)
+    ]
+    narrow.adds = narrow.transport.adds().open_adds(terms, seats)
+    narrow.append(10)
+    narrow.wait()
+    assert narrow.packer.open_count() == 1
+    narrow.room = 1 << 30
+    narrow.wait()
+    assert narrow.packer.open_count() == 0
