@@ -90,13 +90,14 @@ def open(
     listen: str | None = None,
     *,
     settings: Settings | None = None,
+    create: bool = True,
     journal_directories: Sequence[str | os.PathLike[str]] = (),
     ledger_directories: Sequence[str | os.PathLike[str]] = (),
     expands: bool = False,
 ) -> Opening[Client]:
     """As `embedbk.open`."""
     devices = Devices.of(journal_directories, ledger_directories, expands)
-    return Opening(_open(target, bookies, listen, settings, devices))
+    return Opening(_open(target, bookies, listen, settings, devices, create))
 
 
 async def _open(
@@ -105,9 +106,10 @@ async def _open(
     listen: str | None,
     settings: Settings | None,
     devices: Devices,
+    create: bool,
 ) -> Client:
     # Starting reads disks and replays journals: on a thread, so that the loop goes on.
-    opened = await asyncio.to_thread(client.start, target, bookies, listen, settings, devices)
+    opened = await asyncio.to_thread(client.start, target, bookies, listen, settings, devices, create=create)
     try:
         await run_async(opened.ready())
     except BaseException:

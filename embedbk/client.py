@@ -179,11 +179,15 @@ def start(
     listen: str | None,
     settings: Settings | None,
     devices: Devices = IN_PLACE,
+    *,
+    create: bool = True,
 ) -> Opened:
     """Begin what `open` opens; the cluster may not have answered yet. Reads disks, so it may take a while."""
     settings = settings or Settings()
     if not isinstance(target, str | os.PathLike):
         raise UsageError(f"{target!r} is neither a directory nor an embedbk:// address")
+    if not isinstance(create, bool):
+        raise UsageError(f"create={create!r}: True and False are allowed")
     if is_address(target):
         if bookies is not None or listen is not None:
             raise UsageError(
@@ -198,7 +202,7 @@ def start(
         return connect(str(target), settings)
     if bookies is not None and (isinstance(bookies, bool) or not isinstance(bookies, int) or bookies < 1):
         raise UsageError(f"bookies={bookies!r}: a whole number from 1 on is allowed")
-    return open_directory(target, bookies, listen, settings, devices)
+    return open_directory(target, bookies, listen, settings, devices, create=create)
 
 
 def open_client(
@@ -207,6 +211,7 @@ def open_client(
     listen: str | None = None,
     *,
     settings: Settings | None = None,
+    create: bool = True,
     journal_directories: Sequence[str | os.PathLike[str]] = (),
     ledger_directories: Sequence[str | os.PathLike[str]] = (),
     expands: bool = False,
@@ -218,6 +223,9 @@ def open_client(
         bookies: of an embedded cluster; 3 at the first start, later as many as there are (more may be asked for).
         listen: "tcp://127.0.0.1:0" lets other processes reach an embedded cluster; `Client.url` says where.
         settings: times and sizes.
+        create: whether a missing or empty directory becomes a new cluster, which is said at WARNING. False, for
+            production: only what is there is opened, so that a device that is not mounted is an error. The parent of
+            a directory is never made.
         journal_directories: on other devices, for the journals of an embedded cluster: each ledger's records go to one
             of them. Bookie b1 has `PATH/b1` in each. Empty: in the target. Always the same, in the same order.
         ledger_directories: the same for entry logs; new ones may come behind the others with expands.
@@ -225,11 +233,11 @@ def open_client(
 
     Raises:
         UsageError: an argument is not allowed, or the directory is in use by a process (which is said).
-        StorageError: a directory is foreign, missing, unreadable or damaged.
+        StorageError: a directory is foreign, missing, unreadable or damaged; or empty, with create=False.
         MetadataUnavailable: nobody answered at the address.
     """
     devices = Devices.of(journal_directories, ledger_directories, expands)
-    opened = start(target, bookies, listen, settings, devices)
+    opened = start(target, bookies, listen, settings, devices, create=create)
     try:
         run_blocking(opened.ready(), "embedbk.aio.open")
     except BaseException:

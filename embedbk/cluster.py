@@ -29,6 +29,7 @@ from typing import Any, NoReturn, Self
 
 from embedbk import errors
 from embedbk.address import url_of
+from embedbk.beginning import check_path, holds_log, is_new, make
 from embedbk.config import Settings
 from embedbk.devices import Devices
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
@@ -160,6 +161,8 @@ class Cluster:
         bookies: how many, named b1, b2 ...
         listen: "tcp://127.0.0.1:0", or "ipc://PATH": then PATH.NAME are the sockets.
         settings: times and sizes for all of them; `open_timeout_s` is for the whole start.
+        create: whether missing or empty directories become those of a new cluster, or of new bookies; as `embedbk.open`
+            takes it.
         journal_directories, ledger_directories, expands: journals and entry logs on other devices, as `embedbk.open`
             takes them: bookie b1 has `PATH/b1` in each. They are not removed with a temporary directory.
 
@@ -173,6 +176,7 @@ class Cluster:
         *,
         listen: str = "tcp://127.0.0.1:0",
         settings: Settings | None = None,
+        create: bool = True,
         journal_directories: Sequence[str | os.PathLike[str]] = (),
         ledger_directories: Sequence[str | os.PathLike[str]] = (),
         expands: bool = False,
@@ -182,7 +186,10 @@ class Cluster:
         self.settings = settings or Settings()
         self.devices = Devices.of(journal_directories, ledger_directories, expands)
         self.bookie_ids = tuple(f"b{number}" for number in range(1, bookies + 1))
-        self._given = directory
+        if not isinstance(create, bool):
+            raise UsageError(f"create={create!r}: True and False are allowed")
+        self._create = create
+        self._given = None if directory is None else check_path(directory)
         self._listen = listen
         self._directory: Path | None = None
         self._peers: dict[str, Peer] = {}
@@ -247,15 +254,13 @@ class Cluster:
     def _make_directory(self) -> Path:
         if self._given is None:
             return Path(tempfile.mkdtemp(prefix="embedbk-"))
-        directory = Path(self._given)
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as refused:
-            raise UsageError(
-                f"directory {directory} cannot be used: {refused.strerror}",
-                hint="give a directory, or a path where one can be made",
-            ) from refused
-        return directory
+        is_new(self._given, create=self._create)
+        self.devices.look(create=self._create)
+        begins = not holds_log(self._given / METADATA)
+        make(self._given)
+        if begins or self.devices.expands:  # Else none is missing that may be new.
+            self.devices.make()
+        return self._given
 
     def _listen_of(self, name: str) -> list[str]:
         return [f"{self._listen}.{name}" if self._listen.startswith("ipc://") else self._listen]
@@ -278,6 +283,8 @@ class Cluster:
         command += ["--dir", str(directory / name), "--journal-file-bytes", str(settings.journal_file_bytes)]
         for endpoint in listen:
             command += ["--listen", endpoint]
+        if not self._create:
+            command.append("--no-create")
         if settings.allow_non_loopback:
             command.append("--allow-non-loopback")
         peer_parent_fd, parent_fd = os.pipe2(os.O_CLOEXEC)

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from embedbk.beginning import check_path, is_new, make
 from embedbk.errors import UsageError
+from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
+from embedbk.storage.journals import JOURNALS_MAX
 
 __all__ = ["IN_PLACE", "Devices"]
 
@@ -27,18 +30,36 @@ class Devices:
     ledger_directories: tuple[Path, ...] = ()
     expands: bool = False  # Ledger directories beyond those that the bookies have join, for good.
 
+    def look(self, *, create: bool) -> None:
+        """Refuse devices that are not there; those of a new cluster are made with what its bookies have on them.
+
+        Raises:
+            StorageError: one, or its parent, is missing or cannot be used.
+        """
+        for name, paths in (
+            ("journal directory", self.journal_directories),
+            ("ledger directory", self.ledger_directories),
+        ):
+            for path in paths:
+                is_new(path, create=create, what=name)
+
     @classmethod
     def of(
         cls, journal_directories: Sequence[AnyPath], ledger_directories: Sequence[AnyPath], expands: bool
     ) -> Devices:
         """Raises:
-        UsageError: not a list of paths, or one path twice.
+        UsageError: not a list of paths, too many, an address, or one path twice.
         """
         return cls(
-            _paths("journal_directories", journal_directories),
-            _paths("ledger_directories", ledger_directories),
+            _paths("journal_directories", journal_directories, JOURNALS_MAX),
+            _paths("ledger_directories", ledger_directories, LEDGER_DIRECTORIES_MAX),
             expands,
         )
+
+    def make(self) -> None:
+        """Make the devices' own directories; processes of their own make those of the bookies in them."""
+        for path in (*self.journal_directories, *self.ledger_directories):
+            make(path)
 
     @property
     def are_given(self) -> bool:
@@ -54,10 +75,12 @@ class Devices:
 IN_PLACE = Devices()
 
 
-def _paths(name: str, given: Sequence[AnyPath]) -> tuple[Path, ...]:
+def _paths(name: str, given: Sequence[AnyPath], most: int) -> tuple[Path, ...]:
     if not isinstance(given, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in given):
         raise UsageError(f"{name}={given!r}: a list of directories is allowed", hint="one alone is [path]")
-    paths = tuple(Path(path) for path in given)
+    if len(given) > most:
+        raise UsageError(f"{name}: {len(given)} were given; at most {most} are allowed")
+    paths = tuple(check_path(path, name) for path in given)
     places = [os.path.realpath(path) for path in paths]
     twice = [str(path) for path, place in zip(paths, places, strict=True) if places.count(place) > 1]
     if twice:

@@ -14,6 +14,7 @@ starting there.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import re
 import socket
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embedbk.address import endpoints_of, url_of
+from embedbk.beginning import IGNORED, check_path, holds_log, is_new, make, refuse_new
 from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
 from embedbk.core.collector import CollectorOptions
@@ -37,7 +39,7 @@ from embedbk.metadata.client import Client as MetadataClient
 from embedbk.ports import Identity, Transport
 from embedbk.runtime import Runtime
 from embedbk.storage.bookie_storage import BookieStorage
-from embedbk.storage.identity import OWNER_FILE, hold_directory
+from embedbk.storage.identity import hold_directory
 from embedbk.storage.layout import Layout
 from embedbk.storage.local_adds import NativeNear, NativeWaiter
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
@@ -47,13 +49,14 @@ from embedbk.transports.zmq_adds import backlog_of_process
 
 __all__ = ["BOOKIES_DEFAULT", "BOOKIES_MAX", "Opened", "connect", "open_directory"]
 
+logger = logging.getLogger(__name__)
+
 BOOKIES_DEFAULT = 3
 BOOKIES_MAX = 64  # In one process; more are no gain.
 
 METADATA_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size needs.
 
 _METADATA = "metadata"
-_IGNORED = {OWNER_FILE, "lost+found"}
 _BOOKIE = re.compile(r"b[1-9][0-9]*")
 _LOCAL_SCHEME = "local://"
 _LOCAL = "local://*"
@@ -91,16 +94,21 @@ def open_directory(
     listen: str | None,
     settings: Settings,
     devices: Devices = IN_PLACE,
+    *,
+    create: bool = True,
 ) -> Opened:
-    """Start the cluster that lives in a directory, a new one in an empty directory."""
-    return _Building(Path(path), listen, settings, devices).build(bookies)
+    """Start the cluster that lives in a directory; a new one in an empty or missing directory, if create says so."""
+    return _Building(check_path(path), listen, settings, devices, create=create).build(bookies)
 
 
 class _Building:
     """What is open so far, so that a failure half-way closes it again."""
 
-    def __init__(self, root: Path, listen: str | None, settings: Settings, devices: Devices) -> None:
+    def __init__(
+        self, root: Path, listen: str | None, settings: Settings, devices: Devices, *, create: bool
+    ) -> None:
         self.root = root
+        self.create = create
         self.listen = listen
         self.settings = settings
         self.devices = devices
@@ -118,8 +126,7 @@ class _Building:
         if bookies is not None and bookies > BOOKIES_MAX:
             raise UsageError(f"bookies={bookies}: at most {BOOKIES_MAX} in one process")
         self_test()
-        self._make_root()
-        self._refuse_strange()
+        self._begin()
         owner = hold_directory(self.root)
         self.opened.append(lambda: os.close(owner))
         store = open_metadata_store(
@@ -136,22 +143,26 @@ class _Building:
         ]
         return self._start(token, store, stores, owner)
 
-    def _make_root(self) -> None:
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as taken:
+    def _begin(self) -> None:
+        """Refuse what is no place for a cluster, and a new cluster where none is to be made; say so where one is."""
+        if not is_new(self.root, create=self.create):
+            self._refuse_strange()
+        begins = not holds_log(self.root / _METADATA)
+        if begins and not self.create:
             raise StorageError(
-                f"{self.root} is not a directory", hint="give a directory, or a path where one can be made"
-            ) from taken
-        except OSError as refused:
-            raise StorageError(
-                f"{self.root} cannot be made: {refused}", hint="check the path and its permissions"
-            ) from refused
+                f"{self.root} holds no cluster, and create=False makes none: wiped, or not mounted?",
+                definite=True,
+                hint="put it back; create=True begins a new cluster",
+            )
+        self.devices.look(create=self.create)
+        make(self.root)
+        if begins:
+            logger.warning("a new cluster begins in %s", self.root)
 
     def _refuse_strange(self) -> None:
         """A directory of somebody else, or one without the part that says whose the rest is."""
         try:
-            names = sorted(path.name for path in self.root.iterdir() if path.name not in _IGNORED)
+            names = sorted(path.name for path in self.root.iterdir() if path.name not in IGNORED)
         except OSError as refused:
             raise StorageError(
                 f"{self.root} cannot be read: {refused}", hint="check its permissions and its disk"
@@ -176,6 +187,11 @@ class _Building:
         ids = set(known)
         if known:
             ids.update(path.name for path in self.root.iterdir() if _BOOKIE.fullmatch(path.name))
+        if not self.create and asked is not None and asked > len(ids):
+            raise UsageError(
+                f"bookies={asked}: {self.root} has {len(ids)} ({', '.join(sorted(ids))}), and create=False makes none",
+                hint=f"open it with bookies={len(ids)}, or with create=True to add bookies",
+            )
         if asked is not None and asked < len(ids):
             raise UsageError(
                 f"bookies={asked}: {self.root} has {len(ids)} ({', '.join(sorted(ids))}), and each may hold the only "
@@ -202,6 +218,9 @@ class _Building:
                 + ", ".join(map(str, parts)),
                 hint="give journal_directories= and ledger_directories= as it was made with; removed, or not mounted?",
             )
+        if not self.create:
+            news = [] if not self.devices.expands else ledgers  # What may be new says BookieStorage.
+            refuse_new([part for part in parts if part not in news], f"a directory of bookie {bookie_id},")
         storage = BookieStorage(
             directory,
             bookie_id,

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import embedbk
+
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -21,6 +23,20 @@ def test_the_twenty_lines_run(
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed] == ["0", "1", "2", "3"]
     assert [line.rsplit(" ", 1)[1] for line in printed] == ["b'first'", "b'second'", "b'third'", "b'fourth'"]
+
+
+def test_the_lines_for_production_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second Python block; then nothing new is made where the directory is gone."""
+    _, block = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    program = compile(block, str(README), "exec")
+    exec(program, {})
+    exec(program, {})
+    (tmp_path / "production").rename(tmp_path / "away")
+    (tmp_path / "production").mkdir()
+    with pytest.raises(embedbk.StorageError, match="holds no cluster"):
+        embedbk.open("production", create=False)
+    assert not list((tmp_path / "production").iterdir())
 
 
 def test_every_file_it_names_is_there() -> None:

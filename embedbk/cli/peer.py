@@ -15,8 +15,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from embedbk.address import endpoints_of, is_address
+from embedbk.beginning import is_new, refuse_new
 from embedbk.cli.serving import Serving, Stopped
 from embedbk.codec.kernels import keep_freed_memory
 from embedbk.config import Settings
@@ -28,6 +30,8 @@ from embedbk.transports import open_transport
 from embedbk.transports.endpoints import check_endpoint
 
 __all__ = ["FROM_PARENT", "run_peer"]
+
+logger = logging.getLogger(__name__)
 
 FROM_PARENT = "-"  # As --metadata: the starter says it later, on the parent's pipe.
 
@@ -66,7 +70,13 @@ def _parser(role: str) -> argparse.ArgumentParser:
         prog=f"embedbk {role}", description=f"Run one {role} until SIGTERM.", allow_abbrev=False
     )
     add = parser.add_argument
-    add("--dir", required=True, type=Path, help="its directory; made at the first start")
+    add("--dir", required=True, type=Path, help="its directory; made at the first start, its parent never")
+    add(
+        "--create",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="--no-create: a missing or empty directory is an error, not a new one; for what stands on mounts",
+    )
     add(
         "--listen",
         action="append",
@@ -187,7 +197,7 @@ def _run_metadata(options: argparse.Namespace, serving: Serving) -> None:
 
     listen = _listen(options)
     file_bytes = max(options.journal_file_bytes, _METADATA_FILE_BYTES_MIN)
-    _make_directory(options.dir)
+    _begin(options, "a new cluster", [_Place("directory", options.dir)])
     with ExitStack() as opened:  # Closed again when the rest cannot be opened.
         store = open_metadata_store(options.dir, file_bytes=file_bytes)
         opened.callback(store.close)
@@ -218,7 +228,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
     listen = _listen(options)
     metadata = _metadata_endpoints(options.metadata, serving)
     token = _learn_cluster(options, serving, metadata)
-    _make_directory(options.dir)
+    _begin(options, f"a new bookie {options.id}", _bookies_places(options))
     with ExitStack() as opened:  # Closed again when the rest cannot be opened.
         storage = BookieStorage(
             options.dir,
@@ -262,14 +272,35 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
     )
 
 
-def _make_directory(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as refused:
-        raise UsageError(
-            f"directory {path} cannot be used: {refused.strerror}",
-            hint="give a directory, or a path where one can be made",
-        ) from refused
+class _Place(NamedTuple):
+    """A directory that was given: how it is called, and whether it may be a new one, or empty, with --no-create."""
+
+    what: str
+    path: Path
+    may_be_new: bool = False
+    may_be_empty: bool = False
+
+
+def _bookies_places(options: argparse.Namespace) -> list[_Place]:
+    # Where all parts are elsewhere its own directory holds notes only.
+    is_elsewhere = bool(options.journal_dir and options.ledger_dir)
+    return [
+        _Place("directory", options.dir, may_be_empty=is_elsewhere),
+        *(_Place("journal directory", path) for path in options.journal_dir),
+        # Which of them is new with --expand is judged where they are opened.
+        *(_Place("ledger directory", path, options.expand, options.expand) for path in options.ledger_dir),
+    ]
+
+
+def _begin(options: argparse.Namespace, who: str, places: list[_Place]) -> None:
+    """Say that something new begins, or refuse it; what is to be made is made where it is opened."""
+    begins = True
+    for what, path, may_be_new, may_be_empty in places:
+        begins &= is_new(path, create=options.create or may_be_new, what=what)
+        if not options.create and not may_be_empty:
+            refuse_new([path], what)
+    if begins:
+        logger.warning("%s begins in %s", who, ", ".join(str(place.path) for place in places))
 
 
 def _learn_cluster(options: argparse.Namespace, serving: Serving, endpoints: Sequence[str]) -> bytes:
@@ -297,7 +328,7 @@ class _Asking:
                 self.cluster_token = event.peer.cluster_token
             elif isinstance(event, LinkDown):
                 if event.reason.startswith(("refused", "wrong", "protocol")):
-                    logging.getLogger(__name__).warning("metadata member: %s", event.reason)
+                    logger.warning("metadata member: %s", event.reason)
                 self._link = None
                 self._turn += 1
                 self._dial_at = now_ns + _REDIAL_NS

@@ -50,11 +50,14 @@ def test_a_clean_stop_ends_every_process_with_0_and_keeps_the_entries(tmp_path: 
         orders.append_many([b"%d" % number for number in range(1000)])
     cluster.stop()
     assert [peer.exit_code for peer in peers] == [0, 0, 0, 0]
-    assert not list((tmp_path / "data").glob("*.log"))  # Nothing was worth a line.
+    for log in (tmp_path / "data").glob("*.log"):  # Nothing was worth a line, but that it is new.
+        assert " begins in " in log.read_text()
+        assert log.read_text().count("\n") == 1
     with Cluster(tmp_path / "data", bookies=3, settings=QUICK) as again, embedbk.open(again.url) as bk:
         assert [bytes(entry) for entry in bk.log("orders").read()] == [
             b"%d" % number for number in range(1000)
         ]
+    assert not list((tmp_path / "data").glob("*.log"))
 
 
 def test_a_killed_bookie_serves_what_it_acknowledged_when_it_is_started_again() -> None:
@@ -177,7 +180,7 @@ def test_what_is_not_allowed_is_refused_before_anything_starts(tmp_path: Path) -
         with pytest.raises(UsageError, match="whole number from 1 to 64"):
             Cluster(tmp_path, bookies=bookies)  # type: ignore[arg-type]
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot be used"):
+    with pytest.raises(StorageError, match="not a directory"):
         Cluster(tmp_path / "file").start()
     cluster = Cluster(tmp_path / "data", bookies=1)
     with pytest.raises(UsageError, match="not started"):
