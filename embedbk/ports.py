@@ -16,6 +16,7 @@ from embedbk.codec.frame import Frame
 from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.core.parked import ParkedPolls
 from embedbk.core.vocabulary import LogFacts
+from embedbk.core.witness import Met
 
 __all__ = [
     "AddPath",
@@ -458,6 +459,7 @@ class DurableBookie(Protocol):
 
     incarnation: bytes
     may_have_lost: bool  # Something acknowledged may be gone: limbo comes before serving (P7.4).
+    met: Met | None  # The newest metadata that was met, as it was kept (P10.5).
 
     @property
     def table(self) -> AnyLedgerTable: ...
@@ -469,6 +471,10 @@ class DurableBookie(Protocol):
 
     def end_loss(self) -> None:
         """Everything that may be lost is in durable limbo: `may_have_lost` is over, also for the next start."""
+        ...
+
+    def keep_met(self, met: Met, *, is_synced: bool) -> None:
+        """Keep the newest metadata that was met; durable when this returns if is_synced. Raises StorageError."""
         ...
 
     def next_token(self) -> int:

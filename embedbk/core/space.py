@@ -6,6 +6,7 @@ refuses (core/bookie.py: fences and recovery adds pass), and measuring (host/spa
     writable ── free space below `low_bytes` ──▶ read-only: low space ── above `back_bytes` ──▶ writable
              ── a write found no room, twice ──▶ read-only: no room ──── such a write went well ─▶ writable
              ── an operator asks ──────────────▶ read-only: operator ─── and asks again ────────▶ writable
+             ── metadata is older than it met ─▶ read-only: older metadata ─ it is not any more ─▶ writable
 
 Several reasons may hold at once; it is writable when none does. Being busy is none: a write cache that is full for a
 moment, or a write that finds room at its second try, makes requests wait and changes nothing in the list of bookies,
@@ -19,13 +20,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from embedbk.core.machine import Handlers, Machine
-from embedbk.core.vocabulary import Effect, OperatorAsked, RetryWrites, SetWritable, SpaceSeen
+from embedbk.core.vocabulary import (
+    Effect,
+    MetadataDoubted,
+    OperatorAsked,
+    RetryWrites,
+    SetWritable,
+    SpaceSeen,
+)
 
-__all__ = ["LOW_SPACE", "NO_ROOM", "OPERATOR", "Space", "SpaceOptions"]
+__all__ = ["LOW_SPACE", "NO_ROOM", "OLDER_METADATA", "OPERATOR", "Space", "SpaceOptions"]
 
 LOW_SPACE = "low space"
 NO_ROOM = "no room"
 OPERATOR = "operator"
+OLDER_METADATA = "older metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +93,21 @@ class Space(Machine):
     def _on_operator(self, event: OperatorAsked) -> list[Effect]:
         return self._become({OPERATOR: event.is_read_only})
 
+    def _on_doubted(self, event: MetadataDoubted) -> list[Effect]:
+        """P10.5: it would take entries for ids that were given out twice."""
+        return self._become({OLDER_METADATA: event.is_doubted})
+
     def _become(self, changes: dict[str, bool]) -> list[Effect]:
         """The one place where reasons come and go."""
         before = self.reasons
-        holds = {reason: reason in before for reason in (OPERATOR, LOW_SPACE, NO_ROOM)} | changes
+        holds = {
+            reason: reason in before for reason in (OPERATOR, LOW_SPACE, NO_ROOM, OLDER_METADATA)
+        } | changes
         self.reasons = tuple(reason for reason, does in holds.items() if does)
         return [SetWritable(self.is_writable)] if self.is_writable != (not before) else []
 
-    HANDLERS: ClassVar[Handlers] = {SpaceSeen: _on_seen, OperatorAsked: _on_operator}
+    HANDLERS: ClassVar[Handlers] = {
+        SpaceSeen: _on_seen,
+        OperatorAsked: _on_operator,
+        MetadataDoubted: _on_doubted,
+    }

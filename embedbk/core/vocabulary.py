@@ -53,6 +53,7 @@ __all__ = [
     "JournalAppend",
     "JournalDurable",
     "JournalFailed",
+    "KeepMet",
     "KeyRead",
     "KeysListed",
     "LimboListed",
@@ -63,6 +64,7 @@ __all__ = [
     "LogFacts",
     "LogsListed",
     "MetadataChanged",
+    "MetadataDoubted",
     "MetadataFailed",
     "MetadataTold",
     "NameUnread",
@@ -480,6 +482,13 @@ class OperatorAsked(Struct):
     is_read_only: bool
 
 
+class MetadataDoubted(Struct):
+    """Metadata is an older one than this bookie met, or is not any more (P10.5)."""
+
+    now_ns: int
+    is_doubted: bool
+
+
 class SetWritable(Struct):
     """Tell the bookie: WritableSet."""
 
@@ -537,9 +546,16 @@ class MetadataTold(Struct):
 
 
 class AskMetadata(Struct):
-    """Which metadata is this, and how far is it?"""
+    """Which metadata is this, and how far is it? A witness's tag is what it met (a core.witness.Met, or None)."""
 
     tag: Tag
+
+
+class KeepMet(Struct):
+    """Keep what was met (a core.witness.Met); is_synced: durably before anything else."""
+
+    met: Any
+    is_synced: bool
 
 
 class BeginCollection(Struct):
@@ -619,12 +635,12 @@ Event = (
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | MetadataTold | LogsListed | SliceCopied | CopyFailed
-    | WritableSet | SpaceSeen | OperatorAsked
+    | WritableSet | SpaceSeen | OperatorAsked | MetadataDoubted
 )  # fmt: skip
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | Reply
     | StoreFrame | JournalAppend | ReadEntries | DropEntries
-    | ListHeld | ListKeys | AskMetadata | BeginCollection | AllowDrop | NameUnread
+    | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
 )  # fmt: skip

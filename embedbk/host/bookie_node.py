@@ -59,6 +59,7 @@ from embedbk.host.scrub_pace import ScrubPace
 from embedbk.host.spacing import Spacing
 from embedbk.host.unread import Unread
 from embedbk.host.waiting import WAITING_BYTES_MAX, Waiting
+from embedbk.host.witnessing import Witnessing
 from embedbk.metadata.client import Client
 from embedbk.ports import (
     AddPath,
@@ -127,11 +128,25 @@ class BookieNode:
         self.limbo = LimboAsking(
             bookie_id, storage, self.core, self.metadata, self._step_core, self._on_failure, unread
         )
+        self.spacing = Spacing(bookie_id, space, storage, free_bytes, self._step_core)
+        self.witnessing = Witnessing(
+            bookie_id,
+            storage,
+            self.metadata,
+            on_judged=lambda now_ns: self.registering.register(now_ns),
+            on_doubt=self.spacing.set_doubted,
+        )
         self.collecting = Collecting(
-            bookie_id, collector, storage.table, self.metadata, self._step_core, self._may_collect, unread
+            bookie_id,
+            collector,
+            storage.table,
+            self.metadata,
+            self.witnessing,
+            self._step_core,
+            self._may_collect,
+            unread,
         )
         self.compacting = Compacting(bookie_id, compactor, storage)
-        self.spacing = Spacing(bookie_id, space, storage, free_bytes, self._step_core)
         self.registering = Registering(
             bookie_id,
             self.endpoints,
@@ -141,6 +156,7 @@ class BookieNode:
             self.metadata,
             self.limbo,
             self.spacing.free_now,
+            self.witnessing,
             on_foreign=self._on_foreign,
         )
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
@@ -201,6 +217,7 @@ class BookieNode:
             self._step_core(None, now_ns)
         self._read_at = now_ns + READ_AGAIN_NS if self._reads else None
         self.metadata.tick(now_ns)
+        self.witnessing.step(now_ns)
         self.registering.step(now_ns)
         self.limbo.step(now_ns)
         self.collecting.step(now_ns)
@@ -232,7 +249,7 @@ class BookieNode:
         return self.is_registered and self.core.is_serving and self.failure is None
 
     def _on_session(self, now_ns: int, _cluster_token: bytes) -> None:
-        self.registering.register(now_ns)
+        self.witnessing.begin(now_ns)
 
     def _on_failure(self, failure: EmbedbkError) -> None:
         self.failure = failure
@@ -248,6 +265,7 @@ class BookieNode:
         return earliest(
             self.core.deadline_ns,
             self.metadata.deadline_ns(),
+            self.witnessing.deadline_ns(),
             self.registering.deadline_ns,
             self.limbo.deadline_ns,
             self._read_at,
@@ -290,6 +308,7 @@ class BookieNode:
     def _on_link_up(self, now_ns: int, event: LinkUp) -> None:
         if event.link == self.metadata.link:
             self.metadata.on_link_up(now_ns, event.peer)
+            self.witnessing.look(now_ns)
         elif self.registering.is_foreign:
             self.transport.drop(event.link, str(self.failure))
         else:

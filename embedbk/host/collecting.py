@@ -17,8 +17,6 @@ from embedbk.codec.metadata_messages import (
     Operation,
     Refusal,
     Result,
-    Tell,
-    Told,
     Txn,
     TxnDone,
     Value,
@@ -39,7 +37,6 @@ from embedbk.core.vocabulary import (
     ListHeld,
     ListKeys,
     MetadataFailed,
-    MetadataTold,
     NameUnread,
     ReadKey,
     Started,
@@ -51,6 +48,7 @@ from embedbk.core.vocabulary import (
 )
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.unread import Unread
+from embedbk.host.witnessing import Witnessing
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["Collecting"]
@@ -67,6 +65,7 @@ class Collecting:
         options: CollectorOptions,
         table: AnyLedgerTable,
         metadata: MetadataLink,
+        witness: Witnessing,
         tell_bookie: Callable[[Event], None],
         is_ready: Callable[[], bool],
         unread: Unread,
@@ -74,6 +73,7 @@ class Collecting:
         self.core = Collector(bookie_id, options)
         self._table = table
         self._metadata = metadata
+        self._witness = witness
         self._tell_bookie = tell_bookie
         self._is_ready = is_ready
         self._unread = unread
@@ -94,11 +94,8 @@ class Collecting:
         return self.core.deadline_ns if self._is_ready() else None
 
     def _step(self, event: Event) -> None:
-        trouble = self.core.trouble
         for effect in self.core.step(event):
             self._carry_out(event.now_ns, effect)
-        if self.core.trouble not in ("", trouble):
-            logger.critical("%s", self.core.trouble)
 
     def _carry_out(self, now_ns: int, effect: Effect) -> None:
         if isinstance(effect, ListHeld):
@@ -115,7 +112,7 @@ class Collecting:
         elif isinstance(effect, ReadKey):
             self._ask(now_ns, Get(effect.key), effect.tag)
         elif isinstance(effect, AskMetadata):
-            self._ask(now_ns, Tell(0), effect.tag)
+            self._witness.ask(now_ns, effect.tag, self._step)
         else:
             assert isinstance(effect, Transact)
             self._ask(now_ns, Txn(effect.when, effect.then), effect.tag)
@@ -142,8 +139,6 @@ def _outcome(now_ns: int, tag: Tag, operation: Operation, result: Result) -> Eve
         if record is None or record.value is None:
             return KeyRead(now_ns, tag, None, result.revision)
         return KeyRead(now_ns, tag, record.value, record.revision)
-    if isinstance(result, Told):
-        return MetadataTold(now_ns, tag, result)
     if isinstance(result, TxnDone):
         return Transacted(now_ns, tag, result.is_done, result.revision)
     if isinstance(operation, Txn):

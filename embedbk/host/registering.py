@@ -20,6 +20,7 @@ from embedbk.core.bookie import Bookie
 from embedbk.errors import StorageError
 from embedbk.host.limbo import LimboAsking
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.witnessing import Witnessing
 from embedbk.ports import DurableBookie
 
 __all__ = ["Registering"]
@@ -46,6 +47,7 @@ class Registering:
         metadata: MetadataLink,
         limbo: LimboAsking,
         free_now: Callable[[], int | None],
+        witness: Witnessing,
         on_foreign: Callable[[int, StorageError], None],
     ) -> None:
         self.is_foreign = False
@@ -58,6 +60,7 @@ class Registering:
         self._metadata = metadata
         self._limbo = limbo
         self._free_now = free_now
+        self._witness = witness
         self._on_foreign = on_foreign
         self._session = 0  # Under which its key was put.
         self._is_writable = False  # As the list of bookies was told last.
@@ -83,7 +86,10 @@ class Registering:
 
     def register(self, now_ns: int) -> None:
         """A session is open: show the cookie, then stand in the list of bookies as long as the session lives."""
-        if not self._metadata.session or self.is_foreign:
+        if not self._metadata.session or self.is_foreign or not self._witness.is_judged:
+            return  # When it is told which metadata this is, it is called again (P10.5).
+        if not self._core.is_serving and self._witness.is_doubted:
+            self._again(now_ns)  # The listing of an older one may lack ledgers that must be in limbo.
             return
         if not self._core.is_serving:
             self._limbo.list_ledgers(now_ns, on_partial=self._again)

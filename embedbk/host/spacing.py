@@ -9,7 +9,15 @@ import logging
 from collections.abc import Callable
 
 from embedbk.core.space import Space, SpaceOptions
-from embedbk.core.vocabulary import Event, OperatorAsked, RetryWrites, SetWritable, SpaceSeen, WritableSet
+from embedbk.core.vocabulary import (
+    Event,
+    MetadataDoubted,
+    OperatorAsked,
+    RetryWrites,
+    SetWritable,
+    SpaceSeen,
+    WritableSet,
+)
 from embedbk.errors import StorageError
 from embedbk.ports import DurableBookie
 from embedbk.storage.repeating import Repeating
@@ -44,6 +52,10 @@ class Spacing:
     def set_read_only(self, now_ns: int, is_read_only: bool) -> None:
         """By an operator, until an operator says otherwise."""
         self._step(OperatorAsked(now_ns, is_read_only))
+
+    def set_doubted(self, now_ns: int, is_doubted: bool) -> None:
+        """Of the metadata: whether it is older than what this bookie met."""
+        self._step(MetadataDoubted(now_ns, is_doubted))
 
     def step(self, now_ns: int) -> None:
         is_refused = self._storage.is_full()

@@ -25,6 +25,7 @@ from embedbk.codec.journal_records import RecordKind
 from embedbk.config import FRAME_BYTES_MAX, JOURNAL_FILE_BYTES_MIN
 from embedbk.core.ledger_table import LEDGERS_MAX
 from embedbk.core.vocabulary import LogFacts
+from embedbk.core.witness import Met
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.add_path import NativeAddPath
@@ -36,6 +37,7 @@ from embedbk.storage.journals import Journals
 from embedbk.storage.layout import LOSS_FILE, Layout, note_loss
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.met_metadata import keep_met, read_met
 from embedbk.storage.native import lib
 from embedbk.storage.operator_word import read_only_reason
 from embedbk.storage.repeating import Repeating
@@ -117,6 +119,7 @@ class BookieStorage:
         self._root: Path | None = (
             Path(layout.root) if io is None else None
         )  # Where an operator's word may stand.
+        self.met: Met | None = None
         self._identity: HeldIdentity | None = None
         self._journals: Journals | None = None
         self._store: NativeEntryStore | None = None
@@ -164,6 +167,7 @@ class BookieStorage:
                         "bookie %s: %s cannot be written: %s", bookie_id, self._root, refused.strerror
                     )
                 self.may_have_lost = note_loss(self._loss_path, is_new=may_have_lost)
+                self.met = read_met(self._loss_path.parent)
             else:
                 for path in (layout.root, *layout.entries):
                     lib.ebk_io_make_directory(io.io, os.fsencode(path))
@@ -202,6 +206,11 @@ class BookieStorage:
             raise
 
     # --- The port ----------------------------------------------------------------------------------------
+
+    def keep_met(self, met: Met, *, is_synced: bool) -> None:
+        if self._root is not None:
+            keep_met(self._root, met, is_synced=is_synced)
+        self.met = met
 
     def next_token(self) -> int:
         return self._open_journals().next_token()

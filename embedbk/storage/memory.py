@@ -16,6 +16,7 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
 from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
 from embedbk.core.vocabulary import LogFacts
+from embedbk.core.witness import Met
 from embedbk.errors import StorageError, ensure
 from embedbk.ports import AddPath, Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.journal import DamagedJournal
@@ -52,6 +53,7 @@ class Survivors:
     records: tuple[Record, ...] = ()  # Of the journal, above the last mark.
     may_have_lost: bool = False  # Something that was durable is not among these (P7.4).
     bad_tokens: tuple[int, ...] = ()  # Journal records whose bytes are not what was written.
+    met: Met | None = None  # The newest metadata that was met, as far as it was synced.
 
 
 @dataclass(slots=True)
@@ -128,6 +130,8 @@ class MemoryBookieStorage:
         """may_have_lost: its owner says that something may be gone, and to go on behind a damaged journal."""
         self.incarnation = survivors.incarnation
         self.may_have_lost = survivors.may_have_lost or may_have_lost
+        self.met = survivors.met
+        self._met_synced = survivors.met
         self.table = LedgerTable(ledgers_max)
         self.add_path: AddPath | None = None
         self.store = MemoryEntryStore()
@@ -178,6 +182,11 @@ class MemoryBookieStorage:
             self._flush_now()  # What can be read is in an entry log, and the journal begins behind the damage.
 
     # --- the port ---------------------------------------------------------------------------------------
+
+    def keep_met(self, met: Met, *, is_synced: bool) -> None:
+        self.met = met
+        if is_synced:
+            self._met_synced = met
 
     def next_token(self) -> int:
         return self._next_token
@@ -331,7 +340,13 @@ class MemoryBookieStorage:
 
     def crash(self) -> Survivors:
         """What a power cut now leaves: entry logs that were finished, and journal records that were synced."""
-        return Survivors(self.incarnation, tuple(self.entry_logs), tuple(self.records), self.may_have_lost)
+        return Survivors(
+            self.incarnation,
+            tuple(self.entry_logs),
+            tuple(self.records),
+            self.may_have_lost,
+            met=self._met_synced,
+        )
 
     def lose(self, records: int | None = None, *, entry_logs: int = 0) -> Survivors:
         """What is left after a crash that also took the newest journal records (None: all of them) and entry logs.
@@ -340,7 +355,9 @@ class MemoryBookieStorage:
         """
         kept_logs = self.entry_logs[: len(self.entry_logs) - entry_logs]
         kept = [] if records is None or entry_logs else self.records[: max(0, len(self.records) - records)]
-        return Survivors(self.incarnation, tuple(kept_logs), tuple(kept), may_have_lost=True)
+        return Survivors(
+            self.incarnation, tuple(kept_logs), tuple(kept), may_have_lost=True, met=self._met_synced
+        )
 
     @staticmethod
     def damage(survivors: Survivors, token: int) -> Survivors:

@@ -27,6 +27,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from embedbk.core.witness import Met
 from embedbk.errors import StorageError
 from embedbk.ports import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
@@ -212,6 +213,7 @@ class NativeDisk:
         self.incarnation = incarnation
         self.is_harmed = False
         self._may_have_lost = False
+        self._met: Met | None = None
         # Of the process before, from its durable token on: (token, the same in the journals' own tokens).
         self._ends: list[tuple[int, list[int]]] = []
         self._name = name
@@ -233,6 +235,7 @@ class NativeDisk:
             journal_directories=self._places("journal"),
             ledger_directories=self._places("entries"),
         )
+        self.storage.met = self._met
         return self.storage
 
     def survived(self) -> int:
@@ -267,7 +270,7 @@ class NativeDisk:
         storage, self.storage = self.storage, None
         if storage is None:
             return
-        self._may_have_lost = storage.may_have_lost
+        self._may_have_lost, self._met = storage.may_have_lost, storage.met
         tokens = range(storage.durable(), storage.next_token())
         self._ends = [(token, storage.own_tokens(token)) for token in tokens]
         if (
@@ -318,7 +321,7 @@ class NativeDisk:
         self.storage = None
         self.incarnation = incarnation
         self.is_harmed = self._may_have_lost = False
-        self._ends = []
+        self._met, self._ends = None, []
         self._disk = MemoryDisk()
 
     def close(self) -> None:

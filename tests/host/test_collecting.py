@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from embedbk.codec.messages import FenceRequest
+from embedbk.codec.metadata_messages import Put, Txn
+from embedbk.core.space import OLDER_METADATA
 from embedbk.host.bookie_node import BookieNode
+from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.vocabulary import MemberStarted
-from tests.host.place import KEY, Place, add, frame
+from embedbk.ports import Identity
+from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
+from embedbk.storage.metadata_store import MetadataStore
+from embedbk.transports.local import LocalTransport
+from tests.host.place import KEY, SECOND, TOKEN, Place, add, frame
 
 
 def collect(place: Place, node: BookieNode) -> None:
@@ -60,3 +67,58 @@ def test_a_new_generation_lets_no_bookie_drop_what_it_skipped() -> None:
     row = node.core.table.get(7)
     assert row is not None
     assert not row.is_dropped
+
+
+def restart_metadata(place: Place, records: list[MemoryRecord], *, begins_generation: bool = False) -> None:
+    """The member starts again at its address on these records."""
+    place.nodes.pop("metadata").transport.close()
+    journal = place.disks["metadata"] = MemoryJournal(records)
+    store = MetadataStore(journal, journal.first_token())
+    transport = LocalTransport(Identity("metadata", "metadata", b"m" * 16, TOKEN))
+    place.metadata = MetadataNode(
+        store,
+        transport,
+        place.metadata.endpoints,
+        now_ns=place.now_ns,
+        chance=place.chance,
+        begins_generation=begins_generation,
+    )
+    place.nodes = {"metadata": place.metadata, **place.nodes}
+
+
+def test_a_copy_of_a_member_that_ran_is_told_by_what_happened_since() -> None:
+    """P10.5: it has the same starts as the newest, and the session of every bookie, so no session is opened anew; the
+    registration in it is still there, too."""
+    place = Place(bookies=1)
+    node, journal = place.bookie("b1"), place.disks["metadata"]
+    copy = list(journal.records)
+    client = place.start_client()
+    client.metadata.request(place.now_ns, Txn([], [Put("/made", b"")]), lambda *_: None)
+    place.run_for(6 * SECOND)  # The bookie hears how far it is.
+    session = node.metadata.session
+    restart_metadata(place, copy)
+    place.until(lambda: node.witnessing.is_doubted)
+    assert node.metadata.session == session
+    assert node.spacing.core.reasons == (OLDER_METADATA,)
+    place.until(lambda: not any(info.is_writable for info in client.bookies))
+    newest = list(journal.records)
+    restart_metadata(place, newest)
+    place.until(lambda: not node.witnessing.is_doubted)
+    assert node.spacing.core.is_writable
+
+
+def test_a_bookie_that_restarts_remembers_what_it_met() -> None:
+    """P10.5: durably; an operator's word ends it, and the next copy is older again."""
+    place = Place(bookies=1)
+    copy = list(place.disks["metadata"].records)
+    restart_metadata(place, list(place.disks["metadata"].records))
+    place.until(lambda: (met := place.bookie("b1").storage.met) is not None and met.count == 2)
+    survivors = place.crash("b1")
+    restart_metadata(place, copy)
+    node = place.start_bookie("b1", survivors)
+    place.until(lambda: node.is_registered)
+    assert node.witnessing.is_doubted
+    assert not node.core.is_writable, "it never stood in the list as one that takes new ledgers"
+    restart_metadata(place, copy, begins_generation=True)
+    place.until(lambda: not node.witnessing.is_doubted)
+    assert node.core.is_writable

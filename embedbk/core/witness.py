@@ -1,0 +1,140 @@
+"""What a bookie remembers of metadata, and whether what it is told goes on from there (P10.5, P7.7).
+
+Decides: whether metadata is an older one than this bookie met, and what of the newest is kept. Leaves to others: what a
+bookie does not do while that is so (core/collector.py drops nothing, core/space.py takes no normal adds), and the file.
+
+    met:   start 7 (its random bytes), revision 120, ids below 40
+    told:  start 9 now; of start 7: the same random bytes, and revision 131, ids below 44 when start 8 began ─▶ goes on
+           start 5 now; or of start 7: other random bytes, or revision 110 when start 8 began ───────────────▶ older
+           a higher generation, whatever its starts: an operator's word ─────────────────────────────────────▶ goes on
+
+So an older copy is told from the newest metadata for ever, also when it has more starts, changes and ids by now: its
+chain has another link where this bookie remembers one, or left that link before it came as far as this bookie knows.
+Nothing is learnt from metadata that is older: when the newer is put back, all is well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from msgspec import Struct
+
+from embedbk.codec.metadata_messages import GENERATION_BITS, Told
+from embedbk.core.machine import Handlers, Machine
+from embedbk.core.vocabulary import (
+    AskMetadata,
+    Effect,
+    KeepMet,
+    MetadataFailed,
+    MetadataTold,
+    Started,
+    Tick,
+)
+
+__all__ = ["Met", "Witness", "WitnessOptions", "doubt_of"]
+
+_SECOND = 1_000_000_000
+
+
+class Met(Struct, frozen=True, array_like=True):
+    """The newest metadata that a bookie met: of which cluster, its newest start, and how far it was."""
+
+    cluster_token: bytes
+    count: int
+    nonce: bytes
+    revision: int
+    ids_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessOptions:
+    look_ns: int = (
+        5 * _SECOND
+    )  # What was made since the last look is not known again if nobody hears of a newer start.
+    again_ns: int = _SECOND // 2  # Behind a question that got no answer.
+
+
+def doubt_of(met: Met | None, told: Told) -> str:
+    """Why this is older metadata than was met; empty: it goes on from there. told.asked: of the start that was met."""
+    if met is None:
+        return ""
+    if told.cluster_token != met.cluster_token:
+        return f"it is of the cluster {told.cluster_token.hex()}, met was {met.cluster_token.hex()}"
+    generation, known = told.revision >> GENERATION_BITS, met.revision >> GENERATION_BITS
+    if generation > known:
+        return ""
+    if generation < known:
+        return f"it is of generation {generation}, met was {known}"
+    if told.count < met.count:
+        return f"its newest start is number {told.count}, met was {met.count}"
+    if told.asked is None:
+        return f"it does not remember its start number {met.count}, which was met"
+    if told.asked.nonce != met.nonce:
+        return f"its start number {met.count} is {told.asked.nonce.hex()}, met was {met.nonce.hex()}"
+    if told.asked.revision < met.revision or told.asked.ids_end < met.ids_end:
+        return (
+            f"its start number {met.count} came to revision {told.asked.revision} and id {told.asked.ids_end}, "
+            f"met were {met.revision} and {met.ids_end}"
+        )
+    return ""
+
+
+def _extent(met: Met) -> tuple[int, ...]:
+    """Rises with everything that one metadata does."""
+    return met.revision >> GENERATION_BITS, met.count, met.revision, met.ids_end
+
+
+class Witness(Machine):
+    """doubt: why the metadata that answered last is an older one; empty: it is not, or none has answered.
+
+    A question's tag is what was met when it was asked: an answer is judged by that, as a later one may overtake it.
+    """
+
+    def __init__(self, met: Met | None, options: WitnessOptions) -> None:
+        self.met = met
+        self.options = options
+        self.doubt = ""
+        self.is_judged = False  # Since the session was opened that lives now.
+        self.due_ns: int | None = None
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return self.due_ns
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        """A session was opened, perhaps with another metadata than before."""
+        self.is_judged = False
+        return self._ask(event.now_ns)
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        if self.due_ns is None or event.now_ns < self.due_ns:
+            return []
+        return self._ask(event.now_ns)
+
+    def _ask(self, now_ns: int) -> list[Effect]:
+        self.due_ns = now_ns + self.options.look_ns
+        return [AskMetadata(self.met)]
+
+    def _on_told(self, event: MetadataTold) -> list[Effect]:
+        told = event.told
+        self.doubt = doubt_of(event.tag, told)
+        self.is_judged = True
+        met = Met(told.cluster_token, told.count, told.nonce, told.revision, told.ids_end)
+        before = self.met
+        if self.doubt or (before is not None and _extent(met) <= _extent(before)):
+            return []
+        self.met = met
+        is_link = before is None or (before.count, before.nonce) != (met.count, met.nonce)
+        return [KeepMet(met, is_link)]
+
+    def _on_failed(self, event: MetadataFailed) -> list[Effect]:
+        self.due_ns = event.now_ns + self.options.again_ns
+        return []
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        Tick: _on_tick,
+        MetadataTold: _on_told,
+        MetadataFailed: _on_failed,
+    }

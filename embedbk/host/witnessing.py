@@ -1,0 +1,148 @@
+"""A bookie as a witness in its place: asks which metadata it has, keeps what it met, tells who must know (P10.5).
+
+Decides nothing (core/witness.py). It asks when a session is opened, when a link comes up, now and then, and for the
+collector, whose questions are judged here as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from embedbk.codec.metadata_messages import Refusal, Result, Tell, Told
+from embedbk.core.vocabulary import (
+    AskMetadata,
+    Event,
+    KeepMet,
+    MetadataFailed,
+    MetadataTold,
+    Started,
+    Tag,
+    Tick,
+)
+from embedbk.core.witness import Met, Witness, WitnessOptions
+from embedbk.errors import StorageError
+from embedbk.host.metadata_link import MetadataLink
+from embedbk.ports import DurableBookie
+
+__all__ = ["Witnessing"]
+
+logger = logging.getLogger(__name__)
+
+USUAL_WITNESS = WitnessOptions()
+_WAY_OUT = (
+    "it drops nothing and takes no normal adds. Put the newer metadata back; or, if it is lost, start this one with "
+    "--may-have-lost (an empty file MAY_HAVE_LOST in its directory), which begins a new generation"
+)
+
+
+class Witnessing:
+    """on_judged(now_ns): the metadata of the session that lives now has told which it is. on_doubt(now_ns, is_doubted):
+    that changed."""
+
+    def __init__(
+        self,
+        bookie_id: str,
+        storage: DurableBookie,
+        metadata: MetadataLink,
+        on_judged: Callable[[int], None],
+        on_doubt: Callable[[int, bool], None],
+    ) -> None:
+        self.core = Witness(storage.met, USUAL_WITNESS)
+        self._bookie_id = bookie_id
+        self._storage = storage
+        self._metadata = metadata
+        self._on_judged = on_judged
+        self._on_doubt = on_doubt
+        self._unkept = ""  # Why the last could not be written, as it was said.
+
+    @property
+    def is_judged(self) -> bool:
+        return self.core.is_judged
+
+    @property
+    def is_doubted(self) -> bool:
+        return bool(self.core.doubt)
+
+    def begin(self, now_ns: int) -> None:
+        """A session was opened."""
+        self._step(Started(now_ns))
+
+    def look(self, now_ns: int) -> None:
+        """A link came up: the same session may be another metadata's by now."""
+        if self.core.due_ns is not None:
+            self.core.due_ns = now_ns
+
+    def step(self, now_ns: int) -> None:
+        due_ns = self.core.deadline_ns
+        if due_ns is not None and now_ns >= due_ns and self._metadata.session:
+            self._step(Tick(now_ns))
+
+    def deadline_ns(self) -> int | None:
+        return self.core.deadline_ns if self._metadata.session else None
+
+    def ask(self, now_ns: int, tag: Tag, tell: Callable[[Event], None]) -> None:
+        """For somebody else: MetadataTold, judged, or MetadataFailed follows exactly once."""
+        met = self.core.met
+
+        def done(now_ns: int, result: Result) -> None:
+            if isinstance(result, Told):
+                self._step(MetadataTold(now_ns, met, result))
+                tell(MetadataTold(now_ns, tag, result, self.core.doubt))
+            else:
+                tell(MetadataFailed(now_ns, tag, _reason(result)))
+
+        self._metadata.request(now_ns, _question(met), done)
+
+    def _step(self, event: Event) -> None:
+        was_judged, doubt = self.core.is_judged, self.core.doubt
+        for effect in self.core.step(event):
+            if isinstance(effect, KeepMet):
+                self._keep(effect.met, effect.is_synced)
+            else:
+                assert isinstance(effect, AskMetadata)
+                self._ask(event.now_ns, effect.tag)
+        if self.core.doubt != doubt:
+            self._say()
+            if bool(doubt) != self.is_doubted:
+                self._on_doubt(event.now_ns, self.is_doubted)
+        if self.core.is_judged and not was_judged:
+            self._on_judged(event.now_ns)
+
+    def _ask(self, now_ns: int, met: Met | None) -> None:
+        def done(now_ns: int, result: Result) -> None:
+            if isinstance(result, Told):
+                self._step(MetadataTold(now_ns, met, result))
+            else:
+                self._step(MetadataFailed(now_ns, met, _reason(result)))
+
+        self._metadata.request(now_ns, _question(met), done)
+
+    def _keep(self, met: Met, is_synced: bool) -> None:
+        """What cannot be written now is written with the next that is met."""
+        try:
+            self._storage.keep_met(met, is_synced=is_synced)
+            self._unkept = ""
+        except StorageError as refused:
+            if str(refused) != self._unkept:
+                logger.error("bookie %s cannot keep which metadata it met: %s", self._bookie_id, refused)
+            self._unkept = str(refused)
+
+    def _say(self) -> None:
+        if self.core.doubt:
+            logger.critical(
+                "bookie %s has met newer metadata than this: %s; %s",
+                self._bookie_id,
+                self.core.doubt,
+                _WAY_OUT,
+            )
+        else:
+            logger.warning("bookie %s: metadata goes on from what it met", self._bookie_id)
+
+
+def _question(met: Met | None) -> Tell:
+    return Tell(met.count if met is not None else 0)
+
+
+def _reason(result: Result) -> str:
+    return f"{result.code}: {result.text}" if isinstance(result, Refusal) else f"answered with {result}"

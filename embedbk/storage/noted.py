@@ -1,0 +1,104 @@
+"""A small file with what must not be forgotten: one record that is kept durably, and a newer one that the system writes
+when it suits (P10.5, P7.4).
+
+Decides how such a record lies on disk and when it is believed. The first is always whole: it is replaced by a rename.
+The second is written in place behind it, without a sync, so it costs no wait; torn, or of an earlier first, it counts
+for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+from embedbk.codec.kernels import crc32c
+from embedbk.errors import StorageError, ensure
+
+__all__ = ["NOTE_BYTES", "NoteFile"]
+
+# magic, version, size of the body, which of the two, CRC32C of all before (with a zero here) and the body
+_HEAD = struct.Struct("<4sHHII")
+NOTE_BYTES = 512  # Of each of the two records.
+NOTE_VERSION = 1
+_KEPT, _HINT = 0, 1
+
+
+class NoteFile:
+    """magic: four bytes, of whose notes these are."""
+
+    def __init__(self, path: Path, magic: bytes) -> None:
+        self.path = path
+        self._magic = magic
+
+    def read(self) -> list[bytes]:
+        """The kept body, and behind it the newer one if there is one; nothing where there is no file.
+
+        Raises:
+            StorageError: the file cannot be read, or what was kept is damaged.
+        """
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        except OSError as refused:
+            raise StorageError(
+                f"{self.path} cannot be read: {refused}", hint="check its permissions and its disk"
+            ) from refused
+        kept, hint = self._body(content[:NOTE_BYTES], _KEPT), self._body(content[NOTE_BYTES:], _HINT)
+        if kept is None:
+            raise StorageError(
+                f"{self.path} is damaged, or of another version than {NOTE_VERSION}",
+                hint="restore it from a copy that is not older than the rest of its directory",
+            )
+        return [kept] if hint is None else [kept, hint]
+
+    def keep(self, body: bytes) -> None:
+        """Durable when this returns; what was hinted before is gone. Raises StorageError: it is not."""
+        part = self.path.with_name(self.path.name + ".new")
+        try:
+            with open(part, "wb") as file:
+                file.write(self._record(body, _KEPT))
+                file.flush()
+                os.fsync(file.fileno())
+            part.rename(self.path)
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as refused:
+            raise self._unwritten(refused) from refused
+
+    def hint(self, body: bytes) -> None:
+        """Write a newer one behind what is kept, without waiting for the disk. Raises StorageError."""
+        try:
+            file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(file, self._record(body, _HINT), NOTE_BYTES)
+            finally:
+                os.close(file)
+        except OSError as refused:
+            raise self._unwritten(refused) from refused
+
+    def _record(self, body: bytes, which: int) -> bytes:
+        ensure(_HEAD.size + len(body) <= NOTE_BYTES, "a note is small")
+        head = _HEAD.pack(self._magic, NOTE_VERSION, len(body), which, 0)
+        crc = crc32c(body, crc32c(head))
+        return (_HEAD.pack(self._magic, NOTE_VERSION, len(body), which, crc) + body).ljust(NOTE_BYTES, b"\0")
+
+    def _body(self, record: bytes, which: int) -> bytes | None:
+        if len(record) < _HEAD.size:
+            return None
+        magic, version, size, found, crc = _HEAD.unpack_from(record)
+        body = record[_HEAD.size : _HEAD.size + size]
+        head = _HEAD.pack(magic, version, size, found, 0)
+        if (magic, version, found, len(body)) != (self._magic, NOTE_VERSION, which, size):
+            return None
+        return body if crc32c(body, crc32c(head)) == crc else None
+
+    def _unwritten(self, refused: OSError) -> StorageError:
+        return StorageError(
+            f"{self.path} cannot be written: {refused}",
+            hint="check its permissions, its disk and the room on it",
+        )

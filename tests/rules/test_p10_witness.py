@@ -1,0 +1,169 @@
+"""P10.5: what a bookie that met newer metadata says of an older copy, at once and when that has caught up."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from embedbk.codec.metadata_messages import GENERATION_BITS, AllocIds, Put, Reign, Told, Txn
+from embedbk.core.vocabulary import AskMetadata, KeepMet, MetadataFailed, MetadataTold, Started, Tick
+from embedbk.core.witness import Met, Witness, WitnessOptions, doubt_of
+from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.commands import BeginGeneration, Run, StartMember, StartSession
+
+TOKEN = b"t" * 16
+OPTIONS = WitnessOptions(look_ns=100, again_ns=10)
+MET = Met(TOKEN, 3, b"three", 20, 30)
+
+
+class Metadata:
+    """A catalog that lives through starts and copies."""
+
+    def __init__(self, chance: random.Random, catalog: Catalog | None = None) -> None:
+        self.chance = chance
+        self.catalog = catalog or Catalog()
+        self.start()
+
+    def start(self, *, begins_generation: bool = False) -> None:
+        self.catalog.apply(StartMember(self.chance.randbytes(16)))
+        if begins_generation:
+            self.catalog.apply(BeginGeneration())
+
+    def work(self) -> None:
+        """One change, or ids, which leave the revision as it is."""
+        session = (self.catalog.sessions_started + 1) << 32
+        self.catalog.apply(StartSession(session, 1000, ""))
+        what = AllocIds(1) if self.chance.random() < 0.3 else Txn([], [Put("/a", b"")])
+        self.catalog.apply(Run(session, 1, 1, what))
+
+    def copy(self) -> Catalog:
+        return Catalog.restore(self.catalog.snapshot())
+
+    def extent(self) -> tuple[int, int, int]:
+        return self.catalog.start_count, self.catalog.revision, self.catalog.next_id
+
+    def meet(self, met: Met | None) -> tuple[str, Met]:
+        """What a witness says that met this, and what it has met then."""
+        told = self.catalog.tell(met.count if met else 0, TOKEN)
+        return doubt_of(met, told), Met(TOKEN, told.count, told.nonce, told.revision, told.ids_end)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_an_older_copy_is_told_from_the_newest_for_ever(seed: int) -> None:
+    """P10.5: a copy from before what was met is doubted, however far it has come since; what descends from it is not;
+    and the newest itself never is."""
+    chance = random.Random(seed)
+    newest, met = Metadata(chance), None
+    copies: list[tuple[tuple[int, int, int], Catalog]] = []
+    for _ in range(chance.randrange(5, 30)):
+        act = chance.random()
+        if act < 0.2:
+            newest.start()
+        elif act < 0.6:
+            newest.work()
+        elif act < 0.8:
+            copies.append((newest.extent(), newest.copy()))
+        else:
+            doubt, met = newest.meet(met)
+            assert not doubt
+    if met is None:
+        return
+    limits = (met.count, met.revision, met.ids_end)
+    for extent, copy in copies:
+        is_older = any(ours < theirs for ours, theirs in zip(extent, limits, strict=True))
+        restored = Metadata(chance, copy)
+        for _ in range(12):
+            doubt, _ = restored.meet(met)
+            assert bool(doubt) == is_older, (extent, limits, doubt)
+            for _ in range(chance.randrange(12)):
+                restored.work()
+            if chance.random() < 0.5:
+                restored.start()
+        restored.start(begins_generation=True)
+        assert not restored.meet(met)[0], "an operator's word"
+
+
+@pytest.mark.parametrize(
+    ("told", "doubt"),
+    [
+        (Told(b"other", 4, b"four", 40, 50, [], Reign(b"three", 30, 40)), "cluster"),
+        (Told(TOKEN, 2, b"two", 40, 50, [], None), "newest start is number 2, met was 3"),
+        (Told(TOKEN, 4, b"four", 40, 50, [], None), "does not remember its start number 3"),
+        (Told(TOKEN, 4, b"four", 40, 50, [], Reign(b"other", 30, 40)), "start number 3 is"),
+        (Told(TOKEN, 4, b"four", 40, 50, [], Reign(b"three", 19, 40)), "came to revision 19"),
+        (Told(TOKEN, 4, b"four", 40, 50, [], Reign(b"three", 20, 29)), "id 29"),
+        (Told(TOKEN, 3, b"three", 20, 30, [], Reign(b"three", 20, 30)), ""),
+        (Told(TOKEN, 4, b"four", 40, 50, [], Reign(b"three", 20, 30)), ""),
+        (Told(TOKEN, 1, b"other", 1 << GENERATION_BITS, 50, [], None), ""),
+    ],
+)
+def test_each_way_to_be_older_has_its_words(told: Told, doubt: str) -> None:
+    """P10.5: a lower count, other bytes under it, less under it than was met."""
+    said = doubt_of(MET, told)
+    assert doubt in said
+    assert bool(said) == bool(doubt)
+    assert doubt_of(None, told) == ""
+
+
+def test_a_lower_generation_is_older() -> None:
+    """P10.5: also one that an operator began, where a bookie met one that was begun later."""
+    met = Met(TOKEN, 3, b"three", 2 << GENERATION_BITS, 30)
+    told = Told(TOKEN, 9, b"nine", (1 << GENERATION_BITS) + 99, 50, [], Reign(b"three", 20, 30))
+    assert "generation 1, met was 2" in doubt_of(met, told)
+
+
+def told(count: int, nonce: bytes, revision: int, asked: Reign | None = None) -> Told:
+    return Told(TOKEN, count, nonce, revision, revision, [], asked)
+
+
+def test_a_witness_asks_when_a_session_is_opened_and_now_and_then() -> None:
+    """P10.5: and soon again when nobody answers."""
+    witness = Witness(None, OPTIONS)
+    assert witness.deadline_ns is None
+    assert witness.step(Started(0)) == [AskMetadata(None)]
+    assert not witness.is_judged
+    assert witness.step(MetadataTold(1, None, told(1, b"one", 5))) == [
+        KeepMet(Met(TOKEN, 1, b"one", 5, 5), True)
+    ]
+    assert witness.is_judged
+    assert witness.step(Tick(99)) == []
+    assert witness.step(Tick(100)) == [AskMetadata(witness.met)]
+    witness.step(MetadataFailed(105, witness.met, "nobody"))
+    assert witness.deadline_ns == 115
+    assert witness.is_judged, "nothing was said against it"
+    witness.step(Started(120))
+    assert not witness.is_judged
+
+
+def test_what_is_newer_of_the_same_start_is_kept_without_a_sync() -> None:
+    """P10.5: a link is kept durably, how far it came costs no sync."""
+    witness = Witness(None, OPTIONS)
+    witness.step(MetadataTold(0, None, told(1, b"one", 5)))
+    first = witness.met
+    (kept,) = witness.step(MetadataTold(0, first, told(1, b"one", 6, Reign(b"one", 6, 6))))
+    assert kept == KeepMet(Met(TOKEN, 1, b"one", 6, 6), False)
+    (kept,) = witness.step(MetadataTold(0, witness.met, told(2, b"two", 6, Reign(b"one", 6, 6))))
+    assert kept == KeepMet(Met(TOKEN, 2, b"two", 6, 6), True)
+
+
+def test_nothing_is_learnt_from_older_metadata() -> None:
+    """P10.5: when the newer one is put back, all is well again."""
+    witness = Witness(MET, OPTIONS)
+    older = told(9, b"nine", 90, Reign(b"other", 80, 80))
+    assert witness.step(MetadataTold(0, MET, older)) == []
+    assert witness.doubt
+    assert witness.met == MET
+    witness.step(MetadataTold(0, MET, told(4, b"four", 40, Reign(b"three", 20, 30))))
+    assert not witness.doubt
+    assert witness.met == Met(TOKEN, 4, b"four", 40, 40)
+
+
+def test_an_answer_that_was_overtaken_is_judged_by_what_was_known_when_it_was_asked() -> None:
+    """P10.5: two questions of one bookie are answered in any order; neither makes the other older."""
+    witness = Witness(MET, OPTIONS)
+    witness.step(MetadataTold(0, MET, told(4, b"four", 40, Reign(b"three", 20, 30))))
+    assert witness.step(MetadataTold(0, MET, told(3, b"three", 25, Reign(b"three", 25, 31)))) == []
+    assert not witness.doubt
+    assert witness.met is not None
+    assert witness.met.count == 4
