@@ -33,7 +33,7 @@ from embedbk.host.operations import Writing
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 from embedbk.reading import Frames
 from embedbk.runtime import Runtime, refuse_pickling
-from embedbk.waiting import Moved, Outcome, Passed, refuse_in_event_loop, run_async, run_blocking
+from embedbk.waiting import Moved, Outcome, Passed, Resumed, refuse_in_event_loop, run_async, run_blocking
 
 __all__ = ["PLAIN", "Appended", "Appending", "Fate", "Terms", "Ticket", "terms_of"]
 
@@ -172,6 +172,7 @@ class _Past:
     before: Position | None = None  # What stands before this ledger's first entry, if anything does.
     history: Callable[[], Frames] | None = None  # Reads the tail of that.
     are_producers_known: bool = True
+    learning: Resumed[None] | None = None  # While they are read back.
     producers: Producers = field(default_factory=Producers)
 
 
@@ -185,6 +186,7 @@ class Appending:
     """
 
     __slots__ = (
+        "_is_closing",
         "_past",
         "is_over",
         "ledger_id",
@@ -218,6 +220,7 @@ class Appending:
             )
         self.writing = Writing(core, packer, runtime.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
+        self._is_closing = False  # And nobody was told yet what came of it.
         runtime.start(self.writing)
 
     def continue_behind(self, before: Position, history: Callable[[], Frames] | None) -> None:
@@ -279,7 +282,7 @@ class Appending:
         attributes = encode_attributes(part_ends, producer)
         expected = self._expected(terms)
         if producer is not None and not self._past.are_producers_known:
-            await self._learn_producers()
+            await self._learn_producers(terms, until_s)
         while True:
             if self.is_over or self.runtime.is_forked:
                 self._refuse()
@@ -336,20 +339,49 @@ class Appending:
         conflict.last_position = last
         raise conflict
 
-    async def _learn_producers(self) -> None:
-        """Read back the last entries of the ledgers before: what a producer appended there counts as appended."""
-        history = self._past.history
-        assert history is not None
-        learnt = [
-            (producer, Position(located.frame.ledger_id, entry_id))
-            async for located in history()
-            for entry_id, producer in producers_in(located.frame)
-        ]
+    async def _learn_producers(self, terms: Terms, until_s: float) -> None:
+        """Until what producers appended before this writer is known: what stands there counts as appended. All who
+        need it read it back together, and go on where one of them had no more time.
+
+        Raises, always before anything was sent: OperationTimeout, and what reading raises, each definite.
+        """
+        past = self._past
+        while not past.are_producers_known:
+            with _PRODUCERS:
+                learning = past.learning = past.learning or Resumed(self._read_back(), self.runtime.clock_s)
+            try:
+                is_over = await learning.within(until_s)
+            except EmbedbkError as failed:
+                past.learning = None  # The next append begins anew.
+                again = type(failed)(
+                    f"{self.what}: what producers appended before it cannot be read back; nothing was appended: "
+                    f"{failed.args[0]}",
+                    definite=True,
+                    hint=failed.hint,
+                )
+                raise again from failed
+            if not is_over:
+                raise OperationTimeout(
+                    f"{self.what}: what producers appended before it was not read back within {terms.timeout_s:g} s; "
+                    "nothing was appended",
+                    definite=True,
+                    hint="append again: that goes on from there",
+                )
+            if not past.are_producers_known:
+                past.learning = None  # Another append's reading failed.
+
+    async def _read_back(self) -> None:
+        """Read the last entries of the ledgers before."""
+        past, learnt = self._past, []
+        assert past.history is not None
+        async for located in past.history():
+            ledger_id = located.frame.ledger_id
+            for entry_id, producer in producers_in(located.frame):
+                learnt.append((producer, Position(ledger_id, entry_id)))
         with _PRODUCERS:
-            if not self._past.are_producers_known:  # Else another thread was faster, and has appended since.
-                for producer, position in learnt:
-                    self.producers.note(producer, position)
-                self._past.are_producers_known = True
+            for producer, position in learnt:
+                past.producers.note(producer, position)
+            past.are_producers_known, past.learning = True, None
 
     async def queue_many(self, items: Sequence[Buffer], until_s: float = math.inf) -> Appended:
         """Queue all items as consecutive entries, waiting for room; no object per entry is made.
@@ -552,23 +584,37 @@ class Appending:
     # Ending.
 
     async def close(self) -> int:
-        """Wait for what was queued, close the ledger behind it (P5.1); gives its last entry. Twice is allowed."""
-        if self.is_over:
+        """Wait for what was queued, close the ledger behind it (P5.1); gives its last entry. Twice is allowed: after
+        OperationTimeout it is waited for again."""
+        if self.is_over and not self._is_closing:
             return self.lac
-        self.runtime.check()
-        self.is_over = True
-        self.writing.packer.stop()
-        self.runtime.call(lambda: self.runtime.node.close_writing(self.runtime.now_ns(), self.writing))
+        if not self.is_over:
+            self.runtime.check()
+            self._end_use()
+            self._is_closing = True
+            self.runtime.call(lambda: self.runtime.node.close_writing(self.runtime.now_ns(), self.writing))
         limit = self.runtime.settings.operation_timeout_s
-        last: int = await Outcome(self.writing.closed, limit, f"closing {self.what}")
+        try:
+            last: int = await Outcome(self.writing.closed, limit, f"closing {self.what}")
+        except OperationTimeout:
+            raise
+        except EmbedbkError:
+            self._is_closing = False
+            raise
+        self._is_closing = False
         return last
 
     def release(self) -> None:
         """Let go without touching cluster state: the next opener recovers the ledger. Twice is allowed."""
         if not self.is_over:
-            self.is_over = True
-            self.writing.packer.stop()
+            self._end_use()
             self.runtime.call_if_open(self._release)
+
+    def _end_use(self) -> None:
+        self.is_over = True
+        self.writing.packer.stop()
+        if self._past.learning is not None:
+            self._past.learning.end()
 
     def _release(self) -> None:
         self.runtime.node.release(self.writing)

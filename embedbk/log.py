@@ -190,6 +190,8 @@ class LogWriter:
             OperationTimeout: timeout_s passed; `definite` where nothing was sent, else `ticket` tells the fate.
             LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; `definite` says whether this entry
                 certainly does not survive, else `ticket.fate()` tells, once the ledger is closed (P3.6).
+            EntryUnreadable, NotEnoughBookies, MetadataUnavailable, Truncated, always `definite`: with producer=, what
+                stands in the log already could not be read back; nothing was appended.
         """
         terms = terms_of(timeout_s, entry_id, after, producer)
         if terms is PLAIN:

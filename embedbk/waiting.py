@@ -7,19 +7,24 @@ The sync face drives it with `run_blocking`, each wait blocking the calling thre
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import copy
+import math
 import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
-from embedbk.errors import OperationTimeout, UsageError
+from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
 from embedbk.host.signal import Signal, Watermark
 
 __all__ = [
     "Moved",
     "Outcome",
     "Passed",
+    "Resumed",
     "Wait",
     "drive_waits",
     "refuse_in_event_loop",
@@ -36,7 +41,10 @@ drive_waits: ContextVar[Driver | None] = ContextVar("drive_waits", default=None)
 
 
 class Wait(ABC, Generic[T]):
-    """Something to wait for, in either way."""
+    """Something to wait for, in either way. Waiting for it again gives the same."""
+
+    __slots__ = ("timeout_s",)
+    timeout_s: float | None
 
     def __await__(self) -> Generator[Wait[T], T, T]:
         return (yield self)
@@ -51,7 +59,7 @@ class Wait(ABC, Generic[T]):
 class Moved(Wait[bool]):
     """Until a predicate holds that a signal speaks of; False when the time was over first."""
 
-    __slots__ = ("predicate", "signal", "timeout_s")
+    __slots__ = ("predicate", "signal")
 
     def __init__(self, signal: Signal, predicate: Callable[[], bool], timeout_s: float | None = None) -> None:
         self.signal = signal
@@ -71,7 +79,7 @@ class Moved(Wait[bool]):
 class Passed(Wait[bool]):
     """Until a watermark has passed an entry; False when the time was over first."""
 
-    __slots__ = ("entry_id", "timeout_s", "watermark")
+    __slots__ = ("entry_id", "watermark")
 
     def __init__(self, watermark: Watermark, entry_id: int, timeout_s: float | None = None) -> None:
         self.watermark = watermark
@@ -95,7 +103,7 @@ class Outcome(Wait[T]):
         OperationTimeout: timeout_s passed first; `what` says in the message what may still happen.
     """
 
-    __slots__ = ("future", "timeout_s", "what")
+    __slots__ = ("future", "what")
 
     def __init__(self, future: concurrent.futures.Future[T], timeout_s: float | None, what: str) -> None:
         self.future = future
@@ -130,6 +138,95 @@ class Outcome(Wait[T]):
             f"{self.what}: not done within {self.timeout_s:g} s; it may still happen",
             hint="look whether the metadata member and the bookies can be reached, then try again",
         )
+
+
+class _NotNeeded(Exception):
+    """Ends steps that nobody needs any more."""
+
+
+class Resumed(Generic[T]):
+    """Steps that several callers need done, each of which waits for no longer than it has time.
+
+    One of them at a time takes the steps further, as part of its own call; where its time is over they stay where they
+    are, and the next one goes on from there, in whichever thread or event loop.
+    """
+
+    def __init__(self, steps: Coroutine[Any, Any, T], clock_s: Callable[[], float]) -> None:
+        self._steps = steps
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._is_taken = False  # By a caller that takes the steps further.
+        self._wait: Wait[Any] | None = None  # Where they stand; None before the first.
+        self._signal = Signal()
+        self.is_over = False  # They are done, or one of them failed.
+
+    async def within(self, until_s: float) -> bool:
+        """Whether the steps are over, by now or by until_s of the clock. Raises what one of them raised, once."""
+        while not self.is_over:
+            left_s = self._left_s(until_s)
+            if self._take():
+                try:
+                    if not self.is_over and not await self._go_on(until_s):
+                        return False
+                finally:
+                    self._is_taken = False
+                    self._signal.notify()
+            elif not await Moved(self._signal, lambda: self.is_over or not self._is_taken, left_s):
+                return False
+        return True
+
+    def end(self) -> None:
+        """Nobody needs them any more: they let go, and wait for nothing. Who is at them just now goes on."""
+        if self._take() and not self.is_over:
+            self.is_over = True
+            if self._wait is None:
+                self._steps.close()
+                return
+            # Closed, they would leave generators that they are inside of unfinished; whatever is raised unwinds those.
+            with contextlib.suppress(_NotNeeded, StopIteration):
+                self._steps.throw(_NotNeeded())
+
+    def _take(self) -> bool:
+        with self._lock:
+            was_taken, self._is_taken = self._is_taken, True
+        return not was_taken
+
+    def _left_s(self, until_s: float) -> float | None:
+        return None if until_s == math.inf else max(0.0, until_s - self._clock_s())
+
+    async def _go_on(self, until_s: float) -> bool:
+        if self._wait is None and not self._step(None, None):
+            return True
+        while True:
+            assert self._wait is not None
+            outcome, error = await self._waited(self._wait, until_s)
+            if not outcome and self._clock_s() >= until_s:
+                return False  # What came all the same is there when it is waited for again.
+            if not self._step(outcome, error):
+                return True
+
+    def _step(self, outcome: Any, error: BaseException | None) -> bool:
+        """To the next wait. False: they are done."""
+        try:
+            self._wait = self._steps.send(outcome) if error is None else self._steps.throw(error)
+        except StopIteration:
+            self.is_over = True
+            return False
+        except BaseException:
+            self.is_over = True
+            raise
+        return True
+
+    async def _waited(self, wait: Wait[Any], until_s: float) -> tuple[Any, BaseException | None]:
+        """What comes of a wait that lasts until then at most: (outcome, None), or (None, error)."""
+        left_s = self._left_s(until_s)
+        if left_s is not None:
+            wait = copy.copy(wait)
+            wait.timeout_s = left_s if wait.timeout_s is None else min(left_s, wait.timeout_s)
+        try:
+            return await wait, None
+        except EmbedbkError as error:
+            return None, error
 
 
 def refuse_in_event_loop(aio_twin: str) -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 import embedbk
-from embedbk import OperationTimeout, Settings, UsageError
+from embedbk import NoSuchLedger, OperationTimeout, Settings, UsageError
 from embedbk.cluster import Cluster
 from embedbk.host.loop import Loop
+from embedbk.testing import Cluster as SimulatedCluster
 
 
 def test_the_second_start_finds_everything(data: Path, settings: embedbk.Settings) -> None:
@@ -298,3 +299,45 @@ def test_an_append_that_finds_no_room_says_so(tmp_path: Path) -> None:
                 held.set()
             assert [ticket.result().entry_id for ticket in tickets] == list(range(7))
             assert writer.add(bytes(1 << 20)) == 7
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "deleted"])
+def test_a_close_that_timed_out_can_be_called_again(meanwhile: str) -> None:
+    """P5.1: the metadata member is away for longer than the call waits. What becomes of it in the end is told to the
+    call that follows, once; then the writer is closed as ever."""
+    with SimulatedCluster(seed=3, bookies=3) as cluster:
+        writer = cluster.client("w").create_ledger()
+        writer.add(b"zero")
+        cluster.crash("metadata")
+        for _ in range(2):
+            with pytest.raises(OperationTimeout, match="not done within"):
+                writer.close()
+        with pytest.raises(UsageError, match="closed or released"):
+            writer.add(b"one")
+        if meanwhile == "deleted":
+            cluster.pause("w")
+        cluster.restart("metadata")
+        if meanwhile == "deleted":
+            cluster.client("other").delete_ledger(writer.ledger_id, force=True)
+            cluster.resume("w")
+            with pytest.raises(NoSuchLedger):
+                writer.close()
+        assert writer.close() == 0
+        assert writer.close() == 0
+        if meanwhile == "nothing":
+            with cluster.client("other").open_ledger(writer.ledger_id, recover=False) as reader:
+                assert reader.is_closed
+
+
+def test_a_writer_that_was_released_is_closed_without_a_word() -> None:
+    """P5.1: in either order; releasing what is being closed takes nothing back."""
+    with SimulatedCluster(seed=3, bookies=3) as cluster:
+        writer = cluster.log("one").writer()
+        writer.append(b"zero")
+        writer.release()
+        assert writer.close() == (writer.ledger_id, 0)
+        writer = cluster.log("one").writer()
+        writer.append(b"one")
+        writer.close()
+        writer.release()
+        assert writer.close() == (writer.ledger_id, 0)

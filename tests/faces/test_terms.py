@@ -14,6 +14,8 @@ import embedbk
 from embedbk import aio
 from embedbk.codec.attributes import PARTS_MAX
 from embedbk.config import ENTRY_BYTES_MAX
+from embedbk.log import Owned
+from embedbk.testing import Cluster
 
 Fate = embedbk.Fate
 
@@ -326,3 +328,133 @@ def test_the_awaited_face_takes_the_same_terms(bk: embedbk.Client, log_name: str
                 await ledger.add_many([b"x"], timeout_s=0)
 
     asyncio.run(run())
+
+
+# What a new writer reads back: within the caller's time, and nothing is sent before.
+
+
+def produced(cluster: Cluster, name: str, count: int) -> None:
+    with cluster.log(name, client="before").writer() as writer:
+        for sequence in range(count):
+            writer.append(bytes(20_000), producer=(7, sequence))
+
+
+def test_an_append_with_a_producer_keeps_its_time_and_the_next_one_goes_on_from_there() -> None:
+    """P3.1: what producers appended before is read back first. Each append waits for that no longer than it has time;
+    nothing of it was sent then, and what was read is not read again."""
+    with Cluster(seed=5, bookies=3) as cluster:
+        produced(cluster, "one", 300)
+        writer = cluster.log("one").writer()
+        told: list[embedbk.OperationTimeout] = []
+        while True:
+            began_s = cluster.now_s
+            try:
+                found = writer.append(b"again", timeout_s=0.002, producer=(7, 299))
+                break
+            except embedbk.OperationTimeout as late:
+                told.append(late)
+            assert cluster.now_s - began_s < 0.004
+            assert len(told) < 200
+        assert len(told) > 2  # No one call had the time for all of it.
+        assert all(late.definite and late.ticket is None for late in told)
+        assert all("nothing was appended" in str(late) for late in told)
+        assert found.entry_id == 299
+        assert found.ledger_id != writer.ledger_id
+        assert writer.append(b"new", producer=(7, 300)) == (writer.ledger_id, 0)
+        writer.close()
+
+
+def test_what_keeps_a_producer_s_past_from_being_read_is_told_and_nothing_was_sent() -> None:
+    """P3.1, P3.6: the error is the one of reading, definite; when the bookies are back the append is done, once."""
+    with Cluster(seed=5, bookies=2) as cluster:
+        log = cluster.log("one")
+        with log.writer(ensemble_size=1) as before:
+            before.append(b"zero", producer=(7, 0))
+            (member,) = before._appending.writing.metadata.fragments[-1].members
+        while True:
+            writer = log.writer(ensemble_size=1)
+            if writer._appending.writing.metadata.fragments[-1].members != (member,):
+                break
+        cluster.crash(member.bookie_id)
+        for _ in range(2):
+            with pytest.raises(embedbk.EntryUnreadable, match="nothing was appended") as failed:
+                writer.append(b"zero", producer=(7, 0))
+            assert failed.value.definite
+        cluster.restart(member.bookie_id)
+        cluster.run_for(1)
+        assert writer.append(b"zero", producer=(7, 0)) == (before.ledger_id, 0)
+        assert writer.append(b"one", producer=(7, 1)) == (writer.ledger_id, 0)
+        writer.close()
+
+
+def test_appends_of_many_threads_read_a_producer_s_past_back_together(
+    bk: embedbk.Client, log_name: str
+) -> None:
+    """P3.1: whoever is first takes it further, the others wait for that; all find what was appended."""
+    log = bk.log(log_name)
+    with log.writer() as before:
+        positions = [before.append(bytes(10_000), producer=(7, sequence)) for sequence in range(50)]
+    with log.writer() as writer:
+        found: dict[int, embedbk.Position] = {}
+        told: list[embedbk.OperationTimeout] = []
+
+        def append(sequence: int) -> None:
+            while sequence not in found:
+                try:
+                    found[sequence] = writer.append(b"again", timeout_s=0.02, producer=(7, sequence))
+                except embedbk.OperationTimeout as late:
+                    told.append(late)
+
+        threads = [threading.Thread(target=append, args=(sequence,)) for sequence in range(0, 50, 7)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert found == {sequence: positions[sequence] for sequence in range(0, 50, 7)}
+        assert all(late.definite for late in told)
+        assert writer.last_position == positions[-1]
+
+
+def test_a_cancelled_append_leaves_a_producer_s_past_to_the_next_one(
+    bk: embedbk.Client, log_name: str
+) -> None:
+    """P3.1: also from one event loop to another, and to a thread; a writer that is closed meanwhile lets go of it."""
+    log = bk.log(log_name)
+    with log.writer() as before:
+        position = before.append(bytes(100), producer=(7, 0))
+    is_held, go_on = threading.Event(), threading.Event()
+
+    def hold_host() -> None:
+        is_held.set()
+        go_on.wait(60)
+
+    async def cancelled(writer: Any) -> None:
+        task = asyncio.ensure_future(writer.append(b"again", producer=(7, 0)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    for is_closed in (True, False):
+        writer = aio.LogWriter(log_name, _owned(log.writer()))
+        is_held.clear()
+        go_on.clear()
+        bk._runtime.call(hold_host)
+        assert is_held.wait(60)
+        try:
+            asyncio.run(cancelled(writer))
+            learning = writer._appending._past.learning
+            assert learning is not None
+            if is_closed:
+                writer._appending.release()
+                assert learning.is_over
+        finally:
+            go_on.set()
+        if not is_closed:
+            assert asyncio.run(writer.append(b"again", producer=(7, 0))) == position
+            writer._appending.release()
+
+
+def _owned(writer: embedbk.LogWriter) -> Any:
+    return Owned(writer._taken, writer._appending)

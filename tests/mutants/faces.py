@@ -241,4 +241,56 @@ MUTANTS = (
         (("embedbk/log_reading.py", "idle_s, is_exact=first is None)", "idle_s, is_exact=False)"),),
         ("tests/scenarios/test_log_readers.py::test_a_tail_waits_for_bookies_that_are_away",),
     ),
+    Mutant(
+        "producer-past-without-end",
+        "P3.1 P3.6",
+        "an append with a producer and a time limit waits for what was appended before as long as that takes",
+        (
+            (
+                _APPENDING,
+                "is_over = await learning.within(until_s)",
+                "is_over = await learning.within(math.inf)",
+            ),
+        ),
+        (
+            "tests/faces/test_terms.py::test_an_append_with_a_producer_keeps_its_time_and_the_next_one_goes_on_from_there",
+        ),
+    ),
+    Mutant(
+        "producer-past-begun-anew",
+        "P3.1 P3.6",
+        "each append begins anew with what the one before had no time for: short ones never get there",
+        (
+            (
+                _APPENDING,
+                "            if not is_over:\n                raise OperationTimeout(\n",
+                "            if not is_over:\n                past.learning = None\n                raise OperationTimeout(\n",
+            ),
+        ),
+        (
+            "tests/faces/test_terms.py::test_an_append_with_a_producer_keeps_its_time_and_the_next_one_goes_on_from_there",
+        ),
+    ),
+    Mutant(
+        "producer-past-unknown-is-indefinite",
+        "P3.6",
+        "an append that was never sent, because its producer's past could not be read, says that it may survive",
+        (
+            (
+                _APPENDING,
+                "                    definite=True,\n                    hint=failed.hint,\n",
+                "                    definite=failed.definite,\n                    hint=failed.hint,\n",
+            ),
+        ),
+        (
+            "tests/faces/test_terms.py::test_what_keeps_a_producer_s_past_from_being_read_is_told_and_nothing_was_sent",
+        ),
+    ),
+    Mutant(
+        "close-that-timed-out-is-done",
+        "P5.1",
+        "who calls close again after it timed out is told at once that the ledger is closed",
+        ((_APPENDING, "        if self.is_over and not self._is_closing:\n", "        if self.is_over:\n"),),
+        ("tests/faces/test_lifecycle.py::test_a_close_that_timed_out_can_be_called_again",),
+    ),
 )
