@@ -381,6 +381,10 @@ class Journal(Protocol):
         """Every record up to this token is on the device. Never falls. Clears the descriptor's readiness."""
         ...
 
+    def wait(self, token: int) -> None:
+        """Block until the token is durable; at a start or a stop only. Raises StorageError: it will not be."""
+        ...
+
     def queued_bytes(self) -> int:
         """Bytes queued and not yet durable, for back pressure."""
         ...

@@ -83,6 +83,12 @@ def _parser(role: str) -> argparse.ArgumentParser:
         metavar="ENDPOINT",
         help="tcp://HOST:PORT or ipc://PATH; port 0 is any free one (default tcp://127.0.0.1:0)",
     )
+    if role == "metadata":
+        add(
+            "--may-have-lost",
+            action="store_true",
+            help="its directory is an older copy, or lost a part of its log: a new generation of ids and epochs begins",
+        )
     if role == "bookie":
         add("--id", required=True, type=_bookie_id, help="its name in the cluster, for ever")
         add(
@@ -199,7 +205,7 @@ def _run_metadata(options: argparse.Namespace, serving: Serving) -> None:
     file_bytes = max(options.journal_file_bytes, _METADATA_FILE_BYTES_MIN)
     _begin(options, "a new cluster", [_Place("directory", options.dir)])
     with ExitStack() as opened:  # Closed again when the rest cannot be opened.
-        store = open_metadata_store(options.dir, file_bytes=file_bytes)
+        store = open_metadata_store(options.dir, file_bytes=file_bytes, may_have_lost=options.may_have_lost)
         opened.callback(store.close)
         identity = Identity("metadata", "metadata", store.identity.incarnation, store.identity.cluster_token)
         transport = _transport(options, listen[0], identity)

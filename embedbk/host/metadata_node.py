@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import KeepAlive, MetadataReply, MetadataRequest
+from embedbk.codec.metadata_messages import GENERATION_BITS, KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
@@ -50,11 +50,9 @@ class MetadataNode:
         *,
         now_ns: int,
         chance: random.Random | None = None,
-        begins_generation: bool = False,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`. chance: the system's own unless given, so
-        that nobody guesses another's session. begins_generation: its owner says that the log may be older than what
-        others have heard of it."""
+        that nobody guesses another's session."""
         self.store = store
         self.transport = transport
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
@@ -71,7 +69,10 @@ class MetadataNode:
         self._intake = Intake()
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
-        self._step_core(MemberStarted(now_ns, begins_generation))
+        self._step_core(MemberStarted(now_ns, store.begins_generation))
+        if store.begins_generation:
+            generation = self.core.catalog.revision >> GENERATION_BITS
+            logger.warning("metadata begins generation %d, by its owner's word", generation)
 
     def step(self, now_ns: int) -> None:
         self._tell_durable(now_ns)

@@ -74,6 +74,11 @@ class MemoryJournal:
     def durable(self) -> int:
         return self._durable
 
+    def wait(self, token: int) -> None:
+        self.commit()
+        if self._durable < token:
+            raise StorageError(f"the journal stopped: {self._failure}")
+
     def queued_bytes(self) -> int:
         return sum(len(record.body) for record in self.pending)
 

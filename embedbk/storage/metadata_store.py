@@ -8,14 +8,20 @@ chunk. So there is one order, one digest and one crash rule for all of it, and n
 snapshot cut off by a crash is simply not whole, and the log before it is still there. What it stands for is
 trimmed only when its last chunk is durable. Who the member is stands in the first record, and again before each
 snapshot, so a log cannot be without it, and an emptied directory is another member of another cluster (P10.3).
+
+How far the log was used is noted beside it (member_notes.py), behind its durability and before anybody hears of it. A
+log that has less is refused, until its owner says that something may be lost: then a new generation begins (P9.2).
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import struct
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ids import INCARNATION_BYTES
@@ -24,10 +30,14 @@ from embedbk.metadata.commands import decode_command
 from embedbk.ports import Journal
 from embedbk.storage.journal import FILE_BYTES, FIRST_FILE_BYTES
 from embedbk.storage.journal import Journal as DiskJournal
+from embedbk.storage.layout import LOSS_FILE
+from embedbk.storage.member_notes import FileNotes, MemberNotes, Used, what_is_missing
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.probe import choose_sync
 
 __all__ = ["CHUNK_BYTES", "SNAPSHOT_DUE_BYTES", "MemberIdentity", "MetadataStore", "open_metadata_store"]
+
+logger = logging.getLogger(__name__)
 
 KIND_COMMAND = 1  # The record's ledger_id is the command's index, its body `encode_command`.
 KIND_IDENTITY = 3  # The body is `_IDENTITY`.
@@ -45,6 +55,9 @@ CHUNKS_QUEUED_BYTES_MAX = (
 )  # Chunks wait while more is queued, so that commands get through between them.
 SNAPSHOT_DUE_BYTES = 16 << 20  # Commands since the last snapshot, at least.
 SNAPSHOT_DUE_FACTOR = 4  # And at least so many times the last snapshot: about a fifth of what is written.
+NOTE_SYNCED_BYTES = (
+    4 << 20
+)  # Of commands, behind which the note is synced again; each start and each stop does.
 COMMAND_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the sum above.
 
 
@@ -69,11 +82,18 @@ def open_metadata_store(
     limits: Limits = DEFAULT_LIMITS,
     snapshot_due_bytes: int = SNAPSHOT_DUE_BYTES,
     new_identity: MemberIdentity | None = None,
+    may_have_lost: bool = False,
+    notes: MemberNotes | None = None,
 ) -> MetadataStore:
     """The store in a directory, made if its parent is there: a new cluster in an empty one.
 
+    may_have_lost: its owner's word that the log may be older than what others have heard of it, or shorter than it was;
+    so does an empty file MAY_HAVE_LOST in the directory, which is removed when it was heeded. notes: of a log that is
+    not on a real disk; None: none are kept there.
+
     Raises:
-        StorageError: the directory cannot be used, is in use, or holds a damaged log or another kind of journal.
+        StorageError: the directory cannot be used, is in use, or holds a damaged log or another kind of journal, or one
+            that has less than it was used for.
         UsageError: file_bytes cannot hold a transaction of the largest size; or the directory is a bookie's.
     """
     file_bytes_min = 2 * (limits.txn_bytes_max + limits.txn_operations_max * limits.key_bytes_max)
@@ -83,6 +103,10 @@ def open_metadata_store(
         _refuse_a_bookies(directory)
     if io is None:
         directory = os.path.abspath(directory)  # Of a member that runs on, wherever its process works then.
+    word: Path | None = None
+    if io is None:
+        notes, word = FileNotes(Path(directory)), Path(directory) / LOSS_FILE
+        may_have_lost = may_have_lost or word.exists()
     sync_apart = io is None and choose_sync(os.path.dirname(directory)).is_apart
     journal = DiskJournal(
         directory,
@@ -100,6 +124,9 @@ def open_metadata_store(
             snapshot_due_bytes=snapshot_due_bytes,
             chunk_bytes=min(CHUNK_BYTES, file_bytes // 4),
             new_identity=new_identity,
+            notes=notes,
+            may_have_lost=may_have_lost,
+            word=word,
         )
         journal.wait(journal.next_token() - 1)  # Nobody may hear of an identity that a crash could take back.
         return store
@@ -144,12 +171,17 @@ class MetadataStore:
         snapshot_due_bytes: int = SNAPSHOT_DUE_BYTES,
         chunk_bytes: int = CHUNK_BYTES,
         new_identity: MemberIdentity | None = None,
+        notes: MemberNotes | None = None,
+        may_have_lost: bool = False,
+        word: Path | None = None,
     ) -> None:
         """first_token: the journal's oldest record (0 or its next token when it is empty). new_identity: for an empty
-        log, minted if None.
+        log, minted if None. notes: where it is noted how far the log was used. word: the file by which its owner may
+        have said that something may be lost.
 
         Raises:
-            StorageError: the log is damaged, or begins after a trimmed part without a whole snapshot of it.
+            StorageError: the log is damaged, begins after a trimmed part without a whole snapshot of it, or has less
+                than it was used for, and its owner has not said so.
         """
         self._journal = journal
         self._snapshot_due_bytes = snapshot_due_bytes
@@ -158,12 +190,26 @@ class MetadataStore:
         self._snapshot_bytes = 0  # Of the last snapshot.
         self._snapshot: _Snapshot | None = None
         self._queued: deque[tuple[int, int]] = deque()  # (journal token, index) of commands not yet durable.
+        self._notes = notes
+        self._word = word
+        self._noted_token = 0
+        self._note_failure = ""
+        self._unsynced_bytes = 0  # Of commands since the note was synced.
+        self._is_start_noted = False
         self._identity: MemberIdentity | None = None
         self.catalog, self._index = self._replay(first_token, limits)
         self._durable_index = self._index
+        # Whoever starts on it begins a new generation, above all that a lost part of it may have given out (P9.2).
+        self.begins_generation = may_have_lost and self._index > 0
+        # A start is one command, the beginning of a generation another: what comes behind is told to others.
+        self._start_index = self._index + 1 + self.begins_generation
+        used = self._check_used(may_have_lost)
         if self._identity is None:
-            self._identity = new_identity or MemberIdentity.mint()
+            noted = MemberIdentity(used.cluster_token, used.incarnation) if used is not None else None
+            self._identity = noted or new_identity or MemberIdentity.mint()
             self._append_identity()
+        if notes is not None and used is None:
+            self._note(0, is_synced=True)  # From the first command on a log without a note has lost it.
 
     @property
     def identity(self) -> MemberIdentity:
@@ -186,12 +232,15 @@ class MetadataStore:
         self._index = index
         self._queued.append((token, index))
         self._command_bytes += len(body) + COMMAND_OVERHEAD_BYTES
+        self._unsynced_bytes += len(body) + COMMAND_OVERHEAD_BYTES
 
     def durable(self) -> int:
         """Every command up to this index is on the device. Never falls. Clears the descriptor's readiness."""
         token = self._journal.durable()
         while self._queued and self._queued[0][0] <= token:
             self._durable_index = self._queued.popleft()[1]
+        if self._notes is not None and token > self._noted_token and self._durable_index >= self._start_index:
+            self._note_use(token)
         if self._snapshot is not None:
             self._continue_snapshot(self._snapshot, token)
         return self._durable_index
@@ -230,6 +279,11 @@ class MetadataStore:
 
     def close(self) -> None:
         """Make what is queued durable and release the directory."""
+        if self._notes is not None and self._is_start_noted and self._journal.failed() is None:
+            with contextlib.suppress(StorageError):
+                last = self._journal.next_token() - 1
+                self._journal.wait(last)
+                self._note(last, is_synced=True)
         self._journal.close()
 
     def _append_chunk(self, snapshot: _Snapshot) -> None:
@@ -248,6 +302,84 @@ class MetadataStore:
         if not snapshot.chunks and durable_token >= snapshot.last_token:
             self._journal.trim(snapshot.first_token - 1)
             self._snapshot = None
+
+    # --- How far it was used -----------------------------------------------------------------------------
+
+    def _check_used(self, may_have_lost: bool) -> Used | None:
+        """The note, or None where there is none yet, or none that counts by its owner's word."""
+        if self._notes is None:
+            return None
+        last_token = self._journal.next_token() - 1
+        try:
+            used = self._notes.read()
+        except StorageError:
+            if not self.begins_generation:
+                raise
+            return None
+        own = self._identity
+        if (
+            used is not None
+            and own is not None
+            and (used.cluster_token, used.incarnation)
+            != (
+                own.cluster_token,
+                own.incarnation,
+            )
+        ):
+            raise StorageError(
+                f"metadata log: it is of the cluster {own.cluster_token.hex()}, and what was noted beside it of "
+                f"{used.cluster_token.hex()}",
+                hint="give the member its own directory back, whole",
+            )
+        known = self.catalog.tell(used.start_count if used is not None else 0, b"").asked
+        missing = what_is_missing(
+            used, last_token, self.catalog.start_count, known.nonce if known is not None else None
+        )
+        if missing and self._index == 0:
+            raise StorageError(
+                f"metadata log: {missing}; nothing of it is left",
+                hint="put a copy of the whole directory in its place; an older one is started with --may-have-lost",
+            )
+        if missing and not may_have_lost:
+            raise StorageError(
+                f"metadata log: {missing}; who goes on from here gives out ids and epochs twice",
+                hint="put the directory back whole; or, if there is no better copy, start it with --may-have-lost, or "
+                f"with an empty file {LOSS_FILE} in its directory, which begins a new generation",
+            )
+        if missing:
+            logger.warning("metadata log: %s; its owner says to go on", missing)
+        return None if self.begins_generation else used
+
+    def _note_use(self, token: int) -> None:
+        """The log was used up to token, durably. With the first note of a start its owner's word was heeded."""
+        is_first = not self._is_start_noted
+        self._is_start_noted = True
+        self._note(token, is_synced=is_first or self._unsynced_bytes >= NOTE_SYNCED_BYTES)
+        if is_first and self._word is not None and self.begins_generation:
+            try:
+                self._word.unlink(missing_ok=True)
+            except OSError as refused:
+                logger.error(
+                    "%s cannot be removed, and says to begin another generation: %s", self._word, refused
+                )
+
+    def _note(self, token: int, *, is_synced: bool) -> None:
+        """A note that cannot be written changes nothing: less is known to whoever starts next."""
+        assert self._notes is not None
+        newest = self.catalog.starts[-1].nonce if self.catalog.starts else b""
+        identity, count = self.identity, self.catalog.start_count
+        try:
+            self._notes.write(
+                Used(identity.cluster_token, identity.incarnation, count, newest, token), is_synced=is_synced
+            )
+        except StorageError as refused:
+            if str(refused) != self._note_failure:
+                logger.error("metadata member: %s", refused)
+            self._note_failure = str(refused)
+            return
+        self._noted_token = token
+        if is_synced:
+            self._unsynced_bytes = 0
 
     # --- Start -------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from embedbk.errors import EmbedbkError
+from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.storage.test_metadata_store import FILE_BYTES, IDENTITY, Writer, on_disk
 
@@ -42,11 +43,12 @@ def work(writer: Writer, turns: int) -> None:
         writer.sync()
 
 
-def life(disk: MemoryDisk, turns: int) -> Writer | None:
-    """One process: a start and its work, until the power goes; None when it did not even start."""
+def life(disk: MemoryDisk, turns: int, notes: MemoryNotes | None = None) -> Writer | None:
+    """One process: a start and its work, until the power goes; None when it did not even start. notes: of how far the
+    log was used; they outlive everything that becomes of it."""
     writer: Any = None
     with contextlib.suppress(EmbedbkError):
-        writer = LargeWriter(on_disk(disk))
+        writer = LargeWriter(on_disk(disk, notes=notes))
         work(writer, turns)
     return writer
 
@@ -57,9 +59,10 @@ def close(writer: Writer | None) -> None:
             writer.store.close()  # On a disk without power: this writes nothing.
 
 
-def check(disk: MemoryDisk, *lives: Writer | None) -> None:
-    """What the log holds is a prefix of what was written, with everything acknowledged in any of the lives."""
-    again = on_disk(disk)
+def check(disk: MemoryDisk, notes: MemoryNotes, *lives: Writer | None) -> None:
+    """What the log holds is a prefix of what was written, with everything acknowledged in any of the lives; and it is
+    never taken for one that has less than was used (P9.2)."""
+    again = on_disk(disk, notes=notes)
     assert again.identity == IDENTITY
     digests: dict[int, str] = {}
     for writer in lives:
@@ -100,15 +103,16 @@ def test_no_acknowledged_change_is_lost_when_the_power_goes(part: int, direct: b
     for call in range(1 + 2 * part + direct, call_count(direct) + 1, 2 * PARTS):
         disk = disk_of(direct)
         disk.halt(call)
-        first = life(disk, TURNS)
+        notes = MemoryNotes()
+        first = life(disk, TURNS, notes)
         disk.crash(call)
         close(first)
-        check(disk, first)
+        check(disk, notes, first)
         disk.halt(20 + call % 40)
-        second = life(disk, 6)
+        second = life(disk, 6, notes)
         disk.crash(call + 1)
         close(second)
-        check(disk, first, second)
+        check(disk, notes, first, second)
 
 
 @pytest.mark.parametrize("sectors", [0, 1, 0b10, 0b1110, ~1 & (1 << 64) - 1, (1 << 63) - 1])
@@ -121,7 +125,8 @@ def test_no_acknowledged_change_is_lost_in_a_torn_write(sectors: int) -> None:
     for nth in range(1, writes + 1, 2):
         disk = disk_of(True)
         disk.tear(nth=nth, sectors=sectors)
-        writer = life(disk, TURNS)
+        notes = MemoryNotes()
+        writer = life(disk, TURNS, notes)
         disk.crash(nth)
         close(writer)
-        check(disk, writer)
+        check(disk, notes, writer)

@@ -73,7 +73,7 @@ def restart_metadata(place: Place, records: list[MemoryRecord], *, begins_genera
     """The member starts again at its address on these records."""
     place.nodes.pop("metadata").transport.close()
     journal = place.disks["metadata"] = MemoryJournal(records)
-    store = MetadataStore(journal, journal.first_token())
+    store = MetadataStore(journal, journal.first_token(), may_have_lost=begins_generation)
     transport = LocalTransport(Identity("metadata", "metadata", b"m" * 16, TOKEN))
     place.metadata = MetadataNode(
         store,
@@ -81,7 +81,6 @@ def restart_metadata(place: Place, records: list[MemoryRecord], *, begins_genera
         place.metadata.endpoints,
         now_ns=place.now_ns,
         chance=place.chance,
-        begins_generation=begins_generation,
     )
     place.nodes = {"metadata": place.metadata, **place.nodes}
 

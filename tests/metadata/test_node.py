@@ -50,6 +50,7 @@ class Place:
             limits=SMALL,
             snapshot_due_bytes=4000,
             new_identity=IDENTITY,
+            may_have_lost=begins_generation,
         )
         own = Identity("metadata", "m1", store.identity.incarnation, store.identity.cluster_token)
         self.node = MetadataNode(
@@ -58,7 +59,6 @@ class Place:
             ["local://*"],
             now_ns=0,
             chance=random.Random(seed),
-            begins_generation=begins_generation,
         )
         self.transport = LocalTransport(Identity("client", "c1", b"c" * 16, b""))
         self.sequence = 0

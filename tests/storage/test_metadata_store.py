@@ -11,6 +11,7 @@ from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.errors import StorageError, UsageError
 from embedbk.metadata.catalog import Catalog, Limits
 from embedbk.metadata.commands import Run, StartSession, encode_command
+from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
@@ -56,7 +57,9 @@ class Writer:
             self.store.save_snapshot(self.catalog.snapshot())
 
 
-def on_disk(disk: MemoryDisk, snapshot_due_bytes: int = 4000) -> MetadataStore:
+def on_disk(
+    disk: MemoryDisk, snapshot_due_bytes: int = 4000, notes: MemoryNotes | None = None
+) -> MetadataStore:
     return open_metadata_store(
         "m",
         io=disk,
@@ -65,6 +68,7 @@ def on_disk(disk: MemoryDisk, snapshot_due_bytes: int = 4000) -> MetadataStore:
         limits=SMALL,
         snapshot_due_bytes=snapshot_due_bytes,
         new_identity=IDENTITY,
+        notes=notes,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError
-from embedbk.storage import met_metadata, noted
+from embedbk.storage import member_notes, met_metadata, noted
 from embedbk.storage.met_metadata import MET_FILE, keep_met, read_met
 from embedbk.storage.noted import NOTE_BYTES, NoteFile
 
@@ -73,6 +73,7 @@ def test_a_note_lies_as_the_page_says() -> None:
     assert ends[-1] == noted._HEAD.size
     assert f"of {NOTE_BYTES} bytes" in page
     assert met_metadata._MAGIC.decode() in cells[0][4]
+    assert member_notes._MAGIC.decode() in cells[0][4]
 
 
 def test_a_note_of_something_else_is_refused(tmp_path: Path) -> None:

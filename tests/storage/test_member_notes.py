@@ -1,0 +1,233 @@
+"""A metadata member whose log has less than it was used for (P2.1, P9.2): it refuses, until its owner says so."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from embedbk.codec.metadata_messages import AllocIds, Put, Txn
+from embedbk.errors import StorageError
+from embedbk.host.loop import clock_ns
+from embedbk.host.metadata_node import MetadataNode
+from embedbk.metadata.catalog import GENERATION_BITS
+from embedbk.metadata.commands import Run, StartSession
+from embedbk.ports import Identity
+from embedbk.storage.layout import LOSS_FILE
+from embedbk.storage.member_notes import MEMBER_FILE, FileNotes, Used, what_is_missing
+from embedbk.storage.memory_journal import MemoryJournal
+from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
+from embedbk.transports.local import LocalTransport
+
+IDENTITY = MemberIdentity(b"t" * 16, b"i" * 16)
+USED = Used(IDENTITY.cluster_token, IDENTITY.incarnation, 3, b"three", 90)
+
+
+class Life:
+    """One process of a member in a directory."""
+
+    def __init__(self, directory: Path, *, may_have_lost: bool = False) -> None:
+        self.store = open_metadata_store(directory, new_identity=IDENTITY, may_have_lost=may_have_lost)
+        self.transport = LocalTransport(Identity("metadata", "m", b"i" * 16, b""))
+        self.node = MetadataNode(self.store, self.transport, ["local://*"], now_ns=clock_ns())
+        self.catalog = self.node.core.catalog
+        self.settle()
+
+    def settle(self) -> None:
+        """Everything is durable, and the node has heard of it."""
+        self.store._journal.wait(self.store._journal.next_token() - 1)
+        self.node.step(clock_ns())
+
+    def work(self, count: int, size: int = 10) -> None:
+        """Ids and keys, as a client makes ledgers."""
+        effects: list[object] = []
+        session = (self.catalog.sessions_started + 1) << 32
+        core = self.node.core
+        core._propose(StartSession(session, 1000, ""), effects)  # type: ignore[arg-type]
+        for number in range(1, count + 1):
+            operation = AllocIds(1) if number % 2 else Txn([], [Put(f"/{number}", bytes(size))])
+            core._propose(Run(session, number, number, operation), effects)  # type: ignore[arg-type]
+        for effect in effects:
+            self.store.append(effect.index, effect.body)  # type: ignore[attr-defined]
+            if effect.index % 500 == 0:  # type: ignore[attr-defined]
+                self.settle()
+        self.settle()
+
+    def close(self) -> None:
+        self.node.close()
+
+
+def newest_file(directory: Path) -> Path:
+    """The newest journal file with groups in it."""
+    files = [path for path in directory.glob("journal-*") if any(path.read_bytes()[4096:8192])]
+    return max(files, key=lambda path: int(path.name.rpartition("-")[2], 16))
+
+
+def cut(directory: Path) -> None:
+    """The second half of what stands in the newest file is zeros, as if it had not been written."""
+    path = newest_file(directory)
+    content = path.read_bytes()
+    used = len(content.rstrip(b"\0"))
+    keep = used // 2 // 4096 * 4096
+    path.write_bytes(content[:keep] + bytes(len(content) - keep))
+
+
+def lose_newest(directory: Path) -> None:
+    newest_file(directory).unlink()
+
+
+def lose_all(directory: Path) -> None:
+    for path in directory.glob("journal-*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [(cut, "were durable"), (lose_newest, "were durable"), (lose_all, "nothing of it is left")],
+)
+def test_a_log_with_less_than_was_used_is_refused(
+    tmp_path: Path, harm: Callable[[Path], None], said: str, is_killed: bool
+) -> None:
+    """P2.1, P9.2: 541 of 1,200 ledgers were opened without a word, and their ids and epochs given out again."""
+    directory = tmp_path / "m"
+    life = Life(directory)
+    life.work(1500, size=3000)
+    next_id, revision = life.catalog.next_id, life.catalog.revision
+    if is_killed:
+        shutil.copytree(directory, tmp_path / "left", ignore=shutil.ignore_patterns("LOCK", "next-*"))
+        life.close()
+        directory = tmp_path / "left"
+    else:
+        life.close()
+    harm(directory)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=said) as refused:
+            open_metadata_store(directory)
+        assert "--may-have-lost" in refused.value.hint
+    if harm is lose_all:
+        with pytest.raises(StorageError, match=said):
+            open_metadata_store(directory, may_have_lost=True)
+        return
+    again = Life(directory, may_have_lost=True)
+    assert again.catalog.next_id > next_id
+    assert again.catalog.revision > revision
+    assert again.catalog.revision >> GENERATION_BITS == 1
+    again.close()
+    later = Life(directory)
+    assert later.catalog.revision >> GENERATION_BITS == 1, "the word was for one start"
+    later.close()
+
+
+def test_an_owners_word_in_the_directory_is_heeded_once(tmp_path: Path) -> None:
+    """P9.2: where no command line starts the member, as in an embedded cluster."""
+    life = Life(tmp_path / "m")
+    life.work(100)
+    life.close()
+    cut(tmp_path / "m")
+    (tmp_path / "m" / LOSS_FILE).touch()
+    for _ in range(2):
+        again = Life(tmp_path / "m")
+        assert again.catalog.revision >> GENERATION_BITS == 1
+        again.close()
+    assert not (tmp_path / "m" / LOSS_FILE).exists()
+
+
+def test_a_log_of_another_copy_is_refused(tmp_path: Path) -> None:
+    """P2.1: log and note were copied at two times, and the log has come as far again since."""
+    directory, copy = tmp_path / "m", tmp_path / "copy"
+    life = Life(directory)
+    life.work(10)
+    life.close()
+    shutil.copytree(directory, copy)
+    for place in (directory, copy):
+        life = Life(place)
+        life.work(10 if place is directory else 50)
+        life.close()
+    shutil.copy(directory / MEMBER_FILE, copy / MEMBER_FILE)
+    with pytest.raises(StorageError, match="start number 2 is another"):
+        open_metadata_store(copy)
+
+
+def test_a_log_whose_note_is_gone_or_anothers_is_refused(tmp_path: Path) -> None:
+    """P10.3: what was used cannot be told."""
+    directory = tmp_path / "m"
+    life = Life(directory)
+    life.close()
+    note = (directory / MEMBER_FILE).read_bytes()
+    (directory / MEMBER_FILE).unlink()
+    with pytest.raises(StorageError, match=f"{MEMBER_FILE} is missing"):
+        open_metadata_store(directory)
+    (directory / MEMBER_FILE).write_bytes(b"x" + note[1:])
+    with pytest.raises(StorageError, match="damaged"):
+        open_metadata_store(directory)
+    FileNotes(directory).write(Used(b"o" * 16, b"i" * 16, 1, b"", 1), is_synced=True)
+    with pytest.raises(StorageError, match=f"noted beside it of {(b'o' * 16).hex()}"):
+        open_metadata_store(directory)
+    (directory / MEMBER_FILE).unlink()
+    Life(directory, may_have_lost=True).close()
+    Life(directory).close()
+
+
+def test_a_first_start_that_was_cut_short_is_gone_on_with(tmp_path: Path) -> None:
+    """P10.3: with the token that the note has; nobody heard of it, and nothing was used."""
+    directory = tmp_path / "m"
+    directory.mkdir()
+    FileNotes(directory).write(Used(b"c" * 16, b"d" * 16, 0, b"", 0), is_synced=True)
+    life = Life(directory)
+    assert life.store.identity == MemberIdentity(b"c" * 16, b"d" * 16)
+    life.close()
+
+
+def test_what_is_noted_was_durable_and_is_noted_before_it_is_told() -> None:
+    """P9.2: else a crash would be taken for a loss, or a loss for a crash."""
+
+    class Notes:
+        def __init__(self) -> None:
+            self.used: Used | None = None
+
+        def read(self) -> Used | None:
+            return self.used
+
+        def write(self, used: Used, *, is_synced: bool) -> None:
+            assert used.last_token <= journal._durable
+            self.used = used
+
+    notes, journal = Notes(), MemoryJournal()
+    store = MetadataStore(journal, 0, new_identity=IDENTITY, notes=notes)
+    transport = LocalTransport(Identity("metadata", "m", b"i" * 16, b""))
+    node = MetadataNode(store, transport, ["local://*"], now_ns=0)
+    for number in range(5):
+        journal.commit(1)
+        assert notes.used is not None
+        assert notes.used.last_token <= journal._durable
+        durable = store.durable()
+        if durable >= 1:
+            assert notes.used.last_token == journal._durable
+            assert notes.used.nonce == node.core.catalog.starts[-1].nonce
+        store.append(store.index + 1, b"\x01\x92\x02" + bytes([number + 1]))
+    transport.close()
+
+
+@pytest.mark.parametrize(
+    ("used", "log", "said"),
+    [
+        (None, (5, 0, None), ""),
+        (None, (5, 2, None), "MEMBER is missing"),
+        (USED, (89, 3, b"three"), "ends with record 89, and 90"),
+        (USED, (90, 2, None), "started 3 times, and 2 starts"),
+        (USED, (95, 4, b"other"), "another than the one that was noted"),
+        (USED, (90, 3, b"three"), ""),
+        (USED, (99, 4, b"three"), ""),
+        (USED, (99, 1 << 20, None), ""),
+    ],
+)
+def test_each_kind_of_less_has_its_words(
+    used: Used | None, log: tuple[int, int, bytes | None], said: str
+) -> None:
+    """P9.2: fewer records, fewer starts, another start under a number."""
+    found = what_is_missing(used, *log)
+    assert said in found
+    assert bool(found) == bool(said)
