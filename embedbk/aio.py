@@ -17,7 +17,7 @@ from embedbk import client, deleting, explaining, ledger, log
 from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
-from embedbk.config import Placement, Settings
+from embedbk.config import Placement, Settings, check_seconds
 from embedbk.deleting import DeletedLedger
 from embedbk.devices import Devices
 from embedbk.errors import OperationTimeout
@@ -456,6 +456,7 @@ class Log:
         return _each(self._reading.read(start, end), record_batch_maker())
 
     def tail(self, start: Start = None, *, idle_s: float | None = None) -> AsyncIterator[Entry]:
+        check_seconds(idle_s, "idle_s")
         return _entries(self._reading.tail(start, idle_s))
 
     async def segments(self) -> list[Segment]:

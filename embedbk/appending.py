@@ -19,6 +19,7 @@ from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.packer import PACKER_CONFLICT, Packer
 from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
+from embedbk.config import check_seconds
 from embedbk.core.producers import Producers
 from embedbk.core.writer import Writer
 from embedbk.errors import (
@@ -90,6 +91,7 @@ def terms_of(
     """PLAIN where nothing was asked, which is the fast way."""
     if timeout_s is None and entry_id is None and after is None and producer is None:
         return PLAIN
+    check_seconds(timeout_s, "timeout_s")
     return Terms(timeout_s, entry_id, after, producer)
 
 
@@ -131,6 +133,7 @@ class Ticket:
         if timeout_s is None:
             self._appending.wait_blocking(self.entry_id, "the ticket itself")
         else:
+            check_seconds(timeout_s, "timeout_s")
             run_blocking(self._appending.acknowledged(self.entry_id, timeout_s), "the ticket itself")
         return self.position
 
@@ -546,6 +549,7 @@ class Appending:
         return await self.append(b"".join(parts), terms, ends)
 
     async def append_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
+        check_seconds(timeout_s, "timeout_s")
         until_s = math.inf if timeout_s is None else self.runtime.clock_s() + timeout_s
         appended = await self.queue_many(items, until_s)
         if appended.entry_count:
@@ -569,6 +573,7 @@ class Appending:
 
     async def flush(self, timeout_s: float | None = None) -> int:
         """Until everything queued before is acknowledged; gives the LAC."""
+        check_seconds(timeout_s, "timeout_s")
         last = self.writing.packer.last_entry
         if last != NO_ENTRY:
             await self.acknowledged(last, timeout_s)
@@ -576,6 +581,7 @@ class Appending:
 
     async def force(self, timeout_s: float | None = None) -> int:
         """Until everything queued before is on the disks of its ack quorum; gives the LAC (P3.2)."""
+        check_seconds(timeout_s, "timeout_s")
         last = self.writing.packer.last_entry
         if last != NO_ENTRY:
             await self.acknowledged(last, timeout_s, is_synced=True)

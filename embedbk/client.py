@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from embedbk import deleting, explaining, ledger
 from embedbk.address import is_address
-from embedbk.config import Placement, Settings
+from embedbk.config import Placement, Settings, settings_of
 from embedbk.deleting import DeletedLedger
 from embedbk.devices import IN_PLACE, Devices
 from embedbk.embedded import Opened, connect, open_directory
@@ -183,7 +183,7 @@ def start(
     create: bool = True,
 ) -> Opened:
     """Begin what `open` opens; the cluster may not have answered yet. Reads disks, so it may take a while."""
-    settings = settings or Settings()
+    settings = settings_of(settings)
     if not isinstance(target, str | os.PathLike):
         raise UsageError(f"{target!r} is neither a directory nor an embedbk:// address")
     if not isinstance(create, bool):

@@ -30,7 +30,7 @@ from typing import Any, NoReturn, Self
 from embedbk import errors
 from embedbk.address import url_of
 from embedbk.beginning import check_path, holds_log, is_new, make
-from embedbk.config import Settings
+from embedbk.config import Settings, settings_of
 from embedbk.devices import Devices
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
 from embedbk.ids import check_bookie_id
@@ -183,7 +183,7 @@ class Cluster:
     ) -> None:
         if isinstance(bookies, bool) or not isinstance(bookies, int) or not 1 <= bookies <= BOOKIES_MAX:
             raise UsageError(f"bookies={bookies!r}: a whole number from 1 to {BOOKIES_MAX} is allowed")
-        self.settings = settings or Settings()
+        self.settings = settings_of(settings)
         self.devices = Devices.of(journal_directories, ledger_directories, expands)
         self.bookie_ids = tuple(f"b{number}" for number in range(1, bookies + 1))
         if not isinstance(create, bool):

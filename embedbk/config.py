@@ -27,7 +27,9 @@ __all__ = [
     "Placement",
     "Quorum",
     "Settings",
+    "check_seconds",
     "quorum_for",
+    "settings_of",
 ]
 
 ENTRY_BYTES_MAX = 1 << 20  # Payload of one entry; larger is refused before anything is sent.
@@ -169,3 +171,23 @@ class Settings:
                 raise UsageError(f"{name}={value!r}: allowed is {low} to {high}")
         if self.journal_file_bytes % 4096:
             raise UsageError(f"journal_file_bytes={self.journal_file_bytes}: a multiple of 4096 is allowed")
+
+
+def settings_of(given: object) -> Settings:
+    """The settings that were given, or the usual ones. Raises UsageError for what is neither Settings nor None."""
+    if given is None:
+        return Settings()
+    if not isinstance(given, Settings):
+        raise UsageError(
+            f"settings={given!r}: allowed is embedbk.Settings(...), or None",
+            hint="embedbk.Settings(collect_s=60)",
+        )
+    return given
+
+
+def check_seconds(given: object, name: str) -> None:
+    """Raises UsageError unless it is None, or seconds from 0 on."""
+    if given is None:
+        return
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:  # NaN is not, either.
+        raise UsageError(f"{name}={given!r}: allowed are seconds from 0 on, or None for no limit")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.codec.ledger_metadata import encode_log_list
 from embedbk.codec.packer_twin import Buffer
-from embedbk.config import METADATA_VALUE_BYTES_MAX, Placement, Quorum
+from embedbk.config import METADATA_VALUE_BYTES_MAX, Placement, Quorum, check_seconds
 from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogTakeover, TakenOver
 from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger
@@ -23,7 +23,7 @@ from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 from embedbk.ledger import Traits, begin_writing, iterate, patience_with, queue_blocking, quorum_of, traits_of
 from embedbk.log_reading import LogReading, Start
 from embedbk.password import Password
-from embedbk.reading import Batch, Entry, Segment, batch_of, entries_of, record_batch_maker
+from embedbk.reading import Batch, Entry, Located, Segment, batch_of, entries_of, record_batch_maker
 from embedbk.runtime import Runtime, refuse_pickling
 from embedbk.waiting import run_blocking
 
@@ -60,7 +60,17 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         password.mac_key,
         await patience_with(runtime, quorum),
     )
+    began_s = runtime.clock_s()
     taken: TakenOver = await runtime.run(core, f"taking over log {name!r}")
+    logger.info(
+        "log %r is taken over with epoch %d: it goes on at offset %d in ledger %d, behind %d others (%.3f s)",
+        name,
+        taken.epoch,
+        taken.first_offset,
+        taken.metadata.ledger_id,
+        len(taken.log_list.segments) - 1,
+        runtime.clock_s() - began_s,
+    )
     _tell_size(name, taken)
     _delete_left(runtime, name, password, taken)
     what = f"the writer of log {name!r}"
@@ -269,6 +279,11 @@ class LogWriter:
         return f"LogWriter({self.name!r}, ledger {self.ledger_id}, lac {self.lac})"
 
 
+def _entries(frames: Iterator[Located]) -> Iterator[Entry]:
+    for located in frames:
+        yield from entries_of(located)
+
+
 class Log:
     """A log by its name: nothing is opened before it is written or read."""
 
@@ -321,8 +336,7 @@ class Log:
             EntryUnreadable: no bookie of the write set gave a copy with a valid digest.
             NotEnoughBookies: too few bookies answer to tell how far its last ledger may be read.
         """
-        for located in iterate(self._reading.read(start, end), "aio.Log.read"):
-            yield from entries_of(located)
+        return _entries(iterate(self._reading.read(start, end), "aio.Log.read"))
 
     def read_batches(self, start: Start = None, end: Start = None) -> Iterator[Batch]:
         """The same as buffers, without an object per entry."""
@@ -349,8 +363,8 @@ class Log:
                 operation_timeout_s.
             MetadataUnavailable: the next ledger could not be opened within operation_timeout_s.
         """
-        for located in iterate(self._reading.tail(start, idle_s), "aio.Log.tail"):
-            yield from entries_of(located)
+        check_seconds(idle_s, "idle_s")  # Now, not when the first entry is asked for.
+        return _entries(iterate(self._reading.tail(start, idle_s), "aio.Log.tail"))
 
     def segments(self) -> list[Segment]:
         """The log's ledgers in order, each with how far it may be read now."""

@@ -7,6 +7,7 @@ are asked (`core.reader`), whose word on the LAC counts (`core.lac_reader`), and
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -42,6 +43,8 @@ __all__ = [
     "entries_of",
     "record_batch_maker",
 ]
+
+logger = logging.getLogger(__name__)
 
 _PAUSE_S = (
     0.1  # Before bookies are asked again that could tell no LAC, or had nothing that could be read, ...
@@ -477,7 +480,15 @@ async def recovered(
     core = Recovery(
         metadata, revision, password.key, nonce, runtime.bookies, chance, options, password.mac_key
     )
+    began_s = runtime.clock_s()
     result: tuple[LedgerMetadata, int] = await runtime.run(core, f"recovering ledger {metadata.ledger_id}")
+    logger.info(
+        "ledger %d is recovered: closed at entry %s, %s bytes (%.3f s)",
+        metadata.ledger_id,
+        result[0].last_entry,
+        result[0].length,
+        runtime.clock_s() - began_s,
+    )
     return result
 
 

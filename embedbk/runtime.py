@@ -7,6 +7,7 @@ runs on the host's thread as cores of a `ClientNode`; nothing here decides anyth
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 import socket
@@ -42,11 +43,14 @@ from embedbk.host.operations import OneResult, Reading, Writing
 from embedbk.host.operations import Operation as Running
 from embedbk.host.own_lacs import OwnLac
 from embedbk.host.signal import Signal
-from embedbk.waiting import Moved, Outcome
+from embedbk.waiting import Moved, Outcome, Settled
 
 __all__ = ["Followed", "Runtime", "refuse_pickling"]
 
+logger = logging.getLogger(__name__)
+
 _LIST_PAGE = 1000
+_SLOW_S = 5.0  # A question that takes longer says what it waits for.
 
 
 class Followed:
@@ -208,8 +212,15 @@ class Runtime:
         operation = OneResult(core)
         self.start(operation)
         limit = self.settings.operation_timeout_s if timeout_s is None else timeout_s
+        waited_s = 0.0
         try:
-            return await Outcome(operation.future, limit, what)
+            if limit > _SLOW_S and not await Settled(operation.future, _SLOW_S):
+                waited_s = _SLOW_S
+                why = f", it waits for {core.waits_for}" if core.waits_for else ""
+                logger.warning(
+                    "%s: not done within %g s%s; up to %g s are allowed", what, _SLOW_S, why, limit
+                )
+            return await Outcome(operation.future, limit - waited_s, what, before_s=waited_s)
         except OperationTimeout:
             self.forget(operation)
             raise

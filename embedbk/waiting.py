@@ -25,6 +25,7 @@ __all__ = [
     "Outcome",
     "Passed",
     "Resumed",
+    "Settled",
     "Wait",
     "drive_waits",
     "refuse_in_event_loop",
@@ -96,6 +97,42 @@ class Passed(Wait[bool]):
         return await self.watermark.wait_async(self.entry_id, self.timeout_s)
 
 
+class Settled(Wait[bool]):
+    """Until a future that the host's thread settles is done, in whichever way; False when the time was over first."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: concurrent.futures.Future[Any], timeout_s: float) -> None:
+        self.future = future
+        self.timeout_s = timeout_s
+
+    def wait(self) -> bool:
+        driver = drive_waits.get()
+        if driver is not None:
+            return driver(self.future.done, self.timeout_s)
+        try:
+            self.future.exception(self.timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def wait_async(self) -> bool:
+        import asyncio
+
+        loop, settled = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # That loop is closed: nobody waits in it.
+                loop.call_soon_threadsafe(settled.set)
+
+        self.future.add_done_callback(tell)
+        try:
+            await asyncio.wait_for(settled.wait(), self.timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+
 class Outcome(Wait[T]):
     """The result of a future that the host's thread settles; raises what became of it.
 
@@ -103,12 +140,21 @@ class Outcome(Wait[T]):
         OperationTimeout: timeout_s passed first; `what` says in the message what may still happen.
     """
 
-    __slots__ = ("future", "what")
+    __slots__ = ("before_s", "future", "what")
 
-    def __init__(self, future: concurrent.futures.Future[T], timeout_s: float | None, what: str) -> None:
+    def __init__(
+        self,
+        future: concurrent.futures.Future[T],
+        timeout_s: float | None,
+        what: str,
+        *,
+        before_s: float = 0.0,
+    ) -> None:
+        """before_s: that the caller has waited already; only the message of a time-out counts it."""
         self.future = future
         self.timeout_s = timeout_s
         self.what = what
+        self.before_s = before_s
 
     def wait(self) -> T:
         driver = drive_waits.get()
@@ -135,7 +181,7 @@ class Outcome(Wait[T]):
 
     def _too_late(self) -> OperationTimeout:
         return OperationTimeout(
-            f"{self.what}: not done within {self.timeout_s:g} s; it may still happen",
+            f"{self.what}: not done within {self.before_s + (self.timeout_s or 0.0):g} s; it may still happen",
             hint="look whether the metadata member and the bookies can be reached, then try again",
         )
 

@@ -24,6 +24,7 @@ from embedbk.codec.kernels import keep_freed_memory
 from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.host.loop import clock_ns
+from embedbk.host.reminders import Reminders
 from embedbk.ids import INCARNATION_BYTES, check_bookie_id
 from embedbk.ports import Identity, LinkDown, LinkUp, Transport
 from embedbk.transports import open_transport
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 FROM_PARENT = "-"  # As --metadata: the starter says it later, on the parent's pipe.
 
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _REDIAL_NS = 50_000_000
 _METADATA_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size needs.
 
@@ -42,8 +44,11 @@ _METADATA_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size nee
 def run_peer(role: str, arguments: Sequence[str]) -> int:
     """Run one peer to its end; the exit code."""
     options = _parser(role).parse_args(arguments)
+    level = _LEVELS[options.log_level] - 10 * options.verbose
     logging.basicConfig(
-        level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=max(level, logging.DEBUG),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     name = f"embedbk {role}" + (f" {options.id}" if role == "bookie" else "")
     serving = Serving(options.ready_fd, options.parent_fd)
@@ -147,6 +152,13 @@ def _parser(role: str) -> argparse.ArgumentParser:
     add(
         "--allow-non-loopback", action="store_true", help="links are not encrypted: on a trusted network only"
     )
+    add(
+        "--log-level",
+        choices=sorted(_LEVELS, key=_LEVELS.__getitem__),
+        default="warning",
+        help="what is logged on standard error; info says what happens, with figures (default: warning)",
+    )
+    add("-v", dest="verbose", action="count", default=0, help="one level more; twice: two")
     add("--ready-fd", type=int, help="where to report what was bound (default: standard output)")
     add("--parent-fd", type=int, help="a pipe at whose end this process ends")
     return parser
@@ -327,17 +339,22 @@ class _Asking:
         self._link: int | None = None
         self._turn = 0
         self._dial_at = 0
+        self._trouble = "nobody answered yet"
+        self._reminders = Reminders(logger)
 
     def step(self, now_ns: int) -> None:
         for event in self._transport.receive(now_ns):
             if isinstance(event, LinkUp):
                 self.cluster_token = event.peer.cluster_token
+                self._reminders.over(now_ns, "metadata", "a metadata member is reached")
             elif isinstance(event, LinkDown):
-                if event.reason.startswith(("refused", "wrong", "protocol")):
-                    logger.warning("metadata member: %s", event.reason)
+                self._trouble = event.reason
                 self._link = None
                 self._turn += 1
                 self._dial_at = now_ns + _REDIAL_NS
+        if not self.cluster_token:
+            text = f"waiting for a metadata member at {', '.join(self._endpoints)}: {self._trouble}"
+            self._reminders.lasts(now_ns, "metadata", text)
         if self._link is None and now_ns >= self._dial_at:
             self._link = self._transport.connect(self._endpoints[self._turn % len(self._endpoints)])
 

@@ -95,6 +95,10 @@ class Creation(Machine):
     def deadline_ns(self) -> int | None:
         return earliest(self.retry_at, self.patience.until_ns if self.is_short else None)
 
+    @property
+    def waits_for(self) -> str:
+        return f"bookies: {', '.join(self._away())}" if self.is_short else ""
+
     def _on_started(self, event: Started) -> list[Effect]:
         self.started_ns = event.now_ns
         return self._go_on(event.now_ns)

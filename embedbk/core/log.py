@@ -171,6 +171,10 @@ class LogTakeover(Machine):
     def deadline_ns(self) -> int | None:
         return earliest(self.retry_at, self.sub.deadline_ns if self.sub else None)
 
+    @property
+    def waits_for(self) -> str:
+        return "" if self.sub is None else self.sub.waits_for
+
     # Epoch and list.
 
     def _on_started(self, event: Started) -> list[Effect]:

@@ -42,6 +42,11 @@ class Machine:
         """Tell `BookiesChanged` at once. False: before the next event is soon enough."""
         return True
 
+    @property
+    def waits_for(self) -> str:
+        """What has to come before it goes on, in a few words for people; empty where nothing special is missing."""
+        return ""
+
     def copy(self) -> Self:
         """An independent twin in the same state."""
         return copy.deepcopy(self)

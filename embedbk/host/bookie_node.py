@@ -160,6 +160,7 @@ class BookieNode:
             on_foreign=self._on_foreign,
         )
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
+        self._was_registered = False  # As it was told to people last.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
         self.waiting = Waiting(self.has_room, waiting_bytes_max)
@@ -230,6 +231,7 @@ class BookieNode:
         if self.failure is None:
             self.compacting.step(now_ns)
         self.scrub.step(now_ns)
+        self._say_registered()
         self._is_late = False
         due_ns = earliest(self._duty_ns(), now_ns + DUTIES_NS)
         assert due_ns is not None
@@ -244,6 +246,13 @@ class BookieNode:
             self.storage.kick()
         if self.near is not None:
             self.near.show(is_open=self._offered() is not None, is_told=self.core.awaits_journal)
+
+    def _say_registered(self) -> None:
+        if self.is_registered != self._was_registered:
+            self._was_registered = self.is_registered
+            what = "is registered" if self.is_registered else "is not registered any more"
+            how = "writable" if self.core.is_writable else "read-only"
+            logger.info("bookie %s %s at %s, %s", self.bookie_id, what, ", ".join(self.endpoints), how)
 
     def _may_collect(self) -> bool:
         return self.is_registered and self.core.is_serving and self.failure is None

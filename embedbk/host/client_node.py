@@ -69,6 +69,7 @@ from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation, Writing, is_countable
 from embedbk.host.own_lacs import OwnLacs
+from embedbk.host.reminders import Reminders
 from embedbk.host.signal import AlarmsHeld
 from embedbk.host.unread import Unread
 from embedbk.ids import Member
@@ -190,6 +191,7 @@ class ClientNode:
         )
         self._deadlines = Deadlines()
         self._hinting = Hinting()
+        self._reminders = Reminders(logger)
         self._is_watching = False
         self._now_ns = 0  # Of the present turn, for what the watch tells.
         self._why_closed: EmbedbkError | None = None
@@ -350,6 +352,18 @@ class ClientNode:
             self._carry_out(now_ns, operation, effect)
         if isinstance(operation, Writing) and (operation in self._uncommon or type(event) not in _COMMON):
             self._judge(operation)
+            self._remind(now_ns, operation)
+
+    def _remind(self, now_ns: int, writing: Writing) -> None:
+        core = writing.core
+        key = f"ledger {core.ledger_id}"
+        if core.standstill.is_short and not writing.is_over:
+            failed = [
+                f"{each.member.bookie_id}: {each.failure}" for each in core.in_flight.seatings if each.failure
+            ]
+            self._reminders.lasts(now_ns, key, f"{key}: appends wait for bookies ({'; '.join(failed)})")
+        else:
+            self._reminders.over(now_ns, key, f"{key}: appends wait no longer")
 
     def _touch(self, operation: Operation) -> None:
         self._touched[operation] = None
@@ -597,6 +611,8 @@ class ClientNode:
         if peer is None:
             return
         peer.is_up = True
+        name = peer.member.bookie_id
+        self._reminders.over(now_ns, name, f"bookie {name} is reached again")
 
     def _on_link_down(self, now_ns: int, event: LinkDown) -> None:
         if event.link == self.metadata.link:
@@ -613,7 +629,11 @@ class ClientNode:
         self._slow.pop(peer.link, None)
         if not peer.is_up:
             self._dial_after[peer.member] = now_ns + REDIAL_NS
-        logger.info("link to bookie %s down: %s", peer.member.bookie_id, event.reason)
+        name = peer.member.bookie_id
+        logger.debug("link to bookie %s down: %s", name, event.reason)
+        self._reminders.lasts(
+            now_ns, name, f"bookie {name} cannot be reached at {peer.endpoint}: {event.reason}"
+        )
         if self.quarantine.note_error(peer.member.bookie_id, now_ns):
             self._show_bookies()
         has_other_disk = is_other_disk(event.reason, peer.member.bookie_id)

@@ -40,6 +40,7 @@ class Compacting:
         self._is_started = False
         self._is_running = False  # A slice is being copied.
         self._failures = Repeating(logger, logging.ERROR)
+        self._log_count = self._began_ns = self._bytes_before = 0  # Of the compaction that runs, to be told.
 
     def step(self, now_ns: int) -> None:
         if not self._is_started:
@@ -66,6 +67,8 @@ class Compacting:
         if isinstance(effect, ListLogs):
             self._step(LogsListed(now_ns, self._storage.log_facts()))
         elif isinstance(effect, CopyLogs):
+            self._log_count, self._began_ns = len(effect.log_ids), now_ns
+            self._bytes_before = self.core.bytes_copied
             self._storage.begin_copy(effect.log_ids)
         else:
             assert isinstance(effect, CopySlice)
@@ -83,6 +86,15 @@ class Compacting:
             self._is_running = False
             self._failures.ended(f"bookie {self._bookie_id}: entry logs are copied again")
             self._step(SliceCopied(now_ns, *ended))
+            if ended[1]:
+                copied = self.core.bytes_copied - self._bytes_before
+                logger.info(
+                    "bookie %s compacted %d entry logs: %d bytes lived (%.3f s)",
+                    self._bookie_id,
+                    self._log_count,
+                    copied,
+                    (now_ns - self._began_ns) / 1e9,
+                )
 
     def _fail(self, now_ns: int, failed: StorageError) -> None:
         kind = "no room" if isinstance(failed, DeviceFull) else ""

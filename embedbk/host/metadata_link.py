@@ -22,6 +22,7 @@ from embedbk.codec.metadata_messages import (
     WatchEvents,
 )
 from embedbk.errors import UsageError
+from embedbk.host.reminders import Reminders
 from embedbk.metadata.client import UNKNOWN, Client, ClientEffect, ClientEvent
 from embedbk.metadata.vocabulary import (
     Cancelled,
@@ -94,6 +95,7 @@ class MetadataLink:
         self._effects: deque[tuple[int, ClientEffect]] = deque()  # With the time of their step.
         self._is_carrying_out = False
         self._end_reason: str | None = None
+        self._reminders = Reminders(logger)
 
     def request(self, now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> int:
         """Run an operation; done(now_ns, result) follows exactly once. Returns a token to cancel it with."""
@@ -162,6 +164,10 @@ class MetadataLink:
 
     def tick(self, now_ns: int) -> None:
         """Dial when there is no link, and let the core do what is due."""
+        if not self.session and not self.is_closed:
+            why = self.trouble or "nobody answered yet"
+            text = f"{self.client.label} waits for a metadata member at {', '.join(self.endpoints)}: {why}"
+            self._reminders.lasts(now_ns, "session", text)
         if self.link is None and now_ns >= self._dial_at and not self.is_closed:
             self._dial(now_ns)
         if now_ns >= self._due_ns:
@@ -185,7 +191,7 @@ class MetadataLink:
     def _dial_later(self, now_ns: int, reason: str) -> None:
         """The next member after a pause."""
         if reason != self.trouble:
-            logger.info("metadata link down: %s", reason)
+            logger.debug("metadata link down: %s", reason)
         self.trouble = reason
         self._turn += 1
         self._dial_at = now_ns + self._redial_ns
@@ -223,6 +229,9 @@ class MetadataLink:
                     changed(effect.records, effect.revision, effect.is_first)
             case SessionReady():
                 self.session, self.trouble = effect.session, ""
+                self._reminders.over(
+                    now_ns, "session", f"{self.client.label} has a session with the metadata"
+                )
                 if self._on_session is not None:
                     self._on_session(now_ns, effect.cluster_token)
             case SessionRefused():

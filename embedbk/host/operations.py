@@ -6,6 +6,7 @@ wait on its signal or future. Nothing of a user's runs on the host's thread.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ from embedbk.ids import NO_ENTRY
 
 __all__ = ["Operation", "OneResult", "Reading", "Writing"]
 
+
+logger = logging.getLogger(__name__)
 
 _CLOSING = threading.RLock()  # Of the outcomes and signals of all writing handles, for a moment each.
 
@@ -202,6 +205,12 @@ class Writing(Operation, Watermark):
             self.packer.stop()
         elif isinstance(effect, EnsembleChanged):
             self.ensemble_changes += 1
+            logger.info(
+                "ledger %d: its entries from %d on go to %s",
+                self.metadata.ledger_id,
+                effect.first_entry,
+                ", ".join(member.bookie_id for member in effect.ensemble),
+            )
         elif isinstance(effect, Ended):
             self._end(effect)
 

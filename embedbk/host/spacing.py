@@ -44,6 +44,7 @@ class Spacing:
         self._free_bytes = free_bytes
         self._tell_bookie = tell_bookie
         self._was_refused = False
+        self._is_warned = False  # That space gets short.
         self._has_word = False  # An operator's, as it was last seen on disk.
         self._unread = Repeating(logger, logging.ERROR)
         self._unmeasured = Repeating(logger)
@@ -63,9 +64,27 @@ class Spacing:
         is_due = due_ns is None or now_ns >= due_ns
         if is_due or is_refused != self._was_refused:
             self._was_refused = is_refused
-            self._step(SpaceSeen(now_ns, self.free_now(), is_refused, is_due))
+            free_bytes = self.free_now()
+            self._warn_early(free_bytes)
+            self._step(SpaceSeen(now_ns, free_bytes, is_refused, is_due))
             if is_due:
                 self._look_for_word(now_ns)
+
+    def _warn_early(self, free_bytes: int | None) -> None:
+        """While there is time to make room; once, until there is more again."""
+        low = self.core.options.low_bytes
+        if free_bytes is None or not self.core.is_writable:
+            return
+        if free_bytes >= 4 * low:
+            self._is_warned = False
+        elif free_bytes < 2 * low and not self._is_warned:
+            self._is_warned = True
+            logger.warning(
+                "bookie %s has %d free bytes left; below %d it takes no new entries: make room or expand it",
+                self._bookie_id,
+                free_bytes,
+                low,
+            )
 
     def _look_for_word(self, now_ns: int) -> None:
         """An operator's word may have come or gone; one that cannot be read changes nothing."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -129,6 +130,7 @@ class BookieStorage:
         self._failure: str | None = None
         self._durable = 0  # As far as the caller knows.
         self._unflushed_bytes = 0  # Journaled since the last freeze.
+        self._flushing = (0, 0.0)  # Bytes of records that were frozen last, and when: for people.
         self._unkicked_bytes = 0  # Queued since the commit thread was last woken.
         self._retry_bytes = 0  # While a flush has failed: _unflushed_bytes at which to try again.
         self._frozen_token: int | None = None  # Last token queued before the freeze, while a half is frozen.
@@ -332,6 +334,11 @@ class BookieStorage:
                 self._see_failed_flush(failed)
         if is_done:
             self._failed_flushes.ended(f"bookie {self.bookie_id}: a flush is done")
+            frozen_bytes, began_s = self._flushing
+            took_s = time.monotonic() - began_s
+            logger.info(
+                "bookie %s flushed %d bytes of records (%.3f s)", self.bookie_id, frozen_bytes, took_s
+            )
             self._is_full = False
             journals.trim(self._stored_marks())
             store.remove_left()
@@ -464,6 +471,7 @@ class BookieStorage:
     def _load(self, terms: JournalTerms) -> None:
         """Footers first, then what the journals have above their marks (P7.3, P7.5)."""
         store = self._open_store()
+        began_s, mark = time.monotonic(), store.log_mark()
         start = Start(
             self.bookie_id,
             self.table,
@@ -478,6 +486,12 @@ class BookieStorage:
         self._journals = journals
         store.lend_to(journals)
         self.replayed = tuple(start.replayed)
+        logger.info(
+            "bookie %s read its directories: %d journal records above the mark of its entry logs (%.3f s)",
+            self.bookie_id,
+            sum(start.replayed) - mark,
+            time.monotonic() - began_s,
+        )
         self._unflushed_bytes = start.unflushed_bytes
         self._durable = journals.durable()
         if start.no_room is not None:
@@ -510,6 +524,7 @@ class BookieStorage:
         ensure(taken, "one frozen half at a time")
         self._wants_flush = False
         self._frozen_token = self._open_journals().next_token() - 1
+        self._flushing = (self._unflushed_bytes, time.monotonic())
         self._unflushed_bytes = 0
 
     def _stored_marks(self) -> list[int]:

@@ -17,7 +17,7 @@ from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Operation, Writing
 from embedbk.runtime import Runtime
 from embedbk.testing.world import SECOND, Sleep, Until, World
-from embedbk.waiting import Moved, Outcome, Passed, Wait
+from embedbk.waiting import Moved, Outcome, Passed, Settled, Wait
 
 __all__ = ["SimRuntime", "awaited"]
 
@@ -103,6 +103,8 @@ def _outcome(wait: Wait[Any]) -> Generator[Sleep | Until, Any, Any]:
     if isinstance(wait, Passed):
         watermark, entry_id = wait.watermark, wait.entry_id
         return (yield _until(lambda: watermark.mark >= entry_id, wait.timeout_s))
+    if isinstance(wait, Settled):
+        return (yield _until(wait.future.done, wait.timeout_s))
     assert isinstance(wait, Outcome), wait
     is_done = yield _until(wait.future.done, wait.timeout_s)
     if not is_done:

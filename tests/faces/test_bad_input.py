@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import embedbk
+from embedbk.cluster import Cluster
 from embedbk.config import ENTRY_BYTES_MAX
 
 
@@ -364,3 +366,33 @@ def test_what_is_neither_directory_nor_address(target: object) -> None:
 def test_a_setting_out_of_bounds(setting: dict[str, int]) -> None:
     with pytest.raises(embedbk.UsageError, match=next(iter(setting))):
         embedbk.Settings(**setting)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [{}, "fast", 5, object])
+def test_what_are_no_settings(tmp_path: Path, given: object) -> None:
+    """Refused at once, and nothing is made."""
+    with pytest.raises(embedbk.UsageError, match=r"settings=.*allowed is embedbk\.Settings"):
+        embedbk.open(tmp_path / "new", settings=given)  # type: ignore[arg-type]
+    with pytest.raises(embedbk.UsageError, match=r"settings="):
+        Cluster(tmp_path / "new", settings=given)  # type: ignore[arg-type]
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("given", ["3", -1, -0.5, float("nan"), True, b"1"])
+def test_what_is_no_time(bk: embedbk.Client, log_name: str, given: Any) -> None:
+    """Refused at once: nothing is appended, and nothing is waited for."""
+    log = bk.log(log_name)
+    with log.writer() as writer:
+        ticket = writer.append_nowait(b"one")
+        for refused in (
+            lambda: writer.append(b"two", timeout_s=given),
+            lambda: writer.append_batch([b"two"], timeout_s=given),
+            lambda: writer.append_many([b"two"], timeout_s=given),
+            lambda: writer.flush(given),
+            lambda: writer.force(given),
+            lambda: ticket.result(given),
+            lambda: log.tail(idle_s=given),
+        ):
+            with pytest.raises(embedbk.UsageError, match=r"(timeout|idle)_s=.*seconds from 0 on"):
+                refused()
+        assert writer.append(b"two").entry_id == 1
