@@ -73,6 +73,9 @@ __all__ = [
 ]
 
 SNAPSHOT_VERSION = 1
+SEQUENCE_JUMP_MAX = (
+    1 << 32
+)  # Between two logged operations of a session: a wild one must not use its sequences up.
 SESSION_BYTES = 512  # What a session costs in memory beside its label and its share; measured.
 KEPT_BYTES = (
     256  # What an answer costs that is kept for it; measured, the longest text of a refusal included.
@@ -240,6 +243,12 @@ class Catalog:
                 "BAD_REQUEST",
                 f"sequence {command.sequence} with done_below {command.done_below}: session {command.session} "
                 f"has all answers below {session.done_below}",
+            )
+        if command.rules >= RULES_KEEP_REFUSALS and command.sequence - session.done_below > SEQUENCE_JUMP_MAX:
+            return Refusal(
+                "BAD_REQUEST",
+                f"sequence {command.sequence} is more than {SEQUENCE_JUMP_MAX} ahead of {session.done_below}, below "
+                f"which session {command.session} has all answers: nobody asks so much in between",
             )
         refusal = check_operation(command.operation, self.limits)
         if refusal is not None:

@@ -528,6 +528,16 @@ def test_one_ephemeral_key_is_swapped_for_another_at_the_bound() -> None:
     assert sorted(catalog.sessions[1].keys) == ["/c", "/d"]
 
 
+def test_one_wild_sequence_does_not_use_a_session_up() -> None:
+    """Sequence 2^63 - 1 with as high a done_below left a session nothing that it could ask."""
+    catalog = Catalog()
+    Client(catalog)
+    refused(catalog.apply(Run(1, 2**63 - 1, 2**63 - 1, Txn([], []), RULES)), "BAD_REQUEST")
+    refused(catalog.apply(Run(1, 2**63 - 1, 1, Txn([], []), RULES)), "BAD_REQUEST")
+    assert catalog.apply(Run(1, 1, 1, AllocIds(1), RULES)) == Allocated(1, 1)
+    assert catalog.apply(Run(1, 1 << 32, 1 << 32, AllocIds(1), RULES)) == Allocated(2, 1)
+
+
 class Ruled(Client):
     """A client whose operations are decided by the rules of today."""
 

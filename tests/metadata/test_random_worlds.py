@@ -1,12 +1,15 @@
 """Random worlds against a simple model: whatever is lost, doubled or late, the catalog is what its history says.
 
-A failure prints its seed; `pytest -k "seed17"` replays it.
+Some worlds are rough (messages lost, doubled, reordered, brought back), some are crowded (hardly any place to wait, so
+that much is put off), some are full (a small catalog that refuses), some list in tiny pages and forget at once; in
+all of them strangers ask in the name of sessions that they read of. A failure prints its seed; `pytest -k "seed17"`
+replays it.
 """
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from typing import Any
 
 import pytest
@@ -15,32 +18,81 @@ from embedbk.codec.metadata_messages import (
     ABSENT,
     Allocated,
     AllocIds,
+    CloseSession,
     Compare,
     Delete,
     Get,
+    KeepAlive,
     List,
     Listed,
+    MetadataReply,
+    MetadataRequest,
     Put,
+    Record,
     Refusal,
+    Result,
     Txn,
     TxnDone,
+    Unwatch,
     Value,
 )
-from embedbk.metadata.catalog import Limits
+from embedbk.metadata import intake as intake_module
+from embedbk.metadata import member as member_module
+from embedbk.metadata.catalog import Catalog, Limits
 from embedbk.metadata.client import is_unknown
+from embedbk.metadata.vocabulary import RequestReceived
 from tests.metadata.world import MS, SECOND, Peer, World
 
 KEYS = [f"/k/{n}" for n in range(6)]
 
 
+class Watched(World):
+    """A world that looks at every answer that leaves the member."""
+
+    def __init__(self, seen: Counter[str], **settings: Any) -> None:
+        self.seen = seen
+        self.first: dict[tuple[int, int], Result] = {}
+        super().__init__(**settings)
+
+    def answered(self, link: int, reply: MetadataReply) -> None:
+        """I74: an answer once given to (session, sequence) is the answer for ever, refusals too; BUSY is none."""
+        result = reply.result
+        if isinstance(result, Refusal):
+            self.seen[result.code] += 1
+            if result.code in ("BUSY", "SESSION_GONE", "BAD_REQUEST"):
+                return  # None yet; of a session that is over; below what the client has.
+        if reply.session and isinstance(result, TxnDone | Allocated | Refusal):
+            first = self.first.setdefault((reply.session, reply.sequence), result)
+            assert first == result, "two answers to one request"
+            self.seen["answered again"] += first is not result
+
+
 class Run:
     """One world, and what the clients know: every value is put once, so a value tells which request put it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.chance = random.Random(seed)
-        self.world = World(
+        self.seen: Counter[str] = Counter()
+        self.is_crowded = seed % 4 == 1
+        self.is_full = seed % 5 == 2
+        if self.is_crowded:
+            monkeypatch.setattr(member_module, "REPLIES_WAITING_MAX", 12)
+            monkeypatch.setattr(member_module, "WAITING_LEAST", 2)
+            monkeypatch.setattr(member_module, "WATCHES_MAX", 14)
+            monkeypatch.setattr(intake_module, "REQUESTS_WAITING_MAX", 10)
+            monkeypatch.setattr(intake_module, "LINK_LEAST", 2)
+        self.world = Watched(
+            self.seen,
             seed=seed,
-            limits=Limits(history_bytes_max=self.chance.choice([600, 1 << 20])),
+            limits=Limits(
+                history_bytes_max=self.chance.choice([600, 3000, 1 << 20]),
+                history_changes_max=self.chance.choice([2, 20, 1000]),
+                list_records_max=self.chance.choice([1, 2, 1000]),
+                catalog_bytes_max=330 if self.is_full else 1 << 30,
+                catalog_reserve_bytes=4,
+                session_share_bytes=self.chance.choice([0, 70, 4096]),
+            ),
+            has_intake=seed % 2 == 0 or self.is_crowded,
             snapshot_due_bytes=3000,
         )
         self.world.is_committing = False
@@ -61,11 +113,14 @@ class Run:
                 "commit",
                 "connect",
                 "disconnect",
-                "repeat",
+                "damage",
                 "advance",
                 "restart",
+                "run",
+                "cancel",
+                "stranger",
             ],
-            [20, 25, 25, 12, 6, 2, 3, 4, 0.5],
+            [20, 25, 25, 12, 6, 2, 3, 4, 0.5, 25, 1, 2],
         )[0]
         if action == "request":
             operation = self.operation()
@@ -80,12 +135,39 @@ class Run:
             self.world.connect(peer)
         elif action == "disconnect":
             self.world.disconnect(peer)
-        elif action == "damage":
+        elif action == "damage" and self.is_rough:
             self.damage(self.chance.choice([peer.to_member, peer.to_client]), peer)
         elif action == "advance":
             self.pass_time()
         elif action == "restart":
             self.world.restart_member()
+        elif action == "run":
+            self.world.run_request()
+        elif action == "cancel" and peer.request_count:
+            self.world.cancel(peer, self.chance.randrange(1, peer.request_count + 1))
+        elif action == "stranger":
+            self.be_strange()
+        waiting = len(self.world.member._waiting)
+        assert waiting <= member_module.REPLIES_WAITING_MAX
+        self.seen["a crowd"] += self.is_crowded and waiting >= 4
+
+    def be_strange(self) -> None:
+        """Somebody over a link of its own who read a session's number: it runs nothing and renews nothing."""
+        world = self.world
+        sessions = list(world.member.catalog.sessions)
+        if not sessions:
+            return
+        before = world.member.catalog.digest()
+        heard = dict(world.member._heard_ns)
+        operation = self.chance.choice(
+            [Txn([], [Put("/k/strange", b"strange")]), CloseSession(), KeepAlive(), AllocIds(7), Unwatch(1)]
+        )
+        sequence = self.chance.choice([1, 5, 2**63 - 1])
+        secret = self.chance.choice([b"", b"guess"])
+        request = MetadataRequest(self.chance.choice(sessions), sequence, sequence, operation, secret)
+        world.member_step(RequestReceived(world.now_ns, 1 << 40, request))
+        assert (world.member.catalog.digest(), world.member._heard_ns) == (before, heard)
+        self.seen["a stranger"] += 1
 
     def damage(self, queue: deque[Any], peer: Peer) -> None:
         """What real links never do and the simulated one may: lose, double, reorder, bring back the past."""
@@ -132,11 +214,21 @@ class Run:
         for peer in self.world.peers.values():
             if peer.link is None:
                 self.world.connect(peer)
-        self.world.advance(30 * SECOND)
+        self.world.advance(60 * SECOND)
 
     def check(self) -> None:
         catalog = self.world.member.catalog
-        truth = {record.key: record for record in catalog.page("/", "", 1000).records}
+        assert set(catalog.sessions) == {peer.client.session for peer in self.world.peers.values()}
+        assert self.world.member._waiting_of == {}
+        twin = Catalog.restore(catalog.snapshot(), catalog.limits)
+        assert (twin.bytes, twin.shared_bytes, twin.sessions_bytes) == (
+            catalog.bytes,
+            catalog.shared_bytes,
+            catalog.sessions_bytes,
+        )
+        truth: dict[str, Record] = {}
+        while (page := catalog.page("/", max(truth, default=""))).records:
+            truth.update((record.key, record) for record in page.records)
         for peer in self.world.peers.values():
             assert peer.views["/k/"] == truth, "a watch shows the catalog"
             self.check_changes(peer)
@@ -171,15 +263,16 @@ class Run:
         ids: list[tuple[int, int]] = []
         for (name, token), operation in self.asked.items():
             result = self.world.peers[name].results[token]
-            if isinstance(operation, Get):
+            if isinstance(result, Refusal):
+                self.seen["refused for good"] += not is_unknown(result)
+                assert is_unknown(result) or self.may_be_refused(operation, result)
+            elif isinstance(operation, Get):
                 assert isinstance(result, Value)
             elif isinstance(operation, List):
                 assert isinstance(result, Listed)
             elif isinstance(operation, AllocIds):
                 assert isinstance(result, Allocated)
                 ids.append((result.first_id, result.first_id + result.count))
-            elif isinstance(result, Refusal):
-                assert is_unknown(result)
             else:
                 assert isinstance(result, TxnDone)
                 if result.is_done and any(isinstance(change, Put) for change in operation.then):  # type: ignore[attr-defined]
@@ -190,24 +283,45 @@ class Run:
         assert len(revisions) == len(set(revisions))
         assert all(revision <= self.world.member.catalog.revision for revision in revisions)
 
+    def may_be_refused(self, operation: object, result: Refusal) -> bool:
+        """Whoever gave up waiting, and where the catalog is full."""
+        return "cancelled" in result.text or (self.is_full and isinstance(operation, Txn))
+
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed{seed}") for seed in range(60)])
-def test_a_random_world_comes_out_right(seed: int) -> None:
-    """P2.2, P10.1, I74, I82 with messages lost, doubled and late, crashes, expiry, compaction and snapshots."""
-    run = Run(seed)
+def test_a_random_world_comes_out_right(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P2.2, P10.1, I74, I82 with messages lost, doubled and late, crashes, expiry, compaction, snapshots, crowds, full
+    catalogs, strangers."""
+    run = Run(seed, monkeypatch)
     for _ in range(1500):
         run.act()
     run.finish()
     run.check()
 
 
+def test_these_worlds_meet_what_they_are_for() -> None:
+    """What no world meets, none of them shows."""
+    seen: Counter[str] = Counter()
+    for seed in range(12):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            run = Run(seed, monkeypatch)
+            for _ in range(800):
+                run.act()
+            run.finish()
+            run.check()
+            seen.update(run.seen)
+    for what in ("BUSY", "UNAVAILABLE", "answered again", "a crowd", "a stranger", "refused for good"):
+        assert seen[what] >= 5, f"{what}: {seen}"
+
+
 def test_the_same_seed_gives_the_same_world() -> None:
     """ARCHITECTURE 3: same events, same effects."""
     digests = []
     for _ in range(2):
-        run = Run(5)
-        for _ in range(800):
-            run.act()
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            run = Run(5, monkeypatch)
+            for _ in range(800):
+                run.act()
         digests.append(
             (run.world.member.catalog.digest(), [peer.changes for peer in run.world.peers.values()])
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 from embedbk.codec.messages import Control, decode_message, encode_message
 from embedbk.codec.metadata_messages import (
+    KeepAlive,
     MetadataReply,
     MetadataRequest,
     Operation,
@@ -23,6 +24,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Limits
 from embedbk.metadata.client import Client
+from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import (
     Cancelled,
@@ -85,7 +87,15 @@ class Peer:
 
 
 class World:
-    def __init__(self, *, seed: int = 1, limits: Limits = DEFAULT_LIMITS, **store_settings: int) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int = 1,
+        limits: Limits = DEFAULT_LIMITS,
+        has_intake: bool = False,
+        **store_settings: int,
+    ) -> None:
+        """has_intake: requests are read first and run when `run_request` says so, as in a member's place."""
         self.now_ns = 100 * SECOND
         self.random = random.Random(seed)
         self.limits = limits
@@ -95,11 +105,13 @@ class World:
         self.link_count = 0
         self.is_committing = True  # False: the disk is slow; call `commit`.
         self.halted: str | None = None
+        self.has_intake = has_intake
         self.start_member(())
 
     # --- The member --------------------------------------------------------------------------------------
 
     def start_member(self, survivors: Iterable[MemoryRecord]) -> None:
+        self.intake = Intake()
         self.journal = MemoryJournal(tuple(survivors))
         self.store = MetadataStore(
             self.journal,
@@ -136,6 +148,7 @@ class World:
                 case JournalAppend(index, body):
                     self.store.append(index, body)
                 case Reply(link, reply):
+                    self.answered(link, reply)
                     if link in self.links:
                         self.links[link].to_client.append(through_the_wire(reply))
                 case SendEvents(link, events):
@@ -171,7 +184,10 @@ class World:
         del self.links[link]
         peer.to_member.clear()
         peer.to_client.clear()
-        self.member_step(LinkLost(self.now_ns, link))
+        if self.has_intake:
+            self.intake.end_link(LinkLost(self.now_ns, link))
+        else:
+            self.member_step(LinkLost(self.now_ns, link))
         self.step(peer, Disconnected(self.now_ns))
 
     def ask(self, peer: Peer, operation: Operation) -> int:
@@ -231,7 +247,26 @@ class World:
 
     def deliver_request(self, peer: Peer) -> None:
         assert peer.link is not None
-        self.member_step(RequestReceived(self.now_ns, peer.link, peer.to_member.popleft()))
+        received = RequestReceived(self.now_ns, peer.link, peer.to_member.popleft())
+        request = received.request
+        if not self.has_intake or isinstance(request.operation, KeepAlive):
+            self.member_step(received)
+            return
+        refusal = self.intake.put(received)
+        if refusal is not None:
+            reply = MetadataReply(request.session, request.sequence, refusal)
+            self.answered(peer.link, reply)
+            peer.to_client.append(through_the_wire(reply))
+
+    def run_request(self) -> bool:
+        """Run what the intake gives next."""
+        event = self.intake.take(self.now_ns)
+        if event is not None:
+            self.member_step(event)
+        return event is not None
+
+    def answered(self, link: int, reply: MetadataReply) -> None:
+        """An answer left the member (for worlds that look at them)."""
 
     def deliver_answer(self, peer: Peer) -> None:
         self.step(peer, MessageReceived(self.now_ns, peer.to_client.popleft()))
@@ -248,6 +283,8 @@ class World:
                 while peer.to_client:
                     self.deliver_answer(peer)
                     is_moving = True
+            while self.run_request():
+                is_moving = True
             if self.is_committing and self.journal.pending:
                 self.commit()
                 is_moving = True
