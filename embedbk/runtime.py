@@ -56,18 +56,24 @@ _SLOW_S = 5.0  # A question that takes longer says what it waits for.
 class Followed:
     """One key of the metadata quorum as its watch shows it; `state` moves on the host's thread, `signal` tells."""
 
-    __slots__ = ("_runtime", "_token", "key", "signal", "state")
+    __slots__ = ("_runtime", "_token", "key", "refusal", "signal", "state")
 
     def __init__(self, runtime: Runtime, key: str) -> None:
         self.key = key
         self.signal = Signal()
         self.state: tuple[bytes | None, int] | None = None  # (value, revision); None until first shown.
+        self.refusal = ""  # Why nothing will come.
         self._runtime = runtime
         self._token: int | None = None
 
     def begin(self) -> None:
         """On the host's thread: ask for the watch."""
-        self._token = self._runtime.node.metadata.watch(self._runtime.now_ns(), self.key, self._changed)
+        metadata = self._runtime.node.metadata
+        self._token = metadata.watch(self._runtime.now_ns(), self.key, self._changed, self._refused)
+
+    def _refused(self, reason: str) -> None:
+        self.refusal = reason
+        self.signal.notify()
 
     def _changed(self, records: list[Record], revision: int, is_first: bool) -> None:
         mine = [record for record in records if record.key == self.key]
@@ -265,7 +271,7 @@ class Runtime:
             result = await Outcome(future, self.settings.operation_timeout_s, what)
         except OperationTimeout as late:
             self.call_if_open(lambda: self.node.metadata.cancel(self.now_ns(), tokens[0]))
-            raise MetadataUnavailable(f"{what}: the metadata members did not answer") from late
+            raise MetadataUnavailable(f"{what}: {self._no_answer()}") from late
         finally:
             self._asked.discard(future)
         if isinstance(result, Refusal):
@@ -273,6 +279,10 @@ class Runtime:
                 raise UsageError(f"{what}: {result.text}; nothing was done")
             raise MetadataUnavailable(f"{what}: {result.text}")
         return result
+
+    def _no_answer(self) -> str:
+        why = self.node.metadata.why_late
+        return "the metadata members did not answer" + f" ({why})" * bool(why)
 
     async def get(self, key: str, what: str) -> tuple[bytes | None, int]:
         """(value, revision of its last change) of one key, linearizable; (None, 0) when it is absent."""
@@ -303,14 +313,15 @@ class Runtime:
         self.call(followed.begin)
         shown = Moved(
             followed.signal,
-            lambda: followed.state is not None or self.is_ended,
+            lambda: followed.state is not None or bool(followed.refusal) or self.is_ended,
             self.settings.operation_timeout_s,
         )
         is_shown = await shown
         self.check()
-        if not is_shown:
+        if not is_shown or followed.refusal:
+            reason = followed.refusal or self._no_answer()
             followed.end()
-            raise MetadataUnavailable(f"{key} cannot be followed: the metadata members did not answer")
+            raise MetadataUnavailable(f"{key} cannot be followed: {reason}")
         return followed
 
     # The cluster.

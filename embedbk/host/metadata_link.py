@@ -40,6 +40,7 @@ from embedbk.metadata.vocabulary import (
     Tick,
     WatchCancelled,
     WatchChanged,
+    WatchPutOff,
     WatchRequested,
 )
 from embedbk.ports import Identity, Transport
@@ -90,12 +91,19 @@ class MetadataLink:
         self._tokens = itertools.count(1)
         self._results: dict[int, Callable[[int, Result], None]] = {}
         self._watchers: dict[int, WatchCallback] = {}
+        self._refused: dict[int, Callable[[str], None]] = {}  # Of watchers that want to know.
         self._on_session = on_session
         self._message_ids = itertools.count(1)
         self._effects: deque[tuple[int, ClientEffect]] = deque()  # With the time of their step.
         self._is_carrying_out = False
         self._end_reason: str | None = None
         self._reminders = Reminders(logger)
+        self._is_watch_put_off = False  # Said once.
+
+    @property
+    def why_late(self) -> str:
+        """What holds up an answer that does not come, as far as anybody said; else empty. From any thread."""
+        return self.trouble or self.client.put_off
 
     def request(self, now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> int:
         """Run an operation; done(now_ns, result) follows exactly once. Returns a token to cancel it with."""
@@ -112,15 +120,25 @@ class MetadataLink:
         if token in self._results:
             self._step(Cancelled(now_ns, token))
 
-    def watch(self, now_ns: int, prefix: str, changed: WatchCallback) -> int:
-        """Follow all keys under prefix: changed(records, revision, is_first) with all of them first, then changes."""
+    def watch(
+        self,
+        now_ns: int,
+        prefix: str,
+        changed: WatchCallback,
+        refused: Callable[[str], None] | None = None,
+    ) -> int:
+        """Follow all keys under prefix: changed(records, revision, is_first) with all of them first, then changes.
+        refused(reason): nothing will come."""
         token = next(self._tokens)
         self._watchers[token] = changed
+        if refused is not None:
+            self._refused[token] = refused
         self._step(WatchRequested(now_ns, token, prefix))
         return token
 
     def unwatch(self, now_ns: int, token: int) -> None:
         if self._watchers.pop(token, None) is not None:
+            self._refused.pop(token, None)
             self._step(WatchCancelled(now_ns, token))
 
     def close(self, now_ns: int) -> None:
@@ -222,7 +240,15 @@ class MetadataLink:
                 if done is not None:
                     done(now_ns, effect.result)
                 elif self._watchers.pop(effect.token, None) is not None:
-                    logger.warning("a watch was refused: %s", effect.result)
+                    reason = effect.result.text if isinstance(effect.result, Refusal) else str(effect.result)
+                    logger.warning("a watch was refused: %s", reason)
+                    refused = self._refused.pop(effect.token, None)
+                    if refused is not None:
+                        refused(reason)
+            case WatchPutOff():
+                if not self._is_watch_put_off:
+                    logger.warning("a watch is late: %s", effect.reason)
+                self._is_watch_put_off = True
             case WatchChanged():
                 changed = self._watchers.get(effect.token)
                 if changed is not None:

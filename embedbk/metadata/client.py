@@ -60,6 +60,7 @@ from embedbk.metadata.vocabulary import (
     Token,
     WatchCancelled,
     WatchChanged,
+    WatchPutOff,
     WatchRequested,
 )
 
@@ -82,7 +83,9 @@ ClientEvent = (
     Connected | Disconnected | MessageReceived | Tick | Requested | Cancelled | WatchRequested | WatchCancelled
     | CloseRequested
 )  # fmt: skip
-ClientEffect = Send | Completed | WatchChanged | SessionReady | SessionLost | SessionRefused | Closed
+ClientEffect = (
+    Send | Completed | WatchChanged | WatchPutOff | SessionReady | SessionLost | SessionRefused | Closed
+)
 
 
 def is_unknown(result: Result) -> bool:
@@ -134,6 +137,7 @@ class Client:
         self.ttl_ms = ttl_ms
         self.label = label
         self.cluster_token = cluster_token
+        self.put_off = ""  # Why requests were not run lately; empty since one was answered.
         self._is_connected = False
         self._session: _Session | None = None
         self._opening: dict[int, int] = {}  # Sequence of each OpenSession on this link -> when it was sent.
@@ -438,6 +442,7 @@ class Client:
             if isinstance(reply.result, Refusal) and reply.result.code == BUSY:
                 self._put_off(pending, reply.result.text, now_ns)
                 return
+            self.put_off = ""
             self._pace.answered(pending.sent_ns, now_ns, len(self._in_flight))
             del self._in_flight[reply.sequence]
             if pending.watch is not None:
@@ -466,7 +471,7 @@ class Client:
 
     def _put_off(self, pending: _Pending, reason: str, now_ns: int) -> None:
         """Not run, and no answer: its sequence may still be run, so it stays under way."""
-        pending.put_off = reason
+        pending.put_off = self.put_off = reason
         pending.due_ns = self._pace.put_off(pending.sequence, pending.times, now_ns)
         if self._resend_ns is None or pending.due_ns < self._resend_ns:
             self._resend_ns = pending.due_ns
@@ -532,6 +537,7 @@ class Client:
             if isinstance(result, Refusal):
                 del self._streams[watch.watch_id]
                 watch.put_off(now_ns)
+                effects.append(WatchPutOff(watch.token, result.text))
             else:
                 watch.retry_wait_ns = RETRY_NS_MIN
         elif isinstance(pending.operation, List) and pending.list_count == watch.list_count:

@@ -44,6 +44,7 @@ __all__ = [
     "Token",
     "WatchCancelled",
     "WatchChanged",
+    "WatchPutOff",
     "WatchRequested",
 ]
 
@@ -194,6 +195,13 @@ class WatchChanged(Struct):
     records: list[Record]
     revision: int
     is_first: bool
+
+
+class WatchPutOff(Struct):
+    """The quorum has no room to stream this watch now; until it has, lists show what changed, later and later."""
+
+    token: Token
+    reason: str
 
 
 class SessionReady(Struct):

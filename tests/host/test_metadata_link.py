@@ -18,6 +18,7 @@ from embedbk.codec.metadata_messages import (
     Put,
     Refusal,
     Result,
+    SessionOpened,
     Txn,
     TxnDone,
     Unwatch,
@@ -227,3 +228,63 @@ def test_no_body_ends_the_member(place: Place, seed: int) -> None:
     place.until(lambda: bool(good.outcomes))
     assert isinstance(good.outcomes[0], Value)
     assert place.metadata.failure is None
+
+
+def test_a_watch_that_is_refused_tells_who_asked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WATCHES_MAX: nobody was told, and whoever waited for the first sight of a key waited for nothing."""
+    monkeypatch.setattr("embedbk.metadata.client.WATCHES_MAX", 1)
+    made = linked(place)
+    told: list[str] = []
+    made.link.watch(place.now_ns, "/a", lambda *_: None, told.append)
+    made.link.watch(place.now_ns, "/b", lambda *_: None, told.append)
+    assert told == [
+        "1 keys and prefixes are followed, allowed are 1: end some, or use another client",
+    ]
+    place.until(lambda: made.link.session != 0)
+    assert len(told) == 1
+
+
+def test_what_is_full_stands_in_the_message_of_who_waits(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """METADATA.md, 3: nobody reads "did not answer" where the answer was that there is no room."""
+    monkeypatch.setattr("embedbk.metadata.member.SESSIONS_PER_LINK_MAX", 0)
+    made = linked(place)
+    place.until(lambda: made.link.trouble != "")
+    assert "0 sessions that were opened over this link live, allowed are 0: close some" in made.link.why_late
+    monkeypatch.undo()
+    place.until(lambda: made.link.session != 0)
+    assert made.link.why_late == ""
+    monkeypatch.setattr("embedbk.metadata.intake.REQUESTS_WAITING_MAX", 0)
+    made.ask(place, Get("/x"))
+    place.until(lambda: made.link.why_late != "")
+    assert (
+        "0 requests wait for the metadata member, 0 of them on this link; allowed are 0" in made.link.why_late
+    )
+    assert made.outcomes == []
+    monkeypatch.undo()
+    place.until(lambda: len(made.outcomes) == 1)
+    assert made.link.why_late == ""
+
+
+def test_keep_alives_are_answered_before_what_waits_to_be_run(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """METADATA.md, 5: however long the crowd that came before it, a session is renewed in the turn that reads it."""
+    monkeypatch.setattr("embedbk.host.metadata_node.REQUESTS_PER_STEP", 1)
+    crowd, peer = place.peer("metadata"), place.peer("metadata")
+    opened = peer.ask(MetadataRequest(0, 1, 1, OpenSession(10_000, "x")))
+    assert isinstance(opened, MetadataReply)
+    assert isinstance(opened.result, SessionOpened)
+    for sequence in range(2, 22):
+        crowd.send(MetadataRequest(0, sequence, 1, Get("/x")))
+    peer.send(MetadataRequest(opened.result.session, 9, 1, KeepAlive(), opened.result.secret))
+    place.metadata.step(place.now_ns)
+    peer.look()
+    crowd.look()
+    assert [message.control.sequence for message in peer.messages][-1] == 9  # type: ignore[union-attr]
+    assert len(crowd.messages) <= 1
+    assert place.metadata.deadline_ns() == 0, "and the crowd has its turns at once"
+    place.turns(30)
+    crowd.look()
+    assert len(crowd.messages) == 20

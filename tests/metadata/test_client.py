@@ -750,6 +750,11 @@ def test_a_stream_that_is_refused_is_asked_for_less_and_less(monkeypatch: pytest
     world.advance(60 * SECOND)
     assert sorted(other.views["/k/"]) == ["/k/a"]
     assert len(other.sent) - sent < 30
+    assert 3 <= len(other.put_off) < 12
+    assert (
+        "0 watches on this link and 0 on all, allowed are 4096 and 3, and now 0 on one link"
+        in other.put_off[0][1]
+    )
     monkeypatch.undo()
     world.advance(31 * SECOND)
     world.do(peer, put("/k/b"))

@@ -50,6 +50,7 @@ from embedbk.metadata.vocabulary import (
     Tick,
     WatchCancelled,
     WatchChanged,
+    WatchPutOff,
     WatchRequested,
 )
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
@@ -81,6 +82,7 @@ class Peer:
     sessions: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # Why no session was opened.
+    put_off: list[tuple[Any, str]] = field(default_factory=list)  # Watches, with the reason.
     sent: list[MetadataRequest] = field(default_factory=list)
     is_closed: bool = False
     request_count: int = 0
@@ -232,6 +234,8 @@ class World:
                             view.pop(record.key, None)
                         else:
                             view[record.key] = record
+                case WatchPutOff(token, reason):
+                    peer.put_off.append((token, reason))
                 case SessionReady(session):
                     peer.sessions.append(session)
                 case SessionLost(session):
