@@ -138,4 +138,17 @@ MUTANTS = (
         ),
         (_P6 + "below_the_end_of_a_ledger_that_was_closed_meanwhile_nothing_may_be_missing",),
     ),
+    Mutant(
+        "one-second-chance",
+        "P6.1",
+        "a read whose copies were moved once fails at the next time without reading where they are",
+        (
+            (
+                _READER,
+                "            self.second_round, self.retry_at = False, None\n",
+                "            self.retry_at = None\n",
+            ),
+        ),
+        (_P6 + "each_failure_of_all_copies_reads_the_metadata_again",),
+    ),
 )

@@ -418,4 +418,17 @@ MUTANTS = (
         ),
         (_P5_RECOVERY + "a_recovery_goes_back_at_once_to_a_bookie_that_registers_anew",),
     ),
+    Mutant(
+        "verdicts-of-another-round",
+        "P5.2c P5.2e",
+        "an answer to a read of the first round is a verdict in the second, for whoever sits there then",
+        (
+            (
+                _RECOVERY,
+                '        if event.tag[1] != self.round:\n            return []\n        if kind == "fence"',
+                '        if kind == "fence"',
+            ),
+        ),
+        (_P5_RECOVERY + "a_negative_of_the_first_round_counts_for_nothing_in_the_second",),
+    ),
 )

@@ -868,4 +868,43 @@ MUTANTS = (
         ),
         ("tests/host/test_client_node.py::test_what_a_released_handle_kept_is_not_counted",),
     ),
+    Mutant(
+        "refused-and-never-read",
+        "P2.2 P4.3",
+        "a writer whose change was refused, and whose read of the metadata got no answer, reads it never again",
+        (
+            (
+                _WRITER,
+                "        self.unsettled = True  # Whatever the read was for, only another read tells.\n",
+                "",
+            ),
+        ),
+        (_P4_CROSSING + "a_refused_change_whose_read_gets_no_answer_is_read_again",),
+    ),
+    Mutant(
+        "any-answer-is-being-there",
+        "P4.5 P7.1",
+        "in a shortage a bookie is taken that answers that it can say nothing",
+        (
+            (
+                _WRITER,
+                "        if answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):\n            return []\n",
+                "",
+            ),
+        ),
+        (_P4_SHORTAGE + "an_answer_that_cannot_tell_is_none",),
+    ),
+    Mutant(
+        "last-is-first",
+        "P4.1 P4.5",
+        "a bookie that failed a moment ago takes a seat though the others are enough, and no shortage is there",
+        (
+            (
+                _WRITER,
+                "            there = [bookie_id for bookie_id in there if bookie_id in failed]\n",
+                "            pass\n",
+            ),
+        ),
+        (_P4_SHORTAGE + "who_is_avoided_is_not_taken_where_the_others_are_enough",),
+    ),
 )

@@ -12,7 +12,7 @@ from embedbk.core.vocabulary import Confirmed
 from embedbk.errors import LedgerClosed, LedgerFenced, NoSuchLedger
 from embedbk.ids import NO_ENTRY
 from tests.rules.scenes import but, overwrite, scene
-from tests.rules.world import Pen, World, member
+from tests.rules.world import MS, Pen, World, member
 
 # P4.3: refused.
 
@@ -70,6 +70,28 @@ def test_a_change_refused_by_repair_is_decided_again() -> None:
     assert writer.confirmed == 2
     assert it.ensembles()[0] == (0, ["b1", "b2", "b6"])
     assert "b2" not in it.ensembles()[-1][1]
+
+
+def test_a_refused_change_whose_read_gets_no_answer_is_read_again() -> None:
+    """P2.2, P4.3: refused says only that something changed. What it is has to be read, and read again until an answer
+    comes: till then nothing is settled, and no other change can be."""
+    world, writer, pen = it = scene(Quorum(2, 2, 2), bookies=4)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    world.catalog.is_held = True
+    world.down.add("b2")
+    world.add(writer, pen, b"one")
+    world.settle()
+    overwrite(world, pen.ledger_id, custom={"repair": b"was here"})
+    world.catalog.answer(it.change())
+    for _ in range(3):
+        world.catalog.fail(it.change())
+        world.tick(writer, 200 * MS)
+    world.catalog.is_held = False
+    world.settle()
+    assert (writer.failure, writer.confirmed) == (None, 1)
+    assert "b2" not in it.ensembles()[-1][1]
+    assert world.catalog.metadata(pen.ledger_id)[0].custom == {"repair": b"was here"}
 
 
 def repair_first_fragment(world: World, ledger_id: int) -> None:

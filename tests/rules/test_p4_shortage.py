@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.messages import LacRequest
+from embedbk.codec.messages import ErrorAnswer, LacAnswer, LacRequest, Status
 from embedbk.config import Quorum
 from embedbk.core import avoided
+from embedbk.core.vocabulary import Answered
 from embedbk.core.writer import WriterOptions
 from embedbk.errors import NotEnoughBookies
 from embedbk.ids import NO_ENTRY
@@ -149,6 +150,37 @@ def test_a_bookie_that_says_nothing_is_not_taken() -> None:
     assert writer.failure is None
     world.settle()
     assert (writer.confirmed, it.core.change_count) == (1, 2)
+
+
+def test_an_answer_that_cannot_tell_is_none() -> None:
+    """P4.5, P7.1: b1 answers, and says that it can say nothing: it may be starting, or stopping. That is not being
+    there."""
+    world, writer, pen = it = replaced_and_back(Quorum(3, 3, 3), 4)
+    world.down.add("b2")
+    world.add(writer, pen, b"one")
+    world.run(lambda: bool(world.packets(to="b1")), seconds=1, hold=is_question)
+    question = world.packet(to="b1", kind=LacRequest)
+    for status in (Status.UNKNOWN, Status.IN_LIMBO, Status.BUSY):
+        answer = LacAnswer(status, pen.ledger_id)
+        writer.step(Answered(world.now_ns, question.tag, question.member, answer))
+        writer.step(Answered(world.now_ns, question.tag, question.member, ErrorAnswer("not now")))
+        assert not world.catalog.waiting
+    world.settle()
+    assert (writer.confirmed, it.core.change_count) == (1, 2)
+
+
+def test_who_is_avoided_is_not_taken_where_the_others_are_enough() -> None:
+    """P4.1, P4.5: b1 failed a moment ago, was asked in a shortage and answered. That is over: it is left alone for its
+    ten seconds, as the ledger goes on without the third copy."""
+    world, writer, pen = it = replaced_and_back(THREE, 4)
+    it.core.failures = avoided.heard(it.core.failures, "b1")
+    gone = it.ensembles()[-1][1][1]
+    world.down.add(gone)
+    world.add(writer, pen, b"one")
+    world.run(seconds=9)
+    assert (writer.confirmed, it.core.change_count) == (1, 1)
+    world.run(seconds=2)
+    assert "b1" in it.ensembles()[-1][1]
 
 
 def test_an_add_that_is_acknowledged_in_a_shortage_takes_nobody_s_chance() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.frame import frame_of
 from embedbk.codec.ledger_metadata import Fragment, LedgerState, ledger_key_path
 from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
     FenceRequest,
+    ReadAnswer,
+    ReadRequest,
 )
 from embedbk.codec.metadata_messages import Delete
 from embedbk.config import Quorum
@@ -386,6 +389,45 @@ def test_an_acknowledgement_of_the_first_round_counts_for_nothing_in_the_second(
     assert it.last_entry is None  # One copy that counts, b1's.
     world.settle()
     assert world.check_end(it.ledger_id).last_entry == 0
+
+
+def test_a_negative_of_the_first_round_counts_for_nothing_in_the_second() -> None:
+    """P5.2c, P5.2e: b3's late "no" of round one must not stand for b4, which holds its seat in round two, has the entry
+    and has not answered yet."""
+    world, writer, pen = it = scene(bookies=4)
+    world.add(writer, pen, b"zero")
+    add = world.packet(writer, "b3", AddRequest)
+    world.wire.clear()
+    writer.is_gone = True
+    recovery = world.recovery(it.ledger_id)
+    recovery.start()
+    world.settle(hold=lambda packet: isinstance(packet.control, ReadRequest | ReadAnswer))
+    for packet in world.packets(recovery, kind=ReadRequest):
+        world.deliver(packet)
+    world.settle(hold=lambda packet: isinstance(packet.control, ReadAnswer))
+    world.catalog.is_held = True
+    world.settle(hold=but("b3"))
+    (late,) = world.wire
+    assert isinstance(late.control, ReadAnswer)
+    assert recovery.core.phase is Phase.CLOSING
+    fourth = world.nodes["b4"].member
+    world.ask(
+        "b4", AddRequest(fourth.incarnation, 1, 1, recovery=True), frame_of(add.frames[0][1], it.ledger_id)
+    )
+    world.nodes["b4"].sync()
+    world.heard()
+    metadata, _ = world.catalog.metadata(it.ledger_id)
+    ensemble = (*metadata.fragments[0].ensemble[:2], tuple(fourth))
+    overwrite_last_fragment(world, it.ledger_id, Fragment(0, 0, ensemble))
+    world.catalog.is_held = False
+    world.settle(
+        hold=lambda packet: (
+            packet is late or (isinstance(packet.control, ReadRequest) and packet.bookie_id != "b1")
+        )
+    )
+    world.deliver(late)
+    world.settle(hold=lambda packet: packet.bookie_id == "b2" and isinstance(packet.control, ReadRequest))
+    assert it.last_entry == 0
 
 
 def test_a_close_of_recovery_with_unknown_outcome() -> None:

@@ -253,6 +253,25 @@ def test_all_copies_failed_reads_the_metadata_again_and_tries_once_more(quorum: 
     assert again.read == it.payloads(0, 9)
 
 
+def test_each_failure_of_all_copies_reads_the_metadata_again() -> None:
+    """P6.1: that repair moved copies once, early in a long read, says nothing of the next time."""
+    world, _, _ = it = scene(STRIPED)
+    options = ReadOptions(chunk_entries=5, ahead_bytes=1)
+    reader = world.reader(it.ledger_id, 0, 9, options=options)
+    reader.start()
+    for expected in (5, 10):
+        world.down |= set(world.nodes)
+        world.settle()
+        assert not reader.has_ended
+        world.down.clear()
+        world.run(until=lambda expected=expected: len(reader.read) == expected, seconds=2)
+        assert len(reader.read) == expected
+        world.down |= set(world.nodes)
+        world.consume(reader, 1 << 20)
+    assert reader.read == it.payloads(0, 9)
+    assert reader.ended.error is None
+
+
 @pytest.mark.parametrize("silent", [True, False])
 def test_two_parts_that_fail_in_one_tick_are_one_failure(silent: bool) -> None:
     """P6.1: all seats of several residues run out of time together: the chunk begins again, once."""
