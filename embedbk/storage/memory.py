@@ -53,7 +53,7 @@ class Survivors:
     records: tuple[Record, ...] = ()  # Of the journal, above the last mark.
     may_have_lost: bool = False  # Something that was durable is not among these (P7.4).
     bad_tokens: tuple[int, ...] = ()  # Journal records whose bytes are not what was written.
-    met: Met | None = None  # The newest metadata that was met, as far as it was synced.
+    met: Met | None = None  # The newest metadata that was met; a killed process has written it.
 
 
 @dataclass(slots=True)
@@ -131,7 +131,6 @@ class MemoryBookieStorage:
         self.incarnation = survivors.incarnation
         self.may_have_lost = survivors.may_have_lost or may_have_lost
         self.met = survivors.met
-        self._met_synced = survivors.met
         self.table = LedgerTable(ledgers_max)
         self.add_path: AddPath | None = None
         self.store = MemoryEntryStore()
@@ -185,8 +184,6 @@ class MemoryBookieStorage:
 
     def keep_met(self, met: Met, *, is_synced: bool) -> None:
         self.met = met
-        if is_synced:
-            self._met_synced = met
 
     def next_token(self) -> int:
         return self._next_token
@@ -345,7 +342,7 @@ class MemoryBookieStorage:
             tuple(self.entry_logs),
             tuple(self.records),
             self.may_have_lost,
-            met=self._met_synced,
+            met=self.met,
         )
 
     def lose(self, records: int | None = None, *, entry_logs: int = 0) -> Survivors:
@@ -355,9 +352,7 @@ class MemoryBookieStorage:
         """
         kept_logs = self.entry_logs[: len(self.entry_logs) - entry_logs]
         kept = [] if records is None or entry_logs else self.records[: max(0, len(self.records) - records)]
-        return Survivors(
-            self.incarnation, tuple(kept_logs), tuple(kept), may_have_lost=True, met=self._met_synced
-        )
+        return Survivors(self.incarnation, tuple(kept_logs), tuple(kept), may_have_lost=True, met=self.met)
 
     @staticmethod
     def damage(survivors: Survivors, token: int) -> Survivors:

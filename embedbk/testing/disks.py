@@ -25,17 +25,22 @@ import dataclasses
 import errno
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError
+from embedbk.metadata.catalog import Catalog
 from embedbk.ports import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.member_notes import Used
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
+from embedbk.storage.metadata_store import MetadataStore
 from embedbk.testing.harm import harm, lay_lie
 
-__all__ = ["BookieDisk", "NativeDisk", "TwinDisk"]
+__all__ = ["BookieDisk", "MetadataCopy", "NativeDisk", "TwinDisk"]
 
 TWIN_FLUSH_BYTES = 16 << 10  # Small: a short run passes many flushes.
 NATIVE_FLUSH_BYTES = 64 << 10
@@ -114,6 +119,18 @@ class BookieDisk(Protocol):
     def close(self) -> None:
         """The world is over."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataCopy:
+    """A member's whole directory."""
+
+    records: tuple[MemoryRecord, ...]
+    used: Used | None
+
+    def catalog(self) -> Catalog:
+        journal = MemoryJournal(self.records)
+        return MetadataStore(journal, journal.first_token()).catalog
 
 
 class TwinDisk:

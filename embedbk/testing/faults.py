@@ -429,6 +429,12 @@ def _old_copy(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _older_metadata(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: a copy of the member's directory, which takes its place when the run is over (aftermath.py)."""
+    world.metadata_copy = world.copy_metadata()
+    return True
+
+
 def _torn(world: World, step: Step, chance: random.Random) -> bool:
     """D2, D14: power goes in the middle of the next group commit, if one comes in time."""
     give_up = world.now_ns + step.for_ns
@@ -472,5 +478,5 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "torn": _torn, "unreadable": _unreadable, "sync-fails": _sync_fails, "full": _full, "busy": _busy,
     "slow-disk": _slow_disk, "lost-disk": _lost_disk, "wall": _wall, "jump": _jump,
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
-    "old-copy": _old_copy, "metadata-stall": _metadata_stall,
+    "old-copy": _old_copy, "older-metadata": _older_metadata, "metadata-stall": _metadata_stall,
 }  # fmt: skip

@@ -44,6 +44,7 @@ FAULT_KINDS = {
     "torn": "D2", "unreadable": "D3", "sync-fails": "D8", "full": "D9", "slow-disk": "D11", "lost-disk": "D13",
     "wall": "C1", "drift": "C2", "jump": "C3",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
+    "older-metadata": "D13",
 }  # fmt: skip
 # What applications may make use of; each seed switches some on.
 FEATURES = (
@@ -52,7 +53,7 @@ FEATURES = (
 )  # fmt: skip
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LATER_KINDS = ("old-copy", *HARMS)
-_APART_KINDS = ("busy", "metadata-stall")
+_APART_KINDS = ("busy", "metadata-stall", "older-metadata")
 _OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS)
 _HARMFUL = {
     "lost-disk",
@@ -245,7 +246,7 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
 def _steps_apart(kind: str, seed: int, duration_ns: int, bookies: list[str]) -> list[Step]:
     """Of a chance of its own, so that nothing else of a plan changed when this kind came."""
     chance = random.Random(f"{kind} {seed}")
-    count = chance.choice([0, 0, 0, 1, 2, 6])
+    count = chance.choice([0, 0, 0, 0, 0, 1] if kind == "older-metadata" else [0, 0, 0, 1, 2, 6])
     return [step for _ in range(count) if (step := _fault(chance, kind, duration_ns, bookies, [], []))]
 
 
@@ -277,7 +278,7 @@ def _fault(
             return Step(0, at_ns, kind, chance.choice(victims), for_ns=for_ns, seed=seed)
         case "crash" | "crash-loop" | "sync-fails" | "full" | "busy" | "slow-disk" | "half-dead":
             return Step(0, at_ns, kind, bookie, for_ns=for_ns, seed=seed)
-        case "metadata-stall":
+        case "metadata-stall" | "older-metadata":
             return Step(0, at_ns, kind, for_ns=for_ns, seed=seed)
         case "power-cut" | "metadata-crash":
             return Step(0, at_ns, kind, for_ns=min(for_ns, 1_500 * MS), seed=seed)

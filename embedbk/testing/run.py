@@ -6,6 +6,7 @@ plan ──▶ faults and applications (anything may fail, nothing may be wrong)
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, InvariantError
 from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
 from embedbk.testing import faults, users, workload
+from embedbk.testing.aftermath import aftermath
 from embedbk.testing.clocks import Clock
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.liveness import QuietReaders, keeps_acknowledging, nothing_is_held
@@ -89,6 +91,7 @@ def run_plan(
         _safety(world, plan)
         _liveness(world, plan, promises, outcome)
         _no_refusal_without_harm(world)
+        _aftermath(world, plan, promises, outcome)
     except Violation as found:
         outcome.violation, outcome.invariant = str(found), found.invariant
     except (InvariantError, AssertionError) as broken:
@@ -166,9 +169,7 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
         over = world.run_until(lambda: actor.is_over, APPLICATIONS_NS)
         if not over or actor.error is not None:
             raise Violation("L3", f"a new writer does not come to its end: {actor.error}")
-    ledgers = sorted(
-        decode_ledger_metadata(value).ledger_id for value in world.committed(workload.LEDGERS_PREFIX).values()
-    )
+    ledgers = _ledger_ids(world)
     outcome.ledgers = len(ledgers)
     refusals: list[str] = []
     for name in ("end-1", "end-2"):
@@ -190,6 +191,36 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
         world.tell(
             "at_end", {name: disk.storage for name, disk in world.disks.items() if disk.storage is not None}
         )
+
+
+def _aftermath(world: World, plan: Plan, promises: Promises, outcome: Outcome) -> None:
+    """D13: what an older copy of the metadata does to what was just read; until then nobody met one."""
+    for name, node in world.nodes.items():
+        if isinstance(node, BookieNode) and node.witnessing.is_doubted:
+            raise Violation(
+                "P10.5", f"{name} takes the only metadata for an older one: {node.witnessing.core.doubt}"
+            )
+    step = next((step for step in plan.steps if step.kind == "older-metadata"), None)
+    if step is None or world.metadata_copy is None or plan.is_outside or outcome.refusals:
+        return
+
+    ledgers = _ledger_ids(world)
+
+    def read_again() -> None:
+        refusals: list[str] = []
+        world.start_client("again")
+        actor = world.spawn("again", _read_everything(world, "again", ledgers, promises, refusals))
+        over = world.run_until(lambda: actor.is_over, REST_NS)
+        if not over or actor.error is not None or refusals:
+            raise Violation("I5", f"with the newest metadata again: {refusals[:1] or actor.error}")
+
+    aftermath(world, world.metadata_copy, random.Random(step.seed), plan.quorum, read_again)
+
+
+def _ledger_ids(world: World) -> list[int]:
+    return sorted(
+        decode_ledger_metadata(value).ledger_id for value in world.committed(workload.LEDGERS_PREFIX).values()
+    )
 
 
 def _are_settled(world: World, promises: Promises) -> bool:

@@ -41,11 +41,12 @@ from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.client import Client
 from embedbk.ports import DurableBookie, Identity
+from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import KIND_COMMAND, MemberIdentity, MetadataStore
 from embedbk.testing.clocks import TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
-from embedbk.testing.disks import BookieDisk, NativeDisk, TwinDisk
+from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk
 from embedbk.testing.observer import Observer
 from embedbk.testing.violation import Violation
 from embedbk.transports.sim import CALM, Faults, SimNetwork
@@ -168,6 +169,9 @@ class World:
         ] = {}  # What a paused client's actors would have done.
         self._incarnations = 0
         self._metadata_journal = MemoryJournal()
+        self._metadata_notes = MemoryNotes()
+        self._metadata_starts = 0
+        self.metadata_copy: MetadataCopy | None = None  # Taken on the way, for what comes behind the run.
         self._metadata_values: dict[str, bytes] = {}
         self._metadata_pending: deque[tuple[int, int, Any]] = deque()
         self._metadata_seen = 0
@@ -188,6 +192,12 @@ class World:
             if getattr(type(observer), hook) is not getattr(Observer, hook):
                 self._tell.setdefault(hook, []).append(getattr(observer, hook))
         for name, node in getattr(self, "nodes", {}).items():
+            node.on_step = self._step_hook(name)
+
+    def mute(self) -> None:
+        """Observers are told nothing more: what comes is no history that they could judge."""
+        self._tell.clear()
+        for name, node in self.nodes.items():
             node.on_step = self._step_hook(name)
 
     def tell(self, hook: str, *arguments: Any) -> None:
@@ -251,16 +261,40 @@ class World:
         self.tell("on_started", name, role, incarnation, last_token, may_have_lost)
         self._plan_turn(name, self.network.now_ns)
 
-    def start_metadata(self) -> None:
+    def start_metadata(self, *, may_have_lost: bool = False) -> None:
         identity = MemberIdentity(CLUSTER_TOKEN, bytes(15) + b"\x02")
         journal = self._metadata_journal
-        store = MetadataStore(journal, journal.first_token(), new_identity=identity)
+        store = MetadataStore(
+            journal,
+            journal.first_token(),
+            new_identity=identity,
+            notes=self._metadata_notes,
+            may_have_lost=may_have_lost,
+        )
         journal.commit()  # Nobody may hear of an identity that a crash could take back.
         transport = self.network.transport(Identity("metadata", METADATA, self.fresh(), b""))
-        now_ns, chance = self.now_of(METADATA), random.Random(f"metadata {self.seed}")
+        now_ns, chance = self.now_of(METADATA), random.Random(f"metadata {self.seed} {self._metadata_starts}")
+        self._metadata_starts += 1
         node = MetadataNode(store, transport, [f"sim://{METADATA}"], now_ns=now_ns, chance=chance)
         self._metadata_seen = node.core.catalog.revision
         self._enter(METADATA, "metadata", node, identity.incarnation, 0)
+
+    def copy_metadata(self) -> MetadataCopy:
+        """The member's whole directory as it is now."""
+        return MetadataCopy(tuple(self._metadata_journal.records), self._metadata_notes.used)
+
+    def take_metadata(self) -> MetadataCopy:
+        """The member is killed; what is left."""
+        self.crash(METADATA)
+        return self.copy_metadata()
+
+    def put_metadata(self, copy: MetadataCopy, *, may_have_lost: bool = False) -> None:
+        """The member starts on this directory, whatever stood in its place."""
+        self.note("metadata is put back from a copy")
+        self._metadata_journal, self._metadata_notes = MemoryJournal(copy.records), MemoryNotes()
+        self._metadata_notes.used = copy.used
+        self._metadata_pending.clear()
+        self.start_metadata(may_have_lost=may_have_lost)
 
     def start_bookie(self, name: str) -> bool:
         """False: it refused to start on its disk, and says why in `refused`."""
@@ -324,6 +358,10 @@ class World:
         self.writings[name] = {}
         self._enter(name, "client", node, b"", 0)
         return node
+
+    def wake(self, name: str) -> None:
+        """Something was asked of this node, between its turns."""
+        self._wake(name)
 
     def _wake(self, name: str) -> None:
         self._plan_turn(name, self.network.now_ns)

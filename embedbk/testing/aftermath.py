@@ -1,0 +1,187 @@
+"""What comes behind a run whose plan says so: metadata put back from an older copy (TESTING.md, section 5; P10.5).
+
+The run has ended and every ledger was read; nobody writes any more, so that whatever goes is lost by this alone. Then
+the copy that the plan took on the way takes the metadata's place, some bookies are down meanwhile, and somebody lets it
+catch up: more starts, more changes, more ids than the newest had. Nothing may be dropped and no ledger begun, until the
+newest is put back, or its owner says that something is lost: then what is new must be no id's that was used before.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.metadata_messages import AllocIds, Put, Result, Txn
+from embedbk.config import Quorum
+from embedbk.core.collector import CollectorOptions
+from embedbk.core.creation import Creation
+from embedbk.errors import StorageError
+from embedbk.metadata.catalog import Catalog
+from embedbk.storage.member_notes import MemoryNotes
+from embedbk.storage.memory_journal import MemoryJournal
+from embedbk.storage.metadata_store import MetadataStore
+from embedbk.testing import workload
+from embedbk.testing.disks import MetadataCopy
+from embedbk.testing.violation import Violation
+from embedbk.testing.world import SECOND, Steps, Until, World
+
+__all__ = ["aftermath"]
+
+ROUNDS = CollectorOptions(interval_ns=SECOND, pace_ns=SECOND // 200, page_ledgers=5)
+HEARD_NS = 6 * SECOND  # In which every bookie hears how far metadata is (WitnessOptions.look_ns).
+CATCH_UP_MAX = (
+    400  # Changes and ids by which the copy passes the newest, and what it lacked before; more is no news.
+)
+
+
+def aftermath(
+    world: World, copy: MetadataCopy, chance: random.Random, quorum: Quorum, read_again: Callable[[], None]
+) -> None:
+    """Put the copy in the place of the metadata. read_again: reads every ledger, and raises what is wrong."""
+    world.mute()
+    world.collector = ROUNDS
+    names = [name for name in world.disks if name in world.nodes and name not in world.lost]
+    for name in names:
+        world.crash(name)
+        world.start_bookie(name)
+    _until(world, lambda: all(world.nodes[name].is_registered for name in names), "bookies do not register")
+    world.run_for(HEARD_NS)
+    newest, held = world.take_metadata(), {name: _held(world, name) for name in names}
+    catalogs = newest.catalog(), copy.catalog()
+    _refuses_what_was_cut_back(world, newest, copy)
+    world.put_metadata(copy)
+    late = [name for name in names if chance.random() < 0.4]
+    for name in late:
+        world.crash(name)
+    world.start_client("late")
+    actor = world.spawn("late", _catch_up(world, "late", *catalogs))
+    _until(world, lambda: actor.is_over, "the copy does not catch up")
+    for _ in range(chance.randint(0, 2)):
+        world.put_metadata(world.take_metadata())
+    for name in late:
+        world.start_bookie(name)
+    _until(world, lambda: all(world.nodes[name].is_registered for name in names), "no bookie registers again")
+    world.run_for(HEARD_NS)
+    if _extent(catalogs[0]) == _extent(catalogs[1]):
+        return  # Nothing had happened since; but for the starts of others it is the newest.
+    for name in names:
+        if not world.nodes[name].witnessing.is_doubted:
+            raise Violation("P10.5", f"{name} takes an older copy of the metadata for the newest")
+        world.sometimes["older metadata met"] += 1
+        if gone := held[name] - _held(world, name):
+            raise Violation("I35", f"{name} dropped {sorted(gone)} beside older metadata")
+    if _creation(world, quorum, chance, 3 * SECOND) is not None:
+        raise Violation("P10.5", "a ledger was made beside metadata that every bookie knows to be older")
+    if chance.random() < 0.5:
+        world.take_metadata()
+        world.put_metadata(newest)
+        _until(world, lambda: not _doubts(world, names), "the newest metadata is doubted")
+        read_again()
+        return
+    world.put_metadata(world.take_metadata(), may_have_lost=True)
+    _until(world, lambda: not _doubts(world, names), "a new generation is doubted")
+    world.sometimes["generation begun"] += 1
+    if len(names) >= quorum.ensemble_size:
+        _is_nobodys(world, quorum, chance, catalogs[0].next_id)
+    world.run_for(HEARD_NS)
+    keys = {ledger_id for ids in held.values() for ledger_id in ids if _has_key(catalogs[1], ledger_id)}
+    for name in names:
+        if gone := held[name] - keys - _held(world, name):
+            raise Violation("I35", f"{name} dropped {sorted(gone)} of a lost future in a new generation")
+
+
+def _until(world: World, is_reached: Callable[[], bool], what: str) -> None:
+    if not world.run_until(is_reached, 60 * SECOND):
+        raise Violation("P10.5", what)
+
+
+def _held(world: World, name: str) -> set[int]:
+    table = world.nodes[name].storage.table
+    return {ledger_id for ledger_id in table.ids() if not table.get(ledger_id).is_dropped}
+
+
+def _doubts(world: World, names: list[str]) -> bool:
+    return any(world.nodes[name].witnessing.is_doubted for name in names)
+
+
+def _extent(catalog: Catalog) -> tuple[int, int, int]:
+    return catalog.start_count, catalog.revision, catalog.next_id
+
+
+def _has_key(catalog: Catalog, ledger_id: int) -> bool:
+    return catalog.get(ledger_key_path(ledger_id)).record is not None
+
+
+def _refuses_what_was_cut_back(world: World, newest: MetadataCopy, copy: MetadataCopy) -> None:
+    """P9.2: an older log under the newest note has less than was used."""
+    assert newest.used is not None
+    last = copy.records[-1].token if copy.records else 0
+    if last >= newest.used.last_token:
+        return
+    notes = MemoryNotes()
+    notes.used = newest.used
+    journal = MemoryJournal(copy.records)
+    try:
+        MetadataStore(journal, journal.first_token(), notes=notes)
+    except StorageError:
+        world.sometimes["metadata cut back"] += 1
+        return
+    raise Violation("P9.2", f"a log that ends at {last} was opened, and {newest.used.last_token} were used")
+
+
+def _catch_up(world: World, client: str, newest: Catalog, copy: Catalog) -> Steps:
+    """As many ids and changes as the newest metadata had, and more."""
+    node = world.nodes[client]
+    yield Until(lambda: node.metadata.session != 0)
+    answers: list[Result] = []
+    changes = min(CATCH_UP_MAX, max(0, newest.revision - copy.revision) + 20)
+    operations = [AllocIds(max(0, newest.next_id - copy.next_id) + 20)]
+    operations += [Txn([], [Put("/late", b"%d" % number)]) for number in range(changes)]  # type: ignore[misc]
+    for operation in operations:
+        node.metadata.request(world.now_of(client), operation, lambda _, result: answers.append(result))
+    world.wake(client)
+    yield Until(lambda: len(answers) == len(operations))
+
+
+def _creation(world: World, quorum: Quorum, chance: random.Random, within_ns: int) -> int | None:
+    """A ledger that a client makes, if it can."""
+    name = f"maker-{chance.getrandbits(20)}"
+    node = world.start_client(name)
+    _until(world, lambda: node.is_ready and len(node.bookies) > 0, "a client does not get ready")
+    core = Creation(quorum, b"", 0, {}, node.bookies, chance)
+    operation = world.start(name, core)
+    world.run_until(operation.future.done, within_ns)
+    made = None
+    if operation.future.done() and operation.future.exception() is None:
+        made = operation.future.result()[0].ledger_id
+    world.leave(name)
+    return made
+
+
+def _is_nobodys(world: World, quorum: Quorum, chance: random.Random, ids_end: int) -> None:
+    """P2.1: a ledger of the new generation has an id that was never used, and what its writer wrote."""
+    node = world.start_client("new")
+    _until(world, lambda: node.is_ready, "a client does not get ready")
+    actor = world.spawn("new", _write_and_read(world, "new", quorum, chance, ids_end))
+    _until(world, lambda: actor.is_over, "a new ledger is not written")
+    if actor.error is not None:
+        raise Violation("P10.5", f"a new ledger in a new generation: {actor.error}")
+
+
+def _write_and_read(world: World, client: str, quorum: Quorum, chance: random.Random, ids_end: int) -> Steps:
+    node, payloads = world.nodes[client], [b"new %d" % number for number in range(3)]
+    yield Until(lambda: sum(info.is_writable for info in node.bookies) >= quorum.ensemble_size)
+    core = Creation(quorum, b"", 0, {}, node.bookies, chance)
+    metadata, revision = yield from workload.result_of(world, client, core)
+    if metadata.ledger_id < ids_end:
+        raise Violation("P2.1", f"id {metadata.ledger_id} was given out again, {ids_end} was the end")
+    writing = world.write_ledger(client, metadata, revision)
+    for payload in payloads:
+        writing.try_append(payload)
+    yield Until(lambda: writing.lac >= len(payloads) - 1 or writing.error is not None)
+    world.close_writing(client, writing)
+    closed = yield from workload.recover(world, client, metadata.ledger_id)
+    found = yield from workload.read_range(world, client, closed, 0, closed.last_entry)
+    if [payload for _, payload in found] != payloads:
+        raise Violation("I7", f"ledger {metadata.ledger_id} shows {found}, not what was written")

@@ -1,0 +1,118 @@
+"""Metadata from an older copy: who notices, what is kept for it, what a new generation spares."""
+
+# ruff: noqa: E501 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_COLLECTOR = "embedbk/core/collector.py"
+_WITNESS = "embedbk/core/witness.py"
+
+_COLLECTING = "tests/host/test_collecting.py::test_"
+_DROPPING = "tests/rules/test_p7_dropping.py::test_"
+_MET = "tests/rules/test_p10_witness.py::test_"
+_USED = "tests/storage/test_member_notes.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "older-metadata-that-caught-up-is-believed",
+        "P10.5 P7.7",
+        "other random bytes under a count that was met say nothing",
+        ((_WITNESS, "    if told.asked.nonce != met.nonce:\n", "    if told.asked.nonce == b'':\n"),),
+        (_MET + "an_older_copy_is_told_from_the_newest_for_ever",),
+    ),
+    Mutant(
+        "a-copy-of-the-same-start-is-believed",
+        "P10.5",
+        "a copy of a member that ran on is not told by what happened since",
+        (
+            (
+                _WITNESS,
+                "    if told.asked.revision < met.revision or told.asked.ids_end < met.ids_end:\n",
+                "    if told.asked.revision < 0:\n",
+            ),
+        ),
+        (
+            _MET + "an_older_copy_is_told_from_the_newest_for_ever",
+            _COLLECTING + "a_copy_of_a_member_that_ran_is_told_by_what_happened_since",
+        ),
+    ),
+    Mutant(
+        "an-overtaken-answer-is-judged-by-what-came-before-it",
+        "P10.5",
+        "two questions of one bookie that are answered in another order make the newest metadata an older one",
+        (
+            (
+                _WITNESS,
+                "        self.doubt = doubt_of(event.tag, told)\n",
+                "        self.doubt = doubt_of(self.met, told)\n",
+            ),
+        ),
+        (_MET + "an_answer_that_was_overtaken_is_judged_by_what_was_known_when_it_was_asked",),
+    ),
+    Mutant(
+        "metadata-changed-under-a-page",
+        "P7.7 P10.5",
+        "an older copy takes the place of the metadata between two reads of one ledger, and it is dropped",
+        (
+            (
+                _COLLECTOR,
+                "        if (before.count, before.nonce) != (event.told.count, event.told.nonce):\n",
+                "        if before.count > event.told.count:\n",
+            ),
+        ),
+        (_DROPPING + "metadata_that_began_anew_in_the_midst_of_a_page_drops_nothing",),
+    ),
+    Mutant(
+        "collection-goes-on-beside-older-metadata",
+        "P7.7 P10.5",
+        "a collector asks which metadata it is and does not listen",
+        (
+            (
+                _COLLECTOR,
+                "        if event.doubt:\n",
+                "        if event.doubt and before is None and not self.suspects:\n",
+            ),
+        ),
+        (_DROPPING + "metadata_that_is_older_than_the_bookie_drops_nothing",),
+    ),
+    Mutant(
+        "ids-of-a-lost-future-are-collected",
+        "P7.7 P10.5",
+        "what a new generation skipped counts as deleted",
+        (
+            (
+                _COLLECTOR,
+                "        return ledger_id < told.ids_end and not any(first <= ledger_id < end for first, end in told.spared)\n",
+                "        return ledger_id < told.ids_end\n",
+            ),
+        ),
+        (
+            _DROPPING + "ids_that_a_lost_future_may_have_given_out_are_never_collected",
+            _COLLECTING + "a_new_generation_lets_no_bookie_drop_what_it_skipped",
+        ),
+    ),
+    Mutant(
+        "ids-in-creation-are-not-spared",
+        "P7.7 P10.5",
+        "a ledger whose id was given out before the copy and whose key was put behind it counts as deleted",
+        (("embedbk/metadata/catalog.py", "IN_CREATION_IDS = 4096\n", "IN_CREATION_IDS = 0\n"),),
+        ("tests/metadata/test_catalog.py::test_a_generation_spares_what_a_lost_future_may_have_given_out",),
+    ),
+    Mutant(
+        "more-is-noted-than-was-used",
+        "P9.2 P2.1",
+        "a clean stop notes a record that there is none of, and the member never starts again",
+        (
+            (
+                "embedbk/storage/metadata_store.py",
+                "                self._note(last, is_synced=True)\n        self._journal.close()\n",
+                "                self._note(last + 1, is_synced=True)\n        self._journal.close()\n",
+            ),
+        ),
+        (_USED + "an_owners_word_in_the_directory_is_heeded_once",),
+    ),
+)
