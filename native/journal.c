@@ -27,10 +27,17 @@
 
 #define KIND_MAX 65535u
 #define COMMIT_PRIORITY 1
+#define STALL_TRY_MS 200 /* While there is no room, it is asked for this often, and whenever a trim may have made some. */
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wait_ms(_Atomic uint32_t *word, uint32_t seen, long ms)
+{
+    const struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &limit, NULL, 0);
 }
 
 static void futex_wake(_Atomic uint32_t *word)
@@ -62,6 +69,22 @@ static int fail(struct ebk_journal *journal, int code, int system_error, uint64_
     atomic_store(&journal->failed, code);
     announce(journal);
     return EBK_FAILED;
+}
+
+/* There is no room for what is queued. Nothing of it was promised to anybody, so it waits: what was durable is as it
+ * was, and the same bytes go to the same place when there is room (JOURNAL.md section 5). */
+static int stall(struct ebk_journal *journal, int system_error)
+{
+    atomic_store(&journal->stalled, system_error);
+    atomic_fetch_add(&journal->stalls, 1);
+    announce(journal);
+    return EBK_NO_SPACE;
+}
+
+static void try_again(struct ebk_journal *journal)
+{
+    atomic_fetch_add(&journal->stall_word, 1);
+    futex_wake(&journal->stall_word);
 }
 
 int ebk_journal_failure(struct ebk_journal *journal, struct ebk_journal_fault *fault)
@@ -185,8 +208,9 @@ static void build(const struct ebk_journal *journal, struct group_job *job)
     memcpy(job->buffer, &job->header, sizeof job->header);
 }
 
-static int fail_roll(struct ebk_journal *journal, int system_error)
+static int refuse_roll(struct ebk_journal *journal, int system_error)
 {
+    if (ebk_code_of(system_error) == EBK_NO_SPACE) return stall(journal, system_error);
     return fail(journal, ebk_code_of(system_error), system_error, journal->generation, journal->offset,
                 "the file is full and no next one could be made");
 }
@@ -196,10 +220,9 @@ static int fail_roll(struct ebk_journal *journal, int system_error)
 static int roll(struct ebk_journal *journal)
 {
     pthread_mutex_lock(&journal->files_lock);
-    if (journal->file_count == journal->settings.file_count_max) {
+    if (journal->file_count == journal->settings.file_count_max && journal->trimmed_count == 0) {
         pthread_mutex_unlock(&journal->files_lock);
-        return fail(journal, EBK_NO_SPACE, 0, journal->generation, journal->offset,
-                    "file_count_max files are full and none is trimmed");
+        return stall(journal, ENOSPC); /* Until one is trimmed. */
     }
     if (journal->next_state == NEXT_REFUSED) journal->next_state = NEXT_MISSING;
     if (!journal->settings.threaded && journal->next_state == NEXT_MISSING) {
@@ -210,6 +233,11 @@ static int roll(struct ebk_journal *journal)
     pthread_cond_broadcast(&journal->files_changed);
     while (journal->next_state == NEXT_MISSING) pthread_cond_wait(&journal->files_changed, &journal->files_lock);
     int refused = journal->next_state == NEXT_REFUSED ? journal->next_error : 0;
+    if (!refused && ebk_journal_has_excess(journal)) {
+        pthread_mutex_unlock(&journal->files_lock);
+        ebk_journal_tidy(journal);
+        pthread_mutex_lock(&journal->files_lock);
+    }
     int old = journal->file;
     if (!refused) {
         journal->files[journal->file_count++] = journal->next;
@@ -220,7 +248,7 @@ static int roll(struct ebk_journal *journal)
         pthread_cond_broadcast(&journal->files_changed);
     }
     pthread_mutex_unlock(&journal->files_lock);
-    if (refused) return fail_roll(journal, refused);
+    if (refused) return refuse_roll(journal, refused);
     journal->io->close(journal->io, old);
     journal->offset = BLOCK_BYTES;
     journal->seed = ebk_journal_seed(journal->identity, journal->generation);
@@ -246,7 +274,7 @@ static void settle(struct ebk_journal *journal, const struct group_job *job)
 }
 
 /* Plan the next group of what is queued behind token `before`, in the present file or the next one.
- * Returns its records, 0 when nothing is queued, or EBK_FAILED. */
+ * Returns its records, 0 when nothing is queued, EBK_NO_SPACE or EBK_FAILED. */
 static int64_t plan(struct ebk_journal *journal, struct group_job *job, uint64_t before)
 {
     uint64_t last = atomic_load(&journal->submitted);
@@ -285,11 +313,11 @@ static void wait_for_build(struct ebk_journal *journal)
     while ((done = atomic_load(&journal->builds_done)) != asked) futex_wait(&journal->builds_done, done);
 }
 
-/* Make one group of what is queued durable. Returns its records, 0 when nothing is queued, or EBK_FAILED. */
-int64_t ebk_journal_commit(struct ebk_journal *journal)
+/* Plan and build the next group, unless one that found no room is there. Returns as plan(). */
+static int64_t prepare_group(struct ebk_journal *journal)
 {
-    if (atomic_load(&journal->failed) != EBK_OK) return EBK_FAILED;
     struct group_job *job = &journal->jobs[journal->job_index];
+    if (journal->held != NULL) return journal->held->count;
     if (journal->is_ahead) {
         wait_for_build(journal);
         journal->is_ahead = false;
@@ -304,9 +332,19 @@ int64_t ebk_journal_commit(struct ebk_journal *journal)
     if (journal->busy_word != NULL) ebk_yield_busy(journal->busy_word, journal->busy_bit);
     build_ahead(journal, job);
     journal->job_index ^= 1;
+    journal->held = job;
+    return job->count;
+}
 
+int64_t ebk_journal_commit(struct ebk_journal *journal)
+{
+    if (atomic_load(&journal->failed) != EBK_OK) return EBK_FAILED;
+    const int64_t count = prepare_group(journal);
+    if (count <= 0) return count;
+    const struct group_job *job = journal->held;
     int64_t wrote = journal->io->write(journal->io, journal->file, job->buffer, round_up(job->bytes, BLOCK_BYTES),
                                        job->position);
+    if (wrote < 0 && ebk_code_of((int)-wrote) == EBK_NO_SPACE) return stall(journal, (int)-wrote);
     if (wrote < 0)
         return fail(journal, ebk_code_of((int)-wrote), (int)-wrote, journal->generation, job->position,
                     "a group could not be written");
@@ -314,8 +352,10 @@ int64_t ebk_journal_commit(struct ebk_journal *journal)
     if (synced < 0)
         return fail(journal, ebk_code_of(-synced), -synced, journal->generation, job->position,
                     "a group could not be synced");
+    journal->held = NULL;
+    atomic_store(&journal->stalled, 0);
     settle(journal, job);
-    return job->count;
+    return count;
 }
 
 void ebk_journal_show_busy(struct ebk_journal *journal, void *word, uint32_t number)
@@ -364,12 +404,16 @@ static void *run_commits(void *argument)
     struct ebk_journal *journal = argument;
     if (become_realtime()) atomic_store(&journal->realtime, true);
     for (;;) {
-        uint32_t seen = atomic_load(&journal->kicks);
+        uint32_t seen = atomic_load(&journal->kicks), stall_seen = atomic_load(&journal->stall_word);
         int64_t count = ebk_journal_commit(journal);
         if (count > 0) continue;
         if (journal->busy_word != NULL) ebk_yield_idle(journal->busy_word, journal->busy_bit);
-        if (count < 0) return NULL;
+        if (count < 0 && count != EBK_NO_SPACE) return NULL;
         if (atomic_load(&journal->stop_committing)) return NULL; /* Only when nothing is queued: close() commits the rest. */
+        if (count == EBK_NO_SPACE) {
+            futex_wait_ms(&journal->stall_word, stall_seen, STALL_TRY_MS);
+            continue;
+        }
         atomic_store(&journal->sleeping, 1);
         futex_wait(&journal->kicks, seen); /* Returns at once if a kick came since `seen`. */
         atomic_store(&journal->sleeping, 0);
@@ -381,7 +425,7 @@ static void *run_prepares(void *argument)
     struct ebk_journal *journal = argument;
     pthread_mutex_lock(&journal->files_lock);
     while (!journal->stop_preparing) {
-        bool has_excess = journal->trimmed_count > RECYCLED_COUNT_MAX;
+        bool has_excess = ebk_journal_has_excess(journal);
         if (journal->next_state != NEXT_MISSING && !has_excess) {
             pthread_cond_wait(&journal->files_changed, &journal->files_lock);
             continue;
@@ -423,6 +467,7 @@ void ebk_journal_stop_threads(struct ebk_journal *journal)
     if (journal->is_commit_running) {
         atomic_store(&journal->stop_committing, true);
         ebk_journal_kick(journal);
+        try_again(journal);
         pthread_join(journal->commit_thread, NULL);
         journal->is_commit_running = false;
     }
@@ -464,10 +509,16 @@ int ebk_journal_wait(struct ebk_journal *journal, uint64_t token)
 {
     EBK_ASSERT(journal->settings.threaded);
     int code = EBK_OK;
+    const uint32_t stalls = atomic_load(&journal->stalls);
     atomic_fetch_add(&journal->waiting, 1);
+    try_again(journal);
     for (;;) {
         uint32_t seen = atomic_load(&journal->durable_word);
         if (atomic_load(&journal->durable) >= token) break;
+        if (atomic_load(&journal->stalls) != stalls && atomic_load(&journal->stalled) != 0) {
+            code = EBK_NO_SPACE;
+            break;
+        }
         if (atomic_load(&journal->failed) != EBK_OK) {
             code = EBK_FAILED;
             break;
@@ -509,17 +560,20 @@ void ebk_journal_trim(struct ebk_journal *journal, uint64_t token)
     pthread_cond_broadcast(&journal->files_changed);
     pthread_mutex_unlock(&journal->files_lock);
     if (!journal->settings.threaded) ebk_journal_tidy(journal);
+    if (atomic_load(&journal->stalled) != 0) try_again(journal);
 }
 
 void ebk_journal_facts(struct ebk_journal *journal, struct ebk_journal_facts *facts)
 {
+    const int stalled = atomic_load(&journal->stalled);
     pthread_mutex_lock(&journal->files_lock);
     *facts = (struct ebk_journal_facts){
         .direct = journal->direct,
         .dsync = journal->dsync,
         .realtime = atomic_load(&journal->realtime),
         .is_file_ready = journal->next_state == NEXT_READY,
-        .prepare_error = journal->next_error,
+        .prepare_error = stalled != 0 ? stalled : journal->next_error,
+        .is_stalled = stalled != 0,
         .generation = journal->files[journal->file_count - 1].generation,
         .file_count = journal->file_count,
         .trimmed_count = journal->trimmed_count,

@@ -60,6 +60,7 @@ struct ebk_journal_facts {
     bool realtime;            /* the commit thread got its real-time class */
     bool is_file_ready;       /* the next file is prepared: a roll costs nothing */
     int prepare_error;        /* errno why the next file could not be prepared, until a try goes well; or 0 */
+    bool is_stalled;          /* there is no room for what is queued: it waits until there is */
     uint64_t generation;      /* of the file being written */
     uint64_t file_count;      /* that hold groups or will next, trimmed ones included */
     uint64_t trimmed_count;   /* of those, wait to be recycled */
@@ -108,7 +109,7 @@ EBK_SHORT void ebk_journal_kick(struct ebk_journal *journal);
 EBK_SHORT void ebk_journal_show_busy(struct ebk_journal *journal, void *word, uint32_t number);
 
 /* Unthreaded: write one group of what is queued, or prepare a file if nothing is.
- * Returns the records made durable, or EBK_FAILED. */
+ * Returns the records made durable; EBK_NO_SPACE, and what is queued waits; or EBK_FAILED. */
 int64_t ebk_journal_step(struct ebk_journal *journal);
 
 /* Every record up to this token is durable. Never falls. */
@@ -117,7 +118,8 @@ EBK_SHORT uint64_t ebk_journal_durable(const struct ebk_journal *journal);
 /* As durable; also clears the event descriptor and asks for it to be set by the next group. */
 EBK_SHORT uint64_t ebk_journal_reap(struct ebk_journal *journal);
 
-/* Wait until the token is durable. Returns EBK_OK, or EBK_FAILED when it never will be. Threaded only. */
+/* Wait until the token is durable. Returns EBK_OK; EBK_NO_SPACE when a try found no room and it waits for that; or
+ * EBK_FAILED when it never will be. Threaded only. */
 int ebk_journal_wait(struct ebk_journal *journal, uint64_t token);
 
 /* Readable when a group has become durable, or the journal failed, since the last reap; -1 when unthreaded. */

@@ -62,6 +62,21 @@ int ebk_journal_open_file(struct ebk_journal *journal, const char *path)
     return journal->io->open(journal->io, path, flags);
 }
 
+/* On a device without room for a block: as an open of the newest file is answered. */
+static int probe_by_opening(struct ebk_journal *journal, struct ebk_journal_fault *fault)
+{
+    struct ebk_io *io = journal->io;
+    char path[EBK_JOURNAL_PATH_BYTES];
+    ebk_journal_path(journal, FILE_PREFIX, journal->files[journal->file_count - 1].generation, path);
+    const int file = io->open(io, path, EBK_OPEN_WRITE | EBK_OPEN_DIRECT | EBK_OPEN_DSYNC);
+    if (file < 0 && file != -EINVAL)
+        return ebk_fault_set(fault, ebk_code_of(-file), -file, path, 0, "the file cannot be opened");
+    if (file >= 0) io->close(io, file);
+    journal->direct = file >= 0;
+    journal->dsync = journal->direct && !journal->settings.sync_apart;
+    return EBK_OK;
+}
+
 /* Does this file system take direct writes? Some refuse at open, some at the first write. */
 int ebk_journal_probe_direct(struct ebk_journal *journal, struct ebk_journal_fault *fault)
 {
@@ -77,11 +92,14 @@ int ebk_journal_probe_direct(struct ebk_journal *journal, struct ebk_journal_fau
         journal->direct = journal->dsync = false;
         return EBK_OK;
     }
+    const bool has_files = journal->file_count > 0; /* Else there is nothing to start with, either. */
+    if (file < 0 && has_files && ebk_code_of(-file) == EBK_NO_SPACE) return probe_by_opening(journal, fault);
     if (file < 0)
         return ebk_fault_set(fault, ebk_code_of(-file), -file, path, 0, "a file cannot be made in the directory");
     int64_t wrote = io->write(io, file, journal->zeros, BLOCK_BYTES, 0);
     io->close(io, file);
     io->unlink(io, path); /* If it stays, the next open removes it. */
+    if (wrote < 0 && has_files && ebk_code_of((int)-wrote) == EBK_NO_SPACE) return probe_by_opening(journal, fault);
     if (wrote < 0 && wrote != -EINVAL)
         return ebk_fault_set(fault, ebk_code_of((int)-wrote), (int)-wrote, path, 0, "a first block cannot be written");
     journal->direct = wrote >= 0;
@@ -402,6 +420,7 @@ int ebk_journal_prepare(struct ebk_journal *journal)
 
     pthread_mutex_lock(&journal->files_lock);
     journal->is_preparing_broken = is_broken;
+    if (file < 0 && !is_broken) journal->generation_last -= 1; /* Nothing has it: tries may be many on a full device. */
     journal->next_state = file < 0 ? NEXT_REFUSED : NEXT_READY;
     journal->next_error = file < 0 ? -file : 0;
     journal->next_file = file;
@@ -440,6 +459,12 @@ static void drop_file(struct ebk_journal *journal, const struct journal_file *dr
     io->close(io, file); /* What is left goes at once. */
 }
 
+bool ebk_journal_has_excess(const struct ebk_journal *journal)
+{
+    const bool is_in_the_way = journal->file_count == journal->settings.file_count_max && journal->next_state == NEXT_READY;
+    return journal->trimmed_count > (is_in_the_way ? 0 : RECYCLED_COUNT_MAX);
+}
+
 /* Drop trimmed files that will not be used again, oldest first so that no hole appears. A file that cannot
  * be removed is left to the next open, which finds it below the log mark. */
 void ebk_journal_tidy(struct ebk_journal *journal)
@@ -447,7 +472,7 @@ void ebk_journal_tidy(struct ebk_journal *journal)
     for (;;) {
         pthread_mutex_lock(&journal->files_lock);
         bool is_odd = journal->trimmed_count > 0 && journal->files[0].bytes != ebk_journal_next_bytes(journal);
-        bool is_excess = journal->trimmed_count > RECYCLED_COUNT_MAX || is_odd;
+        bool is_excess = ebk_journal_has_excess(journal) || is_odd;
         const struct journal_file dropped = journal->files[0];
         if (is_excess) {
             journal->file_count -= 1;

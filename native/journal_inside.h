@@ -146,6 +146,7 @@ struct ebk_journal {
     uint32_t job_index; /* of the next group */
     uint32_t build_index; /* of the group that the build thread makes */
     bool is_ahead;      /* jobs[job_index] is planned, and being built or built */
+    struct group_job *held; /* a built group whose write found no room: it is written again, in its place */
     int file;           /* being written */
     uint64_t file_bytes, offset;
     uint64_t generation;
@@ -161,6 +162,9 @@ struct ebk_journal {
     _Atomic uint32_t armed; /* the event descriptor is to be set by the next group */
     int event;
     _Atomic int failed; /* a code, set after fault */
+    _Atomic int stalled; /* errno of the last try: what is queued waits for room, and nothing of it was promised */
+    _Atomic uint32_t stalls; /* tries that found no room */
+    _Atomic uint32_t stall_word; /* futex of the commit thread while it waits for room */
     struct ebk_journal_fault fault;
     _Atomic uint64_t group_count, group_bytes;
 
@@ -226,7 +230,8 @@ uint32_t ebk_journal_record_crc(uint32_t seed, uint64_t position, const struct r
 uint32_t ebk_journal_group_crc(uint32_t seed, const struct group_header *group);
 
 /* journal.c */
-/* Make one group of what is queued durable. Returns its records, 0 when nothing is queued, or EBK_FAILED. */
+/* Make one group of what is queued durable. Returns its records, 0 when nothing is queued, EBK_NO_SPACE when there is no
+ * room for it, and it waits; or EBK_FAILED. */
 int64_t ebk_journal_commit(struct ebk_journal *journal);
 int ebk_journal_start_threads(struct ebk_journal *journal, struct ebk_journal_fault *fault);
 /* The commit thread commits what is queued first. Also after a start that failed half-way. */
@@ -257,6 +262,8 @@ int ebk_journal_probe_direct(struct ebk_journal *journal, struct ebk_journal_fau
 int ebk_journal_find_files(struct ebk_journal *journal, struct ebk_journal_fault *fault);
 int ebk_journal_open_file(struct ebk_journal *journal, const char *path);
 int ebk_journal_prepare(struct ebk_journal *journal);
+/* More trimmed files than are kept, or one in the place of the next file. Takes files_lock for granted. */
+bool ebk_journal_has_excess(const struct ebk_journal *journal);
 void ebk_journal_tidy(struct ebk_journal *journal);
 
 /* journal_replay.c */

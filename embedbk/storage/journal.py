@@ -204,7 +204,7 @@ class Journal:
     def step(self) -> int:
         """Unthreaded: write one group of what is queued, or prepare a file if nothing is. Returns its records.
 
-        A failure shows in `failed()`, as it does with a thread.
+        A failure shows in `failed()`, as it does with a thread; want of room in `is_next_refused()`.
         """
         if self.threaded:
             raise UsageError("step() is for a journal opened with threaded=False; this one commits by itself")
@@ -235,19 +235,26 @@ class Journal:
         """Block until the token is durable; for tools and start-up, never on a host's thread.
 
         Raises:
-            StorageError: the journal failed before.
+            StorageError: the journal failed before; or it has no room, and goes on by itself when there is.
         """
         journal = self.handle()
         if token >= self.next_token():
             raise UsageError(f"token {token} was not given out yet; the next is {self.next_token()}")
         if not self.threaded:
             while lib.ebk_journal_durable(journal) < token:
-                if lib.ebk_journal_step(journal) < 0:
-                    raise StorageError(f"journal {self.directory} stopped: {self.failed()}")
+                self._refuse_wait(lib.ebk_journal_step(journal))
             return
         if kick:
             lib.ebk_journal_kick(journal)
-        if lib.ebk_journal_wait(journal, token) < 0:
+        self._refuse_wait(lib.ebk_journal_wait(journal, token))
+
+    def _refuse_wait(self, code: int) -> None:
+        if code == lib.EBK_NO_SPACE:
+            raise StorageError(
+                f"journal {self.directory} has no room for what is queued: it waits",
+                hint="make room on the device; nothing that was acknowledged is concerned",
+            )
+        if code < 0:
             raise StorageError(f"journal {self.directory} stopped: {self.failed()}")
 
     def fileno(self) -> int:
@@ -311,7 +318,8 @@ class Journal:
     # --- Whole -------------------------------------------------------------------------------------------
 
     def is_next_refused(self) -> bool:
-        """Whether the next file could not be prepared, as on a full device; `trim` lets it be tried again."""
+        """Whether the next file could not be prepared, as on a full device, or what is queued found no room. `trim`
+        lets it be tried again."""
         lib.ebk_journal_facts(self.handle(), self._facts)
         return bool(self._facts.prepare_error)
 

@@ -20,6 +20,8 @@ import logging
 import os
 import struct
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from embedbk.ids import INCARNATION_BYTES
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
 from embedbk.metadata.commands import decode_command
 from embedbk.ports import Journal
-from embedbk.storage.journal import FILE_BYTES, FIRST_FILE_BYTES
+from embedbk.storage.journal import FILE_BYTES, FIRST_FILE_BYTES, DamagedJournal
 from embedbk.storage.journal import Journal as DiskJournal
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.member_notes import FileNotes, MemberNotes, Used, what_is_missing
@@ -108,31 +110,46 @@ def open_metadata_store(
         notes, word = FileNotes(Path(directory)), Path(directory) / LOSS_FILE
         may_have_lost = may_have_lost or word.exists()
     sync_apart = io is None and choose_sync(os.path.dirname(directory)).is_apart
-    journal = DiskJournal(
-        directory,
-        io=io,
-        file_bytes=file_bytes,
-        first_file_bytes=max(FIRST_FILE_BYTES, -(-file_bytes_min // 4096) * 4096),
-        threaded=threaded,
-        sync_apart=sync_apart,
-    )
-    try:
-        store = MetadataStore(
-            journal,
-            journal.facts().first_token,
-            limits=limits,
-            snapshot_due_bytes=snapshot_due_bytes,
-            chunk_bytes=min(CHUNK_BYTES, file_bytes // 4),
-            new_identity=new_identity,
-            notes=notes,
-            may_have_lost=may_have_lost,
-            word=word,
+    with _hinting_at_copies():
+        journal = DiskJournal(
+            directory,
+            io=io,
+            file_bytes=file_bytes,
+            first_file_bytes=max(FIRST_FILE_BYTES, -(-file_bytes_min // 4096) * 4096),
+            threaded=threaded,
+            sync_apart=sync_apart,
         )
+    try:
+        with _hinting_at_copies():
+            store = MetadataStore(
+                journal,
+                journal.facts().first_token,
+                limits=limits,
+                snapshot_due_bytes=snapshot_due_bytes,
+                chunk_bytes=min(CHUNK_BYTES, file_bytes // 4),
+                new_identity=new_identity,
+                notes=notes,
+                may_have_lost=may_have_lost,
+                word=word,
+            )
         journal.wait(journal.next_token() - 1)  # Nobody may hear of an identity that a crash could take back.
         return store
     except BaseException:
         journal.close()
         raise
+
+
+@contextmanager
+def _hinting_at_copies() -> Iterator[None]:
+    """Damage of this log is not healed by another node: nobody else has these records."""
+    try:
+        yield
+    except DamagedJournal as damaged:
+        raise DamagedJournal(
+            damaged.args[0],
+            hint="nobody else has this member's records: restore its directory from a copy; without one, begin a new "
+            "cluster in an empty directory",
+        ) from damaged
 
 
 def _refuse_a_bookies(directory: str | os.PathLike[str]) -> None:

@@ -199,7 +199,7 @@ class Start:
         logger.error(
             "bookie %s goes on behind a damaged journal (%s); %s; its records begin with %d now",
             self.bookie_id,
-            facts.damage,
+            facts.damage or damage.args[0],
             _missing(facts) if facts.may_have_lost else "nothing was lost: all of it was in entry logs",
             facts.start_token,
         )

@@ -158,6 +158,32 @@ MUTANTS = (
         (_SALVAGE + "a_bookie_that_dies_while_it_goes_on_starts_as_unclean_again",),
     ),
     Mutant(
+        "no-room-ends-the-journal",
+        "I53 P7.8",
+        "a group that finds no room ends the bookie for good, although nothing of it was promised",
+        (
+            (
+                _JOURNAL,
+                "    if (wrote < 0 && ebk_code_of((int)-wrote) == EBK_NO_SPACE) return stall(journal, (int)-wrote);\n",
+                "",
+            ),
+        ),
+        ("tests/storage/test_journal.py::test_what_finds_no_room_waits_and_goes_on_when_there_is_some",),
+    ),
+    Mutant(
+        "group-without-room-is-passed-over",
+        "P3.2 I53",
+        "the group behind one that found no room is written, and both count as durable",
+        (
+            (
+                _JOURNAL,
+                "    if (journal->held != NULL) return journal->held->count;\n",
+                "",
+            ),
+        ),
+        ("tests/storage/test_journal.py::test_a_thread_that_finds_no_room_goes_on_by_itself",),
+    ),
+    Mutant(
         "journal-trims-a-file-too-many",
         "P7.5",
         "a file that begins below the mark is used again, though it holds records above it",

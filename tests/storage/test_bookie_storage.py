@@ -473,6 +473,41 @@ def test_a_full_device_keeps_no_bookie_from_its_start() -> None:
     bookie.close()
 
 
+def test_a_start_without_a_free_byte_serves_fences_and_goes_on_by_itself() -> None:
+    """I53, P7.8: no block for a probe, no next file, no entry log; what then finds no room in the journal waits."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    for first in range(0, 60, 10):
+        put(bookie, 5, range(first, first + 10))
+    fence(bookie, 77)
+    commit(bookie)
+    disk.crash()
+    disk.limit(1)
+    bookie = on_memory(disk)
+    assert held(bookie, 5) == list(range(60))
+    assert is_fenced(bookie, 77)
+    commit(bookie)  # The journal asks for its next file.
+    assert bookie.is_full()
+    fence(bookie, 5)
+    last = commit(bookie)
+    assert last == bookie.next_token() - 1, "a fence has room in the rest of the file"
+    for ledger_id in range(100, 140):
+        put(bookie, ledger_id, range(8))  # What recovery brings; more than the file has room for.
+    commit(bookie)
+    assert last < bookie.durable() < bookie.next_token() - 1
+    assert bookie.failed() is None
+    disk.limit(0)
+    bookie.retry_flush()
+    assert bookie.finish_flush()
+    assert commit(bookie) == bookie.next_token() - 1
+    assert not bookie.is_full()
+    bookie.close()
+    bookie = on_memory(disk)
+    assert is_fenced(bookie, 5) and is_fenced(bookie, 77)
+    assert [held(bookie, ledger_id) for ledger_id in range(100, 140)] == [list(range(8))] * 40
+    bookie.close()
+
+
 def test_a_full_device_loses_nothing_when_the_bookie_stops_again() -> None:
     """I44, I53: no room for the whole life: the next start finds what the first one found, and what came since."""
     disk = crashed_with(60)
@@ -728,3 +763,22 @@ for more in range(64):
         print("opened")
         break
 """
+
+
+def test_going_on_behind_a_damaged_journal_names_the_damage(caplog: pytest.LogCaptureFixture) -> None:
+    """P7.4, I42: also where the second reading finds nothing bad any more, as behind a sector that answered once."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    put(bookie, 5, range(40))
+    commit(bookie)
+    files = disk.files()
+    bookie._release()
+    for nth in range(1, 12):
+        again = MemoryDisk(files)
+        again.fail("read", nth=nth)
+        bookie = on_memory(again, may_have_lost=True)
+        assert held(bookie, 5) == list(range(40))
+        bookie.close()
+    told = [each.getMessage() for each in caplog.records if "goes on behind" in each.getMessage()]
+    assert len(told) > 3
+    assert all("(" in text and "()" not in text for text in told), told

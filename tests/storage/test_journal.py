@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
@@ -300,15 +301,25 @@ def test_a_journal_that_ends_below_the_mark_is_refused(disk):
             journal.replay(5)
 
 
-def test_the_bound_on_files_ends_the_journal_with_a_reason(disk):
+def test_the_bound_on_files_makes_what_is_queued_wait_for_a_trim(disk):
+    """I53: nothing of it was promised, so nothing has to end."""
     journal = stepped(disk, file_count_max=3)
     for _ in range(40):
-        if journal.failed():
-            break
         journal.append(1, 7, bytes(20000))
         journal.step()
-    assert "none is trimmed" in journal.failed()
+    assert journal.failed() is None
+    assert journal.is_next_refused()
+    durable = journal.durable()
+    assert durable < 40
+    with pytest.raises(StorageError, match="no room for what is queued"):
+        journal.wait(40)
+    while journal.durable() < 40:
+        journal.trim(journal.durable())
+        journal.step()
+    assert not journal.is_next_refused()
     journal.close()
+    with stepped(disk, file_count_max=3) as journal:
+        assert journal.next_token() == 41
 
 
 def test_files_of_another_size_are_read_and_replaced(disk):
@@ -428,19 +439,76 @@ def test_a_next_file_stays_refused_while_it_is_tried_again(disk):
     journal.close()
 
 
-def test_a_device_without_room_stops_the_journal_at_the_end_of_its_file(disk):
+@pytest.mark.parametrize("ends", ["room", "close", "crash"])
+@pytest.mark.parametrize("call", ["allocate", "write"])
+def test_what_finds_no_room_waits_and_goes_on_when_there_is_some(disk, call, ends):
+    """I53, P7.6: at the end of its file or in its midst; nothing durable is concerned, and nothing is given up."""
     journal = stepped(disk)
-    disk.fail("allocate", error=errno.ENOSPC, stays=True)
-    while not journal.failed():
-        journal.append(1, 7, bytes(20000))
+    journal.append(1, 7, b"before")
+    drain(journal)
+    disk.fail(call, error=errno.ENOSPC, stays=True)
+    bodies = [bytes([number]) * 20000 for number in range(10)]
+    for body in bodies:
+        journal.append(1, 7, body)
         journal.step()
-    assert "no next one could be made" in journal.failed()
     durable = journal.durable()
-    assert durable >= 2
+    assert 1 <= durable < 8
+    assert journal.failed() is None
+    assert journal.is_next_refused() and journal.facts().prepare_failure is not None
+    with pytest.raises(StorageError, match="no room for what is queued"):
+        journal.wait(11)
+    if ends == "close":
+        journal.close()
+    disk.fail(call, nth=0)
+    if ends == "crash":
+        disk.crash(seed=3)
+        with contextlib.suppress(StorageError):
+            journal.close()
+    if ends != "room":
+        with stepped(disk) as journal:
+            assert len(contents(journal)) == durable
+        return
+    while journal.durable() < 11:
+        assert journal.step() > 0
+    journal.append(1, 7, b"behind")
+    drain(journal)
+    assert not journal.is_next_refused()
     journal.close()
-    disk.fail("allocate", nth=0)
     with stepped(disk) as journal:
-        assert len(contents(journal)) == durable
+        assert [body for *_, body in contents(journal)] == [b"before", *bodies, b"behind"]
+
+
+def test_a_thread_that_finds_no_room_goes_on_by_itself(disk):
+    """I53: nobody has to start it again, also where groups were built ahead; who waits meanwhile is told."""
+    with Journal("j", io=disk, file_bytes=8 << 20) as journal:
+        journal.wait(journal.append(1, 7, b"before"))
+        disk.fail("write", error=errno.ENOSPC, stays=True)
+        for number in range(12):
+            journal.append(1, 7, bytes([number]) * 200_000)
+        with pytest.raises(StorageError, match="no room for what is queued"):
+            journal.wait(13)
+        assert (journal.durable(), journal.failed()) == (1, None)
+        disk.fail("write", nth=0)
+        while journal.durable() < 13:
+            select.select([journal.fileno()], [], [])
+        assert journal.failed() is None
+    with Journal("j", io=disk, file_bytes=8 << 20) as journal:
+        assert [body[:1] for *_, body in journal.replay(1)] == [bytes([number]) for number in range(12)]
+
+
+def test_a_journal_opens_on_a_device_without_a_free_block(disk):
+    """I53: what was durable is served; its file has room for fences, and the next one waits."""
+    with stepped(disk) as journal:
+        journal.append(1, 7, b"kept")
+        drain(journal)
+        was_direct = journal.direct
+    disk.limit(1)
+    with stepped(disk) as journal:
+        assert journal.direct == was_direct
+        assert [body for *_, body in contents(journal)] == [b"kept"]
+        journal.append(2, 7, b"a fence")
+        assert drain(journal) == 2
+        assert journal.failed() is None
 
 
 @pytest.mark.parametrize(("at_open", "at_write"), [(True, False), (False, True)])

@@ -11,6 +11,7 @@ from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.errors import StorageError, UsageError
 from embedbk.metadata.catalog import Catalog, Limits
 from embedbk.metadata.commands import Run, StartSession, encode_command
+from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
@@ -297,3 +298,22 @@ def test_an_empty_catalog_is_the_same_in_memory_and_on_disk() -> None:
     assert store.catalog.digest() == Catalog(SMALL).digest() == in_memory(MemoryJournal()).catalog.digest()
     assert (store.index, store.durable(), store.filenos()) == (0, 0, [])
     store.close()
+
+
+def test_a_damaged_log_says_that_nobody_else_has_its_records() -> None:
+    """I42: the only member cannot be replaced from others, as a bookie can."""
+    disk = MemoryDisk()
+    writer = Writer(on_disk(disk))
+    for _ in range(4):
+        writer.write(3)
+        while writer.store._journal.step():  # type: ignore[attr-defined]
+            writer.sync()
+    writer.store.close()
+    path = next(path for path in disk.files() if path.endswith("journal-0000000000000001"))
+    content = bytearray(disk.read(path))
+    content[4096 + 100] ^= 1  # In the first group.
+    disk.put(path, bytes(content))
+    with pytest.raises(DamagedJournal) as refused:
+        on_disk(disk)
+    assert "nobody else has" in refused.value.hint
+    assert "replace" not in str(refused.value)
