@@ -147,8 +147,8 @@ def _hinting_at_copies() -> Iterator[None]:
     except DamagedJournal as damaged:
         raise DamagedJournal(
             damaged.args[0],
-            hint="nobody else has this member's records: restore its directory from a copy; without one, begin a new "
-            "cluster in an empty directory",
+            hint="nobody else has this member's records: restore its directory from a copy and start it with "
+            "--may-have-lost; without a copy, begin a new cluster in an empty directory",
         ) from damaged
 
 
