@@ -98,7 +98,7 @@ static void set_moved(struct ebk_zmq_accepted *links, struct link *link)
  * those that talk are found at once. */
 static struct link *find_link(struct ebk_zmq_accepted *links, const void *socket, const uint8_t *route, size_t size)
 {
-    if (size != ROUTE_BYTES) return NULL;
+    if (size != ROUTE_BYTES || route[0] != 0) return NULL; /* A peer may name its route as it likes (T4). */
     const uint32_t wanted = ebk_load_u32(route + 1);
     for (uint32_t i = 0; i < links->count; i++) {
         if (links->links[i].route != wanted || links->links[i].socket != socket) continue;
@@ -118,8 +118,8 @@ static struct link *find_link(struct ebk_zmq_accepted *links, const void *socket
 static void hold(struct ebk_zmq_accepted *links, const uint8_t *route, size_t route_size, size_t tail_size, int more)
 {
     struct ebk_zmq_accepted_held *held = &links->held;
-    held->route_size = (uint32_t)route_size;
-    memcpy(held->route, route, route_size);
+    held->route_size = route_size <= sizeof held->route ? (uint32_t)route_size : 0;
+    memcpy(held->route, route, held->route_size);
     held->more = more;
     held->descriptor = ebk_zmq.get(&links->body, EBK_ZMQ_SOURCE);
     held->data = ebk_zmq.data(&links->body);

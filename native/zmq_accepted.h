@@ -28,7 +28,7 @@ enum {
 
 struct ebk_zmq_accepted_held {
     uint8_t route[256];
-    uint32_t route_size;
+    uint32_t route_size; /* 0: longer than that, as no ROUTER gives one */
     int more;            /* further parts follow, not read here: no message of ours */
     int descriptor;      /* of the connection, or -1 */
     const uint8_t *data, *tail; /* the first and the second part, valid until the next call */

@@ -5,6 +5,7 @@
 #include "errors.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct ebk_zmq_calls ebk_zmq;
@@ -44,4 +45,28 @@ int ebk_zmq_load(void *socket, int major, int minor, int patch)
     }
     ebk_zmq.is_loaded = true;
     return EBK_OK;
+}
+
+int ebk_zmq_skip(void *socket)
+{
+    if (!ebk_zmq.is_loaded) return 0;
+    struct ebk_zmq_message part;
+    (void)ebk_zmq.init(&part);
+    while (ebk_zmq_receive(&part, socket) && ebk_zmq.more(&part)) continue;
+    (void)ebk_zmq.close(&part);
+    return 1;
+}
+
+static char drawing[128]; /* of random(), whose state rand() shares */
+static char *before;
+
+void ebk_rand_begin(uint32_t seed)
+{
+    before = initstate(seed, drawing, sizeof drawing);
+    srand(seed);
+}
+
+void ebk_rand_end(void)
+{
+    if (before != NULL) (void)setstate(before);
 }

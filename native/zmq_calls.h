@@ -3,6 +3,8 @@
 #ifndef EBK_ZMQ_CALLS_H
 #define EBK_ZMQ_CALLS_H
 
+#include "gil.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,6 +14,13 @@
 /* Find the library that made this socket (pyzmq's Socket.underlying) and its calls. Once per process.
  * Returns EBK_OK; EBK_UNSUPPORTED when it, a call of it or this version is not there. */
 int ebk_zmq_load(void *socket, int major, int minor, int patch);
+/* Take the parts that are left of a message, and let them go, however many there are. Without the library: 0, and
+ * nothing is done; else 1. */
+int ebk_zmq_skip(void *socket);
+/* Between these two calls the C library's rand() gives another row of numbers, from seed on: a ROUTER takes the first
+ * number of its routes from it, and nobody seeds it. One thread at a time. */
+EBK_SHORT void ebk_rand_begin(uint32_t seed);
+EBK_SHORT void ebk_rand_end(void);
 /* cffi:end */
 
 #define EBK_ZMQ_DONTWAIT 1

@@ -176,8 +176,9 @@ def objection(own: Hello, peer: Hello) -> str | None:
         here, there = "{}..{}".format(*own.protocols), "{}..{}".format(*peer.protocols)
         return f"protocol versions do not meet: {ours.node_id} speaks {here}, {theirs.node_id} speaks {there}"
     if ours.cluster_token and theirs.cluster_token and ours.cluster_token != theirs.cluster_token:
-        here, there = ours.cluster_token.hex(), theirs.cluster_token.hex()
-        return f"wrong cluster: {ours.node_id} belongs to {here}, {theirs.node_id} to {there}"
+        # It goes to a stranger, too: our own token is not told.
+        there = theirs.cluster_token.hex()
+        return f"wrong cluster: {theirs.node_id} belongs to {there}, and {ours.node_id} to another one"
     return None
 
 
@@ -185,6 +186,8 @@ def stranger(expect: Identity | None, peer: Identity) -> str | None:
     """Why the peer is not the member that was dialled, or None. Empty fields are not compared."""
     if expect is None:
         return None
+    if expect.role and expect.role != peer.role:
+        return f"wrong role: expected a {expect.role}, found {peer.node_id}, a {peer.role}"
     same_id = not expect.node_id or expect.node_id == peer.node_id
     if same_id and (not expect.incarnation or expect.incarnation == peer.incarnation):
         return None

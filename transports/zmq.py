@@ -248,7 +248,7 @@ class ZmqTransport:
             self._accepted.forget_wait()
         else:
             self._accepted.on_down(link)
-            self._strangers.await_hello(link.port, link.descriptor)
+            self._strangers.await_end(link)
 
     def _take_held(self, port: Port, route: bytes, part: HeldPart) -> None:
         """What ended the last wait. Nothing is offered behind an event that the host has not seen."""

@@ -6,9 +6,11 @@ cannot be found by address, or is not the version that pyzmq says, there is none
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import zmq
 
@@ -25,7 +27,13 @@ __all__ = [
     "is_library_found",
     "joined",
     "open_accepted",
+    "skip_parts",
+    "with_numbers_of_chance",
 ]
+
+
+_Made = TypeVar("_Made")
+_drawing = threading.Lock()
 
 
 class HeldPart:
@@ -171,6 +179,21 @@ def is_library_found(socket: zmq.Socket[bytes]) -> bool:
     """Whether the library behind this socket can be used from C."""
     found = lib.ebk_zmq_load(address_of(socket.underlying), *zmq.zmq_version_info()[:3])
     return bool(found == lib.EBK_OK)
+
+
+def skip_parts(socket: zmq.Socket[bytes]) -> bool:
+    """Take what is left of a message, however many parts that are. False: not from here."""
+    return bool(lib.ebk_zmq_skip(address_of(socket.underlying)))
+
+
+def with_numbers_of_chance(make: Callable[[], _Made]) -> _Made:
+    """Make a ROUTER. libzmq draws its first number from rand(), which nobody seeds: it would be the same everywhere."""
+    with _drawing:
+        lib.ebk_rand_begin(secrets.randbits(32))
+        try:
+            return make()
+        finally:
+            lib.ebk_rand_end()
 
 
 def open_accepted(socket: zmq.Socket[bytes]) -> AcceptedLinks | None:

@@ -15,7 +15,15 @@ import zmq
 
 from embedbk.codec.kernels import gather
 from embedbk.ports import Buffer, Identity, LinkDown, LinkUp, TransportEvent
-from embedbk.transports.envelope import CREDIT_BYTES, Kind, encode_reason, envelope_prefix, seal
+from embedbk.transports.envelope import (
+    CREDIT_BYTES,
+    LINK_BYTES_MAX,
+    Kind,
+    encode_reason,
+    envelope_prefix,
+    seal,
+)
+from embedbk.transports.zmq_descriptors import shut_down, swallowed_bytes
 from embedbk.transports.zmq_send import frame_address, send_frame, send_pieces
 from embedbk.transports.zmq_sockets import LINKS_MAX, Link, Port, Sockets
 
@@ -25,6 +33,8 @@ ZERO_COPY_BYTES_MIN = 64 << 10  # Below it a copy costs less than passing a refe
 FRAME_BYTES_MIN = (
     16 << 10
 )  # A frame from here on is a part of its own; a shorter one is joined with what is before it.
+
+UNFINISHED_BYTES_MAX = 2 * LINK_BYTES_MAX  # Since something whole was heard on a link; a body is half of it.
 
 TOTAL = struct.Struct("<Q")  # The body of a PONG: bytes of bodies received.
 
@@ -195,6 +205,12 @@ class Ends:
                     continue
                 due_ns = min(due_ns, link.since_ns + patience.connect_timeout_ns)
                 continue
+            if self._is_unfinished(link):
+                self.break_off(
+                    link, f"more than {UNFINISHED_BYTES_MAX} bytes came, and no body of them is whole"
+                )
+                shut_down(link.descriptor)
+                continue
             if now_ns - link.heard_ns >= patience.timeout_ns and not link.port.has_backlog:
                 self.break_off(link, f"nothing heard for {(now_ns - link.heard_ns) // 10**6} ms")
                 continue
@@ -203,6 +219,16 @@ class Ends:
                 self.say(link, Kind.PING)
             due_ns = min(due_ns, max(link.heard_ns, link.pinged_ns) + patience.heartbeat_ns)
         return due_ns
+
+    def _is_unfinished(self, link: Link) -> bool:
+        """Whether ZeroMQ gathers parts without end: what it takes in and does not hand out has no other bound (T10).
+        Only a link that has missed an answer to a ping is looked at: of the others something whole was heard."""
+        if self.now_ns - link.heard_ns < 2 * self._patience.heartbeat_ns:
+            return False
+        swallowed = swallowed_bytes(link.descriptor)
+        if link.heard_ns != link.swallowed_ns or link.port.has_backlog or swallowed < link.swallowed_bytes:
+            link.swallowed_ns, link.swallowed_bytes = link.heard_ns, swallowed
+        return swallowed - link.swallowed_bytes > UNFINISHED_BYTES_MAX
 
     def close(self) -> None:
         self.links.clear()

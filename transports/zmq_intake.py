@@ -28,7 +28,8 @@ from embedbk.transports.envelope import (
     objection,
     stranger,
 )
-from embedbk.transports.zmq_accepted import HeldPart
+from embedbk.transports.zmq_accepted import HeldPart, skip_parts
+from embedbk.transports.zmq_descriptors import NO_DESCRIPTOR, descriptor_of
 from embedbk.transports.zmq_ends import TOTAL, Ends, bye
 from embedbk.transports.zmq_sockets import READABLE, WRITABLE, Link, Port, Sockets, state
 from embedbk.transports.zmq_strangers import Strangers
@@ -111,15 +112,16 @@ class Intake:
             return part
         tail = port.socket.recv(_NOBLOCK, False)
         if len(part.buffer) + len(tail.buffer) > LINK_BYTES_MAX:
-            return HeldPart(part.buffer, True, -1)  # Never joined.
+            return HeldPart(part.buffer, True, NO_DESCRIPTOR)  # Never joined.
         joined = memoryview(gather((part.buffer, tail.buffer)))
-        return HeldPart(joined, tail.more, int(part.get(zmq.SRCFD)) if port.is_listening else -1)
+        return HeldPart(joined, tail.more, descriptor_of(part) if port.is_listening else NO_DESCRIPTOR)
 
     def _skip_parts(self, port: Port, link: Link | None) -> None:
         """A body has one part or two, together as long as one may be. The rest is taken part by part and never joined,
         however many there are (T10)."""
-        while port.socket.getsockopt(_RCVMORE):
-            port.socket.recv(_NOBLOCK, False)
+        if port.socket.getsockopt(_RCVMORE) and not skip_parts(port.socket):
+            while port.socket.getsockopt(_RCVMORE):
+                port.socket.recv(_NOBLOCK, False)
         self._ends.counters.garbage += 1
         if link is not None:
             self._ends.break_off(link, "the peer sent a body in too many parts, or too long a one")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import select
 import struct
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -21,6 +22,9 @@ from embedbk.errors import UsageError
 from embedbk.ports import Identity
 from embedbk.transports.endpoints import is_ipv6
 from embedbk.transports.envelope import LINK_BYTES_MAX, NONCE_BYTES, Kind, envelope_prefix
+from embedbk.transports.zmq_accepted import with_numbers_of_chance
+from embedbk.transports.zmq_descriptors import NO_DESCRIPTOR
+from embedbk.transports.zmq_routes import Routes
 
 __all__ = ["LINKS_MAX", "NO_NONCE", "READABLE", "WRITABLE", "Link", "Port", "Sockets", "state"]
 
@@ -49,6 +53,7 @@ _LOST = int(
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 _ACCEPTED = int(zmq.EVENT_ACCEPTED)
+_CONNECTED = int(zmq.EVENT_CONNECTED)
 _DISCONNECTED = int(zmq.EVENT_DISCONNECTED)
 
 
@@ -61,9 +66,10 @@ class Port:
     """One ZeroMQ socket with its monitor, and the links on it: many of a ROUTER, one of a DEALER."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int, endpoint: str) -> None:
-        self.socket = context.socket(kind)
-        self.endpoint = endpoint
         self.is_listening = kind == zmq.ROUTER
+        make = partial(context.socket, kind)
+        self.socket: zmq.Socket[bytes] = with_numbers_of_chance(make) if self.is_listening else make()
+        self.endpoint = endpoint
         self.address = int(self.socket.underlying)
         self.sends_frames = False  # DEALER: by reference (zmq_send.py).
         self.is_open = True
@@ -88,12 +94,13 @@ class Port:
         }
         for option, value in options.items():
             self.socket.setsockopt(option, value)
+        self.numbers = Routes(context, self.socket) if self.is_listening else None
         # Not get_monitor_socket(): its queue has an end, at which ZeroMQ's I/O thread would wait for us.
         self.monitor = context.socket(zmq.PAIR)
         self.monitor.setsockopt(zmq.RCVHWM, 0)
         self.monitor.setsockopt(zmq.LINGER, 0)
         name = f"inproc://monitor-{next(_monitor_numbers)}"  # Closing ends later: no name twice.
-        self.socket.monitor(name, _ACCEPTED | _DISCONNECTED if self.is_listening else _LOST)
+        self.socket.monitor(name, _ACCEPTED | _DISCONNECTED if self.is_listening else _CONNECTED | _LOST)
         self.monitor.connect(name)
         self.filenos = tuple(cast(int, each.getsockopt(zmq.FD)) for each in (self.socket, self.monitor))
 
@@ -104,12 +111,14 @@ class Port:
         return READABLE | WRITABLE if is_greeting else READABLE
 
     def connection_news(self) -> list[tuple[bool, int]]:
-        """Since the last call, in order: whether a connection was accepted, else it ended; and its descriptor."""
+        """Since the last call, in order: whether a connection began, else it ended; and its descriptor."""
         news = []
         while state(self.monitor) & READABLE:
             event, descriptor = _MONITORED.unpack(self.monitor.recv(_NOBLOCK))
             self.monitor.recv(_NOBLOCK)  # The address: known already.
-            news.append((event == _ACCEPTED, descriptor))
+            if event == _ACCEPTED and self.numbers is not None:
+                self.numbers.accepted_count += 1
+            news.append((event in (_ACCEPTED, _CONNECTED), descriptor))
         return news
 
     def close(self) -> None:
@@ -132,7 +141,11 @@ class Link:
         self.is_up = False
         self.has_greeted = False
         self.expect: Identity | None = None
-        self.descriptor = -1
+        self.descriptor = NO_DESCRIPTOR
+        self.swallowed_bytes = (
+            0  # By ZeroMQ from the connection, when last a body or control of it was heard.
+        )
+        self.swallowed_ns = 0  # When that was heard.
         self.since_ns: int | None = None  # When it was first looked at; `connect` is not told the time.
         self.heard_ns = 0
         self.pinged_ns = 0

@@ -6,11 +6,10 @@ A stranger never gets more than it sent and a sentence (T14).
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import zmq
 
@@ -24,15 +23,18 @@ from embedbk.transports.envelope import (
     objection,
 )
 from embedbk.transports.zmq_accepted import HeldPart
+from embedbk.transports.zmq_descriptors import NO_DESCRIPTOR, descriptor_of, shut_down, swallowed_bytes
 from embedbk.transports.zmq_ends import Ends, bye
-from embedbk.transports.zmq_sockets import NO_NONCE, Port
+from embedbk.transports.zmq_sockets import NO_NONCE, Link, Port
 
 __all__ = ["HELLO_NS_MAX", "SILENT_MAX", "Strangers"]
 
 HELLO_NS_MAX = (
     5_000_000_000  # From the accepting of a connection, or the end of its link, to its Hello (T11).
 )
-SILENT_MAX = 256  # Accepted connections without a link; for one more the oldest is hung up on.
+SILENT_MAX = 256  # Connections accepted behind one without a link; for one more it is hung up on.
+SILENT_BYTES_MAX = 64 << 10  # What ZeroMQ may take in from a connection before its Hello is whole (T10).
+_LOOK_NS = 100_000_000  # Between two looks at how much that is.
 
 # Plain numbers: ZeroMQ's enums cost more than what they are used for here.
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -42,8 +44,8 @@ class Strangers:
     """Those of one transport. hello: what is said of this node."""
 
     def __init__(self, ends: Ends, hello: Callable[[], Hello]) -> None:
-        # By descriptor: of which port and since when, the oldest first.
-        self.silent: dict[int, tuple[Port, int]] = {}
+        self.silent: dict[int, _Silent] = {}  # By descriptor, the oldest first.
+        self._accepted_count = 0
         self._ends = ends
         self._hello = hello
 
@@ -57,18 +59,25 @@ class Strangers:
             return
         peer = decode_hello(envelope.body)
         ours = self._hello()
+        # Descriptors are re-used: what the monitor says of this one so far is about an earlier connection.
+        self.look_for_ends(port)
+        descriptor = descriptor_of(part)
         why = objection(ours, peer)
         if why is None and self._ends.is_full:
             why = f"{ours.identity.node_id} has {self._ends.links_max} links already"
+        if descriptor == NO_DESCRIPTOR:
+            why = "this connection speaks a ZeroMQ framing older than 3.0, which tells no connection from another"
+        elif not _is_given(port, route):
+            self._ends.counters.refused += 1
+            self._hang_up(descriptor)  # It names its route itself (T4).
+            return
         if why is not None:
             self._ends.counters.refused += 1
             self.answer(port, route, bye(envelope.dialler_nonce, NO_NONCE, why))
             return
-        # Descriptors are re-used: what the monitor says of this one so far is about an earlier connection.
-        self.look_for_ends(port)
         link = self._ends.begin(port, route, envelope.dialler_nonce)
         port.routes[route] = link
-        link.descriptor = int(part.get(zmq.SRCFD))
+        link.descriptor = descriptor
         port.descriptors[link.descriptor] = link
         self.silent.pop(link.descriptor, None)
         self._ends.become_up(link, os.urandom(NONCE_BYTES), peer.identity)
@@ -85,8 +94,13 @@ class Strangers:
     def look_for_ends(self, port: Port) -> None:
         """End the links of connections that have ended, and note new ones."""
         for is_accepted, descriptor in port.connection_news():
-            if is_accepted:
+            if is_accepted and port.is_listening:
+                self._accepted_count += 1
                 self.await_hello(port, descriptor)
+                continue
+            if is_accepted:
+                if port.dialled is not None:
+                    port.dialled.descriptor = descriptor
                 continue
             link = port.descriptors.get(descriptor) if port.is_listening else port.dialled
             if link is not None and (port.is_listening or link.has_greeted):
@@ -96,44 +110,56 @@ class Strangers:
             if port.is_listening:
                 self.silent.pop(descriptor, None)
 
-    def await_hello(self, port: Port, descriptor: int) -> None:
-        """From now on a connection without a link has its time to say Hello; of so many at once only the newest."""
+    def await_hello(self, port: Port, descriptor: int, bytes_max: int = SILENT_BYTES_MAX) -> None:
+        """From now on a connection without a link has its time to say Hello; of so many that come one after the other
+        only the newest."""
         self.silent.pop(descriptor, None)
-        self.silent[descriptor] = (port, self._ends.now_ns)
-        if len(self.silent) > SILENT_MAX:
-            self._hang_up(next(iter(self.silent)))
-        due_ns = self._ends.now_ns + HELLO_NS_MAX
-        self._ends.due_ns = due_ns if self._ends.due_ns is None else min(self._ends.due_ns, due_ns)
+        ends, count = self._ends, self._accepted_count
+        self.silent[descriptor] = _Silent(port, ends.now_ns, count, bytes_max)
+        while (oldest := next(iter(self.silent.items())))[1].number + SILENT_MAX < count or (
+            len(self.silent) > SILENT_MAX
+        ):
+            self._hang_up(oldest[0])
+        due_ns = ends.now_ns + _LOOK_NS
+        ends.due_ns = due_ns if ends.due_ns is None else min(ends.due_ns, due_ns)
+
+    def await_end(self, link: Link) -> None:
+        """Of an accepted link that is over: what is on its way there may still come."""
+        window_bytes = 2 * self._ends.window_bytes
+        self.await_hello(link.port, link.descriptor, swallowed_bytes(link.descriptor) + window_bytes)
 
     def _hang_up(self, descriptor: int) -> None:
-        """End a connection of which ZeroMQ knows no end: its I/O thread reads the end of the stream, and closes.
-
-        Has the connection ended in this very moment, its descriptor may be another's. Then a link is lost that is
-        dialled again, or nothing happens at all: only what is a socket can be shut down.
-        """
-        self.silent.pop(descriptor)
+        self.silent.pop(descriptor, None)
         self._ends.counters.silent += 1
-        with (
-            contextlib.suppress(OSError),  # It has ended by itself.
-            socket.socket(fileno=os.dup(descriptor)) as connection,
-        ):
-            connection.shutdown(socket.SHUT_RDWR)
+        shut_down(descriptor)
 
     def excuse(self, blind_ns: int) -> None:
         """As `Ends.excuse`."""
         now_ns = self._ends.now_ns
-        for descriptor, (port, since_ns) in self.silent.items():
-            self.silent[descriptor] = (port, min(now_ns, since_ns + blind_ns))
+        for each in self.silent.values():
+            each.since_ns = min(now_ns, each.since_ns + blind_ns)
 
     def keep_time(self) -> int:
-        """Hang up on whoever has said no Hello in time; returns when to look again."""
-        now_ns, due_ns = self._ends.now_ns, sys.maxsize
-        for descriptor, (port, since_ns) in list(self.silent.items()):
-            if now_ns - since_ns < HELLO_NS_MAX:
-                due_ns = min(due_ns, since_ns + HELLO_NS_MAX)
-                break
-            if port.is_open:
-                self.look_for_ends(port)
-            if descriptor in self.silent:
+        """Hang up on whoever has said no Hello in time, or too much instead; returns when to look again."""
+        now_ns = self._ends.now_ns
+        for port in dict.fromkeys(each.port for each in self.silent.values() if each.port.is_open):
+            self.look_for_ends(port)
+        for descriptor, each in list(self.silent.items()):
+            is_late = now_ns - each.since_ns >= HELLO_NS_MAX
+            if descriptor in self.silent and (is_late or swallowed_bytes(descriptor) > each.bytes_max):
                 self._hang_up(descriptor)
-        return due_ns
+        return now_ns + _LOOK_NS if self.silent else sys.maxsize
+
+
+@dataclass(slots=True)
+class _Silent:
+    """An accepted connection without a link."""
+
+    port: Port
+    since_ns: int
+    number: int  # So many were accepted before it.
+    bytes_max: int  # That ZeroMQ may have taken in from it, ever.
+
+
+def _is_given(port: Port, route: bytes) -> bool:
+    return port.numbers is not None and port.numbers.are_given(route)

@@ -179,3 +179,21 @@ def test_the_folder_is_refused_under_its_own_name() -> None:
     with pytest.raises(ImportError, match=r"this folder is embedbk\.transports"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
     assert "transports" not in sys.modules
+
+
+def test_a_wrong_token_is_not_answered_with_the_right_one() -> None:
+    """P7.2: the refusal goes to a stranger."""
+    ours = Hello(Identity("bookie", "b", bytes(16), b"the secret token"))
+    theirs = Hello(Identity("client", "c", bytes(16), b"a guess"))
+    why = objection(ours, theirs)
+    assert why == f"wrong cluster: c belongs to {b'a guess'.hex()}, and b to another one"
+
+
+def test_a_client_is_no_bookie_whatever_else_it_says() -> None:
+    """P7.2: the dialled link confirms what the registration says: role, id and incarnation."""
+    b = identity_of("b")
+    assert stranger(Identity("bookie", "b", b.incarnation, b""), b) is None
+    posing = Identity("client", "b", b.incarnation, b"")
+    assert stranger(Identity("bookie", "b", b.incarnation, b""), posing) == (
+        "wrong role: expected a bookie, found b, a client"
+    )

@@ -1,0 +1,62 @@
+"""What the system knows of a ZeroMQ connection, by its descriptor: how much has come, and how to end it.
+
+Decides nothing. The descriptor is ZeroMQ's own and may be closed, or another's, in any moment: then nothing is known,
+or a link is lost that is dialled again. Only what is a socket can be asked and shut down.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import termios
+from collections.abc import Iterator
+
+import zmq
+
+from embedbk.transports.zmq_accepted import HeldPart
+
+__all__ = ["NO_DESCRIPTOR", "descriptor_of", "shut_down", "swallowed_bytes"]
+
+NO_DESCRIPTOR = -1
+
+_BYTES_RECEIVED_AT = 128  # In Linux' struct tcp_info, since 4.1.
+_TCP_INFO_BYTES = _BYTES_RECEIVED_AT + 8
+
+
+def descriptor_of(part: zmq.Frame | HeldPart) -> int:
+    """Of the connection that a part came from. The framings before ZeroMQ 3.0 give their parts none."""
+    try:
+        return int(part.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return NO_DESCRIPTOR
+
+
+def swallowed_bytes(descriptor: int) -> int:
+    """What ZeroMQ has read from this connection, ever; 0 where the system cannot say (a local socket)."""
+    unread = array.array("i", [0])
+    try:
+        with _borrowed(descriptor) as connection:
+            facts = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+            fcntl.ioctl(connection, termios.FIONREAD, unread)
+    except OSError:
+        return 0
+    if len(facts) < _TCP_INFO_BYTES:
+        return 0
+    (received,) = struct.unpack_from("=Q", facts, _BYTES_RECEIVED_AT)
+    return max(0, int(received) - unread[0])
+
+
+def shut_down(descriptor: int) -> None:
+    """End a connection of which ZeroMQ knows no end: its I/O thread reads the end of the stream, and closes."""
+    with contextlib.suppress(OSError), _borrowed(descriptor) as connection:  # Else it has ended by itself.
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=os.dup(descriptor)) as connection:
+        yield connection
