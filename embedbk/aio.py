@@ -164,6 +164,11 @@ class Client(_Closing):
     async def delete_ledger(self, ledger_id: int, *, password: bytes = b"", force: bool = False) -> None:
         await run_async(deleting.delete(self._runtime, ledger_id, Password(password), force=force))
 
+    async def delete_log(self, name: str, *, password: bytes = b"", force: bool = False) -> None:
+        """As `embedbk.Client.delete_log`."""
+        steps = deleting.delete_log(self._runtime, check_log_name(name), Password(password), force=force)
+        await run_async(steps)
+
     async def undelete_ledger(self, ledger_id: int, *, password: bytes = b"") -> None:
         await run_async(deleting.undelete(self._runtime, ledger_id, Password(password)))
 

@@ -100,6 +100,21 @@ class Client:
         steps = deleting.delete(self._runtime, ledger_id, Password(password), force=force)
         run_blocking(steps, "aio.Client.delete_ledger")
 
+    def delete_log(self, name: str, *, password: bytes = b"", force: bool = False) -> None:
+        """Delete a log whose writer has ended, and its ledgers behind it; each of these can be brought back as a ledger
+        by itself until its grace is over (`Settings.delete_grace_s`).
+
+        force: also one that somebody writes, or whose writer did not close; such a ledger is gone for ever. Where this
+        was cut short (by a crash, or by an error), the log is gone, and calling it again deletes what is left.
+
+        Raises:
+            NoSuchLedger: there is no such log.
+            WrongPassword, UsageError: its last ledger has another password, or is open; nothing was changed.
+            MetadataConflict: somebody takes it over again and again. MetadataUnavailable: call it again.
+        """
+        steps = deleting.delete_log(self._runtime, check_log_name(name), Password(password), force=force)
+        run_blocking(steps, "aio.Client.delete_log")
+
     def undelete_ledger(self, ledger_id: int, *, password: bytes = b"") -> None:
         """Bring a deleted ledger back as it was.
 

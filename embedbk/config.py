@@ -8,6 +8,7 @@ from embedbk.errors import UsageError
 
 __all__ = [
     "ANYWHERE",
+    "CUSTOM_BYTES_MAX",
     "ENTRY_BYTES_MAX",
     "FRAME_BYTES_MAX",
     "FRAME_BLOCK_BYTES",
@@ -55,6 +56,8 @@ MESSAGE_BYTES_MAX = 4 << 20  # One message on a link, everything included.
 METADATA_VALUE_BYTES_MAX = (
     256 << 10
 )  # One value of the metadata: a ledger's metadata, a log's list of ledgers.
+# Names and values of a ledger's custom metadata together: what is left of a value is for the ledger's own fragments.
+CUSTOM_BYTES_MAX = 64 << 10
 LEDGERS_LEFT_MAX = (
     1_000  # Ledgers that left a log's list and are not deleted yet; more stay in the list meanwhile.
 )

@@ -1,21 +1,32 @@
-"""Deleting ledgers in two steps, and bringing them back in between (P2.3, CL30, CL31, CL32).
+"""Deleting ledgers in two steps, and bringing them back in between (P2.3, CL30, CL31, CL32); deleting logs (P8.3).
 
 First the ledger's key goes and a tombstone comes, in one transaction: readers and writers see it gone from then on.
 When its grace is over the tombstone is taken away; only a ledger with neither may lose its bytes (P7.7), so no clock
 decides whether one can still be brought back: its tombstone does.
+
+A log goes the other way round: first its list, in the transaction that puts the ids of its ledgers where a deletion
+that was cut short goes on; then each ledger, like any other. So no list ever names a ledger that is gone.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from embedbk.codec.ledger_metadata import (
+    METADATA_VERSION,
     LedgerMetadata,
+    LedgersLeft,
     LedgerState,
     decode_ledger_metadata,
+    decode_ledgers_left,
     decode_log_list,
+    encode_ledgers_left,
     ledger_key_path,
+    log_deleting_path,
     log_key_path,
+    log_left_path,
+    log_owner_path,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
 from embedbk.codec.tombstone import (
@@ -31,7 +42,7 @@ from embedbk.password import Password
 from embedbk.reading import check_ledger_id, no_such_ledger
 from embedbk.runtime import Runtime
 
-__all__ = ["DeletedLedger", "delete", "deleted", "forget_deleted", "undelete"]
+__all__ = ["DeletedLedger", "delete", "delete_log", "deleted", "forget_deleted", "undelete"]
 
 _ROUNDS_MAX = 20  # The metadata changed under the deletion so often: somebody is at work on the ledger.
 
@@ -88,6 +99,78 @@ async def _unlisted(runtime: Runtime, metadata: LedgerMetadata, what: str) -> li
     if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value, name).segments):
         raise UsageError(f"ledger {metadata.ledger_id} is part of log {name!r}; nothing was deleted")
     return [Compare(key, revision)]
+
+
+async def delete_log(runtime: Runtime, name: str, password: Password, *, force: bool) -> None:
+    """The list, then its ledgers; one that was cut short in between goes on."""
+    what = f"deleting log {name!r}"
+    was_begun = await _delete_ledgers_of(runtime, name, password, what, force=force)
+    for _ in range(_ROUNDS_MAX):
+        value, revision = await runtime.get(log_key_path(name), what)
+        if value is None:
+            if was_begun:
+                return
+            raise NoSuchLedger(f"there is no log {name!r}", hint="check the name")
+        when = [Compare(log_key_path(name), revision)]
+        ids = []
+        for segment in decode_log_list(value).segments:
+            ids.append(segment.ledger_id)
+            if segment.last_entry is None:
+                when += await _may_be_deleted(runtime, name, segment.ledger_id, password, what, force=force)
+        for path in (log_owner_path(name), log_left_path(name), log_deleting_path(name)):
+            held, held_revision = await runtime.get(path, what)
+            when.append(Compare(path, ABSENT if held is None else held_revision))
+            if held is not None and path != log_owner_path(name):
+                ids += decode_ledgers_left(held).ledger_ids
+        deleting = encode_ledgers_left(LedgersLeft(METADATA_VERSION, tuple(dict.fromkeys(ids))))
+        then: list[Put | Delete] = [
+            Delete(log_key_path(name)),
+            Delete(log_owner_path(name)),  # Whoever is taking it over now finds that it is not theirs.
+            Delete(log_left_path(name)),
+            Put(log_deleting_path(name), deleting),
+        ]
+        if await runtime.transact(when, then, what):
+            await _delete_ledgers_of(runtime, name, password, what, force=force)
+            return
+    raise MetadataConflict(
+        f"log {name!r} changed {_ROUNDS_MAX} times while it was to be deleted",
+        hint="stop whoever works on it, and delete it again",
+    )
+
+
+async def _may_be_deleted(
+    runtime: Runtime, name: str, ledger_id: int, password: Password, what: str, *, force: bool
+) -> list[Compare]:
+    """That its last ledger stays as it is now, to be checked when the list goes: nobody may be writing to it."""
+    key = ledger_key_path(ledger_id)
+    value, revision = await runtime.get(key, what)
+    if value is None:
+        return [Compare(key, ABSENT)]
+    metadata = decode_ledger_metadata(value)
+    password.check(metadata)
+    if not metadata.is_closed and not force:
+        raise UsageError(
+            f"log {name!r} has an open writer, or had one that did not close: its ledger {ledger_id} is "
+            f"{LedgerState(metadata.state).name}; nothing was changed",
+            hint="close its writer, or take the log over and close; force=True deletes it as it is, for ever",
+        )
+    return [Compare(key, revision)]
+
+
+async def _delete_ledgers_of(
+    runtime: Runtime, name: str, password: Password, what: str, *, force: bool
+) -> bool:
+    """Delete the ledgers of a log whose list is gone; whether there was any to be looked for."""
+    key, was_begun = log_deleting_path(name), False
+    while True:
+        value, revision = await runtime.get(key, what)
+        if value is None:
+            return was_begun
+        was_begun = True
+        for ledger_id in decode_ledgers_left(value).ledger_ids:
+            with contextlib.suppress(NoSuchLedger):  # Deleted before, by the part that came to pass.
+                await delete(runtime, ledger_id, password, force=force)
+        await runtime.transact([Compare(key, revision)], [Delete(key)], what)
 
 
 async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None:

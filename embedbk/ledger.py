@@ -16,7 +16,7 @@ from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, Durability, LedgerMetadata, ledger_of_key
 from embedbk.codec.packer_twin import Buffer
 from embedbk.codec.registration import COOKIES_PREFIX
-from embedbk.config import BEHIND_BYTES_MAX, Placement, Quorum, quorum_for
+from embedbk.config import BEHIND_BYTES_MAX, CUSTOM_BYTES_MAX, Placement, Quorum, quorum_for
 from embedbk.core.creation import Creation, Patience
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, UsageError
@@ -128,6 +128,12 @@ async def create(
     for name, value in custom.items():
         if not isinstance(name, str) or not is_text(name) or not isinstance(value, bytes):
             raise UsageError(f"custom metadata {name!r}: {value!r}: allowed are names that map to bytes")
+    size = sum(len(name.encode()) + len(value) for name, value in custom.items())
+    if size > CUSTOM_BYTES_MAX:
+        raise UsageError(
+            f"custom metadata of {size} bytes: allowed are {CUSTOM_BYTES_MAX}; nothing was made",
+            hint="put what is longer into the first entry",
+        )
     core = Creation(
         quorum,
         password.verifier,

@@ -37,6 +37,7 @@ __all__ = [
     "first_fragments",
     "ledger_key_path",
     "ledger_of_key",
+    "log_deleting_path",
     "log_key_path",
     "log_left_path",
     "log_owner_path",
@@ -189,6 +190,11 @@ def log_owner_path(name: str) -> str:
 
 def log_left_path(name: str) -> str:
     return f"/logs/{name}/left"
+
+
+def log_deleting_path(name: str) -> str:
+    """Where the ledgers of a deleted log are named until they are deleted too (P8.3)."""
+    return f"/logs/{name}/deleting"
 
 
 def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:

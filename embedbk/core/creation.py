@@ -38,6 +38,7 @@ from embedbk.core.vocabulary import (
     Tick,
     Transact,
     Transacted,
+    TransactRefused,
     TransactUnknown,
 )
 from embedbk.errors import MetadataConflict, MetadataUnavailable, NotEnoughBookies
@@ -203,6 +204,9 @@ class Creation(Machine):
         assert self.metadata is not None
         return [ReadKey("created", ledger_key_path(self.metadata.ledger_id))]
 
+    def _on_refused(self, event: TransactRefused) -> list[Effect]:
+        return [Ended(MetadataUnavailable(f"no ledger could be made: {event.reason}", definite=True))]
+
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
         """The id is ours alone, so what stands there is our own lost success; absent proves nothing: put again."""
         assert self.metadata is not None
@@ -235,6 +239,7 @@ class Creation(Machine):
         Started: _on_started,
         IdsAllocated: _on_ids,
         Transacted: _on_transacted,
+        TransactRefused: _on_refused,
         TransactUnknown: _on_unknown,
         KeyRead: _on_key_read,
         MetadataFailed: _on_metadata_failed,

@@ -64,6 +64,7 @@ from embedbk.core.vocabulary import (
     Tick,
     Transact,
     Transacted,
+    TransactRefused,
     TransactUnknown,
 )
 from embedbk.errors import (
@@ -71,6 +72,7 @@ from embedbk.errors import (
     LedgerFenced,
     LogFull,
     MetadataConflict,
+    MetadataUnavailable,
     NoSuchLedger,
     StorageError,
     WrongPassword,
@@ -377,6 +379,15 @@ class LogTakeover(Machine):
         self.commit_is_unknown = True
         return [ReadKey("committed", log_key_path(self.name))]
 
+    def _on_refused(self, event: TransactRefused) -> list[Effect]:
+        """Not run, and never will be: said at once with what is full, not after a timeout."""
+        if isinstance(event.tag, tuple):
+            is_making = isinstance(self.sub, Creation)
+            return self._step_sub(event if is_making else TransactUnknown(event.now_ns, event.tag))
+        return self._end(
+            MetadataUnavailable(f"log {self.name!r} cannot be taken over: {event.reason}", definite=True)
+        )
+
     def _on_committed_list(self, event: KeyRead) -> list[Effect]:
         """The commit was refused or is unknown: our own list standing there means done (P2.2)."""
         if self._is_ours(event.value):
@@ -475,6 +486,7 @@ class LogTakeover(Machine):
         Started: _on_started,
         KeyRead: _on_key_read,
         Transacted: _on_transacted,
+        TransactRefused: _on_refused,
         TransactUnknown: _on_unknown,
         Answered: _on_answer,
         SendFailed: _on_answer,

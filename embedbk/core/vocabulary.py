@@ -87,6 +87,7 @@ __all__ = [
     "Tag",
     "Tick",
     "Transact",
+    "TransactRefused",
     "TransactUnknown",
     "Transacted",
     "WritableSet",
@@ -193,6 +194,15 @@ class IdsAllocated(Struct):
 
 class MetadataFailed(Struct):
     """A ReadKey or AllocateIds got no answer; nothing was changed by it."""
+
+    now_ns: int
+    tag: Tag
+    reason: str
+
+
+class TransactRefused(Struct):
+    """A transaction was not run and never will be: something is full, or it passes a bound. For cores that end with it;
+    others hear `TransactUnknown`, read, and decide anew."""
 
     now_ns: int
     tag: Tag
@@ -630,6 +640,7 @@ class CopySlice(Struct):
 
 Event = (
     Started | Tick | Answered | AddsAnswered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated
+    | TransactRefused
     | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | FrameSent | HintDue | CloseRequested | Consumed
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed

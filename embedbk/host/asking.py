@@ -28,6 +28,7 @@ from embedbk.core.vocabulary import (
     Tag,
     Transact,
     Transacted,
+    TransactRefused,
     TransactUnknown,
 )
 from embedbk.host.metadata_link import MetadataLink
@@ -75,6 +76,8 @@ class Asking:
         def done(now_ns: int, result: Result) -> None:
             if isinstance(result, TxnDone):
                 self._tell(operation, Transacted(now_ns, tag, result.is_done, result.revision))
+            elif not is_unknown(result) and TransactRefused in operation.core.HANDLERS:
+                self._tell(operation, TransactRefused(now_ns, tag, _reason(result)))
             else:
                 # Unknown, or refused before it was run: the core reads first either way, then tries again.
                 if not is_unknown(result):

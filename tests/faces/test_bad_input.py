@@ -15,7 +15,7 @@ import pytest
 
 import embedbk
 from embedbk.cluster import Cluster
-from embedbk.config import ENTRY_BYTES_MAX
+from embedbk.config import CUSTOM_BYTES_MAX, ENTRY_BYTES_MAX
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +151,15 @@ def test_a_closed_handle(bk: embedbk.Client) -> None:
     reader.close()
     with pytest.raises(embedbk.UsageError, match="was closed"):
         reader.last_add_confirmed()
+
+
+def test_custom_metadata_that_is_too_large(bk: embedbk.Client) -> None:
+    """Refused before anything is asked of the cluster; the largest that is allowed is kept."""
+    most = {"name": bytes(CUSTOM_BYTES_MAX - 4)}
+    with pytest.raises(embedbk.UsageError, match=f"custom metadata of {CUSTOM_BYTES_MAX + 1} bytes"):
+        bk.create_ledger(custom={**most, "x": b""})
+    with bk.create_ledger(custom=most) as writer:
+        assert bk.open_ledger(writer.ledger_id).metadata.custom == most
 
 
 def test_custom_metadata_that_is_no_bytes(bk: embedbk.Client) -> None:

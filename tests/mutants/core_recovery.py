@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _BOOKIE = "embedbk/core/bookie.py"
+_LEAVING = "embedbk/core/leaving.py"
 _LOG = "embedbk/core/log.py"
 _RECOVERY = "embedbk/core/recovery.py"
 
@@ -18,6 +19,7 @@ _P5_FENCING = "tests/rules/test_p5_fencing.py::test_"
 _P5_READING = "tests/rules/test_p5_reading_forward.py::test_"
 _P5_RECOVERY = "tests/rules/test_p5_recovery.py::test_"
 _P8 = "tests/rules/test_p8_logs.py::test_"
+_P8_LEAVING = "tests/rules/test_p8_leaving.py::test_"
 _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
 
@@ -343,6 +345,73 @@ MUTANTS = (
         ),
         (_P8 + "nothing_is_served_before_the_list_names_the_ledger",),
         world="log",
+    ),
+    # What leaves the list.
+    Mutant(
+        "empty-ledger-deleted-without-its-fences",
+        "P8.3 P7.4",
+        "a ledger that left its list is deleted as soon as one of its seats is fenced",
+        (
+            (
+                _LEAVING,
+                "        is_settled = not self.reading and not any(each.unfenced for each in self.candidates.values())\n",
+                "        is_settled = not self.reading\n",
+            ),
+        ),
+        (_P8_LEAVING + "a_seat_that_says_nothing_holds_up_nothing_else",),
+    ),
+    Mutant(
+        "ledger-deleted-whatever-the-list-says",
+        "P8.3 I90",
+        "the list is not checked in the transaction that deletes what left it",
+        ((_LEAVING, "            Compare(log_key_path(self.name), self.list_revision),\n", ""),),
+        (_P8_LEAVING + "a_ledger_that_the_list_names_again_is_not_deleted",),
+    ),
+    Mutant(
+        "ledger-with-entries-deleted",
+        "P8.3 I90",
+        "whatever is CLOSED may be deleted where somebody says that it left the list",
+        (
+            (
+                _LEAVING,
+                "metadata.is_closed and metadata.last_entry == NO_ENTRY else None\n",
+                "metadata.is_closed else None\n",
+            ),
+        ),
+        (_P8_LEAVING + "only_what_metadata_itself_calls_closed_and_empty_is_deleted",),
+    ),
+    Mutant(
+        "left-ledgers-forgotten",
+        "P8.3",
+        "what left the list before a crash is overwritten by what leaves it now",
+        ((_LOG, "(*self.left, *sorted(self.leaving))", "tuple(sorted(self.leaving))"),),
+        (_P8_LEAVING + "what_a_crash_left_is_deleted_behind_the_next_takeover",),
+    ),
+    Mutant(
+        "offset-of-an-empty-front-forgotten",
+        "P8.3 I93",
+        "where the new ledger begins is counted without those that leave",
+        (
+            (
+                _LOG,
+                "LogSegment(metadata.ledger_id, first_free_offset(self.segments), None)",
+                "LogSegment(metadata.ledger_id, first_free_offset(tuple(self._staying)), None)",
+            ),
+        ),
+        (_P8_LEAVING + "a_log_whose_front_was_truncated_keeps_its_offsets_when_what_is_left_was_empty",),
+    ),
+    Mutant(
+        "full-list-found-too-late",
+        "P8.1",
+        "whether the list has room is looked at when the writer before was fenced already",
+        (
+            (
+                _LOG,
+                "        if full is not None:\n            return self._end(full)  # Before anything",
+                "        if full is None:\n            return self._recover_next(event.now_ns)  # Before anything",
+            ),
+        ),
+        (_P8_LEAVING + "a_full_list_is_an_error_of_its_own_before_anything_is_touched",),
     ),
     Mutant(
         "fences-only-the-last-ledger",

@@ -14,8 +14,11 @@ _LOG_READING = "embedbk/log_reading.py"
 _PRODUCERS = "embedbk/core/producers.py"
 _READING = "embedbk/reading.py"
 
+_BEGINNING = "tests/faces/test_beginning.py::test_"
+_DELETING_LOGS = "tests/scenarios/test_deleting_logs.py::test_"
 _LEDGERS = "tests/faces/test_ledger.py::test_"
 _LOGS = "tests/faces/test_log.py::test_"
+_NO_EMPTIES = "tests/scenarios/test_log_without_empties.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
 
 MUTANTS = (
@@ -128,6 +131,67 @@ MUTANTS = (
         ),
         ("tests/scenarios/test_log_readers.py::test_a_tail_stays_with_an_empty_ledger_until_it_is_closed",),
     ),
+    Mutant(
+        "tail-from-now-one-entry-late",
+        "P6.6",
+        "a tail that begins now leaves out the first entry that comes",
+        (
+            (
+                _LOG_READING,
+                "            if first is None:\n                first = limit + 1\n",
+                "            if first is None:\n                first = limit + 2\n",
+            ),
+        ),
+        (_NO_EMPTIES + "a_tail_from_now_on_begins_with_the_next_entry",),
+    ),
+    Mutant(
+        "offset-below-the-start-read-from-the-start",
+        "P6.6",
+        "an offset below the start of a log is read from somewhere else, not Truncated",
+        ((_LOG_READING, "    if start < segments[0].first_offset:\n", "    if start < 0:\n"),),
+        (_NO_EMPTIES + "a_place_below_the_start_of_a_log_is_truncated",),
+    ),
+    Mutant(
+        "truncation-taken-for-an-empty-ledger",
+        "P6.6 P8.3",
+        "a tail whose ledger is not listed any more goes on with the next, whatever stood between",
+        ((_LOG_READING, "    if offset > wanted:\n", "    if offset > wanted + 10:\n"),),
+        (_NO_EMPTIES + "a_tail_that_truncation_overtakes_is_told",),
+    ),
+    Mutant(
+        "planned-rows-not-counted",
+        "P6.1",
+        "Spark's executors give as many rows as there happen to be, not as were planned",
+        (
+            (
+                "embedbk/spark/reading.py",
+                "    if count != part.entry_count:\n",
+                "    if count > part.entry_count:\n",
+            ),
+        ),
+        ("tests/spark/test_reading.py::test_fewer_rows_than_were_planned_are_an_error",),
+    ),
+    # Where a cluster may begin.
+    Mutant(
+        "empty-directory-taken-for-a-cluster",
+        "P7.2",
+        "create=False begins a new cluster in an empty directory",
+        (
+            (
+                "embedbk/embedded.py",
+                "        if begins and not self.create:\n",
+                "        if begins and self.create is None:\n",
+            ),
+        ),
+        (_BEGINNING + "what_is_missing_or_empty_is_refused_where_nothing_is_to_be_made",),
+    ),
+    Mutant(
+        "missing-parent-not-seen",
+        "P7.2",
+        "nobody looks whether the parent of a directory is there",
+        (("embedbk/beginning.py", "    if not parent.is_dir():\n", "    if not parent.is_absolute():\n"),),
+        (_BEGINNING + "parents_are_never_made",),
+    ),
     # Deleting.
     Mutant(
         "open-ledger-deleted",
@@ -194,6 +258,37 @@ MUTANTS = (
             ),
         ),
         ("tests/scenarios/test_deleting.py::test_what_changed_since_it_was_looked_at_is_looked_at_again",),
+    ),
+    Mutant(
+        "log-deleted-under-its-new-owner",
+        "P8.1 P8.3",
+        "a log is deleted whatever became of its list since it was read",
+        (
+            (
+                _DELETING,
+                "        when = [Compare(log_key_path(name), revision)]\n",
+                "        when = [Compare(log_key_path(name), revision)][1:]\n",
+            ),
+            (
+                _DELETING,
+                "            when.append(Compare(path, ABSENT if held is None else held_revision))\n",
+                "            assert held_revision >= 0\n",
+            ),
+        ),
+        (_DELETING_LOGS + "a_takeover_on_its_way_finds_that_the_log_is_gone",),
+    ),
+    Mutant(
+        "log-deleted-and-its-ledgers-forgotten",
+        "P8.3",
+        "the ids of a deleted log's ledgers are not kept where a second call finds them",
+        (
+            (
+                _DELETING,
+                "            Put(log_deleting_path(name), deleting),\n",
+                "            Put(log_deleting_path(name + '-'), deleting),\n",
+            ),
+        ),
+        (_DELETING_LOGS + "a_log_goes_with_its_ledgers",),
     ),
     Mutant(
         "undelete-over-what-is-there",

@@ -105,6 +105,16 @@ def test_what_is_recorded_as_empty_since_long_leaves_too() -> None:
     assert not set(staying) & set(left(world))
 
 
+def test_a_log_whose_front_was_truncated_keeps_its_offsets_when_what_is_left_was_empty() -> None:
+    """P8.3, I93: the only ledger that its list names closed empty and leaves; the next begins where that stood."""
+    world = World()
+    over = take(world, "p1")
+    put_list(world, LogSegment(over.metadata.ledger_id, 1000, None), epoch=over.epoch)
+    over = take(world, "p2")
+    assert left(world) == (1,)
+    assert [(s.ledger_id, s.first_offset) for s in over.log_list.segments] == [(2, 1000)]
+
+
 # A crash between.
 
 

@@ -22,10 +22,11 @@ from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import Compare, Delete, Put
 from embedbk.core.creation import NO_PATIENCE, Patience
 from embedbk.core.log import LogTakeover, TakenOver, first_free_offset
-from embedbk.core.vocabulary import MetadataFailed, ReadKey, Transact
+from embedbk.core.vocabulary import MetadataFailed, ReadKey, Transact, TransactRefused
 from embedbk.errors import (
     LedgerFenced,
     MetadataConflict,
+    MetadataUnavailable,
     NotEnoughBookies,
     RecoveryInconclusive,
 )
@@ -473,6 +474,28 @@ def test_an_epoch_of_unknown_outcome_is_taken_again_after_a_pause(lands: bool) -
     world.catalog.is_held = False
     world.settle()
     assert taken(client).epoch == world.catalog.values[log_owner_path(LOG)][1]
+
+
+@pytest.mark.parametrize("refused", ["epoch", "commit", "create"])
+def test_a_transaction_that_is_refused_for_good_ends_the_takeover_at_once(refused: str) -> None:
+    """P2.2: not run and never to be run, as something is full: definite, with what is full, and no ledger is listed."""
+    world = World()
+    world.catalog.is_held = True
+    client = takeover(world)
+    client.start()
+    while not client.has_ended:
+        world.run(until=lambda: bool(world.catalog.waiting))
+        (operation,) = world.catalog.waiting
+        tag = operation.effect.tag
+        if isinstance(operation.effect, Transact) and refused in (tag, tag[-1]):
+            world.catalog.waiting.remove(operation)
+            client.step(TransactRefused(world.now_ns, tag, "the catalog holds too much"))
+        else:
+            world.catalog.answer(operation)
+    assert isinstance(client.ended.error, MetadataUnavailable)
+    assert client.ended.error.definite
+    assert "the catalog holds too much" in str(client.ended.error)
+    assert log_key_path(LOG) not in world.catalog.values
 
 
 def test_reads_without_an_answer_are_asked_again() -> None:

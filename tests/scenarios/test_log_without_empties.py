@@ -146,6 +146,17 @@ def test_a_place_in_a_ledger_that_left_is_the_begin_of_the_next(cluster: Cluster
         read(log, Position(middle, 1))  # No ledger of this log between these had an entry.
 
 
+def test_a_tail_from_now_on_begins_with_the_next_entry(cluster: Cluster) -> None:
+    """P6.6: nothing of what was there when it was first asked, and the very first that came afterwards."""
+    with cluster.log(NAME, client="w0").writer() as writer:
+        writer.append(b"before")
+        tail = cluster.log(NAME, client="reader").tail(idle_s=5)
+        cluster.world.after(500_000_000, lambda: writer.append_nowait(b"one"))
+        assert bytes(next(tail)) == b"one"
+        writer.append(b"two")
+        assert [(entry.offset, bytes(entry)) for entry in tail] == [(2, b"two")]
+
+
 # What is missing is told.
 
 

@@ -1,0 +1,38 @@
+"""What the metadata refuses for good is said at once, with what is full, and not asked again without end (P2.2)."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
+from embedbk.core.creation import Creation
+from embedbk.core.log import LogTakeover
+from embedbk.core.machine import Machine
+from embedbk.errors import MetadataUnavailable
+from embedbk.testing import Cluster
+from embedbk.waiting import run_blocking
+
+
+@pytest.mark.parametrize("kind", [Creation, LogTakeover])
+def test_a_transaction_that_passes_a_bound_ends_what_asked_for_it(
+    kind: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A value beyond its bound, through the real catalog: an error within a second, definite, and no line a time."""
+    caplog.set_level(logging.WARNING, logger="embedbk")
+    with Cluster(seed=85, bookies=3) as cluster:
+        runtime = cluster.client("client")._runtime
+        large = bytes(METADATA_VALUE_BYTES_MAX)
+        quorum, chance = Quorum(3, 3, 2), runtime.new_chance()
+        core: Machine
+        if kind is Creation:
+            core = Creation(quorum, b"", 0, {"large": large}, runtime.bookies, chance)
+        else:
+            core = LogTakeover("one", large + b"!", quorum, bytes(16), b"", 0, runtime.bookies, chance)
+        began = cluster.now_s
+        with pytest.raises(MetadataUnavailable, match="bytes of value, allowed are 262144") as told:
+            run_blocking(runtime.run(core, "a test"), "nothing")
+        assert told.value.definite
+        assert cluster.now_s - began < 1.0
+    assert len(caplog.records) <= 1
