@@ -296,6 +296,8 @@ class Invariants(Observer):
         elif key.endswith("/list"):
             named = [each.ledger_id for each in decode_log_list(new).segments] if new is not None else []
             self._lists[key] = frozenset(named)
+            if new is None:
+                self.sometimes.note("log deleted")
             life.listed_is_there(self.ghost, self._lists, named)
 
     def _on_sign(self, revision: int, key: str, *, is_there: bool) -> None:

@@ -48,6 +48,7 @@ SOMETIMES = {
     "last fragment empty": "a ledger closed with nothing in its last fragment",
     "ledger deleted": "a ledger's key was removed",
     "ledger dropped": "a bookie dropped the data of a ledger",
+    "log deleted": "a log's list was removed, and its ledgers behind it",
     "long poll parked": "a bookie kept a reader waiting for its LAC",
     "metadata cut back": "a metadata log with less than was used did not open",
     "metadata stood still": "sessions were given their time again, since the metadata's disk had stood still",

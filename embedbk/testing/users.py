@@ -38,6 +38,7 @@ from embedbk.testing.world import KEY, Sleep, Steps, Until, World
 __all__ = ["APPLICATIONS", "LOG", "Keys", "keys_of", "sequence_of"]
 
 LOG = "audit"
+BRIEF_LOG = "brief"  # What removers write, read and delete.
 PASSWORDS = (b"", b"sesame", b"open wide")
 REMOVED = "app"  # Custom metadata of ledgers that a remover may delete: no log lists them.
 GRACE_S = 1.0
@@ -359,6 +360,7 @@ def _take(
 def _remover(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
     yield from _ready(world, client)
     runtime = _runtime(world, client, Settings(delete_grace_s=GRACE_S))
+    own_chance = random.Random(f"logs of {client} {world.seed}")
     for _ in range(chance.randint(1, 6)):
         mine = [metadata for metadata in _all_ledgers(world) if REMOVED in metadata.custom]
         try:
@@ -373,9 +375,29 @@ def _remover(world: World, client: str, chance: random.Random, quorum: Quorum) -
                     yield from awaited(runtime, deleting.undelete(runtime, metadata.ledger_id, password))
                 else:
                     yield from awaited(runtime, deleting.forget_deleted(runtime))
+            if own_chance.random() < 0.4:
+                yield from _use_and_delete_a_log(world, client, runtime, own_chance, quorum)
         except EmbedbkError as error:
             world.note(f"{client}: {type(error).__name__}: {error}")
         yield Sleep(chance.randint(0, 300) * MS)
+
+
+def _use_and_delete_a_log(
+    world: World, client: str, runtime: Runtime, chance: random.Random, quorum: Quorum
+) -> Steps:
+    """A log that others take over and delete at the same time; reading it meanwhile."""
+    password = Password(b"")
+    if chance.random() < 0.7:
+        steps = log.take_over(runtime, BRIEF_LOG, password, quorum, _traits(world, runtime, chance))
+        _, appending = yield from awaited(runtime, steps)
+        _watch(world, client, appending)
+        for _ in range(chance.choice([0, 0, 1, 5])):
+            yield from awaited(runtime, appending.append(b"%s in brief" % client.encode()))
+        yield from awaited(runtime, appending.close())
+    if chance.random() < 0.4:
+        yield from _take(world, client, runtime, LogReading(runtime, BRIEF_LOG, password).read(None, None))
+    if chance.random() < 0.6:
+        yield from awaited(runtime, deleting.delete_log(runtime, BRIEF_LOG, password, force=False))
 
 
 def _mender(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
