@@ -113,7 +113,7 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             raise NoSuchLedger(f"there is no log {name!r}", hint="check the name")
         when = [Compare(log_key_path(name), revision)]
         ids = []
-        for segment in decode_log_list(value).segments:
+        for segment in decode_log_list(value, name).segments:
             ids.append(segment.ledger_id)
             if segment.last_entry is None:
                 when += await _may_be_deleted(runtime, name, segment.ledger_id, password, what, force=force)

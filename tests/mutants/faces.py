@@ -213,8 +213,8 @@ MUTANTS = (
         (
             (
                 _DELETING,
-                "    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value).segments):\n",
-                "    if any(segment.ledger_id < 0 for segment in decode_log_list(value).segments):\n",
+                "    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value, name).segments):\n",
+                "    if any(segment.ledger_id < 0 for segment in decode_log_list(value, name).segments):\n",
             ),
         ),
         (_LOGS + "a_ledger_of_a_log_is_not_deleted_under_it",),

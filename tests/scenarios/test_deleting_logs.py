@@ -162,7 +162,8 @@ def test_a_takeover_on_its_way_finds_that_the_log_is_gone(
 ) -> None:
     """P8.1, P8.3: it has its epoch and reads the list, the log is deleted, it would publish its ledger: refused. And
     where the takeover comes first, the deletion looks again."""
-    fill(cluster, b"zero")
+    with cluster.client("first").log(NAME).writer() as first:
+        first.append(b"zero")
     cluster.client("rival")
 
     def take_over(number: int) -> None:
