@@ -10,7 +10,7 @@ import enum
 import itertools
 import math
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -175,6 +175,7 @@ class _Past:
     before: Position | None = None  # What stands before this ledger's first entry, if anything does.
     history: Callable[[], Frames] | None = None  # Reads the tail of that.
     are_producers_known: bool = True
+    closed_empty: Callable[[], Awaitable[bool]] | None = None  # Whether that is why the ledger is gone.
     learning: Resumed[None] | None = None  # While they are read back.
     producers: Producers = field(default_factory=Producers)
 
@@ -226,9 +227,17 @@ class Appending:
         self._is_closing = False  # And nobody was told yet what came of it.
         runtime.start(self.writing)
 
-    def continue_behind(self, before: Position, history: Callable[[], Frames] | None) -> None:
-        """This ledger goes on behind others: `before` is the last position there, `history` reads the tail."""
-        self._past = _Past(self._past.what, before, history, history is None)
+    def continue_behind(
+        self,
+        before: Position,
+        history: Callable[[], Frames] | None,
+        closed_empty: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """This ledger goes on behind others: `before` is the last position there, `history` reads the tail.
+
+        closed_empty: whether the ledger is gone because it closed without an entry (P8.3).
+        """
+        self._past = _Past(self._past.what, before, history, history is None, closed_empty)
 
     @property
     def what(self) -> str:
@@ -565,6 +574,8 @@ class Appending:
             ledger_key_path(self.ledger_id), f"asking what became of entry {entry_id}"
         )
         if value is None:
+            if self._past.closed_empty is not None and await self._past.closed_empty():
+                return Fate.LOST
             raise NoSuchLedger(f"ledger {self.ledger_id} was deleted; nothing of it can be read any more")
         metadata = decode_ledger_metadata(value, self.ledger_id)
         if metadata.last_entry is None:

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
-from embedbk.codec.ledger_metadata import encode_log_list
+from embedbk.codec.ledger_metadata import decode_log_list, encode_log_list, log_key_path
+from embedbk.codec.metadata_messages import Get, Value
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Placement, Quorum, check_seconds
 from embedbk.core.leaving import Leaving
@@ -121,10 +122,23 @@ def _delete_left(runtime: Runtime, name: str, password: Password, taken: TakenOv
 def _continue_behind(
     runtime: Runtime, name: str, password: Password, taken: TakenOver, appending: Appending
 ) -> None:
-    """Say where the log ends before this ledger, and how its last entries are read."""
+    """Say where the log ends before this ledger, how its last entries are read, and how one learns that this ledger
+    closed empty and left the list, when it is gone (P8.3)."""
+
+    async def closed_empty() -> bool:
+        """The list is still the one that we took over, not truncated behind us, and does not name us."""
+        found = await runtime.ask(Get(log_key_path(name)), f"asking what became of ledger {ours.ledger_id}")
+        record = found.record if isinstance(found, Value) else None
+        if record is None or record.value is None or record.created > taken.list_revision:
+            return False
+        segments = decode_log_list(record.value, name).segments
+        is_named = ours.ledger_id in (segment.ledger_id for segment in segments)
+        return not is_named and segments[0].first_offset <= ours.first_offset
+
+    ours = taken.log_list.segments[-1]
     earlier = [segment for segment in taken.log_list.segments[:-1] if segment.last_entry != NO_ENTRY]
     if not earlier:
-        appending.continue_behind(NO_POSITION, None)
+        appending.continue_behind(NO_POSITION, None, closed_empty)
         return
     last_entry = earlier[-1].last_entry
     assert last_entry is not None  # A takeover closes all before its own (P8.1).
@@ -132,7 +146,9 @@ def _continue_behind(
     begin = max(first_offset, taken.first_offset - _PRODUCER_ENTRIES_MAX)
     reading = LogReading(runtime, name, password)
     appending.continue_behind(
-        Position(earlier[-1].ledger_id, last_entry), lambda: reading.read(begin, taken.first_offset)
+        Position(earlier[-1].ledger_id, last_entry),
+        lambda: reading.read(begin, taken.first_offset),
+        closed_empty,
     )
 
 

@@ -21,6 +21,7 @@ from embedbk.address import endpoints_of, is_address
 from embedbk.beginning import is_new, refuse_new
 from embedbk.cli.serving import Serving, Stopped
 from embedbk.codec.kernels import keep_freed_memory
+from embedbk.codec.registration import check_place
 from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.host.loop import clock_ns
@@ -244,6 +245,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
     from embedbk.storage.bookie_storage import BookieStorage
 
     listen = _listen(options)
+    check_place(listen, options.location)
     metadata = _metadata_endpoints(options.metadata, serving)
     token = _learn_cluster(options, serving, metadata)
     _begin(options, f"a new bookie {options.id}", _bookies_places(options))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
 from embedbk.codec.unpacking import unpack
-from embedbk.errors import StorageError
+from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "REGISTRATION_VERSION",
     "Registration",
     "COOKIES_PREFIX",
+    "check_place",
     "cookie_path",
     "decode_registration",
     "encode_registration",
@@ -69,6 +71,20 @@ def decode_registration(data: bytes, bookie_id: str | None = None) -> Registrati
     if bookie_id not in (None, value.bookie_id):
         raise StorageError(f"this is the registration of bookie {value.bookie_id!r}")
     return value
+
+
+def check_place(endpoints: Sequence[str], location: str) -> None:
+    """What a bookie says of itself, before it starts: everybody who reads its registration would refuse it.
+
+    Raises UsageError for more or longer texts than a registration may have.
+    """
+    if len(endpoints) > ENDPOINTS_MAX:
+        raise UsageError(f"a bookie with {len(endpoints)} endpoints; at most {ENDPOINTS_MAX} are allowed")
+    for text in (*endpoints, location):
+        if len(text) > TEXT_CHARS_MAX:
+            raise UsageError(
+                f"{text[:40]!r}... of a bookie has {len(text)} characters; at most {TEXT_CHARS_MAX} are allowed"
+            )
 
 
 def cookie_path(bookie_id: str) -> str:

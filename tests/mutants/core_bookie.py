@@ -423,8 +423,8 @@ MUTANTS = (
         (
             (
                 _COLLECTOR,
-                "        return self._leave(event.now_ns)  # The two do not agree.\n",
-                '        return [Transact(self._ask("check", ledger_id), [], [])]\n',
+                "        return [*effects, *self._leave(event.now_ns)]  # The two do not agree.\n",
+                '        return [*effects, Transact(self._ask("check", ledger_id), [], [])]\n',
             ),
         ),
         (_DROPPING + "a_listing_that_loses_keys_drops_nothing",),
@@ -527,8 +527,8 @@ MUTANTS = (
         (
             (
                 "embedbk/core/space.py",
-                "for reason in (OPERATOR, LOW_SPACE, NO_ROOM)} | changes",
-                "for reason in ()} | changes",
+                "reason: reason in before for reason in (OPERATOR, LOW_SPACE, NO_ROOM, OLDER_METADATA)",
+                "reason: reason in before for reason in ()",
             ),
         ),
         (_SPACE + "every_reason_must_be_gone",),

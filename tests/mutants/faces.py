@@ -29,8 +29,8 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "_Past(self._past.what, before, history, history is None)",
-                "_Past(self._past.what, before, history, True)",
+                "_Past(self._past.what, before, history, history is None, closed_empty)",
+                "_Past(self._past.what, before, history, True, closed_empty)",
             ),
         ),
         (_TERMS + "a_duplicate_after_a_crash_of_the_writer_finds_what_recovery_kept",),
@@ -230,7 +230,13 @@ MUTANTS = (
         "tombstone-taken-away-early",
         "CL31 P7.7",
         "tombstones are forgotten before their grace is over",
-        ((_DELETING, "        if stone.until_ms > runtime.wall_ms():\n            continue\n", ""),),
+        (
+            (
+                _DELETING,
+                "        if stone is None or stone.until_ms > runtime.wall_ms():\n",
+                "        if stone is None:\n",
+            ),
+        ),
         (_LEDGERS + "a_deleted_ledger_is_brought_back_while_its_grace_lasts",),
     ),
     Mutant(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from embedbk import log as logs
+from embedbk.appending import Fate
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     LogList,
@@ -80,6 +81,7 @@ def change_list(cluster: Cluster, *segments: LogSegment) -> None:
     key = log_key_path(NAME)
     change = Put(key, encode_log_list(LogList(METADATA_VERSION, 1, segments))) if segments else Delete(key)
     assert run_blocking(runtime.transact([], [change], "a test"), "nothing")
+    cluster.run_for(1.0)  # Until every reader has heard of it.
 
 
 def read(log: Log, start: Position | int | None = None, end: Position | int | None = None) -> list[bytes]:
@@ -155,6 +157,29 @@ def test_a_tail_from_now_on_begins_with_the_next_entry(cluster: Cluster) -> None
         assert bytes(next(tail)) == b"one"
         writer.append(b"two")
         assert [(entry.offset, bytes(entry)) for entry in tail] == [(2, b"two")]
+
+
+def test_the_fate_of_what_never_arrived_is_told_when_its_ledger_is_gone(cluster: Cluster) -> None:
+    """P3.6: the ledger closed empty, left the list and was deleted: what was appended to it is lost, for certain. A
+    log that was deleted as a whole says no such thing."""
+    write(cluster, "w0", b"zero")
+    writer = cluster.log(NAME, client="w1").writer()
+    stop = cluster.drop_messages("AddRequest", sender="w1")
+    ticket = writer.append_nowait(b"never")
+    cluster.run_for(0.01)
+    assert ticket.fate() is Fate.UNKNOWN
+    write(cluster, "w2", b"one")
+    until_deleted(cluster)
+    stop()
+    assert not is_there(cluster, writer.ledger_id)
+    assert ticket.fate() is Fate.LOST
+    cluster.client("operator").delete_log(NAME)
+    with pytest.raises(NoSuchLedger):
+        ticket.fate()
+    write(cluster, "w3", b"of another log")
+    with pytest.raises(NoSuchLedger):
+        ticket.fate()
+    writer.release()
 
 
 # What is missing is told.
