@@ -18,7 +18,7 @@ from embedbk.codec.packer_twin import Buffer
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Placement, Quorum, check_seconds
 from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogTakeover, TakenOver
-from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger
+from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError
 from embedbk.host.operations import OneResult
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 from embedbk.ledger import Traits, begin_writing, iterate, patience_with, queue_blocking, quorum_of, traits_of
@@ -112,7 +112,8 @@ def _delete_left(runtime: Runtime, name: str, password: Password, taken: TakenOv
     deleting = OneResult(Leaving(name, taken.list_revision, listed, password.key))
 
     def tell(ended: Future[Any]) -> None:
-        if (failure := ended.exception()) is not None:
+        failure = ended.exception()
+        if isinstance(failure, StorageError):  # Else the client was closed: the next owner goes on.
             logger.warning("log %r: ledgers that left its list are not deleted: %s", name, failure)
 
     deleting.future.add_done_callback(tell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 
@@ -9,6 +10,16 @@ import pytest
 
 import embedbk
 from embedbk import Position
+from embedbk.codec.ledger_metadata import (
+    LogList,
+    LogSegment,
+    decode_log_list,
+    encode_log_list,
+    log_key_path,
+)
+from embedbk.codec.metadata_messages import Compare, Put
+from embedbk.config import METADATA_VALUE_BYTES_MAX
+from embedbk.waiting import run_blocking
 
 
 def fill(bk: embedbk.Client, name: str, ledgers: int, entries: int) -> list[bytes]:
@@ -163,6 +174,65 @@ def test_a_failed_block_leaves_the_log_to_the_next_writer(bk: embedbk.Client, lo
         fail()
     with bk.log(log_name).writer() as after:
         assert after.first_offset == 1
+
+
+def lengthen(bk: embedbk.Client, name: str, share: float) -> None:
+    """As if the log had been taken over so often that its list has used this share of its bytes."""
+    runtime, key = bk._runtime, log_key_path(name)
+
+    async def steps() -> None:
+        value, revision = await runtime.get(key, "a test")
+        assert value is not None
+        *closed, last = decode_log_list(value).segments
+        size = len(encode_log_list(LogList(1, 0, (LogSegment(1 << 30, 1 << 30, 0),)))) - 4
+        count = int(METADATA_VALUE_BYTES_MAX * share) // size
+        many = [LogSegment((1 << 30) + len(closed) + number, 1 << 30, 0) for number in range(count)]
+        while (
+            len(longer := encode_log_list(LogList(1, 0, (*closed, *many, last)))) > METADATA_VALUE_BYTES_MAX
+        ):
+            many.pop()
+        assert await runtime.transact([Compare(key, revision)], [Put(key, longer)], "a test")
+
+    run_blocking(steps(), "nothing")
+
+
+def test_a_list_of_ledgers_that_grows_long_is_told_in_time(
+    bk: embedbk.Client, log_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P8.1: from 80 % of its bytes on, once at each takeover, with log, figures and what to do."""
+    caplog.set_level(logging.WARNING, logger="embedbk.log")
+    fill(bk, log_name, ledgers=2, entries=1)
+    assert caplog.records == []
+    lengthen(bk, log_name, 0.7)
+    fill(bk, log_name, ledgers=1, entries=1)
+    assert caplog.records == []
+    lengthen(bk, log_name, 0.15)
+    with bk.log(log_name).writer() as writer:
+        (told,) = [record.getMessage() for record in caplog.records]
+        writer.append(b"and it goes on")
+    assert f"log '{log_name}'" in told
+    assert f"of at most {METADATA_VALUE_BYTES_MAX} bytes" in told
+    assert "delete this one" in told
+
+
+def test_a_log_whose_list_is_full_says_so_at_once(bk: embedbk.Client, log_name: str) -> None:
+    """P8.1: definite, with log and size; nobody is fenced, nothing is left behind; the way out is to delete it."""
+    writer = bk.log(log_name).writer()
+    writer.append(b"before")
+    lengthen(bk, log_name, 1.0)
+    before = bk.ledgers()
+    for _ in range(3):
+        with pytest.raises(embedbk.LogFull, match=f"log '{log_name}' is full: .*allowed are 262144") as told:
+            bk.log(log_name).writer()
+        assert told.value.definite
+        assert "delete_log" in told.value.hint
+    assert bk.ledgers() == before
+    writer.append(b"goes on")
+    writer.close()
+    bk.delete_log(log_name)
+    assert writer.ledger_id not in bk.ledgers()
+    with bk.log(log_name).writer() as anew:
+        assert anew.first_offset == 0
 
 
 def test_a_strange_place_is_unknown(bk: embedbk.Client, log_name: str) -> None:
