@@ -61,6 +61,13 @@ MUTANTS = (
         (_WAITING + "a_message_that_is_not_taken_is_the_next_event",),
     ),
     Mutant(
+        "who-waits-to-be-received-is-silent",
+        "P4.1",
+        "a peer whose bodies wait behind those of others is taken for dead",
+        (("transports/zmq_ends.py", " and not link.port.has_backlog:", ":"),),
+        ("tests/transports/test_zmq.py::test_who_waits_to_be_received_has_not_gone_silent",),
+    ),
+    Mutant(
         "silence-has-no-end",
         "T11",
         "a connection on which no Hello is said is kept for ever",

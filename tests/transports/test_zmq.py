@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -21,8 +22,8 @@ import zmq
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
 from embedbk.ports import Received
-from embedbk.transports import zmq_ends, zmq_strangers
-from embedbk.transports.conformance import Arena, Node, identity_of
+from embedbk.transports import zmq_ends, zmq_intake, zmq_strangers, zmq_turns
+from embedbk.transports.conformance import PATIENCE_NS, Arena, Node, identity_of
 from embedbk.transports.envelope import (
     ENVELOPE_BYTES,
     LINK_BYTES_MAX,
@@ -498,6 +499,36 @@ def test_a_host_that_was_stopped_does_not_blame_its_peers(arena: Arena) -> None:
     for step in range(1, 25):  # But from now on its own silence counts: b is not stepped here.
         a.events += a.transport.receive(later_ns + step * 100 * MILLISECOND)
     assert "nothing heard" in a.reason(link)
+
+
+def test_who_waits_to_be_received_has_not_gone_silent(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P4.1: of one endpoint only so much is received in a turn. Who is behind that is heard late for no fault of its own,
+    and lives until nothing of that endpoint is left; then silence counts again."""
+    for place in (zmq_intake, zmq_turns):
+        monkeypatch.setattr(place, "BODIES_PER_RECEIVE_MAX", 1)
+    b, _, endpoint = listening(arena)
+    others = [arena.node(name) for name in ("a1", "a2", "a3")]
+    links = [other.transport.connect(endpoint) for other in others]
+    arena.run([b, *others], lambda: len(b.ups()) == len(others) and all(other.ups() for other in others))
+    for other, link in zip(others, links, strict=True):
+        for _ in range(4):
+            assert other.transport.send(link, [b"body"])
+    transport: Any = b.transport
+    (port,) = {link.port for link in transport._links.values()}
+    give_up_ns = time.monotonic_ns() + PATIENCE_NS
+    while not port.has_backlog:
+        b.events += b.transport.receive(time.monotonic_ns())
+        b.transport.deadline_ns()
+        assert time.monotonic_ns() < give_up_ns, "nobody is behind"
+    timeout_ns = 2_000 * MILLISECOND
+    for link in transport._links.values():
+        link.heard_ns -= 2 * timeout_ns
+    transport._ends.now_ns = time.monotonic_ns()
+    transport._ends.keep_time()
+    assert not b.downs() and len(transport._links) == len(others)
+    port.has_backlog = False
+    transport._ends.keep_time()
+    assert not transport._links
 
 
 def test_dialling_somebody_who_never_says_hello(arena: Arena) -> None:
