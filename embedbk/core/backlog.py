@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["FRAME_PRICE", "SILENT_NS", "Backlog", "look_at_ns", "silent_seats"]
+__all__ = ["FRAME_PRICE", "SILENT_AT_BOUND", "SILENT_NS", "Backlog", "look_at_ns", "silent_seats"]
 
 _MS = 1_000_000
 # Bytes that a kept frame counts for besides its body: its places in tables, and its share of a block.
@@ -18,6 +18,7 @@ FRAME_PRICE = 4096
 # 300 ms for which an append may wait there.
 SILENT_NS = 200 * _MS
 SECOND_LOOK_NS = 20 * _MS
+SILENT_AT_BOUND = "it answers nothing, and what is kept for it is at its bound"  # Why such a seat has failed.
 _IN_TIME_NS = 40 * _MS  # So late the second look may be. A client that stood still looks twice anew.
 
 

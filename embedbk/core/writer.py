@@ -27,7 +27,7 @@ from embedbk.codec.messages import AddAnswer, Control, ExplicitLacRequest, LacAn
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.config import ANYWHERE, BEHIND_BYTES_MAX, QUORUM_WAIT_S, Placement, Quorum
 from embedbk.core import avoided
-from embedbk.core.backlog import look_at_ns, silent_seats
+from embedbk.core.backlog import SILENT_AT_BOUND, look_at_ns, silent_seats
 from embedbk.core.ensemble_change import Proposal, change_fragments, propose
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms
@@ -644,12 +644,10 @@ class Writer(Machine):
         )
         effects: list[Effect] = []
         for seat in silent:
-            if (
-                seat in self.in_flight.silent_ns()
-            ):  # Still: it can be gone on without, beside those before it.
+            # Still: it can be gone on without, beside those before it.
+            if seat in self.in_flight.silent_ns():
                 number = self.in_flight.seatings[seat].number
-                reason = "it answers nothing, and what is kept for it is at its bound"
-                effects += self._seat_failed(number, reason, now_ns)
+                effects += self._seat_failed(number, SILENT_AT_BOUND, now_ns)
         return effects
 
     def _note_stall(self, now_ns: int) -> None:

@@ -208,6 +208,8 @@ class Courses(ABC):
         course = Course(adds, core.in_flight.members, core.lac, core.lac, now_ns)
         self._courses[writing] = course
         writing.attach(adds)
+        if writing.packer.open_count() or writing.packer.has_full():
+            self.wake_adds()  # Who appended it has woken the node, whose turn this was.
         return course
 
     def _has_place(self, now_ns: int) -> bool:

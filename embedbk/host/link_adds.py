@@ -12,7 +12,7 @@ from collections.abc import Callable
 from embedbk.codec.frame import Frame
 from embedbk.codec.messages import AddRequest, encode_control
 from embedbk.codec.packer import Packer
-from embedbk.core.backlog import look_at_ns, silent_seats
+from embedbk.core.backlog import SILENT_AT_BOUND, look_at_ns, silent_seats
 from embedbk.core.machine import earliest
 from embedbk.core.vocabulary import Event, FrameSent, SendFailed, Tag
 from embedbk.host.courses import Course, Courses, silent_ns
@@ -143,9 +143,9 @@ class LinkAdds(Courses):
         self.end(now_ns, writing)
         for seat in found:
             number = core.in_flight.seatings[seat].number
-            reason = "it answers nothing, and what is kept for it is at its bound"
             self._queue(
-                writing, SendFailed(now_ns, ("add", number, course.lac + 1), course.members[seat], reason)
+                writing,
+                SendFailed(now_ns, ("add", number, course.lac + 1), course.members[seat], SILENT_AT_BOUND),
             )
 
     def leave_link(self, now_ns: int, member: Member) -> None:

@@ -6,6 +6,7 @@ Targeted rules stand beside: `lose(world, kind="AddAnswer", node="b2", nth=3)` h
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from typing import Any
@@ -185,6 +186,21 @@ def _pause(world: World, step: Step, chance: random.Random) -> bool:
     world.pause(name)
     world.after(step.for_ns, lambda: world.resume(name) if world.nodes.get(name) is node else None)
     return True
+
+
+def _slow_seat(world: World, step: Step, chance: random.Random) -> bool:
+    """P4: a bookie that a writer has seated stands still for 0.2 to 3 s: what is kept for it comes to its bound."""
+    seated = [
+        member.bookie_id
+        for writings in world.writings.values()
+        for writing in writings
+        for member in writing.metadata.fragments[-1].members
+        if member.bookie_id in world.nodes and member.bookie_id not in world.paused
+    ]
+    if not seated:
+        return False
+    name, for_ns = chance.choice(seated), chance.randint(200, 3_000) * MS
+    return _pause(world, dataclasses.replace(step, target=name, for_ns=for_ns), chance)
 
 
 def _slow(world: World, step: Step, chance: random.Random) -> bool:
@@ -479,4 +495,5 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "slow-disk": _slow_disk, "lost-disk": _lost_disk, "wall": _wall, "jump": _jump,
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
     "old-copy": _old_copy, "older-metadata": _older_metadata, "metadata-stall": _metadata_stall,
+    "slow-seat": _slow_seat,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a healed world must still be able to do, and must have put away: L3, L12, L13.
+"""What a healed world must still be able to do, and must have put away: L3, L12, L13, L15.
 
 Each is asked once faults have stopped. Safety is everybody's (invariants.py); here it is about going on.
 """
@@ -17,13 +17,17 @@ from embedbk.host.operations import Writing
 from embedbk.testing.observer import Observer
 from embedbk.testing.violation import Violation
 from embedbk.testing.workload import is_ready, result_of
-from embedbk.testing.world import SECOND, Steps, Until, World
+from embedbk.testing.world import KEPT_FRAME_BYTES, MS, SECOND, Sleep, Steps, Until, World
 
-__all__ = ["QuietReaders", "keeps_acknowledging", "nothing_is_held"]
+__all__ = ["QuietReaders", "keeps_acknowledging", "nothing_is_held", "waits_for_no_slow_seat"]
 
 APPENDS = 8
 APPEND_NS = 30 * SECOND  # An add waits for its time limit, a replacement, and not for ever.
 REST_NS = 30 * SECOND
+SLOW_APPENDS = 128
+# What an ack quorum takes in a calm network, with a sync of its disks; and the wait at the bound besides.
+BELOW_BOUND_NS = 15 * MS
+AT_BOUND_NS = BELOW_BOUND_NS + 300 * MS
 SENDS_MAX = 400  # Requests for the LAC of one ledger by one client in one virtual second.
 
 
@@ -39,7 +43,7 @@ def keeps_acknowledging(
     known = yield Until(lambda: not _idle(world, healthy) and _listed(node) == healthy, APPEND_NS)
     if not known and (idle := _idle(world, healthy)):
         raise Violation("L3", f"{', '.join(idle)}: started, and never serves")
-    if not known or sum(1 for info in node.bookies if info.is_writable) < quorum.ensemble_size:
+    if not known or _writable(node) < quorum.ensemble_size:
         return
     chance = random.Random(f"L3 {world.seed}")
     metadata, revision = yield from result_of(
@@ -71,6 +75,63 @@ def keeps_acknowledging(
     yield Until(writing.closed.done, 60 * SECOND)
     if writing.error is not None and writing.lac < APPENDS - 1:
         raise Violation("L3", f"ledger {metadata.ledger_id}: {writing.error}")
+
+
+def waits_for_no_slow_seat(world: World, client: str, quorum: Quorum) -> Steps:
+    """L15: with Qa seats of each write set answering, no append waits for the others below the bound of what is kept
+    for them, nor longer than 0.3 s at it. Here Qw-Qa of the ensemble stand still, for 0.2 to 3 s."""
+    yield from is_ready(world, client)
+    node, chance = world.nodes[client], random.Random(f"L15 {world.seed}")
+    slow_count = quorum.write_quorum - quorum.ack_quorum
+    if not slow_count or not (yield Until(lambda: _writable(node) >= quorum.ensemble_size, APPEND_NS)):
+        return
+    metadata, revision = yield from result_of(
+        world, client, Creation(quorum, b"", 0, {}, node.bookies, random.Random(chance.getrandbits(63)))
+    )
+    writing = world.write_ledger(client, metadata, revision, add_timeout_ns=5 * SECOND)
+    for number in range(SLOW_APPENDS // 8):
+        yield from _append_in(world, client, writing, number, APPEND_NS)
+    slow = chance.sample([member.bookie_id for member in metadata.fragments[-1].members], slow_count)
+    for name in slow:
+        world.pause(name)
+    until_ns = world.now_ns + chance.randint(200, 3_000) * MS
+    for number in range(SLOW_APPENDS):
+        if world.now_ns >= until_ns or writing.error is not None:
+            break
+        limit_ns = AT_BOUND_NS if _is_at_bound(world, writing) else BELOW_BOUND_NS
+        yield from _append_in(world, client, writing, number, limit_ns)
+        yield Sleep(chance.choice([0, 0, 1, 20]) * MS)
+    for name in slow:
+        if name in world.paused:
+            world.resume(name)
+    world.sometimes["slow seat waited for by nobody"] += 1
+    world.close_writing(client, writing)
+    yield Until(writing.closed.done, 60 * SECOND)
+    if writing.error is not None and writing.lac != writing.packer.last_entry:
+        raise Violation("L15", f"ledger {metadata.ledger_id}: {writing.error}")
+
+
+def _is_at_bound(world: World, writing: Writing) -> bool:
+    """One frame more may be. What is kept in C is not all told yet."""
+    in_flight, backlog = writing.core.in_flight, writing.core.in_flight.backlog
+    kept = in_flight.behind_bytes if backlog is None else max(in_flight.behind_bytes, backlog.kept_bytes)
+    return kept + KEPT_FRAME_BYTES >= in_flight.behind_max
+
+
+def _append_in(world: World, client: str, writing: Writing, number: int, limit_ns: int) -> Steps:
+    entry_id = world.append(client, writing, b"L15 %d" % number)
+    if entry_id is None:
+        return
+    told = yield Until(lambda: writing.lac >= entry_id or writing.error is not None, limit_ns)
+    if not told or writing.error is not None:
+        raise Violation(
+            "L15",
+            f"ledger {writing.core.ledger_id}: entry {entry_id} within {limit_ns // MS} ms: {writing.error}",
+        )
+
+
+def _writable(node: Any) -> int:
+    return sum(1 for info in node.bookies if info.is_writable)
 
 
 def _listed(node: Any) -> set[str]:

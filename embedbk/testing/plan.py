@@ -40,7 +40,7 @@ FAULT_KINDS = {
     "one-way": "N6", "chain": "N7", "silence": "N8", "corruption": "N9", "slow-receiver": "N10", "wipe": "N11",
     "misroute": "N12",
     "crash": "P1", "crash-loop": "P2", "power-cut": "P3", "pause": "P4", "slow": "P5", "half-dead": "P6",
-    "writer-crash": "P10", "metadata-crash": "P1", "busy": "L13", "metadata-stall": "D11",
+    "writer-crash": "P10", "metadata-crash": "P1", "busy": "L13", "metadata-stall": "D11", "slow-seat": "P4",
     "torn": "D2", "unreadable": "D3", "sync-fails": "D8", "full": "D9", "slow-disk": "D11", "lost-disk": "D13",
     "wall": "C1", "drift": "C2", "jump": "C3",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
@@ -53,7 +53,7 @@ FEATURES = (
 )  # fmt: skip
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LATER_KINDS = ("old-copy", *HARMS)
-_APART_KINDS = ("busy", "metadata-stall", "older-metadata")
+_APART_KINDS = ("busy", "metadata-stall", "older-metadata", "slow-seat")
 _OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS)
 _HARMFUL = {
     "lost-disk",
@@ -103,6 +103,7 @@ class Plan:
     features: tuple[str, ...] = ()  # What its applications make use of (users.py).
     has_courses: bool = False  # Clients seal, send and count in C where they can.
     devices: int = 1  # Journals and ledger directories of each bookie, where it is native.
+    kept_frames: int = 0  # So many a handle keeps for seats that are behind; 0: as usual.
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
@@ -156,6 +157,7 @@ def make_plan(
     # Of a chance of its own, so that nothing else of a plan changed when it came.
     devices = random.Random(f"devices {seed}").choice([1, 1, 2, 3]) if native and not is_plain else 1
     has_courses = not is_plain and random.Random(f"past the core {seed}").random() < 0.5
+    kept_frames = 0 if is_plain else random.Random(f"kept {seed}").choice([0, 0, 4, 20, 100])
     return Plan(
         seed,
         bookies,
@@ -170,6 +172,7 @@ def make_plan(
         features,
         has_courses,
         devices,
+        kept_frames,
     )
 
 
@@ -276,7 +279,9 @@ def _fault(
             if kind in LATER_KINDS:
                 for_ns = min(for_ns, 300 * MS)  # Before everything heals.
             return Step(0, at_ns, kind, chance.choice(victims), for_ns=for_ns, seed=seed)
-        case "crash" | "crash-loop" | "sync-fails" | "full" | "busy" | "slow-disk" | "half-dead":
+        case (
+            "crash" | "crash-loop" | "sync-fails" | "full" | "busy" | "slow-seat" | "slow-disk" | "half-dead"
+        ):
             return Step(0, at_ns, kind, bookie, for_ns=for_ns, seed=seed)
         case "metadata-stall" | "older-metadata":
             return Step(0, at_ns, kind, for_ns=for_ns, seed=seed)

@@ -22,7 +22,12 @@ from embedbk.testing import faults, users, workload
 from embedbk.testing.aftermath import aftermath
 from embedbk.testing.clocks import Clock
 from embedbk.testing.invariants import Invariants
-from embedbk.testing.liveness import QuietReaders, keeps_acknowledging, nothing_is_held
+from embedbk.testing.liveness import (
+    QuietReaders,
+    keeps_acknowledging,
+    nothing_is_held,
+    waits_for_no_slow_seat,
+)
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
@@ -80,7 +85,7 @@ def run_plan(
     }
     world = World(
         plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native,
-        devices=plan.devices, has_courses=plan.has_courses,
+        devices=plan.devices, has_courses=plan.has_courses, kept_frames=plan.kept_frames,
         observers=[promises, *make_observers(seen)], clocks=clocks,
         collector=BUSY_COLLECTION if "deletion" in plan.features else USUAL_COLLECTION,
     )  # fmt: skip
@@ -169,6 +174,11 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
         over = world.run_until(lambda: actor.is_over, APPLICATIONS_NS)
         if not over or actor.error is not None:
             raise Violation("L3", f"a new writer does not come to its end: {actor.error}")
+        world.start_client("l15")
+        actor = world.spawn("l15", waits_for_no_slow_seat(world, "l15", plan.quorum))
+        over = world.run_until(lambda: actor.is_over, APPLICATIONS_NS)
+        if not over or actor.error is not None:
+            raise Violation("L15", f"a new writer does not come to its end: {actor.error}")
     ledgers = _ledger_ids(world)
     outcome.ledgers = len(ledgers)
     refusals: list[str] = []

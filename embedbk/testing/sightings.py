@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from embedbk.codec.messages import AddAnswer, ReadAnswer, Status
+from embedbk.core.backlog import SILENT_AT_BOUND
 from embedbk.core.bookie import Bookie
 from embedbk.core.creation import Creation
 from embedbk.core.lateness import late_seatings
@@ -78,6 +79,10 @@ class Sightings(Observer):
             self._answer(core, event)
         elif type(event) is Tick and core.state is WriterState.OPEN:
             self._late(core, event, effects)
+        if core.in_flight.is_pressed():
+            self.note("held back for a slow seat")
+        if type(event) in (Tick, SendFailed) and _has_silent(core):
+            self.note("silent seat gone on without")
         for effect in effects:
             kind = type(effect)
             if kind is EnsembleChanged:
@@ -151,6 +156,10 @@ class Sightings(Observer):
     def _reader(self, core: RangeRead, event: Any, effects: Sequence[Any]) -> None:
         if type(event) in (Tick, SendFailed) and any(type(effect) is Send for effect in effects):
             self.note("read asked another copy")
+
+
+def _has_silent(core: Writer) -> bool:
+    return any(each.failure == SILENT_AT_BOUND for each in core.in_flight.seatings)
 
 
 def _is_negative(answer: Any) -> bool:

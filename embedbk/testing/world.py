@@ -24,7 +24,8 @@ from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Packing, TwinPacker
-from embedbk.config import FRAME_BYTES_MAX, Quorum
+from embedbk.config import BEHIND_BYTES_MAX, FRAME_BYTES_MAX, Quorum
+from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
 from embedbk.core.lateness import LateTerms
@@ -50,6 +51,7 @@ from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk
 from embedbk.testing.observer import Observer
 from embedbk.testing.violation import Violation
 from embedbk.transports.sim import CALM, Faults, SimNetwork
+from embedbk.transports.zmq_adds import SharedBacklog
 
 __all__ = ["KEY", "METADATA", "MS", "SECOND", "Actor", "Sleep", "Steps", "Until", "World"]
 
@@ -61,6 +63,7 @@ CLUSTER_TOKEN = bytes(15) + b"\x01"
 SESSION_MS = 2_000
 STEPS_MAX = 2_000_000  # Of one run: a protocol that spins is a failure, not a slow run (L14).
 SAME_TIME_MAX = 100_000  # Timers at one moment: more are a wait that begins itself again (L14).
+KEPT_FRAME_BYTES = FRAME_PRICE + 200  # A usual one of these small worlds.
 WAITING_BYTES_MAX = 2 << 10  # Of a bookie that has no room: little, so that it soon says BUSY.
 COMPACTION = CompactorOptions(
     look_ns=2 * SECOND,
@@ -123,11 +126,14 @@ class World:
         clocks: dict[str, Clock] | None = None,
         collector: CollectorOptions = USUAL_COLLECTION,
         has_courses: bool = False,
+        kept_frames: int = 0,
     ) -> None:
         """is_native: bookies on the C storage, stepped by hand, instead of its Python twin. devices: so many
         journals and ledger directories of each. has_courses: clients seal, send and count in C where they can
-        (native/NATIVE.md, "Link adds")."""
+        (native/NATIVE.md, "Link adds"). kept_frames: so many a handle keeps for seats that
+        are behind, all handles of a client twice as many; 0: as usual."""
         self.collector = collector
+        self.behind_bytes_max = kept_frames * KEPT_FRAME_BYTES or BEHIND_BYTES_MAX
         self.seed = seed
         self.is_native = is_native
         self.devices = devices
@@ -352,7 +358,10 @@ class World:
     def start_client(self, name: str) -> ClientNode:
         """A client that dials at once; `is_ready` when it knows the bookies."""
         transport = self.network.transport(Identity("client", name, self.fresh(), b""))
-        node = ClientNode(transport, [f"sim://{METADATA}"], Client(ttl_ms=SESSION_MS, label=name))
+        backlog = SharedBacklog(2 * self.behind_bytes_max)
+        node = ClientNode(
+            transport, [f"sim://{METADATA}"], Client(ttl_ms=SESSION_MS, label=name), backlog=backlog
+        )
         node.on_wake = partial(self._wake, name)
         node.is_sending_watched = self.network.has_adds
         self.writings[name] = {}
@@ -703,6 +712,7 @@ class World:
             quorum_wait_ns=add_timeout_ns,
             avoid_ns=2 * add_timeout_ns,
             late=LateTerms(answers_min=6),
+            behind_bytes_max=self.behind_bytes_max,
         )
         core = Writer(metadata, revision, KEY, nonce, node.bookies, chance, options)
         packer: Packing = (

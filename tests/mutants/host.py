@@ -258,6 +258,19 @@ MUTANTS = (
         ("tests/host/test_link_adds.py::test_a_course_begins_beside_what_a_seat_owes",),
     ),
     Mutant(
+        "what-a-course-finds-waits",
+        "L15",
+        "what was appended when a course began is sealed with the next append, or when time has passed",
+        (
+            (
+                "embedbk/host/courses.py",
+                "            self.wake_adds()  # Who appended it has woken the node, whose turn this was.\n",
+                "            pass\n",
+            ),
+        ),
+        ("tests/sim/test_courses.py::test_what_a_course_finds_in_the_packer_is_sent_at_once",),
+    ),
+    Mutant(
         "courses-begin-beside-a-silent-seat",
         "P4.7",
         "adds go past the core again and again although it is about to judge a seat that owes it an answer",

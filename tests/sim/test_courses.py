@@ -120,3 +120,19 @@ def test_what_a_link_refuses_is_sent_by_the_core() -> None:
         found = world.nodes[name].storage.read(writing.core.ledger_id, 0, last, 1 << 20)
         assert found.frame is not None and found.frame.entry_count == last + 1, name
     world.close()
+
+
+def test_what_a_course_finds_in_the_packer_is_sent_at_once() -> None:
+    """L15, P3.7: who appended it has woken the node, whose turn began the course; nobody wakes it for that again."""
+    world = World(5, bookies=3, observers=[Invariants()], has_courses=True)
+    node = world.start_client("w1")
+    assert world.run_until(lambda: node.is_ready and len(node.bookies) == 3)
+    taking = world.start("w1", world.takeover_core("w1", "a log", Quorum(3, 3, 2)))
+    assert world.run_until(taking.future.done)
+    writing = world.open_writing("w1", taking.future.result(), 5 * SECOND)
+    first = world.append("w1", writing, b"by messages")
+    assert world.run_until(lambda: writing.lac == first)
+    while not writing.local:
+        last = world.append("w1", writing, b"and on")
+        assert world.run_until(lambda: writing.lac == last, SECOND // 50)  # noqa: B023
+    world.close()

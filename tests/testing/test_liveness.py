@@ -11,10 +11,17 @@ from embedbk.config import Quorum
 from embedbk.core.lac_reader import LacRead
 from embedbk.core.vocabulary import Started
 from embedbk.testing import faults
-from embedbk.testing.liveness import QuietReaders, keeps_acknowledging, nothing_is_held
+from embedbk.testing.liveness import (
+    AT_BOUND_NS,
+    BELOW_BOUND_NS,
+    QuietReaders,
+    keeps_acknowledging,
+    nothing_is_held,
+    waits_for_no_slow_seat,
+)
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, World
-from embedbk.transports.sim import DROP
+from embedbk.transports.sim import DROP, Verdict
 
 
 def begun(world: World, quorum: Quorum) -> Any:
@@ -39,6 +46,34 @@ def test_a_writer_that_stands_still_is_found() -> None:
     world.network.add_rule(faults.rule_for(DROP, kind="AddAnswer", receiver="l3"))
     begun(world, Quorum(3, 3, 2))
     with pytest.raises(Violation, match="L3"):
+        world.run_for(400 * SECOND)
+    world.close()
+
+
+@pytest.mark.parametrize("quorum", [Quorum(3, 3, 2), Quorum(5, 3, 1), Quorum(4, 3, 2)], ids=str)
+@pytest.mark.parametrize("has_courses", [False, True])
+@pytest.mark.parametrize("kept_frames", [0, 4])
+def test_a_writer_waits_for_no_seat_beyond_its_ack_quorum(
+    quorum: Quorum, has_courses: bool, kept_frames: int
+) -> None:
+    """L15, P4.5: some stand still, below the bound of what is kept for them and at it."""
+    world = World(7, bookies=5, has_courses=has_courses, kept_frames=kept_frames)
+    world.start_client("l15")
+    actor = world.spawn("l15", waits_for_no_slow_seat(world, "l15", quorum))
+    assert world.run_until(lambda: actor.is_over, 400 * SECOND)
+    assert actor.error is None and world.sometimes["slow seat waited for by nobody"] == 1
+    world.close()
+
+
+@pytest.mark.parametrize("kept_frames", [0, 4])
+def test_a_writer_that_waits_for_a_slow_seat_is_found(kept_frames: int) -> None:
+    """L15: who makes the quorum answers late as well, which is as if an append waited for the slow."""
+    world = World(7, bookies=3, kept_frames=kept_frames)
+    late_ns = AT_BOUND_NS if kept_frames else BELOW_BOUND_NS
+    world.network.add_rule(faults.rule_for(Verdict(delay_ns=late_ns), kind="AddAnswer", receiver="l15"))
+    world.start_client("l15")
+    world.spawn("l15", waits_for_no_slow_seat(world, "l15", Quorum(3, 3, 2)))
+    with pytest.raises(Violation, match="L15"):
         world.run_for(400 * SECOND)
     world.close()
 

@@ -502,7 +502,7 @@ def test_a_host_that_was_stopped_does_not_blame_its_peers(arena: Arena) -> None:
 
 
 def test_who_waits_to_be_received_has_not_gone_silent(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P4.1: of one endpoint only so much is received in a turn. Who is behind that is heard late for no fault of its own,
+    """P4.1: of one endpoint only so much is received in a turn. Who is behind that is heard late for no fault of his,
     and lives until nothing of that endpoint is left; then silence counts again."""
     for place in (zmq_intake, zmq_turns):
         monkeypatch.setattr(place, "BODIES_PER_RECEIVE_MAX", 1)
