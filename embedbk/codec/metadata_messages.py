@@ -53,6 +53,10 @@ GENERATION_BITS = 48  # A revision's bits below its generation: 2**48 changes, 9
 BUSY = "BUSY"  # Refusal.code: no answer to the request. It was not run now; sent again later, it may be.
 
 
+_Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # msgspec refuses the rest while it decodes.
+_Name = Annotated[bytes, msgspec.Meta(max_length=64)]  # Random bytes, kept in small notes.
+
+
 class Record(msgspec.Struct, frozen=True, array_like=True):
     """One key as the catalog holds it. revision is that of its last change; value None in an event: deleted."""
 
@@ -140,7 +144,7 @@ class Tell(msgspec.Struct, frozen=True, array_like=True, tag=19):
     """Linearizable: how far is metadata, and what came of its start number `count` (0: none is asked for)? Changes
     nothing."""
 
-    count: Annotated[int, msgspec.Meta(ge=0)]
+    count: _Number
 
 
 Operation = OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell
@@ -197,9 +201,9 @@ class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=36):
 class Reign(msgspec.Struct, frozen=True, array_like=True):
     """One start of a member: its random bytes, and how far metadata was when the next one began (or is now)."""
 
-    nonce: bytes
-    revision: int
-    ids_end: int
+    nonce: _Name
+    revision: _Number
+    ids_end: _Number
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag=37):
@@ -209,19 +213,16 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=37):
     ids_end was given out or is a gap; whose ledgers stand in spared ranges (first, end) nobody can know.
     """
 
-    cluster_token: bytes
-    count: int
-    nonce: bytes
-    revision: int
-    ids_end: int
+    cluster_token: _Name
+    count: _Number
+    nonce: _Name
+    revision: _Number
+    ids_end: _Number
     spared: list[tuple[int, int]] = []
     asked: Reign | None = None
 
 
 Result = SessionOpened | Value | Listed | TxnDone | Allocated | Refusal | Acknowledged | Told
-
-
-_Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # msgspec refuses the rest while it decodes.
 
 
 class MetadataRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -55,6 +55,7 @@ class Witnessing:
         self._on_judged = on_judged
         self._on_doubt = on_doubt
         self._unkept = ""  # Why the last could not be written, as it was said.
+        self._owes_sync = False  # The newest start is not kept yet.
 
     @property
     def is_judged(self) -> bool:
@@ -120,9 +121,10 @@ class Witnessing:
 
     def _keep(self, met: Met, is_synced: bool) -> None:
         """What cannot be written now is written with the next that is met."""
+        self._owes_sync = self._owes_sync or is_synced
         try:
-            self._storage.keep_met(met, is_synced=is_synced)
-            self._unkept = ""
+            self._storage.keep_met(met, is_synced=self._owes_sync)
+            self._unkept, self._owes_sync = "", False
         except StorageError as refused:
             if str(refused) != self._unkept:
                 logger.error("bookie %s cannot keep which metadata it met: %s", self._bookie_id, refused)

@@ -15,6 +15,7 @@ import bisect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.kernels import offsets, scan
@@ -37,8 +38,10 @@ from embedbk.storage.entry_log_reader import (
 from embedbk.storage.entry_logs import check_chain, marks_of
 from embedbk.storage.findings import Findings
 from embedbk.storage.journal_reader import look_at_journal, walk_records
+from embedbk.storage.member_notes import MEMBER_FILE, FileNotes, Used, what_is_missing
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_store import MetadataStore
+from embedbk.storage.noted import NOTE_BYTES
 from embedbk.storage.raw_files import RawDirectory, RawFile
 from embedbk.storage.replay import replay_record
 
@@ -386,6 +389,7 @@ def check_metadata(
     """Check a metadata member's log: every record, and that commands and snapshots give a catalog."""
     facts = MetadataFacts()
     try:
+        used = _noted_use(directory)  # First: a member that runs goes on.
         picture = look_at_journal(directory, findings)
         records: list[MemoryRecord] = []
         for record in walk_records(directory, picture, max(0, picture.first_token - 1), findings):
@@ -394,7 +398,12 @@ def check_metadata(
     except OSError as refused:
         findings.damage(directory.path, f"it cannot be read: {refused.strerror}")
         return facts
+    except StorageError as broken:
+        findings.damage(directory.path, str(broken))
+        return facts
     facts.records = len(records)
+    if used is not None and not records and used.last_token:
+        findings.damage(directory.path, f"metadata log: {what_is_missing(used, 0, 0, None)}")
     if not picture.is_sound or not records:
         return facts
     try:
@@ -402,6 +411,11 @@ def check_metadata(
     except StorageError as broken:
         findings.damage(directory.path, str(broken))
         return facts
+    catalog = store.catalog
+    known = catalog.tell(used.start_count if used is not None else 0, b"").asked
+    nonce = known.nonce if known is not None else None
+    if missing := what_is_missing(used, records[-1].token, catalog.start_count, nonce):
+        findings.damage(directory.path, f"metadata log: {missing}")
     facts.last_index = store.index
     facts.revision = store.catalog.revision
     facts.cluster_token = store.identity.cluster_token
@@ -421,3 +435,12 @@ def _cookies(store: MetadataStore) -> dict[str, bytes]:
         if not page.has_more:
             return found
         after = page.records[-1].key
+
+
+def _noted_use(directory: RawDirectory) -> Used | None:
+    """What the note beside the log says; None: there is none. Raises StorageError, OSError."""
+    if MEMBER_FILE not in directory.names():
+        return None
+    with directory.open(MEMBER_FILE) as file:
+        content = file.read(0, min(file.size(), 2 * NOTE_BYTES))
+    return FileNotes(Path(directory.path)).parse(content)

@@ -53,7 +53,8 @@ RECORD_HEADER = struct.Struct("<IIHHIQ")
 _NAME = re.compile(r"journal-([0-9a-f]{16})")
 _RAW_NAME = re.compile(r"next-[0-9a-f]{16}")
 _ASIDE_NAME = re.compile(r"damaged-[0-9a-f]{16}")
-_OTHERS = {"LOCK", "IDENTITY", "OWNER", "lost+found"}  # What else belongs into the directory.
+# What else belongs into the directory, a metadata member's included.
+_OTHERS = {"LOCK", "IDENTITY", "OWNER", "lost+found", "MEMBER", "MEMBER.new", "MAY_HAVE_LOST"}
 _FIND_BYTES = 256 * BLOCK_BYTES
 
 

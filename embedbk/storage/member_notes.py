@@ -57,8 +57,15 @@ class FileNotes:
         self._note = NoteFile(directory / MEMBER_FILE, _MAGIC)
 
     def read(self) -> Used | None:
+        return self._newest(self._note.read())
+
+    def parse(self, content: bytes) -> Used | None:
+        """As `read`, of the file's content."""
+        return self._newest(self._note.parse(content))
+
+    def _newest(self, bodies: list[bytes]) -> Used | None:
         try:
-            found = [_decoder.decode(body) for body in self._note.read()]
+            found = [_decoder.decode(body) for body in bodies]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
             raise StorageError(f"{self._note.path} holds no note of a metadata member: {broken}") from broken
         if not found:

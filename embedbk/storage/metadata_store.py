@@ -225,8 +225,10 @@ class MetadataStore:
             noted = MemberIdentity(used.cluster_token, used.incarnation) if used is not None else None
             self._identity = noted or new_identity or MemberIdentity.mint()
             self._append_identity()
-        if notes is not None and used is None:
-            self._note(0, is_synced=True)  # From the first command on a log without a note has lost it.
+        if notes is not None and used is None and not self.begins_generation:
+            self._note(0, is_synced=True)  # From the first start on a log without a note has lost it.
+            if self._note_failure:
+                raise StorageError(f"metadata log: nothing can be noted beside it: {self._note_failure}")
 
     @property
     def identity(self) -> MemberIdentity:
@@ -370,9 +372,9 @@ class MetadataStore:
     def _note_use(self, token: int) -> None:
         """The log was used up to token, durably. With the first note of a start its owner's word was heeded."""
         is_first = not self._is_start_noted
-        self._is_start_noted = True
         self._note(token, is_synced=is_first or self._unsynced_bytes >= NOTE_SYNCED_BYTES)
-        if is_first and self._word is not None and self.begins_generation:
+        self._is_start_noted = not is_first or not self._note_failure
+        if is_first and self._is_start_noted and self._word is not None and self.begins_generation:
             try:
                 self._word.unlink(missing_ok=True)
             except OSError as refused:
@@ -394,7 +396,7 @@ class MetadataStore:
                 logger.error("metadata member: %s", refused)
             self._note_failure = str(refused)
             return
-        self._noted_token = token
+        self._noted_token, self._note_failure = token, ""
         if is_synced:
             self._unsynced_bytes = 0
 

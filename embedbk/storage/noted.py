@@ -45,6 +45,10 @@ class NoteFile:
             raise StorageError(
                 f"{self.path} cannot be read: {refused}", hint="check its permissions and its disk"
             ) from refused
+        return self.parse(content)
+
+    def parse(self, content: bytes) -> list[bytes]:
+        """As `read`, of a file's content. Raises StorageError."""
         kept, hint = self._body(content[:NOTE_BYTES], _KEPT), self._body(content[NOTE_BYTES:], _HINT)
         if kept is None:
             raise StorageError(

@@ -42,13 +42,23 @@ from embedbk.storage.identity import (
     numbered,
 )
 from embedbk.storage.layout import LOSS_FILE, PARTS_FILE, read_parts
+from embedbk.storage.met_metadata import MET_FILE
 from embedbk.storage.operator_word import READ_ONLY_FILE, read_only_reason
 from embedbk.storage.raw_files import DiskDirectory, ensure_answer
 
 __all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place", "ledger_directories"]
 
 _PART = re.compile(r"(journal|entries)(-([2-9]|1[0-6]))?")
-_OWN_NAMES = {LOSS_FILE, PARTS_FILE, READ_ONLY_FILE, "SCRUB", OWNER_FILE}  # Beside the parts of a bookie.
+# Beside the parts of a bookie.
+_OWN_NAMES = {
+    LOSS_FILE,
+    PARTS_FILE,
+    READ_ONLY_FILE,
+    "SCRUB",
+    OWNER_FILE,
+    MET_FILE,
+    f"{MET_FILE}.new",
+}
 
 
 @dataclass(slots=True)

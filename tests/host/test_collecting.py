@@ -5,6 +5,8 @@ from __future__ import annotations
 from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.core.space import OLDER_METADATA
+from embedbk.core.witness import Met
+from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.vocabulary import MemberStarted
@@ -121,3 +123,25 @@ def test_a_bookie_that_restarts_remembers_what_it_met() -> None:
     restart_metadata(place, copy, begins_generation=True)
     place.until(lambda: not node.witnessing.is_doubted)
     assert node.core.is_writable
+
+
+def test_what_could_not_be_kept_is_kept_whole_with_the_next() -> None:
+    """P10.5: a newer one of the same start stands behind a kept one only; without that it would count for nothing."""
+    place = Place(bookies=1)
+    node, synced = place.bookie("b1"), list[bool]()
+    failing = [True]
+
+    def keep(met: Met, *, is_synced: bool) -> None:
+        if failing[0]:
+            raise StorageError("no room")
+        synced.append(is_synced)
+
+    node.storage.keep_met = keep  # type: ignore[method-assign]
+    restart_metadata(place, list(place.disks["metadata"].records))
+    client = place.start_client()
+    place.until(lambda: (met := node.witnessing.core.met) is not None and met.count == 2)
+    failing[0] = False
+    for _ in range(2):
+        client.metadata.request(place.now_ns, Txn([], [Put("/made", b"")]), lambda *_: None)
+        place.run_for(6 * SECOND)
+    assert synced[:2] == [True, False]

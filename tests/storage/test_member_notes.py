@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +16,21 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.catalog import GENERATION_BITS
 from embedbk.metadata.commands import Run, StartSession
 from embedbk.ports import Identity
+from embedbk.storage.checking import check_metadata
+from embedbk.storage.findings import Findings
 from embedbk.storage.layout import LOSS_FILE
-from embedbk.storage.member_notes import MEMBER_FILE, FileNotes, Used, what_is_missing
+from embedbk.storage.member_notes import MEMBER_FILE, FileNotes, MemoryNotes, Used, what_is_missing
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
+from embedbk.storage.raw_files import DiskDirectory
 from embedbk.transports.local import LocalTransport
 
 IDENTITY = MemberIdentity(b"t" * 16, b"i" * 16)
 USED = Used(IDENTITY.cluster_token, IDENTITY.incarnation, 3, b"three", 90)
+
+
+def _transport() -> LocalTransport:
+    return LocalTransport(Identity("metadata", "m", b"i" * 16, b""))
 
 
 class Life:
@@ -102,7 +110,13 @@ def test_a_log_with_less_than_was_used_is_refused(
         directory = tmp_path / "left"
     else:
         life.close()
+    sound = Findings()
+    check_metadata(DiskDirectory(directory), sound)
+    assert not [each for each in sound.found if each.is_damage]
     harm(directory)
+    findings = Findings()
+    check_metadata(DiskDirectory(directory), findings)
+    assert any(each.is_damage and "were durable" in each.what for each in findings.found)
     for _ in range(2):
         with pytest.raises(StorageError, match=said) as refused:
             open_metadata_store(directory)
@@ -124,7 +138,8 @@ def test_a_log_with_less_than_was_used_is_refused(
 def test_an_owners_word_in_the_directory_is_heeded_once(tmp_path: Path) -> None:
     """P9.2: where no command line starts the member, as in an embedded cluster."""
     life = Life(tmp_path / "m")
-    life.work(100)
+    for _ in range(12):
+        life.work(10)  # A group of its own: half of them are cut off, and half are left.
     life.close()
     cut(tmp_path / "m")
     (tmp_path / "m" / LOSS_FILE).touch()
@@ -197,7 +212,7 @@ def test_what_is_noted_was_durable_and_is_noted_before_it_is_told() -> None:
 
     notes, journal = Notes(), MemoryJournal()
     store = MetadataStore(journal, 0, new_identity=IDENTITY, notes=notes)
-    transport = LocalTransport(Identity("metadata", "m", b"i" * 16, b""))
+    transport = _transport()
     node = MetadataNode(store, transport, ["local://*"], now_ns=0)
     for number in range(5):
         journal.commit(1)
@@ -209,6 +224,59 @@ def test_what_is_noted_was_durable_and_is_noted_before_it_is_told() -> None:
             assert notes.used.nonce == node.core.catalog.starts[-1].nonce
         store.append(store.index + 1, b"\x01\x92\x02" + bytes([number + 1]))
     transport.close()
+
+
+@pytest.mark.parametrize("note", [Used(IDENTITY.cluster_token, IDENTITY.incarnation, 7, b"seven", 99), None])
+def test_what_was_noted_stands_until_the_new_generation_is_durable(note: Used | None) -> None:
+    """P9.2: a crash in between leaves a log that is refused as before, not one that opens without a word."""
+    journal = MemoryJournal()
+    first = MetadataStore(journal, 0, new_identity=IDENTITY)
+    MetadataNode(first, _transport(), ["local://*"], now_ns=0).close()
+    notes = MemoryNotes()
+    notes.used = note
+    for made_durable in (1, 2):
+        journal = MemoryJournal(journal.records)
+        store = MetadataStore(journal, 1, notes=notes, may_have_lost=True)
+        node = MetadataNode(store, _transport(), ["local://*"], now_ns=0, chance=random.Random(1))
+        assert notes.used is note
+        journal.commit(made_durable)
+        store.durable()
+        assert (notes.used is note) == (made_durable == 1)
+        node.transport.close()
+        if made_durable == 1:
+            with pytest.raises(StorageError):
+                MetadataStore(MemoryJournal(journal.records), 1, notes=notes)
+    MetadataStore(MemoryJournal(journal.records), 1, notes=notes)
+
+
+def test_a_note_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    """I53: a full device keeps no member from its start, and the note of it comes when there is room."""
+
+    class Full(MemoryNotes):
+        is_full = False
+        synced: Used | None = None
+
+        def write(self, used: Used, *, is_synced: bool) -> None:
+            if self.is_full:
+                raise StorageError("no room")
+            self.used, self.synced = used, used if is_synced else self.synced
+
+    notes, journal = Full(), MemoryJournal()
+    store = MetadataStore(journal, 0, new_identity=IDENTITY, notes=notes)
+    notes.is_full = True
+    MetadataNode(store, _transport(), ["local://*"], now_ns=0)
+    journal.commit()
+    assert store.durable() == 1
+    notes.is_full = False
+    store.append(2, b"\x01\x92\x02\x01")
+    journal.commit()
+    store.durable()
+    assert notes.synced is not None
+    assert notes.synced.start_count == 1
+    full = Full()
+    full.is_full = True
+    with pytest.raises(StorageError, match="nothing can be noted"):
+        MetadataStore(MemoryJournal(), 0, notes=full)
 
 
 @pytest.mark.parametrize(
