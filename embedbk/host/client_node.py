@@ -787,6 +787,7 @@ class ClientNode:
         for operation in [*self.operations, *self.own_lacs]:
             operation.fail(self._why_closed)
             self._forget(operation)
+        self.courses = None  # It holds descriptors, and handles that outlive this node lead to it.
         self.metadata.end(self._why_closed.args[0])
         self.transport.close()
         self.on_closed()

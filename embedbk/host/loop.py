@@ -254,6 +254,7 @@ class Loop:
         self._places.clear()
         self._by_fileno.clear()
         self._waiter = None
+        self._poll = select.poll()  # The one that was given has descriptors, which nobody else may hold open.
         with self._wake_lock:
             if self._wake >= 0:
                 os.close(self._wake)

@@ -17,7 +17,7 @@ __all__ = ["GONE_HANDLES_MAX", "OwnLac", "OwnLacs"]
 
 # LACs kept of handles that are gone. A ledger that was closed tells its end itself; one that was released and is not
 # closed is read up to what bookies know once so many other handles have gone.
-GONE_HANDLES_MAX = 8192
+GONE_HANDLES_MAX = 1024
 
 
 class OwnLac(NamedTuple):

@@ -12,6 +12,12 @@ import embedbk
 SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=30.0)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--gone-ledgers", type=int, default=8_000, help="ledgers made and deleted in tests/faces/test_growth"
+    )
+
+
 @pytest.fixture(scope="session")
 def settings() -> embedbk.Settings:
     return SETTINGS
