@@ -97,7 +97,10 @@ class ZmqTransport:
         self._check_open()
         check_endpoint(endpoint, is_listening=False, allow_non_loopback=self._allow_non_loopback)
         if self._ends.is_full:
-            raise UsageError(f"this transport has {self._ends.links_max} links already; no more are allowed")
+            most = self._ends.links_max
+            raise UsageError(
+                f"this transport has {most} links already, allowed are {most}: use another client"
+            )
         port = self._sockets.dial(endpoint)
         self._on_new_port()
         port.sends_frames = can_send_frames(port.socket)

@@ -64,7 +64,8 @@ class Strangers:
         descriptor = descriptor_of(part)
         why = objection(ours, peer)
         if why is None and self._ends.is_full:
-            why = f"{ours.identity.node_id} has {self._ends.links_max} links already"
+            most = self._ends.links_max
+            why = f"{ours.identity.node_id} has {most} links already, allowed are {most}: end clients or other peers"
         if descriptor == NO_DESCRIPTOR:
             why = "this connection speaks a ZeroMQ framing older than 3.0, which tells no connection from another"
         elif not _is_given(port, route):

@@ -326,7 +326,7 @@ class Client:
             if pending.due_ns > now_ns:
                 continue
             if sent == most:
-                pending.due_ns = now_ns + max(self._pace.usual_ns, _resend_after_ns(session.ttl_ns))
+                pending.due_ns = now_ns + _resend_after_ns(session.ttl_ns)
                 continue
             sent += 1
             pending.times += 1

@@ -15,7 +15,7 @@ WINDOW_START = 16
 WINDOW_MIN = 4  # One sync serves all that wait for it, so a slow disk is no reason to go one by one.
 SLOW_NS = 250_000_000  # An answer that is later by this than the fastest one waited in a queue.
 FASTEST_NS = 30_000_000_000  # The fastest answer of this time and the one before it counts.
-RESEND_NS_MAX = 30_000_000_000
+RESEND_NS_MAX = 15_000_000_000
 PUT_OFF_NS_MIN = 100_000_000  # After BUSY; doubles each time.
 PUT_OFF_NS_MAX = 5_000_000_000
 

@@ -631,7 +631,24 @@ def test_resends_come_later_each_time() -> None:
     world.ask(peer, CREATE)
     world.advance(120 * SECOND)
     writes = [request for request in peer.sent if isinstance(request.operation, Txn)]
-    assert 5 <= len(writes) <= 9
+    assert 5 <= len(writes) <= 13
+
+
+def test_many_lost_messages_are_soon_sent_again_all_the_same() -> None:
+    """A client that had seen late answers took more than a minute for a handful of lost requests."""
+    world = World()
+    peer = world.peer("a", ttl_ms=600_000)
+    for _ in range(3):
+        tokens = [world.ask(peer, AllocIds(1)) for _ in range(16)]
+        world.now_ns += 20 * SECOND  # Late, all of them.
+        world.settle()
+    for _ in range(40):
+        tokens = [world.ask(peer, AllocIds(1)) for _ in range(40)]
+        world.settle()
+    tokens = [world.ask(peer, AllocIds(1)) for _ in range(40)]
+    peer.to_member.clear()
+    world.advance(30 * SECOND)
+    assert all(token in peer.results for token in tokens)
 
 
 def test_the_window_follows_how_long_answers_take() -> None:

@@ -445,7 +445,9 @@ def test_there_is_a_last_link(
         peer.hello()
         answers.append(answer(arena, node, peer))
     assert [each.kind for each in answers] == [Kind.HELLO_ACK, Kind.HELLO_ACK, Kind.BYE]
-    assert decode_reason(answers[2].body) == "b has 2 links already"
+    assert (
+        decode_reason(answers[2].body) == "b has 2 links already, allowed are 2: end clients or other peers"
+    )
     with pytest.raises(UsageError, match="2 links"):
         transport.connect(endpoint)
     peers[0].close()
