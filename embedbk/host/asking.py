@@ -33,6 +33,7 @@ from embedbk.core.vocabulary import (
 )
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation
+from embedbk.host.reminders import Reminders
 from embedbk.metadata.client import is_unknown
 
 __all__ = ["Asking"]
@@ -46,6 +47,7 @@ class Asking:
     def __init__(self, metadata: MetadataLink, tell: Callable[[Operation, Event], None]) -> None:
         self._metadata = metadata
         self._tell = tell
+        self._reminders = Reminders(logger)
 
     def ask(self, now_ns: int, operation: Operation, effect: ReadKey | Transact | AllocateIds) -> None:
         """Each is answered once, now or later.
@@ -75,13 +77,15 @@ class Asking:
     def _on_transaction(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
         def done(now_ns: int, result: Result) -> None:
             if isinstance(result, TxnDone):
+                self._reminders.over(now_ns, "refused", "metadata does what it is asked again")
                 self._tell(operation, Transacted(now_ns, tag, result.is_done, result.revision))
             elif not is_unknown(result) and TransactRefused in operation.core.HANDLERS:
                 self._tell(operation, TransactRefused(now_ns, tag, _reason(result)))
             else:
                 # Unknown, or refused before it was run: the core reads first either way, then tries again.
                 if not is_unknown(result):
-                    logger.warning("metadata refused a transaction: %s", _reason(result))
+                    why = f"metadata refuses a transaction, which is tried again: {_reason(result)}"
+                    self._reminders.lasts(now_ns, "refused", why)
                 self._tell(operation, TransactUnknown(now_ns, tag))
 
         return done
