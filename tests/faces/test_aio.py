@@ -48,6 +48,21 @@ def test_a_log_is_written_read_and_followed(data: Path, settings: embedbk.Settin
     run(story())
 
 
+def test_a_log_is_deleted(data: Path, settings: embedbk.Settings) -> None:
+    async def story() -> None:
+        async with aio.open(data, settings=settings) as bk:
+            async with bk.log("orders").writer() as writer:
+                await writer.append(b"one")
+                with pytest.raises(embedbk.UsageError, match="open writer"):
+                    await bk.delete_log("orders")
+            await bk.delete_log("orders")
+            assert await bk.ledgers() == []
+            with pytest.raises(embedbk.NoSuchLedger):
+                await bk.delete_log("orders")
+
+    asyncio.run(story())
+
+
 def test_a_ledger_is_written_read_and_deleted(data: Path, settings: embedbk.Settings) -> None:
     async def story() -> None:
         bk = await aio.open(data, settings=settings)
