@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
 from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport, TransportEvent
-from embedbk.transports.envelope import WINDOW_BYTES_MIN
+from embedbk.transports.envelope import WINDOW_BYTES_MIN, is_other_disk
 
 __all__ = ["Arena", "Node", "RealTimeArena", "TransportConformance", "identity_of"]
 
@@ -197,11 +197,15 @@ class TransportConformance:
         """P7.2: a bookie that lost its disk is another member, under the same name at the same address."""
         expect = Identity("bookie", "b", b"x" * 16, b"")
         a, b = self.arena.node("a"), self.arena.node("b")
-        assert "wrong incarnation" in self.refusal(a, b, expect)
+        reason = self.refusal(a, b, expect)
+        assert "wrong incarnation" in reason
+        assert is_other_disk(reason, "b")  # A writer that tolerates failures hears of it so (P4.6).
 
     def test_another_node_than_expected_is_refused(self) -> None:
         a, b = self.arena.node("a"), self.arena.node("b")
-        assert "wrong incarnation" in self.refusal(a, b, Identity("bookie", "c", b"", b""))
+        reason = self.refusal(a, b, Identity("bookie", "c", b"", b""))
+        assert "wrong incarnation" in reason
+        assert not is_other_disk(reason, "c")  # That somebody else has its address says nothing of its disk.
 
     def test_whoever_was_expected_is_taken_and_empty_fields_are_not_compared(self) -> None:
         a, b = self.arena.node("a"), self.arena.node("b")

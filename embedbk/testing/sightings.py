@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from embedbk.codec.messages import AddAnswer, ReadAnswer, Status
+from embedbk.core import avoided
 from embedbk.core.backlog import SILENT_AT_BOUND
 from embedbk.core.bookie import Bookie
 from embedbk.core.creation import Creation
@@ -14,6 +15,7 @@ from embedbk.core.lateness import late_seatings
 from embedbk.core.log import LogTakeover
 from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Phase, Recovery
+from embedbk.core.seating import Seating
 from embedbk.core.vocabulary import (
     AddFailed,
     Answered,
@@ -46,6 +48,7 @@ class Sightings(Observer):
     def __init__(self, seen: Counter[str]) -> None:
         self.note = Sometimes(seen).note
         self._rounds: dict[Recovery, int] = {}
+        self._failed_seats: dict[Recovery, set[int]] = {}
         self._changed: dict[Writer, int] = {}
         self._busy: dict[Writer, set[Any]] = {}
         self._appended: dict[Member, int] = {}  # When the oldest of what waits for its disk was given to it.
@@ -90,6 +93,8 @@ class Sightings(Observer):
             elif kind is Confirmed and core in self._changed and effect.lac >= self._changed[core]:
                 del self._changed[core]
                 self.note("ensemble change confirmed")
+            elif kind is Transact:
+                self._proposed(core, event.now_ns)
             elif kind is AddFailed:
                 if isinstance(effect.error, LedgerFenced):
                     self.note("writer fenced")
@@ -97,6 +102,16 @@ class Sightings(Observer):
                         self.note("fenced in an ensemble change")
                 elif isinstance(effect.error, NotEnoughBookies):
                     self.note("not enough bookies")
+
+    def _proposed(self, core: Writer, now_ns: int) -> None:
+        """Who failed lately, and comes last."""
+        seated = {each.number for each in core.in_flight.seatings}
+        fresh = (
+            [each for each in core.proposal.seatings if each.number not in seated] if core.proposal else []
+        )
+        left_alone = avoided.avoided(core.failures, now_ns)
+        if any(each.member.bookie_id in left_alone for each in fresh):
+            self.note("avoided bookie seated")
 
     def _late(self, core: Writer, event: Tick, effects: Sequence[Any]) -> None:
         in_flight = core.in_flight
@@ -124,11 +139,21 @@ class Sightings(Observer):
                 self.note("recovery found it closed")
         elif kind is Answered and core.phase is Phase.READING and _is_negative(event.control):
             self.note("negative to a recovery")
+        if core.in_flight is not None:
+            self._went_back(core, core.in_flight.seatings)
         if core.round > self._rounds.get(core, 1):
             self.note("recovery began again")
         self._rounds[core] = core.round
         if any(type(effect) is Ended for effect in effects):
             self._rounds.pop(core, None)
+            self._failed_seats.pop(core, None)
+
+    def _went_back(self, core: Recovery, seatings: Sequence[Seating]) -> None:
+        failed = {each.number for each in seatings if each.failure is not None}
+        able = {each.number for each in seatings} - failed
+        if self._failed_seats.get(core, set()) & able:
+            self.note("recovery went back")
+        self._failed_seats[core] = failed
 
     def _bookie(self, core: Bookie, event: Any, effects: Sequence[Any]) -> None:
         if type(event) is JournalFailed:

@@ -93,4 +93,17 @@ MUTANTS = (
         ),
         ("tests/transports/test_zmq.py::test_two_parts_are_together_no_longer_than_one_may_be",),
     ),
+    Mutant(
+        "an-address-is-a-disk",
+        "P4.6 RP47",
+        "a bookie whose address is another's now counts as one that has lost its disk, and is replaced for good",
+        (
+            (
+                "embedbk/transports/envelope.py",
+                '    return reason.startswith(_WRONG_INCARNATION) and f", found {node_id}/" in reason\n',
+                "    return reason.startswith(_WRONG_INCARNATION)\n",
+            ),
+        ),
+        ("tests/transports/test_conformance.py::TestLocal::test_another_node_than_expected_is_refused",),
+    ),
 )

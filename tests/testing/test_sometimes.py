@@ -14,6 +14,7 @@ from embedbk.testing.sometimes import DIRECTED, SOMETIMES, Sometimes
 _RARE = {
     "add refused for a while",
     "add refused in limbo",
+    "avoided bookie seated",
     "copy damaged",
     "damaged disk refused",
     "disk harmed",
@@ -34,6 +35,7 @@ _RARE = {
     "read answered unknown",
     "read unconfirmed",
     "recovery inconclusive",
+    "recovery went back",
     "seats repaired",
     "served after an unclean start",
     "unclean start",
