@@ -14,6 +14,7 @@ from typing import Any
 from embedbk.codec.messages import AddAnswers, Message, decode_message, split_bundle
 from embedbk.errors import PeerError
 from embedbk.storage.journal import DamagedJournal, UnreadableJournal
+from embedbk.testing import stranger
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.world import METADATA, World
 from embedbk.transports.sim import CALM, DROP, Rule, Verdict
@@ -486,6 +487,12 @@ def _wall(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _stranger(world: World, step: Step, chance: random.Random) -> bool:
+    """T10, P2.5: somebody says what no node says, and puts keys that are none of ours."""
+    stranger.call_on(world, f"stranger-{step.number}", chance)
+    return True
+
+
 _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "lose-nth": _lose_nth, "clog": _clog, "partition": _partition, "one-way": _one_way, "chain": _chain,
     "silence": _silence, "slow-receiver": _slow_receiver, "wipe": _wipe, "misroute": _misroute,
@@ -495,5 +502,5 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "slow-disk": _slow_disk, "lost-disk": _lost_disk, "wall": _wall, "jump": _jump,
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
     "old-copy": _old_copy, "older-metadata": _older_metadata, "metadata-stall": _metadata_stall,
-    "slow-seat": _slow_seat,
+    "slow-seat": _slow_seat, "stranger": _stranger,
 }  # fmt: skip

@@ -15,7 +15,13 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, LedgerState, decode_log_list
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    LedgerState,
+    decode_log_list,
+    ledger_of_key,
+)
 from embedbk.codec.metadata_messages import Txn
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
@@ -261,7 +267,11 @@ class Invariants(Observer):
         if not key.startswith(LEDGERS_PREFIX):
             return
         ghost = self.ghost
-        ledger = ghost.ledger(int(key[len(LEDGERS_PREFIX) :], 16))
+        ledger_id = ledger_of_key(key)
+        if ledger_id is None:
+            self.sometimes.note("strange key met")  # A stranger's: nobody may do anything because of it.
+            return
+        ledger = ghost.ledger(ledger_id)
         if new is None:
             life.deletion_is_final(ledger)
             life.listed_is_there(ghost, self._lists, [ledger.ledger_id], ledger.ledger_id)
@@ -303,7 +313,10 @@ class Invariants(Observer):
     def _on_sign(self, revision: int, key: str, *, is_there: bool) -> None:
         """A tombstone or a repair mark comes or goes."""
         prefix = DELETED_PREFIX if key.startswith(DELETED_PREFIX) else REPAIR_PREFIX
-        ledger = self.ghost.ledger(int(key[len(prefix) :], 16))
+        ledger_id = ledger_of_key(key, prefix)
+        if ledger_id is None:
+            return
+        ledger = self.ghost.ledger(ledger_id)
         if prefix == REPAIR_PREFIX:
             ledger.is_marked = is_there
             return

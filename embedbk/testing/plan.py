@@ -44,7 +44,7 @@ FAULT_KINDS = {
     "torn": "D2", "unreadable": "D3", "sync-fails": "D8", "full": "D9", "slow-disk": "D11", "lost-disk": "D13",
     "wall": "C1", "drift": "C2", "jump": "C3",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
-    "older-metadata": "D13",
+    "older-metadata": "D13", "stranger": "T10",
 }  # fmt: skip
 # What applications may make use of; each seed switches some on.
 FEATURES = (
@@ -53,7 +53,7 @@ FEATURES = (
 )  # fmt: skip
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LATER_KINDS = ("old-copy", *HARMS)
-_APART_KINDS = ("busy", "metadata-stall", "older-metadata", "slow-seat")
+_APART_KINDS = ("busy", "metadata-stall", "older-metadata", "slow-seat", "stranger")
 _OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS)
 _HARMFUL = {
     "lost-disk",
@@ -283,7 +283,7 @@ def _fault(
             "crash" | "crash-loop" | "sync-fails" | "full" | "busy" | "slow-seat" | "slow-disk" | "half-dead"
         ):
             return Step(0, at_ns, kind, bookie, for_ns=for_ns, seed=seed)
-        case "metadata-stall" | "older-metadata":
+        case "metadata-stall" | "older-metadata" | "stranger":
             return Step(0, at_ns, kind, for_ns=for_ns, seed=seed)
         case "power-cut" | "metadata-crash":
             return Step(0, at_ns, kind, for_ns=min(for_ns, 1_500 * MS), seed=seed)

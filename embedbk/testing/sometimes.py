@@ -78,6 +78,8 @@ SOMETIMES = {
     "served after an unclean start": "a bookie that may have lost something answered again",
     "session expired": "a bookie left the list of bookies",
     "sent past the core": "a client sealed and sent a writer's frame in C",
+    "stranger hung up on": "a link ended because of what somebody said on it that no node says",
+    "strange key met": "a key that is no ledger's was put beside those of ledgers",
     "striped add": "a ledger with E above Qw was written",
     "taken back": "a creator went on with a bookie that had failed, where it sits",
     "unclean start": "a bookie started that may have lost what was durable",

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from embedbk.codec.frame import iter_entries
-from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, ledger_of_key
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Packing, TwinPacker
 from embedbk.config import BEHIND_BYTES_MAX, FRAME_BYTES_MAX, Quorum
@@ -608,8 +608,11 @@ class World:
         self.tell("on_step", METADATA, core, event, effects)
 
     def committed(self, prefix: str) -> dict[str, bytes]:
-        """Committed keys under a prefix, as an all-knowing watcher sees them."""
-        return {key: value for key, value in sorted(self._metadata_values.items()) if key.startswith(prefix)}
+        """Committed keys under a prefix, as an all-knowing watcher sees them; of ledgers those that are some."""
+        found = {key: value for key, value in sorted(self._metadata_values.items()) if key.startswith(prefix)}
+        if prefix != LEDGERS_PREFIX:
+            return found
+        return {key: value for key, value in found.items() if ledger_of_key(key) is not None}
 
     # Actors.
 

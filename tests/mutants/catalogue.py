@@ -14,6 +14,7 @@ from tests.mutants import (
     older_metadata,
     storage_entries,
     storage_journal,
+    strangers,
     transports,
 )
 
@@ -30,6 +31,7 @@ MUTANTS = (
     *storage_journal.MUTANTS,
     *storage_entries.MUTANTS,
     *transports.MUTANTS,
+    *strangers.MUTANTS,
     *host.MUTANTS,
     *faces.MUTANTS,
 )

@@ -1,0 +1,120 @@
+"""Somebody who dials every node, says what no node says, and puts keys where others read (T10, P2.5).
+
+Decides what is said: messages with something changed behind right sums, messages cut, noise; a Hello with another's
+name. Real sockets say more, below the messages; `tests/transports/test_zmq_strangers.py` has that.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from embedbk.codec.kernels import crc32c
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
+from embedbk.codec.messages import (
+    AddAnswers,
+    ExplicitLacs,
+    FenceRequest,
+    LacRequest,
+    ReadRequest,
+    encode_message,
+)
+from embedbk.codec.metadata_messages import Get, MetadataRequest, OpenSession, Put, Txn, Watch
+from embedbk.codec.registration import BOOKIES_PREFIX
+from embedbk.codec.tombstone import DELETED_PREFIX
+from embedbk.host.client_node import ClientNode
+from embedbk.ports import Identity, LinkDown, LinkUp
+from embedbk.testing.world import METADATA, World
+
+__all__ = ["STRANGE_KEYS", "call_on"]
+
+_MS = 1_000_000
+_CALLS = 24  # Links one after the other: the first thing that is wrong ends each.
+
+# What stands beside the keys that nodes read, and is none of them.
+STRANGE_KEYS = tuple(
+    prefix + name
+    for prefix in (LEDGERS_PREFIX, DELETED_PREFIX, BOOKIES_PREFIX)
+    for name in ("zz", "", "0x10", "0000000000000000F", "\u20ac")
+    if name or prefix != BOOKIES_PREFIX
+)
+_TAILS = (b"\xa3/\xff\xfe", b"\x91" * 3000 + b"\xc0", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x81\xa1a\x01")
+
+
+def call_on(world: World, name: str, chance: random.Random) -> None:
+    """Call on every node that runs, from now on and for a while; and put strange keys by some client's session."""
+    _put_keys(world, chance)
+    asked = [METADATA, *world.disks]
+    for number in range(_CALLS):
+        target = chance.choice(asked)
+        seed = chance.getrandbits(31)
+        world.after(number * 5 * _MS, lambda n=number, t=target, s=seed: _call(world, f"{name}-{n}", t, s))  # type: ignore[misc]
+
+
+def _call(world: World, name: str, target: str, seed: int) -> None:
+    if world.is_healed or target not in world.nodes:
+        return
+    chance = random.Random(seed)
+    posing = chance.choice(["client", "bookie", "metadata"])
+    transport = world.network.transport(Identity(posing, name, chance.randbytes(16), b""))
+    link = transport.connect(f"sim://{target}")
+
+    def speak(turns: int) -> None:
+        for event in transport.receive(world.network.now_ns):
+            if isinstance(event, LinkDown):
+                world.sometimes["stranger hung up on"] += 1
+                transport.close()
+                return
+            if isinstance(event, LinkUp):
+                transport.send(link, [_body(chance, bytes(16))])
+        if turns == 0 or world.is_healed:
+            transport.close()
+            return
+        transport.send(link, [_body(chance, bytes(16))])
+        world.after(20 * _MS, lambda: speak(turns - 1))
+
+    world.after(20 * _MS, lambda: speak(5))
+
+
+def _body(chance: random.Random, incarnation: bytes) -> bytes:
+    """A message that is nearly one."""
+    control = chance.choice(
+        [
+            FenceRequest(incarnation, chance.getrandbits(63), bytes(16)),
+            ReadRequest(
+                incarnation, 1, chance.getrandbits(62), chance.getrandbits(62), chance.getrandbits(40)
+            ),
+            LacRequest(incarnation, 1, -1, chance.getrandbits(20), chance.getrandbits(40)),
+            AddAnswers(chance.randbytes(64)),
+            ExplicitLacs(incarnation, chance.randbytes(80)),
+            MetadataRequest(chance.getrandbits(40), 1, 1, Get("/a")),
+            MetadataRequest(0, 1, 1, OpenSession(chance.getrandbits(40), "x")),
+            MetadataRequest(0, 1, 1, Watch(1, "/", chance.getrandbits(60))),
+        ]
+    )
+    whole = bytearray(b"".join(encode_message(chance.getrandbits(60), control)))
+    how = chance.random()
+    if how < 0.15:
+        return bytes(whole[: chance.randrange(len(whole))])
+    if how < 0.25:
+        return chance.randbytes(chance.randrange(1, 80))
+    if how < 0.4:
+        return bytes(whole)
+    head, body = whole[:32], bytes(whole[32:])
+    at = chance.randrange(len(body) + 1)
+    body = body[:at] + chance.choice([*_TAILS, chance.randbytes(3), b""]) + body[at + chance.randrange(3) :]
+    if chance.random() < 0.2:
+        head[5] = chance.choice([1, 2, 6, 12, 13, 16, 64, 65, 66, 99])
+    struct.pack_into("<I", head, 8, len(body))
+    struct.pack_into("<I", head, 24, crc32c(body, crc32c(bytes(head[:24]))))
+    return bytes(head) + body
+
+
+def _put_keys(world: World, chance: random.Random) -> None:
+    clients = [node for node in world.nodes.values() if isinstance(node, ClientNode)]
+    if not clients:
+        return
+    metadata = chance.choice(clients).metadata
+    for key in chance.sample(STRANGE_KEYS, 4):
+        put = Put(key, chance.choice([b"", b"x", b"\x91" * 3000, b"\x98\x01\xa3/\xff\xfe"]))
+        metadata.request(world.now_ns, Txn([], [put]), lambda now_ns, result: None)
