@@ -36,7 +36,7 @@ from embedbk.config import Settings
 from embedbk.core.machine import Machine
 from embedbk.core.read_health import ReadHealth
 from embedbk.core.vocabulary import BookieInfo, Consumed
-from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, UsageError
+from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, PeerError, UsageError
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop
 from embedbk.host.operations import OneResult, Reading, Writing
@@ -287,7 +287,8 @@ class Runtime:
     async def get(self, key: str, what: str) -> tuple[bytes | None, int]:
         """(value, revision of its last change) of one key, linearizable; (None, 0) when it is absent."""
         result = await self.ask(Get(key), what)
-        assert isinstance(result, Value)
+        if not isinstance(result, Value):
+            raise _wrong_answer(what, result)
         return (result.record.value, result.record.revision) if result.record is not None else (None, 0)
 
     async def list_keys(self, prefix: str, what: str) -> list[Record]:
@@ -295,7 +296,10 @@ class Runtime:
         records: list[Record] = []
         while True:
             page = await self.ask(List(prefix, records[-1].key if records else "", _LIST_PAGE), what)
-            assert isinstance(page, Listed)
+            if not isinstance(page, Listed):
+                raise _wrong_answer(what, page)
+            if page.has_more and not page.records:
+                raise PeerError(f"{what}: a page of no keys, and more behind it")
             records += page.records
             if not page.has_more:
                 return records
@@ -303,7 +307,8 @@ class Runtime:
     async def transact(self, when: Sequence[Compare], then: Sequence[Put | Delete], what: str) -> bool:
         """Whether the transaction was done; False: a comparison failed and nothing changed."""
         result = await self.ask(Txn(list(when), list(then)), what)
-        assert isinstance(result, TxnDone)
+        if not isinstance(result, TxnDone):
+            raise _wrong_answer(what, result)
         return result.is_done
 
     async def follow(self, key: str) -> Followed:
@@ -392,3 +397,8 @@ def _mark_forked() -> None:
 
 
 os.register_at_fork(after_in_child=_mark_forked)
+
+
+def _wrong_answer(what: str, result: Result) -> PeerError:
+    """Whatever a metadata member says raises nothing else here (T10); the operation may have been run."""
+    return PeerError(f"{what}: the metadata member answered with a {type(result).__name__}")

@@ -26,7 +26,7 @@ from embedbk.host.client_node import ClientNode
 from embedbk.ports import Identity, LinkDown, LinkUp
 from embedbk.testing.world import METADATA, World
 
-__all__ = ["STRANGE_KEYS", "call_on"]
+__all__ = ["STRANGE_KEYS", "call_on", "nearly_a_message"]
 
 _MS = 1_000_000
 _CALLS = 24  # Links one after the other: the first thing that is wrong ends each.
@@ -66,17 +66,17 @@ def _call(world: World, name: str, target: str, seed: int) -> None:
                 transport.close()
                 return
             if isinstance(event, LinkUp):
-                transport.send(link, [_body(chance, bytes(16))])
+                transport.send(link, [nearly_a_message(chance, bytes(16))])
         if turns == 0 or world.is_healed:
             transport.close()
             return
-        transport.send(link, [_body(chance, bytes(16))])
+        transport.send(link, [nearly_a_message(chance, bytes(16))])
         world.after(20 * _MS, lambda: speak(turns - 1))
 
     world.after(20 * _MS, lambda: speak(5))
 
 
-def _body(chance: random.Random, incarnation: bytes) -> bytes:
+def nearly_a_message(chance: random.Random, incarnation: bytes) -> bytes:
     """A message that is nearly one."""
     control = chance.choice(
         [
