@@ -147,14 +147,17 @@ MUTANTS = (
         (_LINKS + "the_core_gets_what_is_on_its_way_and_who_answered",),
     ),
     Mutant(
-        "ring-is-bounded-by-what-is-not-acknowledged",
-        "P3.2 RP33",
-        "a new frame takes the place of one that a seat has not answered: its late answer counts for the new one",
+        "late-answer-counts-for-who-has-its-place",
+        "P3.2 P3.8",
+        "a late answer counts for the frame that would have its place in a ring which did not grow",
         (
             (
                 "native/link_adds.c",
-                "adds->end - adds->tail < adds->place_count",
-                "adds->end - adds->head < adds->place_count",
+                "    struct ebk_link_frame *frame = at(adds, place);\n    frame->answered",
+                (
+                    "    struct ebk_link_frame *frame = at(adds, place + 64 < adds->end ? place + 64 : place);\n"
+                    "    frame->answered"
+                ),
             ),
         ),
         (_LINKS + "a_late_answer_counts_for_its_own_frame_however_many_went_since",),
@@ -229,7 +232,7 @@ MUTANTS = (
         "P4.5",
         "at the bound of what is kept the wait goes on, and nobody looks who is silent",
         (("native/link_adds.c", "    if (is_pressed(adds) && !adds->is_pressed_told) return now_ns;\n", ""),),
-        (_LINKS + "below_the_bound_nothing_waits_for_the_third_and_at_it_everything_does",),
+        (_LINKS + "the_bound_of_the_process_holds_whoever_keeps_something",),
     ),
     Mutant(
         "a-seat-that-failed-at-the-bound-is-not-told",
@@ -256,19 +259,6 @@ MUTANTS = (
             ),
         ),
         ("tests/host/test_link_adds.py::test_a_course_begins_beside_what_a_seat_owes",),
-    ),
-    Mutant(
-        "what-a-course-finds-waits",
-        "L15",
-        "what was appended when a course began is sealed with the next append, or when time has passed",
-        (
-            (
-                "embedbk/host/courses.py",
-                "            self.wake_adds()  # Who appended it has woken the node, whose turn this was.\n",
-                "            pass\n",
-            ),
-        ),
-        ("tests/sim/test_courses.py::test_what_a_course_finds_in_the_packer_is_sent_at_once",),
     ),
     Mutant(
         "courses-begin-beside-a-silent-seat",

@@ -133,6 +133,7 @@ def test_what_a_course_finds_in_the_packer_is_sent_at_once() -> None:
     first = world.append("w1", writing, b"by messages")
     assert world.run_until(lambda: writing.lac == first)
     while not writing.local:
+        world.run_for(SECOND)  # Nothing else is left that would step the node.
         last = world.append("w1", writing, b"and on")
         assert world.run_until(lambda: writing.lac == last, SECOND // 50)  # noqa: B023
     world.close()

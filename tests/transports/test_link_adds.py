@@ -449,6 +449,9 @@ def test_the_bound_of_the_process_holds_whoever_keeps_something() -> None:
     assert backlog.kept_bytes == client.packer.unreleased_bytes + FRAME_PRICE and not backlog.is_full
     assert not client.adds.tell(clock_ns()).is_pressed
     backlog.add(FRAME_PRICE + 1000)
+    until_ns = clock_ns() + PATIENCE_NS
+    client.wait(until_ns)
+    assert clock_ns() < until_ns, "the host is told, though nothing of these adds has moved"
     assert client.adds.tell(clock_ns()).is_pressed
     client.append(10)
     client.wait()
