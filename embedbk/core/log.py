@@ -86,6 +86,7 @@ _RETRY_NS = 100_000_000
 _ROUNDS_MAX = (
     50  # List read again this often while the epoch is ours: somebody rewrites it without owning it.
 )
+_UNDO_ROUNDS_MAX = 5  # The list moved on so often while who was refused deleted the ledger that it had made.
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ class _Stage(enum.Enum):
     LEFT = "left"
     CREATE = "create"
     COMMIT = "commit"
+    UNDO = "undo"
     ENDED = "ended"
 
 
@@ -163,6 +165,9 @@ class LogTakeover(Machine):
         self.leaving: frozenset[int] = frozenset()  # That leave it with our commit.
         self.rounds = 0
         self.commit_is_unknown = False
+        self.undo_rounds = 0
+        self.standing: tuple[bytes | None, int] = (None, ABSENT)  # The list that stood instead of ours.
+        self.fenced = LedgerFenced(f"log {name!r} was taken over", definite=True)
         self.new_list: LogList | None = None  # What our last commit would publish.
         self.created: tuple[LedgerMetadata, int] | None = None
         self.sub: Recovery | Creation | None = None
@@ -207,6 +212,9 @@ class LogTakeover(Machine):
             return self._on_left(event)
         if kind == "committed" and self.stage is _Stage.COMMIT:
             return self._on_committed_list(event)
+        if kind == "standing" and self.stage is _Stage.UNDO:
+            self.standing = (event.value, event.revision if event.value is not None else ABSENT)
+            return self._undo(self.fenced)
         if kind == "owner" and self.stage is _Stage.COMMIT:
             return self._on_owner(event)
         return []
@@ -361,6 +369,11 @@ class LogTakeover(Machine):
         if event.tag == "epoch" and self.stage is _Stage.EPOCH:
             self.epoch = event.revision
             return self._read_list()
+        if self.stage is _Stage.UNDO:
+            self.undo_rounds += 1
+            if event.is_done or self.undo_rounds == _UNDO_ROUNDS_MAX:
+                return self._end(self.fenced)
+            return [ReadKey("standing", log_key_path(self.name))]  # The list has moved on.
         if event.tag != "commit" or self.stage is not _Stage.COMMIT:
             return []
         if event.is_done:
@@ -373,6 +386,8 @@ class LogTakeover(Machine):
     def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
         if isinstance(event.tag, tuple):
             return self._step_sub(event)
+        if self.stage is _Stage.UNDO:
+            return self._end(self.fenced)
         if event.tag == "epoch":
             self.retry_at = event.now_ns + _RETRY_NS  # A second put only gives a higher epoch.
             return []
@@ -384,14 +399,20 @@ class LogTakeover(Machine):
         if isinstance(event.tag, tuple):
             is_making = isinstance(self.sub, Creation)
             return self._step_sub(event if is_making else TransactUnknown(event.now_ns, event.tag))
+        if self.stage is _Stage.UNDO:
+            return self._end(self.fenced)
         return self._end(
-            MetadataUnavailable(f"log {self.name!r} cannot be taken over: {event.reason}", definite=True)
+            MetadataUnavailable(
+                f"log {self.name!r} cannot be taken over: {event.reason}",
+                definite=not self.commit_is_unknown,  # One before may have landed.
+            )
         )
 
     def _on_committed_list(self, event: KeyRead) -> list[Effect]:
         """The commit was refused or is unknown: our own list standing there means done (P2.2)."""
         if self._is_ours(event.value):
             return self._taken_over(event.revision)
+        self.standing = (event.value, event.revision if event.value is not None else ABSENT)
         return [ReadKey("owner", log_owner_path(self.name))]
 
     def _is_ours(self, value: bytes | None) -> bool:
@@ -399,17 +420,33 @@ class LogTakeover(Machine):
 
     def _on_owner(self, event: KeyRead) -> list[Effect]:
         if event.value is None or event.revision != self.epoch:
-            return self._end(
-                LedgerFenced(
-                    f"log {self.name!r} was taken over by another process meanwhile",
-                    hint="one writer at a time: take it over again only if this process should be the one",
-                    definite=True,
-                )
+            self.fenced = LedgerFenced(
+                f"log {self.name!r} was taken over by another process meanwhile",
+                hint="one writer at a time: take it over again only if this process should be the one",
+                definite=True,
             )
+            return self._undo(self.fenced)
         if self.commit_is_unknown:
             return self._commit()
         self.retry_at = event.now_ns + _RETRY_NS
         return []
+
+    def _undo(self, fenced: LedgerFenced) -> list[Effect]:
+        """Delete the ledger that we made and that nobody will ever write to: our commit compares an epoch that is gone,
+        and the list that stands, which is checked in the transaction, does not name it (P8.3)."""
+        assert self.created is not None
+        metadata, revision = self.created
+        value, list_revision = self.standing
+        try:
+            listed = decode_log_list(value, self.name).segments if value is not None else ()
+        except StorageError:
+            return self._end(fenced)
+        if any(segment.ledger_id == metadata.ledger_id for segment in listed):
+            return self._end(fenced)  # It landed, and was taken over: it is part of the log.
+        self.stage = _Stage.UNDO
+        key = ledger_key_path(metadata.ledger_id)
+        when = [Compare(log_key_path(self.name), list_revision), Compare(key, revision)]
+        return [Transact("undo", when, [Delete(key)])]
 
     def _taken_over(self, list_revision: int) -> list[Effect]:
         assert self.created is not None
@@ -458,6 +495,8 @@ class LogTakeover(Machine):
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
         if isinstance(event.tag, tuple) and event.tag[0] == "sub":
             return self._step_sub(event)
+        if self.stage is _Stage.UNDO:
+            return self._end(self.fenced)
         self.retry_at = event.now_ns + _RETRY_NS
         return []
 

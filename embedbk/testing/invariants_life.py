@@ -12,6 +12,7 @@ from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState,
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.limbo import is_named
 from embedbk.errors import StorageError
+from embedbk.ids import NO_ENTRY
 from embedbk.ports import DurableBookie, EntriesFound
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.violation import Violation
@@ -175,8 +176,10 @@ def recovery_publishes_once(ledger: LedgerGhost, new: LedgerMetadata) -> None:
 
 
 def deletion_is_final(ledger: LedgerGhost, *, is_forced: bool = False) -> None:
-    """I34: deleted is dead. Only a closed ledger is deleted, so that no writer can be acknowledged after it."""
-    if not is_forced and ledger.versions and ledger.closed is None:
+    """I34: deleted is dead. Only a closed ledger is deleted, so that no writer can be acknowledged after it; or one of
+    which its maker has never sent anything, and never will (P8.3)."""
+    was_used = bool(ledger.length) or ledger.top != NO_ENTRY
+    if not is_forced and ledger.versions and ledger.closed is None and was_used:
         raise Violation(
             "I34", f"ledger {ledger.ledger_id} was deleted in state {ledger.versions[-1][1].state}"
         )

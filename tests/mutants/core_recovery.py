@@ -388,6 +388,19 @@ MUTANTS = (
         (_P8_LEAVING + "what_a_crash_left_is_deleted_behind_the_next_takeover",),
     ),
     Mutant(
+        "refused-owner-leaves-its-ledger",
+        "P8.1 P8.3",
+        "each takeover that loses against another leaves the ledger that it made in the metadata, for ever",
+        (
+            (
+                _LOG,
+                "                definite=True,\n            )\n            return self._undo(self.fenced)\n",
+                "                definite=True,\n            )\n            return self._end(self.fenced)\n",
+            ),
+        ),
+        (_P8 + "rivals_in_any_order_of_events",),
+    ),
+    Mutant(
         "offset-of-an-empty-front-forgotten",
         "P8.3 I93",
         "where the new ledger begins is counted without those that leave",

@@ -580,6 +580,10 @@ def test_rivals_in_any_order_of_events(rivals: int) -> None:
         errors = [client.ended.error for client in clients if client.ended.error is not None]
         assert all(isinstance(error, LedgerFenced) and error.definite for error in errors)
         finished += rivals - len(errors)
+        # Who was refused has left no ledger behind.
+        ledgers = {key for key in world.catalog.values if key.startswith("/ledgers/")}
+        known = {segment.ledger_id for segment in listed(world).segments} | set(left(world))
+        assert ledgers == {ledger_key_path(ledger_id) for ledger_id in known}
         # Who is last owns the log; a last takeover closes everything, and every acknowledged entry is in it.
         final = take(world, "final")
         segments = final.log_list.segments
