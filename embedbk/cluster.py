@@ -32,7 +32,7 @@ from embedbk.address import url_of
 from embedbk.beginning import check_path, holds_log, is_new, make
 from embedbk.config import Settings, settings_of
 from embedbk.devices import Devices
-from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
+from embedbk.errors import EmbedbkError, OperationTimeout, StorageError, UsageError
 from embedbk.ids import check_bookie_id
 
 __all__ = ["Cluster", "Peer", "environment"]
@@ -231,6 +231,7 @@ class Cluster:
         Raises:
             UsageError, StorageError: a peer cannot serve; it says why. Nothing is left running.
             OperationTimeout: not all served within settings.open_timeout_s.
+            EmbedbkError: a peer ended without a word; the last line of its log is in the message.
         """
         if self._peers:
             raise UsageError("this cluster runs already", hint="stop() it first")
@@ -302,9 +303,15 @@ class Cluster:
                     env=environment(),
                     process_group=0,  # Ctrl-C at a terminal is for the starter, which then stops its peers in order.
                 )
-        except BaseException:
+        except BaseException as refused:
             os.close(parent_fd)
             os.close(ready_fd)
+            if isinstance(refused, OSError):
+                raise StorageError(
+                    f"{name} cannot be started with its log {log}: {refused.strerror}",
+                    definite=True,
+                    hint="make room on the device, or let this user write there; nothing is left running",
+                ) from refused
             raise
         finally:
             os.close(peer_parent_fd)

@@ -192,3 +192,15 @@ def test_what_is_not_allowed_is_refused_before_anything_starts(tmp_path: Path) -
             running.start()
         with pytest.raises(UsageError, match="no process 'b2'; there are metadata, b1"):
             running.restart("b2")
+
+
+def test_a_start_that_cannot_write_a_log_says_so(tmp_path: Path) -> None:
+    """`start` raises what it promises, also for what the system refuses it; nothing is left running."""
+    (tmp_path / "data" / "b1.log").mkdir(parents=True)
+    cluster = Cluster(tmp_path / "data", bookies=1, settings=QUICK)
+    with pytest.raises(
+        StorageError, match=r"b1 cannot be started with its log .*b1\.log: Is a directory"
+    ) as refused:
+        cluster.start()
+    assert refused.value.definite
+    assert not cluster.processes
