@@ -74,8 +74,8 @@ MUTANTS = (
         (
             (
                 "transports/zmq_strangers.py",
-                "            if descriptor in self.silent:\n                self._hang_up(descriptor)\n",
-                "            self.silent.pop(descriptor, None)\n",
+                "            is_late = now_ns - each.since_ns >= HELLO_NS_MAX\n",
+                "            is_late = False\n",
             ),
         ),
         ("tests/transports/test_zmq.py::test_a_connection_that_never_says_hello_is_hung_up_on",),
@@ -87,7 +87,7 @@ MUTANTS = (
         (
             (
                 "transports/zmq_intake.py",
-                "        if len(part.buffer) + len(tail.buffer) > LINK_BYTES_MAX:\n            return HeldPart(part.buffer, True, -1)  # Never joined.\n",
+                "        if len(part.buffer) + len(tail.buffer) > LINK_BYTES_MAX:\n            return HeldPart(part.buffer, True, NO_DESCRIPTOR)  # Never joined.\n",
                 "",
             ),
         ),
