@@ -243,7 +243,7 @@ class _Building:
         metadata = MetadataNode(store, transport, [self.listen or _LOCAL], now_ns=clock_ns())
         nodes: list[BookieNode] = []
         for storage in stores:
-            who = Identity("bookie", storage.bookie_id, storage.incarnation, token)
+            who = Identity("bookie", storage.bookie_id, storage.incarnation, token, storage.starts.id)
             transport = _transport(self.listen or _LOCAL, who, self.settings)
             self.opened.append(transport.close)
             endpoint = _beside(self.listen, storage.bookie_id)

@@ -13,6 +13,7 @@ __all__ = [
     "NAME_PATTERN",
     "NO_ENTRY",
     "NO_POSITION",
+    "START_ID_BYTES",
     "Member",
     "Position",
     "check_bookie_id",
@@ -23,6 +24,7 @@ __all__ = [
 NO_ENTRY = -1  # "Before the first entry": the LAC of a ledger in which nothing is confirmed.
 LEDGER_ID_MAX = 2**63 - 1
 INCARNATION_BYTES = 16
+START_ID_BYTES = 8  # Random, of each start of a process on its directories (P7.9).
 
 NAME_PATTERN = r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,126}\Z"  # Of bookie ids and logs.
 _NAME = re.compile(NAME_PATTERN)

@@ -56,6 +56,9 @@ class Identity(Struct, frozen=True):
     node_id: str
     incarnation: bytes  # 16 bytes: disk incarnation of a bookie or member, random per start for a client.
     cluster_token: bytes
+    start: bytes = (
+        b""  # Random number of a bookie's start, by which two that claim one identity are told apart (P7.9).
+    )
 
 
 class LinkUp(Struct, frozen=True):
@@ -455,6 +458,28 @@ class EntryStore(Protocol):
     def close(self) -> None: ...
 
 
+class AnyStarts(Protocol):
+    """Which start of a node's directories a process is, as these know it (P7.9)."""
+
+    @property
+    def count(self) -> int:
+        """Of this one: durable, and above that of every earlier one."""
+        ...
+
+    @property
+    def id(self) -> bytes:
+        """A random number of START_ID_BYTES, of this start alone."""
+        ...
+
+    def has(self, count: int, start_id: bytes) -> bool:
+        """Whether that was a start of these directories, or is this one; False also where they do not remember."""
+        ...
+
+    def pass_by(self, count: int) -> None:
+        """Count this start above one that these directories know nothing of, durably. Raises StorageError."""
+        ...
+
+
 class DurableBookie(Protocol):
     """All of a bookie that outlives it, as one: identity, journal, ledger table, entry store, flush and trim.
 
@@ -464,6 +489,15 @@ class DurableBookie(Protocol):
     incarnation: bytes
     may_have_lost: bool  # Something acknowledged may be gone: limbo comes before serving (P7.4).
     met: Met | None  # The newest metadata that was met, as it was kept (P10.5).
+    place: str  # Where it is, for people.
+    replayed: tuple[
+        int, ...
+    ]  # Of each journal, in its own tokens: the last record that its start had (P7.9).
+
+    @property
+    def starts(self) -> AnyStarts:
+        """Which start of its directories this is, counted durably."""
+        ...
 
     @property
     def table(self) -> AnyLedgerTable: ...
@@ -471,6 +505,18 @@ class DurableBookie(Protocol):
     @property
     def add_path(self) -> AddPath | None:
         """None: every add goes through the core."""
+        ...
+
+    def note_less(self, reason: str) -> None:
+        """It has less than it had: `may_have_lost`, also for the next start, durable when this returns."""
+        ...
+
+    def durable_tokens(self) -> tuple[int, ...]:
+        """Of each journal, in its own tokens: the last of what `durable` has told."""
+        ...
+
+    def sync(self) -> None:
+        """Wait until everything queued is durable, or will never be; for who is about to close."""
         ...
 
     def end_loss(self) -> None:

@@ -71,6 +71,16 @@ struct ebk_journal_facts {
     uint64_t record_bytes_max;
 };
 
+/* What was noted of the file that was written last, as open() read it. */
+struct ebk_journal_used {
+    bool is_kept;          /* it can be noted: its device had room for that */
+    bool is_noted;
+    bool is_there;         /* that file is still there, or was set aside behind damage */
+    uint64_t generation;   /* of that file */
+    uint64_t first_token;  /* of its first group: all below was durable before it */
+    uint64_t opened_token; /* the last record that was there at open */
+};
+
 struct ebk_record {
     uint64_t token;
     uint64_t ledger_id;
@@ -135,6 +145,11 @@ EBK_SHORT int ebk_journal_failure(struct ebk_journal *journal, struct ebk_journa
 void ebk_journal_trim(struct ebk_journal *journal, uint64_t token);
 
 void ebk_journal_facts(struct ebk_journal *journal, struct ebk_journal_facts *facts);
+
+EBK_SHORT void ebk_journal_used(const struct ebk_journal *journal, struct ebk_journal_used *used);
+
+/* What is there now is what counts from now on: noted durably. Before the first record is queued. */
+int ebk_journal_accept(struct ebk_journal *journal, struct ebk_journal_fault *fault);
 
 /* Read the records above `after` that were there at open. Returns EBK_OK, or EBK_DAMAGED
  * when records above `after` are missing (trimmed too far, or the end is gone). */

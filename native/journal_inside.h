@@ -5,6 +5,7 @@
  *   journal_files.c   names, headers, files prepared ahead, recycled and dropped
  *   journal_replay.c  reading groups back: where the tail is, and what damage is
  *   journal_salvage.c what is left of a damaged journal, and a start behind it
+ *   journal_used.c    which file was written last, noted before its first group
  */
 #ifndef EBK_JOURNAL_INSIDE_H
 #define EBK_JOURNAL_INSIDE_H
@@ -106,6 +107,11 @@ struct journal_file {
     uint64_t start_sequence;
 };
 
+/* The newest note of which file was written last; number 0: none. */
+struct used {
+    uint64_t number, generation, first_token;
+};
+
 /* One group between the queue and the device. */
 struct group_job {
     uint8_t *buffer;
@@ -154,6 +160,9 @@ struct ebk_journal {
     uint64_t sequence; /* of the last group */
     uint32_t previous_crc;
 
+    int used_file; /* -1: the device had no room for it, nothing is noted */
+    struct used used;
+
     /* Told to the submitting side. */
     _Alignas(CACHE_LINE_BYTES) _Atomic uint64_t durable;
     _Atomic uint64_t bytes_durable;
@@ -186,6 +195,8 @@ struct ebk_journal {
     uint8_t identity[EBK_JOURNAL_IDENTITY_BYTES];
     bool has_identity; /* read from a file's header */
     uint64_t opened_token, opened_sequence;
+    struct used used_found; /* the note as it was read */
+    bool is_used_there;     /* the file that it names is, or the journal began behind it */
 
     /* Threads. */
     pthread_t commit_thread, prepare_thread, build_thread;
@@ -265,6 +276,13 @@ int ebk_journal_prepare(struct ebk_journal *journal);
 /* More trimmed files than are kept, or one in the place of the next file. Takes files_lock for granted. */
 bool ebk_journal_has_excess(const struct ebk_journal *journal);
 void ebk_journal_tidy(struct ebk_journal *journal);
+
+/* journal_used.c */
+int ebk_journal_open_used(struct ebk_journal *journal, struct ebk_journal_fault *fault);
+void ebk_journal_find_used(struct ebk_journal *journal);
+int ebk_journal_compare_used(struct ebk_journal *journal, struct ebk_journal_fault *fault);
+/* A file is about to get its first group. 0 or -errno; block: BLOCK_BYTES, aligned, to be written over. */
+int ebk_journal_note(struct ebk_journal *journal, uint8_t *block, uint64_t generation, uint64_t first_token);
 
 /* journal_replay.c */
 bool ebk_group_is_valid_header(uint32_t seed, uint64_t generation, uint64_t offset, uint64_t file_bytes,

@@ -34,6 +34,7 @@ void ebk_journal_release(struct ebk_journal *journal)
     struct ebk_io *io = journal->io;
     if (journal->file >= 0) io->close(io, journal->file);
     if (journal->next_state == NEXT_READY) io->close(io, journal->next_file);
+    if (journal->used_file >= 0) io->close(io, journal->used_file);
     if (journal->lock_file >= 0) io->close(io, journal->lock_file);
     if (journal->event >= 0) close(journal->event);
     give_back(journal->slots, SLOT_COUNT * sizeof *journal->slots);
@@ -91,7 +92,7 @@ struct ebk_journal *ebk_journal_make(struct ebk_io *io, const char *directory,
     if (settings->file_bytes_max == 0) journal->settings.file_bytes_max = settings->file_bytes;
     snprintf(journal->directory, sizeof journal->directory, "%s", directory);
     journal->owner = getpid();
-    journal->file = journal->lock_file = journal->event = journal->next_file = -1;
+    journal->file = journal->lock_file = journal->event = journal->next_file = journal->used_file = -1;
     journal->armed = 1;
     memcpy(journal->identity, settings->identity, sizeof journal->identity);
     pthread_mutex_init(&journal->submit_lock, NULL);
@@ -233,7 +234,9 @@ static int open_files(struct ebk_journal *journal, struct ebk_journal_fault *fau
 {
     int code = ebk_journal_find_files(journal, fault);
     if (code == EBK_OK) code = ebk_journal_probe_direct(journal, fault);
+    if (code == EBK_OK) code = ebk_journal_open_used(journal, fault);
     if (code < 0) return code;
+    ebk_journal_find_used(journal);
     uint32_t found = journal->file_count, index = 0;
     if (found == 0) {
         code = make_first_file(journal, fault);
@@ -243,6 +246,7 @@ static int open_files(struct ebk_journal *journal, struct ebk_journal_fault *fau
     for (uint32_t i = 0; i < found; i++)
         if (journal->files[i].first_token != 0) index = i; /* The newest that has groups, or the oldest blank one. */
     code = go_on_in(journal, index, fault);
+    if (code == EBK_OK) code = ebk_journal_compare_used(journal, fault);
     if (code < 0) return code;
     uint64_t least = journal->file_bytes < journal->settings.file_bytes ? journal->file_bytes : journal->settings.file_bytes;
     uint64_t room = least - BLOCK_BYTES - sizeof(struct group_header) - sizeof(struct record_header);

@@ -13,7 +13,7 @@ from enum import IntEnum
 from embedbk.codec.kernels import crc32c
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
-from embedbk.ids import INCARNATION_BYTES, check_bookie_id
+from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES, check_bookie_id
 from embedbk.ports import Identity
 
 __all__ = [
@@ -148,7 +148,7 @@ def encode_hello(hello: Hello) -> bytes:
     node_id = who.node_id.encode("ascii")
     sizes = (len(node_id), len(who.cluster_token))
     header = _HELLO.pack(oldest, newest, ROLES[who.role], *sizes, who.incarnation)
-    return b"".join((header, node_id, who.cluster_token))
+    return b"".join((header, node_id, who.cluster_token, who.start))
 
 
 def decode_hello(body: memoryview) -> Hello:
@@ -166,7 +166,10 @@ def decode_hello(body: memoryview) -> Hello:
     except (UnicodeDecodeError, UsageError) as broken:
         raise PeerError("Hello with a node id that is not a name") from broken
     token = bytes(body[end : end + token_bytes])
-    return Hello(Identity(_ROLE_NAMES[role], node_id, incarnation, token), (oldest, newest))
+    start = bytes(body[end + token_bytes : end + token_bytes + START_ID_BYTES])
+    if len(start) < START_ID_BYTES:
+        start = b""  # Of a build that knew nothing of it.
+    return Hello(Identity(_ROLE_NAMES[role], node_id, incarnation, token, start), (oldest, newest))
 
 
 def objection(own: Hello, peer: Hello) -> str | None:
@@ -222,6 +225,8 @@ def check_settings(identity: Identity, protocols: tuple[int, int], window_bytes:
     check_bookie_id(identity.node_id)
     if len(identity.incarnation) != INCARNATION_BYTES:
         raise UsageError(f"incarnation has {len(identity.incarnation)} bytes; it has {INCARNATION_BYTES}")
+    if len(identity.start) not in (0, START_ID_BYTES):
+        raise UsageError(f"the number of a start has {len(identity.start)} bytes; it has {START_ID_BYTES}")
     if len(identity.cluster_token) > CLUSTER_TOKEN_BYTES_MAX:
         raise UsageError(
             f"cluster token has {len(identity.cluster_token)} bytes; at most {CLUSTER_TOKEN_BYTES_MAX}"

@@ -261,7 +261,8 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             may_have_lost=options.may_have_lost,
         )
         opened.callback(storage.close)
-        transport = _transport(options, listen[0], Identity("bookie", options.id, storage.incarnation, token))
+        identity = Identity("bookie", options.id, storage.incarnation, token, storage.starts.id)
+        transport = _transport(options, listen[0], identity)
         opened.callback(transport.close)
         client = Client(ttl_ms=options.session_ttl_ms, label=f"bookie {options.id}", cluster_token=token)
         node = BookieNode(

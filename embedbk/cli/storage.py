@@ -209,7 +209,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _check_cookies(reports: list[PlaceReport]) -> None:
-    """What the metadata knows of each bookie, where both are here (P7.2, I33)."""
+    """What the metadata knows of each bookie, where both are here (P7.2, P7.9)."""
     for facts in [each.facts for each in reports if isinstance(each.facts, MetadataFacts)]:
         for report in reports:
             if report.place.kind != "bookie" or not report.incarnation:
@@ -221,10 +221,17 @@ def _check_cookies(reports: list[PlaceReport]) -> None:
                     f"it belongs to the cluster {report.cluster_token.hex()}, the metadata beside it to "
                     f"{facts.cluster_token.hex()}",
                 )
-            elif known is not None and known != report.incarnation:
+            elif known is not None and known.incarnation != report.incarnation:
                 report.findings.damage(
                     str(report.place.root),
-                    f"the cluster knows {report.node_id!r} with incarnation {known.hex()}: wiped or swapped disks?",
+                    f"the cluster knows {report.node_id!r} with incarnation {known.incarnation.hex()}: wiped or "
+                    "swapped disks?",
+                )
+            elif known is not None and known.starts and not report.starts.has(known.starts, known.start):
+                report.findings.damage(
+                    str(report.place.root),
+                    f"the cluster knows start number {known.starts} of {report.node_id!r} at {known.place}, which is "
+                    "none of these directories': an older copy, or copied (P7.9)",
                 )
 
 

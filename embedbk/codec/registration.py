@@ -1,4 +1,5 @@
-"""What a bookie says of itself under its ephemeral key, by which clients find it (RP47: an id is not an address)."""
+"""What the cluster knows of a bookie: under its ephemeral key where it is (RP47: an id is not an address), in its
+cookie which directories and which start of them the id is bound to (P7.2, P7.9)."""
 
 from __future__ import annotations
 
@@ -9,26 +10,31 @@ import msgspec
 
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError, UsageError
-from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN
+from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN, START_ID_BYTES
 
 __all__ = [
     "BOOKIES_PREFIX",
+    "COOKIE_VERSION",
     "REGISTRATION_VERSION",
     "Registration",
     "COOKIES_PREFIX",
+    "Cookie",
     "check_place",
     "cookie_path",
+    "decode_cookie",
     "decode_registration",
+    "encode_cookie",
     "encode_registration",
     "registration_path",
 ]
 
 REGISTRATION_VERSION = 1
+COOKIE_VERSION = 2
 BOOKIES_PREFIX = "/bookies/"
 COOKIES_PREFIX = "/cookies/"
 
 
-ENDPOINTS_MAX = 16
+ENDPOINTS_MAX = JOURNALS_MAX = 16
 TEXT_CHARS_MAX = 512  # Of an endpoint, and of a location.
 
 # What may stand in these fields, which every client may write; msgspec refuses the rest while it decodes.
@@ -37,6 +43,8 @@ _Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_l
 _Text = Annotated[str, msgspec.Meta(max_length=TEXT_CHARS_MAX)]
 _Endpoints = Annotated[list[_Text], msgspec.Meta(max_length=ENDPOINTS_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+_Start = Annotated[bytes, msgspec.Meta(max_length=START_ID_BYTES)]
+_Tokens = Annotated[tuple[_Count, ...], msgspec.Meta(max_length=JOURNALS_MAX)]
 
 
 class Registration(msgspec.Struct, frozen=True, array_like=True):
@@ -47,6 +55,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     is_writable: bool
     free_bytes: _Count
     location: _Text = ""  # "zone/rack" (RP38, RP40); nothing where nobody said it.
+    start: _Start = b""  # Random number of this start: endpoints may be the same after a kill (P7.9).
 
 
 _decoder = msgspec.msgpack.Decoder(Registration)
@@ -85,6 +94,34 @@ def check_place(endpoints: Sequence[str], location: str) -> None:
             raise UsageError(
                 f"{text[:40]!r}... of a bookie has {len(text)} characters; at most {TEXT_CHARS_MAX} are allowed"
             )
+
+
+class Cookie(msgspec.Struct, frozen=True, array_like=True):
+    """The directories that a bookie id is bound to, and their newest start that the cluster knows."""
+
+    version: int
+    incarnation: _Incarnation
+    starts: _Count = 0  # Of these directories, up to that one; 0: of a build that did not count.
+    start: _Start = b""  # Its random number.
+    tokens: _Tokens = ()  # Of each journal: the newest token that was durable when this was told.
+    place: _Text = ""  # Where it ran, for people.
+
+
+_cookie_decoder = msgspec.msgpack.Decoder(Cookie)
+
+
+def encode_cookie(value: Cookie) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def decode_cookie(data: bytes) -> Cookie:
+    """Raises StorageError for bytes that are no cookie of a version this code knows."""
+    if len(data) == INCARNATION_BYTES:
+        return Cookie(1, data)  # Of a build that knew nothing else; a newer one is longer.
+    value = unpack(_cookie_decoder, data, StorageError, f"these {len(data)} bytes are no bookie's cookie")
+    if value.version != COOKIE_VERSION:
+        raise StorageError(f"cookie has version {value.version}; this embedbk knows {COOKIE_VERSION}")
+    return value
 
 
 def cookie_path(bookie_id: str) -> str:

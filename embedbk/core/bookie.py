@@ -45,6 +45,7 @@ from embedbk.core.parked import Parked, ParkedPolls, Poll
 from embedbk.core.vocabulary import (
     AddsTaken,
     CollectionBegun,
+    CountSettled,
     DropAllowed,
     DropEntries,
     Effect,
@@ -54,10 +55,12 @@ from embedbk.core.vocabulary import (
     JournalFailed,
     LimboListed,
     LinkLost,
+    LossFound,
     Part,
     ReadEntries,
     Reply,
     RequestReceived,
+    ServeAlone,
     ShareTold,
     StoreFrame,
     Tick,
@@ -70,6 +73,9 @@ __all__ = ["Bookie", "LedgerRow", "LedgerTable"]
 
 _MS = 1_000_000
 _NO_KEY = bytes(16)
+_UNSETTLED = (
+    "this bookie does not know yet whether its directories are the newest, and nothing of this ledger"
+)
 _SHARE_PAUSE_NS = 2 * _MS  # Between two looks for what limbo misses: clients come first.
 
 
@@ -123,10 +129,12 @@ class Bookie(Machine):
         next_token: int,
         *,
         may_have_lost: bool = False,
+        is_settled: bool = True,
         parked: ParkedPolls | None = None,
     ) -> None:
-        """may_have_lost: something acknowledged may be gone; limbo comes before anything is served (P7.4). parked: long
-        polls for a LAC, where somebody beside the core parks and wakes them too."""
+        """may_have_lost: something acknowledged may be gone; limbo comes before anything is served (P7.4). is_settled:
+        False: whether these directories are an older copy is not known yet (P7.9). parked: long polls for a LAC, where
+        somebody beside the core parks and wakes them too."""
         self.incarnation = incarnation
         self.table = table
         self.next_token = next_token  # The journal numbers its records the same way.
@@ -138,6 +146,10 @@ class Bookie(Machine):
         self.next_look = 1
         self.parked: ParkedPolls = Parked() if parked is None else parked
         self.is_serving = not may_have_lost
+        self.is_settled = is_settled  # False: no "no", and no ledger that is not known (P7.9).
+        self.is_waiting = (
+            not is_settled
+        )  # For metadata, while it can be reached: nothing is served meanwhile.
         self.limbo_token: int | None = None  # While not serving: the last record that limbo waits for.
         # Ledgers in limbo that may leave it, ascending. A dropped one stays in limbo for ever (P7.3).
         self.shares: dict[
@@ -158,11 +170,30 @@ class Bookie(Machine):
         if not self.is_serving:
             # Neither yes nor no: what it may have lost is not in limbo yet (P7.4).
             return [Reply(event.link, event.request_id, ErrorAnswer("this bookie does not serve yet"))]
+        if self.is_waiting:
+            return self._on_early(event)
+        if not self.is_settled and self._is_unknown(event):
+            return [Reply(event.link, event.request_id, ErrorAnswer(_UNSETTLED))]
         try:
             return self._answer(event, event.control)
         except StorageError as full:
             # The ledger table took no further ledger; a row comes before anything else, so nothing was done.
             return [Reply(event.link, event.request_id, ErrorAnswer(str(full)))]
+
+    def _on_early(self, event: RequestReceived) -> list[Effect]:
+        """It will serve in a moment, or be found out: a writer tries its add again, and need not give the bookie up."""
+        request = event.control
+        if isinstance(request, AddRequest) and not request.recovery and len(event.frames) == 1:
+            header = event.frames[0][0]
+            return [self._add_reply(event.link, event.request_id, request, header, Status.BUSY)]
+        return [Reply(event.link, event.request_id, ErrorAnswer("this bookie does not serve yet"))]
+
+    def _is_unknown(self, event: RequestReceived) -> bool:
+        """Whether it is about a ledger of which there is no trace here: in an older copy there may be none (P7.9)."""
+        if isinstance(event.control, AddRequest):
+            return any(self.table.get(header.ledger_id) is None for header, _ in event.frames)
+        ledger_id = getattr(event.control, "ledger_id", None)
+        return ledger_id is not None and self.table.get(ledger_id) is None
 
     def _answer(self, event: RequestReceived, request: Control) -> list[Effect]:
         if isinstance(request, AddRequest):
@@ -460,6 +491,19 @@ class Bookie(Machine):
             self.is_serving = True
         return effects
 
+    def _on_count_settled(self, event: CountSettled) -> list[Effect]:
+        self.is_settled, self.is_waiting = True, False
+        return []
+
+    def _on_serve_alone(self, event: ServeAlone) -> list[Effect]:
+        self.is_waiting = False
+        return []
+
+    def _on_loss_found(self, event: LossFound) -> list[Effect]:
+        """Nothing is served from now on until limbo is durable: as after a start that knew of the loss."""
+        self.is_serving, self.limbo_token = False, None
+        return []
+
     def _on_share_told(self, event: ShareTold) -> list[Effect]:
         """Limbo ends when every entry of the share is found, read and not only indexed. One look at a time."""
         if event.ledger_id in self.limbo and event.ledger_id not in self.shares:
@@ -575,6 +619,8 @@ class Bookie(Machine):
         absent, lac, length = (
             (event.absent, row.lac, row.lac_length) if _knows_all(row) else ([], NO_ENTRY, 0)
         )
+        if not self.is_settled:
+            absent = []  # In an older copy they may be missing (P7.9).
         answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)
         effects: list[Effect] = []
         reply = Reply(look.link, look.request_id, answer, _framed(event.frame))
@@ -702,6 +748,9 @@ class Bookie(Machine):
         AddsTaken: _on_taken,
         JournalDurable: _on_durable,
         JournalFailed: _on_journal_failed,
+        CountSettled: _on_count_settled,
+        ServeAlone: _on_serve_alone,
+        LossFound: _on_loss_found,
         LimboListed: _on_limbo_listed,
         ShareTold: _on_share_told,
         CollectionBegun: _on_collection_begun,

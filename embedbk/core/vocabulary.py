@@ -38,6 +38,7 @@ __all__ = [
     "CopyFailed",
     "CopyLogs",
     "CopySlice",
+    "CountSettled",
     "DropAllowed",
     "DropEntries",
     "Ended",
@@ -63,6 +64,7 @@ __all__ = [
     "ListLogs",
     "LogFacts",
     "LogsListed",
+    "LossFound",
     "MetadataChanged",
     "MetadataDoubted",
     "MetadataFailed",
@@ -85,6 +87,7 @@ __all__ = [
     "SpaceSeen",
     "Started",
     "Tag",
+    "ServeAlone",
     "Tick",
     "Transact",
     "TransactRefused",
@@ -384,6 +387,24 @@ class JournalFailed(Struct):
     reason: str
 
 
+class CountSettled(Struct):
+    """Metadata knows of this start of the bookie, and of no other behind the last one of its directories (P7.9)."""
+
+    now_ns: int
+
+
+class ServeAlone(Struct):
+    """Metadata cannot be reached: what the bookie holds is served all the same, and nothing else (P7.9)."""
+
+    now_ns: int
+
+
+class LossFound(Struct):
+    """Metadata knows of more than these directories hold: something acknowledged may be gone (P7.9)."""
+
+    now_ns: int
+
+
 class LimboListed(Struct):
     """The ledgers that name this bookie, by a linearizable listing made after it started (P7.4); and those that are
     CLOSED and name others."""
@@ -644,7 +665,7 @@ Event = (
     | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | FrameSent | HintDue | CloseRequested | Consumed
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
-    | EntriesRead | LimboListed | ShareTold | CollectionBegun | DropAllowed
+    | EntriesRead | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | MetadataTold | LogsListed | SliceCopied | CopyFailed
     | WritableSet | SpaceSeen | OperatorAsked | MetadataDoubted
 )  # fmt: skip

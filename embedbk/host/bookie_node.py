@@ -6,6 +6,7 @@ is told to the core before anything else of the turn, so that no answer can leav
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections import deque
@@ -55,6 +56,7 @@ from embedbk.host.compacting import Compacting
 from embedbk.host.limbo import LimboAsking
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.registering import Registering
+from embedbk.host.rival import Rival
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.host.spacing import Spacing
 from embedbk.host.unread import Unread
@@ -121,6 +123,7 @@ class BookieNode:
             storage.table,
             storage.next_token(),
             may_have_lost=storage.may_have_lost,
+            is_settled=False,
             parked=None if storage.add_path is None else storage.add_path.parked,
         )
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
@@ -147,6 +150,7 @@ class BookieNode:
             unread,
         )
         self.compacting = Compacting(bookie_id, compactor, storage)
+        self.rival = Rival(transport, bookie_id, storage.incarnation, storage.starts.id)
         self.registering = Registering(
             bookie_id,
             self.endpoints,
@@ -155,8 +159,10 @@ class BookieNode:
             self.core,
             self.metadata,
             self.limbo,
+            self.rival,
             self.spacing.free_now,
             self.witnessing,
+            self._step_core,
             on_foreign=self._on_foreign,
         )
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
@@ -306,6 +312,10 @@ class BookieNode:
 
     def close(self, failure: BaseException | None = None) -> None:
         """Leave the cluster and make everything durable."""
+        if self.failure is None:
+            with contextlib.suppress(StorageError):  # Then it tells nothing more than it told before.
+                self.storage.sync()
+            self.registering.tell_last(0)
         self.metadata.end("the bookie was closed")
         self.transport.close()
         if self.near is not None:
@@ -318,6 +328,8 @@ class BookieNode:
         if event.link == self.metadata.link:
             self.metadata.on_link_up(now_ns, event.peer)
             self.witnessing.look(now_ns)
+        elif self.rival.is_asking_over(event.link):
+            self.rival.on_link_up(now_ns, event.link, event.peer)
         elif self.registering.is_foreign:
             self.transport.drop(event.link, str(self.failure))
         else:
@@ -326,6 +338,9 @@ class BookieNode:
     def _on_link_down(self, now_ns: int, event: LinkDown) -> None:
         if event.link == self.metadata.link:
             self.metadata.on_link_down(now_ns, event.reason)
+            return
+        if self.rival.is_asking_over(event.link):
+            self.rival.on_link_down(now_ns, event.link)
             return
         self._links.pop(event.link, None)
         self._step_core(LinkLost(now_ns, event.link))
@@ -402,7 +417,7 @@ class BookieNode:
     def _path_now(self) -> AddPath | None:
         """The add path, while normal adds of known ledgers are nobody's question but the row's."""
         core = self.core
-        is_open = core.is_writable and core.is_serving and core.failure is None
+        is_open = core.is_writable and core.is_serving and not core.is_waiting and core.failure is None
         return self.storage.add_path if is_open else None
 
     def _offered(self) -> AddPath | None:

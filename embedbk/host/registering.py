@@ -1,31 +1,53 @@
-"""A bookie's place in the list of bookies: shows its cookie, and keeps its registration under the session (P7.2).
+"""A bookie's place in the list of bookies: counts its start in the cookie, and keeps its registration under the session
+(P7.2, P7.9).
 
-Decides nothing of what a bookie may serve: one that may have lost something asks for its limbo first (`limbo`), and
-one that the cluster knows with other directories tells its node, which ends everything.
+Decides what the cookie means for this start: whose directories these are, whether they are an older copy, and which of
+two processes with one identity stays. Leaves to others: what a bookie may serve meanwhile (`core/bookie.py`), limbo
+(`limbo`), and whether the other one is alive (`rival`). One that the cluster knows with other directories, or that runs
+elsewhere too, tells its node, which ends everything.
+
+    session ─▶ limbo, where something may be lost ─▶ cookie ─▶ registration ─▶ is another start of it alive?
+        ─▶ both in one transaction, over the values that were read ─▶ settled; told again when more is durable
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from embedbk.codec.metadata_messages import ABSENT, Compare, Get, Put, Result, Txn, TxnDone, Value
+from embedbk.codec.metadata_messages import ABSENT, Compare, Get, Put, Record, Result, Txn, TxnDone, Value
 from embedbk.codec.registration import (
+    COOKIE_VERSION,
     REGISTRATION_VERSION,
+    TEXT_CHARS_MAX,
+    Cookie,
     Registration,
     cookie_path,
+    decode_cookie,
+    decode_registration,
+    encode_cookie,
     encode_registration,
     registration_path,
 )
 from embedbk.core.bookie import Bookie
+from embedbk.core.machine import earliest
+from embedbk.core.vocabulary import CountSettled, Event, LossFound, ServeAlone
 from embedbk.errors import StorageError
 from embedbk.host.limbo import LimboAsking
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.rival import Rival
 from embedbk.host.witnessing import Witnessing
 from embedbk.ports import DurableBookie
 
 __all__ = ["Registering"]
 
+logger = logging.getLogger(__name__)
+
 REGISTER_AGAIN_NS = 500_000_000
+# Until a bookie that just started serves what it holds without metadata: no member says Hello, or none answers.
+ALONE_NS, UNANSWERED_NS = 500_000_000, 5_000_000_000
+TELL_NS = 10_000_000_000  # Between two words to metadata of how much is durable.
 
 
 class Registering:
@@ -34,7 +56,8 @@ class Registering:
     Args:
         location: "zone/rack", for the placement of ensembles.
         free_now: free bytes of its device, or None where nobody can tell.
-        on_foreign: the cluster knows this id with other directories; nobody must be served.
+        tell_bookie: steps the bookie's core.
+        on_foreign: the cluster knows this id with other directories, or elsewhere; nobody must be served.
     """
 
     def __init__(
@@ -46,12 +69,17 @@ class Registering:
         core: Bookie,
         metadata: MetadataLink,
         limbo: LimboAsking,
+        rival: Rival,
         free_now: Callable[[], int | None],
         witness: Witnessing,
+        tell_bookie: Callable[[Event], None],
         on_foreign: Callable[[int, StorageError], None],
     ) -> None:
         self.is_foreign = False
-        self.deadline_ns: int | None = None  # When to try again.
+        self.may_go_alone = True  # Switch: False for directories that a simulation knows to be an older copy.
+        self._since_ns: int | None = None  # Of its first turn.
+        self._again_ns: int | None = None  # When to try again.
+        self._tell_ns: int | None = None  # When to tell how much is durable, if that changed.
         self._bookie_id = bookie_id
         self._endpoints = list(endpoints)
         self._location = location
@@ -59,20 +87,44 @@ class Registering:
         self._core = core
         self._metadata = metadata
         self._limbo = limbo
+        self._rival = rival
         self._free_now = free_now
         self._witness = witness
+        self._tell_bookie = tell_bookie
         self._on_foreign = on_foreign
         self._session = 0  # Under which its key was put.
         self._is_writable = False  # As the list of bookies was told last.
+        self._told: tuple[int, ...] = ()  # Tokens, as metadata was told last.
+        self._written = ABSENT  # Revision of the cookie that was written last; no other one is under way.
+        self._suffered = (
+            b""  # A cookie that knows more than these directories: what may be lost is in limbo for it.
+        )
+        self._dead = 0  # Revision of a registration whose process is not alive.
+        self._trouble = ""  # Why it cannot register, as it was said last.
 
     @property
     def is_done(self) -> bool:
         """Whether clients find it: its key was put under the session that lives now."""
         return self._metadata.session != 0 and self._session == self._metadata.session
 
+    @property
+    def deadline_ns(self) -> int | None:
+        return earliest(self._again_ns, self._tell_ns, self._rival.deadline_ns, self._alone_ns())
+
+    def _alone_ns(self) -> int | None:
+        """When it waits no longer for metadata; None: it does not wait, or never goes alone."""
+        if not self._core.is_waiting or self._since_ns is None or not self.may_go_alone or self.is_foreign:
+            return None
+        return self._since_ns + (UNANSWERED_NS if self._metadata.is_up else ALONE_NS)
+
     def step(self, now_ns: int) -> None:
-        if self.deadline_ns is not None and now_ns >= self.deadline_ns:
-            self.deadline_ns = None
+        self._rival.step(now_ns)
+        self._since_ns = now_ns if self._since_ns is None else self._since_ns
+        alone_ns = self._alone_ns()
+        if alone_ns is not None and now_ns >= alone_ns:
+            self._tell_bookie(ServeAlone(now_ns))
+        if self._again_ns is not None and now_ns >= self._again_ns:
+            self._again_ns = None
             self.register(now_ns)
         if self._storage.may_have_lost and self._core.is_serving:
             self._storage.end_loss()  # What may be lost is in durable limbo.
@@ -80,12 +132,16 @@ class Registering:
         if self.is_done and self._core.is_writable != self._is_writable:
             self._is_writable = self._core.is_writable  # Not asked again each turn; a refusal asks later.
             self.register(now_ns)
+        if self._tell_ns is not None and now_ns >= self._tell_ns:
+            self._tell_ns = now_ns + TELL_NS
+            if self.is_done and self._storage.durable_tokens() != self._told:
+                self.register(now_ns)
 
     def register_at(self, when_ns: int) -> None:
-        self.deadline_ns = when_ns
+        self._again_ns = when_ns
 
     def register(self, now_ns: int) -> None:
-        """A session is open: show the cookie, then stand in the list of bookies as long as the session lives."""
+        """A session is open: count this start, then stand in the list of bookies as long as the session lives."""
         if not self._metadata.session or self.is_foreign or not self._witness.is_judged:
             return  # When it is told which metadata this is, it is called again (P10.5).
         if not self._core.is_serving and self._witness.is_doubted:
@@ -96,64 +152,204 @@ class Registering:
             return
         self._metadata.request(now_ns, Get(cookie_path(self._bookie_id)), self._on_cookie)
 
+    def tell_last(self, now_ns: int) -> None:
+        """It stops, and everything is durable: metadata is told how much that is, if it can be reached."""
+        if self.is_done and self._written != ABSENT and self._storage.durable_tokens() != self._told:
+            key = cookie_path(self._bookie_id)
+            put = Put(key, encode_cookie(self._cookie()))
+            self._metadata.request(now_ns, Txn([Compare(key, self._written)], [put]), lambda _, result: None)
+
     def _again(self, now_ns: int) -> None:
-        self.deadline_ns = now_ns + REGISTER_AGAIN_NS
+        self._again_ns = now_ns + REGISTER_AGAIN_NS
+
+    def _cookie(self) -> Cookie:
+        storage = self._storage
+        return Cookie(
+            COOKIE_VERSION,
+            storage.incarnation,
+            storage.starts.count,
+            storage.starts.id,
+            storage.durable_tokens(),
+            storage.place[-TEXT_CHARS_MAX:],
+        )
 
     def _on_cookie(self, now_ns: int, result: Result) -> None:
         if not isinstance(result, Value):
             self._again(now_ns)
             return
-        incarnation = self._storage.incarnation
-        key = cookie_path(self._bookie_id)
-        when, then = [Compare(key, ABSENT)], [Put(key, incarnation)]
-        if result.record is not None:
-            if result.record.value != incarnation:
-                self._refuse(now_ns, result.record.value or b"")
-                return
-            when, then = [Compare(key, result.record.revision)], []
+        try:
+            cookie = None if result.record is None else decode_cookie(result.record.value or b"")
+        except StorageError as unread:
+            self._wait(now_ns, str(unread))  # Cannot be told: neither its own, nor another's.
+            return
+        if cookie is not None and cookie.incarnation != self._storage.incarnation:
+            self._refuse(now_ns, cookie.incarnation)
+            return
         self._metadata.request(
             now_ns,
             Get(registration_path(self._bookie_id)),
-            lambda now, found: self._put_registration(now, found, when, then),
+            partial(self._on_registration, record=result.record, cookie=cookie),
         )
 
-    def _put_registration(self, now_ns: int, result: Result, when: list[Compare], then: list[Put]) -> None:
-        """Only over the registration that was read. A late one of the process before, which the network still carried
-        when that process died, must not take the place of ours and then go with its session."""
+    def _on_registration(
+        self, now_ns: int, result: Result, *, record: Record | None, cookie: Cookie | None
+    ) -> None:
+        """Before the place of another start is taken, its process is asked whether it is there."""
         if not isinstance(result, Value):
             self._again(now_ns)
             return
-        incarnation, key = self._storage.incarnation, registration_path(self._bookie_id)
-        when = [*when, Compare(key, ABSENT if result.record is None else result.record.revision)]
-        self._is_writable = self._core.is_writable
-        registration = Registration(
-            REGISTRATION_VERSION,
-            self._bookie_id,
-            incarnation,
-            self._endpoints,
-            self._is_writable,
-            self._free_now() or 0,
-            self._location,
-        )
-        put = Put(key, encode_registration(registration), is_ephemeral=True)
-        session = self._metadata.session
-        self._metadata.request(
-            now_ns, Txn(when, [*then, put]), lambda now, outcome: self._on_registered(now, session, outcome)
+        try:
+            there = (
+                None
+                if result.record is None
+                else decode_registration(result.record.value or b"", self._bookie_id)
+            )
+        except StorageError as unread:
+            self._wait(now_ns, str(unread))
+            return
+        go_on = partial(self._compare, record=record, cookie=cookie, registered=result.record, there=there)
+        revision = ABSENT if result.record is None else result.record.revision
+        if there is None or there.start == self._storage.starts.id or revision == self._dead:
+            go_on(now_ns)
+        else:
+            self._rival.ask(
+                now_ns,
+                there.endpoints,
+                lambda now, is_alive: self._on_rival(now, is_alive, there, cookie, revision, go_on),
+            )
+
+    def _on_rival(
+        self,
+        now_ns: int,
+        is_alive: bool,
+        there: Registration,
+        cookie: Cookie | None,
+        revision: int,
+        go_on: Callable[[int], None],
+    ) -> None:
+        if not is_alive:
+            self._dead = revision
+            go_on(now_ns)
+            return
+        where = f" ({cookie.place})" if cookie is not None and cookie.place else ""
+        self._end(
+            now_ns,
+            f"bookie {self._bookie_id} runs already at {', '.join(there.endpoints)}{where}; this one, at "
+            f"{', '.join(self._endpoints)} ({self._storage.place}), has a copy of its directories, or the same ones",
+            "stop one of them; a copy of a bookie's directories is started only in their place, or under another id in "
+            "empty ones",
         )
 
-    def _on_registered(self, now_ns: int, session: int, result: Result) -> None:
-        if isinstance(result, TxnDone) and result.is_done:
-            self._session = session
-            self._limbo.ask_at(now_ns)
-        else:
-            self._again(now_ns)
+    def _compare(
+        self,
+        now_ns: int,
+        *,
+        record: Record | None,
+        cookie: Cookie | None,
+        registered: Record | None,
+        there: Registration | None,
+    ) -> None:
+        """Do these directories hold what the cluster knows of them? Else limbo comes first (P7.4)."""
+        known = b"" if record is None else record.value or b""
+        lack = "" if cookie is None or known == self._suffered else self._lack_of(cookie)
+        if cookie is None or not lack:
+            self._put(now_ns, record, cookie, registered)
+            return
+        try:
+            self._storage.note_less(lack)
+            self._storage.starts.pass_by(cookie.starts)
+        except StorageError as refused:
+            self._wait(now_ns, str(refused))
+            return
+        self._suffered = known
+        self._tell_bookie(LossFound(now_ns))
+        self.register(now_ns)
+
+    def _lack_of(self, cookie: Cookie) -> str:
+        """What the cluster knows and these directories do not, in words; empty when there is nothing."""
+        starts, storage = self._storage.starts, self._storage
+        if cookie.starts and not starts.has(cookie.starts, cookie.start):
+            return (
+                f"the cluster knows a start number {cookie.starts} of it at {cookie.place or 'another place'} that "
+                f"is none of these directories', which are at {starts.count}: an older copy, or copied"
+            )
+        if cookie.start == starts.id:
+            return ""  # Its own words.
+        pairs = list(zip(cookie.tokens, storage.replayed, strict=False))
+        if cookie.tokens and len(cookie.tokens) != len(storage.replayed):
+            return f"it had {len(cookie.tokens)} journals, and has {len(storage.replayed)}"
+        missing = [(number, told, have) for number, (told, have) in enumerate(pairs, 1) if told > have]
+        if missing:
+            number, told, have = missing[0]
+            return f"record {told} of its journal {number} was durable, and the last one there is {have}"
+        return ""
+
+    def _put(
+        self, now_ns: int, record: Record | None, cookie: Cookie | None, registered: Record | None
+    ) -> None:
+        """Only over what was read. A late one of the process before, which the network still carried when that process
+        died, must not take the place of ours and then go with its session."""
+        key, place = cookie_path(self._bookie_id), registration_path(self._bookie_id)
+        when = [
+            Compare(key, ABSENT if record is None else record.revision),
+            Compare(place, ABSENT if registered is None else registered.revision),
+        ]
+        then: list[Put] = []
+        own = self._cookie()
+        if cookie != own:
+            then.append(Put(key, encode_cookie(own)))
+        self._is_writable = self._core.is_writable
+        registration = encode_registration(
+            Registration(
+                REGISTRATION_VERSION,
+                self._bookie_id,
+                self._storage.incarnation,
+                self._endpoints,
+                self._is_writable,
+                self._free_now() or 0,
+                self._location,
+                self._storage.starts.id,
+            )
+        )
+        session = self._metadata.session
+        if registered is None or registered.session != session or registered.value != registration:
+            then.append(Put(place, registration, is_ephemeral=True))
+        self._written = ABSENT
+        self._metadata.request(
+            now_ns, Txn(when, list(then)), partial(self._on_put, session=session, own=own, record=record)
+        )
+
+    def _on_put(
+        self, now_ns: int, result: Result, *, session: int, own: Cookie, record: Record | None
+    ) -> None:
+        if not isinstance(result, TxnDone) or not result.is_done:
+            self._again(
+                now_ns
+            )  # Also where nobody can tell: what stands there then is its own, or it is not (P2.2).
+            return
+        is_same = record is not None and record.value == encode_cookie(own)
+        self._written = record.revision if record is not None and is_same else result.revision
+        self._session, self._told, self._suffered, self._trouble = session, own.tokens, b"", ""
+        self._tell_ns = now_ns + TELL_NS
+        if not self._core.is_settled:
+            self._tell_bookie(CountSettled(now_ns))
+        self._limbo.ask_at(now_ns)
+
+    def _wait(self, now_ns: int, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            logger.error("bookie %s cannot register: %s", self._bookie_id, trouble)
+        self._again(now_ns)
 
     def _refuse(self, now_ns: int, known: bytes) -> None:
         """The cluster knows this id with other directories: serve nobody, and say what is to be done (P7.2)."""
-        self.is_foreign = True
-        failure = StorageError(
+        self._end(
+            now_ns,
             f"bookie {self._bookie_id} is known to the cluster with other directories (incarnation {known.hex()}, "
             f"these are {self._storage.incarnation.hex()}): wiped or swapped disks?",
-            hint="give it its own directories back, or start it under a new bookie id",
+            "give it its own directories back, or start it under a new bookie id",
         )
-        self._on_foreign(now_ns, failure)
+
+    def _end(self, now_ns: int, why: str, hint: str) -> None:
+        self.is_foreign = True
+        self._on_foreign(now_ns, StorageError(why, hint=hint))

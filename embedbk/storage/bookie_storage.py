@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from embedbk.core.ledger_table import LEDGERS_MAX
 from embedbk.core.vocabulary import LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, UsageError, ensure
+from embedbk.ids import START_ID_BYTES
 from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.directories import free_bytes_at
@@ -44,6 +46,7 @@ from embedbk.storage.operator_word import read_only_reason
 from embedbk.storage.repeating import Repeating
 from embedbk.storage.scrubbing import SCRUB_FILE, LogScrubber
 from embedbk.storage.starting import RECORD_OVERHEAD_BYTES, JournalTerms, Start
+from embedbk.storage.starts import StartCount, Starts
 
 __all__ = ["FLUSH_BYTES", "BookieStorage"]
 
@@ -79,7 +82,8 @@ class BookieStorage:
         threaded: commit and flush in native threads; else `step` does both by hand.
         may_have_lost: these directories are an older copy, or were repaired by hand: what they held may be gone. Kept
             in a file of the directory until everything that may be lost is in durable limbo (P7.4).
-        io, incarnation: a `MemoryDisk` to live on, and who lives there, instead of the real disk.
+        io, incarnation, starts: a `MemoryDisk` to live on, who lives there, and which start this is, instead of the
+            real disk; None: the first.
 
     Raises:
         UsageError: the directory is another bookie's or in use, or the settings make no sense.
@@ -104,6 +108,8 @@ class BookieStorage:
         may_have_lost: bool = False,
         io: MemoryDisk | None = None,
         incarnation: bytes = b"",
+        starts: Starts | None = None,
+        notes_used: bool = False,
     ) -> None:
         layout = Layout.of(bookie_id, directory, journal_directories, ledger_directories)
         self.bookie_id = bookie_id
@@ -150,6 +156,8 @@ class BookieStorage:
                 f"journal_file_bytes={journal_file_bytes}: allowed is {JOURNAL_FILE_BYTES_MIN} or more, "
                 f"so that the largest frame ({FRAME_BYTES_MAX} bytes) fits into one file"
             )
+        self.place = f"{socket.gethostname()}:{layout.root}" if io is None else f"memory:{layout.root}"
+        self.starts = starts or Starts(StartCount(), lambda count: None, bytes(START_ID_BYTES))
         try:
             if io is None:
                 self._identity = open_identity(
@@ -170,6 +178,10 @@ class BookieStorage:
                     )
                 self.may_have_lost = note_loss(self._loss_path, is_new=may_have_lost)
                 self.met = read_met(self._loss_path.parent)
+                self.starts = self._identity.count_start()
+                notes_used = self._identity.notes_used
+                if self._identity.older:
+                    self.note_less(f"its directories are not of one time: {self._identity.older}")
             else:
                 for path in (layout.root, *layout.entries):
                     lib.ebk_io_make_directory(io.io, os.fsencode(path))
@@ -183,7 +195,8 @@ class BookieStorage:
                 half_bytes_max=cache_bytes_max + REPLAY_ROOM_BYTES,
                 half_bytes_kept=flush_bytes,
             )
-            self._load(JournalTerms(layout.journals, journal_file_bytes, threaded, io, self.incarnation))
+            terms = JournalTerms(layout.journals, journal_file_bytes, threaded, io, self.incarnation)
+            self._load(terms, notes_used)
             if threaded:
                 word = self._store.yield_word(flush_bytes // FLUSH_YIELD_SHARE)
                 self._open_journals().show_busy(word)
@@ -203,6 +216,8 @@ class BookieStorage:
                 threaded=threaded,
                 state_path=Path(layout.root) / SCRUB_FILE if io is None else None,
             )
+            if self._identity is not None:
+                self._identity.serve(notes_used=self._open_journals().notes_used())
         except BaseException:
             self._release()
             raise
@@ -247,6 +262,16 @@ class BookieStorage:
     def drop(self, ledger_id: int) -> None:
         self._open_store().drop(ledger_id)
 
+    def note_less(self, reason: str) -> None:
+        logger.error(
+            "bookie %s has less than it had: %s; what is missing counts as unknown (P7.9)",
+            self.bookie_id,
+            reason,
+        )
+        self.may_have_lost = True
+        if self._loss_path is not None:
+            note_loss(self._loss_path, is_new=True)
+
     def end_loss(self) -> None:
         self.may_have_lost = False
         if self._loss_path is not None:
@@ -265,6 +290,15 @@ class BookieStorage:
     def durable(self) -> int:
         self._durable = self._open_journals().durable()
         return self._durable
+
+    def durable_tokens(self) -> tuple[int, ...]:
+        return tuple(self._open_journals().own_tokens(self._durable))
+
+    def sync(self) -> None:
+        journals = self._open_journals()
+        if self.failed() is None and journals.next_token() > 1:
+            journals.wait(journals.next_token() - 1)
+            self.durable()
 
     def _count_taken(self) -> None:
         """What the add path queued since the last look counts like what came through `put_frame`."""
@@ -468,7 +502,7 @@ class BookieStorage:
 
     # --- Start -------------------------------------------------------------------------------------------
 
-    def _load(self, terms: JournalTerms) -> None:
+    def _load(self, terms: JournalTerms, notes_used: bool) -> None:
         """Footers first, then what the journals have above their marks (P7.3, P7.5)."""
         store = self._open_store()
         began_s, mark = time.monotonic(), store.log_mark()
@@ -481,6 +515,8 @@ class BookieStorage:
             cache_bytes_max=self.cache_bytes_max,
             free_bytes=self._ledgers_free,
             may_have_lost=self.may_have_lost,
+            notes_used=notes_used,
+            on_less=self.note_less,
         )
         journals = Journals(start.run())
         self._journals = journals

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.kernels import offsets, scan
-from embedbk.codec.registration import cookie_path
+from embedbk.codec.registration import Cookie, cookie_path, decode_cookie
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.errors import PeerError, StorageError
 from embedbk.storage.entry_log_index import Run
@@ -44,6 +44,7 @@ from embedbk.storage.metadata_store import MetadataStore
 from embedbk.storage.noted import NOTE_BYTES
 from embedbk.storage.raw_files import RawDirectory, RawFile
 from embedbk.storage.replay import replay_record
+from embedbk.storage.used_reader import compare_used
 
 __all__ = ["BookieFacts", "MetadataFacts", "Progress", "check_bookie", "check_metadata"]
 
@@ -74,7 +75,7 @@ class MetadataFacts:
     revision: int = 0
     cluster_token: bytes = b""
     incarnation: bytes = b""
-    cookies: dict[str, bytes] = field(default_factory=dict)  # Bookie id to incarnation.
+    cookies: dict[str, Cookie] = field(default_factory=dict)  # By bookie id.
 
 
 # --- Bookie -------------------------------------------------------------------------------------------------
@@ -308,6 +309,8 @@ class _BookieCheck:
         picture = look_at_journal(directory, self.findings)
         self.facts.last_token += picture.last_token
         mark = max(0, picture.first_token - 1) if mark is None else mark
+        if picture.is_sound:
+            compare_used(directory, picture, mark, self.findings)
         damages = self.findings.damage_count
         for record in walk_records(directory, picture, mark, self.findings):
             self.facts.journal_records += 1
@@ -420,18 +423,21 @@ def check_metadata(
     facts.revision = store.catalog.revision
     facts.cluster_token = store.identity.cluster_token
     facts.incarnation = store.identity.incarnation
-    facts.cookies = _cookies(store)
+    facts.cookies = _cookies(directory, store, findings)
     return facts
 
 
-def _cookies(store: MetadataStore) -> dict[str, bytes]:
+def _cookies(directory: RawDirectory, store: MetadataStore, findings: Findings) -> dict[str, Cookie]:
     prefix = cookie_path("")
-    found: dict[str, bytes] = {}
+    found: dict[str, Cookie] = {}
     after = ""
     while True:
         page = store.catalog.page(prefix, after, 1000)
         for record in page.records:
-            found[record.key.removeprefix(prefix)] = bytes(record.value or b"")
+            try:
+                found[record.key.removeprefix(prefix)] = decode_cookie(bytes(record.value or b""))
+            except StorageError as unread:
+                findings.note(directory.path, f"{record.key}: {unread}")
         if not page.has_more:
             return found
         after = page.records[-1].key

@@ -8,6 +8,9 @@ Minting is done in two rounds, so that a crash between directories is told from 
 gets its file as PREPARED, then every one as COMPLETE. No COMPLETE file: the bookie never served, mint again. One
 COMPLETE file: all others were PREPARED before it, so one that has none was wiped.
 
+Starts are counted in every directory, in two rounds likewise: begun in all of them, then served. One whose count of
+begun starts is below another's of served ones is older than that (P7.9).
+
 A ledger directory may join later, when the owner says so; none ever leaves. It is PREPARED with the whole set in its
 file before any other directory names it, and the widest set that a COMPLETE file names is the one that counts.
 """
@@ -28,14 +31,16 @@ import msgspec
 
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import StorageError, UsageError
-from embedbk.ids import INCARNATION_BYTES, check_bookie_id
+from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES, check_bookie_id
+from embedbk.storage.starts import StartCount, Starts
 
 __all__ = ["IDENTITY_FILE", "OWNER_FILE", "HeldIdentity", "hold_directory", "numbered", "open_identity"]
 
 IDENTITY_FILE = "IDENTITY"
 OWNER_FILE = "OWNER"  # Locked while the directories are in use; holds the holder's pid.
 IDENTITY_MAGIC = b"EBKI"
-IDENTITY_VERSION = 1
+IDENTITY_VERSION = 2  # Of one whose starts are counted; else 1, which is read as one that never started.
+IDENTITY_VERSIONS = (1, 2)
 SLOT_BYTES = 4096  # Two of them: a copy is never written over the newest one.
 SLOT_COUNT = 2
 
@@ -68,6 +73,14 @@ class IdentityBody(msgspec.Struct, frozen=True, array_like=True):
     incarnation: bytes
     purpose: str  # Of the directory that this file stands in.
     directories: list[DirectoryMark]
+    starts: int = 0  # Begun.
+    served: int = 0  # The newest start for which this was written everywhere, so that it may have served.
+    recent: bytes = b""  # Numbers of the last starts, the newest last.
+    notes_used: bool = False  # Its journals note which of their files was used last (JOURNAL.md section 9).
+
+    def start_count(self) -> StartCount:
+        ids = [self.recent[at : at + START_ID_BYTES] for at in range(0, len(self.recent), START_ID_BYTES)]
+        return StartCount(self.starts, tuple(ids))
 
 
 @dataclass(slots=True)
@@ -86,12 +99,58 @@ class _Found:
 class HeldIdentity:
     """The identity of directories that this process holds; `close` lets another process have them."""
 
-    def __init__(self, body: IdentityBody, locks: list[int]) -> None:
+    def __init__(self, body: IdentityBody, locks: list[int], found: list[_Found]) -> None:
         self.role = body.role
         self.node_id = body.node_id
         self.cluster_token = body.cluster_token
         self.incarnation = body.incarnation
         self._locks = locks
+        self._found = found
+        bodies = [each.body for each in found if each.body is not None]
+        newest = max(bodies, key=lambda body: body.starts)
+        self._before = newest.start_count()
+        self._served = max(body.served for body in bodies)
+        self.notes_used = any(body.notes_used for body in bodies)
+        # Which directories were not there at a start that may have served; empty when all are of one time.
+        self.older = ", ".join(
+            f"{each.purpose} directory {each.path} knows {each.body.starts} starts and not the "
+            f"{self._served} of others"
+            for each in found
+            if each.body is not None and each.body.starts < self._served
+        )
+
+    def count_start(self) -> Starts:
+        """Count this start, durably in every directory, before anything of it can be seen.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        return Starts(self._before, self._keep)
+
+    def _keep(self, count: StartCount) -> None:
+        self._before = count
+        for each in self._found:
+            assert each.body is not None
+            _write(
+                each,
+                IdentityState.COMPLETE,
+                msgspec.structs.replace(each.body, starts=count.count, recent=b"".join(count.recent)),
+            )
+
+    def serve(self, *, notes_used: bool) -> None:
+        """Everything is open, and from now on it may serve. notes_used: its journals note what they use.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        self.notes_used = notes_used
+        for each in self._found:
+            assert each.body is not None
+            _write(
+                each,
+                IdentityState.COMPLETE,
+                msgspec.structs.replace(each.body, served=self._before.count, notes_used=notes_used),
+            )
 
     def close(self) -> None:
         """Let go of the directories. Twice is harmless."""
@@ -135,7 +194,7 @@ def open_identity(
             body = _check(found, role, node_id, cluster_token, expands, locks)
         else:
             body = _mint(found, role, node_id, cluster_token, locks)
-        return HeldIdentity(body, locks)
+        return HeldIdentity(body, locks, found)
     except BaseException:
         while locks:
             os.close(locks.pop())
@@ -195,9 +254,9 @@ def _read_slot(path: Path, slot: bytes) -> tuple[IdentityState, int, IdentityBod
         return None
     if crc32c(body, crc32c(slot[: SLOT_HEADER.size - 4])) != crc:
         return None
-    if version != IDENTITY_VERSION:
+    if version not in IDENTITY_VERSIONS:
         raise StorageError(
-            f"{path} has version {version}; this embedbk knows {IDENTITY_VERSION}",
+            f"{path} has version {version}; this embedbk knows {' and '.join(map(str, IDENTITY_VERSIONS))}",
             hint="start it with the version that wrote it, or a later one",
         )
     try:
@@ -414,8 +473,9 @@ def _mint(
 def _write(each: _Found, state: IdentityState, body: IdentityBody) -> None:
     """Write one copy into the slot that does not hold the newest one, durably."""
     sequence = each.sequence + 1
-    packed = msgspec.msgpack.encode(body)
-    head = SLOT_HEADER.pack(IDENTITY_MAGIC, IDENTITY_VERSION, state, sequence, len(packed), 0)[:-4]
+    packed = _pack(body)
+    version = IDENTITY_VERSION if body.starts else 1
+    head = SLOT_HEADER.pack(IDENTITY_MAGIC, version, state, sequence, len(packed), 0)[:-4]
     slot = head + crc32c(packed, crc32c(head)).to_bytes(4, "little") + packed
     if len(slot) > SLOT_BYTES:
         raise UsageError(f"directory {each.path}: its path is too long to be kept in {IDENTITY_FILE}")
@@ -429,7 +489,8 @@ def _write(each: _Found, state: IdentityState, body: IdentityBody) -> None:
             os.fsync(file)
         finally:
             os.close(file)
-        _sync_directory(each.path)
+        if each.state is None:
+            _sync_directory(each.path)
     except OSError as refused:
         if (
             each.state is None
@@ -440,6 +501,19 @@ def _write(each: _Found, state: IdentityState, body: IdentityBody) -> None:
             f"{path} cannot be written: {refused}", hint="check its permissions, its disk and the room on it"
         ) from refused
     each.sequence, each.state, each.body = sequence, state, body
+
+
+def _pack(body: IdentityBody) -> bytes:
+    """As many of its starts as have room; then only the ends of paths, so that one more start is never refused."""
+    packed = msgspec.msgpack.encode(body)
+    while len(packed) > SLOT_BYTES - SLOT_HEADER.size and len(body.recent) > START_ID_BYTES:
+        kept = len(body.recent) // START_ID_BYTES // 2 * START_ID_BYTES
+        body = msgspec.structs.replace(body, recent=body.recent[-kept:])
+        packed = msgspec.msgpack.encode(body)
+    if len(packed) > SLOT_BYTES - SLOT_HEADER.size and body.starts:
+        marks = [DirectoryMark(mark.purpose, mark.mark, mark.path[-16:]) for mark in body.directories]
+        packed = msgspec.msgpack.encode(msgspec.structs.replace(body, directories=marks))
+    return packed
 
 
 def _sync_directory(path: Path) -> None:

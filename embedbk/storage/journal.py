@@ -31,6 +31,7 @@ __all__ = [
     "DamagedJournal",
     "Journal",
     "JournalFacts",
+    "JournalUsed",
     "UnreadableJournal",
 ]
 
@@ -93,6 +94,28 @@ class JournalFacts:
     group_count: int  # Commits since open.
     group_bytes: int  # Bytes written by them, padding included.
     overlap_count: int  # Of them, were built while another one was written.
+
+
+@dataclass(frozen=True, slots=True)
+class JournalUsed:
+    """What was noted of the file that was written last, and what the start found (JOURNAL.md section 9)."""
+
+    is_kept: bool  # It can be noted: the device had room for the file of the notes.
+    is_noted: bool
+    is_there: bool  # That file is there, or was set aside behind damage.
+    generation: int
+    first_token: int  # Of its first group: every record below was durable before it.
+    opened_token: int  # The last record that was there at open.
+
+    def lack(self, after: int) -> str:
+        """What is missing of the journal in words; empty when nothing noted is. after: up to there it is not needed."""
+        if not self.is_noted:
+            return ""
+        if not self.is_there:
+            return f"its newest file, of generation {self.generation}, is gone"
+        if max(self.opened_token, after) + 1 < self.first_token:
+            return f"it ends at record {self.opened_token}, and had {self.first_token - 1} at least"
+        return ""
 
 
 class Journal:
@@ -314,6 +337,26 @@ class Journal:
         finally:
             self._replays.discard(replay)
             ffi.release(replay)
+
+    # --- What was used -----------------------------------------------------------------------------------
+
+    def used(self) -> JournalUsed:
+        """Which of its files was written last, as far as that was noted before this open (P7.9)."""
+        used = ffi.new("struct ebk_journal_used *")
+        lib.ebk_journal_used(self.handle(), used)
+        return JournalUsed(
+            used.is_kept, used.is_noted, used.is_there, used.generation, used.first_token, used.opened_token
+        )
+
+    def accept_used(self) -> None:
+        """From now on what is there counts: noted durably. Before the first record is queued.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        fault = ffi.new("struct ebk_journal_fault *")
+        if lib.ebk_journal_accept(self.handle(), fault) < 0:
+            raise_fault(fault, f"journal {self.directory} cannot be used")
 
     # --- Whole -------------------------------------------------------------------------------------------
 

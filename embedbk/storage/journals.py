@@ -82,6 +82,10 @@ class Journals:
         below what `durable` has last told."""
         return [int(lib.ebk_journals_own(self.handle(), number, token)) for number in range(len(self.parts))]
 
+    def notes_used(self) -> bool:
+        """Whether all of them note which of their files was used last (JOURNAL.md section 9)."""
+        return all(part.used().is_kept for part in self.parts)
+
     def trim(self, marks: Sequence[int]) -> None:
         """What is up to these marks, one per journal, is in entry logs and index, synced (P7.5)."""
         for part, mark in zip(self.parts, marks, strict=True):

@@ -8,6 +8,7 @@ bookie read-only, an entry unreadable. Everything is deterministic and plain dat
 from __future__ import annotations
 
 import bisect
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,8 +22,11 @@ from embedbk.errors import StorageError, ensure
 from embedbk.ports import AddPath, Buffer, EntriesFound, ScrubDamage, ScrubPiece
 from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.replay import replay_record
+from embedbk.storage.starts import NEVER_STARTED, StartCount, Starts
 
 __all__ = ["MemoryBookieStorage", "MemoryEntryStore", "Survivors"]
+
+logger = logging.getLogger(__name__)
 
 FLUSH_BYTES = 256 << 10  # Small: a simulated run passes many flushes.
 
@@ -54,6 +58,8 @@ class Survivors:
     may_have_lost: bool = False  # Something that was durable is not among these (P7.4).
     bad_tokens: tuple[int, ...] = ()  # Journal records whose bytes are not what was written.
     met: Met | None = None  # The newest metadata that was met; a killed process has written it.
+    starts: StartCount = NEVER_STARTED  # As its identity has them (P7.9).
+    is_newest_gone: bool = False  # The journal file that was used last, which the journal's note tells.
 
 
 @dataclass(slots=True)
@@ -126,9 +132,13 @@ class MemoryBookieStorage:
         flush_bytes: int = FLUSH_BYTES,
         ledgers_max: int = LEDGERS_MAX,
         may_have_lost: bool = False,
+        start_id: bytes | None = None,
     ) -> None:
-        """may_have_lost: its owner says that something may be gone, and to go on behind a damaged journal."""
+        """may_have_lost: its owner says that something may be gone, and to go on behind a damaged journal. start_id: of
+        a simulation, in which every run is the same."""
         self.incarnation = survivors.incarnation
+        self.place = "memory"
+        self.starts = Starts(survivors.starts, lambda count: None, start_id)
         self.may_have_lost = survivors.may_have_lost or may_have_lost
         self.met = survivors.met
         self.table = LedgerTable(ledgers_max)
@@ -171,12 +181,14 @@ class MemoryBookieStorage:
         self._durable = self.records[-1].token if self.records else self.mark
         self._next_token = self._durable + 1
         read = [record.token for record in self.records if record.token not in bad]
-        self.replayed = (read[-1] if read else self.mark,)  # As `BookieStorage.replayed`.
+        self.replayed: tuple[int, ...] = (read[-1] if read else self.mark,)  # As `BookieStorage.replayed`.
         for ledger_id in list(self.store.ids):
             row = self.table.get(ledger_id)
             if row is not None and row.is_dropped:
                 self.drop(ledger_id)
         self.table.retire(self._durable)
+        if survivors.is_newest_gone:
+            self.note_less("its newest journal file is gone")
         if bad:
             self._flush_now()  # What can be read is in an entry log, and the journal begins behind the damage.
 
@@ -205,6 +217,16 @@ class MemoryBookieStorage:
         the ledger back before the next start, as on a disk where no file has gone yet."""
         self.store.drop(ledger_id)
         self._unflushed = {key: raw for key, raw in self._unflushed.items() if key[0] != ledger_id}
+
+    def note_less(self, reason: str) -> None:
+        logger.error("this bookie has less than it had: %s; what is missing counts as unknown (P7.9)", reason)
+        self.may_have_lost = True
+
+    def durable_tokens(self) -> tuple[int, ...]:
+        return (self._durable,)
+
+    def sync(self) -> None:
+        self.commit()
 
     def end_loss(self) -> None:
         self.may_have_lost = False
@@ -343,6 +365,7 @@ class MemoryBookieStorage:
             tuple(self.records),
             self.may_have_lost,
             met=self.met,
+            starts=self.starts.kept,
         )
 
     def lose(self, records: int | None = None, *, entry_logs: int = 0) -> Survivors:
@@ -352,7 +375,14 @@ class MemoryBookieStorage:
         """
         kept_logs = self.entry_logs[: len(self.entry_logs) - entry_logs]
         kept = [] if records is None or entry_logs else self.records[: max(0, len(self.records) - records)]
-        return Survivors(self.incarnation, tuple(kept_logs), tuple(kept), may_have_lost=True, met=self.met)
+        return Survivors(
+            self.incarnation,
+            tuple(kept_logs),
+            tuple(kept),
+            may_have_lost=True,
+            met=self.met,
+            starts=self.starts.kept,
+        )
 
     @staticmethod
     def damage(survivors: Survivors, token: int) -> Survivors:

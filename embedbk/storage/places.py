@@ -31,7 +31,7 @@ from embedbk.storage.findings import Findings
 from embedbk.storage.identity import (
     IDENTITY_FILE,
     IDENTITY_MAGIC,
-    IDENTITY_VERSION,
+    IDENTITY_VERSIONS,
     OWNER_FILE,
     SLOT_BYTES,
     SLOT_COUNT,
@@ -45,6 +45,8 @@ from embedbk.storage.layout import LOSS_FILE, PARTS_FILE, read_parts
 from embedbk.storage.met_metadata import MET_FILE
 from embedbk.storage.operator_word import READ_ONLY_FILE, read_only_reason
 from embedbk.storage.raw_files import DiskDirectory, ensure_answer
+from embedbk.storage.starts import NEVER_STARTED, StartCount
+from embedbk.storage.used_reader import USED_FILE, read_used
 
 __all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place", "ledger_directories"]
 
@@ -79,6 +81,7 @@ class PlaceReport:
     node_id: str = ""
     incarnation: bytes = b""
     cluster_token: bytes = b""
+    starts: StartCount = NEVER_STARTED
     facts: BookieFacts | MetadataFacts = field(default_factory=BookieFacts)
 
     def as_data(self) -> dict[str, Any]:
@@ -285,7 +288,7 @@ def _read_copy(slot: bytes) -> tuple[int, IdentityState, IdentityBody] | None:
         return None
     magic, version, state, sequence, size, crc = SLOT_HEADER.unpack_from(slot)
     body = slot[SLOT_HEADER.size : SLOT_HEADER.size + size]
-    if magic != IDENTITY_MAGIC or version != IDENTITY_VERSION or len(body) != size:
+    if magic != IDENTITY_MAGIC or version not in IDENTITY_VERSIONS or len(body) != size:
         return None
     if crc != crc32c(body, crc32c(slot[: SLOT_HEADER.size - 4])):
         return None
@@ -308,6 +311,7 @@ def _check_identities(place: Place, findings: Findings) -> IdentityBody | None:
     if known.role != place.kind:
         findings.damage(str(place.root), f"its identity is that of a {known.role}, not of a {place.kind}")
     marks = {mark.purpose: mark.mark for mark in known.directories}
+    _check_times(place, bodies, findings)
     for purpose in sorted(marks.keys() - place.parts.keys()):
         findings.damage(
             str(place.root),
@@ -328,6 +332,28 @@ def _check_identities(place: Place, findings: Findings) -> IdentityBody | None:
                 f"{known.incarnation.hex()}: swapped?",
             )
     return known
+
+
+def _check_times(place: Place, bodies: dict[str, IdentityBody], findings: Findings) -> None:
+    """Whether all parts are of one time, and the journals' notes are where they were kept (P7.9)."""
+    served = max(body.served for body in bodies.values())
+    for purpose, body in bodies.items():
+        if body.starts < served:
+            findings.damage(
+                str(place.parts[purpose]),
+                f"it knows {body.starts} starts, and others of its directories served in start {served}: an older copy",
+            )
+        if not purpose.startswith("journal") or not any(each.notes_used for each in bodies.values()):
+            continue
+        try:
+            is_noted = read_used(DiskDirectory(place.parts[purpose])) is not None
+        except OSError:
+            continue  # Told where the journal is read.
+        if not is_noted:
+            findings.damage(
+                str(place.parts[purpose] / USED_FILE),
+                "the note of what the journal used is gone: nobody can tell whether it has less",
+            )
 
 
 # --- The check ----------------------------------------------------------------------------------------------
@@ -364,6 +390,7 @@ def check_place(place: Place, *, progress: Progress | None = None) -> PlaceRepor
             body.incarnation,
             body.cluster_token,
         )
+        report.starts = body.start_count()
         whose = Whose(body.cluster_token, body.incarnation)
     parts = {purpose: DiskDirectory(path) for purpose, path in place.parts.items()}
     purposes = [mark.purpose for mark in body.directories] if body is not None else sorted(parts, key=_number)

@@ -69,6 +69,8 @@ class Start:
         cache_bytes_max: of entries in each half of the write cache, beside a largest frame.
         free_bytes: room on the device of the entry logs; None: nobody can tell.
         may_have_lost: the owner's word that something may be gone: damaged journals are gone on behind in any case.
+        notes_used: these journals have noted what they used before, so that a note that is gone is a loss (P7.9).
+        on_less: told once a journal has less than was used; what it makes of it is durable when it returns.
     """
 
     def __init__(
@@ -82,8 +84,12 @@ class Start:
         cache_bytes_max: int,
         free_bytes: Callable[[], int | None],
         may_have_lost: bool,
+        notes_used: bool,
+        on_less: Callable[[str], None],
     ) -> None:
         self.bookie_id = bookie_id
+        self.notes_used = notes_used
+        self.on_less = on_less
         self.table = table
         self.store = store
         self.terms = terms
@@ -138,21 +144,36 @@ class Start:
 
     def _start_one(self, number: int) -> Journal:
         journal: Journal | None = None
+        lack, is_short = "", False
         try:
             journal = self._open(number)
+            lack = self._lack_of(number, journal)
+            is_short = bool(lack) and journal.used().opened_token < self._marks[number]
             self._take(number, journal.replay(self._marks[number]))
         except (DamagedJournal, UnreadableJournal) as refused:
             if journal is not None:
                 journal.close()
             if isinstance(refused, UnreadableJournal) and not self.may_have_lost:
                 raise
-            self._go_on_behind(number, refused)
-            return self._open(number)
+            self._go_on_behind(number, refused, is_short=is_short)
+            journal = self._open(number)
         except BaseException:
             if journal is not None:
                 journal.close()
             raise
+        if lack or not journal.used().is_noted:
+            journal.accept_used()
         return journal
+
+    def _lack_of(self, number: int, journal: Journal) -> str:
+        """What is missing of what the journal noted that it used (P7.9); who has to know does when this returns."""
+        used = journal.used()
+        lack = used.lack(self._marks[number])
+        if self.notes_used and not used.is_noted:
+            lack = "its note of what was used is gone"
+        if lack:
+            self.on_less(f"of journal {journal.directory} something is missing: {lack}")
+        return lack
 
     def _open(self, number: int) -> Journal:
         terms = self.terms
@@ -178,18 +199,19 @@ class Start:
             marks[number] = self.replayed[number] = own
             self.unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
 
-    def _go_on_behind(self, number: int, damage: StorageError) -> None:
+    def _go_on_behind(self, number: int, damage: StorageError, *, is_short: bool) -> None:
         """Take in what is left of a damaged journal and let it begin anew behind the damage (P7.4, I42).
 
         Only if nothing above the log mark is missing, or the owner knows of the loss: then `may_have_lost` brings
         every ledger that is not closed into fence and limbo before anything is served. The mark passes the damage
-        before the journal does, so that a crash in between leads back to here.
+        before the journal does, so that a crash in between leads back to here. is_short: that its end is gone is known
+        already, and all there is of it is whole.
         """
         with self._salvage(number) as salvage:
             for _ in salvage.records():
                 pass
             facts = salvage.facts()
-            if facts.may_have_lost and not self.may_have_lost:
+            if facts.may_have_lost and not (self.may_have_lost or is_short):
                 raise DamagedJournal(f"{damage.args[0]}; {_missing(facts)}", hint=_DAMAGE_HINT) from damage
         with self._salvage(number) as salvage:
             self._take(number, salvage.records())

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError
+from embedbk.ids import START_ID_BYTES
 from embedbk.metadata.catalog import Catalog
 from embedbk.ports import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
@@ -38,6 +39,7 @@ from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_store import MetadataStore
+from embedbk.storage.starts import StartCount, Starts
 from embedbk.testing.harm import harm, lay_lie
 
 __all__ = ["BookieDisk", "MetadataCopy", "NativeDisk", "TwinDisk"]
@@ -48,17 +50,33 @@ NATIVE_JOURNAL_BYTES = 4 << 20  # The largest frame must fit as one record.
 NATIVE_CACHE_BYTES = 4 << 20
 
 
+NO_START_ID = bytes(START_ID_BYTES)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NativeCopy:
+    """All that is durable on a native disk, and what the identity files beside it say."""
+
+    files: dict[str, bytes]
+    starts: StartCount
+    notes_used: bool
+    may_have_lost: bool
+    met: Met | None
+
+
 class BookieDisk(Protocol):
     """One bookie's device; `storage` is what is open on it, None while the process is down."""
 
     incarnation: bytes
     is_harmed: bool  # Its bytes were changed behind its back, so that it may refuse to start.
+    is_less: bool  # It holds less than it did, and nobody told the bookie (P7.9): it must find out, and be in limbo.
 
     @property
     def storage(self) -> DurableBookie | None: ...
 
-    def start(self) -> DurableBookie:
-        """Open it as a starting process does. Raises StorageError: it is damaged, and the bookie must not serve."""
+    def start(self, start_id: bytes = ...) -> DurableBookie:
+        """Open it as a starting process does, with the random number of this start. Raises StorageError: it is damaged,
+        and the bookie must not serve."""
         ...
 
     def survived(self) -> int:
@@ -104,6 +122,18 @@ class BookieDisk(Protocol):
         is left (D13); None: what is there."""
         ...
 
+    def restore(self, before: Any) -> None:
+        """D13, while it is down: as `doubt(before)`, and whoever starts it knows nothing of that."""
+        ...
+
+    def drop_newest(self) -> bool:
+        """D12, while it is down: the journal file that was used last is gone. False: nothing was ever used."""
+        ...
+
+    def copy(self) -> BookieDisk:
+        """Another disk with all that is durable now on this one, its identity too."""
+        ...
+
     def fill(self, is_full: bool) -> None:
         """D9: no room from now on, or room again."""
         ...
@@ -139,12 +169,12 @@ class TwinDisk:
     def __init__(self, incarnation: bytes) -> None:
         self.storage: MemoryBookieStorage | None = None
         self.incarnation = incarnation
-        self.is_harmed = False
+        self.is_harmed = self.is_less = False
         self._survivors = Survivors(incarnation)
         self._damaged: dict[tuple[int, int], None] = {}
 
-    def start(self) -> MemoryBookieStorage:
-        self.storage = MemoryBookieStorage(self._survivors, flush_bytes=TWIN_FLUSH_BYTES)
+    def start(self, start_id: bytes = NO_START_ID) -> MemoryBookieStorage:
+        self.storage = MemoryBookieStorage(self._survivors, flush_bytes=TWIN_FLUSH_BYTES, start_id=start_id)
         for (
             ledger_id,
             entry_id,
@@ -171,6 +201,7 @@ class TwinDisk:
             self.storage.commit(chance.randint(0, pending))  # The power went in the middle of a group commit.
         self._damaged = dict.fromkeys(sorted(self.storage.store.unreadable))
         self._survivors = self.storage.crash()
+        self.is_less = self.is_less and not self.storage.may_have_lost
         self.storage = None
 
     def fail_sync(self, chance: random.Random) -> None:
@@ -199,8 +230,27 @@ class TwinDisk:
 
     def doubt(self, before: Survivors | None) -> None:
         if before is not None:
-            self._damaged.clear()
-        self._survivors = dataclasses.replace(before or self._survivors, may_have_lost=True)
+            self.restore(before)
+        self.is_less = False
+        self._survivors = dataclasses.replace(self._survivors, may_have_lost=True)
+
+    def restore(self, before: Survivors) -> None:
+        self._damaged.clear()
+        self._survivors, self.is_less = before, True
+
+    def drop_newest(self) -> bool:
+        records = self._survivors.records
+        if not records:
+            return False
+        kept = records[: len(records) * 2 // 3]
+        self._survivors = dataclasses.replace(self._survivors, records=kept, is_newest_gone=True)
+        self.is_less = True
+        return True
+
+    def copy(self) -> TwinDisk:
+        other = TwinDisk(self.incarnation)
+        other._survivors = self.remember()
+        return other
 
     def fill(self, is_full: bool) -> None:
         if self.storage is not None:
@@ -215,6 +265,7 @@ class TwinDisk:
         self.incarnation = incarnation
         self._survivors = Survivors(incarnation)
         self._damaged.clear()
+        self.is_less = False
 
     def close(self) -> None:
         self.storage = None
@@ -228,16 +279,18 @@ class NativeDisk:
         self.storage: BookieStorage | None = None
         self._devices = devices
         self.incarnation = incarnation
-        self.is_harmed = False
+        self.is_harmed = self.is_less = False
         self._may_have_lost = False
         self._met: Met | None = None
+        self._starts, self._notes_used = StartCount(), False  # As an identity file keeps them.
         # Of the process before, from its durable token on: (token, the same in the journals' own tokens).
         self._ends: list[tuple[int, list[int]]] = []
         self._name = name
         self._cluster_token = cluster_token
         self._disk = MemoryDisk()
 
-    def start(self) -> BookieStorage:
+    def start(self, start_id: bytes = NO_START_ID) -> BookieStorage:
+        starts = Starts(self._starts, self._keep, start_id)
         self.storage = BookieStorage(
             f"/{self._name}",
             self._name,
@@ -251,9 +304,15 @@ class NativeDisk:
             incarnation=self.incarnation,
             journal_directories=self._places("journal"),
             ledger_directories=self._places("entries"),
+            starts=starts,
+            notes_used=self._notes_used,
         )
         self.storage.met = self._met
+        self._notes_used = True
         return self.storage
+
+    def _keep(self, starts: StartCount) -> None:
+        self._starts = starts
 
     def survived(self) -> int:
         """Several journals count their tokens together, and anew after a crash that took the ends of some: so it is
@@ -288,6 +347,7 @@ class NativeDisk:
         if storage is None:
             return
         self._may_have_lost, self._met = storage.may_have_lost, storage.met
+        self.is_less = self.is_less and not storage.may_have_lost
         tokens = range(storage.durable(), storage.next_token())
         self._ends = [(token, storage.own_tokens(token)) for token in tokens]
         if (
@@ -309,7 +369,7 @@ class NativeDisk:
         return None
 
     def harm(self, kind: str, chance: random.Random, before: Any) -> str:
-        done = harm(self._disk, kind, chance, before)
+        done = harm(self._disk, kind, chance, before.files)
         self.is_harmed |= done != ""
         return done
 
@@ -318,13 +378,35 @@ class NativeDisk:
         self.is_harmed |= is_laid
         return is_laid
 
-    def remember(self) -> dict[str, bytes]:
-        return self._disk.files()
+    def remember(self) -> NativeCopy:
+        return NativeCopy(self._disk.files(), self._starts, self._notes_used, self._may_have_lost, self._met)
 
-    def doubt(self, before: dict[str, bytes] | None) -> None:
+    def doubt(self, before: NativeCopy | None) -> None:
         if before is not None:
-            self._disk = MemoryDisk(before)
-        self._may_have_lost = True
+            self.restore(before)
+        self.is_less, self._may_have_lost = False, True
+
+    def restore(self, before: NativeCopy) -> None:
+        self._disk = MemoryDisk(before.files)
+        self._starts, self._notes_used = before.starts, before.notes_used
+        self._may_have_lost, self.is_less, self._met = before.may_have_lost, True, before.met
+
+    def drop_newest(self) -> bool:
+        files = self._disk.files()
+        names = [name for name in files if "/journal-" in name]
+        used = [name for name in sorted(names) if any(files[name][4096:8192])]
+        if not used:
+            return False
+        del files[used[-1]]
+        self._disk = MemoryDisk(files)
+        self.is_less = True
+        return True
+
+    def copy(self) -> NativeDisk:
+        other = NativeDisk(self._name, self.incarnation, self._cluster_token, self._devices)
+        other.restore(self.remember())
+        other.is_less = False
+        return other
 
     def fill(self, is_full: bool) -> None:
         self._disk.limit(1 if is_full else 0)
@@ -337,7 +419,8 @@ class NativeDisk:
     def lose(self, incarnation: bytes) -> None:
         self.storage = None
         self.incarnation = incarnation
-        self.is_harmed = self._may_have_lost = False
+        self.is_harmed = self.is_less = self._may_have_lost = False
+        self._starts, self._notes_used = StartCount(), False
         self._met, self._ends = None, []
         self._disk = MemoryDisk()
 

@@ -39,7 +39,7 @@ from embedbk.host.client_node import ClientNode
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Operation, Writing
 from embedbk.host.scrub_pace import ScrubPace
-from embedbk.ids import LEDGER_ID_MAX
+from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
 from embedbk.metadata.client import Client
 from embedbk.ports import DurableBookie, Identity
 from embedbk.storage.member_notes import MemoryNotes
@@ -173,7 +173,7 @@ class World:
         self._deferred: dict[
             str, list[Callable[[], None]]
         ] = {}  # What a paused client's actors would have done.
-        self._incarnations = 0
+        self._incarnations = self._starts = 0
         self._metadata_journal = MemoryJournal()
         self._metadata_notes = MemoryNotes()
         self._metadata_starts = 0
@@ -244,6 +244,10 @@ class World:
         self._incarnations += 1
         return self._incarnations.to_bytes(16, "big")
 
+    def _start_id(self) -> bytes:
+        self._starts += 1
+        return self._starts.to_bytes(START_ID_BYTES, "big")
+
     def clock(self, name: str) -> Clock:
         return self.clocks.get(name, TRUE)
 
@@ -312,14 +316,15 @@ class World:
                 disk = NativeDisk(name, incarnation, CLUSTER_TOKEN, self.devices)
             self.disks[name] = disk
         try:
-            storage = disk.start()
+            storage = disk.start(self._start_id())
         except StorageError as refusal:
             self.refused[name] = refusal
             if disk.is_harmed:
                 self.sometimes["damaged disk refused"] += 1
             self.note(f"{name} refuses to start: {refusal}")
             return False
-        transport = self.network.transport(Identity("bookie", name, storage.incarnation, b""))
+        identity = Identity("bookie", name, storage.incarnation, b"", storage.starts.id)
+        transport = self.network.transport(identity)
         client = Client(ttl_ms=SESSION_MS, label=name)
         node = BookieNode(
             name,
@@ -335,7 +340,8 @@ class World:
             compactor=COMPACTION,
             waiting_bytes_max=WAITING_BYTES_MAX,
         )
-        last_token, may_have_lost = disk.survived(), storage.may_have_lost
+        node.registering.may_go_alone = not disk.is_less
+        last_token, may_have_lost = disk.survived(), storage.may_have_lost or disk.is_less
         self._enter(name, "bookie", node, storage.incarnation, last_token, may_have_lost=may_have_lost)
         if "on_found" in self._tell:
             self._tell_found(name, storage)

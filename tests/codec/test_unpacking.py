@@ -34,7 +34,14 @@ from embedbk.codec.ledger_metadata import (
     ledger_of_key,
 )
 from embedbk.codec.messages import AddAnswers, ExplicitLacs, decode_message, is_normal_add, split_bundle
-from embedbk.codec.registration import Registration, decode_registration, encode_registration
+from embedbk.codec.registration import (
+    Cookie,
+    Registration,
+    decode_cookie,
+    decode_registration,
+    encode_cookie,
+    encode_registration,
+)
 from embedbk.codec.tombstone import Tombstone, decode_tombstone, encode_tombstone, tombstone_path
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.metadata.catalog import Catalog
@@ -48,7 +55,8 @@ METADATA = LedgerMetadata(
     (Fragment(0, 0, SEATS), Fragment(40, 4000, SEATS[::-1])),
 )  # fmt: skip
 LOG_LIST = LogList(1, 9, (LogSegment(7, 0, 41), LogSegment(8, 42, None)))
-REGISTRATION = Registration(1, "b1", bytes(16), ["tcp://127.0.0.1:7"], True, 2**40, "z/r")
+REGISTRATION = Registration(1, "b1", bytes(16), ["tcp://127.0.0.1:7"], True, 2**40, "z/r", b"s" * 8)
+COOKIE = Cookie(2, bytes(16), 7, b"s" * 8, (41, 0), "host:/d/b1")
 TOMBSTONE = Tombstone(1, 7, 1000, 2000, encode_ledger_metadata(METADATA))
 KINDS = sorted(messages._decoder_of)
 
@@ -85,6 +93,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_log_list": (decode_log_list, StorageError),
     "decode_ledgers_left": (decode_ledgers_left, StorageError),
     "decode_registration": (decode_registration, StorageError),
+    "decode_cookie": (decode_cookie, StorageError),
     "decode_tombstone": (decode_tombstone, StorageError),
     "decode_command": (decode_command, StorageError),
     "decode_explicit_lac": (decode_explicit_lac, StorageError),
@@ -223,6 +232,7 @@ SOUND = {
     "decode_ledger_metadata": encode_ledger_metadata(METADATA),
     "decode_log_list": encode_log_list(LOG_LIST),
     "decode_registration": encode_registration(REGISTRATION),
+    "decode_cookie": encode_cookie(COOKIE),
     "decode_tombstone": encode_tombstone(TOMBSTONE),
 }
 NUMBERS = st.sampled_from([0, 1, -1, 3, 15, 16, 255, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)])

@@ -117,7 +117,7 @@ def test_kinds_statuses_and_states_are_those_of_the_page() -> None:
 
 def test_values_and_operations_are_those_of_the_page() -> None:
     for name, cell in rows("values"):
-        home = registration if name == "Registration" else ledger_metadata
+        home = registration if name in ("Registration", "Cookie") else ledger_metadata
         assert fields(cell) == getattr(home, name).__struct_fields__, name
     for name, cell in rows("parts"):
         assert fields(cell) == getattr(metadata_messages, name).__struct_fields__, name

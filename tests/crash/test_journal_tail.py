@@ -409,11 +409,16 @@ def test_an_impossible_record_size_ends_the_tail(size):
 # --- Whole lives ---------------------------------------------------------------------------------------------------
 
 
-def open_or_refusal(disk, way):
+def open_or_refusal(disk, way, mark):
+    """(journal, what it holds above the mark, ""), or why it could not be opened and read."""
+    journal = None
     try:
-        return stepped(disk, sync_apart=way == "direct, fdatasync"), ""
+        journal = stepped(disk, sync_apart=way == "direct, fdatasync")
+        return journal, {token: bytes(content) for token, _, _, content in journal.replay(mark)}, ""
     except StorageError as error:
-        return None, str(error)
+        if journal is not None:
+            journal.close()
+        return None, {}, str(error)
 
 
 @pytest.mark.parametrize("way", ["O_DSYNC", "direct, fdatasync", "buffered, fdatasync"])
@@ -432,12 +437,11 @@ def test_any_life_of_crashes_keeps_what_was_durable(seed, way):
             )
         elif rng.random() < 0.5:
             disk.tear(nth=rng.randint(1, 30), sectors=rng.getrandbits(64))
-        journal, refusal = open_or_refusal(disk, way)
+        journal, found, refusal = open_or_refusal(disk, way, mark)
         if journal is None:
             assert "errno 5" in refusal, (seed, life)  # Only the fault itself, never damage.
             disk.crash(rng.getrandbits(63) + 1)
             continue
-        found = {token: bytes(content) for token, _, _, content in journal.replay(mark)}
         for token, content in acknowledged.items():
             assert token <= mark or found[token] == content, (seed, life, token)
         assert sorted(found) == list(range(mark + 1, journal.next_token()))

@@ -26,6 +26,7 @@ SOURCES = [
             "journal_files",
             "journal_replay",
             "journal_salvage",
+            "journal_used",
         )
     ),
 ]

@@ -101,7 +101,9 @@ class Place:
         self, name: str, survivors: Survivors | None = None, storage: Any = None, **settings: Any
     ) -> BookieNode:
         storage = storage or MemoryBookieStorage(survivors or Survivors(self.fresh()))
-        transport = LocalTransport(Identity("bookie", name, storage.incarnation, TOKEN), **settings)
+        transport = LocalTransport(
+            Identity("bookie", name, storage.incarnation, TOKEN, storage.starts.id), **settings
+        )
         client = Client(ttl_ms=SESSION_MS, label=name, cluster_token=TOKEN)
         node = BookieNode(
             name,

@@ -421,15 +421,12 @@ def test_the_last_words_of_a_process_before_do_not_replace_a_registration(place:
     before.metadata.request = hold  # type: ignore[method-assign]
     before.core.is_writable = False  # It has something new to say of itself.
     place.until(lambda: bool(held))
-    place.nodes.pop("b1")  # Its process is dead; what it sent is under way.
-    after = place.start_bookie("b1", place.disks.pop("b1").crash())
+    after = place.start_bookie("b1", place.crash("b1"))  # What it sent is under way.
     place.until(lambda: after.is_registered)
     outcome: list[Result] = []
-    request(place.now_ns, held[0][0], lambda _, result: outcome.append(result))
-    place.nodes["before"] = before
+    client.metadata.request(place.now_ns, held[0][0], lambda _, result: outcome.append(result))
     place.until(lambda: bool(outcome))
     assert isinstance(outcome[0], TxnDone) and not outcome[0].is_done
-    place.nodes.pop("before").transport.close()
     place.run_for(3 * SESSION_MS * MS)
     assert client.registrations["b1"].endpoints == after.endpoints, "and it stays"
 

@@ -91,7 +91,7 @@ class House:
         self.arena = arena
         self.node: Node = arena.node(name)
         self.link = self.node.transport.connect(self.bookie.endpoints[0])
-        arena.run([self.node], lambda: bool(self.node.ups()))
+        arena.run([self.node], lambda: bool(self.node.ups()) and self.bookie.is_registered)
 
     def answers(self, bodies: list[bytes], count: int) -> list[Any]:
         """What was said to these requests and those before, so many in all, by request."""

@@ -448,8 +448,8 @@ MUTANTS = (
         (
             (
                 "embedbk/host/bookie_node.py",
-                "        is_open = core.is_writable and core.is_serving and core.failure is None\n",
-                "        is_open = core.is_writable and core.failure is None\n",
+                "core.is_writable and core.is_serving and not core.is_waiting",
+                "core.is_writable and not core.is_waiting",
             ),
         ),
         (_LIMBO + "no_add_of_a_known_ledger_is_taken_while_limbo_is_not_durable",),
@@ -487,8 +487,8 @@ MUTANTS = (
         (
             (
                 "embedbk/host/registering.py",
-                "        when = [*when, Compare(key, ABSENT if result.record is None else result.record.revision)]\n",
-                "        when = [*when]\n",
+                "            Compare(place, ABSENT if registered is None else registered.revision),\n",
+                "",
             ),
         ),
         (_NODE + "the_last_words_of_a_process_before_do_not_replace_a_registration",),

@@ -138,7 +138,7 @@ MUTANTS = (
         (
             (
                 "embedbk/storage/starting.py",
-                "if facts.may_have_lost and not self.may_have_lost:",
+                "if facts.may_have_lost and not (self.may_have_lost or is_short):",
                 "if facts.may_have_lost and not self.may_have_lost and not facts:",
             ),
         ),

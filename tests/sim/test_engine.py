@@ -132,12 +132,12 @@ def test_what_a_start_did_not_read_has_not_survived() -> None:
     assert disk.sync() == 5
     for entry_id in (5, 6):
         put(disk, 1, entry_id)
-    path = next(path for path in disk.remember() if "/journal/journal-" in path)
-    last_group = read_file(disk.remember()[path])[1][-1]
+    path = next(path for path in disk.remember().files if "/journal/journal-" in path)
+    last_group = read_file(disk.remember().files[path])[1][-1]
     disk._disk.tear(nth=1, sectors=1)  # Its header is there, not its records.
     disk.sync()
     disk.crash(whole_or_not())
-    content = bytearray(disk.remember()[path])
+    content = bytearray(disk.remember().files[path])
     assert content[last_group.end : last_group.end + 64].strip(b"\0")
     content[8192 + 600] ^= 1  # In the second group, which entry logs cover.
     disk._disk.put(path, bytes(content))

@@ -201,7 +201,7 @@ def test_an_unknown_version_is_refused_with_its_number(tmp_path: Path) -> None:
         "<I", content, SLOT_HEADER.size - 4, crc32c(body, crc32c(content[: SLOT_HEADER.size - 4]))
     )
     path.write_bytes(content)
-    with pytest.raises(StorageError, match="has version 9; this embedbk knows 1"):
+    with pytest.raises(StorageError, match="has version 9; this embedbk knows 1 and 2"):
         start(where)
 
 

@@ -11,7 +11,14 @@ import pytest
 
 from embedbk.core.ledger_table import LEDGER_STATE
 from embedbk.metadata import commands
-from embedbk.storage import entry_log_index, entry_log_layout, journal_reader, metadata_store, scrubbing
+from embedbk.storage import (
+    entry_log_index,
+    entry_log_layout,
+    journal_reader,
+    metadata_store,
+    scrubbing,
+    used_reader,
+)
 from embedbk.storage.identity import SLOT_HEADER
 from embedbk.storage.scrubbing import ScrubState, read_scrub_state
 
@@ -40,6 +47,7 @@ def layout(page: Path, name: str) -> tuple[str, int]:
         (STORAGE / "JOURNAL.md", "file", journal_reader.FILE_HEADER),
         (STORAGE / "JOURNAL.md", "group", journal_reader.GROUP_HEADER),
         (STORAGE / "JOURNAL.md", "record", journal_reader.RECORD_HEADER),
+        (STORAGE / "JOURNAL.md", "used", used_reader.USED_NOTE),
         (STORAGE / "STORAGE.md", "descriptor", entry_log_layout.DESCRIPTOR),
         (STORAGE / "STORAGE.md", "run", entry_log_index.RUN),
         (STORAGE / "STORAGE.md", "state", LEDGER_STATE),

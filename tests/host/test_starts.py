@@ -1,0 +1,240 @@
+"""A bookie that has less than it had, or that runs twice, is found out by the count of its starts (P7.9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from embedbk.codec.messages import (
+    AddAnswer,
+    ErrorAnswer,
+    FenceRequest,
+    LacRequest,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+)
+from embedbk.codec.metadata_messages import Delete, Get, Put, Result, Txn, Value
+from embedbk.codec.registration import Cookie, cookie_path, decode_cookie, encode_cookie, registration_path
+from embedbk.core.vocabulary import LimboListed
+from embedbk.host.registering import ALONE_NS, TELL_NS
+from embedbk.storage.memory import Survivors
+from tests.host.place import KEY, MS, SECOND, Place, add, frame
+from tests.host.test_bookie_node import incarnation_of
+
+LEDGER = 7
+
+
+def put(place: Place, first: int, name: str = "b1") -> Status:
+    peer = place.peer(name)
+    answer = peer.ask(*add(incarnation_of(place, name), frame(LEDGER, first, [b"data"], 4 * first)))
+    peer.close()
+    assert isinstance(answer, AddAnswer), answer
+    return answer.status
+
+
+def read(place: Place, last: int, name: str = "b1", ledger_id: int = LEDGER) -> object:
+    return place.peer(name).ask(ReadRequest(incarnation_of(place, name), ledger_id, 0, last, 1 << 20))
+
+
+def cookie(place: Place, name: str = "b1") -> Cookie:
+    outcome: list[Result] = []
+    client = place.nodes.get("c1") or place.start_client()
+    client.metadata.request(place.now_ns, Get(cookie_path(name)), lambda _, result: outcome.append(result))
+    place.until(lambda: bool(outcome))
+    assert isinstance(outcome[0], Value) and outcome[0].record is not None
+    return decode_cookie(outcome[0].record.value or b"")
+
+
+def change(place: Place, *changes: Put | Delete) -> None:
+    outcome: list[Result] = []
+    client = place.nodes.get("c1") or place.start_client()
+    client.metadata.request(place.now_ns, Txn([], list(changes)), lambda _, result: outcome.append(result))
+    place.until(lambda: bool(outcome))
+
+
+def is_doubted(place: Place, survivors: Survivors) -> bool:
+    """Whether the bookie that starts from this enters limbo, before it is registered again."""
+    told: list[object] = []
+    node = place.start_bookie("b1", survivors)
+    node.on_step = lambda core, event, effects: told.append(event)
+    place.until(lambda: node.is_registered)
+    assert not node.storage.may_have_lost and node.core.is_settled
+    return any(isinstance(event, LimboListed) for event in told)
+
+
+# --- Less than it had ------------------------------------------------------------------------------------
+
+
+def test_an_older_copy_is_in_limbo_before_it_serves(place: Place) -> None:
+    """P7.9: "a start in the cookie that is none of these directories'"; then limbo as P7.4 has it."""
+    assert put(place, 0) == Status.OK
+    older = place.crash("b1")
+    assert not is_doubted(place, older), "nothing happened since"
+    assert put(place, 1) == Status.OK
+    place.crash("b1")
+    assert is_doubted(place, older)
+    row = place.bookie("b1").storage.table.get(LEDGER)
+    assert row is not None and row.is_fenced, "a trace of a ledger is fenced again"
+    assert cookie(place).starts > 2
+
+
+def test_after_limbo_the_next_start_is_an_ordinary_one(place: Place) -> None:
+    """P7.9: "The count then goes above the cookie's"."""
+    older = place.crash("b1")
+    assert not is_doubted(place, older)
+    place.crash("b1")
+    assert is_doubted(place, older)
+    assert not is_doubted(place, place.crash("b1"))
+
+
+def test_a_crash_in_limbo_leads_back_to_it(place: Place) -> None:
+    """P7.9: that something may be lost is durable before anything follows from it."""
+    older = place.crash("b1")
+    assert not is_doubted(place, older)
+    place.crash("b1")
+    node = place.start_bookie("b1", older)
+    place.until(lambda: node.storage.may_have_lost)
+    assert is_doubted(place, place.crash("b1"))
+
+
+def test_fewer_records_than_metadata_was_told_of(place: Place) -> None:
+    """P7.9: "a token above what they hold": the same start, but for its last records."""
+    assert put(place, 0) == Status.OK
+    before = place.disks["b1"].crash()
+    assert put(place, 1) == Status.OK
+    place.run_for(TELL_NS + SECOND, 100 * MS)
+    survivors = place.crash("b1")
+    assert cookie(place).tokens == (survivors.records[-1].token,)
+    assert not is_doubted(place, survivors)
+    place.crash("b1")
+    assert is_doubted(place, replace(before, starts=survivors.starts))
+
+
+def test_a_clean_stop_tells_how_much_is_durable(place: Place) -> None:
+    """P7.9: "told ... at a clean stop": what was never told by the clock."""
+    assert put(place, 0) == Status.OK
+    node = place.bookie("b1")
+    tokens = node.storage.durable_tokens()
+    assert cookie(place).tokens != tokens
+    place.nodes.pop("b1")
+    place.disks.pop("b1")
+    node.close()
+    place.turns()
+    assert cookie(place).tokens == tokens
+
+
+def test_starts_without_metadata_are_remembered(place: Place) -> None:
+    """P7.9: the last 64 starts are known, so that a crash loop beside a lost metadata member is no copy."""
+    survivors = place.crash("b1")
+    place.held.add("metadata")
+    for _ in range(20):
+        place.start_bookie("b1", survivors)
+        place.turn()
+        survivors = place.crash("b1")
+    place.held.clear()
+    assert not is_doubted(place, survivors)
+    assert cookie(place).starts == 22
+
+
+def test_a_cookie_of_an_older_build_is_read_and_counted_from(place: Place) -> None:
+    """P7.9: 16 bytes are an incarnation, of which no start is known."""
+    survivors = place.crash("b1")
+    change(place, Delete(registration_path("b1")), Put(cookie_path("b1"), survivors.incarnation))
+    assert not is_doubted(place, survivors)
+    assert cookie(place).starts == 2
+
+
+@pytest.mark.parametrize("value", [b"", b"\x90", b"\x92\x63\xc4\x01a", b"garbage " * 9, b"\x91" * 5000])
+def test_a_cookie_that_cannot_be_read_is_nobodys(place: Place, value: bytes) -> None:
+    """What cannot be told is neither its own nor another's: it waits, says so once, and ends nothing."""
+    survivors = place.crash("b1")
+    known = cookie(place)
+    change(place, Put(cookie_path("b1"), value))
+    node = place.start_bookie("b1", survivors)
+    place.run_for(3 * SECOND, 50 * MS)
+    assert not node.is_registered and node.failure is None
+    change(place, Put(cookie_path("b1"), encode_cookie(known)))
+    place.until(lambda: node.is_registered)
+
+
+# --- Two with one identity -------------------------------------------------------------------------------
+
+
+def test_a_copy_beside_the_living_one_is_refused(place: Place) -> None:
+    """P7.9: "One that says Hello ... with this identity and another number of its start stays, and this one is refused,
+    both places named"."""
+    first = place.nodes.pop("b1")
+    survivors = place.disks["b1"].crash()
+    disk = place.disks.pop("b1")
+    copy = place.start_bookie("b1", survivors)
+    place.nodes["first"], place.disks["first"] = first, disk
+    place.until(lambda: copy.failure is not None)
+    assert first.endpoints[0] in str(copy.failure) and copy.endpoints[0] in str(copy.failure)
+    assert not copy.is_registered
+    client = place.start_client("c2")
+    assert client.registrations["b1"].endpoints == first.endpoints
+    assert first.is_registered and first.failure is None
+
+
+def test_one_that_was_taken_over_meanwhile_is_refused(place: Place) -> None:
+    """P7.9: it lost its session while nobody reached it; a copy stands in the list, and says Hello there."""
+    first, disk = place.nodes.pop("b1"), place.disks.pop("b1")
+    change(place, Delete(registration_path("b1")))
+    copy = place.start_bookie("b1", disk.crash())
+    place.until(lambda: copy.is_registered)
+    place.nodes["first"], place.disks["first"] = first, disk
+    first.registering.register(place.now_ns)
+    place.until(lambda: first.failure is not None)
+    assert copy.is_registered and copy.failure is None
+    assert copy.endpoints[0] in str(first.failure)
+
+
+# --- Until the count is settled --------------------------------------------------------------------------
+
+
+def alone(place: Place) -> None:
+    """b1 restarts while metadata answers nobody, and waits no longer."""
+    survivors = place.crash("b1")
+    member = place.nodes.pop("metadata")
+    member.transport.close()
+    node = place.start_bookie("b1", survivors)
+    place.turn()
+    place.now_ns += ALONE_NS
+    place.turns()
+    assert not node.core.is_waiting and not node.core.is_settled
+
+
+def test_without_metadata_what_it_holds_is_served_and_nothing_is_denied(place: Place) -> None:
+    """P7.9: "it serves the ledgers that it holds ..., gives no negative and takes no ledger that it does not know"."""
+    assert put(place, 0) == Status.OK
+    alone(place)
+    assert put(place, 1) == Status.OK
+    answer = read(place, 5)
+    assert isinstance(answer, ReadAnswer) and answer.status == Status.OK and not answer.absent
+    who, peer = incarnation_of(place), place.peer("b1")
+    unknown = LEDGER + 1
+    for request in (
+        add(who, frame(unknown, 0, [b"data"])),
+        add(who, frame(unknown, 0, [b"data"]), recovery=True),
+        (FenceRequest(who, unknown, KEY), ()),
+        (ReadRequest(who, unknown, 0, 5, 1 << 20), ()),
+        (LacRequest(who, unknown, -1, 1000, 0), ()),
+    ):
+        assert isinstance(peer.ask(*request), ErrorAnswer), request
+    assert place.bookie("b1").storage.table.get(unknown) is None
+
+
+def test_while_metadata_can_be_reached_nothing_is_served_before_it_is_asked(place: Place) -> None:
+    """P7.9: an add is answered BUSY, so that its writer does not give the bookie up; all else is an error."""
+    assert put(place, 0) == Status.OK
+    survivors = place.crash("b1")
+    place.held.add("metadata")  # It says Hello and answers nothing.
+    place.start_bookie("b1", survivors)
+    place.run_for(2 * ALONE_NS)
+    assert put(place, 1) == Status.BUSY
+    assert isinstance(read(place, 0), ErrorAnswer)
+    place.held.clear()
+    place.until(lambda: place.bookie("b1").is_registered)
+    assert put(place, 1) == Status.OK
