@@ -143,7 +143,10 @@ class BookieWatch:
         asked = bookie.asked.pop((effect.link, effect.request_id), None)
         if asked is None:
             return
-        if bookie.owed_limbo is not None and type(effect.control) is not ErrorAnswer:
+        is_refusal = (
+            type(effect.control) is ErrorAnswer or getattr(effect.control, "status", None) == Status.BUSY
+        )
+        if bookie.owed_limbo is not None and not is_refusal:
             self._begin_serving(bookie, core)
         request, answer = asked.control, effect.control
         if getattr(request, "incarnation", None) != bookie.member.incarnation:

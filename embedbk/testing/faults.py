@@ -452,6 +452,40 @@ def _older_metadata(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _older_disk(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: an older copy of its disk starts in its place, and nobody told it. The cluster knows of a later start: what
+    a copy of the same start lacks is known only as far as it was told (P7.9)."""
+    name = step.target
+    if name in world.lost or name not in world.nodes:
+        return False
+    before, incarnation = world.disks[name].remember(), world.disks[name].incarnation
+    world.crash(name)
+    world.after(chance.randint(1, 100) * MS, lambda: restart(world, name))
+
+    def strike() -> None:
+        if world.is_healed or name in world.lost or world.disks[name].incarnation != incarnation:
+            return
+        if name not in world.nodes or not world.nodes[name].is_registered:
+            return  # The cluster does not know yet that it started behind the copy.
+        world.crash(name)
+        world.restore(name, before)
+        world.after(chance.randint(1, 500) * MS, lambda: restart(world, name))
+
+    world.after(step.for_ns + 200 * MS, strike)
+    return True
+
+
+def _newest_gone(world: World, step: Step, chance: random.Random) -> bool:
+    """D12: the newest file of its journal is gone, which the journal's own note tells (P7.9)."""
+    name = step.target
+    if name in world.lost or name not in world.nodes:
+        return False
+    world.crash(name)
+    is_done = world.drop_newest(name)
+    world.after(step.for_ns, lambda: restart(world, name))
+    return is_done
+
+
 def _torn(world: World, step: Step, chance: random.Random) -> bool:
     """D2, D14: power goes in the middle of the next group commit, if one comes in time."""
     give_up = world.now_ns + step.for_ns
@@ -503,4 +537,5 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
     "old-copy": _old_copy, "older-metadata": _older_metadata, "metadata-stall": _metadata_stall,
     "slow-seat": _slow_seat, "stranger": _stranger,
+    "older-disk": _older_disk, "newest-gone": _newest_gone,
 }  # fmt: skip

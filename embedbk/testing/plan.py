@@ -45,6 +45,7 @@ FAULT_KINDS = {
     "wall": "C1", "drift": "C2", "jump": "C3",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
     "older-metadata": "D13", "stranger": "T10",
+    "older-disk": "D13", "newest-gone": "D12",
 }  # fmt: skip
 # What applications may make use of; each seed switches some on.
 FEATURES = (
@@ -52,8 +53,9 @@ FEATURES = (
     "deletion", "repair",
 )  # fmt: skip
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
-LATER_KINDS = ("old-copy", *HARMS)
-_APART_KINDS = ("busy", "metadata-stall", "older-metadata", "slow-seat", "stranger")
+LESS_KINDS = ("older-disk", "newest-gone")  # Nobody tells the bookie (P7.9).
+LATER_KINDS = ("old-copy", *LESS_KINDS, *HARMS)
+_APART_KINDS = ("busy", "metadata-stall", "older-metadata", "slow-seat", "stranger", *LESS_KINDS)
 _OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS)
 _HARMFUL = {
     "lost-disk",
@@ -143,7 +145,7 @@ def make_plan(
             steps += [step] if step is not None else []
     on += later
     for kind in () if is_plain else _APART_KINDS:
-        apart = _steps_apart(kind, seed, duration_ns, names)
+        apart = _steps_apart(kind, seed, duration_ns, names, victims)
         on += (kind,) if apart else ()
         steps += apart
     steps += users
@@ -246,11 +248,15 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
     return features, steps
 
 
-def _steps_apart(kind: str, seed: int, duration_ns: int, bookies: list[str]) -> list[Step]:
+def _steps_apart(
+    kind: str, seed: int, duration_ns: int, bookies: list[str], victims: list[str]
+) -> list[Step]:
     """Of a chance of its own, so that nothing else of a plan changed when this kind came."""
     chance = random.Random(f"{kind} {seed}")
-    count = chance.choice([0, 0, 0, 0, 0, 1] if kind == "older-metadata" else [0, 0, 0, 1, 2, 6])
-    return [step for _ in range(count) if (step := _fault(chance, kind, duration_ns, bookies, [], []))]
+    is_rare = kind == "older-metadata" or kind in LESS_KINDS
+    count = chance.choice([0, 0, 0, 0, 0, 1] if is_rare else [0, 0, 0, 1, 2, 6])
+    steps = [_fault(chance, kind, duration_ns, bookies, [], victims) for _ in range(count)]
+    return [step for step in steps if step is not None]
 
 
 def _later_kinds(more: random.Random) -> tuple[str, ...]:

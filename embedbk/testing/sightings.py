@@ -23,10 +23,12 @@ from embedbk.core.vocabulary import (
     Ended,
     EnsembleChanged,
     JournalFailed,
+    LossFound,
     Reply,
     RequestReceived,
     Send,
     SendFailed,
+    ServeAlone,
     Started,
     Tick,
     Transact,
@@ -158,6 +160,10 @@ class Sightings(Observer):
     def _bookie(self, core: Bookie, event: Any, effects: Sequence[Any]) -> None:
         if type(event) is JournalFailed:
             self.note("journal failed")
+        elif type(event) is LossFound:
+            self.note("older disk found out")
+        elif type(event) is ServeAlone:
+            self.note("served without metadata")
         for effect in effects:
             if type(effect) is Reply:
                 status = getattr(effect.control, "status", Status.OK)

@@ -340,6 +340,8 @@ class World:
             compactor=COMPACTION,
             waiting_bytes_max=WAITING_BYTES_MAX,
         )
+        if disk.is_less and storage.may_have_lost:
+            self.sometimes["newest file missed"] += 1
         node.registering.may_go_alone = not disk.is_less
         last_token, may_have_lost = disk.survived(), storage.may_have_lost or disk.is_less
         self._enter(name, "bookie", node, storage.incarnation, last_token, may_have_lost=may_have_lost)
@@ -385,6 +387,8 @@ class World:
         """The process ends without a word: what was not synced is gone, as far as the disk is not ahead."""
         self.note(f"{name} crashes")
         self.network.crash(name)
+        if name in self.disks and self.nodes[name].core.is_settled:
+            self.disks[name].is_less = False  # It has found out, and was in limbo.
         del self.nodes[name]
         self._due.pop(name, None)
         self._syncing.discard(name)
@@ -433,6 +437,20 @@ class World:
         self.note(f"{name} may have lost something")
         self.disks[name].doubt(before)
         self.tell("on_disk_doubted", name)
+
+    def restore(self, name: str, before: Any) -> None:
+        """While it is down: the older copy `before` takes the place of its disk, and nobody tells it (D13, P7.9)."""
+        self.note(f"{name} has an older disk")
+        self.disks[name].restore(before)
+        self.tell("on_disk_doubted", name)
+
+    def drop_newest(self, name: str) -> bool:
+        """While it is down: the newest file of its journal is gone, and nobody tells it (D12, P7.9)."""
+        if not self.disks[name].drop_newest():
+            return False
+        self.note(f"{name} lost the newest file of its journal")
+        self.tell("on_disk_doubted", name)
+        return True
 
     def pause(self, name: str) -> None:
         """SIGSTOP: it is not stepped, and its actors stand still, while the world goes on."""
