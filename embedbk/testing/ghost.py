@@ -112,6 +112,7 @@ class BookieGhost:
     # Above: as `asked`: what the lookup for a read found absent; the answer may have to wait for its fence.
     is_lost: bool = False  # LOSTDISK.
     is_fresh: bool = False  # Restarted, and not looked at since.
+    traces: set[int] = field(default_factory=set)  # Ledgers that the last start found something of.
     owed_limbo: list[int] | None = None
     # Above: after an unclean start, until it serves: ledgers that named it and were not closed when it started.
 
@@ -252,6 +253,7 @@ class Ghost:
         bookie.asked.clear()
         bookie.looks.clear()
         bookie.found_absent.clear()
+        bookie.traces.clear()
         bookie.is_fresh = True
         bookie.owed_limbo = None
         return bookie
@@ -287,6 +289,13 @@ class Ghost:
             return
         ledger.deleted = None  # It was brought back, if it was deleted.
         ledger.versions.append((revision, new))
+        for bookie in self.bookies.values():
+            # Taken out of it while it starts, and without a trace: no listing tells, and what it is given from now on,
+            # if it gets a seat again, is behind all that may be lost (core/PROTOCOL.md, P7.4).
+            is_owed = bookie.owed_limbo is not None and ledger.ledger_id in bookie.owed_limbo
+            is_out = not is_named(new, bookie.member.bookie_id) and ledger.ledger_id not in bookie.traces
+            if bookie.owed_limbo is not None and is_owed and is_out:
+                bookie.owed_limbo.remove(ledger.ledger_id)
         if new.state == LedgerState.OPEN:
             ledger.open = new
         elif new.is_closed and ledger.closed is None:

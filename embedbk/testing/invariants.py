@@ -194,6 +194,7 @@ class Invariants(Observer):
 
     def on_found(self, node: str, ledger_id: int, is_fenced: bool, entry_ids: Sequence[int]) -> None:
         bookie, ledger = self.ghost.bookies[node], self.ghost.ledger(ledger_id)
+        bookie.traces.add(ledger_id)
         for entry_id in entry_ids:
             ledger.stable[entry_id] = ledger.stable.get(entry_id, 0) | bookie.bit
             if bookie.owed_limbo is not None and entry_id in ledger.damaged:

@@ -14,7 +14,6 @@ from embedbk.codec.messages import (
     ReadRequest,
     Status,
 )
-from embedbk.core.limbo import is_named
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.violation import Violation
@@ -217,8 +216,6 @@ def limbo_comes_first(ghost: Ghost, bookie: BookieGhost, table: Any) -> None:
         ledger, row = ghost.ledger(ledger_id), table.get(ledger_id)
         if ledger.deleted is not None or ledger.metadata is None:
             continue
-        if row is None and not is_named(ledger.metadata, bookie.member.bookie_id):
-            continue  # Taken out of it meanwhile, and without a trace: no listing tells (core/PROTOCOL.md, P7.4).
         in_limbo = row is not None and (row.in_limbo or ledger.metadata.is_closed)
         if row is None or not row.is_fenced or not in_limbo or ledger_id in queued:
             raise Violation(

@@ -456,6 +456,19 @@ def i32_closed_meanwhile() -> None:
     serve(history)
 
 
+def taken_out_while_it_starts(*, has_trace: bool = False) -> History:
+    """b1 starts uncleanly, loses its seat, gets one again, and has a row that was never in limbo."""
+    history = History()
+    history.watch.on_stopped("b1")
+    history.start("b1", 0, may_have_lost=True)
+    if has_trace:
+        history.watch.on_found("b1", LEDGER, False, [])
+    history.publish(version(starts={0: "234"}))
+    history.publish(version(starts={0: "123"}))
+    history.cores["b1"].table.create(LEDGER)
+    return history
+
+
 def i19_forgotten() -> None:
     history = History()
     history.fence("b1")
@@ -729,11 +742,12 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         i32_ends,
         i32_closed_meanwhile,
         lambda: serve(unclean(fenced=False)),
+        lambda: serve(taken_out_while_it_starts(has_trace=True)),
         lambda: serve(unclean(limbo=False)),
         lambda: serve(unclean(synced=False)),
     ],
     "I33": [i33],
-    "I34": [i34_dropped, lambda: History().publish(None)],
+    "I34": [i34_dropped, lambda: History().acked(b"a").publish(None)],
     "I35": [
         dropped,  # Open.
         dropped_in_its_grace,
@@ -797,6 +811,7 @@ def test_what_was_queued_is_held_if_the_start_read_or_found_it(
 def test_what_is_rightly_done_breaks_nothing() -> None:
     """I32, I35, I11: served from durable limbo, dropped where metadata names others, a fresh handle that hears less."""
     serve(unclean())
+    serve(taken_out_while_it_starts())
     history = History(version(starts={0: "123"}), version(CLOSED, -1, 0, starts={0: "234"}))
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
     collected("begins", "checks", "is marked")  # While the answer is on its way.
