@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from embedbk import aio, spark
     from embedbk.appending import Appended, Fate, Ticket
+    from embedbk.bookie_states import BookieState
     from embedbk.client import Client
     from embedbk.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
     from embedbk.config import Placement, Settings
@@ -58,6 +59,7 @@ __all__ = [
     "AppendConflict",
     "Appended",
     "Batch",
+    "BookieState",
     "Client",
     "DeletedLedger",
     "EmbedbkError",
@@ -111,6 +113,7 @@ ledger LedgerReader LedgerWriter
 log Log LogWriter
 deleting DeletedLedger
 explaining Explanation
+bookie_states BookieState
 reading Batch Entry Segment
 spark spark
 """

@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from embedbk import client, deleting, explaining, ledger, log
 from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
+from embedbk.bookie_states import BookieState, bookie_states
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Placement, Settings, check_seconds
@@ -188,8 +189,8 @@ class Client(_Closing):
     def url(self) -> str:
         return self._blocking.url
 
-    def bookies(self) -> list[str]:
-        return self._blocking.bookies()
+    async def bookies(self) -> list[BookieState]:
+        return await run_async(bookie_states(self._runtime))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._runtime.close)

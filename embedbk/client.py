@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from embedbk import deleting, explaining, ledger
 from embedbk.address import is_address
+from embedbk.bookie_states import BookieState, bookie_states
 from embedbk.config import Placement, Settings, settings_of
 from embedbk.deleting import DeletedLedger
 from embedbk.devices import IN_PLACE, Devices
@@ -154,10 +155,9 @@ class Client:
             )
         return self._opened.url
 
-    def bookies(self) -> list[str]:
-        """The ids of the bookies that are registered now."""
-        self._runtime.check()
-        return [info.member.bookie_id for info in self._runtime.bookies]
+    def bookies(self) -> list[BookieState]:
+        """All bookies of the cluster by their ids: whether each takes entries, why not, or that it is away."""
+        return run_blocking(bookie_states(self._runtime), "aio.Client.bookies")
 
     def close(self) -> None:
         """Stop everything that `open` started; handles that are still open are released. Twice is allowed."""

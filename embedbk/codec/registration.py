@@ -56,6 +56,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     free_bytes: _Count
     location: _Text = ""  # "zone/rack" (RP38, RP40); nothing where nobody said it.
     start: _Start = b""  # Random number of this start: endpoints may be the same after a kill (P7.9).
+    why: _Text = ""  # It is read-only, in a few words for people; empty while it is writable.
 
 
 _decoder = msgspec.msgpack.Decoder(Registration)

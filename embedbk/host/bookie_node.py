@@ -161,6 +161,7 @@ class BookieNode:
             self.limbo,
             self.rival,
             self.spacing.free_now,
+            lambda: ", ".join(self.spacing.core.reasons),
             self.witnessing,
             self._step_core,
             on_foreign=self._on_foreign,

@@ -71,6 +71,7 @@ class Registering:
         limbo: LimboAsking,
         rival: Rival,
         free_now: Callable[[], int | None],
+        why: Callable[[], str],
         witness: Witnessing,
         tell_bookie: Callable[[Event], None],
         on_foreign: Callable[[int, StorageError], None],
@@ -89,6 +90,7 @@ class Registering:
         self._limbo = limbo
         self._rival = rival
         self._free_now = free_now
+        self._why = why
         self._witness = witness
         self._tell_bookie = tell_bookie
         self._on_foreign = on_foreign
@@ -309,6 +311,7 @@ class Registering:
                 self._free_now() or 0,
                 self._location,
                 self._storage.starts.id,
+                "" if self._is_writable else self._why(),
             )
         )
         session = self._metadata.session

@@ -204,7 +204,7 @@ def test_a_directory_opened_twice(data: Path, settings: embedbk.Settings) -> Non
     with embedbk.open(data, settings=settings) as first:
         with pytest.raises(embedbk.UsageError, match=f"in use by process {os.getpid()}"):
             embedbk.open(data, settings=settings)
-        assert first.bookies() == ["b1", "b2", "b3"]
+        assert [each.bookie_id for each in first.bookies()] == ["b1", "b2", "b3"]
     embedbk.open(data, settings=settings).close()
 
 

@@ -31,7 +31,7 @@ def test_the_second_start_finds_everything(data: Path, settings: embedbk.Setting
         ledgers = bk.ledgers()
         open_writer.release()
     with embedbk.open(data, settings=settings) as bk:
-        assert bk.bookies() == ["b1", "b2", "b3"]
+        assert [each.bookie_id for each in bk.bookies()] == ["b1", "b2", "b3"]
         assert bk.ledgers() == ledgers
         with bk.log("orders").writer() as writer:
             assert writer.first_offset == 200
@@ -61,9 +61,9 @@ def test_a_cluster_grows_by_bookies(data: Path, settings: embedbk.Settings) -> N
     with embedbk.open(data, bookies=1, settings=settings) as bk, bk.create_ledger() as writer:
         writer.add(b"alone")
     with embedbk.open(data, settings=settings) as bk:
-        assert bk.bookies() == ["b1"]
+        assert [each.bookie_id for each in bk.bookies()] == ["b1"]
     with embedbk.open(data, bookies=3, settings=settings) as bk:
-        assert bk.bookies() == ["b1", "b2", "b3"]
+        assert [each.bookie_id for each in bk.bookies()] == ["b1", "b2", "b3"]
         with bk.create_ledger(ensemble_size=3) as three:
             three.add(b"three")
         assert [bytes(entry) for entry in bk.open_ledger(writer.ledger_id).read()] == [b"alone"]

@@ -1,0 +1,53 @@
+"""What the cluster's bookies are doing, as a client can tell: who takes new entries, who does not and why, who is away.
+
+Decides nothing: registrations are followed by watch, and who belongs to the cluster is asked of its metadata.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from embedbk.codec.registration import COOKIES_PREFIX
+from embedbk.errors import MetadataUnavailable
+from embedbk.runtime import Runtime
+
+__all__ = ["AWAY", "READ_ONLY", "WRITABLE", "BookieState", "bookie_states"]
+
+WRITABLE = "writable"
+READ_ONLY = "read-only"  # It is read, and recovers; it takes no new entries (P7.8).
+AWAY = "away"  # The cluster knows it, and it is not registered.
+
+
+class BookieState(NamedTuple):
+    """One bookie of the cluster. Of one that is away only its id is known."""
+
+    bookie_id: str
+    state: str  # "writable", "read-only" or "away".
+    why: str  # Why it is read-only, in its own words; empty for the others.
+    endpoints: tuple[str, ...]
+    location: str  # "zone/rack", or nothing.
+    free_bytes: int  # As it said when it registered last.
+
+
+async def bookie_states(runtime: Runtime) -> list[BookieState]:
+    """All bookies that the cluster ever had, in the order of their ids.
+
+    While the metadata does not answer, those that were known before.
+    """
+    runtime.check()
+    try:
+        cookies = await runtime.list_keys(COOKIES_PREFIX, "the bookies of the cluster")
+        runtime.bookies_known = tuple(cookie.key.removeprefix(COOKIES_PREFIX) for cookie in cookies)
+    except MetadataUnavailable:
+        runtime.check()  # It was closed, or broke: that is the answer.
+    registrations = dict(runtime.node.registrations)
+    found: list[BookieState] = []
+    for bookie_id in sorted({*runtime.bookies_known, *registrations}):
+        there = registrations.get(bookie_id)
+        if there is None:
+            found.append(BookieState(bookie_id, AWAY, "", (), "", 0))
+            continue
+        state = WRITABLE if there.is_writable else READ_ONLY
+        endpoints = tuple(there.endpoints)
+        found.append(BookieState(bookie_id, state, there.why, endpoints, there.location, there.free_bytes))
+    return found
