@@ -19,9 +19,10 @@ from embedbk.codec.messages import AddAnswer, ErrorAnswer, Status
 from embedbk.codec.metadata_messages import Delete, List, Operation, Put, Result, Txn, TxnDone
 from embedbk.codec.tombstone import TOMBSTONE_VERSION, Tombstone, encode_tombstone, tombstone_path
 from embedbk.core.vocabulary import Event, LimboListed
+from embedbk.host.registering import UNANSWERED_NS
 from embedbk.storage.memory import Survivors
 from embedbk.storage.memory_disk import MemoryDisk
-from tests.host.place import DiskStorage, Place, add, frame
+from tests.host.place import MS, DiskStorage, Place, add, frame
 
 LEDGER = 7
 
@@ -52,6 +53,10 @@ def test_no_add_of_a_known_ledger_is_taken_while_limbo_is_not_durable(is_native:
     start(survivors)
     storage, core = place.bookie("b1").storage, place.bookie("b1").core
     storage.may_have_lost, core.is_serving = True, False  # As its owner says at the start.
+    place.run_for(
+        UNANSWERED_NS + MS, 100 * MS
+    )  # It waits for metadata no longer, and has what may be lost to list.
+    assert not core.is_waiting
     token = storage.next_token()
     answer = place.peer("b1").ask(*add(b"d" * 16, frame(LEDGER, 1, [b"one"], 4)))
     assert isinstance(answer, ErrorAnswer), answer

@@ -487,6 +487,11 @@ MUTANTS = (
         (
             (
                 "embedbk/host/registering.py",
+                "            Compare(key, ABSENT if record is None else record.revision),\n",
+                "",
+            ),
+            (
+                "embedbk/host/registering.py",
                 "            Compare(place, ABSENT if registered is None else registered.revision),\n",
                 "",
             ),
