@@ -142,6 +142,7 @@ class BookieStorage:
         self._frozen_token: int | None = None  # Last token queued before the freeze, while a half is frozen.
         self._is_flushed = False  # The frozen half is in an entry log.
         self._flush_failure = ""
+        self.failed_flush_count = 0  # Since it was opened; each is done again.
         self._failed_flushes = Repeating(logger, logging.ERROR)
         self._unmeasured = Repeating(logger)
         self._is_full = False  # The last flush found no room.
@@ -361,6 +362,7 @@ class BookieStorage:
             except StorageError as failed:
                 # Nothing is lost: write cache and journal hold it all. Other directories take it at once; where there
                 # is none, another file is tried later.
+                self.failed_flush_count += 1
                 kind = "no room" if isinstance(failed, DeviceFull) else "failed"
                 self._failed_flushes.met(f"bookie {self.bookie_id}: a flush failed: {failed}", kind)
                 if self._flush_elsewhere():

@@ -46,6 +46,7 @@ __all__ = ["BookieDisk", "MetadataCopy", "NativeDisk", "TwinDisk"]
 
 TWIN_FLUSH_BYTES = 16 << 10  # Small: a short run passes many flushes.
 NATIVE_FLUSH_BYTES = 64 << 10
+OFTEN_FLUSH_BYTES = 2 << 10
 NATIVE_JOURNAL_BYTES = 4 << 20  # The largest frame must fit as one record.
 NATIVE_CACHE_BYTES = 4 << 20
 
@@ -136,6 +137,18 @@ class BookieDisk(Protocol):
 
     def fill(self, is_full: bool) -> None:
         """D9: no room from now on, or room again."""
+        ...
+
+    def fail_flush(self) -> None:
+        """D8: the next entry log cannot be written; what runs beside it goes on."""
+        ...
+
+    def is_short(self) -> bool:
+        """Whether something waits for room."""
+        ...
+
+    def failed_flushes(self) -> int:
+        """Of the process that runs, or has run last, so far."""
         ...
 
     def calm(self) -> None:
@@ -256,6 +269,14 @@ class TwinDisk:
         if self.storage is not None:
             self.storage.is_read_only = is_full
 
+    def fail_flush(self) -> None: ...
+
+    def is_short(self) -> bool:
+        return False
+
+    def failed_flushes(self) -> int:
+        return 0
+
     def calm(self) -> None:
         if self.storage is not None:
             self.storage.fail_next_sync(None)
@@ -288,6 +309,7 @@ class NativeDisk:
         self._name = name
         self._cluster_token = cluster_token
         self._disk = MemoryDisk()
+        self._is_full = False
 
     def start(self, start_id: bytes = NO_START_ID) -> BookieStorage:
         starts = Starts(self._starts, self._keep, start_id)
@@ -369,7 +391,9 @@ class NativeDisk:
         return None
 
     def harm(self, kind: str, chance: random.Random, before: Any) -> str:
+        self._disk.limit(0)  # What harms a file asks for no room.
         done = harm(self._disk, kind, chance, before.files)
+        self.fill(self._is_full)
         self.is_harmed |= done != ""
         return done
 
@@ -388,6 +412,7 @@ class NativeDisk:
 
     def restore(self, before: NativeCopy) -> None:
         self._disk = MemoryDisk(before.files)
+        self._is_full = False
         self._starts, self._notes_used = before.starts, before.notes_used
         self._may_have_lost, self.is_less, self._met = before.may_have_lost, True, before.met
 
@@ -409,12 +434,25 @@ class NativeDisk:
         return other
 
     def fill(self, is_full: bool) -> None:
+        self._is_full = is_full
         self._disk.limit(1 if is_full else 0)
 
+    def fail_flush(self) -> None:
+        self._disk.fail("allocate", error=errno.EIO)  # Of an entry log, or of the journal's next file.
+        if self.storage is not None:
+            self.storage.flush_bytes = OFTEN_FLUSH_BYTES  # So that one comes, and more behind it.
+
+    def is_short(self) -> bool:
+        return self.storage is not None and self.storage.is_full()
+
+    def failed_flushes(self) -> int:
+        return 0 if self.storage is None else self.storage.failed_flush_count
+
     def calm(self) -> None:
-        for call in ("read", "write"):
+        for call in ("read", "write", "allocate"):
             self._disk.fail(call, nth=0)
-            self._disk.lie(call, "flipped", nth=0)
+            if call != "allocate":
+                self._disk.lie(call, "flipped", nth=0)
 
     def lose(self, incarnation: bytes) -> None:
         self.storage = None
@@ -423,6 +461,7 @@ class NativeDisk:
         self._starts, self._notes_used = StartCount(), False
         self._met, self._ends = None, []
         self._disk = MemoryDisk()
+        self._is_full = False
 
     def close(self) -> None:
         storage, self.storage = self.storage, None

@@ -15,6 +15,7 @@ from embedbk.codec.messages import AddAnswers, Message, decode_message, split_bu
 from embedbk.errors import PeerError
 from embedbk.storage.journal import DamagedJournal, UnreadableJournal
 from embedbk.testing import stranger
+from embedbk.testing.disks import NativeDisk
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.world import METADATA, World
 from embedbk.transports.sim import CALM, DROP, Rule, Verdict
@@ -362,6 +363,38 @@ def _full(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _no_room(world: World, step: Step, chance: random.Random) -> bool:
+    """D9: flushes, compactions and the journal's next files find no room; what is queued waits, and goes on."""
+    disk = world.disks[step.target]
+    if step.target not in world.nodes or not isinstance(disk, NativeDisk):
+        return False
+    disk.fill(True)
+
+    def end() -> None:
+        if disk.is_short():
+            world.sometimes["waited for room"] += 1
+        disk.fill(False)
+
+    world.after(step.for_ns, end)
+    return True
+
+
+def _flush_fails(world: World, step: Step, chance: random.Random) -> bool:
+    """D8: an entry log cannot be written once; its flush is done again, also behind a compaction (ST32)."""
+    disk = world.disks[step.target]
+    if step.target not in world.nodes or not isinstance(disk, NativeDisk):
+        return False
+    disk.fail_flush()
+    before = disk.failed_flushes()
+
+    def look() -> None:
+        if disk.failed_flushes() > before:
+            world.sometimes["flush failed"] += 1
+
+    world.after(step.for_ns + SECOND, look)
+    return True
+
+
 def _busy(world: World, step: Step, chance: random.Random) -> bool:
     """L13: its write cache has no room for normal adds; some wait, the rest is answered BUSY."""
     if step.target not in world.nodes:
@@ -533,6 +566,7 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "crash": _crash, "crash-loop": _crash_loop, "power-cut": _power_cut, "pause": _pause, "slow": _slow,
     "half-dead": _half_dead, "writer-crash": _writer_crash, "metadata-crash": _metadata_crash,
     "torn": _torn, "unreadable": _unreadable, "sync-fails": _sync_fails, "full": _full, "busy": _busy,
+    "no-room": _no_room, "flush-fails": _flush_fails,
     "slow-disk": _slow_disk, "lost-disk": _lost_disk, "wall": _wall, "jump": _jump,
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
     "old-copy": _old_copy, "older-metadata": _older_metadata, "metadata-stall": _metadata_stall,

@@ -43,6 +43,7 @@ FAULT_KINDS = {
     "writer-crash": "P10", "metadata-crash": "P1", "busy": "L13", "metadata-stall": "D11", "slow-seat": "P4",
     "torn": "D2", "unreadable": "D3", "sync-fails": "D8", "full": "D9", "slow-disk": "D11", "lost-disk": "D13",
     "wall": "C1", "drift": "C2", "jump": "C3",
+    "no-room": "D9", "flush-fails": "D8",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
     "older-metadata": "D13", "stranger": "T10",
     "older-disk": "D13", "newest-gone": "D12",
@@ -55,7 +56,16 @@ FEATURES = (
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LESS_KINDS = ("older-disk", "newest-gone")  # Nobody tells the bookie (P7.9).
 LATER_KINDS = ("old-copy", *LESS_KINDS, *HARMS)
-_APART_KINDS = ("busy", "metadata-stall", "older-metadata", "slow-seat", "stranger", *LESS_KINDS)
+_APART_KINDS = (
+    "busy",
+    "metadata-stall",
+    "older-metadata",
+    "slow-seat",
+    "stranger",
+    "no-room",
+    "flush-fails",
+    *LESS_KINDS,
+)
 _OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS)
 _HARMFUL = {
     "lost-disk",
@@ -286,7 +296,16 @@ def _fault(
                 for_ns = min(for_ns, 300 * MS)  # Before everything heals.
             return Step(0, at_ns, kind, chance.choice(victims), for_ns=for_ns, seed=seed)
         case (
-            "crash" | "crash-loop" | "sync-fails" | "full" | "busy" | "slow-seat" | "slow-disk" | "half-dead"
+            "crash"
+            | "crash-loop"
+            | "sync-fails"
+            | "full"
+            | "no-room"
+            | "flush-fails"
+            | "busy"
+            | "slow-seat"
+            | "slow-disk"
+            | "half-dead"
         ):
             return Step(0, at_ns, kind, bookie, for_ns=for_ns, seed=seed)
         case "metadata-stall" | "older-metadata" | "stranger":

@@ -38,6 +38,7 @@ SOMETIMES = {
     "fence survived a restart": "a restarted bookie still held a fence that it had acknowledged",
     "fenced in an ensemble change": "a creator was fenced while its change was in flight",
     "generation begun": "an operator's word began a generation on an older copy of the metadata",
+    "flush failed": "an entry log could not be written, and its flush waited to be done again",
     "foreign disk refused": "a bookie with an empty disk under its old name was refused by the cluster",
     "fragment replaced": "a change replaced the last fragment, equal start",
     "handle failed": "an application was told that adds failed",
@@ -88,6 +89,7 @@ SOMETIMES = {
     "unclean start": "a bookie started that may have lost what was durable",
     "unknown outcome": "a client could not learn whether its compare-and-set was done",
     "waited for bookies": "a creation found too few of the cluster's bookies writable, and waited",
+    "waited for room": "a bookie's device was full, and what it had to write waited",
     "went on without some": "a writer was acknowledged with Qw-Qa of its ensemble down",
     "writer fenced": "a creator's handle ended because it was fenced",
     "writer fenced by reader of its own": "a creator learned from a bookie that it was fenced",
@@ -95,6 +97,7 @@ SOMETIMES = {
 }
 # What no plan does by chance, and why; directed scenarios reach it. A campaign is not blind without these.
 DIRECTED: dict[str, str] = {
+    "flush failed": "few flushes begin in the moment; tests/storage/test_random_orders.py goes through them",
     "ledger dropped": "a round of collection is longer than a run",
     "wrong incarnation": "nobody dials a bookie whose registration names another incarnation than it asks for",
 }
