@@ -47,9 +47,9 @@ def rule_for(
         if kind or ledger_id is not None:
             try:
                 messages = [decode_message(part) for part in split_bundle(memoryview(body))]
-            except PeerError:
-                return None
-            if not any(is_meant(message) for message in messages):
+                if not any(is_meant(message) for message in messages):
+                    return None
+            except PeerError:  # Whole, or the answers in it.
                 return None
         seen += 1
         return verdict if nth in (0, seen) else None

@@ -98,7 +98,10 @@ def _control(control: Any) -> str:
     if result is not None:
         return f"{type(result).__name__}{_fields(result)}"
     if isinstance(control, AddAnswers):
-        return " ".join(_control(answer) for _, answer in control.unpack())
+        try:
+            return " ".join(_control(answer) for _, answer in control.unpack())
+        except PeerError:
+            return "AddAnswers that are none"
     return f"{type(control).__name__}{_fields(control)}"
 
 

@@ -25,13 +25,13 @@ Opening = Callable[..., Any]
 
 def opened(path: Any, **given: Any) -> list[str]:
     with embedbk.open(path, **given) as bk:
-        return bk.bookies()
+        return [each.bookie_id for each in bk.bookies()]
 
 
 def awaited(path: Any, **given: Any) -> list[str]:
     async def steps() -> list[str]:
         async with aio.open(path, **given) as bk:
-            return bk.bookies()
+            return [each.bookie_id for each in await bk.bookies()]
 
     return asyncio.run(steps())
 

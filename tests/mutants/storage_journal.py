@@ -310,8 +310,8 @@ MUTANTS = (
         (
             (
                 "native/journal.c",
-                ".prepare_error = journal->next_error,",
-                ".prepare_error = journal->next_state == NEXT_REFUSED ? journal->next_error : 0,",
+                ".prepare_error = stalled != 0 ? stalled : journal->next_error,",
+                ".prepare_error = stalled != 0 ? stalled : journal->next_state == NEXT_REFUSED ? journal->next_error : 0,",
             ),
         ),
         ("tests/storage/test_journal.py::test_a_next_file_stays_refused_while_it_is_tried_again",),

@@ -104,6 +104,8 @@ MUTANTS = (
                 "    return reason.startswith(_WRONG_INCARNATION)\n",
             ),
         ),
-        ("tests/transports/test_conformance.py::TestLocal::test_another_node_than_expected_is_refused",),
+        (
+            "tests/transports/test_envelope.py::test_only_the_same_node_with_another_incarnation_has_another_disk",
+        ),
     ),
 )

@@ -16,6 +16,7 @@ DEFINITE = {
     "EntryUnreadable": False,
     "LedgerClosed": False,
     "LedgerFenced": False,
+    "LogFull": True,
     "MetadataConflict": True,
     "MetadataUnavailable": False,
     "NoSuchEntry": True,

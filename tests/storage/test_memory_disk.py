@@ -38,7 +38,7 @@ def test_names_are_durable_only_after_their_directory_was_synced():
     """I49: a new file is there for readers at once, and after a crash only when its directory was synced."""
     disk = MemoryDisk()
     disk.fail("sync_directory", nth=2, stays=True)  # The first one syncs the directory above.
-    with pytest.raises(StorageError, match="first file cannot be made"):
+    with pytest.raises(StorageError, match="cannot be opened"):
         journal_on(disk)
     assert "j/LOCK" in disk.files(stable=False)
     assert disk.files() == {}

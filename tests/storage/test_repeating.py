@@ -82,7 +82,7 @@ def test_a_flush_that_finds_no_room_is_told_once_whatever_its_file_is_called(
     bookie._unflushed_bytes = bookie._retry_bytes
     assert bookie.begin_flush_if_due()
     assert bookie.finish_flush()
-    told = [record.getMessage() for record in caplog.records if "flush" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if " flush " in record.getMessage()]
     assert len(told) == 2, told
     assert "a flush is done, after it was met 9 times" in told[1]
     bookie.close()

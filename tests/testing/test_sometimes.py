@@ -42,6 +42,7 @@ _RARE = {
     "served after an unclean start",
     "unclean start",
     "unknown outcome",
+    "waited for room",
 }
 
 
