@@ -322,6 +322,7 @@ class BookieNode:
         if self.near is not None:
             self.near.leave()
         self.storage.close()
+        logger.info("bookie %s stops", self.bookie_id)
 
     # Links.
 

@@ -70,6 +70,13 @@ class MetadataNode:
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
         self._step_core(MemberStarted(now_ns, store.begins_generation))
+        logger.info(
+            "metadata member serves at %s: revision %d, %d sessions, record %d of its log",
+            ", ".join(self.endpoints),
+            self.core.catalog.revision,
+            len(self.core.catalog.sessions),
+            store.index,
+        )
         if store.begins_generation:
             generation = self.core.catalog.revision >> GENERATION_BITS
             logger.warning("metadata begins generation %d, by its owner's word", generation)
@@ -112,6 +119,7 @@ class MetadataNode:
         """Serve no more and make everything durable; sessions live on for the next start."""
         self.transport.close()
         self.store.close()
+        logger.info("metadata member stops at revision %d", self.core.catalog.revision)
 
     def _take_link(self, event: LinkUp) -> None:
         token = event.peer.cluster_token
@@ -158,8 +166,10 @@ class MetadataNode:
             self.on_step(self.core, event, effects)
         for effect in effects:
             match effect:
-                case JournalAppend(index, body):
+                case JournalAppend(index, body, said):
                     self._append(index, body, event.now_ns)
+                    if said:
+                        logger.info("metadata %s", said)
                 case Reply(link, reply):
                     self._send(link, encode_message(reply.sequence, reply))
                 case SendEvents(link, events):

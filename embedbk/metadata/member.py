@@ -335,12 +335,12 @@ class Member:
         effects.extend(self._watches.feed(self.catalog.history, self._durable_revision))
         return Acknowledged(self.catalog.revision)
 
-    def _propose(self, command: Command, effects: list[MemberEffect]) -> Result:
+    def _propose(self, command: Command, effects: list[MemberEffect], said: str = "") -> Result:
         """Log a command and apply it; whoever waits for its result waits for the record's durability."""
         before = self.catalog.revision
         self._applied_index += 1
         body = encode_command(command)
-        effects.append(JournalAppend(self._applied_index, body))
+        effects.append(JournalAppend(self._applied_index, body, said))
         self._queued.append((self._applied_index, len(body)))
         self._queued_bytes += len(body)
         result = self.catalog.apply(command)
@@ -405,7 +405,8 @@ class Member:
                 heapq.heappush(self._expiries, (self._expires_ns(session), number))
                 continue
             ended, keys = ended + 1, keys + len(session.keys)
-            self._propose(ExpireSession(number), effects)
+            said = f"session {number} of {session.label!r} expires: silent for more than {session.ttl_ms} ms"
+            self._propose(ExpireSession(number), effects, said)
             self._forget(number)
             if ended == EXPIRIES_PER_TICK_MAX or keys >= EXPIRED_KEYS_PER_TICK:
                 break

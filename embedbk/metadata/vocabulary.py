@@ -94,10 +94,14 @@ class JournalFailed(Struct):
 
 
 class JournalAppend(Struct):
-    """Queue an encoded command as number `index` of the metadata log; indexes rise by one."""
+    """Queue an encoded command as number `index` of the metadata log; indexes rise by one.
+
+    said: what it means, for people, where that is worth a line; else empty.
+    """
 
     index: int
     body: bytes
+    said: str = ""
 
 
 class Reply(Struct):

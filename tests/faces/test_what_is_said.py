@@ -108,6 +108,15 @@ def test_a_client_without_metadata_says_so_once(said: pytest.LogCaptureFixture) 
         assert len(lines(said, "w has a session with the metadata", logging.WARNING)) == 1
 
 
+def test_the_member_tells_its_start_and_sessions_that_expire(said: pytest.LogCaptureFixture) -> None:
+    with Cluster(seed=5, bookies=3) as cluster:
+        assert len(lines(said, "metadata member serves at sim://metadata: revision 0, 0 sessions")) == 1
+        cluster.client("w")
+        cluster.crash("w")
+        cluster.run_for(30)
+        assert len(lines(said, "of 'w' expires: silent for more than")) == 1
+
+
 def test_space_that_gets_short_is_told_before_it_is_low(said: pytest.LogCaptureFixture) -> None:
     """P7.8: below twice the bound, once, while there is time to make room."""
     place = Place()
