@@ -222,9 +222,12 @@ def limbo_comes_first(ghost: Ghost, bookie: BookieGhost, table: Any) -> None:
                 "I32",
                 f"{bookie.member} serves after an unclean start, and ledger {ledger_id} is not in durable limbo",
             )
-    for ledger_id in bookie.fences:
+    for ledger_id in list(bookie.fences):
         if ghost.ledger(ledger_id).deleted is None:
             fence_is_sticky(bookie, ledger_id, table.get(ledger_id))
+        else:  # No listing tells of it, and nothing depends on it.
+            del bookie.fences[ledger_id]
+            bookie.negatives.pop(ledger_id, None)
 
 
 def limbo_gives_nothing_away(bookie: BookieGhost, row: Any, answer: Any) -> None:

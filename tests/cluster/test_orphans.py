@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -30,9 +31,11 @@ sys.stdin.read()
 def children(pid: int) -> list[int]:
     """Of all its threads, and theirs in turn."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *children(child)]
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It has ended since it was listed.
+        for task in list(Path(f"/proc/{pid}/task").iterdir()):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # So has this thread.
+                for child in map(int, (task / "children").read_text().split()):
+                    found += [child, *children(child)]
     return found
 
 
@@ -86,7 +89,9 @@ def test_a_killed_demo_leaves_no_process_also_none_that_is_stopped(tmp_path: Pat
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_demo_that_is_told_to_end_clears_everything_away(tmp_path: Path, number: int) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "embedbk", "demo", "--no-spark", "--lines", "100000"]
+    # However this was started: a job in the background ignores SIGINT, one under nohup SIGHUP, and so do its children.
+    heard = ["env", "--default-signal=INT,HUP"]
+    command = [*heard, sys.executable, "-m", "embedbk", "demo", "--no-spark", "--lines", "100000"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as demo:

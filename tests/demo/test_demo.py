@@ -27,7 +27,7 @@ def test_nothing_is_lost_when_a_bookie_and_two_writers_go(count: int) -> None:
     assert told["lines"] == told["read_back"] == told["acknowledged"] == count
     assert (told["acknowledged_lost"], told["out_of_order"], told["duplicated"]) == (0, 0, 0)
     assert told["old_writer_refused"]
-    assert told["ledgers"] == 3
+    assert told["ledgers"] == min(count, 3)  # Those that closed empty left the list (P8.3).
     assert told["spark_rows"] is None
     assert sum(told["copies"].values()) == count
     assert set(told["copies"]) <= {"1", "2", "3"}

@@ -16,7 +16,7 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.loop import Loop
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.client import Client
-from embedbk.ports import Identity, Transport, WaitEnd, WaitTerms
+from embedbk.ports import Identity, Received, Transport, WaitEnd, WaitTerms
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
@@ -91,6 +91,8 @@ class House:
         self.arena = arena
         self.node: Node = arena.node(name)
         self.link = self.node.transport.connect(self.bookie.endpoints[0])
+        self._looked_at = 0  # Events of the node, of which this was told:
+        self._told: list[Any] = []
         arena.run([self.node], lambda: bool(self.node.ups()) and self.bookie.is_registered)
 
     def answers(self, bodies: list[bytes], count: int) -> list[Any]:
@@ -102,9 +104,12 @@ class House:
 
     def told(self) -> list[Any]:
         """All that is final: that a deferred add was received is told when it suits."""
-        told: list[Any] = []
-        for body in self.node.bodies(self.link):
-            message = decode_message(body)
+        told, events = self._told, self.node.events
+        fresh, self._looked_at = events[self._looked_at :], len(events)
+        for event in fresh:
+            if not isinstance(event, Received) or event.link != self.link:
+                continue
+            message = decode_message(event.body)
             if isinstance(message.control, AddAnswers):
                 told += [(asked, answer, []) for asked, answer in message.control.unpack()]
             else:

@@ -39,7 +39,7 @@ from embedbk.core.vocabulary import (
     Transact,
     Transacted,
 )
-from embedbk.errors import PeerError
+from embedbk.errors import PeerError, StorageError
 from embedbk.testing.observer import Observer
 
 __all__ = ["Translator"]
@@ -82,7 +82,10 @@ class Translator(Observer):
         if key.startswith(LEDGERS_PREFIX):
             known = new if new is not None else old
             assert known is not None
-            ledger_id = decode_ledger_metadata(known).ledger_id
+            try:
+                ledger_id = decode_ledger_metadata(known).ledger_id
+            except StorageError:
+                return  # A stranger's key: no ledger of ours.
             self.tell(("metadata", ledger_id, _plain(new)))
 
     # Cores.
