@@ -7,6 +7,7 @@ authenticated yet (T3), so whoever wants to leave the machine has to say so.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
 import stat
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from embedbk.errors import UsageError
 
-__all__ = ["check_endpoint", "check_ipc_path_is_free", "is_ipv6"]
+__all__ = ["check_endpoint", "check_ipc_path_is_free", "ipc_users", "is_ipv6"]
 
 IPC_PATH_BYTES_MAX = 107  # What the kernel's address of a local socket has room for.
 
@@ -64,6 +65,12 @@ def check_ipc_path_is_free(endpoint: str) -> None:
     raise UsageError(
         f"endpoint {endpoint!r} is in use", hint="choose another path, or stop what listens there"
     )
+
+
+def ipc_users() -> frozenset[int]:
+    """Who may be at the other end of a local socket: this process's own user, and root. Both may end this process
+    anyhow, so what only the bytes on a socket would bound is bounded by the system (T10)."""
+    return frozenset((os.geteuid(), 0))
 
 
 def is_ipv6(endpoint: str) -> bool:

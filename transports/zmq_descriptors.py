@@ -19,12 +19,13 @@ import zmq
 
 from embedbk.transports.zmq_accepted import HeldPart
 
-__all__ = ["NO_DESCRIPTOR", "descriptor_of", "shut_down", "swallowed_bytes"]
+__all__ = ["NO_DESCRIPTOR", "descriptor_of", "shut_down", "swallowed_bytes", "user_of"]
 
 NO_DESCRIPTOR = -1
 
 _BYTES_RECEIVED_AT = 128  # In Linux' struct tcp_info, since 4.1.
 _TCP_INFO_BYTES = _BYTES_RECEIVED_AT + 8
+_PEER = struct.Struct("=iII")  # Linux' struct ucred: process, user, group.
 
 
 def descriptor_of(part: zmq.Frame | HeldPart) -> int:
@@ -48,6 +49,17 @@ def swallowed_bytes(descriptor: int) -> int:
         return 0
     (received,) = struct.unpack_from("=Q", facts, _BYTES_RECEIVED_AT)
     return max(0, int(received) - unread[0])
+
+
+def user_of(descriptor: int) -> int | None:
+    """Who made the other end of a local socket, by the number of the user; None of every other one."""
+    try:
+        with _borrowed(descriptor) as connection:
+            family = connection.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN)
+            facts = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    except OSError:
+        return None
+    return int(_PEER.unpack(facts)[1]) if family == socket.AF_UNIX else None
 
 
 def shut_down(descriptor: int) -> None:

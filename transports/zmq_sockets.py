@@ -20,7 +20,7 @@ import zmq
 
 from embedbk.errors import UsageError
 from embedbk.ports import Identity
-from embedbk.transports.endpoints import is_ipv6
+from embedbk.transports.endpoints import ipc_users, is_ipv6
 from embedbk.transports.envelope import LINK_BYTES_MAX, NONCE_BYTES, Kind, envelope_prefix
 from embedbk.transports.zmq_accepted import with_numbers_of_chance
 from embedbk.transports.zmq_descriptors import NO_DESCRIPTOR
@@ -94,6 +94,9 @@ class Port:
         }
         for option, value in options.items():
             self.socket.setsockopt(option, value)
+        if self.is_listening and endpoint.startswith("ipc://"):
+            for user in ipc_users():  # Of all others ZeroMQ reads nothing.
+                self.socket.setsockopt(zmq.IPC_FILTER_UID, user)
         self.numbers = Routes(context, self.socket) if self.is_listening else None
         # Not get_monitor_socket(): its queue has an end, at which ZeroMQ's I/O thread would wait for us.
         self.monitor = context.socket(zmq.PAIR)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import zmq
 
+from embedbk.transports.endpoints import ipc_users
 from embedbk.transports.envelope import (
     NONCE_BYTES,
     Envelope,
@@ -23,7 +24,13 @@ from embedbk.transports.envelope import (
     objection,
 )
 from embedbk.transports.zmq_accepted import HeldPart
-from embedbk.transports.zmq_descriptors import NO_DESCRIPTOR, descriptor_of, shut_down, swallowed_bytes
+from embedbk.transports.zmq_descriptors import (
+    NO_DESCRIPTOR,
+    descriptor_of,
+    shut_down,
+    swallowed_bytes,
+    user_of,
+)
 from embedbk.transports.zmq_ends import Ends, bye
 from embedbk.transports.zmq_sockets import NO_NONCE, Link, Port
 
@@ -102,6 +109,9 @@ class Strangers:
             if is_accepted:
                 if port.dialled is not None:
                     port.dialled.descriptor = descriptor
+                    if (user := user_of(descriptor)) is not None and user not in ipc_users():
+                        why = f"another user (uid {user}) listens at {port.endpoint}"
+                        self._ends.forget(port.dialled, why)
                 continue
             link = port.descriptors.get(descriptor) if port.is_listening else port.dialled
             if link is not None and (port.is_listening or link.has_greeted):

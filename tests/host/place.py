@@ -216,9 +216,12 @@ class Place:
 class Peer:
     """A raw end of a link: says what a test wants to be said."""
 
-    def __init__(self, place: Place, endpoint: str, **settings: Any) -> None:
+    def __init__(
+        self, place: Place, endpoint: str, identity: Identity | None = None, **settings: Any
+    ) -> None:
         self.place = place
-        self.transport = LocalTransport(Identity("client", "raw", place.fresh(), TOKEN), **settings)
+        says = identity or Identity("client", "raw", place.fresh(), TOKEN)
+        self.transport = LocalTransport(says, **settings)
         place.transports.append(self.transport)
         self.link = self.transport.connect(endpoint)
         self.messages: list[Message] = []  # Answers to adds one by one, however they came.

@@ -10,6 +10,7 @@ __all__ = ["MUTANTS"]
 
 _UNPACKING = "tests/codec/test_unpacking.py::test_"
 _VALUES = "tests/sim/test_strange_values.py::test_"
+_LOCAL_SOCKETS = "tests/transports/test_local_sockets.py::test_"
 _SOCKETS = "tests/transports/test_zmq_strangers.py::test_"
 
 MUTANTS = (
@@ -164,6 +165,39 @@ MUTANTS = (
             ),
         ),
         (_SOCKETS + "a_multipart_without_end_is_ended_by_its_bytes",),
+    ),
+    Mutant(
+        "a-local-socket-is-everybodys",
+        "T10",
+        "every user may send parts without end over a local socket, of which the system says no bytes",
+        (
+            (
+                "transports/zmq_sockets.py",
+                '        if self.is_listening and endpoint.startswith("ipc://"):\n',
+                '        if self.is_listening and endpoint.startswith("icp://"):\n',
+            ),
+        ),
+        (_LOCAL_SOCKETS + "another_user_is_not_even_greeted",),
+    ),
+    Mutant(
+        "a-local-listener-is-anybodys",
+        "T10",
+        "a link is dialled to a local socket that another user made",
+        (("transports/zmq_strangers.py", "user not in ipc_users():\n", "user < 0:\n"),),
+        (_LOCAL_SOCKETS + "a_listener_of_another_user_gets_no_link",),
+    ),
+    Mutant(
+        "a-hello-says-who-is-served",
+        "P7.2",
+        "a bookie serves nobody on an accepted link whose Hello does not call itself a client",
+        (
+            (
+                "embedbk/host/bookie_node.py",
+                "        elif self.registering.is_foreign:\n            self.transport.drop",
+                '        elif self.registering.is_foreign or event.peer.role == "bookie":\n            self.transport.drop',
+            ),
+        ),
+        ("tests/host/test_what_a_hello_says.py::test_a_bookie_answers_everybody_alike",),
     ),
     Mutant(
         "a-wrong-token-is-answered-with-the-right-one",
