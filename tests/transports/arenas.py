@@ -26,6 +26,10 @@ class LocalArena(RealTimeArena):
 
 class TcpArena(RealTimeArena):
     opens: type[ZmqTransport] = ZmqTransport
+    skipped_ns = 0  # That nobody waited for.
+
+    def now_ns(self) -> int:
+        return super().now_ns() + self.skipped_ns
 
     def make(self, identity: Identity, **settings: Any) -> Transport:
         return self.opens(identity, **settings)

@@ -463,7 +463,7 @@ def test_a_peer_that_never_reports_fills_its_window_and_no_more(
     arena: Arena, raw: Callable[[str], Raw]
 ) -> None:
     """T13: it reads slowly or not at all; what waits for it is bounded in bytes, and its link ends by silence."""
-    node, transport, endpoint = listening(arena, heartbeat_ns=20 * MILLISECOND, timeout_ns=100 * MILLISECOND)
+    node, transport, endpoint = listening(arena, timeout_ns=60_000 * MILLISECOND)
     peer = raw(endpoint)
     peer.hello()
     answer(arena, node, peer)
@@ -472,7 +472,9 @@ def test_a_peer_that_never_reports_fills_its_window_and_no_more(
     while transport.send(link, [bytes(MESSAGE_BYTES_MAX)]):
         taken += 1
     assert taken == 4
-    arena.run([node], lambda: node.is_down(link))
+    now_ns = time.monotonic_ns()
+    for second in range(62):
+        node.events += transport.receive(now_ns + second * 1000 * MILLISECOND)
     assert "nothing heard" in node.reason(link)
 
 
@@ -480,17 +482,29 @@ def test_a_peer_that_never_reports_fills_its_window_and_no_more(
 
 
 def test_an_idle_link_stays_up(arena: Arena) -> None:
-    """Pings go out and pongs come back, several timeouts long."""
-    a = arena.node("a", heartbeat_ns=20 * MILLISECOND, timeout_ns=100 * MILLISECOND)
-    b, _, endpoint = listening(arena, heartbeat_ns=20 * MILLISECOND, timeout_ns=100 * MILLISECOND)
+    """Pings go out and pongs come back, several timeouts long; each heartbeat lasts until both have heard."""
+    a = arena.node("a")
+    b, _, endpoint = listening(arena)
     a.transport.connect(endpoint)
     arena.run([a, b], lambda: bool(a.ups() and b.ups()))
-    for node in (a, b):  # Each looks again within a heartbeat, however long the dialling might have taken.
-        assert (node.transport.deadline_ns() or 0) <= time.monotonic_ns() + 20 * MILLISECOND
-    idle_until_ns = time.monotonic_ns() + 400 * MILLISECOND
-    arena.run([a, b], lambda: time.monotonic_ns() > idle_until_ns)
-    assert not a.downs()
-    assert not b.downs()
+    transports = []
+    for node in (a, b):
+        assert isinstance(node.transport, ZmqTransport)
+        transports.append(node.transport)
+        # Each looks again within a heartbeat, however long the dialling might have taken.
+        assert (node.transport.deadline_ns() or 0) <= time.monotonic_ns() + 100 * MILLISECOND
+    now_ns = time.monotonic_ns()
+
+    def have_heard() -> bool:
+        for node in (a, b):
+            node.events += node.transport.receive(now_ns)
+        assert not a.downs()
+        assert not b.downs()
+        return all(link.heard_ns == now_ns for each in transports for link in each._links.values())
+
+    for _ in range(80):
+        now_ns += 100 * MILLISECOND
+        run_often(arena, [], have_heard)
 
 
 def test_a_host_that_was_stopped_does_not_blame_its_peers(arena: Arena) -> None:
@@ -552,7 +566,7 @@ import select, sys, time
 from embedbk.ports import Received
 from embedbk.transports.conformance import identity_of
 from embedbk.transports.zmq import ZmqTransport
-transport = ZmqTransport(identity_of("child"))
+transport = ZmqTransport(identity_of("child"), timeout_ns=60_000_000_000)
 print(transport.listen(sys.argv[1]), flush=True)
 poll = select.poll()
 poll.register(transport.filenos()[0], select.POLLIN)
@@ -580,31 +594,30 @@ def child(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subp
         process.kill()
 
 
-def linked(arena: Arena, endpoint: str) -> tuple[Node, int]:
-    node = arena.node("parent")
+def linked(arena: Arena, endpoint: str, **settings: int) -> tuple[Node, int]:
+    node = arena.node("parent", **settings)
     link = node.transport.connect(endpoint)
     arena.run([node], lambda: bool(node.ups()))
     return node, link
 
 
 def test_a_killed_peer_is_noticed_at_once(arena: Arena, child: tuple[subprocess.Popen[bytes], str]) -> None:
-    """By the connection's end, not by silence: that would take 500 ms."""
+    """By the connection's end, not by silence: that would take longer than the arena's patience."""
     process, endpoint = child
-    node, link = linked(arena, endpoint)
+    node, link = linked(arena, endpoint, timeout_ns=60_000 * MILLISECOND)
     assert node.transport.send(link, [b"there?"])
     arena.run([node], lambda: node.bodies(link) == [b"there?"])
     process.kill()
     process.wait()
-    began_ns = time.monotonic_ns()
     arena.run([node], lambda: node.is_down(link))
-    assert time.monotonic_ns() - began_ns < 250 * MILLISECOND
+    assert node.reason(link) == "the peer's connection ended"
     again = node.transport.connect(endpoint)
     arena.run([node], lambda: node.is_down(again))
     assert "nobody at" in node.reason(again)
 
 
 def test_a_stopped_peer_is_noticed_by_its_silence(
-    arena: Arena, child: tuple[subprocess.Popen[bytes], str]
+    arena: TcpArena, child: tuple[subprocess.Popen[bytes], str]
 ) -> None:
     """N8: sends succeed, nothing comes back. When it goes on, it serves again, on new links."""
     process, endpoint = child
@@ -612,7 +625,12 @@ def test_a_stopped_peer_is_noticed_by_its_silence(
     process.send_signal(signal.SIGSTOP)
     try:
         assert node.transport.send(link, [b"there?"])
-        arena.run([node], lambda: node.is_down(link))
+
+        def is_down() -> bool:
+            arena.skipped_ns += 100 * MILLISECOND
+            return node.is_down(link)
+
+        arena.run([node], is_down)
         assert "nothing heard" in node.reason(link)
     finally:
         process.send_signal(signal.SIGCONT)
@@ -624,7 +642,8 @@ def test_a_stopped_peer_is_noticed_by_its_silence(
 
 
 def test_a_killed_dialler_is_noticed_at_once(arena: Arena) -> None:
-    node, _, endpoint = listening(arena)
+    """As above."""
+    node, _, endpoint = listening(arena, timeout_ns=60_000 * MILLISECOND)
     code = f"""
 import select, time
 from embedbk.transports.conformance import identity_of
@@ -640,9 +659,7 @@ while True:
         arena.run([node], lambda: bool(node.ups()))
         process.kill()
         process.wait()
-        began_ns = time.monotonic_ns()
         arena.run([node], lambda: bool(node.downs()))
-        assert time.monotonic_ns() - began_ns < 250 * MILLISECOND
     assert node.downs()[0].reason == "the peer's connection ended"
 
 

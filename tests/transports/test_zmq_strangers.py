@@ -164,8 +164,9 @@ transport.close()
     assert 1804289383 not in numbers
 
 
-def test_a_multipart_without_end_is_ended_by_its_bytes(arena: Arena) -> None:
+def test_a_multipart_without_end_is_ended_by_its_bytes(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """T10: ZeroMQ keeps the parts of a message until its last one came, without a bound of its own."""
+    monkeypatch.setattr(zmq_strangers, "HELLO_NS_MAX", 60_000 * MILLISECOND)  # Its time is not what ends it.
     node, transport, endpoint = listening(arena)
     strangers = [Stranger(endpoint, version) for version in VERSIONS]
     sent = 0
@@ -181,10 +182,8 @@ def test_a_multipart_without_end_is_ended_by_its_bytes(arena: Arena) -> None:
                 sent += len(PIECE)
         return all(stranger.has_ended for stranger in strangers)
 
-    began = time.monotonic()
     run_often(arena, [node], is_over)
     assert transport.counters.silent == 3
-    assert time.monotonic() - began < zmq_strangers.HELLO_NS_MAX / 1e9
     for stranger in strangers:
         stranger.close()
     still_serves(arena, node, endpoint)
@@ -192,7 +191,7 @@ def test_a_multipart_without_end_is_ended_by_its_bytes(arena: Arena) -> None:
 
 def test_a_linked_peer_cannot_send_a_body_without_end(arena: Arena) -> None:
     """T10: after its Hello, too; also a body of which each part is as it should be."""
-    node, _, endpoint = listening(arena)
+    node, _, endpoint = listening(arena, timeout_ns=60_000 * MILLISECOND)
     with Stranger(endpoint) as stranger:
         stranger.say(hello())
         arena.run([node], lambda: bool(node.ups()))
