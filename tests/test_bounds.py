@@ -125,7 +125,7 @@ def test_a_bookie_that_nobody_could_read_does_not_start(tmp_path: Path, given: l
     """Its registration would be refused by everybody who reads it: it is told so, before anything is made."""
     command = [sys.executable, "-m", "embedbk", "bookie", "--id", "b1", "--dir", str(tmp_path / "b1")]
     command += ["--metadata", "tcp://127.0.0.1:1", *given]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 1
     assert re.search(said, ended.stderr), ended.stderr
     assert not list(tmp_path.iterdir())

@@ -511,7 +511,7 @@ def test_a_bookie_whose_devices_are_elsewhere_hears_the_word_in_its_own_director
 def test_it_is_found_where_a_user_looks() -> None:
     """`python -m embedbk`, its help, the README and the page."""
     said = subprocess.run(
-        [sys.executable, "-m", "embedbk", "--help"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-m", "embedbk", "--help"], capture_output=True, text=True, check=True, timeout=300
     ).stdout
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     assert "storage read-only|writable" in said

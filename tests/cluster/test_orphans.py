@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = pytest.mark.xdist_group("processes")
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 STARTER = """
 import json, sys

@@ -20,7 +20,7 @@ from embedbk.cli import main
 
 pytestmark = pytest.mark.xdist_group("processes")
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 @pytest.fixture

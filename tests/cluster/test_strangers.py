@@ -18,7 +18,7 @@ from embedbk.testing.stranger import nearly_a_message
 from embedbk.transports.envelope import Kind, envelope_prefix, seal
 from tests.transports.zmtp import VERSIONS, Stranger, hello, play
 
-SETTINGS = Settings(journal_file_bytes=2 << 20, open_timeout_s=30.0)
+SETTINGS = Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kill-cycles", type=int, default=20, help="cycles of SIGKILL in tests/crash")
+    parser.addoption("--kill-cycles", type=int, default=10, help="cycles of SIGKILL in tests/crash")
     parser.addoption("--every-byte", action="store_true", help="change every byte of a store of 16 MiB")
     parser.addoption(
         "--fuzz-inputs", type=int, default=100, help="inputs of chance for each reader in tests/crash"

@@ -42,9 +42,9 @@ class Load:
         """Until so many more are acknowledged: a kill falls into work that goes on."""
         with self._grown:
             wanted = len(self.acknowledged) + count
-            self._grown.wait_for(lambda: len(self.acknowledged) >= wanted or self._failure is not None, 60)
+            self._grown.wait_for(lambda: len(self.acknowledged) >= wanted or self._failure is not None, 300)
             assert self._failure is None, self._failure
-            assert len(self.acknowledged) >= wanted, "a minute without an acknowledgement"
+            assert len(self.acknowledged) >= wanted, "five minutes without an acknowledgement"
 
     def end(self) -> None:
         self._is_over.set()

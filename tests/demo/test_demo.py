@@ -14,7 +14,7 @@ pytestmark = pytest.mark.xdist_group("processes")
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "embedbk", "demo", "--no-spark", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize("count", [1, 2, 10, 6000])

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 @pytest.mark.xdist_group("spark")
 def test_spark_counts_the_lines_that_the_reader_found() -> None:
     command = [sys.executable, "-m", "embedbk", "demo", "--json", "--lines", "5000"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)  # One object: Spark says nothing on standard output.
     assert told["holds"]

@@ -9,7 +9,7 @@ import pytest
 
 import embedbk
 
-SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=30.0)
+SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

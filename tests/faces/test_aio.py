@@ -14,7 +14,7 @@ from embedbk import aio
 
 
 def run(steps: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(steps, 60))
+    asyncio.run(asyncio.wait_for(steps, 300))
 
 
 def test_a_log_is_written_read_and_followed(data: Path, settings: embedbk.Settings) -> None:

@@ -212,7 +212,7 @@ def test_a_directory_opened_by_two_processes(data: Path, settings: embedbk.Setti
     again = "import embedbk, sys\ntry: embedbk.open(sys.argv[1])\nexcept embedbk.UsageError as e: print(e)"
     with embedbk.open(data, settings=settings):
         told = subprocess.run(
-            [sys.executable, "-c", again, str(data)], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-c", again, str(data)], capture_output=True, text=True, check=True, timeout=300
         )
     assert f"in use by process {os.getpid()}" in told.stdout
 

@@ -76,14 +76,14 @@ def test_a_killed_process_loses_nothing_acknowledged_on_any_device(
     story = (
         "import embedbk, os, sys\n"
         "data, *places = sys.argv[1:]\n"
-        "settings = embedbk.Settings(journal_file_bytes=2 << 20)\n"
+        "settings = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120)\n"
         "bk = embedbk.open(data, settings=settings, journal_directories=places)\n"
         "for number in range(4):\n"
         "    bk.create_ledger().add_many([b'%d' % n for n in range(500)])\n"
         "os.kill(os.getpid(), 9)\n"
     )
     places = [str(place) for place in devices(tmp_path)["journal_directories"]]
-    ended = subprocess.run([sys.executable, "-c", story, str(data), *places], check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", story, str(data), *places], check=False, timeout=300)
     assert ended.returncode == -signal.SIGKILL
     with embedbk.open(data, settings=settings, journal_directories=places) as bk:
         assert len(bk.ledgers()) == 4

@@ -59,7 +59,7 @@ def descriptors() -> int:
 def tell_sizes(path: str, count: int) -> None:
     """In a process of its own, where nobody else allocates: [ledgers, descriptors, size ...] of each look, as JSON."""
     catalog.History = _ShortHistory  # type: ignore[misc]
-    settings = embedbk.Settings(journal_file_bytes=2 << 20, collect_s=1, delete_grace_s=0, open_timeout_s=30)
+    settings = embedbk.Settings(journal_file_bytes=2 << 20, collect_s=1, delete_grace_s=0, open_timeout_s=120)
     looks: list[list[int]] = []
     with embedbk.open(path, bookies=1, settings=settings) as bk:
         for number in range(1, count + 1):
@@ -122,9 +122,9 @@ def test_close_gives_back_every_descriptor(data: Path, settings: embedbk.Setting
     assert counts == counts[:1] * 4
 
 
-def test_close_of_a_client_of_peers_gives_back_every_descriptor() -> None:
+def test_close_of_a_client_of_peers_gives_back_every_descriptor(settings: embedbk.Settings) -> None:
     """The same for a client that reaches its cluster over ZeroMQ."""
-    with Cluster(bookies=3) as cluster:
+    with Cluster(bookies=3, settings=settings) as cluster:
         gc.collect()
         gc.disable()
         try:

@@ -207,7 +207,7 @@ def test_a_deleted_ledger_is_brought_back_while_its_grace_lasts(bk: embedbk.Clie
 
 def test_a_deleted_ledger_is_forgotten_after_its_grace(data: Path) -> None:
     """CL31: the second step; then nobody brings it back."""
-    settings = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=30.0, delete_grace_s=0)
+    settings = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0, delete_grace_s=0)
     with embedbk.open(data, bookies=1, settings=settings) as bk:
         with bk.create_ledger() as writer:
             writer.add(b"x")

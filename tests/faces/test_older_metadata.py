@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ import embedbk
 from embedbk.config import Settings
 from embedbk.errors import NotEnoughBookies
 
-CALM = Settings(collect_s=900, operation_timeout_s=2)
-BUSY = Settings(collect_s=0.1, operation_timeout_s=2)
+CALM = Settings(collect_s=900, open_timeout_s=120)
+BUSY = Settings(collect_s=0.1, open_timeout_s=120)
 
 
 def make(client: embedbk.Client, count: int, tag: str) -> list[int]:
@@ -51,8 +52,12 @@ def test_bookies_drop_nothing_and_take_nothing_beside_older_metadata(
     for _ in range(3):
         with embedbk.open(root, settings=BUSY) as client:
             assert client.ledgers() == before
+            client._runtime.settings = replace(
+                BUSY, operation_timeout_s=2
+            )  # A refusal comes at the end of it.
             with pytest.raises(NotEnoughBookies, match="read-only"):
                 client.create_ledger()
+            client._runtime.settings = BUSY
             assert contents(client, before[0]), "what is stored is read on"
     assert "has met newer metadata" in caplog.text
     put_back(root, newer)

@@ -14,7 +14,7 @@ from embedbk.spark.reading import LedgerRange, Place, plan, read
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A log of two ledgers with entries, and one without."""
-    settings = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=30.0)
+    settings = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
     data = tmp_path_factory.mktemp("spark") / "data"
     with embedbk.open(data, bookies=1, listen="tcp://127.0.0.1:0", settings=settings) as bk:
         for count in (7, 5):
