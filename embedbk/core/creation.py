@@ -205,7 +205,15 @@ class Creation(Machine):
         return [ReadKey("created", ledger_key_path(self.metadata.ledger_id))]
 
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
-        return [Ended(MetadataUnavailable(f"no ledger could be made: {event.reason}", definite=True))]
+        return [
+            Ended(
+                MetadataUnavailable(
+                    f"no ledger could be made: {event.reason}",
+                    definite=True,
+                    hint="open ledgers go on; try again when there is room in the metadata",
+                )
+            )
+        ]
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
         """The id is ours alone, so what stands there is our own lost success; absent proves nothing: put again."""

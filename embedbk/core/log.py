@@ -397,14 +397,14 @@ class LogTakeover(Machine):
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
         """Not run, and never will be: said at once with what is full, not after a timeout."""
         if isinstance(event.tag, tuple):
-            is_making = isinstance(self.sub, Creation)
-            return self._step_sub(event if is_making else TransactUnknown(event.now_ns, event.tag))
+            return self._step_sub(event)
         if self.stage is _Stage.UNDO:
             return self._end(self.fenced)
         return self._end(
             MetadataUnavailable(
                 f"log {self.name!r} cannot be taken over: {event.reason}",
                 definite=not self.commit_is_unknown,  # One before may have landed.
+                hint="its entries can be read; make room in the metadata, then take it over again",
             )
         )
 

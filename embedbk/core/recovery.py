@@ -47,10 +47,12 @@ from embedbk.core.vocabulary import (
     Tick,
     Transact,
     Transacted,
+    TransactRefused,
     TransactUnknown,
 )
 from embedbk.errors import (
     EmbedbkError,
+    MetadataUnavailable,
     NoSuchLedger,
     PeerError,
     RecoveryInconclusive,
@@ -108,6 +110,7 @@ class Recovery(Machine):
         self.options = options
         self.phase = Phase.MARKING
         self.proposed: LedgerMetadata | None = None  # What a compare-and-set in flight would publish.
+        self.unsettled = False  # A compare-and-set came back unknown: it may still land (P2.2).
         self.is_reading_metadata = False
         self.in_flight: InFlight | None = None  # Write-backs, once the start is known.
         self.next_seating = 1  # Where the next round's seatings go on.
@@ -194,7 +197,7 @@ class Recovery(Machine):
 
     def _published(self, now_ns: int, revision: int) -> list[Effect]:
         assert self.proposed is not None
-        self.metadata, self.revision, self.proposed = self.proposed, revision, None
+        self.metadata, self.revision, self.proposed, self.unsettled = self.proposed, revision, None, False
         self._progress(now_ns)
         if self.phase is Phase.MARKING:
             return self._begin_fencing(now_ns)
@@ -207,7 +210,23 @@ class Recovery(Machine):
         return [ReadKey("read", ledger_key_path(self.ledger_id))]
 
     def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
-        return self._read_metadata() if self.proposed is not None else []
+        if self.proposed is None:
+            return []
+        self.unsettled = True
+        return self._read_metadata()
+
+    def _on_refused(self, event: TransactRefused) -> list[Effect]:
+        """Not run, and never will be: said at once with what is full. Whoever tries later goes on from what stands."""
+        if self.proposed is None:
+            return []
+        what = "begun" if self.phase is Phase.MARKING else "ended"
+        return self._end(
+            MetadataUnavailable(
+                f"recovery of ledger {self.ledger_id} could not be {what}: {event.reason}",
+                definite=not self.unsettled,  # One before may have landed (P2.2).
+                hint="nothing of the ledger is lost; make room in the metadata, then recover it again",
+            )
+        )
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
         self.is_reading_metadata = False
@@ -230,6 +249,7 @@ class Recovery(Machine):
         except StorageError as unread:
             return self._end(unread)
         before, self.metadata, self.revision, self.proposed = self.metadata, found, event.revision, None
+        self.unsettled = False
         if self.metadata.is_closed:
             return self._end(None)  # Another recoverer's result is ours (P5.2e).
         if self.phase is Phase.CLOSING and self.metadata.fragments[-1] == before.fragments[-1]:
@@ -585,6 +605,7 @@ class Recovery(Machine):
         Answered: _on_answered,
         SendFailed: _on_send_failed,
         Transacted: _on_transacted,
+        TransactRefused: _on_refused,
         TransactUnknown: _on_unknown,
         KeyRead: _on_key_read,
         MetadataFailed: _on_metadata_failed,

@@ -43,6 +43,7 @@ _WRITER_NEW: dict[str, Any] = {
     "is_reading_metadata": False,
     "proposal": None,
     "proposed": None,
+    "refusal": None,
     "retry_at": None,
     "standstill": Standstill(),
     "state": WriterState.OPEN,

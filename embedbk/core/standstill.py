@@ -83,12 +83,14 @@ def not_enough_bookies(
     *,
     change_count: int | None = None,
     is_published: bool = True,
+    refusal: str = "",
 ) -> NotEnoughBookies:
     """Why each bookie cannot take part: those that sit and have failed, and those that do not sit.
 
     Args:
         change_count: how often the handle has changed its ensemble, if that is as often as it may.
         is_published: False: a change is in flight, and metadata does not say what became of it.
+        refusal: why metadata would not take a change; empty: it did not refuse one.
     """
     listed = {info.member.bookie_id: info for info in bookies}
     reasons = []
@@ -102,7 +104,11 @@ def not_enough_bookies(
     if len(reasons) > REASONS_MAX:
         reasons = [*reasons[:REASONS_MAX], f"and {len(reasons) - REASONS_MAX} more"]
     why = "nobody could take a seat"
-    if not is_published:
+    hint = "bring bookies back or add one"
+    if refusal:
+        why = f"metadata refuses another ensemble: {refusal}"
+        hint = "make room in the metadata, or bring bookies back"
+    elif not is_published:
         why = "another ensemble could not be published, as metadata did not answer"
     elif change_count is not None:
         why = f"this handle has changed its ensemble {change_count} times, which is its limit"
@@ -110,8 +116,7 @@ def not_enough_bookies(
     return NotEnoughBookies(
         f"ledger {metadata.ledger_id}: fewer than {quorum.ack_quorum} usable bookies in some write set of "
         f"{quorum.write_quorum}, and {why} ({'; '.join(reasons)})",
-        hint="bring bookies back or add one, then take the log over; Settings.quorum_wait_s says how long a writer "
-        "waits for that",
+        hint=f"{hint}, then take the log over; Settings.quorum_wait_s says how long a writer waits for that",
     )
 
 

@@ -204,8 +204,8 @@ class MetadataFailed(Struct):
 
 
 class TransactRefused(Struct):
-    """A transaction was not run and never will be: something is full, or it passes a bound. For cores that end with it;
-    others hear `TransactUnknown`, read, and decide anew."""
+    """A transaction was not run and never will be: something is full, or it passes a bound (P2.2). Says nothing of an
+    earlier one whose outcome is unknown. For cores that ask for transactions of their own accord."""
 
     now_ns: int
     tag: Tag

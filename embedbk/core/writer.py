@@ -59,12 +59,14 @@ from embedbk.core.vocabulary import (
     Tick,
     Transact,
     Transacted,
+    TransactRefused,
     TransactUnknown,
 )
 from embedbk.errors import (
     EmbedbkError,
     LedgerClosed,
     LedgerFenced,
+    MetadataUnavailable,
     NoSuchLedger,
     NotEnoughBookies,
     PeerError,
@@ -93,6 +95,7 @@ class WriterOptions:
     # Before that, who is late against the others (P4.7). None: nobody is looked for.
     late: LateTerms | None = USUALLY_LATE
     retry_ns: int = 200 * _MS  # Pause before replacement, or an unsettled compare-and-set, is tried again.
+    refused_ns: int = 5_000 * _MS  # The same where metadata refused it, which has enough to do.
     # A bookie that failed is not chosen again for this long, unless nobody else is left (core/avoided.py).
     avoid_ns: int = 10_000 * _MS
     # Without Qa usable bookies in some write set adds stand still so long, then the handle fails (P4.5).
@@ -145,6 +148,7 @@ class Writer(Machine):
         "pressed_again_ns",
         "proposal",
         "proposed",
+        "refusal",
         "retry_at",
         "revision",
         "standstill",
@@ -188,6 +192,8 @@ class Writer(Machine):
         self.failures: avoided.Failures = _NOBODY  # Of bookies, lately.
         self.cas_number = 0  # Of the compare-and-set in flight; an outcome of another one decides nothing.
         self.pressed_again_ns = 0  # At the bound of what is kept: when to look again who is silent.
+        # Metadata would not take the last change: until when none is tried, and why.
+        self.refusal: tuple[int, str] | None = None
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
         self.standstill = Standstill()
         self.is_reading_metadata = False
@@ -398,6 +404,8 @@ class Writer(Machine):
             self.in_flight.rest(now_ns)
             if self.failures and not avoided.avoided(self.failures, now_ns) and not self.in_flight.has_failed:
                 self.failures = _NOBODY  # Nobody is left alone any more: that keeps no handle from its rest.
+            if not self.in_flight.has_failed:
+                self.refusal = None
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         if event.tag[0] == "ask":
@@ -488,6 +496,9 @@ class Writer(Machine):
             return []
         self.retry_at = now_ns + self.options.retry_ns
         if self.change_count >= self.options.changes_max:
+            return self._check_usable(now_ns)
+        if self.refusal is not None and now_ns < self.refusal[0]:
+            self.retry_at = self.refusal[0] if self.in_flight.has_usable_quorum() else self.retry_at
             return self._check_usable(now_ns)
         proposal = propose(
             self.in_flight,
@@ -715,6 +726,7 @@ class Writer(Machine):
             now_ns,
             change_count=self.change_count if self.change_count >= self.options.changes_max else None,
             is_published=self.proposed is None,
+            refusal="" if self.refusal is None else self.refusal[1],
         )
 
     def _send_change(self) -> list[Effect]:
@@ -744,6 +756,7 @@ class Writer(Machine):
             return self._end(None)
         assert self.proposal is not None
         proposal, self.proposal = self.proposal, None
+        self.refusal = None
         self.change_count += 1
         if self.in_flight.times is not None:
             self.in_flight.times.be_calm(now_ns)
@@ -770,6 +783,35 @@ class Writer(Machine):
             return []
         self.unsettled = True
         return self._read_metadata()
+
+    def _on_refused(self, event: TransactRefused) -> list[Effect]:
+        """Not run, and never will be: something of the metadata is full. The close ends with that; an ensemble change
+        is dropped, and adds go on as where nobody can be found (P4.5)."""
+        if self.proposed is None or event.tag[1] != self.cas_number:
+            return []
+        has_only_to_close = self.state is WriterState.CLOSING and not self.in_flight.pending
+        if self.proposal is None or (has_only_to_close and self.unsettled):
+            return self._close_refused(event.reason)
+        until_ns = event.now_ns + self.options.refused_ns
+        self.refusal = (until_ns, event.reason)
+        if self.unsettled:
+            # A change before may land yet: until metadata says more, adds need their quorum in both (P2.2, P4.2).
+            self.retry_at = until_ns
+            return []
+        self.proposed = self.proposal = None
+        effects = self._advance(event.now_ns)
+        effects += self._consider_change(event.now_ns)
+        self._note_stall(event.now_ns)
+        return effects + (self._go_on_closing() if self.state is WriterState.CLOSING else [])
+
+    def _close_refused(self, reason: str) -> list[Effect]:
+        error = MetadataUnavailable(
+            f"ledger {self.ledger_id} could not be closed behind entry {self.lac}: {reason}",
+            definite=not self.unsettled,  # One before may have landed, or may land yet (P2.2).
+            hint="what is acknowledged is kept; make room in the metadata, then recover the ledger",
+        )
+        failed = [] if self.error is not None else [AddFailed(error)]
+        return [*failed, *self._end(error)]
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
         self.is_reading_metadata = False
@@ -970,6 +1012,7 @@ class Writer(Machine):
         AddsAnswered: _on_adds_answered,
         SendFailed: _on_send_failed,
         Transacted: _on_transacted,
+        TransactRefused: _on_refused,
         TransactUnknown: _on_unknown,
         KeyRead: _on_key_read,
         MetadataFailed: _on_metadata_failed,

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from embedbk.codec.metadata_messages import (
+    BUSY,
     Allocated,
     AllocIds,
     Get,
@@ -79,13 +80,17 @@ class Asking:
             if isinstance(result, TxnDone):
                 self._reminders.over(now_ns, "refused", "metadata does what it is asked again")
                 self._tell(operation, Transacted(now_ns, tag, result.is_done, result.revision))
-            elif not is_unknown(result) and TransactRefused in operation.core.HANDLERS:
+                return
+            if is_unknown(result):
+                self._tell(operation, TransactUnknown(now_ns, tag))
+                return
+            why = f"metadata refuses a transaction: {_reason(result)}"
+            self._reminders.lasts(now_ns, "refused", why)
+            is_final = not (isinstance(result, Refusal) and result.code == BUSY)
+            if is_final and TransactRefused in operation.core.HANDLERS:
                 self._tell(operation, TransactRefused(now_ns, tag, _reason(result)))
             else:
-                # Unknown, or refused before it was run: the core reads first either way, then tries again.
-                if not is_unknown(result):
-                    why = f"metadata refuses a transaction, which is tried again: {_reason(result)}"
-                    self._reminders.lasts(now_ns, "refused", why)
+                # The core reads first, then tries again: as if it could not be told, which harms nobody.
                 self._tell(operation, TransactUnknown(now_ns, tag))
 
         return done

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import GENERATION_BITS, KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
-from embedbk.metadata.intake import Intake
+from embedbk.metadata.intake import REQUESTS_WAITING_MAX, Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
 from embedbk.metadata.vocabulary import (
     Halted,
@@ -50,9 +50,10 @@ class MetadataNode:
         *,
         now_ns: int,
         chance: random.Random | None = None,
+        requests_waiting_max: int = REQUESTS_WAITING_MAX,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`. chance: the system's own unless given, so
-        that nobody guesses another's session."""
+        that nobody guesses another's session. requests_waiting_max: read and not run; more are put off."""
         self.store = store
         self.transport = transport
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
@@ -66,7 +67,7 @@ class MetadataNode:
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
         self._durable_index = store.index
         self._links: dict[int, None] = {}
-        self._intake = Intake()
+        self._intake = Intake(requests_waiting_max)
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
         self._step_core(MemberStarted(now_ns, store.begins_generation))

@@ -341,7 +341,7 @@ class Client:
             refusal = Refusal("BAD_REQUEST", f"{type(event.operation).__name__} is not for hosts to ask")
         elif refusal is None and len(self._outstanding) >= REQUESTS_MAX:
             text = f"{len(self._outstanding)} requests of this client wait, allowed are {REQUESTS_MAX}"
-            refusal = Refusal("UNAVAILABLE", f"{text}: wait for some, or use another client")
+            refusal = Refusal(BUSY, f"{text}: wait for some, or use another client")
         elif self._closing_sequence is not None:
             refusal = refusal or Refusal("UNAVAILABLE", "the client is being closed")
         if refusal is not None:

@@ -14,7 +14,7 @@ from typing import Any
 from embedbk.codec.messages import AddAnswers, Message, decode_message, split_bundle
 from embedbk.errors import PeerError
 from embedbk.storage.journal import DamagedJournal, UnreadableJournal
-from embedbk.testing import stranger
+from embedbk.testing import scarcity, stranger
 from embedbk.testing.disks import NativeDisk
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.world import METADATA, World
@@ -481,6 +481,8 @@ def _old_copy(world: World, step: Step, chance: random.Random) -> bool:
 
 def _older_metadata(world: World, step: Step, chance: random.Random) -> bool:
     """D13: a copy of the member's directory, which takes its place when the run is over (aftermath.py)."""
+    if not scarcity.has_room(world):
+        return False  # Nobody would make room in it again.
     world.metadata_copy = world.copy_metadata()
     return True
 
@@ -560,6 +562,16 @@ def _stranger(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _metadata_full(world: World, step: Step, chance: random.Random) -> bool:
+    """D9: the catalog has no room, and what would grow it is refused."""
+    return scarcity.fill_catalog(world, str(step.number), step.for_ns, chance)
+
+
+def _metadata_crowd(world: World, step: Step, chance: random.Random) -> bool:
+    """L13: more is asked of the metadata at once than it takes in: it says BUSY, and is asked again."""
+    return scarcity.crowd(world)
+
+
 _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "lose-nth": _lose_nth, "clog": _clog, "partition": _partition, "one-way": _one_way, "chain": _chain,
     "silence": _silence, "slow-receiver": _slow_receiver, "wipe": _wipe, "misroute": _misroute,
@@ -571,5 +583,6 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
     "old-copy": _old_copy, "older-metadata": _older_metadata, "metadata-stall": _metadata_stall,
     "slow-seat": _slow_seat, "stranger": _stranger,
+    "metadata-full": _metadata_full, "metadata-crowd": _metadata_crowd,
     "older-disk": _older_disk, "newest-gone": _newest_gone,
 }  # fmt: skip

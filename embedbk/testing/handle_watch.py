@@ -34,6 +34,7 @@ from embedbk.core.vocabulary import (
     Send,
     Transact,
     Transacted,
+    TransactRefused,
     TransactUnknown,
 )
 from embedbk.errors import NotEnoughBookies, PeerError, RecoveryInconclusive
@@ -77,6 +78,8 @@ class HandleWatch:
             if not event.is_done:
                 self.sometimes.note("conflict of metadata")
                 writer.proposals.pop(event.tag, None)
+        elif kind is TransactRefused:
+            writer.proposals.pop(event.tag, None)
         elif kind is TransactUnknown:
             self.sometimes.note("unknown outcome")
         if writer.failed_seats or core.in_flight.has_failed:

@@ -47,6 +47,7 @@ FAULT_KINDS = {
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
     "older-metadata": "D13", "stranger": "T10",
     "older-disk": "D13", "newest-gone": "D12",
+    "metadata-full": "D9", "metadata-crowd": "L13",
 }  # fmt: skip
 # What applications may make use of; each seed switches some on.
 FEATURES = (
@@ -58,6 +59,8 @@ LESS_KINDS = ("older-disk", "newest-gone")  # Nobody tells the bookie (P7.9).
 LATER_KINDS = ("old-copy", *LESS_KINDS, *HARMS)
 _APART_KINDS = (
     "busy",
+    "metadata-crowd",
+    "metadata-full",
     "metadata-stall",
     "older-metadata",
     "slow-seat",
@@ -308,7 +311,7 @@ def _fault(
             | "half-dead"
         ):
             return Step(0, at_ns, kind, bookie, for_ns=for_ns, seed=seed)
-        case "metadata-stall" | "older-metadata" | "stranger":
+        case "metadata-stall" | "metadata-full" | "metadata-crowd" | "older-metadata" | "stranger":
             return Step(0, at_ns, kind, for_ns=for_ns, seed=seed)
         case "power-cut" | "metadata-crash":
             return Step(0, at_ns, kind, for_ns=min(for_ns, 1_500 * MS), seed=seed)

@@ -18,6 +18,8 @@ from embedbk.config import Quorum
 from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, InvariantError
 from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
+from embedbk.metadata.intake import REQUESTS_WAITING_MAX
+from embedbk.metadata.limits import DEFAULT_LIMITS
 from embedbk.testing import faults, users, workload
 from embedbk.testing.aftermath import aftermath
 from embedbk.testing.clocks import Clock
@@ -31,6 +33,7 @@ from embedbk.testing.liveness import (
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
+from embedbk.testing.scarcity import FEW_REQUESTS, LITTLE_ROOM, has_room
 from embedbk.testing.sightings import Sightings
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import Steps, Until, World
@@ -87,6 +90,8 @@ def run_plan(
         plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native,
         devices=plan.devices, has_courses=plan.has_courses, kept_frames=plan.kept_frames,
         observers=[promises, *make_observers(seen)], clocks=clocks,
+        metadata_limits=LITTLE_ROOM if "metadata-full" in plan.on else DEFAULT_LIMITS,
+        requests_waiting_max=FEW_REQUESTS if "metadata-crowd" in plan.on else REQUESTS_WAITING_MAX,
         collector=BUSY_COLLECTION if "deletion" in plan.features else USUAL_COLLECTION,
     )  # fmt: skip
     world.sometimes, world.features = seen, frozenset(plan.features)
@@ -165,7 +170,7 @@ def _begin_application(world: World, step: Step, quorum: Quorum) -> None:
 def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) -> None:
     faults.heal(world)
     may_stall = _may_stall(world, plan)
-    over = world.run_until(lambda: not world.actors, APPLICATIONS_NS)
+    over = world.run_until(lambda: not world.actors and has_room(world), APPLICATIONS_NS)
     if not over and not may_stall:
         raise Violation("L2", f"applications never end: {', '.join(actor.client for actor in world.actors)}")
     if not may_stall:

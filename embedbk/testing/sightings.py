@@ -32,6 +32,7 @@ from embedbk.core.vocabulary import (
     Started,
     Tick,
     Transact,
+    TransactRefused,
 )
 from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
@@ -68,6 +69,21 @@ class Sightings(Observer):
         look = self._by_core.get(type(core))
         if look is not None:
             look(core, event, effects)
+
+        if type(event) is TransactRefused and (what := self._refused(core)):
+            self.note(f"{what} refused for good")
+
+    @staticmethod
+    def _refused(core: Any) -> str:
+        """What the core, or the one inside it, asked for."""
+        match core.sub if type(core) is LogTakeover and core.sub is not None else core:
+            case Writer():
+                return "close" if core.state is WriterState.ENDED else "change"
+            case Recovery():
+                return "recovery"
+            case LogTakeover():
+                return "takeover"
+        return ""
 
     def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
         if new is None and key.startswith("/bookies"):

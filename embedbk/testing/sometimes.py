@@ -20,6 +20,10 @@ SOMETIMES = {
     "closed by its writer": "OPEN became CLOSED",
     "closed by recovery": "IN_RECOVERY became CLOSED",
     "closed empty": "a ledger was closed without an entry",
+    "change refused for good": "metadata would not take a creator's change of its ensemble, as it was full",
+    "close refused for good": "metadata would not take a creator's close, as it was full",
+    "recovery refused for good": "metadata would not take a recovery's mark or close, as it was full",
+    "takeover refused for good": "metadata would not take what a takeover put, as it was full",
     "conflict of metadata": "a compare-and-set of a client was refused",
     "copy damaged": "a stored entry turned bad",
     "damaged disk refused": "a bookie did not start on a disk that was harmed",
@@ -53,6 +57,8 @@ SOMETIMES = {
     "log deleted": "a log's list was removed, and its ledgers behind it",
     "long poll parked": "a bookie kept a reader waiting for its LAC",
     "metadata cut back": "a metadata log with less than was used did not open",
+    "metadata put off": "a metadata member took no more requests in, and said BUSY",
+    "crowd answered": "every request of a crowd was answered in the end, also those that were put off",
     "metadata stood still": "sessions were given their time again, since the metadata's disk had stood still",
     "negative to a recovery": "a recovery read was told that an entry is not there",
     "node paused": "a process stood still",
@@ -97,6 +103,7 @@ SOMETIMES = {
 }
 # What no plan does by chance, and why; directed scenarios reach it. A campaign is not blind without these.
 DIRECTED: dict[str, str] = {
+    "close refused for good": "a close takes no more room than the open ledger had, up to entry 127",
     "flush failed": "few flushes begin in the moment; tests/storage/test_random_orders.py goes through them",
     "ledger dropped": "a round of collection is longer than a run",
     "wrong incarnation": "nobody dials a bookie whose registration names another incarnation than it asks for",

@@ -41,6 +41,8 @@ from embedbk.host.operations import OneResult, Operation, Writing
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
 from embedbk.metadata.client import Client
+from embedbk.metadata.intake import REQUESTS_WAITING_MAX
+from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.ports import DurableBookie, Identity
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_journal import MemoryJournal
@@ -127,13 +129,18 @@ class World:
         collector: CollectorOptions = USUAL_COLLECTION,
         has_courses: bool = False,
         kept_frames: int = 0,
+        metadata_limits: Limits = DEFAULT_LIMITS,
+        requests_waiting_max: int = REQUESTS_WAITING_MAX,
     ) -> None:
         """is_native: bookies on the C storage, stepped by hand, instead of its Python twin. devices: so many
         journals and ledger directories of each. has_courses: clients seal, send and count in C where they can
         (native/NATIVE.md, "Link adds"). kept_frames: so many a handle keeps for seats that
-        are behind, all handles of a client twice as many; 0: as usual."""
+        are behind, all handles of a client twice as many; 0: as usual. metadata_limits, requests_waiting_max: of the
+        metadata's catalog, at all of its starts, and of its member."""
         self.collector = collector
         self.behind_bytes_max = kept_frames * KEPT_FRAME_BYTES or BEHIND_BYTES_MAX
+        self.metadata_limits = metadata_limits
+        self.requests_waiting_max = requests_waiting_max
         self.seed = seed
         self.is_native = is_native
         self.devices = devices
@@ -277,6 +284,7 @@ class World:
         store = MetadataStore(
             journal,
             journal.first_token(),
+            limits=self.metadata_limits,
             new_identity=identity,
             notes=self._metadata_notes,
             may_have_lost=may_have_lost,
@@ -285,7 +293,14 @@ class World:
         transport = self.network.transport(Identity("metadata", METADATA, self.fresh(), b""))
         now_ns, chance = self.now_of(METADATA), random.Random(f"metadata {self.seed} {self._metadata_starts}")
         self._metadata_starts += 1
-        node = MetadataNode(store, transport, [f"sim://{METADATA}"], now_ns=now_ns, chance=chance)
+        node = MetadataNode(
+            store,
+            transport,
+            [f"sim://{METADATA}"],
+            now_ns=now_ns,
+            chance=chance,
+            requests_waiting_max=self.requests_waiting_max,
+        )
         self._metadata_seen = node.core.catalog.revision
         self._enter(METADATA, "metadata", node, identity.incarnation, 0)
 

@@ -507,7 +507,7 @@ def test_waiting_requests_are_bounded() -> None:
     refused = world.ask(peer, AllocIds(1))
     result = peer.results[refused]
     assert isinstance(result, Refusal)
-    assert result.code == "UNAVAILABLE"
+    assert result.code == "BUSY"  # Not run now; asked again later, it may be.
     world.settle()
     first_ids = [
         result.first_id for token, result in sorted(peer.results.items()) if isinstance(result, Allocated)

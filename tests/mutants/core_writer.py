@@ -28,6 +28,7 @@ _LATE = "tests/rules/test_p4_lateness.py::test_"
 _P4 = "tests/rules/test_p4_ensemble_change.py::test_"
 _P4_CROSSING = "tests/rules/test_p4_crossing_changes.py::test_"
 _DELAYED = "tests/rules/test_p4_delayed_change.py::test_"
+_P2_REFUSED = "tests/rules/test_p2_refused.py::test_"
 _P4_SHORTAGE = "tests/rules/test_p4_shortage.py::test_"
 _P4_STANDSTILL = "tests/rules/test_p4_standstill.py::test_"
 _P5 = "tests/rules/test_p5_closing.py::test_"
@@ -906,5 +907,31 @@ MUTANTS = (
             ),
         ),
         (_P4_SHORTAGE + "who_is_avoided_is_not_taken_where_the_others_are_enough",),
+    ),
+    Mutant(
+        "a-refusal-settles-what-is-unknown",
+        "P2.2 P4.2",
+        "a change is dropped though one before it may still land: adds are acknowledged where nobody will look",
+        (
+            (
+                _WRITER,
+                "            self.retry_at = until_ns\n            return []\n",
+                "            self.unsettled = False\n",
+            ),
+        ),
+        (_P2_REFUSED + "a_refused_change_behind_an_unknown_one_settles_nothing",),
+    ),
+    Mutant(
+        "a-refused-change-is-tried-at-once",
+        "P2.2 P4.5",
+        "a full catalog is asked for another ensemble again and again, as fast as it refuses",
+        (
+            (
+                _WRITER,
+                "        until_ns = event.now_ns + self.options.refused_ns\n",
+                "        until_ns = event.now_ns\n",
+            ),
+        ),
+        (_P2_REFUSED + "a_change_that_is_refused_is_dropped_where_a_quorum_is_left",),
     ),
 )

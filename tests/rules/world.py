@@ -83,6 +83,7 @@ from embedbk.core.vocabulary import (
     Tick,
     Transact,
     Transacted,
+    TransactRefused,
     TransactUnknown,
 )
 from embedbk.core.writer import Writer
@@ -364,13 +365,19 @@ class Catalog:
     waiting: list[Operation] = field(default_factory=list)  # Not carried out yet.
     history: dict[str, list[LedgerMetadata]] = field(default_factory=dict)
     is_held: bool = False  # `settle` leaves operations to the test.
+    refuses: str = ""  # Why it runs no transaction whose comparisons hold; empty: it does.
 
-    def transact(self, when: list[Compare], then: list[Put | Delete]) -> tuple[bool, int]:
+    def holds(self, when: list[Compare]) -> bool:
         for compare in when:
             _, revision = self.values.get(compare.key, (b"", ABSENT))
             wanted = revision if compare.revision == ANY and revision != ABSENT else compare.revision
             if revision != wanted:
-                return False, self.revision
+                return False
+        return True
+
+    def transact(self, when: list[Compare], then: list[Put | Delete]) -> tuple[bool, int]:
+        if not self.holds(when):
+            return False, self.revision
         self.revision += 1
         for change in then:
             if isinstance(change, Delete):
@@ -412,6 +419,8 @@ class Catalog:
         """Carry it out and tell: done or refused, by what stands there now."""
         self.waiting.remove(operation)
         effect, now_ns = operation.effect, operation.client.world.now_ns
+        if isinstance(effect, Transact) and self.refuses and self.holds(effect.when):
+            return operation.client.step(TransactRefused(now_ns, effect.tag, self.refuses))
         if isinstance(effect, Transact):
             is_done, revision = self.transact(effect.when, effect.then)
             return operation.client.step(Transacted(now_ns, effect.tag, is_done, revision))

@@ -38,6 +38,7 @@ def canonical(core: Any) -> Any:
 
 def _canonical_recovery(core: Recovery) -> None:
     core.reasons = {}  # For the words of an error that never comes.
+    core.unsettled = False  # Likewise.
     core.avoid_until = {}  # Avoided until 0, which is now.
     if core.phase is Phase.ENDED:
         # Only what it ended with is looked at.

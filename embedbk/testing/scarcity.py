@@ -1,0 +1,106 @@
+"""Metadata that has no room: a catalog filled by somebody's key, and more requests at once than a member takes in.
+
+Decides how much room is left and who asks. Whether a world has so little of it is its plan's (`World`): bounds of a
+catalog decide outcomes, so all starts of a member have the same. What was put is taken away again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+from embedbk.codec.metadata_messages import Delete, Get, Operation, Put, Result, Txn
+from embedbk.host.metadata_link import MetadataLink
+from embedbk.metadata.limits import DEFAULT_LIMITS, RECORD_OVERHEAD_BYTES
+from embedbk.testing.world import METADATA, MS, World
+
+__all__ = ["FEW_REQUESTS", "LITTLE_ROOM", "crowd", "fill_catalog", "has_room"]
+
+LITTLE_ROOM = dataclasses.replace(DEFAULT_LIMITS, catalog_bytes_max=240 << 10, catalog_reserve_bytes=0)
+FEW_REQUESTS = 16  # That wait for a member: a link may have two at once.
+
+_PREFIX = "/ballast/"
+_CROWD = 12  # Requests of each node at once.
+_LOOK_NS = 250 * MS
+_LOOKS = 20  # In which it stays away: a delayed put may still arrive.
+
+
+def fill_catalog(world: World, name: str, for_ns: int, chance: random.Random) -> bool:
+    """A key takes up what room is left; when the time is over it goes. False: there is room without end."""
+    if METADATA not in world.nodes or world.metadata_limits is not LITTLE_ROOM:
+        return False
+    catalog = world.nodes[METADATA].core.catalog
+    room = LITTLE_ROOM.catalog_bytes_max - (catalog.bytes - catalog.shared_bytes)
+    key = _PREFIX + name
+    size = room - chance.choice([0, 0, 60, 400]) - RECORD_OVERHEAD_BYTES - len(key)
+    if size < 0:
+        return False
+    looks, until_ns = 0, world.now_ns + for_ns
+
+    def empty() -> None:
+        nonlocal looks
+        if not world.is_healed and world.now_ns < until_ns:
+            world.after(_LOOK_NS, empty)
+            return
+        looks = 0 if key in world.committed(_PREFIX) else looks + 1
+        if looks == 0:
+            _ask(world, chance, Txn([], [Delete(key)]))
+        if looks < _LOOKS:
+            world.after(_LOOK_NS, empty)
+
+    _ask(world, chance, Txn([], [Put(key, bytes(size))]))
+    world.after(min(for_ns, _LOOK_NS), empty)
+    return True
+
+
+def has_room(world: World) -> bool:
+    """Nothing that was put to fill it stands in the catalog."""
+    return not world.committed(_PREFIX)
+
+
+def crowd(world: World) -> bool:
+    """Every node asks for more at once than its link may have waiting. False: nobody is put off in this world."""
+    if world.requests_waiting_max != FEW_REQUESTS:
+        return False
+    asked = 0
+
+    def answered(now_ns: int, result: Result) -> None:
+        nonlocal asked
+        asked -= 1
+        if asked == 0:
+            world.sometimes["crowd answered"] += 1
+
+    def look(times: int) -> None:
+        if any(link.client.put_off for _, link in _links(world)):
+            world.sometimes["metadata put off"] += 1
+        elif times:
+            world.after(MS, lambda: look(times - 1))
+
+    for name, link in _links(world):
+        for number in range(_CROWD):
+            asked += 1
+            link.request(world.now_of(name), Get(f"/crowd/{number}"), answered)
+        world.wake(name)
+    look(50)
+    return True
+
+
+def _links(world: World) -> list[tuple[str, MetadataLink]]:
+    """Of all nodes that run and have a session."""
+    found: list[tuple[str, Any]] = [
+        (name, getattr(node, "metadata", None)) for name, node in world.nodes.items()
+    ]
+    return [
+        (name, link)
+        for name, link in found
+        if isinstance(link, MetadataLink) and link.session and name not in world.paused
+    ]
+
+
+def _ask(world: World, chance: random.Random, operation: Operation) -> None:
+    links = _links(world)
+    if links:
+        name, link = chance.choice(links)
+        link.request(world.now_of(name), operation, lambda now_ns, result: None)
+        world.wake(name)
