@@ -54,6 +54,7 @@ __all__ = [
     "encode_control",
     "encode_message",
     "is_answered",
+    "is_lac_for_good",
     "pack_explicit_lacs",
     "is_final",
     "register_kind",
@@ -355,6 +356,7 @@ for _kind, _struct in (
 
 
 _ADD_KIND = _kind_of[AddRequest]
+_LAC_KINDS = frozenset({_kind_of[ExplicitLacRequest], _kind_of[ExplicitLacs]})
 _BUNDLE_KIND = _kind_of[Bundle]
 _bundle_decoder = msgspec.msgpack.Decoder(Bundle)
 
@@ -453,6 +455,19 @@ def split_bundle(body: memoryview) -> list[memoryview]:
         parts.append(part)
         begin += part_size
     return parts
+
+
+def is_lac_for_good(body: bytes | memoryview) -> bool:
+    """Whether a body looks like LACs that are no hints, and cost the journal records. Nothing else of it is checked."""
+    if len(body) < MESSAGE_HEADER_BYTES or body[_KIND_AT] not in _LAC_KINDS:
+        return False
+    control_size = _HEADER.unpack_from(body)[4]
+    packed = body[MESSAGE_HEADER_BYTES : MESSAGE_HEADER_BYTES + control_size]
+    try:
+        control = unpack(_decoder_of[body[_KIND_AT]], packed, PeerError, "LAC")
+    except PeerError:
+        return False
+    return not (isinstance(control, ExplicitLacRequest) and control.is_hint)
 
 
 def is_normal_add(body: bytes | memoryview) -> bool:

@@ -12,6 +12,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from embedbk.codec.frame import frame_of
 from embedbk.codec.messages import (
     AddAnswer,
@@ -403,7 +405,10 @@ class BookieNode:
         if unanswered >= REQUESTS_PER_LINK_MAX:
             self._drop(link, f"{unanswered} requests are unanswered; no more are taken")
             return
-        if is_beyond_room and not isinstance(control, AddRequest):
+        if is_beyond_room and not is_answered(control):
+            # LACs, of which nobody is promised anything: in memory they cost no record, and readers here see them.
+            requests = [replace(request, is_hint=True) for request in requests]
+        elif is_beyond_room and not isinstance(control, AddRequest):
             self._drop(
                 link, "too much waits here for the journal; no more is kept"
             )  # It has no word for busy.

@@ -33,7 +33,14 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
-from embedbk.codec.messages import AddAnswers, ExplicitLacs, decode_message, is_normal_add, split_bundle
+from embedbk.codec.messages import (
+    AddAnswers,
+    ExplicitLacs,
+    decode_message,
+    is_lac_for_good,
+    is_normal_add,
+    split_bundle,
+)
 from embedbk.codec.registration import (
     Cookie,
     Registration,
@@ -78,6 +85,7 @@ def unpacked(body: bytes) -> Any:
         for header, frame in message.frames:
             frame_of(frame, header.ledger_id)
     is_normal_add(body)
+    is_lac_for_good(body)
     return found
 
 

@@ -24,6 +24,8 @@ from embedbk.core.bookie import Bookie
 from embedbk.core.vocabulary import RequestReceived
 from embedbk.errors import PeerError
 from embedbk.ids import NO_ENTRY
+from embedbk.storage.journal import SLOT_COUNT
+from embedbk.storage.native import lib
 from tests.host.place import KEY, add, frame
 from tests.host.test_add_path import INCARNATION, Beside, reseal_control
 from tests.host.test_tail_path import OTHER, READER, WRITER, Tail
@@ -137,6 +139,24 @@ def test_with_one_that_is_not_common_all_are_the_cores(tail: Tail, odd: str) -> 
     assert lacs(tail) == [0, NO_ENTRY, 0]
     row = tail.storage.table.get(88)
     assert (row is not None and row.lac == 0) == (odd == "unknown")
+
+
+def test_lacs_leave_a_part_of_the_journal_to_fences(tail: Tail) -> None:
+    """Rules P7.8, RP34: LACs that are told for good, in C or by the core, never use up the journal's queue; those
+    without room wait in their order, and none is passed over."""
+    begin, last = tail.storage.next_token(), 0
+    tail.place.held.add("b1")
+    while last < SLOT_COUNT + 2 * EXPLICIT_LACS_MAX:
+        tail.send(WRITER, pack_explicit_lacs([lac_of(7, last + each) for each in range(EXPLICIT_LACS_MAX)]))
+        tail.place.turn()
+        last += EXPLICIT_LACS_MAX
+    queued = tail.storage.next_token() - begin
+    assert abs(queued - (SLOT_COUNT - lib.EBK_ADD_SLOTS_KEPT)) < EXPLICIT_LACS_MAX
+    tail.send(OTHER, FenceRequest(INCARNATION, 99, KEY))
+    tail.place.turns(2)
+    assert tail.storage.table.get(99) is not None
+    tail.place.held.clear()
+    tail.place.until(lambda: lacs(tail)[0] == last - 1)
 
 
 def test_impossible_ones_end_the_link(tail: Tail) -> None:

@@ -48,13 +48,13 @@ MUTANTS = (
         (
             (
                 "embedbk/host/waiting.py",
-                "        return not self._urgent and not is_normal_add(event.body) and self.has_room(True)\n",
+                "        return not self._urgent and _is_urgent(event.body) and self.has_room(True)\n",
                 "        return False\n",
             ),
             (
                 "embedbk/host/waiting.py",
-                "        is_urgent = not is_normal_add(event.body)\n",
-                "        is_urgent = False\n",
+                "        (self._urgent if _is_urgent(event.body) else self._plain).append(event)\n",
+                "        self._plain.append(event)\n",
             ),
         ),
         (_BUSY + "fences_reads_and_recovery_pass_the_adds_that_wait",),

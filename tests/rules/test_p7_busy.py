@@ -10,6 +10,7 @@ from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
     Control,
+    ExplicitLacRequest,
     FenceAnswer,
     FenceRequest,
     LacAnswer,
@@ -17,6 +18,7 @@ from embedbk.codec.messages import (
     ReadAnswer,
     ReadRequest,
     Status,
+    pack_explicit_lacs,
 )
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.seating import BUSY_FIRST_NS
@@ -24,6 +26,7 @@ from embedbk.core.vocabulary import Answered
 from embedbk.core.writer import WriterOptions
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Writing
+from embedbk.ids import NO_ENTRY
 from embedbk.storage.journal import SLOT_COUNT
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.host.place import KEY, MS, SECOND, DiskStorage, Peer, Place, add, frame
@@ -107,6 +110,38 @@ def test_what_waits_is_bounded_and_the_rest_is_told_busy() -> None:
     assert status(peer.ask(*add(incarnation, frame(7, 4, KILOBYTE)))) == Status.OK
     assert status(peer.ask(ReadRequest(incarnation, 7, 9, 9, 1000))) == Status.OK
     assert node.storage.read(7, 9, 9, 1000).absent == [(9, 9)]
+    place.close()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_lacs_wait_with_the_adds_and_beyond_the_bound_they_are_hints(count: int) -> None:
+    """P7.8, P6.2: what idle writers tell for good takes nothing of what is kept for fences. Beyond the bound it is
+    known in memory, for readers; nobody was promised more, and the link stays."""
+    place = Place(bookies=0)
+    place.waiting_bytes_max = KEPT
+    node = place.start_bookie("b1")
+    place.until(lambda: node.is_registered)
+    incarnation, table = node.storage.incarnation, node.storage.table
+    peer = place.peer("b1")
+    assert status(peer.ask(*add(incarnation, frame(7, 0, [b"zero"])))) == Status.OK
+    busy(place, "b1")
+    begin = node.storage.next_token()
+
+    def tell(lac: int) -> None:
+        lacs = [ExplicitLacRequest(incarnation, 7, KEY, lac, 4, wants_answer=False)] * count
+        peer.send(lacs[0] if count == 1 else pack_explicit_lacs(lacs))
+        place.turns()
+
+    tell(0)
+    assert (table.get(7).lac, node.storage.next_token()) == (NO_ENTRY, begin)
+    for lac in range(1, 100):
+        tell(lac)
+    assert (table.get(7).lac, node.storage.next_token()) == (99, begin)
+    assert peer.down is None
+    busy(place, "b1", is_busy=False)
+    place.turns()
+    tell(100)
+    assert table.get(7).lac == 100 and node.storage.next_token() > begin
     place.close()
 
 
