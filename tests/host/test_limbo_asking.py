@@ -16,9 +16,10 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.messages import AddAnswer, ErrorAnswer, Status
-from embedbk.codec.metadata_messages import Delete, List, Operation, Put, Result, Txn, TxnDone
+from embedbk.codec.metadata_messages import Delete, List, Operation, Put, Refusal, Result, Txn, TxnDone
 from embedbk.codec.tombstone import TOMBSTONE_VERSION, Tombstone, encode_tombstone, tombstone_path
 from embedbk.core.vocabulary import Event, LimboListed
+from embedbk.host.limbo import LIMBO_AGAIN_NS
 from embedbk.host.registering import UNANSWERED_NS
 from embedbk.storage.memory import Survivors
 from embedbk.storage.memory_disk import MemoryDisk
@@ -84,6 +85,16 @@ def _move(place: Place, metadata: bytes, *, away: bool) -> None:
     _change(place, Delete(old), Put(new, value))
 
 
+def _closed_at(survivors: Survivors, state: LedgerState = LedgerState.CLOSED) -> bytes:
+    """Metadata of the ledger, which b1 is seated in."""
+    seats = tuple((f"b{number}", survivors.incarnation) for number in (1, 2, 3))
+    end = (9, 90) if state is LedgerState.CLOSED else (None, None)
+    fragments = (Fragment(0, 0, seats),)
+    return encode_ledger_metadata(
+        LedgerMetadata(METADATA_VERSION, LEDGER, 3, 3, 2, state, *end, b"", 0, {}, fragments)
+    )
+
+
 @pytest.mark.parametrize("begins_deleted", [False, True])
 @pytest.mark.parametrize("moved_before", [1, 2, 3, 4])
 def test_a_ledger_that_moves_while_they_are_listed_is_not_missed(
@@ -94,12 +105,7 @@ def test_a_ledger_that_moves_while_they_are_listed_is_not_missed(
     place = Place(bookies=3)
     place.start_client("c1")
     survivors = place.crash("b1")
-    seats = tuple((f"b{number}", survivors.incarnation) for number in (1, 2, 3))
-    fragments = (Fragment(0, 0, seats),)
-    closed = LedgerState.CLOSED
-    value = encode_ledger_metadata(
-        LedgerMetadata(METADATA_VERSION, LEDGER, 3, 3, 2, closed, 9, 90, b"", 0, {}, fragments)
-    )
+    value = _closed_at(survivors)
     _change(place, Put(ledger_key_path(LEDGER), value))
     if begins_deleted:
         _move(place, value, away=True)
@@ -129,4 +135,56 @@ def test_a_ledger_that_moves_while_they_are_listed_is_not_missed(
     assert LEDGER in listed.closed, (asked, listed)
     row = node.storage.table.get(LEDGER)
     assert row is not None and row.is_fenced
+    place.close()
+
+
+def test_a_listing_that_ends_early_begins_anew() -> None:
+    """P7.4: "a partial listing is none". The last page does not come: what stood on the pages before says nothing of
+    the ledgers behind them, and nothing is served until all were listed."""
+    place = Place(bookies=3)
+    place.start_client("c1")
+    survivors = place.crash("b1")
+    _change(place, Put(ledger_key_path(LEDGER), _closed_at(survivors)))
+    node = place.start_bookie("b1", survivors)
+    node.storage.may_have_lost, node.core.is_serving = True, False
+    told: list[Event] = []
+    node.on_step = lambda core, event, effects: told.append(event)
+    asked, request = 0, node.metadata.request
+
+    def refuse(now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> Any:
+        nonlocal asked
+        asked += isinstance(operation, List)
+        if isinstance(operation, List) and asked == 2:  # Of the ledgers that are there.
+            done(now_ns, Refusal("UNAVAILABLE", "nobody answered"))
+            return 0
+        return request(now_ns, operation, done)
+
+    node.metadata.request = refuse  # type: ignore[method-assign]
+    place.until(lambda: asked == 2)
+    assert not node.core.is_serving
+    place.until(lambda: node.is_registered)
+    (listed,) = [event for event in told if isinstance(event, LimboListed)]
+    assert LEDGER in listed.closed and asked > 3
+    place.close()
+
+
+def test_a_ledger_in_limbo_stays_there_when_it_is_deleted() -> None:
+    """P7.4, CL32: limbo ends by a share that was found again. A ledger whose key is gone has none that anybody could
+    tell, and it may be brought back."""
+    place = Place(bookies=3)
+    place.start_client("c1")
+    survivors = place.crash("b1")
+    value = _closed_at(survivors, state=LedgerState.IN_RECOVERY)
+    _change(place, Put(ledger_key_path(LEDGER), value))
+    node = place.start_bookie("b1", survivors)
+    node.storage.may_have_lost, node.core.is_serving = True, False
+    place.until(lambda: node.is_registered)
+    assert list(node.core.limbo) == [LEDGER]
+    _change(place, Delete(ledger_key_path(LEDGER)))
+    place.run_for(2 * LIMBO_AGAIN_NS + MS, 100 * MS)
+    assert list(node.core.limbo) == [LEDGER]
+    _change(place, Put(ledger_key_path(LEDGER), value))
+    place.run_for(2 * LIMBO_AGAIN_NS + MS, 100 * MS)
+    row = node.storage.table.get(LEDGER)
+    assert row is not None and row.in_limbo and row.is_fenced
     place.close()

@@ -42,6 +42,7 @@ from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from embedbk.transports.zmq import ZmqTransport
+from embedbk.transports.zmq_adds import SharedBacklog
 from tests.host.place import KEY, SECOND, THREE, TOKEN
 
 PATIENCE_NS = 20 * SECOND
@@ -433,6 +434,32 @@ def test_at_the_bound_who_answers_is_waited_for(bounded: Side) -> None:
     side.held = set()
     side.until(lambda: writing.lac == last)
     assert side.courses.wake(writing) and writing.ensemble_changes == 0
+
+
+def test_at_the_bound_only_who_is_not_needed_is_gone_on_without(bounded: Side) -> None:
+    """P4.5: two of three are silent, and an add has one answer: the one that is silent for longest has failed, the
+    other is waited for, since without it there is no ack quorum."""
+    side = bounded
+    backlog = side.client.backlog = SharedBacklog(1 << 20)
+    writing = side.course()
+    in_flight, (course,) = writing.core.in_flight, side.courses._courses.values()
+    side.held = {"b3"}
+    side.add(writing)
+    side.held = {"b2", "b3"}
+    last = side.append(writing)
+    side.until(lambda: course.adds.tell(side.now_ns).pending == 1)
+    backlog.add(backlog.bytes_max)  # Of the process's other handles.
+    side.now_ns = clock_ns() + SECOND // 4  # Long for both.
+    until_ns = side.now_ns + SECOND
+    while writing.ensemble_changes == 0 and side.now_ns < until_ns:
+        side.now_ns += SECOND // 200
+        side.turn()
+    assert sorted(each.member.bookie_id for each in in_flight.seatings) == ["b1", "b2", "b4"]
+    assert not in_flight.has_failed
+    backlog.add(-backlog.bytes_max)
+    side.held = set()
+    side.until(lambda: writing.lac == last)
+    assert writing.ensemble_changes == 1
 
 
 # --- With and without ------------------------------------------------------------------------------------

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from embedbk.codec.messages import (
     AddAnswer,
@@ -15,8 +18,15 @@ from embedbk.codec.messages import (
     ReadRequest,
     Status,
 )
-from embedbk.codec.metadata_messages import Delete, Get, Put, Result, Txn, Value
-from embedbk.codec.registration import Cookie, cookie_path, decode_cookie, encode_cookie, registration_path
+from embedbk.codec.metadata_messages import Delete, Get, Operation, Put, Result, Txn, TxnDone, Value
+from embedbk.codec.registration import (
+    Cookie,
+    cookie_path,
+    decode_cookie,
+    encode_cookie,
+    encode_registration,
+    registration_path,
+)
 from embedbk.core.vocabulary import LimboListed
 from embedbk.host.registering import ALONE_NS, TELL_NS
 from embedbk.storage.memory import Survivors
@@ -125,6 +135,27 @@ def test_a_clean_stop_tells_how_much_is_durable(place: Place) -> None:
     assert cookie(place).tokens == tokens
 
 
+def test_a_last_word_that_comes_late_changes_nothing(place: Place) -> None:
+    """P7.9, P2.2: what a process says at its stop, which the network still carries when the next one is registered,
+    does not take the place of that one's count."""
+    assert put(place, 0) == Status.OK
+    node, disk = place.nodes.pop("b1"), place.disks.pop("b1")
+    words: list[Operation] = []
+    node.metadata.request = lambda now_ns, operation, done: words.append(operation)
+    survivors = disk.crash()
+    node.close()
+    (word,) = words
+    after = place.start_bookie("b1", survivors)
+    place.until(lambda: after.is_registered)
+    known = cookie(place)
+    outcome: list[Result] = []
+    place.nodes["c1"].metadata.request(place.now_ns, word, lambda _, result: outcome.append(result))
+    place.until(lambda: bool(outcome))
+    assert isinstance(outcome[0], TxnDone) and not outcome[0].is_done
+    assert cookie(place) == known
+    assert (known.starts, known.start) == (after.storage.starts.count, after.storage.starts.id)
+
+
 def test_starts_without_metadata_are_remembered(place: Place) -> None:
     """P7.9: the last 64 starts are known, so that a crash loop beside a lost metadata member is no copy."""
     survivors = place.crash("b1")
@@ -189,6 +220,51 @@ def test_one_that_was_taken_over_meanwhile_is_refused(place: Place) -> None:
     place.until(lambda: first.failure is not None)
     assert copy.is_registered and copy.failure is None
     assert copy.endpoints[0] in str(first.failure)
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_a_living_one_is_found_at_any_of_its_addresses(place: Place, answers: int) -> None:
+    """P7.9: "asked before its place is taken": at each of the addresses that stand there. One that refuses, or that
+    cannot be dialled, says nothing of the others."""
+    first, disk = place.nodes.pop("b1"), place.disks.pop("b1")
+    node = place.nodes.get("c1") or place.start_client()
+    found = node.registrations["b1"]
+    addresses = ["local://nobody", "local://nobody-either"]
+    addresses.insert(answers, first.endpoints[0])
+    change(
+        place, Put(registration_path("b1"), encode_registration(structs.replace(found, endpoints=addresses)))
+    )
+    copy = place.start_bookie("b1", disk.crash())
+    place.nodes["first"], place.disks["first"] = first, disk
+    place.until(lambda: copy.failure is not None or copy.is_registered)
+    assert copy.failure is not None and first.endpoints[0] in str(copy.failure)
+
+
+def test_that_one_was_dead_says_nothing_of_who_came_after_it(place: Place) -> None:
+    """P7.9, P2.2: two copies find that the process before is dead. The one whose registration comes too late looks who
+    stands there now, and is refused: that one lives."""
+    survivors = place.crash("b1")
+    late = place.start_bookie("b1", survivors)
+    held: list[tuple[Operation, Callable[[int, Result], None]]] = []
+    request = late.metadata.request
+
+    def hold(now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> Any:
+        if isinstance(operation, Txn) and not held:
+            held.append((operation, done))
+            return 0
+        return request(now_ns, operation, done)
+
+    late.metadata.request = hold  # type: ignore[method-assign]
+    place.until(lambda: bool(held))
+    place.nodes["late"], place.disks["late"] = place.nodes.pop("b1"), place.disks.pop("b1")
+    first = place.start_bookie("b1", survivors)
+    place.until(lambda: first.is_registered)
+    ((operation, done),) = held
+    request(place.now_ns, operation, done)
+    place.until(lambda: late.failure is not None or late.is_registered)
+    assert late.failure is not None and first.endpoints[0] in str(late.failure)
+    place.turns()
+    assert first.is_registered and first.failure is None
 
 
 # --- Until the count is settled --------------------------------------------------------------------------

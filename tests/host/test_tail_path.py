@@ -114,6 +114,26 @@ def test_an_add_that_raises_the_lac_answers_who_waits_and_is_taken(tail: Tail) -
     assert [(told[0], told[1].lac, len(told[2])) for told in tail.told(READER)] == [(poll, 0, 1)]
 
 
+def test_each_ledgers_readers_are_told_its_own_lac_where_one_turn_wakes_both(tail: Tail) -> None:
+    """Rules P6.2, I11: what wakes the readers of one ledger says nothing to those of another, who wait to be
+    answered."""
+    tail.send(WRITER, *add(INCARNATION, frame(8, 0, [b"eight", b"nine"])))
+    tail.settle()
+    tail.clear()
+    asked = {
+        ledger_id: tail.send(READER, LacRequest(INCARNATION, ledger_id, -1, 1000)) for ledger_id in (7, 8)
+    }
+    tail.place.turns()
+    tail.hint(0)
+    tail.send(WRITER, ExplicitLacRequest(INCARNATION, 8, KEY, 1, 9, True, False))
+    tail.place.turns()
+    told = {request_id: control for request_id, control, _ in tail.told(READER)}
+    assert told == {
+        asked[7]: LacAnswer(Status.OK, 7, 0, 4, False),
+        asked[8]: LacAnswer(Status.OK, 8, 1, 9, False),
+    }
+
+
 @pytest.mark.parametrize("adds", [1, 2])
 def test_the_answer_to_an_add_says_whether_a_reader_waits(tail: Tail, adds: int) -> None:
     """Rule P6.2: alone or beside others; some time after the reader went, no more."""

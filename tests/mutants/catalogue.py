@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tests.mutants import (
+    between_two,
+    cannot_tell,
     codec,
     core_bookie,
     core_reader,
@@ -34,4 +36,6 @@ MUTANTS = (
     *strangers.MUTANTS,
     *host.MUTANTS,
     *faces.MUTANTS,
+    *between_two.MUTANTS,
+    *cannot_tell.MUTANTS,
 )

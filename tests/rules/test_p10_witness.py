@@ -167,3 +167,17 @@ def test_an_answer_that_was_overtaken_is_judged_by_what_was_known_when_it_was_as
     assert not witness.doubt
     assert witness.met is not None
     assert witness.met.count == 4
+
+
+def test_only_an_answer_lifts_a_doubt() -> None:
+    """P10.5: metadata that says nothing, or a session that was opened anew, is no newer one: who doubts drops nothing
+    and takes no normal adds until it is told otherwise."""
+    witness = Witness(MET, OPTIONS)
+    witness.step(MetadataTold(0, MET, told(9, b"nine", 90, Reign(b"other", 80, 80))))
+    doubt = witness.doubt
+    assert doubt
+    for event in (MetadataFailed(1, MET, "nobody"), Tick(11), MetadataFailed(12, MET, "nobody"), Started(20)):
+        witness.step(event)
+        assert witness.doubt == doubt, event
+    witness.step(MetadataTold(21, MET, told(4, b"four", 40, Reign(b"three", 20, 30))))
+    assert not witness.doubt

@@ -255,6 +255,21 @@ def test_a_ledger_that_is_brought_back_between_two_reads_is_kept() -> None:
     assert quorum.round() == []
 
 
+def test_a_ledger_that_is_seated_here_between_two_reads_is_kept() -> None:
+    """Rule P7.7, I35: a repair that moved its copies here published that, and took its mark away, behind the first
+    read: what the last one checks is the very metadata that was read."""
+    quorum = Quorum([1])
+    quorum.put(1, metadata(1, LedgerState.CLOSED, OTHERS))
+
+    def publish(effect: Effect, event: Event) -> Event:
+        if isinstance(effect, ReadKey):
+            quorum.put(1, metadata(1, LedgerState.CLOSED, OTHERS, WITH_US))
+        return event
+
+    quorum.change = publish
+    assert quorum.round() == []
+
+
 def test_an_empty_listing_concludes_nothing_by_itself() -> None:
     """Rule P7.7, I35: empty, it says nothing; a few ledgers are asked about one by one, by two reads each."""
     quorum = Quorum([1, 2, 3])

@@ -439,6 +439,26 @@ def test_below_the_bound_nothing_waits_for_the_third_and_at_it_everything_does()
     arena.close()
 
 
+def test_who_answers_slowly_at_the_bound_is_not_silent() -> None:
+    """P4.5, P4.7: silence counts from the last answer, not from the sending of the oldest frame that it owes."""
+    arena = TcpArena()
+    client = Client(arena, behind_max=5 * (lib.EBK_LINK_FRAME_PRICE + 1000))
+    without_the_third(client, 5, 1000)
+    sent_ns = client.adds.tell(clock_ns()).silent_ns[2]
+    client.answer(2, client.requests(2)[0])
+    client.until(lambda: client.adds.tell(clock_ns()).heard_ns[2] > 0)
+    client.append(1000)
+    client.until(lambda: client.packer.open_count() == 0)
+    for seat in (0, 1):
+        client.answer(seat, *client.requests(seat))
+    client.until(lambda: client.lac == 6)
+    facts = client.adds.tell(clock_ns())
+    assert facts.is_pressed
+    assert facts.silent_ns[2] == facts.heard_ns[2] > sent_ns
+    client.adds.close()
+    arena.close()
+
+
 def test_the_bound_of_the_process_holds_whoever_keeps_something() -> None:
     """RP34: counted in C and by cores alike; what is given, or answered, or closed is not kept any more."""
     arena = TcpArena()

@@ -1,0 +1,177 @@
+"""Mutants between two sides: what Python and C keep together, and two rare events in either order."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (
+    Mutant(
+        "a-collector-does-not-see-adds-in-c",
+        "P7.7 I35",
+        (
+            "an add that is taken in C leaves no trace for a collector: the ledger is "
+            "dropped for what metadata said before it"
+        ),
+        (("native/add_path.c", "    row->last_token = (uint64_t)token;\n", ""),),
+        ("tests/host/test_add_path.py::test_the_same_requests_have_the_same_answers",),
+    ),
+    Mutant(
+        "rows-of-adds-in-c-are-not-written-again",
+        "P3.4b P7.5",
+        (
+            "what an add in C changed of a ledger's row stands in the journal only, "
+            "and goes when that is trimmed"
+        ),
+        (("native/add_path.c", "    ebk_table_mark_dirty(settings->table, row);\n", ""),),
+        ("tests/host/test_add_path.py::test_the_same_requests_have_the_same_answers",),
+    ),
+    Mutant(
+        "adds-in-c-of-a-disk-before",
+        "P7.2 P3.8",
+        "an add that was meant for the disk before is taken in C",
+        (
+            (
+                "native/add_path.c",
+                (
+                    "    if (memcmp(from + 3, path->settings.incarnation, "
+                    "EBK_INCARNATION_BYTES) != 0) return false;\n"
+                ),
+                "",
+            ),
+        ),
+        ("tests/host/test_add_path.py::test_the_same_requests_have_the_same_answers",),
+    ),
+    Mutant(
+        "a-poll-is-told-another-ledgers-lac",
+        "P6.2 I11",
+        (
+            "where readers of two ledgers are woken in one turn, the one before is "
+            "answered with the LAC of the one behind"
+        ),
+        (
+            (
+                "native/tail_path.c",
+                ("    if (count > 0) (void)ebk_parked_at(tail->settings.parked, last, &first);\n"),
+                "    (void)last;\n",
+            ),
+        ),
+        (
+            "tests/host/test_tail_path.py::test_each_ledgers_readers_are_told_its_own_lac_where_one_turn_wakes_both",
+        ),
+    ),
+    Mutant(
+        "lacs-use-up-the-queue",
+        "P7.8 RP33",
+        ("a message of many LACs is taken in C when the journal has room for one: fences wait behind it"),
+        (
+            (
+                "native/lac_path.c",
+                "!ebk_journals_has_room(terms->journals, terms->slots_kept + count)",
+                "!ebk_journals_has_room(terms->journals, 1)",
+            ),
+        ),
+        ("tests/host/test_lac_path.py::test_lacs_leave_a_part_of_the_journal_to_fences",),
+    ),
+    Mutant(
+        "slow-is-silent-over-links",
+        "P4.5 P4.7",
+        (
+            "at the bound of what is kept, a seat that answers one frame after the "
+            "other is as silent as its oldest one is old"
+        ),
+        (
+            (
+                "native/link_adds.c",
+                (
+                    "        silent_ns[seat] = sent_ns > adds->heard_ns[seat] ? sent_ns : "
+                    "adds->heard_ns[seat];\n"
+                ),
+                "        silent_ns[seat] = sent_ns;\n",
+            ),
+        ),
+        ("tests/transports/test_link_adds.py::test_who_answers_slowly_at_the_bound_is_not_silent",),
+    ),
+    Mutant(
+        "needed-seats-are-failed-over-links",
+        "P4.5 P4.6",
+        (
+            "at the bound every silent seat is failed over links, also those without "
+            "which there is no ack quorum"
+        ),
+        (
+            (
+                "embedbk/host/link_adds.py",
+                (
+                    "        found = found[: core.quorum.write_quorum - "
+                    "core.quorum.ack_quorum]  # Whom it can go on without.\n"
+                ),
+                "",
+            ),
+        ),
+        ("tests/host/test_link_adds.py::test_at_the_bound_only_who_is_not_needed_is_gone_on_without",),
+    ),
+    Mutant(
+        "slow-is-silent-nearby",
+        "P4.5 P4.7",
+        (
+            "a bookie on the same loop that gets durable all the time, and is behind "
+            "all the time, has failed after the time limit of one add"
+        ),
+        (
+            (
+                "embedbk/host/local_adds.py",
+                ("            (mark, since) if is_behind and mark == before else (mark, now_ns)\n"),
+                "            (mark, since) if is_behind else (mark, now_ns)\n",
+            ),
+        ),
+        ("tests/host/test_local_adds.py::test_slowness_within_the_time_limit_replaces_nobody",),
+    ),
+    Mutant(
+        "closed-bookies-are-added-to-nearby",
+        "P7.8 P7.4",
+        ("a writer on the bookies' loop goes on storing where the core takes no normal adds any more"),
+        (
+            (
+                "native/local_adds.c",
+                "    if (!are_open(adds)) adds->is_ending = true;\n",
+                (
+                    "    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++)\n"
+                    "        if (ebk_near_path(adds->settings.nears[seat]) == NULL) "
+                    "adds->is_ending = true;\n"
+                ),
+            ),
+        ),
+        ("tests/host/test_local_adds.py::test_a_bookie_that_is_read_only_stores_nothing",),
+    ),
+    Mutant(
+        "a-dropped-ledger-is-back-after-a-start",
+        "P7.3 P3.4a",
+        ("an older state of a ledger outlives the newer one that says that it was dropped"),
+        (
+            (
+                "native/table.c",
+                "            if (row != NULL) remove_row(table, row);\n",
+                "            (void)row;\n",
+            ),
+        ),
+        ("tests/storage/test_ledger_table.py::test_both_twins_keep_the_same_ranges",),
+    ),
+    Mutant(
+        "a-loss-is-noted-away",
+        "P7.9 P7.4",
+        (
+            "a journal that has less than it was used for notes what it has: the start "
+            "behind this one knows of no loss"
+        ),
+        (
+            (
+                "native/journal_used.c",
+                ("    if (!is_blank || journal->opened_token + 1 < used.first_token) return EBK_OK;\n"),
+                "    if (!is_blank) return EBK_OK;\n",
+            ),
+        ),
+        ("tests/storage/test_less_than_used.py::test_the_file_before_a_blank_one_is_missed",),
+    ),
+)
