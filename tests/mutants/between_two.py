@@ -94,6 +94,22 @@ MUTANTS = (
         ("tests/transports/test_link_adds.py::test_who_answers_slowly_at_the_bound_is_not_silent",),
     ),
     Mutant(
+        "others-backlog-stops-who-owes-nothing",
+        "RP33 P4.5",
+        (
+            "what the process keeps for others' slow bookies stops also a writer over "
+            "links whose bookies are all there"
+        ),
+        (
+            (
+                "native/link_adds.c",
+                "    return adds->behind > 0 && backlog != NULL &&",
+                "    return backlog != NULL &&",
+            ),
+        ),
+        ("tests/transports/test_link_adds.py::test_what_others_keep_stops_nobody_who_keeps_nothing",),
+    ),
+    Mutant(
         "needed-seats-are-failed-over-links",
         "P4.5 P4.6",
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,4 +54,28 @@ def test_of_two_that_bring_a_ledger_back_one_does(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(MetadataConflict):
             one.undelete_ledger(ledger_id)
         assert one.deleted_ledgers() == []
+        assert [bytes(entry) for entry in one.open_ledger(ledger_id).read()] == [b"zero"]
+
+
+def test_a_ledger_that_is_deleted_again_has_all_of_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CL31, CL32, P7.7: its grace was over when the deleted ledgers were listed; behind that it was brought back and
+    deleted again. The tombstone that stands there now is another one, which nobody forgets yet."""
+    with Cluster(seed=7, bookies=3) as cluster:
+        one, other, ledger_id = two_clients_of_a_closed_ledger(cluster)
+        one._runtime.settings = replace(one._runtime.settings, delete_grace_s=0)
+        one.delete_ledger(ledger_id)
+        cluster.run_for(1)
+        list_keys = Runtime.list_keys
+
+        async def listed(self: Runtime, prefix: str, what: str) -> Any:
+            found = await list_keys(self, prefix, what)
+            monkeypatch.undo()
+            other.undelete_ledger(ledger_id)
+            other.delete_ledger(ledger_id)
+            return found
+
+        monkeypatch.setattr(Runtime, "list_keys", listed)
+        assert one.forget_deleted() == []
+        assert [each.ledger_id for each in one.deleted_ledgers()] == [ledger_id]
+        other.undelete_ledger(ledger_id)
         assert [bytes(entry) for entry in one.open_ledger(ledger_id).read()] == [b"zero"]

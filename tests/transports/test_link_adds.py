@@ -488,6 +488,25 @@ def test_the_bound_of_the_process_holds_whoever_keeps_something() -> None:
     arena.close()
 
 
+def test_what_others_keep_stops_nobody_who_keeps_nothing() -> None:
+    """RP33, RP34, P4.5: the bound of the process is of those whose bookies are behind; a writer whose bookies have all
+    answered goes on beside them."""
+    arena = TcpArena()
+    backlog = SharedBacklog(1000)
+    backlog.add(2 * backlog.bytes_max)
+    client = Client(arena, backlog=backlog)
+    for entry_id in (1, 2):
+        client.append(10)
+        client.until(lambda: client.packer.open_count() == 0)
+        assert not client.adds.tell(clock_ns()).is_pressed
+        for seat in range(3):
+            client.answer(seat, client.requests(seat)[0])
+        client.until(lambda: client.adds.tell(clock_ns()).oldest_sent_ns is None)
+        assert client.lac == entry_id
+    client.adds.close()
+    arena.close()
+
+
 def test_nothing_is_kept_for_a_seat_that_has_failed(client: Client) -> None:
     """P4.5: the core is given what others owe as well, and what is not acknowledged."""
     without_the_third(client, 3)
