@@ -12,7 +12,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 PAGE = PROJECT / "embedbk" / "core" / "PROTOCOL.md"
 NUMBER = re.compile(r"\b(?:P\d+(?:\.\d+[a-f]?)?|(?:I|RP|CL|ST|MD|AR|LG)\d+)\b")
 SOURCES = {".py", ".pyi", ".md", ".c", ".h"}
-NO_RULE = {"P50", "P95", "P99", "I64"}  # Percentiles and the like.
+NO_RULE = {"P50", "P95", "P99"}  # Percentiles and the like.
 
 
 @lru_cache

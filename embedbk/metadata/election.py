@@ -1,0 +1,84 @@
+"""Who may lead: asking without consequences first, then a vote that is durable before it is told (RAFT.md, section 4).
+
+A vote belongs to one process (member, incarnation, boot nonce): its next process has not been voted for, so a leader
+that lost its log cannot gather its old votes again (C3). Whoever hears a leader helps nobody to take its place.
+"""
+
+from __future__ import annotations
+
+from embedbk.metadata.quorum import MemberId
+from embedbk.metadata.raft_state import RaftState, Role
+from embedbk.metadata.raft_vocabulary import (
+    Message,
+    PreVote,
+    PreVoteReply,
+    RequestVote,
+    VoteReply,
+)
+
+__all__ = ["Ballot", "begin", "elect", "on_pre_vote", "on_request_vote"]
+
+
+class Ballot:
+    """An election that this member stands in. is_pre: it only asks what would be."""
+
+    def __init__(self, own: MemberId, *, is_pre: bool) -> None:
+        self.is_pre = is_pre
+        self.granted: dict[MemberId, None] = {own: None}
+
+
+def begin(state: RaftState) -> Ballot | None:
+    """No leader was heard for a while. None: this member does not stand."""
+    state.delay_election()
+    if not state.may_stand:
+        return None
+    state.become_follower(None)
+    ballot = Ballot(state.member, is_pre=True)
+    _ask(state, PreVote(state.term + 1, state.log.last_index, state.log.last_term))
+    return ballot
+
+
+def elect(state: RaftState, *, is_transfer: bool = False) -> Ballot:
+    """For a new term. Its own vote counts at once: nobody is asked before it is durable, and alone it commits nothing
+    before that."""
+    state.adopt_term(state.term + 1)
+    state.role = Role.CANDIDATE
+    state.give_vote(state.boot)
+    state.delay_election()
+    _ask(state, RequestVote(state.log.last_index, state.log.last_term, is_transfer))
+    return Ballot(state.member, is_pre=False)
+
+
+def _ask(state: RaftState, body: PreVote | RequestVote) -> None:
+    for member in state.configuration.members:
+        if member != state.member and state.configuration.is_voter(member):
+            state.send(member, body)
+
+
+def on_pre_vote(state: RaftState, message: Message) -> None:
+    body = message.body
+    assert isinstance(body, PreVote)
+    is_granted = (
+        body.next_term > state.term
+        and not state.hears_leader
+        and state.doubt is None
+        and state.log.is_at_most(body.last_index, body.last_term)
+    )
+    state.send(message.sender.member, PreVoteReply(body.next_term, is_granted))
+
+
+def on_request_vote(state: RaftState, message: Message) -> None:
+    """Whether the candidate is a voter of this member's configuration does not matter: that may be the older one."""
+    body = message.body
+    assert isinstance(body, RequestVote)
+    is_granted = (
+        message.term == state.term
+        and state.vote in (None, message.sender)
+        and state.leader is None
+        and state.doubt is None
+        and state.log.is_at_most(body.last_index, body.last_term)
+    )
+    if is_granted:
+        state.give_vote(message.sender)
+        state.delay_election()
+    state.send(message.sender.member, VoteReply(is_granted, message.sender.nonce), waits=True)

@@ -1,0 +1,215 @@
+"""What a leader has beside what every member has: the others' progress, reads, a change, a transfer (RAFT.md, 4 to 7).
+
+It lives as long as the leadership does. `settle` brings everything on that an event may have made possible: commit,
+reads, the next step of a change, entries to send. So no event needs to know what waits for it.
+"""
+
+from __future__ import annotations
+
+from embedbk.metadata.membership import Change
+from embedbk.metadata.quorum import Configuration, MemberId
+from embedbk.metadata.raft_state import RaftState
+from embedbk.metadata.raft_vocabulary import (
+    ChangeEnded,
+    Entry,
+    Heartbeat,
+    Propose,
+    Proposed,
+    Refused,
+    TimeoutNow,
+)
+from embedbk.metadata.reads import ReadRounds
+from embedbk.metadata.replication import Progress, send_entries
+
+__all__ = ["Leading"]
+
+HEARTBEATS_PER_BASE = 10
+UNCOMMITTED_BYTES_MAX = 64 << 20
+
+
+class Leading:
+    def __init__(self, state: RaftState) -> None:
+        """Begins with an entry of its own term: what earlier terms left is committed with it, never alone (I70)."""
+        self._state = state
+        self.progress: dict[MemberId, Progress] = {}
+        self.reads = ReadRounds()
+        self.change: Change | None = None
+        self.transfer_to: MemberId | None = None
+        self._transfer_end_ns = 0
+        self._is_timeout_sent = False
+        self._round = 0
+        self._heartbeat_due_ns = state.now_ns
+        self._quorum_check_ns = state.now_ns + state.base_ns
+        self._stood_since_ns: int | None = None  # Records wait for the own disk since then.
+        self._stood_at = state.log.durable_index
+        self._uncommitted_bytes = 0
+        self._sizes: dict[int, int] = {}
+        self.first_index = state.log.last_index + 1
+        state.append([Entry(self.first_index, state.term, None)])
+
+    @property
+    def deadline_ns(self) -> int:
+        return min(self._heartbeat_due_ns, self._quorum_check_ns)
+
+    @property
+    def has_committed(self) -> bool:
+        """An entry of its own term: then it knows all that is committed."""
+        return self._state.commit_index >= self.first_index
+
+    @property
+    def has_committed_configuration(self) -> bool:
+        return self._state.commit_index >= self._state.log.configuration_index
+
+    # --- Events ------------------------------------------------------------------------------------------
+
+    def propose(self, event: Propose) -> None:
+        state = self._state
+        size = sum(map(len, event.bodies))
+        if self.transfer_to is not None:
+            state.do(Refused(event.token, f"leadership goes to {self.transfer_to.name}", self.transfer_to))
+            return
+        if self._uncommitted_bytes and self._uncommitted_bytes + size > UNCOMMITTED_BYTES_MAX:
+            text = (
+                f"{self._uncommitted_bytes} bytes are not committed yet, allowed are {UNCOMMITTED_BYTES_MAX}"
+            )
+            state.do(Refused(event.token, text, state.member))
+            return
+        first = state.log.last_index + 1
+        state.append([Entry(first + place, state.term, body) for place, body in enumerate(event.bodies)])
+        self._uncommitted_bytes += size
+        self._sizes[first + len(event.bodies) - 1] = size
+        state.do(Proposed(event.token, first, state.term))
+
+    def hear(self, member: MemberId) -> Progress:
+        progress = self._progress_of(member)
+        progress.heard_ns = self._state.now_ns
+        return progress
+
+    def tick(self) -> None:
+        state = self._state
+        if state.now_ns >= self._quorum_check_ns:
+            self._quorum_check_ns = state.now_ns + state.base_ns
+            self._check_quorum()
+            if not state.is_leader:
+                return
+        self._watch_disk()
+        if self.transfer_to is not None and state.now_ns >= self._transfer_end_ns:
+            self.transfer_to = None
+        if state.now_ns >= self._heartbeat_due_ns:
+            self._begin_round()
+
+    def begin_transfer(self, to: MemberId) -> None:
+        state = self._state
+        if to == state.member or to not in state.configuration.voters or self.transfer_to is not None:
+            return
+        self.transfer_to, self._is_timeout_sent = to, False
+        self._transfer_end_ns = state.now_ns + state.base_ns
+
+    def most_current(self, configuration: Configuration) -> MemberId | None:
+        """Of the other voters that are heard, the one that has most."""
+        state = self._state
+        others = [
+            (self._progress_of(member).match_index, member)
+            for member in configuration.voters
+            if member != state.member and self.is_heard(member)
+        ]
+        return max(others, key=lambda each: each[0])[1] if others else None
+
+    def is_heard(self, member: MemberId) -> bool:
+        """Within one election base."""
+        if member == self._state.member:
+            return True
+        heard_ns = self._progress_of(member).heard_ns
+        return heard_ns is not None and self._state.now_ns - heard_ns < self._state.base_ns
+
+    def durable_index(self, member: MemberId) -> int:
+        """The leader counts itself like everybody else: up to its own sync (I69)."""
+        if member == self._state.member:
+            return self._state.log.durable_index
+        return self._progress_of(member).match_index
+
+    # --- What an event made possible ---------------------------------------------------------------------
+
+    def settle(self) -> None:
+        state = self._state
+        self._advance_commit()
+        if self.change is not None:
+            self.change.go_on(state, self)
+            self._advance_commit()
+        if not state.configuration.is_voter(state.member) and self.has_committed_configuration:
+            self._begin_round()  # A last word of what is committed.
+            state.become_follower(None)
+            return
+        if self.reads.is_due and self.has_committed:
+            self._begin_round()
+            self.reads.begin(self._round, state.commit_index, state.member)
+        ready = self.reads.take_ready(state.configuration)
+        if ready is not None:
+            state.do(ready)
+        for member in state.configuration.members:
+            if member != state.member:
+                send_entries(state, member, self._progress_of(member), self._round)
+        self._send_timeout()
+
+    def _advance_commit(self) -> None:
+        """By counting only to an entry of the own term: an earlier one on a quorum may still be replaced (I70)."""
+        state = self._state
+        index = min(state.configuration.committed_index(self.durable_index), state.log.last_index)
+        if index > state.commit_index and state.log.term_at(index) == state.term:
+            state.commit(index)
+            for last in [last for last in self._sizes if last <= index]:
+                self._uncommitted_bytes -= self._sizes.pop(last)
+
+    def _begin_round(self) -> None:
+        state = self._state
+        self._round += 1
+        self._heartbeat_due_ns = state.now_ns + state.base_ns // HEARTBEATS_PER_BASE
+        for member in state.configuration.members:
+            if member != state.member:
+                state.send(member, Heartbeat(state.commit_index, self._round))
+
+    def _check_quorum(self) -> None:
+        """Whoever is not heard by those that could commit stops leading: its clients find another."""
+        heard = {voter for voter in self._state.configuration.members if self.is_heard(voter)}
+        if not self._state.configuration.has_commit_quorum(heard):
+            self._state.become_follower(None)
+
+    def _watch_disk(self) -> None:
+        """The others go on and the own disk makes nothing durable for an election base: let one of them lead."""
+        state = self._state
+        if (
+            not state.is_disk_behind
+            or state.log.durable_index != self._stood_at
+            or self._stood_since_ns is None
+        ):
+            self._stood_at = state.log.durable_index
+            self._stood_since_ns = state.now_ns if state.is_disk_behind else None
+            return
+        if (
+            state.now_ns - self._stood_since_ns >= state.base_ns
+            and state.commit_index > state.log.durable_index
+        ):
+            to = self.most_current(state.configuration)
+            if to is not None:
+                self.begin_transfer(to)
+
+    def _send_timeout(self) -> None:
+        state, to = self._state, self.transfer_to
+        if to is None or self._is_timeout_sent:
+            return
+        if self._progress_of(to).match_index == state.log.last_index:
+            self._is_timeout_sent = True
+            state.send(to, TimeoutNow())
+
+    def _progress_of(self, member: MemberId) -> Progress:
+        progress = self.progress.get(member)
+        if progress is None:
+            progress = self.progress[member] = Progress(self.first_index)
+        return progress
+
+    def end(self) -> None:
+        """Leadership is over: a change that was under way goes on under whoever leads next, or never began."""
+        if self.change is not None and self.change.token is not None:
+            self._state.do(
+                ChangeEnded(self.change.token, "leadership was lost; the change may still come about")
+            )

@@ -1,0 +1,160 @@
+"""How the set of voters changes while commands go on: learners, then both sets together, then the new one (RAFT.md, 7).
+
+Joint consensus always, one change at a time, effective when appended, and only under a leader that has committed in
+its own term (I76, I77). A newcomer receives the log as a learner first, so that a change never waits for one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from embedbk.errors import UsageError
+from embedbk.metadata.quorum import VOTERS_MAX, Configuration, MemberId, sizes_of, why_unsafe
+from embedbk.metadata.raft_state import RaftState
+from embedbk.metadata.raft_vocabulary import ChangeEnded, ChangeRequested, Entry, LearnersRequested, Token
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Change", "Peers", "begin_change", "begin_learners"]
+
+LEARNERS_MAX = 7
+
+
+class Peers(Protocol):
+    """What a leader knows of the others."""
+
+    @property
+    def has_committed(self) -> bool: ...
+
+    def is_heard(self, member: MemberId) -> bool: ...
+
+    def durable_index(self, member: MemberId) -> int: ...
+
+
+class Change:
+    """One change on its way. token: None, if it was found under way by a new leader."""
+
+    def __init__(self, token: Token | None) -> None:
+        self.token = token
+        self.is_done = False
+
+    def go_on(self, state: RaftState, peers: Peers) -> None:
+        """When both sets have committed that they share power, the new one takes it alone; when that is committed, it
+        is done."""
+        log = state.log
+        if self.is_done or state.commit_index < log.configuration_index or not peers.has_committed:
+            return
+        configuration = log.configuration
+        if configuration.is_joint:
+            left = [member for member in configuration.outgoing if member not in configuration.voters]
+            final = replace(configuration, outgoing=(), retired=(*configuration.retired, *left))
+            state.append([Entry(log.last_index + 1, state.term, final)])
+            return
+        self.is_done = True
+        if self.token is not None:
+            state.do(ChangeEnded(self.token, ""))
+
+
+def begin_learners(state: RaftState, peers: Peers, event: LearnersRequested) -> Change | None:
+    """Learners change no quorum, so one entry does it."""
+    configuration = state.configuration
+    reason = _why_not_now(state, peers, event.expected_index) or _why_not_these(configuration, event.learners)
+    if not reason and len(event.learners) > LEARNERS_MAX:
+        reason = f"{len(event.learners)} learners: allowed are {LEARNERS_MAX}"
+    if not reason and any(configuration.is_voter(member) for member in event.learners):
+        reason = "a voter is no learner: take its vote first"
+    if reason:
+        state.do(ChangeEnded(event.token, reason))
+        return None
+    gone = [member for member in configuration.learners if member not in event.learners]
+    changed = replace(configuration, learners=event.learners, retired=(*configuration.retired, *gone))
+    state.append([Entry(state.log.last_index + 1, state.term, changed)])
+    return Change(event.token)
+
+
+def begin_change(state: RaftState, peers: Peers, event: ChangeRequested) -> Change | None:
+    configuration = state.configuration
+    reason = (
+        _why_not_now(state, peers, event.expected_index)
+        or _why_not_these(configuration, event.voters)
+        or _why_too_weak(state, peers, event)
+    )
+    if reason:
+        state.do(ChangeEnded(event.token, reason))
+        return None
+    joint = Configuration(
+        voters=event.voters,
+        outgoing=configuration.voters,
+        learners=tuple(member for member in configuration.learners if member not in event.voters),
+        policy=event.policy,
+        outgoing_policy=configuration.policy,
+        election_base_ms=configuration.election_base_ms,
+        retired=configuration.retired,
+    )
+    state.append([Entry(state.log.last_index + 1, state.term, joint)])
+    return Change(event.token)
+
+
+def _why_not_now(state: RaftState, peers: Peers, expected_index: int) -> str:
+    log = state.log
+    if not peers.has_committed:
+        return "this leader has not committed an entry of its own yet: try again"
+    if log.configuration.is_joint or log.configuration_index > state.commit_index:
+        return "another change is under way: wait for its end"
+    if expected_index != log.configuration_index:
+        return (
+            f"the configuration is that of entry {log.configuration_index}, not {expected_index}: look again"
+        )
+    return ""
+
+
+def _why_not_these(configuration: Configuration, members: Sequence[MemberId]) -> str:
+    names = [member.name for member in members]
+    if len(set(names)) < len(names):
+        return f"a name stands twice in {', '.join(names)}"
+    for member in members:
+        if member in configuration.retired:
+            return (
+                f"{member.name} ({member.incarnation.hex()}) was taken out and never comes back: what it promised "
+                "may be forgotten; start it with an empty directory"
+            )
+    return ""
+
+
+def _why_too_weak(state: RaftState, peers: Peers, event: ChangeRequested) -> str:
+    """The new voters must be able to commit and to elect from the first moment on."""
+    configuration, count = state.configuration, len(event.voters)
+    try:
+        sizes = sizes_of(event.policy, count)
+    except UsageError as refused:
+        return str(refused)
+    unsafe = why_unsafe(sizes)
+    if unsafe:
+        return unsafe
+    if count % 2 == 0 and not event.allows_even:
+        return (
+            f"{count} voters bear no more crashes than {count - 1}: take 1 to {VOTERS_MAX}, odd, or say "
+            "that an even number is meant"
+        )
+    if state.member not in event.voters:
+        return f"{state.member.name} leads and would leave: hand leadership over first"
+    for member in event.voters:
+        if not configuration.is_voter(member) and member not in configuration.learners:
+            return f"{member.name} does not receive the log yet: let it learn first"
+    current = [
+        member
+        for member in event.voters
+        if peers.is_heard(member) and peers.durable_index(member) >= state.commit_index
+    ]
+    needed = max(sizes.commit, sizes.elect)
+    newcomers = [m for m in event.voters if not configuration.is_voter(m) and m not in current]
+    if newcomers or len(current) < needed:
+        behind = ", ".join(member.name for member in event.voters if member not in current)
+        return (
+            f"{len(current)} of the {count} new voters are up to date, needed are {needed} and all newcomers; "
+            f"not: {behind}"
+        )
+    return ""

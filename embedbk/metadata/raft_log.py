@@ -1,0 +1,144 @@
+"""The log of one member in memory: entries behind the snapshot, and which configuration holds (RAFT.md, section 3).
+
+Decides where two logs agree and which of two is newer. What is durable is told to it; it writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from embedbk.errors import ensure
+from embedbk.metadata.quorum import Configuration
+from embedbk.metadata.raft_vocabulary import Entry
+
+__all__ = ["RaftLog"]
+
+
+class RaftLog:
+    """Entries first_index..last_index. (first_index - 1, previous_term) is what stands before them: nothing, or the
+    last entry that was let go behind a snapshot."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        snapshot_index: int = 0,
+        snapshot_term: int = 0,
+        configuration_index: int = 0,
+        entries: Sequence[Entry] = (),
+    ) -> None:
+        """configuration: as of snapshot_index. entries: follow it; all of them are durable."""
+        self.snapshot_index = snapshot_index
+        self.first_index = snapshot_index + 1
+        self.previous_term = snapshot_term
+        self.durable_index = snapshot_index
+        self._entries: list[Entry] = []
+        # (index, configuration), rising. The first is committed; each other stands in the log, the last one holds.
+        self._configurations = [(configuration_index, configuration)]
+        self.append(entries)
+        self.durable_index = self.last_index
+
+    @property
+    def last_index(self) -> int:
+        return self.first_index - 1 + len(self._entries)
+
+    @property
+    def last_term(self) -> int:
+        return self._entries[-1].term if self._entries else self.previous_term
+
+    @property
+    def configuration(self) -> Configuration:
+        """The newest that stands in the log, committed or not."""
+        return self._configurations[-1][1]
+
+    @property
+    def configuration_index(self) -> int:
+        return self._configurations[-1][0]
+
+    def configuration_at(self, index: int) -> Configuration:
+        """That which held behind entry index, which is not older than the last snapshot."""
+        return next(held for begin, held in reversed(self._configurations) if begin <= index)
+
+    def term_at(self, index: int) -> int | None:
+        """None: not here, or no more."""
+        if index == self.first_index - 1:
+            return self.previous_term
+        if self.first_index <= index <= self.last_index:
+            return self._entries[index - self.first_index].term
+        return None
+
+    def between(self, first: int, last: int) -> tuple[Entry, ...]:
+        """Entries first..last, both included, all of them here."""
+        assert self.first_index <= first
+        assert last <= self.last_index
+        return tuple(self._entries[first - self.first_index : last + 1 - self.first_index])
+
+    def taken(self, first: int, bytes_max: int) -> tuple[Entry, ...]:
+        """Entries from first on, as many as bytes_max hold, at least one."""
+        size, end = 0, first - self.first_index
+        while end < len(self._entries):
+            size += entry_bytes(self._entries[end])
+            end += 1
+            if size >= bytes_max:
+                break
+        return tuple(self._entries[first - self.first_index : end])
+
+    def is_at_most(self, last_index: int, last_term: int) -> bool:
+        """Whether a log that ends so is newer than this one, or ends alike: then its member may be voted for."""
+        return (last_term, last_index) >= (self.last_term, self.last_index)
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            assert entry.index == self.last_index + 1
+            assert entry.term >= self.last_term
+            self._entries.append(entry)
+            if isinstance(entry.body, Configuration):
+                self._configurations.append((entry.index, entry.body))
+
+    def cut(self, keep_index: int) -> None:
+        """Forget everything behind keep_index; the configuration before it holds again."""
+        ensure(keep_index >= self.snapshot_index, "what a snapshot stands for is never taken back")
+        del self._entries[max(0, keep_index + 1 - self.first_index) :]
+        while self._configurations[-1][0] > keep_index:
+            self._configurations.pop()
+        self.durable_index = min(self.durable_index, keep_index)
+
+    def let_go(self, snapshot_index: int, first_index: int) -> None:
+        """A durable snapshot stands for everything up to snapshot_index; entries before first_index go."""
+        assert first_index <= snapshot_index + 1
+        self.snapshot_index = max(self.snapshot_index, snapshot_index)
+        if first_index > self.first_index:
+            term = self.term_at(first_index - 1)
+            assert term is not None
+            del self._entries[: first_index - self.first_index]
+            self.first_index, self.previous_term = first_index, term
+        while len(self._configurations) > 1 and self._configurations[1][0] <= self.snapshot_index:
+            self._configurations.pop(0)
+
+    def restart_from(self, index: int, term: int, configuration: Configuration) -> bool:
+        """Take the place of everything up to a snapshot of another member. True: what follows it here agrees with it
+        and stays; False: the log is empty behind it."""
+        agrees = self.term_at(index) == term
+        if agrees:
+            self.let_go(index, index + 1)
+            self.durable_index = max(self.durable_index, index)
+            return True
+        self._entries.clear()
+        self.first_index, self.previous_term = index + 1, term
+        self.snapshot_index = self.durable_index = index
+        self._configurations = [(index, configuration)]
+        return False
+
+    def place_of_agreement(self, index: int, term: int) -> tuple[int, int]:
+        """The last place at or before index whose term is at most term: (index, term). Behind it the logs differ."""
+        index = min(index, self.last_index)
+        while index >= self.first_index:
+            own = self._entries[index - self.first_index].term
+            if own <= term:
+                return index, own
+            index -= 1
+        return self.first_index - 1, self.previous_term
+
+
+def entry_bytes(entry: Entry) -> int:
+    return 32 + (len(entry.body) if isinstance(entry.body, bytes) else 512)

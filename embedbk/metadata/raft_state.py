@@ -1,0 +1,260 @@
+"""What every part of a Raft core works on: term, vote, log, role, and what leaves when (RAFT.md, section 4).
+
+One rule stands here for all of them: nothing that a member says rests on something that its disk may still forget. A
+message waits for the record that its term stands in, and one that promises more waits for all that was written before
+it. What a step changed becomes one record at its end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from embedbk.errors import ensure
+from embedbk.metadata.quorum import Configuration, MemberId
+from embedbk.metadata.raft_log import RaftLog
+from embedbk.metadata.raft_vocabulary import (
+    Apply,
+    Body,
+    Boot,
+    Doubt,
+    Effect,
+    Entry,
+    InstallSnapshot,
+    LeaderChanged,
+    Message,
+    NoticeRetired,
+    Persist,
+    Send,
+)
+
+__all__ = ["Chance", "RaftState", "Role"]
+
+APPLY_BYTES_MAX = 1 << 20  # In one effect; the rest follows in the next steps.
+
+
+class Chance(Protocol):
+    """The part of `random.Random` that a member uses."""
+
+    def random(self) -> float: ...
+
+
+class Role(StrEnum):
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+class RaftState:
+    """Changed by the rooms beside it, one event at a time. `take_effects` ends a step."""
+
+    def __init__(
+        self,
+        boot: Boot,
+        log: RaftLog,
+        *,
+        term: int,
+        vote: Boot | None,
+        doubt: Doubt | None,
+        now_ns: int,
+        chance: Chance,
+    ) -> None:
+        self.boot = boot
+        self.member = boot.member
+        self.log = log
+        self.term = max(
+            term, log.last_term
+        )  # A log may be newer than the last note of a term: whoever wrote it led.
+        self.vote = vote if self.term == term else None
+        self.role = Role.FOLLOWER
+        self.leader: Boot | None = None  # Of this term.
+        self.doubt = doubt
+        self.now_ns = now_ns
+        self.commit_index = log.snapshot_index
+        self.applied_index = log.snapshot_index
+        self.matched_index = log.snapshot_index  # Up to here the log is that of this term's leader.
+        self.installing: tuple[int, int] | None = None  # (index, term) of a snapshot on its way in.
+        self.is_retired = False
+        self.is_installed = True  # False: the state machine is being put to a snapshot, and applies nothing.
+        self.heard_leader_ns: int | None = None
+        self.election_due_ns = now_ns
+        self._chance = chance
+        self._sequence = 0
+        self._durable_sequence = 0
+        self._term_sequence = 0  # The record in which term and vote stand as they are now.
+        self._changed = self.term != term
+        self._kept_index = log.last_index  # Of what was written: the rest was cut or is new.
+        self._written: deque[tuple[int, int]] = deque()  # (sequence, last index) of records not yet durable.
+        self._outbox: list[tuple[Message, bool]] = []  # (message, whether it waits for all that is written).
+        self._held: deque[tuple[int, Message]] = deque()
+        self._installs: list[Effect] = []
+        self._effects: list[Effect] = []
+        self._shown_leader: tuple[int, MemberId | None] = (self.term, None)
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.log.configuration
+
+    @property
+    def base_ns(self) -> int:
+        return self.configuration.election_base_ms * 1_000_000
+
+    @property
+    def is_leader(self) -> bool:
+        return self.role is Role.LEADER
+
+    @property
+    def hears_leader(self) -> bool:
+        """A leader was heard within one election base: whoever wants to take its place has no reason."""
+        return self.is_leader or (
+            self.leader is not None
+            and self.heard_leader_ns is not None
+            and self.now_ns - self.heard_leader_ns < self.base_ns
+        )
+
+    @property
+    def is_disk_behind(self) -> bool:
+        return bool(self._written)
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether it may be elected at all."""
+        is_fit = self.doubt is None and self.is_installed and not self.is_retired
+        return is_fit and self.configuration.is_voter(self.member)
+
+    # --- Terms and roles ---------------------------------------------------------------------------------
+
+    def adopt_term(self, term: int) -> None:
+        """A newer term: its vote is free, and nobody is known to lead it."""
+        ensure(term > self.term, f"term {term} does not follow {self.term}")
+        self.term, self.vote = term, None
+        self._changed = True
+        self.matched_index = self.commit_index
+        self.become_follower(None)
+
+    def become_follower(self, leader: Boot | None) -> None:
+        """In this term; a vote that was given in it stays given (I61)."""
+        if leader is not None and self.leader not in (None, leader):
+            ensure(
+                leader.member == self.leader.member, f"{leader} and {self.leader} both lead term {self.term}"
+            )
+        self.role = Role.FOLLOWER
+        self.leader = leader
+
+    def retire(self, by: MemberId) -> None:
+        if not self.is_retired:
+            self.is_retired = True
+            self.do(NoticeRetired(by))
+
+    def give_vote(self, candidate: Boot) -> None:
+        ensure(self.vote in (None, candidate), f"a second vote in term {self.term}")
+        if self.vote is None:
+            self.vote = candidate
+            self._changed = True
+
+    def delay_election(self) -> None:
+        """A random time from one to two bases from now, so that not all begin at once."""
+        self.election_due_ns = self.now_ns + int(self.base_ns * (1 + self._chance.random()))
+
+    # --- Log ---------------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        self.log.append(entries)
+
+    def cut_log(self, keep_index: int) -> None:
+        ensure(
+            keep_index >= self.commit_index,
+            f"entry {keep_index + 1} is committed and would be taken back (I65)",
+        )
+        self.log.cut(keep_index)
+        self._kept_index = min(self._kept_index, keep_index)
+        self._written = deque((sequence, min(last, keep_index)) for sequence, last in self._written)
+
+    def install(self, index: int, term: int, configuration: Configuration) -> None:
+        """A snapshot takes the place of everything up to index. What follows it here stays if it agrees with it."""
+        ensure(index > self.commit_index, f"snapshot {index} is older than what is committed here (I80)")
+        keeps = self.log.restart_from(index, term, configuration)
+        if not keeps:
+            self._written.clear()  # What is on its way to the disk is forgotten there, too.
+        self._kept_index = max(self._kept_index, index) if keeps else index
+        self._changed = True  # A record of this step: when it is durable, so is that the log begins there.
+        self.commit(index)
+        self.matched_index = max(self.matched_index, index)
+        self.is_installed = False
+        self._installs.append(InstallSnapshot(index, term, keeps))
+
+    def note_installed(self, index: int) -> None:
+        ensure(index >= self.applied_index, "a state machine was put back")
+        self.applied_index, self.is_installed = index, True
+
+    def commit(self, index: int) -> None:
+        ensure(index <= self.log.last_index, f"entry {index} is committed and not here")
+        self.commit_index = max(self.commit_index, index)
+
+    def note_durable(self, sequence: int) -> None:
+        ensure(sequence <= self._sequence, "what was never written is durable")
+        self._durable_sequence = max(self._durable_sequence, sequence)
+        while self._written and self._written[0][0] <= sequence:
+            self.log.durable_index = max(self.log.durable_index, self._written.popleft()[1])
+
+    # --- What leaves -------------------------------------------------------------------------------------
+
+    def send(self, receiver: MemberId, body: Body, *, waits: bool = False) -> None:
+        """waits: it promises that what was written up to the end of this step is durable."""
+        assert receiver != self.member
+        self._outbox.append((Message(self.term, self.boot, receiver, body), waits))
+
+    def do(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def take_effects(self) -> list[Effect]:
+        """The end of a step: what it changed as one record, then what may leave, then what is to be applied."""
+        self._show_leader()
+        effects, self._installs = self._installs, []
+        if self._changed or self._kept_index < self.log.last_index:
+            effects.append(self._record())
+        for message, waits in self._outbox:
+            self._held.append((self._sequence if waits else self._term_sequence, message))
+        self._outbox.clear()
+        waiting: deque[tuple[int, Message]] = deque()
+        for sequence, message in self._held:
+            if sequence > self._durable_sequence:
+                waiting.append((sequence, message))
+            elif message.term == self.term:  # An answer of a term that is over says nothing any more.
+                effects.append(Send(message))
+        self._held = waiting
+        effects += self._effects
+        self._effects = []
+        self._apply(effects)
+        return effects
+
+    def _record(self) -> Persist:
+        self._sequence += 1
+        if self._changed:
+            self._term_sequence = self._sequence
+        keep = self._kept_index
+        entries = self.log.between(keep + 1, self.log.last_index)
+        self._written.append((self._sequence, self.log.last_index))
+        self._changed, self._kept_index = False, self.log.last_index
+        return Persist(self._sequence, self.term, self.vote, keep, entries)
+
+    def _apply(self, effects: list[Effect]) -> None:
+        """What is committed and durable *here*: a state never runs ahead of its own log."""
+        end = min(self.commit_index, self.log.durable_index)
+        if self.is_installed and end > self.applied_index:
+            entries = self.log.taken(self.applied_index + 1, APPLY_BYTES_MAX)
+            entries = entries[: end - self.applied_index]
+            self.applied_index = entries[-1].index
+            effects.append(Apply(entries))
+
+    @property
+    def may_apply(self) -> bool:
+        return self.is_installed and min(self.commit_index, self.log.durable_index) > self.applied_index
+
+    def _show_leader(self) -> None:
+        shown = (self.term, self.leader.member if self.leader is not None else None)
+        if shown != self._shown_leader:
+            self._shown_leader = shown
+            self._effects.append(LeaderChanged(*shown))

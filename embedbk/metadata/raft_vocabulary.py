@@ -1,0 +1,405 @@
+"""The words between a Raft core, its peers and its host. Plain data, made fresh, not changed after."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from embedbk.metadata.quorum import Configuration, MemberId, Policy
+
+__all__ = [
+    "Append",
+    "AppendReply",
+    "Apply",
+    "Body",
+    "Boot",
+    "ChangeEnded",
+    "ChangeRequested",
+    "Doubt",
+    "Durable",
+    "Entry",
+    "Event",
+    "Effect",
+    "FetchSnapshot",
+    "Heartbeat",
+    "HeartbeatReply",
+    "InstallSnapshot",
+    "LeaderChanged",
+    "LearnersRequested",
+    "Message",
+    "NoticeDamaged",
+    "NoticeRetired",
+    "PeerLost",
+    "Persist",
+    "PreVote",
+    "PreVoteReply",
+    "Propose",
+    "Proposed",
+    "ReadReady",
+    "ReadRequested",
+    "Received",
+    "Refused",
+    "RequestVote",
+    "Retired",
+    "Send",
+    "SnapshotFetched",
+    "SnapshotGivenUp",
+    "SnapshotInstalled",
+    "SnapshotOffer",
+    "SnapshotSaved",
+    "Tick",
+    "TimeoutNow",
+    "Token",
+    "TransferRequested",
+    "VoteReply",
+]
+
+Token = int  # The host's own name for a request; it comes back with the outcome.
+
+
+class Boot(Struct, frozen=True):
+    """One process of a member: each start has random bytes of its own."""
+
+    member: MemberId
+    nonce: bytes
+
+
+class Entry(Struct, frozen=True):
+    """One place of the log. body: commands of the catalog; a configuration; None: what a new leader begins with."""
+
+    index: int
+    term: int
+    body: bytes | Configuration | None
+
+
+class Doubt(Struct, frozen=True):
+    """A disk that may have lost what it promised (a damaged log, an older copy): its member votes for nobody until it
+    has everything again that it may have acknowledged."""
+
+    term: int  # The newest it may have acknowledged something in.
+    acknowledged_index: int
+
+
+# --- What members send each other ------------------------------------------------------------------------
+
+
+class PreVote(Struct, frozen=True):
+    """Would you vote for me in next_term? Promises nothing and raises no term, so who was away disturbs nobody."""
+
+    next_term: int
+    last_index: int
+    last_term: int
+
+
+class PreVoteReply(Struct, frozen=True):
+    next_term: int
+    is_granted: bool
+
+
+class RequestVote(Struct, frozen=True):
+    last_index: int
+    last_term: int
+    is_transfer: bool  # The leader itself asked for this election.
+
+
+class VoteReply(Struct, frozen=True):
+    """candidate_nonce: the process that this vote is for. Its next process has no vote (C3)."""
+
+    is_granted: bool
+    candidate_nonce: bytes
+
+
+class TimeoutNow(Struct, frozen=True):
+    """The leader wants the receiver to be elected in its place."""
+
+
+class Append(Struct, frozen=True):
+    """Entries that follow (previous_index, previous_term)."""
+
+    previous_index: int
+    previous_term: int
+    entries: tuple[Entry, ...]
+    commit_index: int
+
+
+class AppendReply(Struct, frozen=True):
+    """is_accepted: everything up to `index` is as the leader has it, and durable here. Else (index, hint_term) is where
+    the logs may agree at the latest."""
+
+    is_accepted: bool
+    index: int
+    hint_term: int = 0
+
+
+class Heartbeat(Struct, frozen=True):
+    """round: counts the leader's questions whether it still leads."""
+
+    commit_index: int
+    round: int
+
+
+class HeartbeatReply(Struct, frozen=True):
+    """received_index: up to here the sender has the leader's log, durable or not; a lower one than was sent before the
+    heartbeat means that something was lost on the way. is_installing: a snapshot is on its way in."""
+
+    round: int
+    received_index: int
+    is_installing: bool
+
+
+class SnapshotOffer(Struct, frozen=True):
+    """The log that the receiver lacks is gone; this snapshot stands for it."""
+
+    index: int
+    term: int
+
+
+class Retired(Struct, frozen=True):
+    """The receiver was taken out by the configuration of that entry, and never comes back under this incarnation."""
+
+    configuration_index: int
+
+
+Body = (
+    PreVote
+    | PreVoteReply
+    | RequestVote
+    | VoteReply
+    | TimeoutNow
+    | Append
+    | AppendReply
+    | Heartbeat
+    | HeartbeatReply
+    | SnapshotOffer
+    | Retired
+)
+
+
+class Message(Struct, frozen=True):
+    """receiver: who is meant, whoever listens at its address now."""
+
+    term: int
+    sender: Boot
+    receiver: MemberId
+    body: Body
+
+
+# --- Events ------------------------------------------------------------------------------------------------
+
+
+class Tick(Struct):
+    now_ns: int
+
+
+class Received(Struct):
+    now_ns: int
+    message: Message
+
+
+class PeerLost(Struct):
+    """The link with this process is gone; another process of the same member may come at once."""
+
+    now_ns: int
+    boot: Boot
+
+
+class Durable(Struct):
+    """Everything up to and with Persist `sequence` is on the device."""
+
+    now_ns: int
+    sequence: int
+
+
+class Propose(Struct):
+    """New entries, in this order and together. Proposed or Refused follows."""
+
+    now_ns: int
+    token: Token
+    bodies: tuple[bytes, ...]
+
+
+class ReadRequested(Struct):
+    """ReadReady or Refused follows; or LeaderChanged, which ends all that was asked."""
+
+    now_ns: int
+    token: Token
+
+
+class LearnersRequested(Struct):
+    """Let exactly these receive the log beside the voters. ChangeEnded follows."""
+
+    now_ns: int
+    token: Token
+    expected_index: int  # Of the configuration that whoever asks has seen.
+    learners: tuple[MemberId, ...]
+
+
+class ChangeRequested(Struct):
+    """Let exactly these vote. Newcomers must be learners that are up to date. ChangeEnded follows."""
+
+    now_ns: int
+    token: Token
+    expected_index: int
+    voters: tuple[MemberId, ...]
+    policy: Policy
+    allows_even: bool = False
+
+
+class TransferRequested(Struct):
+    """Let this voter lead. Nothing comes of it if it cannot."""
+
+    now_ns: int
+    to: MemberId
+
+
+class SnapshotSaved(Struct):
+    """The state after entry `index` stands in a durable snapshot; entries up to first_index - 1 are needed no more."""
+
+    now_ns: int
+    index: int
+    first_index: int
+
+
+class SnapshotFetched(Struct):
+    """A snapshot of another member is here, whole and durable, however late. configuration: as of its index."""
+
+    now_ns: int
+    index: int
+    term: int
+    configuration: Configuration
+
+
+class SnapshotGivenUp(Struct):
+    """The snapshot that was to be fetched is not to be had any more."""
+
+    now_ns: int
+
+
+class SnapshotInstalled(Struct):
+    """The state machine stands at `index` now."""
+
+    now_ns: int
+    index: int
+
+
+Event = (
+    Tick
+    | Received
+    | PeerLost
+    | Durable
+    | Propose
+    | ReadRequested
+    | LearnersRequested
+    | ChangeRequested
+    | TransferRequested
+    | SnapshotSaved
+    | SnapshotFetched
+    | SnapshotGivenUp
+    | SnapshotInstalled
+)
+
+
+# --- Effects -----------------------------------------------------------------------------------------------
+
+
+class Persist(Struct):
+    """Write in this order: forget entries from keep_index + 1 on, add entries, and note term and vote. One sync for all
+    of it; then `Durable(sequence)`."""
+
+    sequence: int
+    term: int
+    vote: Boot | None
+    keep_index: int
+    entries: tuple[Entry, ...]
+
+
+class Send(Struct):
+    message: Message
+
+
+class Apply(Struct):
+    """Committed and durable here: apply in order. Each entry comes once."""
+
+    entries: tuple[Entry, ...]
+
+
+class Proposed(Struct):
+    token: Token
+    first_index: int
+    term: int
+
+
+class ReadReady(Struct):
+    """A state that has everything up to index applied may answer these reads."""
+
+    tokens: tuple[Token, ...]
+    index: int
+
+
+class Refused(Struct):
+    """Not done, and never will be by this request. leader: whom to ask; None: nobody is known."""
+
+    token: Token
+    reason: str
+    leader: MemberId | None
+
+
+class ChangeEnded(Struct):
+    """The configuration that was asked for is committed; else why not."""
+
+    token: Token
+    refusal: str
+
+
+class LeaderChanged(Struct):
+    """Who leads, as far as this member knows. When it was itself, what it had proposed may or may not be committed, and
+    the reads it was asked for are not answered."""
+
+    term: int
+    leader: MemberId | None
+
+
+class FetchSnapshot(Struct):
+    """Pull this snapshot; a second effect for the same one changes nothing."""
+
+    source: Boot
+    index: int
+    term: int
+
+
+class InstallSnapshot(Struct):
+    """Put the state machine to the snapshot of this index; then `SnapshotInstalled`. It comes before the step's
+    Persist: the log on the disk begins behind index, with what followed there (keeps_entries) or empty."""
+
+    index: int
+    term: int
+    keeps_entries: bool
+
+
+class NoticeDamaged(Struct):
+    """A member has less than it acknowledged: its disk lost something. It counts for what it has."""
+
+    member: MemberId
+    known_index: int
+    told_index: int
+
+
+class NoticeRetired(Struct):
+    """This member was taken out: it may stop, and its directory may go."""
+
+    by: MemberId
+
+
+Effect = (
+    Persist
+    | Send
+    | Apply
+    | Proposed
+    | ReadReady
+    | Refused
+    | ChangeEnded
+    | LeaderChanged
+    | FetchSnapshot
+    | InstallSnapshot
+    | NoticeDamaged
+    | NoticeRetired
+)

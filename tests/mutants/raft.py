@@ -1,0 +1,335 @@
+"""Agreement of several metadata members: votes, commits, reads, changes of the voters, snapshots."""
+
+# ruff: noqa: E501 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_RAFT = "embedbk/metadata/"
+_ELECTION = _RAFT + "election.py"
+_LEADING = _RAFT + "leading.py"
+_LOG = _RAFT + "raft_log.py"
+_MEMBERSHIP = _RAFT + "membership.py"
+_QUORUM = _RAFT + "quorum.py"
+_READS = _RAFT + "reads.py"
+_REPLICATION = _RAFT + "replication.py"
+_STATE = _RAFT + "raft_state.py"
+_CORE = _RAFT + "raft.py"
+
+_STORY = "tests/quorum/test_scenarios.py::test_"
+_SIZES = "tests/quorum/test_quorum_sizes.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "raft-vote-is-told-before-it-is-durable",
+        "I61",
+        "a granted vote leaves before term and vote are on the disk",
+        (
+            (
+                _STATE,
+                "            self._held.append((self._sequence if waits else self._term_sequence, message))\n",
+                "            self._held.append((0, message))\n",
+            ),
+        ),
+        (_STORY + "a_vote_is_told_when_it_is_durable", _STORY + "an_acknowledgement_waits_for_the_disk"),
+    ),
+    Mutant(
+        "raft-vote-is-free-after-a-step-down",
+        "I61",
+        "who steps down in a term forgets the vote that it gave in it",
+        (
+            (
+                _STATE,
+                "        self.role = Role.FOLLOWER\n        self.leader = leader\n",
+                "        if self.role is Role.CANDIDATE:\n            self.vote = None\n        self.role = Role.FOLLOWER\n        self.leader = leader\n",
+            ),
+        ),
+        (_STORY + "a_vote_outlives_a_step_down_in_its_term",),
+    ),
+    Mutant(
+        "raft-vote-is-repeated-to-the-next-process",
+        "C3",
+        "a vote is granted again to another process of the same member",
+        (
+            (
+                _ELECTION,
+                "        and state.vote in (None, message.sender)\n",
+                "        and (state.vote is None or state.vote.member == message.sender.member)\n",
+            ),
+        ),
+        (_STORY + "one_vote_in_a_term_and_its_repeat_to_the_same_process_only",),
+    ),
+    Mutant(
+        "raft-vote-for-the-process-before-counts",
+        "C3",
+        "an answer to the candidate's earlier process elects this one",
+        (
+            (
+                _CORE,
+                "        is_own = body.candidate_nonce == self._state.boot.nonce\n",
+                "        is_own = True\n",
+            ),
+        ),
+        (_STORY + "a_vote_for_the_process_before_elects_nobody",),
+    ),
+    Mutant(
+        "raft-shorter-log-is-voted-for",
+        "I67",
+        "logs are compared by their length alone",
+        (
+            (
+                _LOG,
+                "        return (last_term, last_index) >= (self.last_term, self.last_index)\n",
+                "        return last_index >= self.last_index\n",
+            ),
+        ),
+        (_STORY + "a_newer_log_is_never_voted_down",),
+    ),
+    Mutant(
+        "raft-doubtful-disk-votes",
+        "I79 I81",
+        "a member whose disk may have lost what it acknowledged grants votes",
+        (
+            (
+                _ELECTION,
+                "        and state.leader is None\n        and state.doubt is None\n",
+                "        and state.leader is None\n",
+            ),
+        ),
+        (_STORY + "a_doubtful_disk_votes_for_nobody_until_it_has_all_again",),
+    ),
+    Mutant(
+        "raft-doubt-ends-with-any-commit",
+        "I81",
+        "a doubtful disk is trusted as soon as it holds any committed entry",
+        (
+            (
+                _CORE,
+                "        is_newer = newest is not None and newest > doubt.term\n",
+                "        is_newer = newest is not None and newest >= doubt.term\n",
+            ),
+        ),
+        (_STORY + "a_doubtful_disk_votes_for_nobody_until_it_has_all_again",),
+    ),
+    Mutant(
+        "raft-pre-vote-raises-the-term",
+        "I78",
+        "a question without consequences is taken as a newer term",
+        (
+            (
+                _CORE,
+                "        if isinstance(body, PreVote | Retired) or",
+                "        if isinstance(body, PreVote) and body.next_term > state.term + 0:\n            state.adopt_term(body.next_term)\n            return True\n        if isinstance(body, PreVote | Retired) or",
+            ),
+            (
+                _CORE,
+                "        if message.term > state.term and not self._follow_term(message):\n",
+                "        if (message.term > state.term or isinstance(message.body, PreVote)) and not self._follow_term(message):\n",
+            ),
+        ),
+        (_STORY + "a_question_without_consequences_raises_no_term",),
+    ),
+    Mutant(
+        "raft-candidates-are-followed-beside-a-leader",
+        "I78",
+        "a candidate's newer term is taken though a leader is heard",
+        (
+            (
+                _CORE,
+                "        if isinstance(body, RequestVote) and state.hears_leader and not body.is_transfer:\n",
+                "        if isinstance(body, RequestVote) and state.is_leader and not body.is_transfer:\n",
+            ),
+        ),
+        (_STORY + "who_hears_a_leader_helps_nobody_else",),
+    ),
+    Mutant(
+        "raft-old-terms-are-committed-by-counting",
+        "I70",
+        "an entry of an earlier term is committed because a majority has it",
+        (
+            (
+                _LEADING,
+                "        if index > state.commit_index and state.log.term_at(index) == state.term:\n",
+                "        if index > state.commit_index:\n",
+            ),
+        ),
+        (_STORY + "entries_of_earlier_terms_are_committed_by_one_of_the_own",),
+    ),
+    Mutant(
+        "raft-leader-counts-itself-before-its-sync",
+        "I69",
+        "the leader counts what its own disk may still forget",
+        (
+            (
+                _LEADING,
+                "            return self._state.log.durable_index\n",
+                "            return self._state.log.last_index\n",
+            ),
+        ),
+        (_STORY + "a_leader_counts_itself_when_its_own_disk_has_it",),
+    ),
+    Mutant(
+        "raft-learner-counts",
+        "I78",
+        "what a learner has is counted for the commit",
+        (
+            (
+                _QUORUM,
+                "        yield self.voters, sizes_of(self.policy, len(self.voters))\n",
+                "        yield (*self.voters, *self.learners), sizes_of(self.policy, len(self.voters))\n",
+            ),
+        ),
+        (_STORY + "a_learner_counts_nowhere",),
+    ),
+    Mutant(
+        "raft-joint-counts-the-new-voters-only",
+        "I76",
+        "during a change the new voters decide alone",
+        (
+            (
+                _QUORUM,
+                "        if self.outgoing:\n            yield",
+                "        if not self.voters:\n            yield",
+            ),
+        ),
+        (_SIZES + "joint_needs_both_halves",),
+    ),
+    Mutant(
+        "raft-elections-take-a-majority-always",
+        "C1 C2",
+        "`rollback-1` elects by a majority, too",
+        (
+            (
+                _QUORUM,
+                "    return Sizes(voters, majority, voters + 2 - majority, 1)\n",
+                "    return Sizes(voters, majority, majority, 1)\n",
+            ),
+        ),
+        (
+            _SIZES + "every_policy_is_safe",
+            _SIZES + "any_two_quorums_share_a_voter_that_remembers",
+            _STORY + "larger_quorums_remember_for_a_voter_that_was_put_back",
+        ),
+    ),
+    Mutant(
+        "raft-read-is-confirmed-by-an-older-answer",
+        "I75",
+        "an answer that was on its way before a read came confirms it",
+        ((_READS, "        if round_ >= self._round:\n", "        if round_ >= self._round - 1:\n"),),
+        (_STORY + "a_read_is_answered_when_others_say_that_nobody_newer_leads",),
+    ),
+    Mutant(
+        "raft-state-runs-ahead-of-its-log",
+        "I72",
+        "what is committed is applied before it is durable here",
+        (
+            (
+                _STATE,
+                "        end = min(self.commit_index, self.log.durable_index)\n",
+                "        end = self.commit_index\n",
+            ),
+        ),
+        ("tests/quorum/test_random_quorums.py::test_what_is_committed_stays",),
+    ),
+    Mutant(
+        "raft-cut-keeps-its-configuration",
+        "I77",
+        "a configuration that was cut from the log goes on to hold",
+        (
+            (
+                _LOG,
+                "        while self._configurations[-1][0] > keep_index:\n",
+                "        while self._configurations[-1][0] > keep_index + len(self._entries) + 1:\n",
+            ),
+        ),
+        (_STORY + "what_a_cut_takes_back_takes_its_configuration_back",),
+    ),
+    Mutant(
+        "raft-retired-comes-back",
+        "P10.3",
+        "an incarnation that was taken out is admitted again",
+        (
+            (
+                _MEMBERSHIP,
+                "        if member in configuration.retired:\n",
+                "        if member in configuration.outgoing:\n",
+            ),
+        ),
+        (_STORY + "a_wiped_incarnation_is_never_admitted_again",),
+    ),
+    Mutant(
+        "raft-change-takes-who-is-not-there",
+        "I76",
+        "a change is begun though too few of the new voters are there",
+        ((_MEMBERSHIP, "    if newcomers or len(current) < needed:\n", "    if newcomers:\n"),),
+        (_STORY + "a_change_without_those_it_needs_is_refused",),
+    ),
+    Mutant(
+        "raft-messages-to-who-was-here-before-are-taken",
+        "P10.3",
+        "a message for another incarnation is taken",
+        (
+            (
+                _CORE,
+                "        if message.receiver != state.member or message.sender.member == state.member:\n",
+                "        if message.receiver.name != state.member.name or message.sender.member == state.member:\n",
+            ),
+        ),
+        (_STORY + "a_message_for_another_incarnation_is_nobodys",),
+    ),
+    Mutant(
+        "raft-copy-of-a-disk-takes-its-place",
+        "P7.9",
+        "a second process of one member is heard at once",
+        (
+            (
+                _CORE,
+                "            if state.now_ns - heard_ns < state.base_ns:\n                return False\n",
+                "",
+            ),
+        ),
+        (_STORY + "of_two_processes_of_one_member_the_one_that_is_heard_stays",),
+    ),
+    Mutant(
+        "raft-late-snapshot-is-thrown-away",
+        "L6",
+        "a snapshot that arrives when another leader leads, or late, is not installed",
+        (
+            (
+                _REPLICATION,
+                "    if event.index <= state.commit_index or not state.is_installed or state.is_leader:\n",
+                "    if state.heard_leader_ns is None or event.now_ns - state.base_ns > 0:\n",
+            ),
+        ),
+        (_STORY + "a_snapshot_that_takes_long_counts_however_late",),
+    ),
+    Mutant(
+        "raft-slow-disk-keeps-the-lead",
+        "L8",
+        "a leader whose disk makes nothing durable leads on",
+        (
+            (
+                _LEADING,
+                "            if to is not None:\n                self.begin_transfer(to)\n",
+                "            del to\n",
+            ),
+        ),
+        (_STORY + "a_leader_whose_disk_stands_lets_another_lead",),
+    ),
+    Mutant(
+        "raft-leader-nobody-hears-leads-on",
+        "I75 L5",
+        "a leader that hears no quorum goes on",
+        (
+            (
+                _LEADING,
+                "        if not self._state.configuration.has_commit_quorum(heard):\n",
+                "        if not heard:\n",
+            ),
+        ),
+        (_STORY + "a_leader_that_nobody_hears_stops_leading",),
+    ),
+)

@@ -1,0 +1,41 @@
+"""RAFT.md and the code say the same: files, bounds, sizes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from embedbk.metadata import quorum
+from embedbk.metadata.quorum import Policy, sizes_of
+
+FOLDER = Path(quorum.__file__).parent
+PAGE = (FOLDER / "RAFT.md").read_text()
+
+
+def rows(head: str) -> list[list[str]]:
+    lines = PAGE.split(head + "\n")[1].splitlines()[1:]
+    found = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip() for cell in line.strip("|").split("|")])
+    return found
+
+
+def test_the_page_names_files_that_are_there() -> None:
+    for row in rows("| file | decides | touches |"):
+        assert (FOLDER / row[0].strip("`")).exists(), row
+
+
+def test_bounds_have_the_values_of_the_page() -> None:
+    for name, value, *_ in rows("| bound | value | who hits it | what happens |"):
+        module, constant = name.split(".")
+        assert getattr(import_module(f"embedbk.metadata.{module}"), constant) == int(value), name
+
+
+def test_policies_have_the_sizes_of_the_page() -> None:
+    for name, *cells, _ in rows("| policy | n=3 | n=4 | n=5 | n=7 | price |"):
+        for count, cell in zip((3, 4, 5, 7), cells, strict=True):
+            sizes = sizes_of(Policy(name.strip("`")), count)
+            assert cell.split(" (")[0] == f"{sizes.commit}, {sizes.elect}", (name, count)
+            assert sizes.forgetful == (int(cell[-2]) if "(" in cell else 0), (name, count)
