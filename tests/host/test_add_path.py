@@ -299,7 +299,7 @@ def test_the_same_requests_have_the_same_answers(seed: int, ends_badly: bool) ->
         (60, twice.add), (5, twice.strange), (5, twice.again), (3, twice.conflict), (6, twice.damaged),
         (1, twice.cut_short), (1, twice.fence), (4, twice.read), (4, twice.poll), (2, twice.explicit_lac),
         (3, twice.explicit_lacs),
-        (2, twice.hold), (1, twice.hang_up), (2, twice.pass_time), (25, twice.turn), (8, twice.hint), (6, twice.poll),
+        (2, twice.hold), (1, twice.hang_up), (2, twice.pass_time), (25, twice.turn), (16, twice.hint), (24, twice.poll),
     ]  # fmt: skip
     weights, acts = zip(*story, strict=True)
     for act in chance.choices(acts, weights, k=500):

@@ -190,4 +190,151 @@ MUTANTS = (
         ),
         ("tests/storage/test_less_than_used.py::test_the_file_before_a_blank_one_is_missed",),
     ),
+    Mutant(
+        "a-drop-ends-after-the-ledger-came-back",
+        "P7.3 P7.7",
+        ("a ledger that a recovery brought back while its drop became durable loses the entries that came"),
+        (
+            (
+                "embedbk/core/bookie.py",
+                ("            if row is not None and row.is_dropped:\n                yield"),
+                ("            if row is not None:\n                yield"),
+            ),
+        ),
+        ("tests/rules/test_p7_dropping.py::test_recovery_brings_a_dropped_ledger_back",),
+    ),
+    Mutant(
+        "dropped-under-its-answers",
+        "P7.7 I34 I40",
+        "a ledger is dropped while answers wait that acknowledge what goes with it",
+        (
+            (
+                "embedbk/core/bookie.py",
+                (
+                    "        if token > self.durable:\n"
+                    "            return []  # Answers wait for it: they would acknowledge what "
+                    "was dropped meanwhile (I34, I40).\n"
+                ),
+                "",
+            ),
+        ),
+        ("tests/rules/test_p7_dropping.py::test_an_add_whose_answer_waits_for_the_disk_keeps_the_ledger",),
+    ),
+    Mutant(
+        "dropped-under-a-look",
+        "P7.7 P3.4b",
+        "a ledger is dropped while an add of it is compared with what is held",
+        (
+            (
+                "embedbk/core/bookie.py",
+                (
+                    "        if any(look.ledger_id == row.ledger_id and look.frame is not None "
+                    "for look in self.looks.values()):\n"
+                    "            return []  # An add that looks what is held: what it finds "
+                    "must still be there when it is acknowledged.\n"
+                ),
+                "",
+            ),
+        ),
+        ("tests/rules/test_p7_dropping.py::test_an_add_that_looks_keeps_the_ledger",),
+    ),
+    Mutant(
+        "an-older-outcome-settles-a-change",
+        "P2.2 P4.3",
+        (
+            "the outcome of a compare-and-set that was sent again is taken for that of "
+            "the one that is in flight"
+        ),
+        (
+            (
+                "embedbk/core/writer.py",
+                (
+                    "        if self.proposed is None or event.tag[1] != self.cas_number:\n"
+                    "            return []\n"
+                    "        if not event.is_done:\n"
+                ),
+                ("        if self.proposed is None:\n            return []\n        if not event.is_done:\n"),
+            ),
+        ),
+        (
+            "tests/rules/test_p4_crossing_changes.py::test_an_outcome_that_comes_late_says_nothing_of_the_change_behind_it",
+        ),
+    ),
+    Mutant(
+        "closed-beside-a-change",
+        "P5.1 P4.2",
+        ("a writer that has nothing outstanding closes beside its own change that is in flight"),
+        (
+            (
+                "embedbk/core/writer.py",
+                (
+                    "        if self.in_flight.pending or self.proposal is not None or "
+                    "self.proposed is not None:\n"
+                    "            return []\n"
+                    "        last"
+                ),
+                ("        if self.in_flight.pending:\n            return []\n        last"),
+            ),
+        ),
+        ("tests/rules/test_p4_ensemble_change.py::test_a_close_does_not_wait_for_one_more_change",),
+    ),
+    Mutant(
+        "shown-before-it-is-of-one-revision",
+        "P10.1 I82",
+        (
+            "a watch is shown with its last page, although pages are of different "
+            "revisions and the stream is not there yet"
+        ),
+        (
+            (
+                "embedbk/metadata/following.py",
+                "self.listing is not None or self.revision < self.whole_at or (",
+                "self.listing is not None or (",
+            ),
+        ),
+        ("tests/metadata/test_client.py::test_a_list_of_many_pages_shows_no_mixture",),
+    ),
+    Mutant(
+        "the-oldest-of-a-folder-takes-others-along",
+        "P10.1 I82",
+        (
+            "where one transaction changed two folders, the change of the quiet one "
+            "goes with that of the other"
+        ),
+        (
+            (
+                "embedbk/metadata/history.py",
+                (
+                    "        if rest:\n"
+                    "            self._changes[revision] = rest\n"
+                    "        else:\n"
+                    "            del self._changes[revision]\n"
+                ),
+                (
+                    "        assert len(rest) <= len(self._changes[revision])\n"
+                    "        del self._changes[revision]\n"
+                ),
+            ),
+        ),
+        ("tests/metadata/test_history.py::test_a_part_is_whole_or_said_to_be_gone",),
+    ),
+    Mutant(
+        "what-was-run-is-never-heard-again",
+        "I74 P10.1",
+        (
+            "a request that was run once is passed over when it comes again: its "
+            "client, whose answer was lost, waits for ever"
+        ),
+        (
+            (
+                "embedbk/metadata/intake.py",
+                (
+                    "            self._waiting.discard((link, event.request.session, "
+                    "event.request.sequence))\n"
+                ),
+                "            pass\n",
+            ),
+        ),
+        ("tests/metadata/test_intake.py::test_what_is_asked_again_while_it_waits_waits_once",),
+    ),
 )

@@ -341,4 +341,17 @@ MUTANTS = (
         ),
         ("tests/metadata/test_catalog.py::test_an_ephemeral_key_belongs_to_who_put_it_last",),
     ),
+    Mutant(
+        "another-start-under-our-count",
+        "P7.9",
+        ("a copy of a bookie's directories that started as often as it is not told from it"),
+        (
+            (
+                "embedbk/host/registering.py",
+                "        if cookie.starts and not starts.has(cookie.starts, cookie.start):\n",
+                "        if cookie.starts > starts.count:\n",
+            ),
+        ),
+        ("tests/host/test_starts.py::test_an_older_copy_is_in_limbo_before_it_serves",),
+    ),
 )

@@ -8,7 +8,7 @@ from embedbk.codec.ledger_metadata import Fragment, LedgerState, ledger_key_path
 from embedbk.codec.messages import AddRequest
 from embedbk.codec.metadata_messages import Delete
 from embedbk.config import Quorum
-from embedbk.core.vocabulary import Confirmed
+from embedbk.core.vocabulary import Confirmed, EnsembleChanged, KeyRead, Transact, Transacted
 from embedbk.errors import LedgerClosed, LedgerFenced, NoSuchLedger
 from embedbk.ids import NO_ENTRY
 from tests.rules.scenes import but, overwrite, scene
@@ -121,6 +121,36 @@ def test_a_change_that_landed_unheard_and_was_followed_by_repair_is_ours_all_the
     world.close(writer)
     world.settle()
     assert writer.ended.error is None
+
+
+def test_an_outcome_that_comes_late_says_nothing_of_the_change_behind_it() -> None:
+    """P2.2, P4.2: the writer reads that its change is published before it hears so, and begins another one. The outcome
+    of the first, which comes then, does not publish the second."""
+    world, writer, pen = it = scene(Quorum(2, 2, 2), bookies=5)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    world.catalog.is_held = True
+    world.down.add("b2")
+    world.add(writer, pen, b"one")
+    world.settle()
+    first = it.change()
+    assert isinstance(first.effect, Transact) and world.catalog.land(first)
+    world.catalog.waiting.remove(first)
+    key = ledger_key_path(pen.ledger_id)
+    value, revision = world.catalog.values[key]
+    writer.step(KeyRead(world.now_ns, "read", value, revision))
+    (fresh,) = {name for _, ensemble in it.ensembles() for name in ensemble} - {"b1", "b2"}
+    world.down.add(fresh)
+    world.settle()
+    second = it.change()
+    assert isinstance(second.effect, Transact) and second.effect.tag != first.effect.tag
+    effects = writer.step(Transacted(world.now_ns, first.effect.tag, True, revision))
+    assert not any(isinstance(effect, EnsembleChanged) for effect in effects)
+    world.settle()
+    assert writer.confirmed == 0, "on seats that nobody knows"
+    world.catalog.is_held = False
+    world.settle()
+    assert (writer.failure, writer.confirmed) == (None, 1)
 
 
 # P4.4: replaced seats count no more.

@@ -39,6 +39,7 @@ from embedbk.core.vocabulary import (
     DropAllowed,
     DropEntries,
     Effect,
+    EntriesRead,
     Event,
     HeldListed,
     KeyRead,
@@ -511,19 +512,28 @@ def test_what_came_after_the_question_keeps_the_ledger() -> None:
         assert not b1(world).storage.table.get(1).is_dropped  # type: ignore[union-attr]
 
 
-def test_an_add_that_looks_keeps_the_ledger() -> None:
-    """Rule P7.7: what the look finds must still be there when the add is acknowledged."""
+@pytest.mark.parametrize("finds", ["before the drop", "behind it"])
+def test_an_add_that_looks_keeps_the_ledger(finds: str) -> None:
+    """Rule P7.7: what the look finds must still be there when the add is acknowledged, also where it was found before
+    the drop and is heard of behind it."""
     world = closed_world()
-    b1(world).holds_reads = True
+    node = b1(world)
+    node.holds_reads = True
     pen = Pen(1)
     frame = pen.frame(b"entry 0")
-    world.ask("b1", AddRequest(b1(world).member.incarnation, 1, 1, True), frame)
+    world.ask("b1", AddRequest(node.member.incarnation, 1, 1, True), frame)
+    (look,) = node.reads
+    found = node.storage.read(look.ledger_id, look.first_entry, look.last_entry, look.bytes_max)
     drop(world)
-    b1(world).holds_reads = False
-    b1(world).finish_reads()
-    b1(world).sync()
+    node.holds_reads = False
+    if finds == "behind it":
+        node.finish_reads()
+    else:
+        node.reads.clear()
+        tell(world, EntriesRead(world.now_ns, look.read_id, found.frame, found.absent))
+    node.sync()
     assert [answer.status for answer in world.heard()] == [Status.OK]
-    assert 0 in b1(world).holds(1)
+    assert 0 in node.holds(1)
 
 
 def test_an_add_whose_answer_waits_for_the_disk_keeps_the_ledger() -> None:
