@@ -347,8 +347,8 @@ MUTANTS = (
         (
             (
                 "embedbk/metadata/intake.py",
-                "        if self._count >= REQUESTS_WAITING_MAX or of_link >= share:\n",
-                "        if self._count >= REQUESTS_WAITING_MAX:\n",
+                "        if self._count >= self._waiting_max or of_link >= share:\n",
+                "        if self._count >= self._waiting_max:\n",
             ),
         ),
         ("tests/metadata/test_intake.py::test_nobody_takes_all_the_places",),
