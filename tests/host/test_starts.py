@@ -28,6 +28,7 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.core.vocabulary import LimboListed
+from embedbk.host.bookie_node import BookieNode
 from embedbk.host.registering import ALONE_NS, TELL_NS
 from embedbk.storage.memory import Survivors
 from tests.host.place import KEY, MS, SECOND, Place, add, frame
@@ -72,6 +73,22 @@ def is_doubted(place: Place, survivors: Survivors) -> bool:
     place.until(lambda: node.is_registered)
     assert not node.storage.may_have_lost and node.core.is_settled
     return any(isinstance(event, LimboListed) for event in told)
+
+
+def first_transaction_held(node: BookieNode) -> list[Callable[[], object]]:
+    """Of its registration: what sends it at last, once it was asked for."""
+    held: list[Callable[[], object]] = []
+    request = node.metadata.request
+
+    def hold(now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> Any:
+        if not isinstance(operation, Txn):
+            return request(now_ns, operation, done)
+        node.metadata.request = request  # type: ignore[method-assign]
+        held.append(lambda: request(now_ns, operation, done))
+        return 0
+
+    node.metadata.request = hold  # type: ignore[method-assign]
+    return held
 
 
 # --- Less than it had ------------------------------------------------------------------------------------
@@ -154,6 +171,32 @@ def test_a_last_word_that_comes_late_changes_nothing(place: Place) -> None:
     assert isinstance(outcome[0], TxnDone) and not outcome[0].is_done
     assert cookie(place) == known
     assert (known.starts, known.start) == (after.storage.starts.count, after.storage.starts.id)
+
+
+def test_a_last_word_that_comes_beside_a_registration_is_heard(place: Place) -> None:
+    """P7.9, P2.2: an older copy has read the cookie, and the process before says how much it had. That is no word to be
+    written over: it is read again, and what is missing is in limbo before anything is served."""
+    assert put(place, 0) == Status.OK
+    older = place.disks["b1"].crash()
+    assert put(place, 1) == Status.OK
+    client = place.start_client()
+    node = place.nodes.pop("b1")
+    words: list[Operation] = []
+    node.metadata.request = lambda now_ns, operation, done: words.append(operation)
+    place.disks.pop("b1")
+    node.close()
+    copy = place.start_bookie("b1", older)
+    held = first_transaction_held(copy)
+    told: list[object] = []
+    copy.on_step = lambda core, event, effects: told.append(event)
+    place.until(lambda: bool(held))
+    outcome: list[Result] = []
+    client.metadata.request(place.now_ns, words[0], lambda _, result: outcome.append(result))
+    place.until(lambda: bool(outcome))
+    assert isinstance(outcome[0], TxnDone) and outcome[0].is_done
+    held.pop()()
+    place.until(lambda: copy.is_registered)
+    assert any(isinstance(event, LimboListed) for event in told)
 
 
 def test_starts_without_metadata_are_remembered(place: Place) -> None:
@@ -240,27 +283,38 @@ def test_a_living_one_is_found_at_any_of_its_addresses(place: Place, answers: in
     assert copy.failure is not None and first.endpoints[0] in str(copy.failure)
 
 
+def test_one_that_comes_back_beside_a_registration_stays(place: Place) -> None:
+    """P7.9: a copy has seen that nobody is in the list; the one that was away registers anew, and has nothing to say of
+    its count. The copy does not take the place that it saw empty."""
+    first, disk = place.nodes.pop("b1"), place.disks.pop("b1")
+    change(place, Delete(registration_path("b1")))
+    known = cookie(place)
+    copy = place.start_bookie("b1", disk.crash())
+    held = first_transaction_held(copy)
+    place.until(lambda: bool(held))
+    place.nodes["copy"], place.disks["copy"] = place.nodes.pop("b1"), place.disks.pop("b1")
+    place.nodes["b1"], place.disks["b1"] = first, disk
+    first.registering.register(place.now_ns)
+    client = place.nodes["c1"]
+    place.until(lambda: "b1" in client.registrations)
+    assert cookie(place) == known
+    held.pop()()
+    place.until(lambda: copy.failure is not None or copy.is_registered)
+    assert copy.failure is not None and first.endpoints[0] in str(copy.failure)
+    assert first.is_registered and first.failure is None
+
+
 def test_that_one_was_dead_says_nothing_of_who_came_after_it(place: Place) -> None:
     """P7.9, P2.2: two copies find that the process before is dead. The one whose registration comes too late looks who
     stands there now, and is refused: that one lives."""
     survivors = place.crash("b1")
     late = place.start_bookie("b1", survivors)
-    held: list[tuple[Operation, Callable[[int, Result], None]]] = []
-    request = late.metadata.request
-
-    def hold(now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> Any:
-        if isinstance(operation, Txn) and not held:
-            held.append((operation, done))
-            return 0
-        return request(now_ns, operation, done)
-
-    late.metadata.request = hold  # type: ignore[method-assign]
+    held = first_transaction_held(late)
     place.until(lambda: bool(held))
     place.nodes["late"], place.disks["late"] = place.nodes.pop("b1"), place.disks.pop("b1")
     first = place.start_bookie("b1", survivors)
     place.until(lambda: first.is_registered)
-    ((operation, done),) = held
-    request(place.now_ns, operation, done)
+    held.pop()()
     place.until(lambda: late.failure is not None or late.is_registered)
     assert late.failure is not None and first.endpoints[0] in str(late.failure)
     place.turns()

@@ -500,6 +500,32 @@ MUTANTS = (
     ),
     # What readers see of writers.
     Mutant(
+        "a-last-word-is-written-over",
+        "P7.9 P2.2",
+        "an older copy registers over the last word of the process before, which came since it read the cookie",
+        (
+            (
+                "embedbk/host/registering.py",
+                "            Compare(key, ABSENT if record is None else record.revision),\n",
+                "",
+            ),
+        ),
+        ("tests/host/test_starts.py::test_a_last_word_that_comes_beside_a_registration_is_heard",),
+    ),
+    Mutant(
+        "a-place-that-was-empty-is-taken",
+        "P7.9 P2.2",
+        "a copy registers over the living one, which came back since it looked and has nothing new to say of itself",
+        (
+            (
+                "embedbk/host/registering.py",
+                "            Compare(place, ABSENT if registered is None else registered.revision),\n",
+                "",
+            ),
+        ),
+        ("tests/host/test_starts.py::test_one_that_comes_back_beside_a_registration_stays",),
+    ),
+    Mutant(
         "own-lac-forgotten-at-the-end",
         "P6.2 I100",
         "what a handle had acknowledged is gone for its client's readers when the handle is",
