@@ -18,7 +18,8 @@
 /* Offsets, sizes and addresses of direct I/O are multiples of this: the physical block. */
 #define EBK_IO_ALIGNMENT 4096u
 
-enum {
+/* cffi:begin */
+enum ebk_open {
     EBK_OPEN_READ = 0,   /* reading only */
     EBK_OPEN_WRITE = 1,  /* reading and writing */
     EBK_OPEN_CREATE = 2, /* with WRITE: a new file; refused with -EEXIST if there is one */
@@ -26,6 +27,7 @@ enum {
     EBK_OPEN_DSYNC = 8,  /* a write returns when its bytes are durable */
     EBK_OPEN_KNOWN = 15
 };
+/* cffi:end */
 
 struct ebk_io {
     /* What an open file is called afterwards: a number >= 0. */
@@ -62,8 +64,18 @@ struct ebk_memory_disk;
 /* The real disk: one for the process, never released. */
 struct ebk_io *ebk_io_disk(void);
 
-/* io->make_directory(), for Python. */
+/* The calls of the table, for Python: files that it writes itself (snapshots of metadata). io_calls.c. */
 int ebk_io_make_directory(struct ebk_io *io, const char *path);
+int ebk_io_open(struct ebk_io *io, const char *path, int flags);
+int ebk_io_close(struct ebk_io *io, int file);
+int64_t ebk_io_read(struct ebk_io *io, int file, void *to, size_t size, uint64_t offset);
+int64_t ebk_io_write(struct ebk_io *io, int file, const void *from, size_t size, uint64_t offset);
+int ebk_io_sync(struct ebk_io *io, int file);
+int64_t ebk_io_size(struct ebk_io *io, int file);
+int ebk_io_rename(struct ebk_io *io, const char *from, const char *to);
+int ebk_io_unlink(struct ebk_io *io, const char *path);
+int ebk_io_sync_directory(struct ebk_io *io, const char *path);
+int64_t ebk_io_list(struct ebk_io *io, const char *path, char *names, size_t size);
 
 enum ebk_memory_call { /* which calls a fault counts */
     EBK_CALL_OPEN,

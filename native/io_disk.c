@@ -209,8 +209,3 @@ struct ebk_io *ebk_io_disk(void)
 {
     return &disk;
 }
-
-int ebk_io_make_directory(struct ebk_io *io, const char *path)
-{
-    return io->make_directory(io, path);
-}

@@ -2,8 +2,8 @@
 
 Decides nothing of the protocol. Effects are carried out in list order, and what became durable is told to the core
 before anything else of the turn, so that no answer can leave early. Keep-alives are answered as they are read; other
-requests are run in turns of the links, a slice in each turn of the loop (`metadata.intake`). Snapshots are begun here,
-between two steps.
+requests are run in turns of the links, a slice in each turn of the loop (`metadata.intake`). A slice of a snapshot is
+cut between two steps (snapshotting.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import GENERATION_BITS, KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
+from embedbk.host.snapshotting import Snapshotting
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX, Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
 from embedbk.metadata.vocabulary import (
@@ -68,6 +69,7 @@ class MetadataNode:
         self._durable_index = store.index
         self._links: dict[int, None] = {}
         self._intake = Intake(requests_waiting_max)
+        self._snapshotting = Snapshotting(store)
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
         self._step_core(MemberStarted(now_ns, store.begins_generation))
@@ -101,8 +103,8 @@ class MetadataNode:
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
-        if self.failure is None and self.store.is_snapshot_due():
-            self._save_snapshot()
+        if self.failure is None:
+            self._snapshotting.step(self.core, now_ns)
 
     def has_news(self) -> bool:
         return self.transport.has_events()
@@ -110,7 +112,7 @@ class MetadataNode:
     def deadline_ns(self) -> int | None:
         if len(self._intake):
             return 0  # At once.
-        deadlines = [self.core.deadline_ns, self.transport.deadline_ns()]
+        deadlines = [self.core.deadline_ns, self.transport.deadline_ns(), self._snapshotting.deadline_ns()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def filenos(self) -> list[int]:
@@ -194,12 +196,6 @@ class MetadataNode:
     def _drop(self, link: int, reason: str) -> None:
         self._links.pop(link, None)
         self.transport.drop(link, reason)
-
-    def _save_snapshot(self) -> None:
-        try:
-            self.store.save_snapshot(self.core.catalog.snapshot())
-        except StorageError as failed:
-            logger.warning("metadata snapshot not begun: %s", failed)
 
     def _fail(self, failure: StorageError) -> None:
         logger.critical("metadata member stops serving: %s", failure)

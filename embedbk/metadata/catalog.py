@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -52,9 +52,11 @@ from embedbk.metadata.commands import (
     StartMember,
     StartSession,
 )
+from embedbk.metadata.cutting import PIECE_VERSION, Cut, Head, SessionImage, image_of
 from embedbk.metadata.history import History
 from embedbk.metadata.limits import (
     DEFAULT_LIMITS,
+    KEPT_BYTES,
     Limits,
     check_operation,
     put_bytes,
@@ -77,9 +79,6 @@ SEQUENCE_JUMP_MAX = (
     1 << 32
 )  # Between two logged operations of a session: a wild one must not use its sequences up.
 SESSION_BYTES = 512  # What a session costs in memory beside its label and its share; measured.
-KEPT_BYTES = (
-    256  # What an answer costs that is kept for it; measured, the longest text of a refusal included.
-)
 GENERATIONS_MAX = 1 << 15  # A revision stays a whole number of 63 bits.
 RESTORED_IDS_GAP = 1 << 32  # Ids skipped by a new generation: more than the lost future can have handed out.
 # Of the ids given out last, those of which nothing is known may be of ledgers that the lost future made.
@@ -94,7 +93,7 @@ class Session:
     label: str
     done_below: int = 1  # The client has every answer below this sequence; a repeat of one is a fault.
     kept: dict[int, Result] = field(default_factory=dict)  # Answers that the client may still ask for again.
-    keys: dict[str, None] = field(default_factory=dict)  # Ephemeral keys, in the order they were put.
+    keys: dict[str, None] = field(default_factory=dict)  # Ephemeral keys.
     secret: bytes = (
         b""  # Told to its client alone: whoever asks in its name shows it. Empty: of an older log.
     )
@@ -120,6 +119,7 @@ class Catalog:
         self._records: dict[str, Record] = {}
         self._keys = SortedKeys()  # Those of _records, by code point, which is also UTF-8 order.
         self.history = History(0, limits.history_bytes_max, limits.history_changes_max)
+        self._cut: Cut | None = None  # Told of every change before it is made.
 
     # --- Reading -----------------------------------------------------------------------------------------
 
@@ -253,6 +253,8 @@ class Catalog:
         refusal = check_operation(command.operation, self.limits)
         if refusal is not None:
             return refusal
+        if self._cut is not None:
+            self._cut.keep_session(session)
         for sequence in [known for known in session.kept if known < command.done_below]:
             del session.kept[sequence]
             self.sessions_bytes -= KEPT_BYTES
@@ -388,6 +390,8 @@ class Catalog:
     def _forget(self, key: str) -> Record | None:
         """Take a record out of the sums and out of its owner's keys; returns it."""
         before = self._records.get(key)
+        if self._cut is not None:
+            self._cut.keep_record(key, before)
         if before is not None:
             self.bytes -= record_bytes(before)
             if before.session:
@@ -410,6 +414,8 @@ class Catalog:
         return History(self.revision, self.limits.history_bytes_max, self.limits.history_changes_max)
 
     def _end_session(self, session: Session) -> Result:
+        if self._cut is not None:
+            self._cut.keep_session(session)
         revision = self.revision + 1
         deleted = [self._delete(key, revision) for key in sorted(session.keys)]
         self.sessions_bytes -= self._session_bytes(self.sessions.pop(session.session))
@@ -424,25 +430,37 @@ class Catalog:
 
     # --- As bytes ----------------------------------------------------------------------------------------
 
+    def cut(self) -> Cut:
+        """Begin a snapshot of what is there now; commands may be applied before its last piece is taken. One at a time:
+        a second one ends the first."""
+        head = Head(
+            PIECE_VERSION,
+            self.revision,
+            self.next_id,
+            self.sessions_started,
+            self.start_count,
+            len(self.sessions),
+            len(self._records),
+            len(self.starts),
+            len(self.spared),
+        )
+        self._cut = Cut(head, self.sessions, self._records, self._keys, list(self.starts), list(self.spared))
+        return self._cut
+
+    def end_cut(self) -> None:
+        """The last piece was taken, or nobody wants the others."""
+        self._cut = None
+
     def snapshot(self) -> bytes:
-        """The whole state; `restore` makes the same catalog of it. History is not state and is left out."""
+        """The whole state at once, in version 1: what digests are of, and what logs of older builds hold. History is
+        not state and is left out."""
         return _encode_snapshot(
             _Snapshot(
                 version=SNAPSHOT_VERSION,
                 revision=self.revision,
                 next_id=self.next_id,
                 sessions_started=self.sessions_started,
-                sessions=[
-                    _SessionSnapshot(
-                        session.session,
-                        session.ttl_ms,
-                        session.label,
-                        session.done_below,
-                        list(session.kept.items()),
-                        session.secret,
-                    )
-                    for session in self.sessions.values()
-                ],
+                sessions=[image_of(session) for session in self.sessions.values()],
                 records=[self._records[key] for key in self._keys.begin("")],
                 start_count=self.start_count,
                 starts=self.starts,
@@ -452,7 +470,7 @@ class Catalog:
 
     @classmethod
     def restore(cls, data: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> Self:
-        """Raises StorageError for bytes that are not a snapshot of a version this code knows."""
+        """Of a snapshot of version 1. Raises StorageError for other bytes."""
         found = unpack(
             _snapshot_decoder, data, StorageError, f"these {len(data)} bytes are no metadata snapshot"
         )
@@ -461,25 +479,40 @@ class Catalog:
                 f"metadata snapshot has version {found.version}; this embedbk knows {SNAPSHOT_VERSION}"
             )
         catalog = cls(limits)
-        catalog.revision = found.revision
-        catalog.next_id = found.next_id
-        catalog.sessions_started = found.sessions_started
-        catalog.start_count, catalog.starts, catalog.spared = found.start_count, found.starts, found.spared
-        catalog.history = catalog._new_history()
-        for each in found.sessions:
-            session = catalog.sessions[each.session] = Session(
+        catalog.take_counters(found.revision, found.next_id, found.sessions_started, found.start_count)
+        catalog.starts, catalog.spared = found.starts, found.spared
+        catalog.take_sessions(found.sessions)
+        catalog.take_records(found.records)
+        return catalog
+
+    # Of a snapshot, into an empty catalog, in this order.
+
+    def take_counters(self, revision: int, next_id: int, sessions_started: int, start_count: int) -> None:
+        self.revision, self.next_id = revision, next_id
+        self.sessions_started, self.start_count = sessions_started, start_count
+        self.history = self._new_history()
+
+    def take_sessions(self, images: Sequence[SessionImage]) -> None:
+        for each in images:
+            session = self.sessions[each.session] = Session(
                 each.session, each.ttl_ms, each.label, each.done_below, dict(each.kept), secret=each.secret
             )
-            catalog.sessions_bytes += catalog._session_bytes(session)
-        for record in sorted(found.records, key=lambda record: (record.revision, record.key)):
-            catalog._records[record.key] = record
-            catalog.bytes += record_bytes(record)
+            self.sessions_bytes += self._session_bytes(session)
+
+    def take_records(self, records: Sequence[Record]) -> None:
+        """In key order, all of them behind those that are there. Raises StorageError: they are not, or one is of a
+        session that is not there."""
+        if not self._keys.extend([record.key for record in records]):
+            raise StorageError("the keys of a metadata snapshot are out of order")
+        for record in records:
+            self._records[record.key] = record
+            self.bytes += record_bytes(record)
             if record.session:
-                owner = catalog.sessions[record.session]
+                owner = self.sessions.get(record.session)
+                if owner is None:
+                    raise StorageError(f"{record.key!r} of a metadata snapshot is of no session")
                 owner.keys[record.key] = None
-                catalog._weigh(owner, record_bytes(record))
-        catalog._keys = SortedKeys(catalog._records)
-        return catalog
+                self._weigh(owner, record_bytes(record))
 
     def digest(self) -> bytes:
         """16 bytes that are equal for equal states, in any process."""
@@ -502,21 +535,12 @@ def _session_gone(session: int) -> Refusal:
     return Refusal("SESSION_GONE", f"session {session} has ended or was never opened; open another")
 
 
-class _SessionSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    session: int
-    ttl_ms: int
-    label: str
-    done_below: int
-    kept: list[tuple[int, Result]]
-    secret: bytes = b""
-
-
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     version: int
     revision: int
     next_id: int
     sessions_started: int
-    sessions: list[_SessionSnapshot]
+    sessions: list[SessionImage]
     records: list[Record]
     start_count: int = 0
     starts: list[Reign] = []

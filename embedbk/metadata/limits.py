@@ -23,6 +23,7 @@ from embedbk.ids import is_text
 
 __all__ = [
     "DEFAULT_LIMITS",
+    "KEPT_BYTES",
     "Limits",
     "check_operation",
     "event_bytes",
@@ -31,6 +32,9 @@ __all__ = [
     "text_bytes",
 ]
 
+KEPT_BYTES = (
+    256  # What an answer costs that is kept for it; measured, the longest text of a refusal included.
+)
 RECORD_OVERHEAD_BYTES = 64  # What a key costs beside its own bytes and its value's, for the bounds below.
 
 

@@ -44,6 +44,12 @@ from embedbk.storage.metadata_store import MetadataStore
 from embedbk.storage.noted import NOTE_BYTES
 from embedbk.storage.raw_files import RawDirectory, RawFile
 from embedbk.storage.replay import replay_record
+from embedbk.storage.snapshot_format import (
+    SNAPSHOT_DIRECTORY,
+    parse_snapshot_name,
+    read_header,
+    read_pieces,
+)
 from embedbk.storage.used_reader import compare_used
 
 __all__ = ["BookieFacts", "MetadataFacts", "Progress", "check_bookie", "check_metadata"]
@@ -389,8 +395,9 @@ def _is_run(block: bytes, ledger_id: int, located: list[tuple[int, int, int]]) -
 def check_metadata(
     directory: RawDirectory, findings: Findings, *, progress: Progress = _silent
 ) -> MetadataFacts:
-    """Check a metadata member's log: every record, and that commands and snapshots give a catalog."""
+    """Check a metadata member's log and snapshots: every record and chunk, and that together they give a catalog."""
     facts = MetadataFacts()
+    snapshots = directory.within(SNAPSHOT_DIRECTORY)
     try:
         used = _noted_use(directory)  # First: a member that runs goes on.
         picture = look_at_journal(directory, findings)
@@ -410,10 +417,14 @@ def check_metadata(
     if not picture.is_sound or not records:
         return facts
     try:
-        store = MetadataStore(MemoryJournal(records), picture.first_token)
+        damaged = _check_snapshots(snapshots, findings, progress)
+        store = MetadataStore(MemoryJournal(records), picture.first_token, snapshots=snapshots)
     except StorageError as broken:
         findings.damage(directory.path, str(broken))
         return facts
+    for named, reason in store.snapshots_found.refused:
+        if named.name not in damaged:
+            findings.damage(f"{snapshots.path}/{named.name}", reason)
     catalog = store.catalog
     known = catalog.tell(used.start_count if used is not None else 0, b"").asked
     nonce = known.nonce if known is not None else None
@@ -425,6 +436,28 @@ def check_metadata(
     facts.incarnation = store.identity.incarnation
     facts.cookies = _cookies(directory, store, findings)
     return facts
+
+
+def _check_snapshots(directory: RawDirectory, findings: Findings, progress: Progress) -> set[str]:
+    """Every chunk of every snapshot; the names of those that are damaged. What the log says of them comes later."""
+    try:
+        names = directory.names()
+    except FileNotFoundError:
+        return set()
+    damaged: set[str] = set()
+    for name in names:
+        path = f"{directory.path}/{name}"
+        if parse_snapshot_name(name) is None:
+            findings.note(path, "not a snapshot that counts; left alone")
+            continue
+        try:
+            with directory.open(name) as file:
+                for piece in read_pieces(file, read_header(file)):
+                    progress(path, len(piece))
+        except (StorageError, OSError) as bad:
+            damaged.add(name)
+            findings.damage(path, str(bad))
+    return damaged
 
 
 def _cookies(directory: RawDirectory, store: MetadataStore, findings: Findings) -> dict[str, Cookie]:

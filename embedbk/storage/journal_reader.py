@@ -54,7 +54,17 @@ _NAME = re.compile(r"journal-([0-9a-f]{16})")
 _RAW_NAME = re.compile(r"next-[0-9a-f]{16}")
 _ASIDE_NAME = re.compile(r"damaged-[0-9a-f]{16}")
 # What else belongs into the directory, a metadata member's included.
-_OTHERS = {"LOCK", "IDENTITY", "OWNER", "USED", "lost+found", "MEMBER", "MEMBER.new", "MAY_HAVE_LOST"}
+_OTHERS = {
+    "LOCK",
+    "IDENTITY",
+    "OWNER",
+    "USED",
+    "lost+found",
+    "MEMBER",
+    "MEMBER.new",
+    "MAY_HAVE_LOST",
+    "snapshots",
+}
 _FIND_BYTES = 256 * BLOCK_BYTES
 
 

@@ -1,13 +1,13 @@
-"""The durable side of a metadata member: its log of commands, with snapshots, in a journal of its own (METADATA.md).
+"""The durable side of a metadata member: its log of commands, and its snapshots (METADATA.md).
 
-Decides when a snapshot is due, how it lies in the log and what the catalog is at start. The journal is the C
-journal in its own directory (never the bookie's, whose bursts would delay it), or one in memory.
+Decides when a snapshot is due and what the catalog is at start. The log is the C journal in its own directory (never
+the bookie's, whose bursts would delay it), or one in memory.
 
-A snapshot lies *in* the log, as chunk records between the commands: it stands for every command before its first
-chunk. So there is one order, one digest and one crash rule for all of it, and no second kind of file to rename; a
-snapshot cut off by a crash is simply not whole, and the log before it is still there. What it stands for is
-trimmed only when its last chunk is durable. Who the member is stands in the first record, and again before each
-snapshot, so a log cannot be without it, and an emptied directory is another member of another cluster (P10.3).
+Snapshots are files beside it (snapshots.py): the start takes the newest that counts and replays what comes behind it.
+In logs of older builds they lie *in* the log, as chunk records between the commands; one of these stands for every
+command before its first chunk. They are read, and no longer written. Who the member is stands in the first record, and
+again before each snapshot is named, so a log cannot be without it, and an emptied directory is another member of
+another cluster (P10.3).
 
 How far the log was used is noted beside it (member_notes.py), behind its durability and before anybody hears of it. A
 log that has less is refused, until its owner says that something may be lost: then a new generation begins (P9.2).
@@ -36,14 +36,18 @@ from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.member_notes import FileNotes, MemberNotes, Used, what_is_missing
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.probe import choose_sync
+from embedbk.storage.raw_files import RawDirectory
+from embedbk.storage.snapshot_files import SnapshotFiles
+from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
+from embedbk.storage.snapshots import KIND_NAMED, Found, Named, Snapshots, look_for_base, names_of
 
-__all__ = ["CHUNK_BYTES", "SNAPSHOT_DUE_BYTES", "MemberIdentity", "MetadataStore", "open_metadata_store"]
+__all__ = ["SNAPSHOT_DUE_BYTES", "MemberIdentity", "MetadataStore", "open_metadata_store"]
 
 logger = logging.getLogger(__name__)
 
 KIND_COMMAND = 1  # The record's ledger_id is the command's index, its body `encode_command`.
 KIND_IDENTITY = 3  # The body is `_IDENTITY`.
-KIND_SNAPSHOT = 2  # The record's ledger_id is the index that the snapshot stands for; its body a chunk.
+KIND_SNAPSHOT = 2  # Of an older build: ledger_id is the index that the snapshot stands for; the body a chunk.
 
 # number of the chunk, count of chunks, bytes of the whole snapshot
 _CHUNK = struct.Struct("<IIQ")
@@ -51,10 +55,6 @@ _CHUNK = struct.Struct("<IIQ")
 _IDENTITY = struct.Struct("<B16s16s")
 IDENTITY_VERSION = 1
 
-CHUNK_BYTES = 512 << 10  # Of a snapshot in one record.
-CHUNKS_QUEUED_BYTES_MAX = (
-    4 << 20
-)  # Chunks wait while more is queued, so that commands get through between them.
 SNAPSHOT_DUE_BYTES = 16 << 20  # Commands since the last snapshot, at least.
 SNAPSHOT_DUE_FACTOR = 4  # And at least so many times the last snapshot: about a fifth of what is written.
 NOTE_SYNCED_BYTES = (
@@ -126,7 +126,9 @@ def open_metadata_store(
                 journal.facts().first_token,
                 limits=limits,
                 snapshot_due_bytes=snapshot_due_bytes,
-                chunk_bytes=min(CHUNK_BYTES, file_bytes // 4),
+                snapshots=SnapshotFiles(
+                    os.path.join(directory, SNAPSHOT_DIRECTORY), io=io, threaded=threaded and io is None
+                ),
                 new_identity=new_identity,
                 notes=notes,
                 may_have_lost=may_have_lost,
@@ -166,16 +168,6 @@ def _refuse_a_bookies(directory: str | os.PathLike[str]) -> None:
         )
 
 
-@dataclass(slots=True)
-class _Snapshot:
-    """One on its way into the log."""
-
-    index: int
-    chunks: deque[bytes]
-    first_token: int = 0
-    last_token: int = 0
-
-
 class MetadataStore:
     """Log and snapshots of one member. Opening has replayed what is durable: take `catalog`, it is the caller's."""
 
@@ -186,26 +178,27 @@ class MetadataStore:
         *,
         limits: Limits = DEFAULT_LIMITS,
         snapshot_due_bytes: int = SNAPSHOT_DUE_BYTES,
-        chunk_bytes: int = CHUNK_BYTES,
+        snapshots: RawDirectory | None = None,
         new_identity: MemberIdentity | None = None,
         notes: MemberNotes | None = None,
         may_have_lost: bool = False,
         word: Path | None = None,
     ) -> None:
-        """first_token: the journal's oldest record (0 or its next token when it is empty). new_identity: for an empty
-        log, minted if None. notes: where it is noted how far the log was used. word: the file by which its owner may
-        have said that something may be lost.
+        """first_token: the journal's oldest record (0 or its next token when it is empty). snapshots: their directory;
+        one that can only be read, or None, gets none. new_identity: for an empty log, minted if None. notes: where it
+        is noted how far the log was used. word: the file by which its owner may have said that something may be lost.
 
         Raises:
-            StorageError: the log is damaged, begins after a trimmed part without a whole snapshot of it, or has less
+            StorageError: the log is damaged, or begins after a trimmed part of which no snapshot is whole, or has less
                 than it was used for, and its owner has not said so.
         """
         self._journal = journal
         self._snapshot_due_bytes = snapshot_due_bytes
-        self._chunk_bytes = chunk_bytes
-        self._command_bytes = 0  # In the log since the last snapshot.
+        self._command_bytes = 0  # In the log since the last snapshot, or since the one under way was begun.
+        self._command_bytes_before = 0  # What it was when the one under way was begun.
         self._snapshot_bytes = 0  # Of the last snapshot.
-        self._snapshot: _Snapshot | None = None
+        # Records of commands have tokens in a row: (index of the first of a row, what its token is more).
+        self._rows: deque[tuple[int, int]] = deque()
         self._queued: deque[tuple[int, int]] = deque()  # (journal token, index) of commands not yet durable.
         self._notes = notes
         self._word = word
@@ -214,7 +207,10 @@ class MetadataStore:
         self._unsynced_bytes = 0  # Of commands since the note was synced.
         self._is_start_noted = False
         self._identity: MemberIdentity | None = None
-        self.catalog, self._index = self._replay(first_token, limits)
+        named = self._scan(first_token, snapshots)
+        own = self._identity.cluster_token if self._identity is not None else b""
+        found = self.snapshots_found = look_for_base(snapshots, named, own, limits)
+        self.catalog, self._index = self._replay(first_token, limits, found)
         self._durable_index = self._index
         # Whoever starts on it begins a new generation, above all that a lost part of it may have given out (P9.2).
         self.begins_generation = may_have_lost and self._index > 0
@@ -225,6 +221,18 @@ class MetadataStore:
             noted = MemberIdentity(used.cluster_token, used.incarnation) if used is not None else None
             self._identity = noted or new_identity or MemberIdentity.mint()
             self._append_identity()
+        self.snapshots: Snapshots | None = None
+        if isinstance(snapshots, SnapshotFiles):
+            self.snapshots = Snapshots(
+                snapshots,
+                journal,
+                found,
+                cluster_token=self.identity.cluster_token,
+                incarnation=self.identity.incarnation,
+                token_of=self._token_of,
+                identify=self._append_identity,
+            )
+            self.snapshots.tidy(found.refused, self._index)
         if notes is not None and used is None and not self.begins_generation:
             self._note(0, is_synced=True)  # From the first start on a log without a note has lost it.
             if self._note_failure:
@@ -248,6 +256,7 @@ class MetadataStore:
         """
         ensure(index == self._index + 1, f"command {index} does not follow {self._index}")
         token = self._journal.append(KIND_COMMAND, index, body)
+        self._note_row(index, token)
         self._index = index
         self._queued.append((token, index))
         self._command_bytes += len(body) + COMMAND_OVERHEAD_BYTES
@@ -260,8 +269,8 @@ class MetadataStore:
             self._durable_index = self._queued.popleft()[1]
         if self._notes is not None and token > self._noted_token and self._durable_index >= self._start_index:
             self._note_use(token)
-        if self._snapshot is not None:
-            self._continue_snapshot(self._snapshot, token)
+        if self.snapshots is not None and self.snapshots.step(token, self._durable_index):
+            self._snapshot_bytes = self.snapshots.kept[-1].file_bytes
         return self._durable_index
 
     def failed(self) -> str | None:
@@ -271,30 +280,30 @@ class MetadataStore:
     def filenos(self) -> list[int]:
         """Descriptors that become readable when `durable()` has something to tell."""
         fileno = self._journal.fileno()
-        return [fileno] if fileno >= 0 else []
+        more = self.snapshots.filenos() if self.snapshots is not None else []
+        return [*([fileno] if fileno >= 0 else []), *more]
 
     def is_snapshot_due(self) -> bool:
         """The log grew so far since the last snapshot that the next one pays for itself."""
-        due = max(self._snapshot_due_bytes, SNAPSHOT_DUE_FACTOR * self._snapshot_bytes)
-        return self._snapshot is None and self._command_bytes >= due
-
-    def save_snapshot(self, data: bytes) -> None:
-        """Begin to write a snapshot of the catalog as it is after the last appended command. `durable()` carries it
-        on, a few chunks at a time, and trims the log when it is whole."""
-        assert self._snapshot is None, "one snapshot at a time"
-        size = self._chunk_bytes
-        count = max(1, -(-len(data) // size))
-        chunks = deque(
-            _CHUNK.pack(number, count, len(data)) + data[number * size : (number + 1) * size]
-            for number in range(count)
+        if self.snapshots is None or self.snapshots.is_under_way:
+            return False
+        return self._command_bytes >= max(
+            self._snapshot_due_bytes, SNAPSHOT_DUE_FACTOR * self._snapshot_bytes
         )
-        self._snapshot_bytes = len(data)
-        self._command_bytes = 0
-        self._snapshot = _Snapshot(self._index, chunks)
-        # The first chunk goes at once: its place in the log says what the snapshot stands for.
-        self._snapshot.first_token = self._append_identity()
-        self._append_chunk(self._snapshot)
-        self._continue_snapshot(self._snapshot, durable_token=0)
+
+    def begin_snapshot(self, index: int, revision: int, record_count: int, session_count: int) -> Snapshots:
+        """Begin a snapshot of the catalog as it is behind command `index`. Its pieces are added to what this returns;
+        `durable()` carries it on from there, and trims the log when it counts."""
+        assert self.snapshots is not None
+        self.snapshots.begin(index, revision, record_count, session_count)
+        self._command_bytes_before, self._command_bytes = self._command_bytes, 0
+        return self.snapshots
+
+    def abandon_snapshot(self) -> None:
+        """What is under way cannot be written: it is as due as it was."""
+        assert self.snapshots is not None
+        self.snapshots.abandon()
+        self._command_bytes += self._command_bytes_before
 
     def close(self) -> None:
         """Make what is queued durable and release the directory."""
@@ -303,24 +312,23 @@ class MetadataStore:
                 last = self._journal.next_token() - 1
                 self._journal.wait(last)
                 self._note(last, is_synced=True)
+        if self.snapshots is not None:
+            self.snapshots.close()
         self._journal.close()
-
-    def _append_chunk(self, snapshot: _Snapshot) -> None:
-        snapshot.last_token = self._journal.append(KIND_SNAPSHOT, snapshot.index, snapshot.chunks[0])
-        snapshot.chunks.popleft()
 
     def _append_identity(self) -> int:
         body = _IDENTITY.pack(IDENTITY_VERSION, self.identity.cluster_token, self.identity.incarnation)
         return self._journal.append(KIND_IDENTITY, 0, body)
 
-    def _continue_snapshot(self, snapshot: _Snapshot, durable_token: int) -> None:
-        if self._journal.failed() is not None:
-            return
-        while snapshot.chunks and self._journal.queued_bytes() < CHUNKS_QUEUED_BYTES_MAX:
-            self._append_chunk(snapshot)
-        if not snapshot.chunks and durable_token >= snapshot.last_token:
-            self._journal.trim(snapshot.first_token - 1)
-            self._snapshot = None
+    def _note_row(self, index: int, token: int) -> None:
+        if not self._rows or self._rows[-1][1] != token - index:
+            self._rows.append((index, token - index))
+
+    def _token_of(self, index: int) -> int:
+        """The record of a command that is in the log; 0: it is not there any more. What is before it is forgotten."""
+        while len(self._rows) > 1 and self._rows[1][0] <= index:
+            self._rows.popleft()
+        return index + self._rows[0][1] if self._rows and self._rows[0][0] <= index else 0
 
     # --- How far it was used -----------------------------------------------------------------------------
 
@@ -402,23 +410,45 @@ class MetadataStore:
 
     # --- Start -------------------------------------------------------------------------------------------
 
-    def _replay(self, first_token: int, limits: Limits) -> tuple[Catalog, int]:
-        """The catalog as the log tells it, and the index of the last command.
+    def _scan(self, first_token: int, snapshots: RawDirectory | None) -> list[Named]:
+        """The snapshots that the log names, the oldest first; and whose it is. Where there are no files of any, what it
+        holds is replayed without."""
+        if snapshots is None or not names_of(snapshots):
+            return []
+        named: list[Named] = []
+        for token, kind, number, body in self._journal.replay(max(0, first_token - 1)):
+            if kind == KIND_NAMED:
+                named.append(Named.decode(token, number, body))
+            elif kind == KIND_IDENTITY:
+                self._take_identity(token, body)
+        return named
 
-        A log that still has its first record is replayed from there. Any other begins with what was left over when
-        it was trimmed, then a snapshot: commands before that snapshot's first chunk are already in it.
+    def _replay(self, first_token: int, limits: Limits, found: Found) -> tuple[Catalog, int]:
+        """The catalog as snapshot and log tell it, and the index of the last command.
+
+        Behind a snapshot of its own file, what the log has beyond it is replayed. Without one, a log that still has its
+        first record is replayed from there; any other begins, in a log of an older build, with what was left over when
+        it was trimmed, then a snapshot in chunks: commands before that snapshot's first chunk are already in it.
         """
         if first_token == 0 and self._journal.next_token() > 1:
             raise StorageError(f"metadata log: all {self._journal.next_token() - 1} records of it are gone")
-        catalog, index = Catalog(limits), 0
-        has_start = first_token <= 1
+        catalog, index = found.catalog or Catalog(limits), found.index
+        has_start = first_token <= 1 or found.catalog is not None
         part = _PartialSnapshot()
         previous = 0
+        named: Named | None = None
         for token, kind, number, body in self._journal.replay(max(0, first_token - 1)):
             if kind == KIND_COMMAND:
                 if previous and number != previous + 1:
                     raise StorageError(f"metadata log: command {number} in record {token} follows {previous}")
+                if has_start and number > index + 1:
+                    raise StorageError(
+                        f"metadata log: its first command is {number}, and the snapshot before it ends with {index}"
+                    )
                 previous = number
+                self._note_row(number, token)
+                if has_start and number <= index:
+                    continue  # The snapshot has it.
                 self._command_bytes += len(body) + COMMAND_OVERHEAD_BYTES
                 if has_start:
                     catalog.apply(decode_command(body))
@@ -427,7 +457,7 @@ class MetadataStore:
                     part.commands.append((number, bytes(body)))
             elif kind == KIND_SNAPSHOT:
                 whole = part.take(number, body)
-                if whole is None:
+                if whole is None or part.index < found.index:
                     continue
                 self._snapshot_bytes = len(whole)
                 self._command_bytes = sum(
@@ -442,12 +472,32 @@ class MetadataStore:
                 previous = index
             elif kind == KIND_IDENTITY:
                 self._take_identity(token, body)
+            elif kind == KIND_NAMED:
+                named = Named.decode(token, number, body)
             else:
-                raise StorageError(f"metadata log: record {token} is of kind {kind}, known are 1 to 3")
-        if not has_start and (previous or part.index):
+                raise StorageError(
+                    f"metadata log: record {token} is of kind {kind}, known are 1 to {KIND_NAMED}"
+                )
+        if not has_start and (previous or part.index or named):
+            why = found.why() or (f"{named.name}: the file is missing" if named else "it names none")
             raise StorageError(
-                f"metadata log: it begins with record {first_token} and holds no whole snapshot of what came before",
-                hint="restore the member's directory from a copy, or begin a new cluster in an empty one",
+                f"metadata log: it begins with record {first_token} and holds no whole snapshot of what came before "
+                f"({why})",
+                hint="put the files back from a copy, or restore the member's directory from one, or begin a new "
+                "cluster in an empty directory",
+            )
+        if found.catalog is not None and previous < found.index:
+            raise StorageError(
+                f"metadata log: it ends with command {previous}, and {found.kept[-1].name} stands for more",
+                hint="put the member's directory back whole",
+            )
+        if found.catalog is not None:
+            self._snapshot_bytes = found.kept[-1].file_bytes
+        if found.refused:
+            logger.warning(
+                "metadata member starts from %s: %s",
+                f"snapshot {found.kept[-1].name}" if found.kept else "its log alone",
+                found.why(),
             )
         if index and self._identity is None:
             raise StorageError("metadata log: it does not say whose it is")

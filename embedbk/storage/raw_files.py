@@ -51,6 +51,10 @@ class RawDirectory(Protocol):
 
     path: str
 
+    def within(self, name: str) -> RawDirectory:
+        """A directory in it, which need not be there."""
+        ...
+
     def names(self) -> list[str]:
         """Names of all that stands in it, ascending. OSError when it cannot be read."""
         ...
@@ -88,6 +92,9 @@ class DiskDirectory:
     def __init__(self, path: str | os.PathLike[str], *, is_fresh: bool = True) -> None:
         self.path = os.fspath(path)
         self._is_fresh = is_fresh
+
+    def within(self, name: str) -> DiskDirectory:
+        return DiskDirectory(os.path.join(self.path, name), is_fresh=self._is_fresh)
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self.path))
@@ -128,11 +135,15 @@ class PictureDirectory:
 
     def __init__(self, path: str, files: Mapping[str, bytes]) -> None:
         self.path = path
+        self._picture = files
         self._files = {
             name[len(path) + 1 :]: content
             for name, content in files.items()
             if name.startswith(f"{path}/") and "/" not in name[len(path) + 1 :]
         }
+
+    def within(self, name: str) -> PictureDirectory:
+        return PictureDirectory(f"{self.path}/{name}", self._picture)
 
     def names(self) -> list[str]:
         return sorted(self._files)

@@ -21,6 +21,8 @@ from embedbk.metadata.catalog import Catalog
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MetadataStore
+from embedbk.storage.raw_files import PictureDirectory
+from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.testing import workload
 from embedbk.testing.disks import MetadataCopy
 from embedbk.testing.violation import Violation
@@ -123,7 +125,8 @@ def _refuses_what_was_cut_back(world: World, newest: MetadataCopy, copy: Metadat
     notes.used = newest.used
     journal = MemoryJournal(copy.records)
     try:
-        MetadataStore(journal, journal.first_token(), notes=notes)
+        snapshots = PictureDirectory(SNAPSHOT_DIRECTORY, copy.snapshots)
+        MetadataStore(journal, journal.first_token(), notes=notes, snapshots=snapshots)
     except StorageError:
         world.sometimes["metadata cut back"] += 1
         return

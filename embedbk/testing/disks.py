@@ -39,6 +39,8 @@ from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_store import MetadataStore
+from embedbk.storage.raw_files import PictureDirectory
+from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.storage.starts import StartCount, Starts
 from embedbk.testing.harm import harm, lay_lie
 
@@ -170,10 +172,12 @@ class MetadataCopy:
 
     records: tuple[MemoryRecord, ...]
     used: Used | None
+    snapshots: dict[str, bytes]  # Their files, by path.
 
     def catalog(self) -> Catalog:
         journal = MemoryJournal(self.records)
-        return MetadataStore(journal, journal.first_token()).catalog
+        snapshots = PictureDirectory(SNAPSHOT_DIRECTORY, self.snapshots)
+        return MetadataStore(journal, journal.first_token(), snapshots=snapshots).catalog
 
 
 class TwinDisk:

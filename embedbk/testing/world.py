@@ -45,8 +45,12 @@ from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.ports import DurableBookie, Identity
 from embedbk.storage.member_notes import MemoryNotes
+from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import KIND_COMMAND, MemberIdentity, MetadataStore
+from embedbk.storage.snapshot_files import SnapshotFiles
+from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
+from embedbk.storage.snapshots import Named
 from embedbk.testing.clocks import TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
 from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk
@@ -75,6 +79,7 @@ COMPACTION = CompactorOptions(
     gain_bytes_min=4096,
     slice_bytes=64 << 10,
 )  # Often, and in several slices: a short run passes a few (native disks).
+SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Of commands: a run passes a few snapshots of the metadata.
 SYNC_NS = (50_000, 2 * MS)
 # Of each bookie: a run sees a few passes over its small store (I55).
 SCRUB_BYTES_PER_S, SCRUB_START_NS, SCRUB_PAUSE_NS = 1 << 20, SECOND, 3 * SECOND
@@ -184,6 +189,9 @@ class World:
         self._metadata_journal = MemoryJournal()
         self._metadata_notes = MemoryNotes()
         self._metadata_starts = 0
+        self._metadata_disk = MemoryDisk()  # Of its snapshots.
+        self._snapshots_kept: list[Named] = []
+        self._snapshot_chance = random.Random(f"snapshots {seed}")
         self.metadata_copy: MetadataCopy | None = None  # Taken on the way, for what comes behind the run.
         self._metadata_values: dict[str, bytes] = {}
         self._metadata_pending: deque[tuple[int, int, Any]] = deque()
@@ -281,6 +289,10 @@ class World:
     def start_metadata(self, *, may_have_lost: bool = False) -> None:
         identity = MemberIdentity(CLUSTER_TOKEN, bytes(15) + b"\x02")
         journal = self._metadata_journal
+        self._metadata_disk.crash(
+            self._snapshot_chance.getrandbits(63) | 1
+        )  # As the journal was, when it went down.
+        self._harm_snapshot()
         store = MetadataStore(
             journal,
             journal.first_token(),
@@ -288,7 +300,10 @@ class World:
             new_identity=identity,
             notes=self._metadata_notes,
             may_have_lost=may_have_lost,
+            snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=self._metadata_disk),
+            snapshot_due_bytes=self._snapshot_chance.choice(SNAPSHOT_DUE_BYTES),
         )
+        self._note_snapshots(store)
         journal.commit()  # Nobody may hear of an identity that a crash could take back.
         transport = self.network.transport(Identity("metadata", METADATA, self.fresh(), b""))
         now_ns, chance = self.now_of(METADATA), random.Random(f"metadata {self.seed} {self._metadata_starts}")
@@ -304,9 +319,27 @@ class World:
         self._metadata_seen = node.core.catalog.revision
         self._enter(METADATA, "metadata", node, identity.incarnation, 0)
 
+    def _note_snapshots(self, store: MetadataStore) -> None:
+        found = store.snapshots_found
+        self.sometimes["metadata started from a snapshot"] += found.catalog is not None
+        self.sometimes["damaged snapshot passed over"] += bool(found.refused)
+        assert store.snapshots is not None
+        self._snapshots_kept = store.snapshots.kept
+
+    def _harm_snapshot(self) -> None:
+        """75: the newest snapshot of two is damaged now and then while the member is down; that must cost nothing."""
+        kept = self._snapshots_kept
+        if len(kept) < 2 or self._snapshot_chance.random() < 0.7:
+            return
+        path = f"{SNAPSHOT_DIRECTORY}/{kept[-1].name}"
+        content = bytearray(self._metadata_disk.read(path))
+        content[self._snapshot_chance.randrange(len(content))] ^= 1 << self._snapshot_chance.randrange(8)
+        self._metadata_disk.put(path, bytes(content))
+
     def copy_metadata(self) -> MetadataCopy:
         """The member's whole directory as it is now."""
-        return MetadataCopy(tuple(self._metadata_journal.records), self._metadata_notes.used)
+        records, used = tuple(self._metadata_journal.records), self._metadata_notes.used
+        return MetadataCopy(records, used, self._metadata_disk.files())
 
     def take_metadata(self) -> MetadataCopy:
         """The member is killed; what is left."""
@@ -318,6 +351,7 @@ class World:
         self.note("metadata is put back from a copy")
         self._metadata_journal, self._metadata_notes = MemoryJournal(copy.records), MemoryNotes()
         self._metadata_notes.used = copy.used
+        self._metadata_disk, self._snapshots_kept = MemoryDisk(copy.snapshots), []
         self._metadata_pending.clear()
         self.start_metadata(may_have_lost=may_have_lost)
 

@@ -1,7 +1,8 @@
 """Power goes before every call that a metadata member's log makes: no acknowledged change is lost (P2.1, P10, I40).
 
-Its log stands in the same kind of journal as a bookie's, with snapshots between the commands: rolling, recycling,
-snapshots and trimming are all met, with direct I/O and without, and any subset of unsynced sectors and names (D1, D14).
+Its log stands in the same kind of journal as a bookie's, and its snapshots in files beside it, cut while commands go
+on: rolling, recycling, the writing, renaming, naming and deleting of snapshots, and trimming are all met, with direct
+I/O and without, and any subset of unsynced sectors and names (D1, D14; scenario 90).
 """
 
 from __future__ import annotations
@@ -12,12 +13,20 @@ from typing import Any
 import pytest
 
 from embedbk.errors import EmbedbkError
+from embedbk.metadata import cutting
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
-from tests.storage.test_metadata_store import FILE_BYTES, IDENTITY, Writer, on_disk
+from embedbk.storage.snapshot_format import read_header
+from tests.storage.test_metadata_store import IDENTITY, Writer, on_disk
 
 TURNS = 40
 PARTS = 4  # The calls are dealt to so many tests, for as many processes.
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch):
+    """A snapshot takes several turns."""
+    monkeypatch.setattr(cutting, "SLICE_BYTES", 8 << 10)
 
 
 def disk_of(direct: bool) -> MemoryDisk:
@@ -28,16 +37,16 @@ def disk_of(direct: bool) -> MemoryDisk:
 
 
 class LargeWriter(Writer):
-    """Its snapshots fill several files: nothing may be trimmed before the last chunk is durable."""
+    """Its snapshots have several chunks: nothing may be trimmed before one is named durably."""
 
-    key_count = 40
+    key_count = 10
 
 
 def work(writer: Writer, turns: int) -> None:
     """Puts of several sizes, and snapshots of several chunks; `acknowledged` follows what the log says."""
     for turn in range(turns):
         writer.write(3, size=(100, 4000, 7000)[turn % 3])
-        writer.snapshot_if_due()
+        writer.snapshot_if_due(3)
         while writer.store._journal.step():  # type: ignore[attr-defined]
             writer.sync()
         writer.sync()
@@ -90,8 +99,12 @@ def test_the_workload_meets_what_it_should() -> None:
     facts = writer.store._journal.facts()  # type: ignore[attr-defined]
     assert facts.generation > 3
     assert facts.first_token > 1
-    assert writer.store._snapshot_bytes > 2 * FILE_BYTES
+    assert writer.store.snapshots is not None
+    newest = writer.store.snapshots.kept[-1]
     assert disk.calls("rename") > 5
+    assert disk.calls("unlink") > 1
+    with writer.store.snapshots._files.open(newest.name) as file:
+        assert read_header(file).chunk_count > 4
     writer.store.close()
 
 

@@ -27,6 +27,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
+from embedbk.metadata import cutting
 from embedbk.metadata.catalog import GENERATION_BITS, Limits
 from embedbk.ports import Identity, LinkDown, LinkUp, Received
 from embedbk.storage.memory_disk import MemoryDisk
@@ -175,7 +176,7 @@ def test_a_restart_keeps_values_and_sessions(place: Place) -> None:
     place.do(OpenSession(1000, "x"))
     for n in range(60):
         assert place.do(put(f"/k/{n % 5}", 200)) == TxnDone(True, n + 1)
-    assert place.node.store._snapshot_bytes > 0
+    assert place.node.store.snapshots.kept
     place.close()
     again = Place(place.disk)
     again.session, again.secret, again.sequence = place.session, place.secret, place.sequence
@@ -186,6 +187,63 @@ def test_a_restart_keeps_values_and_sessions(place: Place) -> None:
     assert again.do(put("/more")) == TxnDone(True, 61)
     assert again.node.store.identity == IDENTITY
     again.close()
+
+
+def test_a_snapshot_is_cut_a_slice_a_turn_and_requests_are_run_between(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """METADATA.md, 2: what is put meanwhile is answered meanwhile, and is not in it."""
+    monkeypatch.setattr(cutting, "SLICE_RECORDS", 2)
+    place.do(OpenSession(1000, "x"))
+    snapshots = place.node.store.snapshots
+    assert snapshots is not None
+    index = count = answered = 0
+    while not snapshots.is_under_way:
+        count, index = count + 1, place.node.core.applied_index + 1
+        place.do(put(f"/k/{count}", 100))
+    while place.node._snapshotting._cut is not None:
+        assert place.node.deadline_ns() == 0
+        place.do(put(f"/new/{answered}"))
+        answered += 1
+    assert answered > 3
+    place.sync()
+    place.sync()
+    assert [each.index for each in snapshots.kept] == [index]
+    assert place.node.deadline_ns() != 0
+    place.close()
+    again = Place(place.disk)
+    found = again.do(Get(f"/new/{answered - 1}"))
+    assert isinstance(found, Value)
+    assert found.record is not None, "from the log behind it"
+    again.close()
+
+
+def test_a_snapshot_that_finds_no_room_is_told_and_tried_again_later_each_time(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I53: a full disk costs the snapshot and nothing else."""
+    place.do(OpenSession(600_000, "x"))
+    snapshots = place.node.store.snapshots
+    assert snapshots is not None
+    second = 1_000_000_000
+    place.disk.break_device("m/snapshots", errno.EDQUOT)
+    for n in range(60):
+        place.do(put(f"/k/{n}", 200))
+    place.turn()
+    assert "tried again in 10 s" in caplog.text
+    assert snapshots.kept == []
+    for now_s, is_tried in [(9, False), (10, True), (29, False), (31, True), (69, False), (72, True)]:
+        caplog.clear()
+        for _ in range(8):
+            place.turn(now_s * second)
+        assert ("snapshot not written" in caplog.text) == is_tried, now_s
+        assert "quota exceeded" in caplog.text or not is_tried
+    assert place.do(put("/more")).is_done
+    place.disk.break_device("m/snapshots", 0)
+    for _ in range(8):
+        place.turn(200 * second)
+        place.sync()
+    assert len(snapshots.kept) == 1
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from embedbk.metadata import catalog, commands
+from embedbk.host import snapshotting
+from embedbk.metadata import catalog, commands, cutting
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog
-from embedbk.storage import metadata_store
+from embedbk.storage import metadata_store, snapshot_format, snapshots
 
 PAGE = (Path(commands.__file__).parent / "METADATA.md").read_text()
 
@@ -51,7 +52,9 @@ def test_records_have_the_kinds_of_the_page() -> None:
         str(metadata_store.KIND_COMMAND),
         str(metadata_store.KIND_SNAPSHOT),
         str(metadata_store.KIND_IDENTITY),
+        str(snapshots.KIND_NAMED),
     ]
+    assert f"**Name of a snapshot**, {snapshots.NAMED.size} bytes" in PAGE
     assert f"**Identity**, {metadata_store._IDENTITY.size} bytes" in PAGE
     assert metadata_store._CHUNK.size == 4 + 4 + 8
 
@@ -59,8 +62,25 @@ def test_records_have_the_kinds_of_the_page() -> None:
 def test_a_snapshot_has_the_fields_of_the_page() -> None:
     rows = table("| field | what |")
     assert [row[0] for row in rows] == list(catalog._Snapshot.__struct_fields__)
-    assert rows[4][1] == "arrays of " + ", ".join(catalog._SessionSnapshot.__struct_fields__)
+    assert rows[4][1] == "arrays of " + ", ".join(cutting.SessionImage.__struct_fields__)
     assert msgspec.msgpack.decode(Catalog().snapshot()) == [1, 0, 1, 0, [], [], 0, [], []]
+
+
+def test_the_pieces_and_the_file_of_a_snapshot_are_those_of_the_page() -> None:
+    found = [
+        [str(kind.__struct_config__.tag), kind.__name__, ", ".join(kind.__struct_fields__)]
+        for kind in (cutting.Head, cutting.Sessions, cutting.Records, cutting.Starts, cutting.Spared)
+    ]
+    assert found == table("| tag | piece | fields |")
+    assert f"`version` is {cutting.PIECE_VERSION};" in PAGE
+    assert f"of at most {cutting.PIECE_BYTES_MAX} bytes" in PAGE
+    assert f"({cutting.SLICE_RECORDS:,} records or {cutting.SLICE_BYTES >> 10} KiB)" in PAGE
+    for magic in (snapshot_format.MAGIC, snapshot_format.END_MAGIC):
+        assert f"| magic | `{magic.decode()}` |" in PAGE
+    assert snapshot_format.snapshot_name(7, 1) == f"{7:020}-{1:010}.snap"
+    assert snapshotting.RETRY_NS_MIN == 10 * 1_000_000_000
+    assert snapshotting.RETRY_NS_MAX == 10 * 60 * 1_000_000_000
+    assert metadata_store.SNAPSHOT_DUE_BYTES == 16 << 20
 
 
 def test_bounds_are_those_of_the_page() -> None:

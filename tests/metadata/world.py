@@ -22,6 +22,7 @@ from embedbk.codec.metadata_messages import (
     Result,
     WatchEvents,
 )
+from embedbk.host.snapshotting import Snapshotting
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Limits
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import Intake
@@ -53,8 +54,10 @@ from embedbk.metadata.vocabulary import (
     WatchPutOff,
     WatchRequested,
 )
+from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
+from embedbk.storage.snapshot_files import SnapshotFiles
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -107,6 +110,7 @@ class World:
         self.link_count = 0
         self.is_committing = True  # False: the disk is slow; call `commit`.
         self.halted: str | None = None
+        self.disk = MemoryDisk()  # Of the snapshots.
         self.has_intake = has_intake
         self.start_member(())
 
@@ -115,13 +119,16 @@ class World:
     def start_member(self, survivors: Iterable[MemoryRecord]) -> None:
         self.intake = Intake()
         self.journal = MemoryJournal(tuple(survivors))
+        self.disk.crash()
         self.store = MetadataStore(
             self.journal,
             self.journal.first_token(),
             limits=self.limits,
             new_identity=MemberIdentity(TOKEN, b"incarnation 0001"),
+            snapshots=SnapshotFiles("snapshots", io=self.disk),
             **self.store_settings,
         )
+        self.snapshotting = Snapshotting(self.store)
         self.member = Member(
             self.store.catalog,
             durable_index=self.store.index,
@@ -160,8 +167,7 @@ class World:
                     self.halted = reason
                 case _:
                     raise AssertionError(effect)
-        if self.store.is_snapshot_due():
-            self.store.save_snapshot(self.member.catalog.snapshot())
+        self.snapshotting.step(self.member, self.now_ns)
 
     # --- Clients -----------------------------------------------------------------------------------------
 

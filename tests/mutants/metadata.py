@@ -12,14 +12,71 @@ _CATALOG = "embedbk/metadata/catalog.py"
 _MEMBER = "embedbk/metadata/member.py"
 _CLIENT = "embedbk/metadata/client.py"
 _HISTORY = "embedbk/metadata/history.py"
+_CUTTING = "embedbk/metadata/cutting.py"
 
 _CATALOGS = "tests/metadata/test_catalog.py::test_"
 _MEMBERS = "tests/metadata/test_member.py::test_"
 _WATCHES = "tests/metadata/test_client.py::test_"
 _LOADS = "tests/metadata/test_load.py::test_"
 _HISTORIES = "tests/metadata/test_history.py::test_"
+_CUTS = "tests/metadata/test_cutting.py::test_"
+_IS_THE_CUT = _CUTS + "a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile"
 
 MUTANTS = (
+    # Snapshots that are cut while commands go on.
+    Mutant(
+        "cut-without-what-was-deleted",
+        "I80",
+        "a snapshot lacks the records that were deleted while it was cut",
+        ((_CUTTING, 'in merge(there, self._parked_keys.begin("", self._after)):', "in there:"),),
+        (_IS_THE_CUT,),
+    ),
+    Mutant(
+        "cut-parks-the-newest",
+        "I80",
+        "what is parked of a record is how it was before its last change, not at the cut",
+        (
+            (
+                _CUTTING,
+                "        if self._left and key > self._after and key not in self._parked:\n",
+                "        if self._left and key > self._after:\n            self._parked_keys.remove(key) if self._parked.get(key) else None\n",
+            ),
+        ),
+        (_IS_THE_CUT,),
+    ),
+    Mutant(
+        "cut-with-what-came-later",
+        "I80",
+        "a snapshot holds keys that were made while it was cut",
+        (
+            (
+                _CUTTING,
+                "            self._parked[key] = before\n",
+                "            if before is not None:\n                self._parked[key] = before\n",
+            ),
+        ),
+        (_IS_THE_CUT,),
+    ),
+    Mutant(
+        "cut-with-answers-of-later",
+        "I80 I74",
+        "a snapshot holds answers to requests that were run while it was cut",
+        (
+            (
+                _CATALOG,
+                "            self._cut.keep_session(session)\n        for sequence in [",
+                "            pass\n        for sequence in [",
+            ),
+        ),
+        (_IS_THE_CUT,),
+    ),
+    Mutant(
+        "half-a-snapshot-is-loaded",
+        "I80",
+        "pieces that end too early are a catalog",
+        (("embedbk/metadata/loading.py", "    if head is None or any(left):\n", "    if head is None:\n"),),
+        (_CUTS + "pieces_that_are_no_snapshot_are_refused",),
+    ),
     # The watches that open ledgers and lists are followed by.
     Mutant(
         "watch-skips-on-reconnect",

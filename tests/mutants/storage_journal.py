@@ -252,19 +252,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "metadata-log-trimmed-early",
-        "P7.5 P10.1",
-        "a member's log is trimmed when its snapshot is queued, before it is durable",
-        (
-            (
-                "embedbk/storage/metadata_store.py",
-                "        if not snapshot.chunks and durable_token >= snapshot.last_token:\n",
-                "        if not snapshot.chunks:\n",
-            ),
-        ),
-        ("tests/crash/test_metadata_power.py::test_no_acknowledged_change_is_lost_when_the_power_goes",),
-    ),
-    Mutant(
         "slow-journal-not-waited-for",
         "P3.2 I40",
         "an add is acknowledged when another journal has come far enough, and its own has not",

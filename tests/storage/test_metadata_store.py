@@ -1,4 +1,4 @@
-"""The metadata log: replay, snapshots in the log, trimming, and crashes at every write."""
+"""The metadata log: replay, snapshots, trimming, and crashes at every write (test_snapshots.py: their files)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.errors import StorageError, UsageError
 from embedbk.metadata.catalog import Catalog, Limits
 from embedbk.metadata.commands import Run, StartSession, encode_command
+from embedbk.metadata.cutting import Cut
 from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
+from embedbk.storage.snapshot_files import SnapshotFiles
 
 FILE_BYTES = 64 << 10
 SMALL = Limits(txn_bytes_max=8 << 10, txn_operations_max=16)
@@ -28,6 +30,7 @@ class Writer:
     key_count = 7
 
     def __init__(self, store: MetadataStore) -> None:
+        self.cut: Cut | None = None
         self.store = store
         self.catalog = store.catalog
         self.digests = {store.index: self.catalog.digest()}  # By index, of the catalog after it.
@@ -53,9 +56,24 @@ class Writer:
     def sync(self) -> None:
         self.acknowledged = self.store.durable()
 
-    def snapshot_if_due(self) -> None:
+    def snapshot_if_due(self, slices: int = 1000) -> None:
+        """Begin one if it is due, and take so many slices of the one under way, as a member's turns do."""
+        snapshots = self.store.snapshots
+        assert snapshots is not None
         if self.store.is_snapshot_due():
-            self.store.save_snapshot(self.catalog.snapshot())
+            self.cut = self.catalog.cut()
+            head = self.cut.head
+            self.store.begin_snapshot(self.store.index, head.revision, head.records, head.sessions)
+        for _ in range(slices):
+            if self.cut is None:
+                return
+            piece = self.cut.next_piece()
+            if piece is not None:
+                snapshots.add(piece)
+                continue
+            self.cut = None
+            self.catalog.end_cut()
+            snapshots.end()
 
 
 def on_disk(
@@ -73,8 +91,17 @@ def on_disk(
     )
 
 
-def in_memory(journal: MemoryJournal, **settings: int) -> MetadataStore:
-    return MetadataStore(journal, journal.first_token(), new_identity=IDENTITY, **settings)
+def in_memory(
+    journal: MemoryJournal, disk: MemoryDisk | None = None, snapshot_due_bytes: int = 4000
+) -> MetadataStore:
+    """disk: for its snapshots; without, it has none."""
+    return MetadataStore(
+        journal,
+        journal.first_token(),
+        new_identity=IDENTITY,
+        snapshots=SnapshotFiles("snapshots", io=disk) if disk is not None else None,
+        snapshot_due_bytes=snapshot_due_bytes,
+    )
 
 
 def test_what_was_durable_is_there_at_the_next_start() -> None:
@@ -99,60 +126,48 @@ def test_an_index_is_never_skipped_nor_given_twice() -> None:
             store.append(index, b"")
 
 
-def test_a_snapshot_stands_for_what_was_before_it_and_the_log_is_trimmed() -> None:
-    journal = MemoryJournal()
-    writer = Writer(in_memory(journal, snapshot_due_bytes=4000, chunk_bytes=100))
-    while not writer.store.is_snapshot_due():
-        writer.write(1)
-    writer.snapshot_if_due()
-    assert not writer.store.is_snapshot_due()
-    writer.write(3)  # Queued behind the first chunks; not yet durable.
-    journal.commit()
-    writer.sync()
-    assert journal.first_token() > 1
+def test_a_snapshot_stands_for_what_was_before_it_and_the_log_is_trimmed_up_to_the_one_before() -> None:
+    """I80: the state by applying 1 to n; the log stays behind the older of the two that are kept."""
+    journal, disk = MemoryJournal(), MemoryDisk()
+    writer = Writer(in_memory(journal, disk))
+    ends: list[int] = []
+    for turn in range(3):
+        while not writer.store.is_snapshot_due():
+            writer.write(1)
+        ends.append(writer.store.index)
+        writer.snapshot_if_due()
+        assert not writer.store.is_snapshot_due()
+        writer.write(3)  # Not in the snapshot; not yet durable.
+        for _ in range(3):
+            journal.commit()
+            writer.sync()
+        assert writer.store.snapshots is not None
+        assert [each.index for each in writer.store.snapshots.kept] == ends[-2:]
+        first = next(record.ledger_id for record in journal.records if record.kind == 1)
+        assert first == (1 if turn == 0 else ends[-2] + 1)
     assert writer.acknowledged == writer.store.index
-    survivors = journal.crash()
-    again = in_memory(MemoryJournal(survivors))
+    again = in_memory(MemoryJournal(journal.crash()), disk)
     assert (again.index, again.catalog.digest()) == (writer.store.index, writer.catalog.digest())
     assert again.identity == IDENTITY
-
-
-def test_a_large_snapshot_lets_commands_through() -> None:
-    """CHUNKS_QUEUED_BYTES_MAX: chunks wait while much is queued; commands between them come after the snapshot."""
-    journal = MemoryJournal()
-    writer = Writer(in_memory(journal, snapshot_due_bytes=1))
-    writer.write(8, size=200 << 10)
-    for n in range(30):
-        index = writer.store.index + 1
-        command = Run(1, index, index, Txn([], [Put(f"/large/{n}", bytes(250 << 10))]))
-        writer.store.append(index, encode_command(command))
-        writer.catalog.apply(command)
-    journal.commit()
-    writer.snapshot_if_due()
-    assert 0 < journal.queued_bytes() < 6 << 20
-    turns = 0
-    while journal.pending:
-        writer.write(1)
-        journal.commit()
-        writer.sync()
-        turns += 1
-    assert turns > 1
-    again = in_memory(MemoryJournal(journal.crash()))
-    assert again.catalog.digest() == writer.catalog.digest()
+    again._note_row(1 << 40, 1 << 50)
+    assert again._token_of(ends[-1] + 1) == next(
+        record.token for record in journal.records if (record.kind, record.ledger_id) == (1, ends[-1] + 1)
+    )
 
 
 @pytest.mark.parametrize("count", range(60))
 def test_a_crash_amid_a_snapshot_leaves_the_old_one_or_the_new_one(count: int) -> None:
-    """Two snapshots and the commands between them, cut off after each record."""
-    journal = MemoryJournal()
-    writer = Writer(in_memory(journal, snapshot_due_bytes=1500, chunk_bytes=200))
+    """I80: snapshots in slices and the commands between them, cut off after each record."""
+    journal, disk = MemoryJournal(), MemoryDisk()
+    writer = Writer(in_memory(journal, disk, 1500))
     for _ in range(8):
         writer.write(2)
-        writer.snapshot_if_due()
+        writer.snapshot_if_due(2)
         left = count - (journal.records[-1].token if journal.records else 0)
         journal.commit(max(0, left))
         writer.sync()
-    again = in_memory(MemoryJournal(journal.crash()))
+    disk.crash(count + 1)
+    again = in_memory(MemoryJournal(journal.crash()), disk)
     assert again.index >= writer.acknowledged
     assert again.catalog.digest() == writer.digests[again.index]
     writer = Writer(again)  # And it goes on from there.
@@ -176,7 +191,7 @@ def play(disk: MemoryDisk) -> Iterator[Writer]:
 def writes_of_a_whole_run() -> int:
     disk = MemoryDisk()
     writers = list(play(disk))
-    assert writers[-1].store._snapshot_bytes > 0
+    assert writers[-1].store.snapshots.kept  # type: ignore[union-attr]
     return disk.calls("write")
 
 
@@ -232,7 +247,8 @@ def test_files_are_used_again_after_snapshots() -> None:
         writer.snapshot_if_due()
         while writer.store._journal.step():  # type: ignore[attr-defined]
             writer.sync()
-    assert len(disk.files()) <= 6
+    assert len(disk.files(stable=False)) <= 12
+    assert sum(path.endswith(".snap") for path in disk.files(stable=False)) == 2
     writer.store.close()
     again = on_disk(disk)
     assert again.catalog.digest() == writer.catalog.digest()

@@ -17,6 +17,8 @@ from embedbk.storage import (
     journal_reader,
     metadata_store,
     scrubbing,
+    snapshot_format,
+    snapshots,
     used_reader,
 )
 from embedbk.storage.identity import SLOT_HEADER
@@ -54,6 +56,11 @@ def layout(page: Path, name: str) -> tuple[str, int]:
         (STORAGE / "STORAGE.md", "identity", SLOT_HEADER),
         (METADATA, "identity", metadata_store._IDENTITY),
         (METADATA, "chunk", metadata_store._CHUNK),
+        (METADATA, "named", snapshots.NAMED),
+        (METADATA, "snapshot header", snapshot_format.HEADER),
+        (METADATA, "snapshot chunk", snapshot_format.CHUNK),
+        (METADATA, "snapshot index", snapshot_format.INDEX_ROW),
+        (METADATA, "snapshot closing", snapshot_format.CLOSING),
     ],
 )
 def test_a_struct_is_the_table_of_its_page(page: Path, name: str, found: struct.Struct) -> None:

@@ -1,0 +1,81 @@
+"""The snapshots of a metadata member: cut a slice in each turn, written beside the commands (METADATA.md, 2).
+
+Decides when the next slice is taken and when one that could not be written is tried again. What a slice holds is the
+catalog's (metadata/cutting.py); what counts, is kept and goes is the store's (storage/snapshots.py).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from embedbk.metadata.cutting import Cut
+from embedbk.metadata.member import Member
+from embedbk.storage.metadata_store import MetadataStore
+
+__all__ = ["Snapshotting"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_NS_MIN = 10_000_000_000  # After a snapshot that could not be written, doubled each time.
+RETRY_NS_MAX = 600_000_000_000
+
+
+class Snapshotting:
+    """One turn is one slice: the loop serves its links between two of them."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._cut: Cut | None = None
+        self._not_before_ns = 0
+        self._retry_ns = RETRY_NS_MIN
+        self._has_failed = False  # The last one that was begun.
+
+    def step(self, core: Member, now_ns: int) -> None:
+        """Between two steps of the core; everything that it asked for was carried out."""
+        snapshots = self._store.snapshots
+        if snapshots is None:
+            return
+        if failure := snapshots.failure():
+            self._give_up(core, now_ns, failure)
+        elif self._cut is not None:
+            self._go_on(core)
+        elif not snapshots.is_under_way and self._store.is_snapshot_due() and now_ns >= self._not_before_ns:
+            self._retry_ns = self._retry_ns if self._has_failed else RETRY_NS_MIN
+            self._has_failed = False
+            self._cut = cut = core.catalog.cut()
+            head = cut.head
+            self._store.begin_snapshot(core.applied_index, head.revision, head.records, head.sessions)
+            self._go_on(core)
+
+    def deadline_ns(self) -> int | None:
+        """0: the next slice can be taken at once."""
+        snapshots = self._store.snapshots
+        return 0 if self._cut is not None and snapshots is not None and snapshots.has_room() else None
+
+    def _go_on(self, core: Member) -> None:
+        snapshots = self._store.snapshots
+        assert snapshots is not None
+        assert self._cut is not None
+        if not snapshots.has_room():
+            return  # The writer wakes us.
+        piece = self._cut.next_piece()
+        if piece is not None:
+            snapshots.add(piece)
+            return
+        self._cut = None
+        core.catalog.end_cut()
+        snapshots.end()
+
+    def _give_up(self, core: Member, now_ns: int, failure: str) -> None:
+        """I53: without room for a snapshot everything goes on, and the log grows meanwhile."""
+        self._cut, self._has_failed = None, True
+        core.catalog.end_cut()
+        self._store.abandon_snapshot()
+        self._not_before_ns = now_ns + self._retry_ns
+        logger.warning(
+            "metadata snapshot not written: %s; the log is kept, and it is tried again in %d s (make room, or mend the "
+            "disk)",
+            failure,
+            self._retry_ns // 1_000_000_000,
+        )
+        self._retry_ns = min(2 * self._retry_ns, RETRY_NS_MAX)

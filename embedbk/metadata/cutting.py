@@ -1,0 +1,234 @@
+"""A snapshot of the catalog, cut in slices while commands go on (METADATA.md, 2).
+
+Decides what a snapshot holds, in which pieces, and how it stays the state of one moment: the walk goes through the
+sessions and then through the keys in order, and whatever a command changes before the walk has come there is parked
+first, as it was. So a write costs one more look-up, and what is parked is bounded by what is written meanwhile. Leaves
+to others: when a cut begins, when the next slice is taken (host/snapshotting.py), and where the pieces go.
+
+A slice is counted in keys and bytes, never by a clock: the same commands between the same slices give the same pieces.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from typing import Protocol
+
+import msgspec
+
+from embedbk.codec.metadata_messages import Record, Reign, Result
+from embedbk.errors import ensure
+from embedbk.metadata.limits import KEPT_BYTES, record_bytes, text_bytes
+from embedbk.metadata.sorted_keys import SortedKeys
+
+__all__ = [
+    "PIECE_BYTES_MAX",
+    "PIECE_VERSION",
+    "Cut",
+    "Head",
+    "Piece",
+    "Records",
+    "SessionImage",
+    "Sessions",
+    "Spared",
+    "Starts",
+    "decode_piece",
+]
+
+PIECE_VERSION = 2  # A snapshot of version 1 is one array (catalog.py).
+PIECE_BYTES_MAX = 1 << 20
+SLICE_RECORDS = 1000  # Encoded in one slice: about a millisecond.
+SLICE_BYTES = 256 << 10  # Of records or sessions in one slice; the last one may go beyond.
+SLICE_KEYS = (
+    16_384  # Looked at in one slice: more than the commands of one turn can put in front of the walk.
+)
+
+
+class SessionImage(msgspec.Struct, frozen=True, array_like=True):
+    session: int
+    ttl_ms: int
+    label: str
+    done_below: int
+    kept: list[tuple[int, Result]]
+    secret: bytes = b""
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Always the first piece: the counters, and how many of each are to come."""
+
+    version: int
+    revision: int
+    next_id: int
+    sessions_started: int
+    start_count: int
+    sessions: int
+    records: int
+    starts: int
+    spared: int
+
+
+class Sessions(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    sessions: list[SessionImage]
+
+
+class Records(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    records: list[Record]
+
+
+class Starts(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    starts: list[Reign]
+
+
+class Spared(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    spared: list[tuple[int, int]]
+
+
+Piece = Head | Sessions | Records | Starts | Spared
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_piece: msgspec.msgpack.Decoder[Piece] = msgspec.msgpack.Decoder(Piece)
+
+
+class Session(Protocol):
+    """What of the catalog's sessions is in a snapshot; their keys follow from the records."""
+
+    session: int
+    ttl_ms: int
+    label: str
+    done_below: int
+    kept: dict[int, Result]
+    secret: bytes
+
+
+def image_of(session: Session) -> SessionImage:
+    """The session as it is now."""
+    kept = list(session.kept.items())
+    return SessionImage(
+        session.session, session.ttl_ms, session.label, session.done_below, kept, session.secret
+    )
+
+
+class Cut:
+    """The state at the moment when this was made, piece by piece.
+
+    Whoever changes the catalog says so before: `keep_record`, `keep_session`. head, starts and spared are copies;
+    sessions, records and keys are the catalog's own.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        sessions: Mapping[int, Session],
+        records: Mapping[str, Record],
+        keys: SortedKeys,
+        starts: list[Reign],
+        spared: list[tuple[int, int]],
+    ) -> None:
+        self.head = head
+        self._head: Head | None = head
+        self._sessions = sessions
+        self._records = records
+        self._keys = keys
+        # By number, in the catalog's order: those that the walk has not reached, with what is parked of them.
+        self._images: dict[int, SessionImage | None] = dict.fromkeys(sessions)
+        self._order = deque(sessions)
+        self._after = ""  # Keys up to this one were reached.
+        self._left = head.records  # Of the records that were there at the cut.
+        self._parked: dict[str, Record | None] = {}  # Of keys that were not reached; None: it was not there.
+        self._parked_keys = SortedKeys()  # Of _parked those that were there: they may be gone by now.
+        self._starts, self._spared = deque(starts), deque(spared)
+
+    @property
+    def parked_count(self) -> int:
+        return len(self._parked)
+
+    def keep_record(self, key: str, before: Record | None) -> None:
+        """This key is about to change; before: its record, None where there is none."""
+        if self._left and key > self._after and key not in self._parked:
+            self._parked[key] = before
+            if before is not None:
+                self._parked_keys.add(key)
+
+    def keep_session(self, session: Session) -> None:
+        """This session is about to change, or to end."""
+        if session.session in self._images and self._images[session.session] is None:
+            self._images[session.session] = image_of(session)
+
+    def next_piece(self) -> bytes | None:
+        """One slice of the walk, as bytes; None: the snapshot is whole."""
+        for take in (
+            self._take_head,
+            self._take_sessions,
+            self._take_records,
+            self._take_starts,
+            self._take_spared,
+        ):
+            piece = take()
+            if piece is not None:
+                data = _encode(piece)
+                ensure(len(data) <= PIECE_BYTES_MAX, f"a piece of {len(data)} bytes")
+                return data
+        return None
+
+    def _take_head(self) -> Head | None:
+        head, self._head = self._head, None
+        return head
+
+    def _take_sessions(self) -> Sessions | None:
+        images: list[SessionImage] = []
+        size = 0
+        while self._order and size < SLICE_BYTES:
+            number = self._order.popleft()
+            image = self._images.pop(number) or image_of(self._sessions[number])
+            images.append(image)
+            size += len(image.kept) * KEPT_BYTES + text_bytes(image.label) + KEPT_BYTES
+        return Sessions(images) if images else None
+
+    def _take_records(self) -> Records | None:
+        if not self._left:
+            return None
+        taken: list[Record] = []
+        reached: list[str] = []
+        looked = size = 0
+        for key in self._keys_ahead():
+            self._after = key
+            record = self._records.get(key)
+            if key in self._parked:
+                record = self._parked.pop(key)
+                if record is not None:
+                    reached.append(key)
+            if record is not None:
+                taken.append(record)
+                size += record_bytes(record)
+            looked += 1
+            is_whole = len(taken) == self._left
+            if is_whole or len(taken) == SLICE_RECORDS or size >= SLICE_BYTES or looked == SLICE_KEYS:
+                break
+        ensure(looked > 0, "records of a snapshot are missing")
+        self._left -= len(taken)
+        for key in reached:
+            self._parked_keys.remove(key)
+        if not self._left:
+            self._parked, self._parked_keys = {}, SortedKeys()  # What came since, behind the last of them.
+        return Records(taken)
+
+    def _keys_ahead(self) -> Iterator[str]:
+        """Those that were not reached, each once, in order: what is there now, and what was when the cut began."""
+        there = self._keys.begin("", self._after)
+        if not self._parked:
+            yield from there
+            return
+        last = ""
+        for key in merge(there, self._parked_keys.begin("", self._after)):
+            if key != last:
+                last = key
+                yield key
+
+    def _take_starts(self) -> Starts | None:
+        starts = [self._starts.popleft() for _ in range(min(SLICE_RECORDS, len(self._starts)))]
+        return Starts(starts) if starts else None
+
+    def _take_spared(self) -> Spared | None:
+        spared = [self._spared.popleft() for _ in range(min(SLICE_RECORDS, len(self._spared)))]
+        return Spared(spared) if spared else None

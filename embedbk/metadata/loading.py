@@ -1,0 +1,94 @@
+"""A catalog from the pieces of a snapshot, one piece at a time (METADATA.md, 2).
+
+Decides whether the pieces are a snapshot: their order, their counts, and that keys ascend. Leaves to others where they
+come from and when the next one is taken: a start runs through, whoever has links to serve takes a piece now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+
+from embedbk.codec.unpacking import unpack
+from embedbk.errors import StorageError
+from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
+from embedbk.metadata.cutting import (
+    PIECE_VERSION,
+    Head,
+    Piece,
+    Records,
+    Sessions,
+    Spared,
+    Starts,
+    decode_piece,
+)
+
+__all__ = ["load", "load_in_slices"]
+
+
+def load(pieces: Iterable[bytes], limits: Limits = DEFAULT_LIMITS) -> Catalog:
+    """The whole at once. Raises StorageError: the pieces are no snapshot."""
+    slices = load_in_slices(pieces, limits)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as whole:
+            catalog: Catalog = whole.value
+            return catalog
+
+
+def load_in_slices(
+    pieces: Iterable[bytes], limits: Limits = DEFAULT_LIMITS
+) -> Generator[None, None, Catalog]:
+    """Takes a piece at each step, and returns the catalog.
+
+    Raises:
+        StorageError: the pieces are no snapshot, or one of a version that this code does not know.
+    """
+    catalog, head = Catalog(limits), None
+    left: list[int] = []  # As _KINDS.
+    for number, data in enumerate(pieces):
+        piece: Piece = unpack(
+            decode_piece, data, StorageError, f"piece {number} of a metadata snapshot holds none"
+        )
+        if isinstance(piece, Head):
+            if number:
+                raise StorageError(f"piece {number} of a metadata snapshot is another head")
+            if piece.version != PIECE_VERSION:
+                raise StorageError(
+                    f"metadata snapshot has version {piece.version}; this embedbk knows 1 and {PIECE_VERSION}"
+                )
+            head, left = piece, [piece.sessions, piece.records, piece.starts, piece.spared]
+            catalog.take_counters(piece.revision, piece.next_id, piece.sessions_started, piece.start_count)
+        elif head is None:
+            raise StorageError("a metadata snapshot begins without its head")
+        else:
+            kind = _KINDS.index(type(piece))
+            if any(left[:kind]):
+                raise StorageError(f"piece {number} of a metadata snapshot comes before its time")
+            left[kind] -= _take(catalog, piece)
+            if left[kind] < 0:
+                raise StorageError(f"piece {number} of a metadata snapshot holds more than its head says")
+        yield
+    if head is None or any(left):
+        raise StorageError("a metadata snapshot ends before it is whole")
+    return catalog
+
+
+_KINDS = [Sessions, Records, Starts, Spared]
+
+
+def _take(catalog: Catalog, piece: Sessions | Records | Starts | Spared) -> int:
+    """How many there were."""
+    match piece:
+        case Sessions(sessions):
+            catalog.take_sessions(sessions)
+            return len(sessions)
+        case Records(records):
+            catalog.take_records(records)
+            return len(records)
+        case Starts(starts):
+            catalog.starts += starts
+            return len(starts)
+        case Spared(spared):
+            catalog.spared += spared
+            return len(spared)

@@ -1,0 +1,353 @@
+"""Which snapshots of a metadata member's log count, which are kept, and what may go (METADATA.md, 2; I80, I81).
+
+Decides that a file counts only when a record of the log that names it is durable; that the two newest stay, and what is
+pinned; that the log is trimmed up to the older of the two and no further, so that a damaged newest one costs nothing;
+and what a start does with files that are damaged, foreign, or left over. Leaves to others when a snapshot is due
+(metadata_store.py), its pieces (metadata/cutting.py) and its bytes (snapshot_format.py, snapshot_writer.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from embedbk.errors import StorageError, UsageError, ensure
+from embedbk.metadata.catalog import Catalog, Limits
+from embedbk.metadata.loading import load
+from embedbk.ports import Journal
+from embedbk.storage.raw_files import RawDirectory
+from embedbk.storage.snapshot_files import SnapshotFiles
+from embedbk.storage.snapshot_format import (
+    ASIDE_SUFFIX,
+    DIGEST_BYTES,
+    PART_SUFFIX,
+    SnapshotHeader,
+    parse_snapshot_name,
+    read_header,
+    read_pieces,
+    snapshot_name,
+)
+from embedbk.storage.snapshot_writer import SnapshotWriter, wake_by
+
+__all__ = [
+    "KEPT_SNAPSHOTS",
+    "KIND_NAMED",
+    "NAMED",
+    "TERM",
+    "Found",
+    "Named",
+    "Snapshots",
+    "look_for_base",
+    "names_of",
+]
+
+logger = logging.getLogger(__name__)
+
+KIND_NAMED = 4  # The record's ledger_id is the index that the snapshot stands for; its body is `NAMED`.
+# version, term, size of the file, digest
+NAMED = struct.Struct(f"<BQQ{DIGEST_BYTES}s")
+NAMED_VERSION = 1
+KEPT_SNAPSHOTS = 2
+TERM = 1  # A quorum of one has no other.
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A snapshot as the log names it."""
+
+    index: int
+    term: int
+    file_bytes: int
+    digest: bytes
+
+    @property
+    def name(self) -> str:
+        return snapshot_name(self.index, self.term)
+
+    def encode(self) -> bytes:
+        return NAMED.pack(NAMED_VERSION, self.term, self.file_bytes, self.digest)
+
+    @classmethod
+    def decode(cls, token: int, index: int, body: bytes | memoryview) -> Named:
+        if len(body) != NAMED.size or body[0] != NAMED_VERSION:
+            raise StorageError(f"metadata log: record {token} names no snapshot in version {NAMED_VERSION}")
+        _, term, file_bytes, digest = NAMED.unpack(body)
+        return cls(index, term, file_bytes, digest)
+
+
+# --- At a start -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Found:
+    """What a start found of the snapshots that the log names. kept: those that count, the oldest first."""
+
+    catalog: Catalog | None
+    kept: list[Named]
+    refused: list[tuple[Named, str]]  # Newer than the one that was taken, with the reason.
+
+    @property
+    def index(self) -> int:
+        return self.kept[-1].index if self.catalog is not None else 0
+
+    def why(self) -> str:
+        return "; ".join(f"{named.name}: {reason}" for named, reason in self.refused)
+
+
+def look_for_base(
+    directory: RawDirectory | None, named: Sequence[Named], cluster_token: bytes, limits: Limits
+) -> Found:
+    """The catalog of the newest snapshot that is whole. Changes nothing on disk."""
+    if directory is None or not named:
+        return Found(None, [], [(each, "there is no directory of snapshots") for each in named])
+    names = set(names_of(directory))
+    refused: list[tuple[Named, str]] = []
+    for at in reversed(range(len(named))):
+        each = named[at]
+        if each.name not in names:
+            if at >= len(named) - KEPT_SNAPSHOTS:
+                refused.append((each, "the file is missing"))
+            continue
+        try:
+            catalog = _load(directory, each, cluster_token, limits)
+        except (StorageError, OSError) as bad:
+            refused.append((each, str(bad)))
+            continue
+        # Not the one right before: that may be set aside, and the log stands behind an older one then.
+        before = [older for older in named[:at] if older.name in names]
+        return Found(catalog, [*before[-(KEPT_SNAPSHOTS - 1) :], each], refused)
+    return Found(None, [], refused)
+
+
+def names_of(directory: RawDirectory) -> list[str]:
+    """None where there is no directory. Raises StorageError: it cannot be told."""
+    try:
+        return directory.names()
+    except FileNotFoundError:
+        return []
+    except OSError as refused:
+        raise StorageError(
+            f"{directory.path} cannot be read: {refused}", hint="check its permissions and its disk"
+        ) from refused
+
+
+def _load(directory: RawDirectory, named: Named, cluster_token: bytes, limits: Limits) -> Catalog:
+    with directory.open(named.name) as file:
+        header = read_header(file)
+        if header.cluster_token != cluster_token:
+            raise StorageError(
+                f"it is of the cluster {header.cluster_token.hex()}, and the log of {cluster_token.hex()}"
+            )
+        found = Named(header.index, header.term, header.file_bytes, header.digest)
+        if found != named:
+            raise StorageError(
+                f"it stands for command {found.index} of term {found.term} with digest {found.digest.hex()}, and the "
+                f"log names one for command {named.index} of term {named.term} with digest {named.digest.hex()}"
+            )
+        return load(read_pieces(file, header), limits)
+
+
+# --- While it runs ----------------------------------------------------------------------------------------
+
+
+class Snapshots:
+    """Writes, names, keeps and removes the snapshots of a member that runs.
+
+    found: of `look_for_base`. token_of: where a command stands in the journal. identify: appends a record that says
+    whose log it is, so that a trimmed log says so before it names a snapshot.
+    """
+
+    def __init__(
+        self,
+        files: SnapshotFiles,
+        journal: Journal,
+        found: Found,
+        *,
+        cluster_token: bytes,
+        incarnation: bytes,
+        token_of: Callable[[int], int],
+        identify: Callable[[], int],
+    ) -> None:
+        self.kept = found.kept
+        self._files = files
+        self._journal = journal
+        self._whose = cluster_token, incarnation
+        self._token_of = token_of
+        self._identify = identify
+        self._pins: Counter[str] = Counter()
+        self._writer: SnapshotWriter | None = None
+        self._index = 0  # That the snapshot under way stands for.
+        self._is_whole = False  # All its pieces were added, and it is not being finished yet.
+        self._durable_index = 0
+        self._named: tuple[int, Named] | None = None  # Its record's token; not yet durable.
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if files.threaded else -1
+
+    def filenos(self) -> list[int]:
+        return [self._event] if self._event >= 0 else []
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._writer is not None
+
+    def has_room(self) -> bool:
+        """Whether the next piece may be added now."""
+        return self._writer is not None and self._writer.has_room()
+
+    def begin(self, index: int, revision: int, record_count: int, session_count: int) -> None:
+        """A snapshot of the state behind command `index`; `add` its pieces, then `end`."""
+        ensure(self._writer is None, "one snapshot at a time")
+        header = SnapshotHeader(*self._whose, index, TERM, revision, record_count, session_count)
+        self._index, self._is_whole = index, False
+        self._writer = SnapshotWriter(self._files, header, wake_by(self._event))
+
+    def add(self, piece: bytes) -> None:
+        assert self._writer is not None
+        self._writer.add(piece)
+
+    def end(self) -> None:
+        """The last piece was added. `step` carries it on."""
+        self._is_whole = True
+        self._go_on()
+
+    def failure(self) -> str:
+        """Why what is under way cannot be written; empty: nothing says so. `abandon` it then."""
+        failed = self._writer.failure if self._writer is not None else None
+        return str(failed) if failed is not None else ""
+
+    def abandon(self) -> None:
+        """What is under way is given up; nothing of it counts."""
+        if self._writer is not None and self._named is None:
+            self._writer.stop()
+            self._writer = None
+
+    def step(self, durable_token: int, durable_index: int) -> bool:
+        """Go on with what is under way. True: it counts from now on, and what it makes needless was let go."""
+        if self._event >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._event)
+        self._durable_index = durable_index
+        self._go_on()
+        if self._writer is None or self._named is None or self._named[0] > durable_token:
+            return False
+        self._take(self._named[1])
+        self._writer.stop()
+        self._writer = self._named = None
+        return True
+
+    def _go_on(self) -> None:
+        writer = self._writer
+        if writer is None or self._journal.failed() is not None:
+            return
+        if self._is_whole and self._durable_index >= self._index:
+            # Never a whole file of commands that a crash can take back: what is left over then is in the log.
+            self._is_whole = False
+            writer.finish()
+        if self._named is None and writer.written is not None:
+            self._name(writer.written)
+
+    def _name(self, header: SnapshotHeader) -> None:
+        named = Named(header.index, header.term, header.file_bytes, header.digest)
+        with contextlib.suppress(StorageError):  # A full queue: the next step tries again.
+            self._identify()
+            self._named = self._journal.append(KIND_NAMED, named.index, named.encode()), named
+
+    def _take(self, named: Named) -> None:
+        """It counts: the log names it, durably. Only now may what it stands for go, behind the one before it."""
+        self.kept.append(named)
+        if len(self.kept) < KEPT_SNAPSHOTS:
+            return
+        self._journal.trim(self._token_of(self.kept[-KEPT_SNAPSHOTS].index))
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for each in self.kept[:-KEPT_SNAPSHOTS]:
+            if not self._pins[each.name]:
+                self.kept.remove(each)
+                self._remove(each.name)
+
+    # --- Pins ----------------------------------------------------------------------------------------------
+
+    def pin(self, name: str) -> None:
+        """Keep this snapshot, however many newer ones there are, until it is unpinned as often. A restart ends it.
+
+        Raises:
+            UsageError: no such snapshot is kept.
+        """
+        if name not in [each.name for each in self.kept]:
+            raise UsageError(f"snapshot {name!r} is not kept; there are {[each.name for each in self.kept]}")
+        self._pins[name] += 1
+
+    def unpin(self, name: str) -> None:
+        ensure(self._pins[name] > 0, f"snapshot {name} is not pinned")
+        self._pins[name] -= 1
+        self._let_go()
+
+    # --- Start and end -------------------------------------------------------------------------------------
+
+    def tidy(self, refused: Sequence[tuple[Named, str]], last_index: int) -> None:
+        """At a start that goes on: what is damaged is set aside, what is left over removed, what is strange told."""
+        bad = {named.name for named, _ in refused}
+        for name in self._names():
+            parsed = parse_snapshot_name(name)
+            if name.endswith(PART_SUFFIX) and parse_snapshot_name(name.removesuffix(PART_SUFFIX)):
+                self._remove(name)
+            elif name in bad:
+                self._set_aside(name)
+            elif parsed is not None and name not in [each.name for each in self.kept]:
+                self._look_at_unnamed(name, last_index)
+
+    def _look_at_unnamed(self, name: str, last_index: int) -> None:
+        """One that does not count. All that it stands for is in the log or in one that counts, if it is this member's
+        and not beyond the log's end; of any other only a person can tell what it is."""
+        try:
+            with self._files.open(name) as file:
+                header = read_header(file)
+        except (StorageError, OSError, UsageError) as unread:
+            logger.warning("%s is not named by the log and left alone: %s", self._files.place(name), unread)
+            return
+        if (header.cluster_token, header.incarnation) != self._whose:
+            logger.warning(
+                "%s is not named by the log and left alone: it is of the member %s of the cluster %s",
+                self._files.place(name),
+                header.incarnation.hex(),
+                header.cluster_token.hex(),
+            )
+        elif header.index > last_index:
+            self._set_aside(name)  # Of what was lost here.
+        else:
+            self._remove(name)
+
+    def _set_aside(self, name: str) -> None:
+        with self._telling(f"{name} cannot be set aside"):
+            self._files.rename(name, name + ASIDE_SUFFIX)
+            logger.warning("%s is kept as %s", self._files.place(name), name + ASIDE_SUFFIX)
+
+    def _remove(self, name: str) -> None:
+        with self._telling(f"{name} cannot be removed"):
+            self._files.remove(name)
+
+    def _names(self) -> list[str]:
+        with self._telling("the directory cannot be read"):
+            return self._files.names()
+        return []
+
+    @contextlib.contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as refused:
+            logger.warning("metadata snapshots: %s: %s", what, refused)
+
+    def close(self) -> None:
+        """What is under way is given up; the next start removes what is left of it."""
+        if self._writer is not None:
+            self._writer.stop()
+            self._writer = None
+        if self._event >= 0:
+            os.close(self._event)
+            self._event = -1

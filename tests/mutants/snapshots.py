@@ -1,0 +1,139 @@
+"""Snapshots of the metadata as files: what counts, what stays, what goes."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_SNAPSHOTS = "embedbk/storage/snapshots.py"
+_WRITER = "embedbk/storage/snapshot_writer.py"
+_FORMAT = "embedbk/storage/snapshot_format.py"
+_STORE = "embedbk/storage/metadata_store.py"
+
+_FILES = "tests/storage/test_snapshots.py::test_"
+_POWER = "tests/crash/test_metadata_power.py::test_no_acknowledged_change_is_lost_when_the_power_goes"
+
+MUTANTS = (
+    Mutant(
+        "snapshot-counts-when-it-is-written",
+        "I80",
+        "the log is trimmed when a snapshot's name is queued, not when it is durable",
+        ((_SNAPSHOTS, " or self._named[0] > durable_token:", ":"),),
+        (_FILES + "a_snapshot_counts_when_the_log_names_it_durably_and_nothing_goes_before",),
+    ),
+    Mutant(
+        "log-trimmed-up-to-the-newest-snapshot",
+        "I80 I81",
+        "with the newest snapshot the only way to the state of the log is gone",
+        (
+            (
+                _SNAPSHOTS,
+                "self._token_of(self.kept[-KEPT_SNAPSHOTS].index)",
+                "self._token_of(self.kept[-1].index)",
+            ),
+        ),
+        (_FILES + "a_damaged_newest_snapshot_costs_nothing_and_is_set_aside",),
+    ),
+    Mutant(
+        "snapshot-renamed-before-its-sync",
+        "I80 D1",
+        "a snapshot is named that a loss of power leaves with holes",
+        (
+            (
+                _WRITER,
+                "        self._file.write(header.encode(), 0)\n        self._file.sync()\n",
+                "        self._file.write(header.encode(), 0)\n",
+            ),
+        ),
+        (_POWER,),
+    ),
+    Mutant(
+        "snapshots-name-not-synced",
+        "D14",
+        "a snapshot is named whose name a loss of power takes back",
+        (
+            (
+                "embedbk/storage/snapshot_files.py",
+                "        _checked(code, self.place(name))\n        self._sync_directory(self.path)\n",
+                "        _checked(code, self.place(name))\n",
+            ),
+        ),
+        (_POWER,),
+    ),
+    Mutant(
+        "snapshot-of-what-is-not-durable",
+        "I80",
+        "a whole file stands for commands that a crash takes back",
+        (
+            (
+                _SNAPSHOTS,
+                "        if self._is_whole and self._durable_index >= self._index:\n",
+                "        if self._is_whole:\n",
+            ),
+        ),
+        (_FILES + "a_file_of_commands_that_are_not_durable_is_not_finished",),
+    ),
+    Mutant(
+        "snapshot-of-another-digest-is-taken",
+        "I81",
+        "any whole snapshot under a right name is the state of the log",
+        ((_SNAPSHOTS, "        if found != named:\n", "        if found.index != named.index:\n"),),
+        (_FILES + "a_foreign_file_under_a_right_name_is_not_taken",),
+    ),
+    Mutant(
+        "snapshot-of-another-cluster-is-taken",
+        "P10.3",
+        "a snapshot of another cluster is the state of the log",
+        (
+            (
+                _SNAPSHOTS,
+                "        if header.cluster_token != cluster_token:\n",
+                '        if header.cluster_token == b"":\n',
+            ),
+        ),
+        (_FILES + "a_foreign_file_under_a_right_name_is_not_taken",),
+    ),
+    Mutant(
+        "snapshots-chunks-are-believed",
+        "I81",
+        "a flipped bit in a chunk is loaded",
+        (
+            (
+                _FORMAT,
+                "        if len(piece) < size or crc32c(piece, crc32c(head[4:])) != crc:\n",
+                "        if len(piece) < size:\n",
+            ),
+            (_FORMAT, "    if digest.digest() != header.digest:\n", "    if not header.digest:\n"),
+            (_FORMAT, "    if file.read(at, len(end) + 1) != end:\n", "    if not end:\n"),
+        ),
+        (_FILES + "two_damaged_snapshots_behind_a_trimmed_log_are_refused_with_their_names",),
+    ),
+    Mutant(
+        "pinned-snapshot-goes",
+        "METADATA.md",
+        "a snapshot is deleted under a transfer",
+        ((_SNAPSHOTS, "            if not self._pins[each.name]:\n", "            if each.name:\n"),),
+        (_FILES + "what_is_pinned_stays_until_it_is_unpinned_as_often",),
+    ),
+    Mutant(
+        "the-one-before-is-the-neighbour",
+        "I80",
+        "behind a damaged snapshot the one that the log stands behind is removed",
+        (
+            (
+                _SNAPSHOTS,
+                "        before = [older for older in named[:at] if older.name in names]\n",
+                "        before = [older for older in named[max(0, at - 1) : at] if older.name in names]\n",
+            ),
+        ),
+        (_FILES + "the_one_before_a_damaged_one_stays_beside_the_next",),
+    ),
+    Mutant(
+        "failed-snapshot-is-not-due-again",
+        "I53",
+        "behind a snapshot that could not be written the log grows for as long again before the next",
+        ((_STORE, "        self._command_bytes += self._command_bytes_before\n", ""),),
+        (_FILES + "a_disk_that_refuses_a_snapshot_changes_nothing_else",),
+    ),
+)
