@@ -1,0 +1,130 @@
+"""What does a snapshot of a million ledgers cost: its time, its longest slice, and the load of it?
+
+A member's catalog with a million records of 250 B is cut slice by slice, as in the turns of a loop, while its thread
+writes the file. The ceiling of the snapshot is writing the same bytes to a file of the same disk with the same syncs;
+of the load, reading them. The stall is the longest slice; instead of a ceiling it has what encoding in one step takes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks import Row, is_wanted, workplace
+from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.metadata_messages import Record
+from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.commands import StartMember, encode_command
+from embedbk.metadata.loading import load_in_slices
+from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
+from embedbk.storage.snapshot_files import SnapshotFiles
+from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY, read_header, read_pieces
+from embedbk.storage.snapshot_writer import SYNC_BYTES
+
+LEDGER_COUNT = 1_000_000
+VALUE_BYTES = 250
+RUNS = 3
+
+ROWS = ("metadata/1M/snapshot", "metadata/1M/load", "metadata/1M/stall")
+
+
+def measure() -> Iterator[Row]:
+    """`metadata/1M/snapshot`, `/load` in seconds, `/stall` in milliseconds."""
+    if not is_wanted(*ROWS):
+        return
+    with workplace("metadata") as directory:
+        catalog, at_once_s = filled()
+        snapshots, loads, stalls, writes, reads = [], [], [], [], []
+        for run in range(RUNS):
+            place = directory / str(run)
+            snapshot_s, stall_s = snapshot(place, catalog)
+            [path] = (place / SNAPSHOT_DIRECTORY).iterdir()
+            snapshots.append(snapshot_s)
+            stalls.append(stall_s)
+            writes.append(write_bytes(directory / "bare", path.stat().st_size))
+            loads.append(load(path))
+            reads.append(read_bytes(path))
+        yield Row(ROWS[0], statistics.median(snapshots), "s", ceiling=statistics.median(writes))
+        yield Row(ROWS[1], statistics.median(loads), "s", ceiling=statistics.median(reads))
+        yield Row(ROWS[2], statistics.median(stalls) * 1000, "ms", ceiling=at_once_s * 1000)
+
+
+def filled() -> tuple[Catalog, float]:
+    """The catalog, and the seconds of encoding it in one step."""
+    catalog, keys = Catalog(), sorted(ledger_key_path(number) for number in range(1, LEDGER_COUNT + 1))
+    for at in range(0, LEDGER_COUNT, 1000):
+        catalog.take_records(
+            [
+                Record(key, number.to_bytes(VALUE_BYTES, "big"), 1, 1)
+                for number, key in enumerate(keys[at : at + 1000], at)
+            ]
+        )
+    began = time.perf_counter()
+    catalog.snapshot()
+    return catalog, time.perf_counter() - began
+
+
+def snapshot(directory: Path, catalog: Catalog) -> tuple[float, float]:
+    """Seconds until it counts, and of the longest slice."""
+    store: MetadataStore = open_metadata_store(directory)
+    store.append(1, encode_command(StartMember(bytes(16))))
+    poll = select.poll()
+    for fileno in store.filenos():
+        poll.register(fileno, select.POLLIN)
+    began, stall_s = time.perf_counter(), 0.0
+    cut = catalog.cut()
+    snapshots = store.begin_snapshot(1, cut.head.revision, cut.head.records, cut.head.sessions)
+    is_cut = False
+    while not snapshots.kept:
+        turn = time.perf_counter()
+        if not is_cut and snapshots.has_room():
+            piece = cut.next_piece()
+            if piece is not None:
+                snapshots.add(piece)
+            else:
+                is_cut = True
+                catalog.end_cut()
+                snapshots.end()
+        store.durable()
+        stall_s = max(stall_s, time.perf_counter() - turn)
+        if is_cut or not snapshots.has_room():
+            poll.poll(1000)
+    took_s = time.perf_counter() - began
+    store.close()
+    return took_s, stall_s
+
+
+def load(path: Path) -> float:
+    began = time.perf_counter()
+    with SnapshotFiles(path.parent).open(path.name) as file:
+        slices = load_in_slices(read_pieces(file, read_header(file)))
+        for _ in slices:
+            pass
+    return time.perf_counter() - began
+
+
+def write_bytes(path: Path, size: int) -> float:
+    block = os.urandom(1 << 20)
+    began = time.perf_counter()
+    with open(path, "wb", buffering=0) as file:
+        for number in range(-(-size // len(block))):
+            file.write(block)
+            if number % (SYNC_BYTES // len(block)) == 0:
+                os.fdatasync(file.fileno())
+        os.fdatasync(file.fileno())
+    took_s = time.perf_counter() - began
+    path.unlink()
+    return took_s
+
+
+def read_bytes(path: Path) -> float:
+    began = time.perf_counter()
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        while file.read(1 << 20):
+            pass
+    return time.perf_counter() - began
