@@ -9,3 +9,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--partitions", type=int, default=40, help="graphs of links among five members, of 1,024"
     )
+    parser.addoption(
+        "--quorum-worlds", action="store_true", help="explore the larger small worlds of a quorum"
+    )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from embedbk.metadata import quorum
 from embedbk.metadata.quorum import Policy, sizes_of
+from tests.quorum.small_world import Bounds
+from tests.quorum.test_small_worlds import LARGE, WHOLE
 
 FOLDER = Path(quorum.__file__).parent
 PAGE = (FOLDER / "RAFT.md").read_text()
@@ -39,3 +41,13 @@ def test_policies_have_the_sizes_of_the_page() -> None:
             sizes = sizes_of(Policy(name.strip("`")), count)
             assert cell.split(" (")[0] == f"{sizes.commit}, {sizes.elect}", (name, count)
             assert sizes.forgetful == (int(cell[-2]) if "(" in cell else 0), (name, count)
+
+
+def test_every_small_world_that_is_explored_stands_on_the_page() -> None:
+    told = {
+        Bounds(int(voters), Policy(policy), int(terms), int(entries), int(crashes), int(forgets))
+        for voters, policy, terms, entries, crashes, forgets, *_ in rows(
+            "| voters | policy | terms | entries | crashes | lost memories | states | depth |"
+        )
+    }
+    assert told == {*WHOLE, *LARGE}
