@@ -7,6 +7,9 @@ Links keep the contract of embedbk.ports (in order, at most once, or down) unles
 protocol above has to survive single bodies lost, doubled and late, also where real links never do that. Hello and the
 end of a link always travel as on a real connection: in order, delayed, held back by a partition.
 
+A node has a place, by which faults and watchers know it, beside its id, which is what it says of itself in Hello: two
+places may claim one id, as two processes on copies of one directory do.
+
 The order of everything follows from the seed and the calls: no sets, no hashes, one generator drawn in one order.
 """
 
@@ -16,6 +19,7 @@ import heapq
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from embedbk.codec.answers_twin import Counting
 from embedbk.config import MESSAGE_BYTES_MAX
@@ -73,7 +77,7 @@ class _Link:
 
     def __init__(self, ends: tuple[SimTransport, SimTransport | None]) -> None:
         self.ends = ends
-        self.names = [end.identity.node_id if end is not None else "" for end in ends]
+        self.names = [end.place if end is not None else "" for end in ends]
         self.numbers = [0, 0]  # By which each end knows it.
         self.is_up = [False, False]  # Each end's own view.
         self.is_over = [False, False]
@@ -179,13 +183,29 @@ class SimNetwork:
 
     # --- Nodes ---------------------------------------------------------------------------------------
 
-    def transport(self, identity: Identity, protocols: tuple[int, int] = PROTOCOL_VERSIONS) -> SimTransport:
-        """A node's transport. A node id may come back once its former transport has crashed or closed."""
+    def transport(
+        self, identity: Identity, protocols: tuple[int, int] = PROTOCOL_VERSIONS, place: str = ""
+    ) -> SimTransport:
+        """A node's transport; its place is its id, if none is given. A place may come back once its former transport
+        has crashed or closed."""
         check_settings(identity, protocols, self.window_bytes)
-        if identity.node_id in self._nodes:
-            raise UsageError(f"node {identity.node_id} is running", hint="crash it first")
-        node = self._nodes[identity.node_id] = SimTransport(self, identity, protocols)
+        place = place or identity.node_id
+        if place in self._nodes:
+            raise UsageError(f"node {place} is running", hint="crash it first")
+        node = self._nodes[place] = SimTransport(self, identity, protocols, place)
         return node
+
+    def change_places(self, one: str, other: str) -> None:
+        """What runs at each of two places is known by the other's name from now on; blocks stay with the names."""
+        _exchange(self._nodes, one, other)
+        _exchange(self._paused, one, other)
+        for place in (one, other):
+            if place in self._nodes:
+                self._nodes[place].place = place
+                self._ready[place] = None
+        for link in self._links:
+            link.names = [end.place if end is not None else "" for end in link.ends]
+        self._look_for_silence()
 
     def crash(self, node_id: str) -> None:
         """The node stops without a word: its transport is dead, and peers that can be reached see their links end."""
@@ -205,7 +225,7 @@ class SimNetwork:
         self._look_for_silence()
 
     def _remove(self, node: SimTransport, reason: str, delay_ns: int) -> None:
-        del self._nodes[node.identity.node_id]
+        del self._nodes[node.place]
         node._is_open = False
         node._inbox.clear()
         for endpoint in [name for name, who in self._listeners.items() if who is node]:
@@ -466,11 +486,19 @@ class SimNetwork:
         return self._random.randint(self.faults.delay_ns_min, self.faults.delay_ns_max)
 
 
+def _exchange(by_place: dict[str, Any], one: str, other: str) -> None:
+    found = {place: by_place.pop(place) for place in (one, other) if place in by_place}
+    by_place.update({other if place == one else one: what for place, what in found.items()})
+
+
 class SimTransport(Transport):
     """A node's Transport (embedbk.ports) on a SimNetwork. `deadline_ns` is due as soon as it has events."""
 
-    def __init__(self, network: SimNetwork, identity: Identity, protocols: tuple[int, int]) -> None:
+    def __init__(
+        self, network: SimNetwork, identity: Identity, protocols: tuple[int, int], place: str
+    ) -> None:
         self.identity = identity
+        self.place = place
         self._network = network
         self._protocols = protocols
         self._links: dict[int, tuple[_Link, int]] = {}  # With the side of it that is ours.
@@ -524,7 +552,7 @@ class SimTransport(Transport):
         return self._network._send(found, side, body)
 
     def _wake(self) -> None:
-        network, name = self._network, self.identity.node_id
+        network, name = self._network, self.place
         network._at(network.now_ns, lambda: network._ready.setdefault(name))
 
     def has_room(self, link: int, size: int) -> bool:
@@ -563,7 +591,7 @@ class SimTransport(Transport):
 
     def _tell(self, event: TransportEvent) -> None:
         self._inbox.append(event)
-        self._network._ready[self.identity.node_id] = None
+        self._network._ready[self.place] = None
 
     def _add_link(self, link: _Link, side: int) -> int:
         self._link_count += 1
@@ -572,7 +600,7 @@ class SimTransport(Transport):
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise UsageError(f"the transport of {self.identity.node_id} is closed or crashed")
+            raise UsageError(f"the transport of {self.place} is closed or crashed")
 
     def _hello(self) -> Hello:
         return Hello(self.identity, self._protocols)

@@ -80,6 +80,7 @@ def heal(world: World) -> None:
     """Everything that can come back comes back: network calm, nobody paused or slow, all but lost disks running."""
     world.note("faults stop")
     world.is_healed = True
+    world.twins.end_all()
     network = world.network
     network.faults = CALM
     for rule in list(network._rules):
@@ -521,6 +522,44 @@ def _newest_gone(world: World, step: Step, chance: random.Random) -> bool:
     return is_done
 
 
+def _clone(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: its directories are copied, and both are started, in either order; or one beside it while it lives, or while
+    it stands still, longer or shorter than it has to answer (P7.9)."""
+    name, twins = step.target, world.twins
+    if name in twins or name in world.lost or name in world.paused or name not in world.nodes:
+        return False
+    node = world.nodes[name]
+    if not node.is_registered:
+        return False
+    how = chance.choice(["beside", "stopped", "stopped", "crashed"])
+    if how == "stopped":
+        world.pause(name)
+        _resume_at(world, node, world.now_ns + chance.choice([500, 2_500, 3_000, 6_000]) * MS)
+    elif how == "crashed":
+        world.crash(name)
+        world.after(chance.randint(0, 300) * MS, lambda: _start_both(world, name))
+    twins.copy(name)
+    world.after(chance.randint(0, 300) * MS, lambda: twins.start(name))
+    world.after(8 * SECOND, lambda: twins.end(name))
+    return True
+
+
+def _start_both(world: World, name: str) -> None:
+    if not world.is_healed:
+        restart(world, name)
+        world.twins.start(name)  # If that is whose place was taken.
+
+
+def _resume_at(world: World, node: Any, when_ns: int) -> None:
+    """By whatever name it goes then."""
+
+    def resume() -> None:
+        for name in [name for name, each in world.nodes.items() if each is node and name in world.paused]:
+            world.resume(name)
+
+    world.at(when_ns, resume)
+
+
 def _torn(world: World, step: Step, chance: random.Random) -> bool:
     """D2, D14: power goes in the middle of the next group commit, if one comes in time."""
     give_up = world.now_ns + step.for_ns
@@ -584,5 +623,5 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "old-copy": _old_copy, "older-metadata": _older_metadata, "metadata-stall": _metadata_stall,
     "slow-seat": _slow_seat, "stranger": _stranger,
     "metadata-full": _metadata_full, "metadata-crowd": _metadata_crowd,
-    "older-disk": _older_disk, "newest-gone": _newest_gone,
+    "older-disk": _older_disk, "newest-gone": _newest_gone, "clone": _clone,
 }  # fmt: skip

@@ -46,7 +46,7 @@ FAULT_KINDS = {
     "no-room": "D9", "flush-fails": "D8",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
     "older-metadata": "D13", "stranger": "T10",
-    "older-disk": "D13", "newest-gone": "D12",
+    "older-disk": "D13", "newest-gone": "D12", "clone": "D13",
     "metadata-full": "D9", "metadata-crowd": "L13",
 }  # fmt: skip
 # What applications may make use of; each seed switches some on.
@@ -67,6 +67,7 @@ _APART_KINDS = (
     "stranger",
     "no-room",
     "flush-fails",
+    "clone",
     *LESS_KINDS,
 )
 _OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS)
@@ -75,6 +76,7 @@ _HARMFUL = {
     "wipe",
     "unreadable",
     "torn",
+    "clone",
     *LATER_KINDS,
 }  # Copies that do not come back: victims only.
 
@@ -266,7 +268,7 @@ def _steps_apart(
 ) -> list[Step]:
     """Of a chance of its own, so that nothing else of a plan changed when this kind came."""
     chance = random.Random(f"{kind} {seed}")
-    is_rare = kind == "older-metadata" or kind in LESS_KINDS
+    is_rare = kind in ("older-metadata", "clone", *LESS_KINDS)
     count = chance.choice([0, 0, 0, 0, 0, 1] if is_rare else [0, 0, 0, 1, 2, 6])
     steps = [_fault(chance, kind, duration_ns, bookies, [], victims) for _ in range(count)]
     return [step for step in steps if step is not None]
@@ -295,6 +297,8 @@ def _fault(
         case _ if kind in _HARMFUL:
             if not victims:
                 return None
+            if kind == "clone" and chance.random() < 0.7:
+                at_ns = duration_ns - MS  # Behind the others: nobody else stops or starts it meanwhile.
             if kind in LATER_KINDS:
                 for_ns = min(for_ns, 300 * MS)  # Before everything heals.
             return Step(0, at_ns, kind, chance.choice(victims), for_ns=for_ns, seed=seed)

@@ -42,6 +42,7 @@ __all__ = ["Outcome", "observers", "replay_line", "run_plan", "shrink"]
 
 APPLICATIONS_NS = 400 * SECOND  # For every application to come to an end once faults have stopped (L2).
 REST_NS = 240 * SECOND  # For every ledger to be recovered and read (L1).
+TWINS_NS = 4 * SECOND  # For who stands still to be asked (P7.9), and to go on.
 SETTLE_NS = 120 * SECOND  # For adds to end that nobody waits for.
 SHRINK_S = 20.0
 BUSY_COLLECTION = CollectorOptions(interval_ns=SECOND, pace_ns=SECOND // 200, page_ledgers=3)
@@ -161,6 +162,8 @@ def _safety(world: World, plan: Plan) -> None:
         else:
             world.at(step.at_ns, partial(_begin_application, world, step, plan.quorum))
     world.run_for(plan.duration_ns)
+    if world.twins.any():
+        world.run_for(TWINS_NS)
 
 
 def _begin_application(world: World, step: Step, quorum: Quorum) -> None:

@@ -24,6 +24,7 @@ from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, ledger_of_key
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Packing, TwinPacker
+from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.config import BEHIND_BYTES_MAX, FRAME_BYTES_MAX, Quorum
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.collector import CollectorOptions
@@ -55,6 +56,7 @@ from embedbk.testing.clocks import TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
 from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk
 from embedbk.testing.observer import Observer
+from embedbk.testing.twins import Twins, bookie_of
 from embedbk.testing.violation import Violation
 from embedbk.transports.sim import CALM, Faults, SimNetwork
 from embedbk.transports.zmq_adds import SharedBacklog
@@ -154,9 +156,13 @@ class World:
         self.network.on_delivery = self._on_delivery
         self.network.has_adds = has_courses
         self._courses = CourseWatch(lambda client: self.writings.get(client, ()), self.tell)
-        self.network.on_add_sent = self._courses.on_sent
+        self.network.on_add_sent = lambda client, bookie, body: self._courses.on_sent(
+            client, bookie_of(bookie), body
+        )
         self.nodes: dict[str, Any] = {}
         self.disks: dict[str, BookieDisk] = {}
+        self.twins = Twins(self)
+        self._endpoints: dict[str, str] = {}  # Of bookies that are not where their name says.
         self.clocks = clocks or {}
         self.paused: set[str] = set()
         self.slow_ns: dict[str, int] = {}  # P5: how long after its turn is due a node takes it.
@@ -227,6 +233,8 @@ class World:
 
     def _step_hook(self, name: str) -> Callable[..., None] | None:
         told = self._tell.get("on_step", [])
+        if bookie_of(name) != name:
+            return partial(self.twins.on_step, name)
         if name == METADATA:
             return self._on_metadata_step
         if not told:
@@ -248,7 +256,7 @@ class World:
     def _on_delivery(self, now_ns: int, sender: str, receiver: str, body: bytes) -> None:
         self._hash.update(b"%d %s>%s " % (now_ns, sender.encode(), receiver.encode()))
         self._hash.update(body)
-        self._courses.on_delivery(sender, receiver, body)
+        self._courses.on_delivery(bookie_of(sender), receiver, body)
         if self.on_body is not None:
             self.on_body(now_ns, sender, receiver, body)
 
@@ -270,20 +278,15 @@ class World:
         """What the node's own clock shows."""
         return self.clock(name).local(self.network.now_ns)
 
-    def _enter(
-        self,
-        name: str,
-        role: str,
-        node: Any,
-        incarnation: bytes,
-        last_token: int,
-        *,
-        may_have_lost: bool = False,
-    ) -> None:
+    def _enter(self, name: str, role: str, node: Any, incarnation: bytes = b"") -> None:
         self.nodes[name] = node
         node.on_step = self._step_hook(name)
         self.note(f"{name} starts")
-        self.tell("on_started", name, role, incarnation, last_token, may_have_lost)
+        if role != "bookie":
+            self.tell("on_started", name, role, incarnation, 0, False)
+        elif bookie_of(name) == name:
+            disk, storage = self.disks[name], node.storage
+            self.tell_started(name, may_have_lost=storage.may_have_lost or disk.is_less)
         self._plan_turn(name, self.network.now_ns)
 
     def start_metadata(self, *, may_have_lost: bool = False) -> None:
@@ -317,7 +320,7 @@ class World:
             requests_waiting_max=self.requests_waiting_max,
         )
         self._metadata_seen = node.core.catalog.revision
-        self._enter(METADATA, "metadata", node, identity.incarnation, 0)
+        self._enter(METADATA, "metadata", node, identity.incarnation)
 
     def _note_snapshots(self, store: MetadataStore) -> None:
         found = store.snapshots_found
@@ -364,22 +367,27 @@ class World:
             if self.is_native:
                 disk = NativeDisk(name, incarnation, CLUSTER_TOKEN, self.devices)
             self.disks[name] = disk
+        return self.run_bookie(name, disk)
+
+    def run_bookie(self, name: str, disk: BookieDisk) -> bool:
+        """As `start_bookie`, on this disk."""
         try:
             storage = disk.start(self._start_id())
         except StorageError as refusal:
-            self.refused[name] = refusal
+            if bookie_of(name) == name:
+                self.refused[name] = refusal
             if disk.is_harmed:
                 self.sometimes["damaged disk refused"] += 1
             self.note(f"{name} refuses to start: {refusal}")
             return False
-        identity = Identity("bookie", name, storage.incarnation, b"", storage.starts.id)
-        transport = self.network.transport(identity)
+        identity = Identity("bookie", bookie_of(name), storage.incarnation, b"", storage.starts.id)
+        transport = self.network.transport(identity, place=name)
         client = Client(ttl_ms=SESSION_MS, label=name)
         node = BookieNode(
-            name,
+            bookie_of(name),
             storage,
             transport,
-            [f"sim://{name}"],
+            [self._endpoints.get(name, f"sim://{name}")],
             [f"sim://{METADATA}"],
             client,
             scrub=ScrubPace(
@@ -391,12 +399,18 @@ class World:
         )
         if disk.is_less and storage.may_have_lost:
             self.sometimes["newest file missed"] += 1
-        node.registering.may_go_alone = not disk.is_less
-        last_token, may_have_lost = disk.survived(), storage.may_have_lost or disk.is_less
-        self._enter(name, "bookie", node, storage.incarnation, last_token, may_have_lost=may_have_lost)
+        node.registering.may_go_alone = not disk.is_less and bookie_of(name) not in self.twins
+        self._enter(name, "bookie", node)
+        return True
+
+    def tell_started(self, name: str, *, may_have_lost: bool) -> None:
+        """The bookie of this name is a process that started on what its disk has now."""
+        disk = self.disks[name]
+        storage = disk.storage
+        assert storage is not None
+        self.tell("on_started", name, "bookie", storage.incarnation, disk.survived(), may_have_lost)
         if "on_found" in self._tell:
             self._tell_found(name, storage)
-        return True
 
     def _tell_found(self, name: str, storage: DurableBookie) -> None:
         for ledger_id in sorted(storage.table):
@@ -422,7 +436,7 @@ class World:
         node.on_wake = partial(self._wake, name)
         node.is_sending_watched = self.network.has_adds
         self.writings[name] = {}
-        self._enter(name, "client", node, b"", 0)
+        self._enter(name, "client", node)
         return node
 
     def wake(self, name: str) -> None:
@@ -434,10 +448,12 @@ class World:
 
     def crash(self, name: str) -> None:
         """The process ends without a word: what was not synced is gone, as far as the disk is not ahead."""
+        self.twins.on_trouble(name)
         self.note(f"{name} crashes")
         self.network.crash(name)
-        if name in self.disks and self.nodes[name].core.is_settled:
-            self.disks[name].is_less = False  # It has found out, and was in limbo.
+        disk = self._disk(name)
+        if disk is not None and self.nodes[name].core.is_settled:
+            disk.is_less = False  # It has found out, and was in limbo.
         del self.nodes[name]
         self._due.pop(name, None)
         self._syncing.discard(name)
@@ -456,8 +472,8 @@ class World:
             self._sync_metadata(self.chance.randint(0, len(journal.pending)))
             self._metadata_pending.clear()
             self._metadata_journal = MemoryJournal(journal.crash())
-        elif name in self.disks:
-            self.disks[name].crash(self.chance)
+        elif disk is not None:
+            disk.crash(self.chance)
         self.tell("on_stopped", name)
 
     def leave(self, name: str) -> None:
@@ -473,6 +489,7 @@ class World:
 
     def lose_disk(self, name: str) -> None:
         """The bookie's disk is gone for good (D13); a start of the same name is an empty bookie, which is refused."""
+        self.twins.end(name)
         if name in self.nodes:
             self.crash(name)
         self.note(f"{name} loses its disk")
@@ -503,6 +520,7 @@ class World:
 
     def pause(self, name: str) -> None:
         """SIGSTOP: it is not stepped, and its actors stand still, while the world goes on."""
+        self.twins.on_trouble(name)
         self.note(f"{name} is paused")
         self.paused.add(name)
         self.network.pause(name)
@@ -519,8 +537,30 @@ class World:
         if self._has_pending(name):
             self._plan_sync(name)
 
+    def change_places(self, one: str, other: str) -> None:
+        """Of two processes each has the other's name from now on; what is planned for a name stays with it."""
+        self._endpoints.setdefault(one, f"sim://{one}")
+        self._endpoints.setdefault(other, f"sim://{other}")
+        named: list[dict[str, Any]] = [self.nodes, self.clocks, self._endpoints]
+        for by_name in named:
+            found = {name: by_name.pop(name) for name in (one, other) if name in by_name}
+            by_name.update({other if name == one else one: what for name, what in found.items()})
+        paused = [name for name in (one, other) if name in self.paused]
+        self.paused.difference_update(paused)
+        self.paused.update(other if name == one else one for name in paused)
+        self.network.change_places(one, other)
+        for name in (one, other):
+            self._due.pop(name, None)
+            self._syncing.discard(name)
+            if name in self.nodes:
+                self.nodes[name].on_step = self._step_hook(name)
+                self._plan_turn(name, self.network.now_ns)
+            if name in self.nodes and name not in self.paused and self._has_pending(name):
+                self._plan_sync(name)
+
     def close(self) -> None:
         """Let everything go; a world with native disks must be closed."""
+        self.twins.end_all()
         for disk in self.disks.values():
             disk.close()
 
@@ -624,8 +664,12 @@ class World:
     def _has_pending(self, name: str) -> bool:
         if name == METADATA:
             return bool(self._metadata_journal.pending)
-        disk = self.disks.get(name)
+        disk = self._disk(name)
         return disk is not None and disk.is_pending()
+
+    def _disk(self, name: str) -> BookieDisk | None:
+        """Under the process of this name."""
+        return self.disks.get(name) or self.twins.disk(name)
 
     def _plan_sync(self, name: str) -> None:
         if name in self._syncing:
@@ -651,8 +695,11 @@ class World:
         if name == METADATA:
             self._sync_metadata(None)
         else:
-            token = self.disks[name].sync()
-            self.tell("on_durable", name, token)
+            disk = self._disk(name)
+            assert disk is not None
+            token = disk.sync()
+            if bookie_of(name) == name:
+                self.tell("on_durable", name, token)
         self.step(name)
 
     def _sync_metadata(self, count: int | None) -> None:
@@ -671,6 +718,8 @@ class World:
                 else:
                     self._metadata_values[record.key] = record.value
                 self.tell("on_metadata", revision, record.key, old, record.value)
+                if record.key.startswith(BOOKIES_PREFIX):
+                    self.twins.on_registration(record.key, record.value)
 
     def _on_metadata_step(self, core: Any, event: Any, effects: Sequence[Any]) -> None:
         catalog = core.catalog

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -112,6 +113,23 @@ def test_a_bookie_reports_when_it_is_registered_and_ends_while_it_waits_for_that
     for each in (alone, waiting):
         os.close(each.parent_fd)
         assert each.end() == (0, "")
+
+
+def test_a_stopped_bookie_is_replaced_by_a_copy_of_its_directories(tmp_path: Path, stack: ExitStack) -> None:
+    """P7.9: its socket accepts connections and says nothing; beside one that answers a copy is refused."""
+    [endpoint] = metadata(stack, tmp_path / "m").report()["endpoints"]
+    first = bookie(stack, tmp_path / "b", endpoint)
+    assert "error" not in first.report()
+    shutil.copytree(tmp_path / "b", tmp_path / "c")
+    beside = bookie(stack, tmp_path / "c", endpoint)
+    assert "runs already at" in str(beside.report()["message"])
+    assert beside.end()[0] == 1
+    first.popen.send_signal(signal.SIGSTOP)
+    copy = bookie(stack, tmp_path / "c", endpoint)
+    assert "error" not in copy.report()
+    first.popen.send_signal(signal.SIGCONT)
+    copy.popen.terminate()
+    assert copy.end()[0] == 0
 
 
 def devices(root: Path, ledger_count: int) -> list[str]:

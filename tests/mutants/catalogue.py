@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import (
     between_two,
     cannot_tell,
+    clones,
     codec,
     core_bookie,
     core_reader,
@@ -33,6 +34,7 @@ MUTANTS = (
     *metadata.MUTANTS,
     *older_metadata.MUTANTS,
     *raft.MUTANTS,
+    *clones.MUTANTS,
     *storage_journal.MUTANTS,
     *storage_entries.MUTANTS,
     *snapshots.MUTANTS,
