@@ -209,6 +209,14 @@ void ebk_local_adds_turn(struct ebk_local_adds *adds)
     push(adds);
 }
 
+int ebk_local_adds_show(const struct ebk_local_adds *adds, uint64_t place, struct ebk_packed *frame, uint64_t *tokens)
+{
+    if (adds->frames == NULL || place < adds->head || place >= adds->end) return 0;
+    *frame = at(adds, place)->packed;
+    memcpy(tokens, at(adds, place)->tokens, adds->settings.seat_count * sizeof *tokens);
+    return 1;
+}
+
 bool ebk_local_adds_has_news(struct ebk_local_adds *adds, int64_t now_ms, bool *is_late)
 {
     if (adds->is_ending && !adds->is_end_told) return true;

@@ -88,6 +88,14 @@ EBK_SHORT void ebk_local_adds_tell(struct ebk_local_adds *adds, struct ebk_local
  * of one that is ending. */
 EBK_SHORT int ebk_local_adds_give(struct ebk_local_adds *adds, struct ebk_packed *frame);
 
+/* Seal and store as far as allowed, and count what is durable: what the wait of a loop does, and who drives a loop
+ * without one (a simulation). */
+EBK_SHORT void ebk_local_adds_turn(struct ebk_local_adds *adds);
+/* For who watches: the frame at this place, counted from the first one ever, with its tokens by seat. 0: it is not
+ * on its way. The body stays the adds' own. */
+EBK_SHORT int ebk_local_adds_show(const struct ebk_local_adds *adds, uint64_t place, struct ebk_packed *frame,
+                                  uint64_t *tokens);
+
 /* ---- waiting of the loop: as poll(), which takes the turns of adds meanwhile. */
 struct ebk_waiter *ebk_waiter_new(void);
 void ebk_waiter_free(struct ebk_waiter *waiter);

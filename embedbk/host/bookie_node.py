@@ -192,6 +192,7 @@ class BookieNode:
         self._lac_answers: list[Reply] = []  # Of this step, to who told a LAC.
         # How writers of the same loop reach the add path, if there are any: shown after each step what is taken.
         self.near: Near | None = None
+        self.is_near_watched = False  # Who watches the core sees also what comes so.
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Bookie, Event, list[Effect]], None] | None = None
 
@@ -254,7 +255,9 @@ class BookieNode:
             self._take_waiting(now_ns)
             self.storage.kick()
         if self.near is not None:
-            self.near.show(is_open=self._offered() is not None, is_told=self.core.awaits_journal)
+            is_open = self.on_step is None or self.is_near_watched
+            path = self._path_now() if is_open and not self.waiting else None
+            self.near.show(is_open=path is not None, is_told=self.core.awaits_journal)
 
     def _say_registered(self) -> None:
         if self.is_registered != self._was_registered:

@@ -7,10 +7,11 @@ and core/bookie.py, and said in native/NATIVE.md. When a writer's adds go this w
 from __future__ import annotations
 
 import select
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from embedbk.codec.frame import Frame
 from embedbk.codec.packer import Packer
 from embedbk.errors import StorageError
 from embedbk.storage.add_path import NativeAddPath
@@ -127,6 +128,28 @@ class NativeLocalAdds:
             lib.ebk_packer_release(packed.body)
             left.append((packed.first_entry, packed.last_entry, packed.count, packed.length, body))
         return left
+
+    def turn(self) -> None:
+        """What a wait of the loop does, for a loop that has none (testing)."""
+        lib.ebk_local_adds_turn(self.handle)
+
+    def frames_from(self, place: int) -> Iterator[tuple[Frame, list[int]]]:
+        """What is on its way, from the frame at this place on (0: the first one ever), each with its tokens by seat:
+        for who watches (testing)."""
+        tokens = ffi.new("uint64_t[]", LOCAL_SEATS_MAX)
+        packed = self._packed
+        while lib.ebk_local_adds_show(self.handle, place, packed, tokens):
+            body = memoryview(bytes(ffi.buffer(packed.body, packed.size)))
+            frame = Frame(
+                self._parts[0].ledger_id,
+                packed.first_entry,
+                packed.last_entry,
+                packed.count,
+                packed.length,
+                body,
+            )
+            yield frame, list(tokens[0 : self._seat_count])
+            place += 1
 
     def close(self) -> None:
         """Release what was not given back; who waits hears that nothing comes this way. Threads may still ask."""

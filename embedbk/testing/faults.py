@@ -526,6 +526,8 @@ def _clone(world: World, step: Step, chance: random.Random) -> bool:
     """D13: its directories are copied, and both are started, in either order; or one beside it while it lives, or while
     it stands still, longer or shorter than it has to answer (P7.9)."""
     name, twins = step.target, world.twins
+    if world.has_near:
+        return False  # A loop stands still as a whole, and who stores there goes with it.
     if name in twins or name in world.lost or name in world.paused or name not in world.nodes:
         return False
     node = world.nodes[name]

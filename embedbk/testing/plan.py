@@ -121,6 +121,7 @@ class Plan:
     has_courses: bool = False  # Clients seal, send and count in C where they can.
     devices: int = 1  # Journals and ledger directories of each bookie, where it is native.
     kept_frames: int = 0  # So many a handle keeps for seats that are behind; 0: as usual.
+    near_clients: tuple[str, ...] = ()  # On one loop with the bookies, where they store in C what they can.
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
@@ -174,6 +175,10 @@ def make_plan(
     # Of a chance of its own, so that nothing else of a plan changed when it came.
     devices = random.Random(f"devices {seed}").choice([1, 1, 2, 3]) if native and not is_plain else 1
     has_courses = not is_plain and random.Random(f"past the core {seed}").random() < 0.5
+    near = random.Random(f"near {seed}")
+    near_clients: tuple[str, ...] = ()
+    if native and not is_plain and near.random() < 0.5:
+        near_clients = tuple(name for name in clients if name[0] in "wuo" and near.random() < 0.7)
     kept_frames = 0 if is_plain else random.Random(f"kept {seed}").choice([0, 0, 4, 20, 100])
     return Plan(
         seed,
@@ -190,6 +195,7 @@ def make_plan(
         has_courses,
         devices,
         kept_frames,
+        near_clients,
     )
 
 

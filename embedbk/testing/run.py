@@ -89,7 +89,8 @@ def run_plan(
     }
     world = World(
         plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native,
-        devices=plan.devices, has_courses=plan.has_courses, kept_frames=plan.kept_frames,
+        devices=plan.devices, has_courses=plan.has_courses, near_clients=plan.near_clients,
+        kept_frames=plan.kept_frames,
         observers=[promises, *make_observers(seen)], clocks=clocks,
         metadata_limits=LITTLE_ROOM if "metadata-full" in plan.on else DEFAULT_LIMITS,
         requests_waiting_max=FEW_REQUESTS if "metadata-crowd" in plan.on else REQUESTS_WAITING_MAX,

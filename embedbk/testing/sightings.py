@@ -18,11 +18,13 @@ from embedbk.core.recovery import Phase, Recovery
 from embedbk.core.seating import Seating
 from embedbk.core.vocabulary import (
     AddFailed,
+    AddsTaken,
     Answered,
     Confirmed,
     Ended,
     EnsembleChanged,
     JournalFailed,
+    LimboListed,
     LossFound,
     Reply,
     RequestReceived,
@@ -54,6 +56,7 @@ class Sightings(Observer):
         self._failed_seats: dict[Recovery, set[int]] = {}
         self._changed: dict[Writer, int] = {}
         self._busy: dict[Writer, set[Any]] = {}
+        self._unclean: dict[Bookie, None] = {}  # Which were in limbo before they served.
         self._appended: dict[Member, int] = {}  # When the oldest of what waits for its disk was given to it.
         self._by_core: dict[type, Callable[[Any, Any, Sequence[Any]], None]] = {
             Writer: self._writer,
@@ -178,6 +181,10 @@ class Sightings(Observer):
             self.note("journal failed")
         elif type(event) is LossFound:
             self.note("older disk found out")
+        elif type(event) is LimboListed:
+            self._unclean[core] = None
+        elif type(event) is AddsTaken and core in self._unclean:
+            self.note("taken in C behind an unclean start")
         elif type(event) is ServeAlone:
             self.note("served without metadata")
         for effect in effects:

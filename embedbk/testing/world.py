@@ -55,6 +55,7 @@ from embedbk.storage.snapshots import Named
 from embedbk.testing.clocks import TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
 from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk
+from embedbk.testing.near_loops import NearLoops
 from embedbk.testing.observer import Observer
 from embedbk.testing.twins import Twins, bookie_of
 from embedbk.testing.violation import Violation
@@ -135,13 +136,15 @@ class World:
         clocks: dict[str, Clock] | None = None,
         collector: CollectorOptions = USUAL_COLLECTION,
         has_courses: bool = False,
+        near_clients: Sequence[str] = (),
         kept_frames: int = 0,
         metadata_limits: Limits = DEFAULT_LIMITS,
         requests_waiting_max: int = REQUESTS_WAITING_MAX,
     ) -> None:
         """is_native: bookies on the C storage, stepped by hand, instead of its Python twin. devices: so many
         journals and ledger directories of each. has_courses: clients seal, send and count in C where they can
-        (native/NATIVE.md, "Link adds"). kept_frames: so many a handle keeps for seats that
+        (native/NATIVE.md, "Link adds"). near_clients: are on one loop with the bookies, which are native, and
+        reach them without messages where they can ("Local adds"). kept_frames: so many a handle keeps for seats that
         are behind, all handles of a client twice as many; 0: as usual. metadata_limits, requests_waiting_max: of the
         metadata's catalog, at all of its starts, and of its member."""
         self.collector = collector
@@ -160,6 +163,16 @@ class World:
             client, bookie_of(bookie), body
         )
         self.nodes: dict[str, Any] = {}
+        self.near_clients = frozenset(near_clients if is_native else ())
+        self.has_near = bool(self.near_clients)
+        self._near = NearLoops(
+            lambda client: self.writings.get(client, ()),
+            self.tell,
+            self.now_of,
+            lambda bookie: bookie in self.paused,
+            self.wake,
+            self._note_met,
+        )
         self.disks: dict[str, BookieDisk] = {}
         self.twins = Twins(self)
         self._endpoints: dict[str, str] = {}  # Of bookies that are not where their name says.
@@ -248,6 +261,9 @@ class World:
         self._hash.update(f"{self.network.now_ns} {text}\n".encode())
         if self.on_note is not None:
             self.on_note(text)
+
+    def _note_met(self, what: str) -> None:
+        self.sometimes[what] += 1
 
     def trace_digest(self) -> str:
         """Of everything delivered and noted so far: equal for equal runs, in any process (S1)."""
@@ -400,6 +416,8 @@ class World:
         if disk.is_less and storage.may_have_lost:
             self.sometimes["newest file missed"] += 1
         node.registering.may_go_alone = not disk.is_less and bookie_of(name) not in self.twins
+        if self.has_near and bookie_of(name) == name:
+            self._near.let_near(node)
         self._enter(name, "bookie", node)
         return True
 
@@ -435,6 +453,8 @@ class World:
         )
         node.on_wake = partial(self._wake, name)
         node.is_sending_watched = self.network.has_adds
+        if self.has_near and name in self.near_clients:
+            self._near.join(name, node, [self.nodes[each] for each in self.disks if each in self.nodes])
         self.writings[name] = {}
         self._enter(name, "client", node)
         return node
@@ -451,6 +471,8 @@ class World:
         self.twins.on_trouble(name)
         self.note(f"{name} crashes")
         self.network.crash(name)
+        self._near.leave_bookie(name, self.nodes[name])
+        self._near.leave_client(name)
         disk = self._disk(name)
         if disk is not None and self.nodes[name].core.is_settled:
             disk.is_less = False  # It has found out, and was in limbo.
@@ -485,6 +507,7 @@ class World:
         self.writings.pop(name, None)
         self._courses.forget(name)
         node.close()
+        self._near.leave_client(name)
         self.tell("on_stopped", name)
 
     def lose_disk(self, name: str) -> None:
@@ -560,6 +583,7 @@ class World:
 
     def close(self) -> None:
         """Let everything go; a world with native disks must be closed."""
+        self._near.close()
         self.twins.end_all()
         for disk in self.disks.values():
             disk.close()
@@ -629,9 +653,14 @@ class World:
             raise Violation("L14", f"the cluster does not come to rest: {STEPS_MAX} steps")
         node = self.nodes[name]
         clock = self.clocks.get(name, TRUE)
+        if self.has_near and name in self.writings:
+            self._near.turn(name)  # The loop waited until now.
         node.step(clock.local(self.network.now_ns))
         if name in self.writings:
+            self._near.tell_stored(name)
             self._after_client(name)
+            if self.has_near and name in self.writings and self._near.turn(name):
+                self._near.tell_stored(name)
         elif name not in self._syncing and self._has_pending(name):
             self._plan_sync(name)
         if self.nodes.get(name) is node:
@@ -700,6 +729,7 @@ class World:
             token = disk.sync()
             if bookie_of(name) == name:
                 self.tell("on_durable", name, token)
+                self._near.on_durable(name, self.nodes[name], token)
         self.step(name)
 
     def _sync_metadata(self, count: int | None) -> None:
@@ -841,7 +871,9 @@ class World:
         )
         core = Writer(metadata, revision, KEY, nonce, node.bookies, chance, options)
         packer: Packing = (
-            Packer(metadata.ledger_id) if self.network.has_adds else TwinPacker(metadata.ledger_id)
+            Packer(metadata.ledger_id)
+            if self.network.has_adds or self.has_near
+            else TwinPacker(metadata.ledger_id)
         )
         writing = Writing(core, packer, node.wake_writing)
         self.writings[client][writing] = -1
