@@ -110,6 +110,11 @@ class Registering:
         return self._metadata.session != 0 and self._session == self._metadata.session
 
     @property
+    def has_found_nobody(self) -> bool:
+        """Whether whoever had its place said nothing when it was asked."""
+        return self._dead != 0
+
+    @property
     def deadline_ns(self) -> int | None:
         return earliest(self._again_ns, self._tell_ns, self._rival.deadline_ns, self._alone_ns())
 

@@ -110,6 +110,13 @@ class Twins:
         if storage.starts.id == twin.copied[0] and storage.durable() != twin.copied[1]:
             self.end(name)
 
+    def on_resumed(self, name: str) -> None:
+        """This process goes on. Who has found it silent and did not take its place yet would take it from a living one,
+        without a second question."""
+        twin, node = self._twins.get(name), self._world.nodes.get(twin_of(name))
+        if twin is not None and not twin.is_before and node is not None and node.registering.has_found_nobody:
+            self.end(name)
+
     def on_registration(self, key: str, value: bytes | None) -> None:
         """The list of bookies is committed as it is now."""
         bookie = key.removeprefix(BOOKIES_PREFIX)

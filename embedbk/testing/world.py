@@ -550,6 +550,7 @@ class World:
         self.tell("on_paused", name, True)
 
     def resume(self, name: str) -> None:
+        self.twins.on_resumed(name)
         self.note(f"{name} goes on")
         self.paused.discard(name)
         self.network.resume(name)
