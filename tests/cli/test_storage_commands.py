@@ -412,11 +412,14 @@ def test_too_few_descriptors_are_no_damage(bookie: Path, capsys: pytest.CaptureF
     """P7.1: "cannot tell" is never "no": whichever file is the first that cannot be opened."""
     assert run(capsys, "storage", "check", bookie)[0] == 0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held, refusals = (
-        os.dup(0),
-        [],
-    )  # The lowest that is free: the limit is on the number, not on how many there are.
+    # The limit is on the number, not on how many there are: so none below the highest in use stays free.
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    filling = [os.dup(0)]
+    while filling[-1] <= highest:
+        filling.append(os.dup(0))
+    held = filling.pop()
     os.close(held)
+    refusals = []
     try:
         for more in range(32):
             resource.setrlimit(resource.RLIMIT_NOFILE, (held + more, hard))
@@ -426,6 +429,8 @@ def test_too_few_descriptors_are_no_damage(bookie: Path, capsys: pytest.CaptureF
             refusals.append((code, error))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in filling:
+            os.close(descriptor)
     assert code == 0
     assert len(refusals) >= 4
     for code, error in refusals:

@@ -47,17 +47,20 @@ def test_a_log_is_one_sequence_over_its_ledgers(bk: embedbk.Client, log_name: st
     assert all(segment.is_closed for segment in segments)
 
 
+@pytest.fixture(scope="module")
+def parts(bk: embedbk.Client) -> list[bytes]:
+    return fill(bk, "parts", ledgers=3, entries=40)
+
+
 @pytest.mark.parametrize(
     ("start", "end"), [(0, 0), (0, 1), (39, 41), (40, 80), (79, None), (119, 400), (120, None), (None, 7)]
 )
 def test_a_part_is_read_by_offsets_and_by_positions(
-    bk: embedbk.Client, start: int | None, end: int | None
+    bk: embedbk.Client, parts: list[bytes], start: int | None, end: int | None
 ) -> None:
     """start is included, end is left out, whichever way they are named."""
     log = bk.log("parts")
-    if "parts" not in PARTS:
-        PARTS["parts"] = fill(bk, "parts", ledgers=3, entries=40)
-    given = PARTS["parts"]
+    given = parts
     assert [bytes(entry) for entry in log.read(start, end)] == given[start:end]
     batches = list(log.read_batches(start, end))
     assert sum(batch.entry_count for batch in batches) == len(given[start:end])
@@ -67,9 +70,6 @@ def test_a_part_is_read_by_offsets_and_by_positions(
         return offset if offset is None or offset >= len(positions) else positions[offset]
 
     assert [bytes(entry) for entry in log.read(named(start), named(end))] == given[start:end]
-
-
-PARTS: dict[str, list[bytes]] = {}
 
 
 def test_batches_lie_as_arrow_wants_them(bk: embedbk.Client, log_name: str) -> None:
