@@ -411,9 +411,8 @@ def test_at_the_bound_who_is_silent_is_gone_on_without(bounded: Side) -> None:
         side.now_ns += SECOND // 200
         side.turn()
         assert side.now_ns - began_ns < 300_000_000
-    side.until(
-        lambda: writing.lac == last
-    )  # What is sent for that takes the machine's time, and waits for nothing.
+    # What is sent for that takes the machine's time, and waits for nothing.
+    side.until(lambda: writing.lac == last and writing.ensemble_changes == 1)
     assert {member.bookie_id for member in writing.core.in_flight.members} == {"b1", "b2", "b4"}
     assert writing.ensemble_changes == 1
     assert writing.error is None
