@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -364,9 +365,11 @@ def test_an_answer_from_before_leaves_a_course_alone(side: Side) -> None:
     assert not side.courses.wake(writing)
 
 
-def test_who_owes_for_long_keeps_the_core_at_work(side: Side) -> None:
+def test_who_owes_for_long_keeps_the_core_at_work(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     """P4.7: it judges who is late, so a course does not begin that would end for this at once, and nothing is gathered:
     the core seals what is appended without a pause."""
+    # Nobody is replaced for it: after how many answers that begins, the machine would say.
+    monkeypatch.setattr(sys.modules[__name__], "OPTIONS", replace(OPTIONS, late=None))
     writing = side.course()
     side.held = {"b3"}
     entry_id = side.append(writing)
