@@ -132,9 +132,11 @@ class Side:
         self.until(lambda: writing.lac >= last)
 
     def course(self) -> Writing:
-        """A writer whose frames are sent from C by now."""
+        """A writer whose frames are sent from C by now, and of which no bookie owes an answer."""
         writing = self.write()
         self.until(lambda: self.add(writing) or self.courses.wake(writing))
+        adds = self.courses._courses[writing].adds
+        self.until(lambda: adds.tell(self.now_ns).oldest_sent_ns is None)
         return writing
 
     def stored(self, name: str, writing: Writing) -> dict[int, bytes]:
