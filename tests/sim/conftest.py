@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-SEEDS = 500
+SEEDS = 300
 GROUP = 10  # Seeds of one test: a worker takes them together.
 
 

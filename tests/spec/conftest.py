@@ -8,7 +8,7 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--spec-full", action="store_true", help="explore the specification's large worlds too")
     parser.addoption(
-        "--traces", type=int, default=200, help="traces of the simulator to check against the rules"
+        "--traces", type=int, default=100, help="traces of the simulator to check against the rules"
     )
 
 
