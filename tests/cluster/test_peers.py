@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 import embedbk
-from embedbk.cli import main
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -71,6 +70,19 @@ def metadata(stack: ExitStack, directory: Path, *more: str) -> Started:
 def bookie(stack: ExitStack, directory: Path, endpoints: object, *more: str) -> Started:
     return Started(
         stack, "bookie", "--id", "b1", "--dir", str(directory), "--metadata", str(endpoints), *more
+    )
+
+
+def run(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    """A peer that serves nobody, in a process of its own: it hears signals in its own way for as long as it lasts."""
+    return subprocess.run(
+        [sys.executable, "-m", "embedbk", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
 
 
@@ -236,11 +248,10 @@ def test_a_member_does_not_begin_in_a_bookies_directory(tmp_path: Path, stack: E
     assert [path.name for path in (tmp_path / "b1").iterdir()] == ["entries"]
 
 
-def test_a_bookie_that_no_parent_tells_of_its_metadata_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bookie", "--dir", str(tmp_path / "b1"), "--id", "b1", "--metadata", "-"]) == 1
-    assert "--parent-fd names none" in capfd.readouterr().err
+def test_a_bookie_that_no_parent_tells_of_its_metadata_is_refused(tmp_path: Path) -> None:
+    ended = run(["bookie", "--dir", str(tmp_path / "b1"), "--id", "b1", "--metadata", "-"], tmp_path)
+    assert ended.returncode == 1
+    assert "--parent-fd names none" in ended.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -256,15 +267,7 @@ def test_a_bookie_that_no_parent_tells_of_its_metadata_is_refused(
     ],
 )
 def test_arguments_that_are_not_understood_end_with_2(tmp_path: Path, arguments: list[str]) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "embedbk", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
+    ended = run(arguments, tmp_path)
     assert ended.returncode == 2
     assert "usage: embedbk" in ended.stderr
     assert "Traceback" not in ended.stderr
