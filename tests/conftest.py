@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import settings
@@ -12,6 +15,13 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 for name in [name for name in os.environ if name.startswith("EMBEDBK_")]:
     del os.environ[name]
+
+# Hundreds of processes are started. What one has compiled the next one loads, in half the time; the tree and the
+# environment stay as they are, and workers have the folder of whoever started them.
+if "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="embedbk-tests-bytecode-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 # The public suite of transports is no test module by its name, so its asserts are told apart only when asked for. Here:
 # tests of several folders import it.
