@@ -17,7 +17,7 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.parametrize("count", [1, 2, 10, 6000])
+@pytest.mark.parametrize("count", [1, 2, 6000])
 def test_nothing_is_lost_when_a_bookie_and_two_writers_go(count: int) -> None:
     """P3.2, P3.3, P4, P5.2, P8.1, on the first lines of Python's own library."""
     ended = demo("--lines", str(count), "--json")
@@ -31,7 +31,7 @@ def test_nothing_is_lost_when_a_bookie_and_two_writers_go(count: int) -> None:
     assert told["spark_rows"] is None
     assert sum(told["copies"].values()) == count
     assert set(told["copies"]) <= {"1", "2", "3"}
-    if count > 10:
+    if count > 2:
         assert told["ensemble_changes"] >= 1
         assert told["takeover_ms"] > told["recovery_ms"] > 0
         assert told["lines_per_s"] > 0
