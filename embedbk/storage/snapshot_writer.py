@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -146,8 +145,3 @@ class SnapshotWriter:
             self._file.close()
             with contextlib.suppress(OSError):
                 self._files.remove(self.name + PART_SUFFIX)
-
-
-def wake_by(descriptor: int) -> Callable[[], None]:
-    """For a thread: make the descriptor readable."""
-    return lambda: os.eventfd_write(descriptor, 1)

@@ -32,7 +32,7 @@ from embedbk.storage.snapshot_format import (
     read_pieces,
     snapshot_name,
 )
-from embedbk.storage.snapshot_writer import SnapshotWriter, wake_by
+from embedbk.storage.snapshot_writer import SnapshotWriter
 
 __all__ = [
     "KEPT_SNAPSHOTS",
@@ -185,9 +185,12 @@ class Snapshots:
         self._is_whole = False  # All its pieces were added, and it is not being finished yet.
         self._durable_index = 0
         self._named: tuple[int, Named] | None = None  # Its record's token; not yet durable.
-        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if files.threaded else -1
+        self._event = -1  # Made when a host asks for it.
 
     def filenos(self) -> list[int]:
+        """Readable when the thread that writes has room, or is through; to be asked for before the first snapshot."""
+        if self._event < 0 and self._files.threaded:
+            self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         return [self._event] if self._event >= 0 else []
 
     @property
@@ -203,7 +206,11 @@ class Snapshots:
         ensure(self._writer is None, "one snapshot at a time")
         header = SnapshotHeader(*self._whose, index, TERM, revision, record_count, session_count)
         self._index, self._is_whole = index, False
-        self._writer = SnapshotWriter(self._files, header, wake_by(self._event))
+        self._writer = SnapshotWriter(self._files, header, self._wake)
+
+    def _wake(self) -> None:
+        if self._event >= 0:
+            os.eventfd_write(self._event, 1)
 
     def add(self, piece: bytes) -> None:
         assert self._writer is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.commands import Run, StartSession
 from embedbk.storage.checking import check_metadata
 from embedbk.storage.findings import Findings
+from embedbk.storage.member_notes import MEMBER_FILE
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
@@ -414,6 +416,19 @@ def test_a_thread_writes_the_file_and_wakes_the_loop(tmp_path: Path) -> None:
     findings = Findings()
     check_metadata(DiskDirectory(tmp_path / "m"), findings)
     assert [each.is_damage for each in findings.found] == [True]
+
+
+def test_a_start_that_is_refused_leaves_no_descriptor(tmp_path: Path) -> None:
+    """Whoever tries again and again must not run out of them."""
+    open_metadata_store(tmp_path / "m", new_identity=IDENTITY).close()
+    (tmp_path / "m" / MEMBER_FILE).unlink()
+    (tmp_path / "m" / (MEMBER_FILE + ".new")).mkdir()  # Nothing can be noted.
+    counts: list[int] = []
+    for _ in range(3):
+        with pytest.raises(StorageError, match="nothing can be noted"):
+            open_metadata_store(tmp_path / "m")
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[0] == counts[-1]
 
 
 def test_a_header_may_carry_a_configuration() -> None:
