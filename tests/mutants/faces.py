@@ -310,6 +310,19 @@ MUTANTS = (
         ("tests/scenarios/test_deleting.py::test_of_two_that_bring_a_ledger_back_one_does",),
     ),
     Mutant(
+        "undelete-behind-the-forgetting",
+        "CL32 P7.7",
+        "a ledger is brought back though its tombstone was taken away since it was looked at: its bytes may be gone",
+        (
+            (
+                "embedbk/deleting.py",
+                "    when = [Compare(key, revision), Compare(ledger_key_path(ledger_id), ABSENT)]\n",
+                "    assert revision\n    when = [Compare(ledger_key_path(ledger_id), ABSENT)]\n",
+            ),
+        ),
+        ("tests/scenarios/test_deleting.py::test_a_ledger_that_is_forgotten_beside_it_is_not_brought_back",),
+    ),
+    Mutant(
         "tail-ends-with-its-bookies",
         "P6.6 P6.2",
         "a tail ends with an error while two bookies are away",

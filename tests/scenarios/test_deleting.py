@@ -57,6 +57,21 @@ def test_of_two_that_bring_a_ledger_back_one_does(monkeypatch: pytest.MonkeyPatc
         assert [bytes(entry) for entry in one.open_ledger(ledger_id).read()] == [b"zero"]
 
 
+def test_a_ledger_that_is_forgotten_beside_it_is_not_brought_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CL32, P7.7, P2.2: its tombstone was there when it was looked at. Behind that its grace was over for another
+    client, and from then on bookies may drop what it held: it does not come back without its entries."""
+    with Cluster(seed=8, bookies=3) as cluster:
+        one, other, ledger_id = two_clients_of_a_closed_ledger(cluster)
+        one._runtime.settings = replace(one._runtime.settings, delete_grace_s=0)
+        one.delete_ledger(ledger_id)
+        cluster.run_for(1)
+        then(monkeypatch, other.forget_deleted)
+        with pytest.raises(MetadataConflict):
+            one.undelete_ledger(ledger_id)
+        with pytest.raises(NoSuchLedger):
+            one.open_ledger(ledger_id)
+
+
 def test_a_ledger_that_is_deleted_again_has_all_of_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """CL31, CL32, P7.7: its grace was over when the deleted ledgers were listed; behind that it was brought back and
     deleted again. The tombstone that stands there now is another one, which nobody forgets yet."""
