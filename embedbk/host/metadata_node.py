@@ -16,6 +16,7 @@ from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import GENERATION_BITS, KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.host.snapshotting import Snapshotting
+from embedbk.metadata.command_log import SoloLog
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX, Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
 from embedbk.metadata.vocabulary import (
@@ -60,7 +61,7 @@ class MetadataNode:
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
         self.core = Member(
             store.catalog,
-            durable_index=store.index,
+            log=SoloLog(store.index),
             now_ns=now_ns,
             cluster_token=store.identity.cluster_token,
             chance=chance or random.SystemRandom(),
@@ -81,7 +82,7 @@ class MetadataNode:
             store.index,
         )
         if store.begins_generation:
-            generation = self.core.catalog.revision >> GENERATION_BITS
+            generation = (self.core.catalog.revision >> GENERATION_BITS) + 1  # When its command is durable.
             logger.warning("metadata begins generation %d, by its owner's word", generation)
 
     def step(self, now_ns: int) -> None:
@@ -186,7 +187,7 @@ class MetadataNode:
         try:
             self.store.append(index, body)
         except StorageError as failed:
-            # The command is in the catalog and not in the log: this member cannot go on (P7.6).
+            # The log has a gap: this member cannot go on (P7.6).
             self._step_core(JournalFailed(now_ns, str(failed)))
 
     def _send(self, link: int, pieces: Sequence[bytes | memoryview]) -> None:

@@ -1,7 +1,7 @@
 """The metadata state machine: keys, sessions, ids; what each command does to them (P2.2, P9.2, P10.1).
 
-Decides the outcome of every command, deterministically: same commands, same catalog, byte for byte. Leaves to
-others when a command counts (member.py: when it is durable; later: when a quorum has it) and who hears of it.
+Decides the outcome of every command, deterministically: same commands at the same places of the log, same catalog, byte
+for byte. Leaves to others when a command counts (command_log.py: when it is committed) and who hears of it (member.py).
 
 Revisions rise by one per change and never reset, so a comparison with one has no ABA (P2.2). Their high 16 bits are
 the generation: a revision *is* an epoch, the fencing token of whatever the change stands for (P9.2).
@@ -107,7 +107,7 @@ class Catalog:
         self.limits = limits
         self.revision = 0
         self.next_id = 1  # Every id below was handed out, or is a gap for ever (P2.1).
-        self.sessions_started = 0  # Over the life of the cluster: makes session numbers unique for ever.
+        self.sessions_started = 0  # Over the life of the cluster.
         self.sessions: dict[int, Session] = {}
         self.start_count = 0  # Of members, over the life of the cluster.
         # Random bytes of the newest starts, each with how far metadata was when it began.
@@ -161,20 +161,26 @@ class Catalog:
 
     # --- Changing ----------------------------------------------------------------------------------------
 
-    def apply(self, command: Command) -> Result:
-        """Do one command, whole, or refuse it and change nothing."""
-        return _APPLY[type(command)](self, command)
+    def apply(self, command: Command, index: int, term: int) -> Result:
+        """Do one command, which stands at this place of the log, whole; or refuse it and change nothing."""
+        return _APPLY[type(command)](self, command, index, term)
 
-    def _start_session(self, command: StartSession) -> Result:
-        if command.session in self.sessions or command.session <= 0:
-            return Refusal("BAD_REQUEST", f"session {command.session} cannot be opened: the number is taken")
+    def number_of(self, command: StartSession, index: int) -> int:
+        """Of the session that this command opens. No other command of this generation stands at its index, so no other
+        session has the number, ever; those of an older log were drawn."""
+        return command.session or (self.revision >> GENERATION_BITS << GENERATION_BITS) | index
+
+    def _start_session(self, command: StartSession, index: int, term: int) -> Result:
+        number = self.number_of(command, index)
+        if number in self.sessions or number <= 0:  # One that was drawn is met by chance: ask again.
+            return Refusal("UNAVAILABLE", f"session {number} cannot be opened: the number is taken")
         if len(self.sessions) >= self.limits.sessions_max:
             return Refusal(
                 "UNAVAILABLE",
                 f"{len(self.sessions)} sessions are open, allowed are {self.limits.sessions_max}: "
                 "close clients, or wait until those that are gone expire",
             )
-        session = Session(command.session, command.ttl_ms, command.label, secret=command.secret)
+        session = Session(number, command.ttl_ms, command.label, secret=command.secret)
         weight = self._session_bytes(session)
         # Those of an older log, without a secret, were never asked for room.
         if command.secret and self.sessions_bytes + weight > self.limits.sessions_bytes_max:
@@ -184,28 +190,30 @@ class Catalog:
                 f"allowed are {self.limits.sessions_bytes_max}: close clients, or try again when others went on",
             )
         self.sessions_started += 1
-        self.sessions[command.session] = session
+        self.sessions[number] = session
         self.sessions_bytes += weight
         return Acknowledged(self.revision)
 
-    def _expire_session(self, command: ExpireSession) -> Result:
+    def _expire_session(self, command: ExpireSession, index: int, term: int) -> Result:
+        if command.term not in (0, term):
+            text = f"the leader of term {command.term} gave session {command.session} up; this is term {term}"
+            return Refusal("UNAVAILABLE", text)
         session = self.sessions.get(command.session)
         return self._end_session(session) if session else _session_gone(command.session)
 
-    def _start_member(self, command: StartMember) -> Result:
+    def _start_member(self, command: StartMember, index: int, term: int) -> Result:
         self.start_count += 1
         self.starts.append(Reign(command.nonce, self.revision, self.next_id))
         del self.starts[:-STARTS_KEPT_MAX]
         return Acknowledged(self.revision)
 
-    def _begin_generation(self, command: BeginGeneration) -> Result:
+    def _begin_generation(self, command: BeginGeneration, index: int, term: int) -> Result:
         generation = (self.revision >> GENERATION_BITS) + 1
         if generation >= GENERATIONS_MAX:
             return Refusal("UNAVAILABLE", f"{generation} generations were begun; there are no more")
         self._spare_lost_ids()
         self.revision = generation << GENERATION_BITS
         self.next_id += RESTORED_IDS_GAP
-        self.sessions_started += RESTORED_IDS_GAP >> 8
         hold = self.history.hold
         self.history = self._new_history()
         self.history.hold = hold
@@ -229,7 +237,7 @@ class Catalog:
             if not any(known <= first < known_end for known, known_end in self.spared):
                 self.spared.append((first, end))
 
-    def _run(self, command: Run) -> Result:
+    def _run(self, command: Run, index: int, term: int) -> Result:
         """Run an operation exactly once: a repeated (session, sequence) gets its first answer (I74), also when that
         was a refusal: its client has gone on. Only BUSY is no answer: the same sequence may still be run."""
         session = self.sessions.get(command.session)
@@ -550,7 +558,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
 _encode_snapshot = msgspec.msgpack.Encoder().encode
 _snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
 
-_APPLY: dict[type, Callable[[Catalog, Any], Result]] = {
+_APPLY: dict[type, Callable[[Catalog, Any, int, int], Result]] = {
     StartSession: Catalog._start_session,
     ExpireSession: Catalog._expire_session,
     Run: Catalog._run,

@@ -1,7 +1,8 @@
-"""What the metadata log holds: one command per record, in the order in which they were applied (METADATA.md, 2).
+"""What the metadata log holds: one command per record, in the order in which they are applied (METADATA.md, 2).
 
 A command is a version byte and a tagged MessagePack array; fields are only ever appended, tags never re-used.
-Everything that decides its outcome is inside it, chance included, so that every replay gives the same catalog.
+Everything that decides its outcome is inside it, chance included, or is its place in the log (index and term), so that
+every member and every replay makes the same catalog of it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ __all__ = [
     "encode_command",
 ]
 
-COMMAND_VERSION = 1
+COMMAND_VERSION = (
+    2  # Of what is logged now; what is known reaches back to 1, whose fields all have their places.
+)
 RULES = (
     2  # By which what is logged now is decided; a command of an older log keeps those that it was decided by.
 )
@@ -36,18 +39,20 @@ RULES_KEEP_REFUSALS = (
 
 
 class StartSession(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Open a session under a number that was drawn before it was logged."""
+    """Open a session. Its number is made of its place in the log, where no other command ever stands."""
 
-    session: int
+    session: int  # 0. In version 1: its number, drawn before it was logged.
     ttl_ms: int
     label: str
     secret: bytes = b""  # Drawn with the number; its client alone is told.
 
 
 class ExpireSession(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """End a session that was not heard of; its ephemeral keys go in one revision."""
+    """End a session that was not heard of; its ephemeral keys go in one revision. Void in another term than its
+    proposer's: by then another leader may have heard the session."""
 
     session: int
+    term: int = 0  # 0: of version 1, from before there were terms.
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -83,7 +88,7 @@ def encode_command(command: Command) -> bytes:
 def decode_command(body: bytes | memoryview) -> Command:
     """Raises StorageError for bytes that are not a command of a version this code knows."""
     block = memoryview(body)
-    if not block or block[0] != COMMAND_VERSION:
+    if not block or not 1 <= block[0] <= COMMAND_VERSION:
         found = block[0] if block else "nothing"
-        raise StorageError(f"metadata command has version {found}; this embedbk knows {COMMAND_VERSION}")
+        raise StorageError(f"metadata command has version {found}; this embedbk knows 1 to {COMMAND_VERSION}")
     return unpack(_decoder, block[1:], StorageError, f"these {len(block)} bytes are no metadata command")

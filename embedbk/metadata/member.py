@@ -1,16 +1,16 @@
-"""The core of a metadata quorum of one: requests in, log records and answers out (METADATA.md, P10).
+"""The core of a metadata member: requests in, commands to the log, answers out (METADATA.md, P10).
 
-Decides when a command is logged, when its answer may leave, when a session has expired, and what watchers are sent.
-What a command does is the catalog's. A command is applied when it is logged, so that many share one sync; every
-answer, also of a read, waits until all that was applied before it is durable, so nobody ever sees what a crash
-could take back. Only a keep-alive shows nothing of the catalog and is answered at once: sessions live through a disk
-that stands still. The core of a larger quorum will take the place of `_propose` and of the durable token.
+Decides what is proposed, who is told what, when a session has expired, and what watchers are sent. What a command does
+is the catalog's; when it counts is the log's (`command_log`): a command is applied when it is committed, never before,
+so that who is deposed has nothing to take back, and what the catalog shows may be told. A request that changes
+something is decided when it is applied; what is said earlier is a courtesy. One that reads waits until everything is
+applied that was committed when it came, and what its session asked before it. Only a keep-alive shows nothing and is
+answered at once: sessions live through a disk that stands still.
 """
 
 from __future__ import annotations
 
 import copy
-import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,6 @@ from embedbk.codec.metadata_messages import (
     Get,
     KeepAlive,
     List,
-    Listed,
     MetadataReply,
     MetadataRequest,
     OpenSession,
@@ -36,8 +35,8 @@ from embedbk.codec.metadata_messages import (
     Unwatch,
     Watch,
 )
-from embedbk.errors import ensure
 from embedbk.metadata.catalog import Catalog, Session, check_operation
+from embedbk.metadata.command_log import CommandLog, Committed, Entry, ReadReady
 from embedbk.metadata.commands import (
     RULES,
     BeginGeneration,
@@ -46,8 +45,10 @@ from embedbk.metadata.commands import (
     Run,
     StartMember,
     StartSession,
+    decode_command,
     encode_command,
 )
+from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.vocabulary import (
     Halted,
     JournalAppend,
@@ -62,23 +63,24 @@ from embedbk.metadata.vocabulary import (
 )
 from embedbk.metadata.watches import Watches
 
-__all__ = ["AWAY_NS", "SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "Member", "MemberEffect", "MemberEvent"]
+__all__ = ["SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "Member", "MemberEffect", "MemberEvent"]
 
 SESSION_TTL_MS_MIN = 200
 SESSION_TTL_MS_MAX = 600_000
 NONCE_BYTES = 16  # Random, of one start.
-REPLIES_WAITING_MAX = 8192  # Answers that wait for the disk; more requests are put off (BUSY), not queued.
-WAITING_BYTES_MAX = 64 << 20  # Of commands on their way to the disk and lists that wait for it.
+REPLIES_WAITING_MAX = 8192  # Requests that wait for the log; more are put off (BUSY), not queued.
+WAITING_BYTES_MAX = 64 << 20  # Of commands that are not applied yet, and of lists that wait for them.
 WAITING_SHARE = 4  # A link may have as many waiting as this part of what is free of half of them,
 WAITING_LEAST = 4  # and so many in any case: the other half is enough for that on every link.
-LISTED_RECORD_BYTES = 1024  # What a record of a list that waits is counted as.
+LISTED_RECORD_BYTES = 1024  # What each record is counted as that a list which waits may give.
 SESSIONS_PER_LINK_MAX = 128  # Opened over one link and still living. A client has one.
 WATCHES_MAX = 65_536
 WATCHES_PER_LINK_MAX = 4096  # And no more than a quarter of those that are free.
-EXPIRIES_PER_TICK_MAX = 100  # The rest follow in the next step, so that mass expiry starves nobody.
+APPLIED_PER_STEP = 512  # Commands; the rest follow in the next step, however many one sync has committed.
+EXPIRIES_PER_TICK_MAX = 100  # Likewise, so that mass expiry starves nobody.
 EXPIRED_KEYS_PER_TICK = 512  # Likewise; the keys of one session go together, however many.
-LOOKED_AT_PER_TICK = 1000  # Sessions whose time may be over; most of them were heard.
-AWAY_NS = 1_000_000_000  # A Tick so late, or a record so long without durability: the member was away, not its clients.
+
+_CHANGES = (Txn, AllocIds, CloseSession)  # Operations that are run as commands.
 
 MemberEvent = MemberStarted | RequestReceived | LinkLost | JournalDurable | JournalFailed | Tick
 MemberEffect = JournalAppend | Reply | SendEvents | Halted
@@ -91,84 +93,94 @@ class Chance(Protocol):
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """An answer, and the record that it waits for."""
+class _Asked:
+    """A request, and whether it waits."""
+
+    link: int
+    request: MetadataRequest
+    key: tuple[int, int]  # (session, sequence); (0, a number of its own) without a session.
+    bytes: int = 0
+    is_gone: bool = False  # Its link is; nobody is to be told.
+
+
+@dataclass(slots=True)
+class _Proposed:
+    """A command that is not applied yet, and who is told what comes of it."""
 
     index: int
-    link: int
-    key: tuple[int, int]
-    reply: MetadataReply | None  # None: its link is gone.
+    term: int
+    command: Command
     bytes: int
+    asked: list[_Asked]
 
 
 @dataclass(slots=True)
 class _Opening:
-    """The last session that was opened on a link."""
+    """The last session that was opened on a link, or will be."""
 
     attempt: int
-    session: int
+    proposed: _Proposed | None
+    session: int = 0
 
 
 class Member:
-    """A quorum of one. `step` takes one event, whole, and gives what is to be done, in this order."""
+    """`step` takes one event, whole, and gives what is to be done, in this order."""
 
     def __init__(
-        self, catalog: Catalog, *, durable_index: int, now_ns: int, cluster_token: bytes, chance: Chance
+        self, catalog: Catalog, *, log: CommandLog, now_ns: int, cluster_token: bytes, chance: Chance
     ) -> None:
-        """catalog: as replayed from the log up to durable_index. Every session in it gets a fresh ttl, since the
-        member cannot know how long it was away."""
+        """catalog: with everything applied up to log.committed_index."""
         self.catalog = catalog
+        self.log = log
         self.cluster_token = cluster_token
         self._chance = chance
-        self._applied_index = durable_index  # Record of the last command that the catalog holds.
-        self._durable_index = durable_index
-        self._durable_revision = catalog.revision  # What durable_index covers; watchers see nothing above.
-        self._revisions: deque[tuple[int, int]] = deque()  # (index, revision) of changes not yet durable.
-        self._waiting: deque[_Waiting] = deque()
-        self._waiting_of: dict[
-            int, dict[tuple[int, int], _Waiting]
-        ] = {}  # By link, then (session, sequence).
+        self._applied_index = log.committed_index
+        self._started_index = 0  # Nothing is shown before this is applied.
+        self._committed: deque[Entry] = deque()  # To be applied.
+        self._proposed: deque[_Proposed] = deque()
+        self._runs: dict[tuple[int, int], _Proposed] = {}  # Of these, those of sessions' operations, by key.
+        self._last_of: dict[int, int] = {}  # Session -> index of its last command that is not applied.
+        self._expiring: set[int] = set()  # Sessions that end by a command which is not applied.
+        self._reads: dict[int, list[_Asked]] = {}  # By the index behind which they are answered.
+        self._unready: dict[int, _Asked] = {}  # Reads of which the log has not said that index, by token.
+        self._read_count = 0
+        self._waiting_of: dict[int, dict[tuple[int, int], _Asked]] = {}  # By link, then key.
+        self._waiting = 0
         self._waiting_bytes = 0
         self._unnumbered = 0  # Requests without a session so far: each of them is another.
-        self._queued: deque[tuple[int, int]] = deque()  # (index, bytes) of records not yet durable.
-        self._queued_bytes = 0
-        self._stood_since_ns: int | None = None  # Records wait for the disk, and none became durable since.
-        self._watches = Watches(catalog.revision)
-        self._openings: dict[int, _Opening] = {}
+        self._openings: dict[int, _Opening] = {}  # By link.
         self._opened_on: dict[int, dict[int, None]] = {}  # By link, the sessions that were.
-        # Sessions expire by counted time: what passed while nobody could be answered does not count.
-        self._uncounted_ns = 0
-        self._last_ns = now_ns
-        self._heard_ns: dict[int, int] = {}  # Counted.
-        self._expiries: list[tuple[int, int]] = []  # Heap of (not before, counted; session), one per session.
+        self._opening_on: dict[int, int] = {}  # By link, how many more will be.
+        self._lifetimes = Lifetimes(catalog.sessions, now_ns)
+        self._watches = Watches(catalog.revision)
         self._halted = False
-        self.catalog.history.hold = self._durable_revision
-        for session in catalog.sessions:
-            self._grant(session, now_ns)
+        catalog.history.hold = catalog.revision
 
     def step(self, event: MemberEvent) -> list[MemberEffect]:
         if self._halted:
             return []
-        self._notice_absence(event.now_ns)
-        effects = self._HANDLERS[type(event)](self, event)
-        if self._applied_index == self._durable_index:
-            self._stood_since_ns = None
-        elif self._stood_since_ns is None:
-            self._stood_since_ns = event.now_ns
+        self._lifetimes.notice_absence(event.now_ns)
+        effects = self._HANDLERS.get(type(event), Member._on_log)(self, event)
+        self._lifetimes.note_waiting(event.now_ns, bool(self._proposed))
         return effects
 
     @property
     def deadline_ns(self) -> int | None:
         if self._halted:
             return None
-        if self._watches.is_lagging:
+        if self._committed or self._watches.is_lagging:
             return 0  # At once.
-        return self._expiry_due_ns()
+        return self._lifetimes.due_ns if self.log.term else None
 
     @property
     def applied_index(self) -> int:
         """The record of the last command in `catalog`; a snapshot taken now stands for the log up to it."""
         return self._applied_index
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Everything that it was told is committed is applied."""
+        return not self._committed
 
     def copy(self) -> Self:
         return copy.deepcopy(self)
@@ -179,150 +191,240 @@ class Member:
         nonce = self._chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
         self._propose(StartMember(nonce), effects)
         if event.begins_generation:
-            refused = self._propose(BeginGeneration(), effects)
-            if isinstance(refused, Refusal):
-                self._halted = True
-                effects.append(Halted(refused.text))
+            self._propose(BeginGeneration(), effects)
+        self._started_index = self._proposed[-1].index
         return effects
 
     # --- Requests ----------------------------------------------------------------------------------------
 
     def _on_request(self, event: RequestReceived) -> list[MemberEffect]:
         request, link = event.request, event.link
-        session = self.catalog.sessions.get(request.session)
-        if session is not None and not self._is_own(link, session, request):
-            session = None
+        if not self.log.term:
+            return []  # Another member leads; its client looks for it.
+        number, operation = request.session, request.operation
+        session = self._own_session(link, request)
         if session is not None:
-            self._heard_ns[session.session] = self._counted_ns(event.now_ns)
-            if isinstance(request.operation, KeepAlive):
+            self._lifetimes.hear(number, event.now_ns)
+            if isinstance(operation, KeepAlive) and number not in self._expiring:
                 return self._renew(event)
-        key = (request.session, request.sequence)
-        if request.session == 0:
+        key = (number, request.sequence)
+        if number == 0:
             self._unnumbered += 1
             key = (0, -self._unnumbered)
-        waiting = self._waiting_of.get(link, {})
-        if key in waiting:
+        elif key in self._waiting_of.get(link, ()):
             return []  # A repeat; its answer is on its way.
-        full = self._what_is_full(len(waiting))
-        if full:
-            # Told at once: it shows nothing of the catalog, and what is refused must not wait as well.
-            return [Reply(link, MetadataReply(request.session, request.sequence, Refusal(BUSY, full)))]
+        refusal = check_operation(operation, self.catalog.limits)
+        if refusal is not None:
+            return [Reply(link, MetadataReply(number, request.sequence, refusal))]
+        asked = _Asked(link, request, key)
         effects: list[MemberEffect] = []
-        result = self._refuse(request, session) or self._answer(event, effects)
-        size = len(result.records) * LISTED_RECORD_BYTES if isinstance(result, Listed) else 0
-        item = _Waiting(
-            self._applied_index, link, key, MetadataReply(request.session, request.sequence, result), size
-        )
-        self._waiting.append(item)
-        self._waiting_of.setdefault(link, {})[key] = item
-        self._waiting_bytes += size
-        return [*effects, *self._release()]
+        if session is not None and isinstance(operation, _CHANGES) and self._is_new(key):
+            self._run(asked, operation, effects)
+            return effects
+        answers: list[MemberEffect] = []
+        if self._opens_another(asked) or not self._must_wait(asked, effects):
+            self._serve(asked, event.now_ns, effects, answers)
+            if isinstance(operation, Watch):
+                effects += self._watches.feed(self.catalog.history, self.catalog.revision)
+        return effects + answers
 
-    def _is_own(self, link: int, session: Session, request: MetadataRequest) -> bool:
-        """Whether who asks is the session's client: it was opened over this very link, or its secret is shown. Records
-        name their session to everybody, so the number proves nothing."""
-        return request.session in self._opened_on.get(link, ()) or request.secret == session.secret
+    def _own_session(self, link: int, request: MetadataRequest) -> Session | None:
+        """The request's session, if who asks is its client: it was opened over this very link, or its secret is shown.
+        Records name their session to everybody, so the number proves nothing."""
+        session = self.catalog.sessions.get(request.session)
+        if session is None:
+            return None
+        is_own = request.session in self._opened_on.get(link, ()) or request.secret == session.secret
+        return session if is_own else None
+
+    def _is_new(self, key: tuple[int, int]) -> bool:
+        """Whether an operation of a session was not run yet, as far as is known here."""
+        return self.catalog.kept_reply(*key) is None
+
+    def _opens_another(self, asked: _Asked) -> bool:
+        """Whether a request opens a session, which its link has not been given under the same attempt."""
+        operation = asked.request.operation
+        if not isinstance(operation, OpenSession):
+            return False
+        opening = self._openings.get(asked.link)
+        is_same = opening is not None and operation.attempt and operation.attempt == opening.attempt
+        return not is_same or (opening is not None and opening.proposed is not None)
+
+    def _must_wait(self, asked: _Asked, effects: list[MemberEffect]) -> bool:
+        """Let a request wait that shows the catalog, until everything is applied that was committed when it came, and
+        what its session asked before it."""
+        self._read_count += 1
+        index = self.log.read_index(self._read_count, effects)
+        if index is not None and max(index, self._after(asked)) <= self._applied_index:
+            return False
+        operation = asked.request.operation
+        if isinstance(operation, List):
+            asked.bytes = min(operation.limit, self.catalog.limits.list_records_max) * LISTED_RECORD_BYTES
+        if self._put_off(asked, effects):
+            return True
+        self._wait(asked)
+        if index is None:
+            self._unready[self._read_count] = asked
+        else:
+            self._reads.setdefault(max(index, self._after(asked)), []).append(asked)
+        return True
+
+    def _after(self, asked: _Asked) -> int:
+        """The last command of a request's session that is not applied. Who opens one again waits for its end only."""
+        number = asked.request.session
+        if isinstance(asked.request.operation, OpenSession):
+            opening = self._openings.get(asked.link)
+            number = opening.session if opening is not None and opening.session in self._expiring else 0
+        return max(self._started_index, self._last_of.get(number, 0))
+
+    def _put_off(self, asked: _Asked, effects: list[MemberEffect]) -> bool:
+        """Told at once: it shows nothing of the catalog, and what has no place must not wait as well."""
+        full = self._what_is_full(len(self._waiting_of.get(asked.link, ())))
+        if full:
+            request = asked.request
+            reply = MetadataReply(request.session, request.sequence, Refusal(BUSY, full))
+            effects.append(Reply(asked.link, reply))
+        return bool(full)
 
     def _what_is_full(self, of_link: int) -> str:
         """Why a request is put off that could only wait; empty: it need not be."""
-        count, size = len(self._waiting), self._waiting_bytes + self._queued_bytes
+        count, size = self._waiting, self._waiting_bytes
         if size > WAITING_BYTES_MAX:
             return f"{size} bytes wait for the metadata member's disk, allowed are {WAITING_BYTES_MAX}: try again later"
         share = max((REPLIES_WAITING_MAX // 2 - count) // WAITING_SHARE, WAITING_LEAST)
-        is_full = count >= REPLIES_WAITING_MAX or of_link >= share
-        if is_full and self._applied_index > self._durable_index:
+        if count >= REPLIES_WAITING_MAX or of_link >= share:
             return (
                 f"{count} answers wait for the metadata member's disk, {of_link} of them on this link; "
                 f"allowed are {REPLIES_WAITING_MAX}, and now {share} on one link: try again later"
             )
         return ""
 
-    def _refuse(self, request: MetadataRequest, session: Session | None) -> Refusal | None:
-        refusal = check_operation(request.operation, self.catalog.limits)
-        if refusal is not None:
-            return refusal
-        if isinstance(request.operation, OpenSession):
-            return None
-        if request.session == 0 and isinstance(request.operation, Get | List | Tell):
-            return None  # Reading needs no session.
-        if session is None:
-            text = f"session {request.session} has ended, was never opened, or is another client's"
-            return Refusal("SESSION_GONE", text)
-        return None
+    def _wait(self, asked: _Asked) -> None:
+        self._waiting += 1
+        self._waiting_bytes += asked.bytes
+        self._waiting_of.setdefault(asked.link, {})[asked.key] = asked
 
-    def _answer(self, event: RequestReceived, effects: list[MemberEffect]) -> Result:
-        """The answer to a request that may be run; what is to be logged for it goes to effects."""
-        request = event.request
-        match request.operation:
-            case Txn() | AllocIds() | CloseSession():
-                return self._run(request, effects)
-            case Get(key):
-                return self.catalog.get(key)
-            case List(prefix, after, limit):
-                return self.catalog.page(prefix, after, limit)
-            case Tell(count):
-                return self.catalog.tell(count, self.cluster_token)
-            case KeepAlive():
-                raise AssertionError("a live session is renewed before, any other is refused")
-            case OpenSession():
-                return self._open(event, request.operation, effects)
-            case Watch():
-                return self._watch(event.link, request.session, request.operation, effects)
-            case Unwatch(watch_id):
-                self._watches.remove(event.link, watch_id)
-                return Acknowledged(self.catalog.revision)
+    def _end_wait(self, asked: _Asked) -> None:
+        self._waiting -= 1
+        self._waiting_bytes -= asked.bytes
+        if not asked.is_gone:
+            of_link = self._waiting_of[asked.link]
+            del of_link[asked.key]
+            if not of_link:
+                del self._waiting_of[asked.link]
 
     def _renew(self, event: RequestReceived) -> list[MemberEffect]:
-        """A live session lives on (METADATA.md: keep-alives are not logged). Nothing that a crash could take back is
-        told, so this answer waits for no disk: a client that is heard does not lose its session to a slow sync."""
+        """A live session lives on (METADATA.md: keep-alives are not logged). Nothing that could be taken back is told,
+        so this answer waits for no disk: a client that is heard does not lose its session to a slow sync."""
         request = event.request
-        answer = MetadataReply(request.session, request.sequence, Acknowledged(self._durable_revision))
+        answer = MetadataReply(request.session, request.sequence, Acknowledged(self.catalog.revision))
         return [*self._watches.marks(event.link), Reply(event.link, answer)]
 
-    def _run(self, request: MetadataRequest, effects: list[MemberEffect]) -> Result:
-        kept = self.catalog.kept_reply(request.session, request.sequence)
-        if kept is not None:
-            return kept  # A repeat; it leaves no earlier than its first run is durable.
-        assert isinstance(request.operation, Txn | AllocIds | CloseSession)
-        run = Run(request.session, request.sequence, request.done_below, request.operation, RULES)
-        result = self._propose(run, effects)
-        if request.session not in self.catalog.sessions:
-            self._forget(request.session)
-        return result
+    # --- What is asked of the catalog as it is now -------------------------------------------------------
 
-    def _open(self, event: RequestReceived, operation: OpenSession, effects: list[MemberEffect]) -> Result:
+    def _serve(
+        self, asked: _Asked, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
+    ) -> None:
+        """Do what a request asks: it is answered, or a command is proposed for it."""
+        request = asked.request
+        if isinstance(request.operation, OpenSession):
+            self._open(asked, request.operation, now_ns, effects, answers)
+            return
+        session = self._own_session(asked.link, request)
+        if session is None and not (
+            request.session == 0 and isinstance(request.operation, Get | List | Tell)  # Needs none.
+        ):
+            text = f"session {request.session} has ended, was never opened, or is another client's"
+            self._answer(asked, Refusal("SESSION_GONE", text), answers)
+            return
+        match request.operation:
+            case Txn() | AllocIds() | CloseSession():
+                kept = self.catalog.kept_reply(*asked.key)
+                if kept is not None:
+                    self._answer(asked, kept, answers)
+                else:  # Its session came to be, or the first run was put off, since it was asked.
+                    self._run(asked, request.operation, effects)
+            case Get(key):
+                self._answer(asked, self.catalog.get(key), answers)
+            case List(prefix, after, limit):
+                self._answer(asked, self.catalog.page(prefix, after, limit), answers)
+            case Tell(count):
+                self._answer(asked, self.catalog.tell(count, self.cluster_token), answers)
+            case KeepAlive():
+                self._answer(asked, Acknowledged(self.catalog.revision), answers)
+            case Watch():
+                self._answer(asked, self._watch(asked.link, request.session, request.operation), answers)
+            case Unwatch(watch_id):
+                self._watches.remove(asked.link, watch_id)
+                self._answer(asked, Acknowledged(self.catalog.revision), answers)
+
+    def _answer(self, asked: _Asked, result: Result, answers: list[MemberEffect]) -> None:
+        request = asked.request
+        answers.append(Reply(asked.link, MetadataReply(request.session, request.sequence, result)))
+
+    def _run(
+        self, asked: _Asked, operation: Txn | AllocIds | CloseSession, effects: list[MemberEffect]
+    ) -> None:
+        if self._put_off(asked, effects):
+            return
+        request = asked.request
+        proposed = self._runs.get(asked.key)  # A repeat over another link has the outcome of the first.
+        if proposed is None:
+            run = Run(request.session, request.sequence, request.done_below, operation, RULES)
+            proposed = self._runs[asked.key] = self._propose(run, effects)
+            self._last_of[request.session] = proposed.index
+        proposed.asked.append(asked)
+        self._wait(asked)
+
+    def _open(
+        self,
+        asked: _Asked,
+        operation: OpenSession,
+        now_ns: int,
+        effects: list[MemberEffect],
+        answers: list[MemberEffect],
+    ) -> None:
         """A session, or the one that was opened on this link under the same attempt: a client asks again while the
         answer is late, and each of its requests would leave a session behind that nobody knows."""
-        opening = self._openings.get(event.link)
+        link = asked.link
+        opening = self._openings.get(link)
         if opening is not None and operation.attempt and operation.attempt == opening.attempt:
             session = self.catalog.sessions.get(opening.session)
+            if opening.proposed is not None:
+                if not self._put_off(asked, effects):
+                    opening.proposed.asked.append(asked)
+                    self._wait(asked)
+                return
             if session is not None:
-                self._heard_ns[session.session] = self._counted_ns(event.now_ns)
-                return self._opened(session)
-        there = {each: None for each in self._opened_on.get(event.link, ()) if each in self.catalog.sessions}
-        if len(there) >= SESSIONS_PER_LINK_MAX:
-            return Refusal(
+                self._lifetimes.hear(session.session, now_ns)
+                self._answer(asked, self._opened(session), answers)
+                return
+        there = {each: None for each in self._opened_on.get(link, ()) if each in self.catalog.sessions}
+        count = len(there) + self._opening_on.get(link, 0)
+        if count >= SESSIONS_PER_LINK_MAX:
+            refusal = Refusal(
                 "UNAVAILABLE",
-                f"{len(there)} sessions that were opened over this link live, allowed are {SESSIONS_PER_LINK_MAX}: "
+                f"{count} sessions that were opened over this link live, allowed are {SESSIONS_PER_LINK_MAX}: "
                 "close some, or wait until they expire",
             )
-        # Unique by its high half and what lives; 2**31 sessions later the half begins anew.
-        count = (self.catalog.sessions_started + 1) & 0x7FFFFFFF
-        number = count << 32 | self._chance.getrandbits(32)
+            self._answer(asked, refusal, answers)
+            return
+        if self._put_off(asked, effects):
+            return
         secret = self._chance.getrandbits(128).to_bytes(16, "little")
         ttl_ms = min(max(operation.ttl_ms, SESSION_TTL_MS_MIN), SESSION_TTL_MS_MAX)
-        result = self._propose(StartSession(number, ttl_ms, operation.label, secret), effects)
-        if isinstance(result, Refusal):
-            return result
-        self._openings[event.link] = _Opening(operation.attempt, number)
-        self._opened_on[event.link] = there | {number: None}
-        self._grant(number, event.now_ns)
-        return self._opened(self.catalog.sessions[number])
+        proposed = self._propose(StartSession(0, ttl_ms, operation.label, secret), effects)
+        proposed.asked.append(asked)
+        self._wait(asked)
+        self._openings[link] = _Opening(operation.attempt, proposed)
+        self._opened_on[link] = there
+        self._opening_on[link] = self._opening_on.get(link, 0) + 1
 
     def _opened(self, session: Session) -> SessionOpened:
         return SessionOpened(session.session, session.ttl_ms, self.cluster_token, session.secret)
 
-    def _watch(self, link: int, session: int, watch: Watch, effects: list[MemberEffect]) -> Result:
+    def _watch(self, link: int, session: int, watch: Watch) -> Result:
+        """Begin a stream; what it is sent comes with the next feed."""
         count, total = self._watches.count(link), self._watches.total
         allowed = min(WATCHES_PER_LINK_MAX, (WATCHES_MAX - total) // WAITING_SHARE)
         if count >= allowed:
@@ -332,139 +434,208 @@ class Member:
                 f"{WATCHES_MAX}, and now {allowed} on one link: end some",
             )
         self._watches.add(link, session, watch.watch_id, watch.prefix, watch.from_revision)
-        effects.extend(self._watches.feed(self.catalog.history, self._durable_revision))
         return Acknowledged(self.catalog.revision)
 
-    def _propose(self, command: Command, effects: list[MemberEffect], said: str = "") -> Result:
-        """Log a command and apply it; whoever waits for its result waits for the record's durability."""
-        before = self.catalog.revision
-        self._applied_index += 1
+    # --- The log -----------------------------------------------------------------------------------------
+
+    def _propose(self, command: Command, effects: list[MemberEffect], said: str = "") -> _Proposed:
         body = encode_command(command)
-        effects.append(JournalAppend(self._applied_index, body, said))
-        self._queued.append((self._applied_index, len(body)))
-        self._queued_bytes += len(body)
-        result = self.catalog.apply(command)
-        if self.catalog.revision != before:
-            self._revisions.append((self._applied_index, self.catalog.revision))
+        index = self.log.propose(body, said, effects)
+        proposed = _Proposed(index, self.log.term, command, len(body), [])
+        self._proposed.append(proposed)
+        self._waiting_bytes += len(body)
+        return proposed
+
+    def _on_log(self, event: MemberEvent) -> list[MemberEffect]:
+        """Whatever is not for the member is for its log, which may have news then."""
+        effects: list[MemberEffect] = []
+        answers: list[MemberEffect] = []
+        for news in self.log.step(event, effects):
+            if isinstance(news, Committed):
+                self._lifetimes.went_on(event.now_ns)
+                self._committed += news.entries
+            elif isinstance(news, ReadReady):
+                self._take_ready(news, event.now_ns, effects, answers)
+            else:
+                self._lose_what_was_proposed(event.now_ns)
+        return self._apply_committed(event.now_ns, effects, answers)
+
+    def _take_ready(
+        self, ready: ReadReady, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
+    ) -> None:
+        asked = self._unready.pop(ready.token)
+        index = max(ready.index, self._after(asked))
+        if index > self._applied_index:
+            self._reads.setdefault(index, []).append(asked)
+        else:
+            self._serve_waiting(asked, now_ns, effects, answers)
+
+    def _lose_what_was_proposed(self, now_ns: int) -> None:
+        """Whether it comes or not, another leader may answer it: here nobody is told anything. Clients ask again."""
+        for waiting in (
+            self._proposed,
+            self._runs,
+            self._last_of,
+            self._expiring,
+            self._reads,
+            self._unready,
+        ):
+            waiting.clear()
+        self._waiting_of.clear()
+        self._waiting = self._waiting_bytes = 0
+        self._openings = {link: known for link, known in self._openings.items() if known.proposed is None}
+        self._opening_on.clear()
+        if self.log.term:
+            self._lifetimes.grant_all(now_ns)
+
+    def _apply_committed(
+        self, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
+    ) -> list[MemberEffect]:
+        """Apply what is committed, some of it when it is much, and tell who asked for it."""
+        for _ in range(min(len(self._committed), APPLIED_PER_STEP)):
+            entry = self._committed.popleft()
+            self._apply(entry, now_ns, effects, answers)
+            if self._halted:
+                return effects
+            if self._reads:
+                for asked in self._reads.pop(entry.index, ()):
+                    self._serve_waiting(asked, now_ns, effects, answers)
+        # Events before answers: who is told that its change is done has already seen it in its own watch.
+        effects += self._watches.feed(self.catalog.history, self.catalog.revision)
+        if self.catalog.history.hold != self.catalog.revision:
+            self.catalog.history.hold = self.catalog.revision  # What is not shown yet never goes.
+            self.catalog.history.trim()
+        return effects + answers
+
+    def _serve_waiting(
+        self, asked: _Asked, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
+    ) -> None:
+        self._end_wait(asked)
+        if not asked.is_gone:
+            self._serve(asked, now_ns, effects, answers)
+
+    def _apply(
+        self, entry: Entry, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
+    ) -> None:
+        self._applied_index = entry.index
+        proposed = self._take_proposed(entry, now_ns)
+        if entry.body is None:
+            return
+        command = proposed.command if proposed is not None else decode_command(entry.body)
+        result = self.catalog.apply(command, entry.index, entry.term)
+        match command:
+            case Run():
+                self._note_run(command, entry.index, is_own=proposed is not None)
+            case StartSession():
+                result = self._note_opened(command, entry.index, result, proposed, now_ns)
+            case ExpireSession(number):
+                self._note_expired(number, entry.index, is_own=proposed is not None)
+            case BeginGeneration() if isinstance(result, Refusal):
+                self._halted = True
+                effects.append(Halted(result.text))
+        if proposed is not None:
+            for asked in proposed.asked:
+                self._end_wait(asked)
+                if not asked.is_gone:
+                    self._answer(asked, result, answers)
+
+    def _take_proposed(self, entry: Entry, now_ns: int) -> _Proposed | None:
+        """What was proposed here and is committed by this entry."""
+        if not self._proposed or self._proposed[0].index != entry.index:
+            return None
+        if self._proposed[0].term != entry.term:
+            self._lose_what_was_proposed(now_ns)  # Another leader's stands in its place.
+            return None
+        proposed = self._proposed.popleft()
+        self._waiting_bytes -= proposed.bytes
+        return proposed
+
+    def _note_run(self, run: Run, index: int, *, is_own: bool) -> None:
+        if is_own:
+            del self._runs[run.session, run.sequence]
+            if self._last_of.get(run.session) == index:
+                del self._last_of[run.session]
+        if isinstance(run.operation, CloseSession):
+            self._note_end(run.session)
+
+    def _note_opened(
+        self, command: StartSession, index: int, result: Result, proposed: _Proposed | None, now_ns: int
+    ) -> Result:
+        """What its client is told; and which link it was opened on."""
+        session = None
+        if not isinstance(result, Refusal):
+            session = self.catalog.sessions[self.catalog.number_of(command, index)]
+            if self.log.term:
+                self._lifetimes.grant(session.session, now_ns)
+            result = self._opened(session)
+        if proposed is None or proposed.asked[0].is_gone:
+            return result
+        link = proposed.asked[0].link
+        self._opening_on[link] -= 1
+        opening = self._openings[link]
+        if session is not None:
+            self._opened_on[link][session.session] = None
+        if opening.proposed is proposed:
+            opening.proposed = None
+            opening.session = session.session if session is not None else 0
         return result
 
-    # --- Durability --------------------------------------------------------------------------------------
+    def _note_expired(self, number: int, index: int, *, is_own: bool) -> None:
+        if is_own:
+            self._expiring.discard(number)
+            if self._last_of.get(number) == index:
+                del self._last_of[number]
+            if number in self.catalog.sessions:
+                self._lifetimes.look_again(number)  # It was void.
+        self._note_end(number)
 
-    def _on_durable(self, event: JournalDurable) -> list[MemberEffect]:
-        ensure(event.index <= self._applied_index, "the journal made durable what was never appended")
-        if event.index > self._durable_index:
-            self._uncounted_ns += self._stood_ns(event.now_ns)
-            self._durable_index, self._stood_since_ns = event.index, None
-        while self._queued and self._queued[0][0] <= self._durable_index:
-            self._queued_bytes -= self._queued.popleft()[1]
-        while self._revisions and self._revisions[0][0] <= self._durable_index:
-            self._durable_revision = self._revisions.popleft()[1]
-        # Events before answers: who is told that its change is done has already seen it in its own watch.
-        events = self._watches.feed(self.catalog.history, self._durable_revision)
-        if self.catalog.history.hold != self._durable_revision:
-            self.catalog.history.hold = self._durable_revision  # What is not shown yet never goes.
-            self.catalog.history.trim()
-        return [*events, *self._release()]
-
-    def _release(self) -> list[MemberEffect]:
-        """The answers for which everything applied before them is durable (P10.1)."""
-        released: list[MemberEffect] = []
-        while self._waiting and self._waiting[0].index <= self._durable_index:
-            item = self._waiting.popleft()
-            self._waiting_bytes -= item.bytes
-            if item.reply is not None:
-                released.append(Reply(item.link, item.reply))
-                of_link = self._waiting_of[item.link]
-                del of_link[item.key]
-                if not of_link:
-                    del self._waiting_of[item.link]
-        return released
+    def _note_end(self, number: int) -> None:
+        """What ends with a session, if it has ended."""
+        if number not in self.catalog.sessions:
+            self._lifetimes.forget(number)
+            self._watches.remove_session(number)
 
     def _on_failed(self, event: JournalFailed) -> list[MemberEffect]:
         self._halted = True
-        self._waiting.clear()
-        self._waiting_of.clear()
         return [Halted(f"the metadata journal failed: {event.reason}")]
 
     # --- Sessions and links ------------------------------------------------------------------------------
 
     def _on_tick(self, event: Tick) -> list[MemberEffect]:
         effects: list[MemberEffect] = []
-        if self._watches.is_lagging:
-            effects.extend(self._watches.feed(self.catalog.history, self._durable_revision))
-        counted_ns = self._counted_ns(event.now_ns)
+        if self._committed or self._watches.is_lagging:
+            effects = self._apply_committed(event.now_ns, effects, [])
+        if self.log.term and not self._halted:
+            self._expire(event.now_ns, effects)
+        return effects
+
+    def _expire(self, now_ns: int, effects: list[MemberEffect]) -> None:
+        """Propose the end of sessions that were silent for too long. Until that is settled nothing renews them."""
         ended = keys = 0
-        for _ in range(LOOKED_AT_PER_TICK):
-            if not self._expiries or self._expiries[0][0] > counted_ns:
-                break
-            number = heapq.heappop(self._expiries)[1]
-            session = self.catalog.sessions.get(number)
-            if session is None:
-                continue
-            if self._expires_ns(session) > counted_ns:
-                heapq.heappush(self._expiries, (self._expires_ns(session), number))
-                continue
+        for number in self._lifetimes.over(now_ns):
+            session = self.catalog.sessions[number]
             ended, keys = ended + 1, keys + len(session.keys)
             said = f"session {number} of {session.label!r} expires: silent for more than {session.ttl_ms} ms"
-            self._propose(ExpireSession(number), effects, said)
-            self._forget(number)
+            proposed = self._propose(ExpireSession(number, self.log.term), effects, said)
+            self._expiring.add(number)
+            self._last_of[number] = proposed.index
             if ended == EXPIRIES_PER_TICK_MAX or keys >= EXPIRED_KEYS_PER_TICK:
                 break
-        return [*effects, *self._release()]
 
     def _on_link_lost(self, event: LinkLost) -> list[MemberEffect]:
         """Its session lives on: the client comes back over another link, or it expires."""
-        self._watches.remove_link(event.link)
-        self._openings.pop(event.link, None)
-        self._opened_on.pop(event.link, None)
-        for item in self._waiting_of.pop(event.link, {}).values():
-            item.reply = None
+        link = event.link
+        self._watches.remove_link(link)
+        for of_link in (self._openings, self._opened_on, self._opening_on):
+            of_link.pop(link, None)
+        for asked in self._waiting_of.pop(link, {}).values():
+            asked.is_gone = True
         return []
-
-    # --- Counted time --------------------------------------------------------------------------------------
-
-    def _stood_ns(self, now_ns: int) -> int:
-        """For how long nothing could be committed; 0 when that is not long. Who wanted a session meanwhile, or came
-        back to one, has no answer yet, so this time counts against nobody."""
-        if self._stood_since_ns is None or now_ns - self._stood_since_ns <= AWAY_NS:
-            return 0
-        return now_ns - self._stood_since_ns
-
-    def _counted_ns(self, now_ns: int) -> int:
-        return now_ns - self._uncounted_ns - self._stood_ns(now_ns)
-
-    def _notice_absence(self, now_ns: int) -> None:
-        """A step that comes long after one was due: this process was stopped, and heard nobody since the last one."""
-        due_ns = self._expiry_due_ns()
-        if due_ns is not None and now_ns - max(due_ns, self._last_ns) > AWAY_NS:
-            self._uncounted_ns += now_ns - self._last_ns
-        self._last_ns = now_ns
-
-    def _expiry_due_ns(self) -> int | None:
-        """When a session may have to be ended; None: no time is counted until the disk goes on."""
-        if not self._expiries:
-            return None
-        due_ns = self._expiries[0][0] + self._uncounted_ns
-        is_still = self._stood_since_ns is not None and due_ns - self._stood_since_ns > AWAY_NS
-        return None if is_still else due_ns
-
-    def _grant(self, session: int, now_ns: int) -> None:
-        self._heard_ns[session] = self._counted_ns(now_ns)
-        heapq.heappush(self._expiries, (self._expires_ns(self.catalog.sessions[session]), session))
-
-    def _expires_ns(self, session: Session) -> int:
-        """A sixteenth after its ttl; the client gives up a sixteenth before, counted from an earlier moment."""
-        return self._heard_ns[session.session] + session.ttl_ms * 1_000_000 * 17 // 16
-
-    def _forget(self, session: int) -> None:
-        self._heard_ns.pop(session, None)
-        self._watches.remove_session(session)
 
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[MemberEffect]]]] = {
         MemberStarted: _on_started,
         RequestReceived: _on_request,
         LinkLost: _on_link_lost,
-        JournalDurable: _on_durable,
         JournalFailed: _on_failed,
         Tick: _on_tick,
     }

@@ -28,7 +28,8 @@ from pathlib import Path
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
-from embedbk.metadata.commands import decode_command
+from embedbk.metadata.command_log import FIRST_TERM
+from embedbk.metadata.commands import StartMember, decode_command
 from embedbk.ports import Journal
 from embedbk.storage.journal import FILE_BYTES, FIRST_FILE_BYTES, DamagedJournal
 from embedbk.storage.journal import Journal as DiskJournal
@@ -211,6 +212,9 @@ class MetadataStore:
         own = self._identity.cluster_token if self._identity is not None else b""
         found = self.snapshots_found = look_for_base(snapshots, named, own, limits)
         self.catalog, self._index = self._replay(first_token, limits, found)
+        # Number and random bytes of the newest start in the log.
+        self._start = self.catalog.start_count, self.catalog.starts[-1].nonce if self.catalog.starts else b""
+        self._own_index = self._index + 1  # The first command of this process says that it started.
         self._durable_index = self._index
         # Whoever starts on it begins a new generation, above all that a lost part of it may have given out (P9.2).
         self.begins_generation = may_have_lost and self._index > 0
@@ -258,6 +262,8 @@ class MetadataStore:
         token = self._journal.append(KIND_COMMAND, index, body)
         self._note_row(index, token)
         self._index = index
+        if index == self._own_index and isinstance(started := decode_command(body), StartMember):
+            self._start = self._start[0] + 1, started.nonce
         self._queued.append((token, index))
         self._command_bytes += len(body) + COMMAND_OVERHEAD_BYTES
         self._unsynced_bytes += len(body) + COMMAND_OVERHEAD_BYTES
@@ -393,8 +399,7 @@ class MetadataStore:
     def _note(self, token: int, *, is_synced: bool) -> None:
         """A note that cannot be written changes nothing: less is known to whoever starts next."""
         assert self._notes is not None
-        newest = self.catalog.starts[-1].nonce if self.catalog.starts else b""
-        identity, count = self.identity, self.catalog.start_count
+        identity, (count, newest) = self.identity, self._start
         try:
             self._notes.write(
                 Used(identity.cluster_token, identity.incarnation, count, newest, token), is_synced=is_synced
@@ -451,7 +456,7 @@ class MetadataStore:
                     continue  # The snapshot has it.
                 self._command_bytes += len(body) + COMMAND_OVERHEAD_BYTES
                 if has_start:
-                    catalog.apply(decode_command(body))
+                    catalog.apply(decode_command(body), number, FIRST_TERM)
                     index = number
                 else:
                     part.commands.append((number, bytes(body)))
@@ -467,7 +472,7 @@ class MetadataStore:
                     continue
                 catalog, index, has_start = Catalog.restore(whole, limits), part.index, True
                 for command_index, command in part.commands:
-                    catalog.apply(decode_command(command))
+                    catalog.apply(decode_command(command), command_index, FIRST_TERM)
                     index = command_index
                 previous = index
             elif kind == KIND_IDENTITY:

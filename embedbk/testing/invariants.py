@@ -22,7 +22,7 @@ from embedbk.codec.ledger_metadata import (
     decode_log_list,
     ledger_of_key,
 )
-from embedbk.codec.metadata_messages import Txn
+from embedbk.codec.metadata_messages import Txn, TxnDone
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.core.bookie import Bookie
@@ -32,6 +32,7 @@ from embedbk.core.vocabulary import Send, Tick
 from embedbk.core.writer import Writer
 from embedbk.ids import NO_ENTRY
 from embedbk.metadata.member import Member
+from embedbk.metadata.vocabulary import Reply as MemberReply
 from embedbk.metadata.vocabulary import RequestReceived as MemberRequest
 from embedbk.ports import DurableBookie
 from embedbk.reading import LedgerReading
@@ -70,6 +71,8 @@ class Invariants(Observer):
         self._parked: dict[Any, tuple[int, int]] = {}  # Reader core -> (second, requests sent in it).
         self._ticks: dict[Any, tuple[int, int]] = {}  # Core -> (time of its last tick, ticks at that time).
         self._lives: dict[str, int] = {}  # Node -> how often it was started.
+        # (session, sequence) of a check that a member was asked for -> the marks that it wants absent.
+        self._checks: dict[tuple[int, int], list[str]] = {}
 
     # Cores.
 
@@ -326,13 +329,23 @@ class Invariants(Observer):
             ledger.tombstone_gone = revision
 
     def _on_member(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
-        """A collector's check changes nothing, so only the member's own step shows when it was made (P7.7)."""
-        operation = event.request.operation if type(event) is MemberRequest else None
-        if type(operation) is not Txn or operation.then:
+        """A collector's check changes nothing, so only the member's answer shows that it was made, in the very step in
+        which it was (P7.7)."""
+        request = event.request if type(event) is MemberRequest else None
+        if request is not None and type(request.operation) is Txn and not request.operation.then:
+            marks = [each.key for each in request.operation.when if each.key.startswith(REPAIR_PREFIX)]
+            if marks:
+                self._checks[request.session, request.sequence] = marks
+        if not self._checks:
             return
-        for compare in operation.when:
-            if compare.key.startswith(REPAIR_PREFIX) and core.catalog.get(compare.key).record is None:
-                self.ghost.ledger(int(compare.key[len(REPAIR_PREFIX) :], 16)).unmarked_step = self.ghost.step
+        for effect in effects:
+            if type(effect) is not MemberReply:
+                continue
+            reply = effect.reply
+            marks = self._checks.pop((reply.session, reply.sequence), [])
+            if type(reply.result) is TxnDone and reply.result.is_done:
+                for key in marks:
+                    self.ghost.ledger(int(key[len(REPAIR_PREFIX) :], 16)).unmarked_step = self.ghost.step
 
     def _note_change(self, ledger: LedgerGhost, old: LedgerMetadata, new: LedgerMetadata) -> None:
         note = self.sometimes.note

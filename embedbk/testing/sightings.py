@@ -38,7 +38,8 @@ from embedbk.core.vocabulary import (
 )
 from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
-from embedbk.metadata.member import AWAY_NS, Member
+from embedbk.metadata.lifetimes import AWAY_NS
+from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import JournalAppend, JournalDurable
 from embedbk.reading import LedgerReading
 from embedbk.testing.observer import Observer

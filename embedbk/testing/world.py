@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,13 +41,17 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Operation, Writing
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
+from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
+from embedbk.metadata.member import Member
+from embedbk.metadata.vocabulary import JournalDurable
+from embedbk.metadata.vocabulary import Tick as MemberTick
 from embedbk.ports import DurableBookie, Identity
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.memory_journal import MemoryJournal
+from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_store import KIND_COMMAND, MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
@@ -213,7 +217,6 @@ class World:
         self._snapshot_chance = random.Random(f"snapshots {seed}")
         self.metadata_copy: MetadataCopy | None = None  # Taken on the way, for what comes behind the run.
         self._metadata_values: dict[str, bytes] = {}
-        self._metadata_pending: deque[tuple[int, int, Any]] = deque()
         self._metadata_seen = 0
         self._tell: dict[str, list[Callable[..., None]]] = {}
         self.observers: list[Observer] = []
@@ -371,7 +374,6 @@ class World:
         self._metadata_journal, self._metadata_notes = MemoryJournal(copy.records), MemoryNotes()
         self._metadata_notes.used = copy.used
         self._metadata_disk, self._snapshots_kept = MemoryDisk(copy.snapshots), []
-        self._metadata_pending.clear()
         self.start_metadata(may_have_lost=may_have_lost)
 
     def start_bookie(self, name: str) -> bool:
@@ -476,7 +478,7 @@ class World:
         disk = self._disk(name)
         if disk is not None and self.nodes[name].core.is_settled:
             disk.is_less = False  # It has found out, and was in limbo.
-        del self.nodes[name]
+        node = self.nodes.pop(name)
         self._due.pop(name, None)
         self._syncing.discard(name)
         self._deferred.pop(name, None)
@@ -491,8 +493,8 @@ class World:
         self.actors = [actor for actor in self.actors if not actor.is_over]
         if name == METADATA:
             journal = self._metadata_journal
-            self._sync_metadata(self.chance.randint(0, len(journal.pending)))
-            self._metadata_pending.clear()
+            done = journal.commit(self.chance.randint(0, len(journal.pending)))
+            self._tell_what_survives(node.core, journal.records[len(journal.records) - done :])
             self._metadata_journal = MemoryJournal(journal.crash())
         elif disk is not None:
             disk.crash(self.chance)
@@ -723,7 +725,7 @@ class World:
         if name in self.paused:
             return  # Planned again when it goes on.
         if name == METADATA:
-            self._sync_metadata(None)
+            self._metadata_journal.commit()
         else:
             disk = self._disk(name)
             assert disk is not None
@@ -733,15 +735,15 @@ class World:
                 self._near.on_durable(name, self.nodes[name], token)
         self.step(name)
 
-    def _sync_metadata(self, count: int | None) -> None:
-        """Make commands durable, and tell what they changed: from now on it is committed."""
-        journal = self._metadata_journal
-        done = journal.commit(count)
-        if not done:
-            return
-        index = max((r.ledger_id for r in journal.records[-done:] if r.kind == KIND_COMMAND), default=0)
-        while self._metadata_pending and self._metadata_pending[0][0] <= index:
-            _, revision, records = self._metadata_pending.popleft()
+    def _on_metadata_step(self, core: Any, event: Any, effects: Sequence[Any]) -> None:
+        self._tell_committed(core.catalog)
+        self.tell("on_step", METADATA, core, event, effects)
+
+    def _tell_committed(self, catalog: Catalog) -> None:
+        """Tell what changed: from now on it is committed. What a generation skipped was no change."""
+        seen = max(self._metadata_seen, catalog.history.floor)
+        self._metadata_seen = catalog.revision
+        for revision, records in catalog.history.after(seen, catalog.revision):
             for record in records:
                 old = self._metadata_values.get(record.key)
                 if record.value is None:
@@ -752,13 +754,14 @@ class World:
                 if record.key.startswith(BOOKIES_PREFIX):
                     self.twins.on_registration(record.key, record.value)
 
-    def _on_metadata_step(self, core: Any, event: Any, effects: Sequence[Any]) -> None:
-        catalog = core.catalog
-        if catalog.revision != self._metadata_seen:
-            for revision, records in catalog.history.after(self._metadata_seen, catalog.revision):
-                self._metadata_pending.append((core.applied_index, revision, records))
-            self._metadata_seen = catalog.revision
-        self.tell("on_step", METADATA, core, event, effects)
+    def _tell_what_survives(self, core: Member, records: Sequence[MemoryRecord]) -> None:
+        """The member crashed before it heard that these are durable: they are committed all the same."""
+        index = max((record.ledger_id for record in records if record.kind == KIND_COMMAND), default=0)
+        if index:
+            core.step(JournalDurable(self.now_of(METADATA), index))
+        while not core.is_caught_up:
+            core.step(MemberTick(self.now_of(METADATA)))
+        self._tell_committed(core.catalog)
 
     def committed(self, prefix: str) -> dict[str, bytes]:
         """Committed keys under a prefix, as an all-knowing watcher sees them; of ledgers those that are some."""

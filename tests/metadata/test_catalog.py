@@ -28,9 +28,11 @@ from embedbk.codec.tombstone import tombstone_path
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
+from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import (
     RULES,
     BeginGeneration,
+    Command,
     ExpireSession,
     Run,
     StartMember,
@@ -40,17 +42,22 @@ from embedbk.metadata.commands import (
 )
 
 
+def apply(catalog: Catalog, command: Command) -> Result:
+    """Where it does not matter at which place of the log."""
+    return catalog.apply(command, 1, FIRST_TERM)
+
+
 class Client:
     """One session that counts its sequences."""
 
     def __init__(self, catalog: Catalog, session: int = 1) -> None:
         self.catalog, self.session, self.sequence = catalog, session, 0
-        assert catalog.apply(StartSession(session, 10_000, "test")) == Acknowledged(catalog.revision)
+        assert apply(catalog, StartSession(session, 10_000, "test")) == Acknowledged(catalog.revision)
 
     def run(self, operation: Txn | AllocIds | CloseSession, done_below: int | None = None) -> Result:
         self.sequence += 1
         below = self.sequence if done_below is None else done_below
-        return self.catalog.apply(Run(self.session, self.sequence, below, operation))
+        return apply(self.catalog, Run(self.session, self.sequence, below, operation))
 
     def put(self, key: str, value: bytes = b"", *, ephemeral: bool = False) -> Result:
         return self.run(Txn([], [Put(key, value, ephemeral)]))
@@ -126,10 +133,10 @@ def test_ids_are_never_handed_out_twice() -> None:
     assert client.run(AllocIds(3)) == Allocated(1, 3)
     assert client.run(AllocIds(1)) == Allocated(4, 1)
     catalog = Catalog.restore(catalog.snapshot())
-    assert catalog.apply(Run(1, 3, 3, AllocIds(2))) == Allocated(5, 2)
+    assert apply(catalog, Run(1, 3, 3, AllocIds(2))) == Allocated(5, 2)
     catalog.next_id = LEDGER_ID_MAX
-    assert catalog.apply(Run(1, 4, 4, AllocIds(1))) == Allocated(LEDGER_ID_MAX, 1)
-    refused(catalog.apply(Run(1, 5, 5, AllocIds(1))), "UNAVAILABLE")
+    assert apply(catalog, Run(1, 4, 4, AllocIds(1))) == Allocated(LEDGER_ID_MAX, 1)
+    refused(apply(catalog, Run(1, 5, 5, AllocIds(1))), "UNAVAILABLE")
 
 
 def test_a_repeat_gets_the_first_answer() -> None:
@@ -137,11 +144,11 @@ def test_a_repeat_gets_the_first_answer() -> None:
     catalog = Catalog()
     Client(catalog)
     first = Run(1, 1, 1, Txn([Compare("/a", ABSENT)], [Put("/a", b"")]))
-    assert catalog.apply(first) == TxnDone(True, 1)
-    assert catalog.apply(Run(1, 2, 1, AllocIds(10))) == Allocated(1, 10)
+    assert apply(catalog, first) == TxnDone(True, 1)
+    assert apply(catalog, Run(1, 2, 1, AllocIds(10))) == Allocated(1, 10)
     for twin in (catalog, catalog.copy(), Catalog.restore(catalog.snapshot())):
-        assert twin.apply(first) == TxnDone(True, 1)
-        assert twin.apply(Run(1, 2, 1, AllocIds(10))) == Allocated(1, 10)
+        assert apply(twin, first) == TxnDone(True, 1)
+        assert apply(twin, Run(1, 2, 1, AllocIds(10))) == Allocated(1, 10)
         assert (twin.revision, twin.next_id) == (1, 11)
 
 
@@ -160,8 +167,10 @@ def test_answers_are_kept_until_the_client_has_them() -> None:
         assert isinstance(client.run(AllocIds(1), done_below=1), Allocated)
     refused(client.run(AllocIds(1), done_below=1), "UNAVAILABLE")
     assert catalog.next_id == 4
-    assert catalog.apply(Run(1, 4, 3, AllocIds(1))) == Allocated(4, 1)  # Not run above, so it may be run now.
-    refused(catalog.apply(Run(1, 2, 2, AllocIds(1))), "BAD_REQUEST")  # Below what the client has.
+    assert apply(catalog, Run(1, 4, 3, AllocIds(1))) == Allocated(
+        4, 1
+    )  # Not run above, so it may be run now.
+    refused(apply(catalog, Run(1, 2, 2, AllocIds(1))), "BAD_REQUEST")  # Below what the client has.
     assert sorted(catalog.sessions[1].kept) == [3, 4]
 
 
@@ -170,10 +179,10 @@ def test_an_ended_session_runs_nothing_more() -> None:
     catalog = Catalog()
     client = Client(catalog)
     client.put("/a")
-    catalog.apply(ExpireSession(1))
-    refused(catalog.apply(Run(1, 1, 1, Txn([], [Put("/a", b"")]))), "SESSION_GONE")
+    apply(catalog, ExpireSession(1))
+    refused(apply(catalog, Run(1, 1, 1, Txn([], [Put("/a", b"")]))), "SESSION_GONE")
     refused(client.put("/b"), "SESSION_GONE")
-    refused(catalog.apply(ExpireSession(1)), "SESSION_GONE")
+    refused(apply(catalog, ExpireSession(1)), "SESSION_GONE")
     assert catalog.revision == 1
 
 
@@ -186,7 +195,7 @@ def test_ephemeral_keys_go_with_their_session_in_one_revision(end: str) -> None:
     one.put("/a", ephemeral=True)
     one.put("/stays")
     two.put("/other", ephemeral=True)
-    result = one.run(CloseSession()) if end == "close" else catalog.apply(ExpireSession(1))
+    result = one.run(CloseSession()) if end == "close" else apply(catalog, ExpireSession(1))
     assert result == Acknowledged(5)
     assert [record.key for record in catalog.page("/", "").records] == ["/other", "/stays"]
     assert [(record.key, record.value) for record in catalog.history.at(5)] == [("/a", None), ("/b", None)]
@@ -200,9 +209,9 @@ def test_an_ephemeral_key_belongs_to_who_put_it_last() -> None:
     two.put("/bookies/b1", b"new", ephemeral=True)
     one.put("/plain", ephemeral=True)
     two.put("/plain")
-    catalog.apply(ExpireSession(1))
+    apply(catalog, ExpireSession(1))
     assert [record.key for record in catalog.page("/", "").records] == ["/bookies/b1", "/plain"]
-    catalog.apply(ExpireSession(2))
+    apply(catalog, ExpireSession(2))
     assert [record.key for record in catalog.page("/", "").records] == ["/plain"]
 
 
@@ -235,7 +244,7 @@ def test_an_epoch_is_a_revision_and_rises_through_generations() -> None:
     client.put("/logs/orders/owner")
     assert catalog.revision > epoch
     next_id = catalog.next_id
-    catalog.apply(BeginGeneration())
+    apply(catalog, BeginGeneration())
     assert catalog.revision == 1 << GENERATION_BITS
     assert catalog.next_id == next_id + (1 << 32)
     client.put("/logs/orders/owner")
@@ -247,7 +256,7 @@ def test_asking_how_far_metadata_is_changes_nothing() -> None:
     """P7.7: a question that changes what it asks about made every collector raise the end of the ids."""
     catalog = Catalog()
     client = Client(catalog)
-    catalog.apply(StartMember(b"1" * 16))
+    apply(catalog, StartMember(b"1" * 16))
     client.run(AllocIds(5))
     before = catalog.digest()
     for count in (0, 1, 2, 1 << 62):
@@ -261,7 +270,7 @@ def test_a_start_is_known_again_by_its_bytes_and_by_how_far_it_came() -> None:
     catalog = Catalog()
     client = Client(catalog)
     for number in (1, 2, 3):
-        catalog.apply(StartMember(b"%d" % number * 16))
+        apply(catalog, StartMember(b"%d" % number * 16))
         client.put(f"/{number}")
         client.run(AllocIds(10))
     twin = Catalog.restore(catalog.snapshot())
@@ -278,7 +287,7 @@ def test_only_the_newest_starts_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("embedbk.metadata.catalog.STARTS_KEPT_MAX", 2)
     catalog = Catalog()
     for number in (1, 2, 3):
-        catalog.apply(StartMember(b"%d" % number * 16))
+        apply(catalog, StartMember(b"%d" % number * 16))
     assert [catalog.tell(number, b"").asked is None for number in range(5)] == [
         True,
         True,
@@ -297,13 +306,13 @@ def test_a_generation_spares_what_a_lost_future_may_have_given_out() -> None:
     client.put(tombstone_path(3))
     client.put(ledger_key_path(4))
     gap = 1 << 32
-    catalog.apply(BeginGeneration())
+    apply(catalog, BeginGeneration())
     assert catalog.spared == [(2, 3), (5, 6 + gap)]
-    catalog.apply(BeginGeneration())
+    apply(catalog, BeginGeneration())
     assert catalog.spared == [(2, 3), (5, 6 + 2 * gap)], "one range, however often it is said"
     client.run(AllocIds(2))
     client.put(ledger_key_path(6 + 2 * gap))
-    catalog.apply(BeginGeneration())
+    apply(catalog, BeginGeneration())
     assert catalog.spared == [(2, 3), (5, 6 + 2 * gap), (7 + 2 * gap, 8 + 3 * gap)]
     assert Catalog.restore(catalog.snapshot()).tell(0, b"").spared == catalog.spared
 
@@ -349,7 +358,7 @@ def test_a_full_catalog_still_deletes() -> None:
 def test_sessions_and_their_ephemeral_keys_are_bounded() -> None:
     catalog = Catalog(Limits(sessions_max=1, ephemeral_keys_max=2))
     client = Client(catalog)
-    refused(catalog.apply(StartSession(2, 1000, "")), "UNAVAILABLE")
+    refused(apply(catalog, StartSession(2, 1000, "")), "UNAVAILABLE")
     client.run(Txn([], [Put("/a", b"", True), Put("/b", b"", True)]))
     assert client.put("/a", b"again", ephemeral=True) == TxnDone(True, 2)
     refused(client.put("/c", ephemeral=True), "BAD_REQUEST")
@@ -367,7 +376,7 @@ def test_history_keeps_the_newest_changes_within_its_bound() -> None:
     assert catalog.history.floor == 20  # The newest change is kept, however large.
 
 
-def random_command(chance: random.Random, catalog: Catalog, sequences: dict[int, int]) -> object:
+def random_command(chance: random.Random, catalog: Catalog, sequences: dict[int, int]) -> Command:
     kind = chance.randrange(10)
     session = chance.randrange(1, 5)
     if kind == 0:
@@ -409,7 +418,7 @@ def test_same_commands_same_catalog(seed: int) -> None:
     sequences: dict[int, int] = {}
     for _ in range(300):
         command = decode_command(encode_command(random_command(chance, catalog, sequences)))  # type: ignore[arg-type]
-        assert twin.apply(command) == catalog.apply(command)
+        assert apply(twin, command) == apply(catalog, command)
         if chance.random() < 0.05:
             twin = Catalog.restore(twin.snapshot(), small)
         assert sum(len(session.keys) for session in catalog.sessions.values()) == sum(
@@ -446,10 +455,10 @@ def test_a_refusal_is_the_answer_for_ever() -> None:
         client = Client(catalog)
         client.put("/a", bytes(200))
         late = Run(1, 2, 1, Txn([], [Put("/b", bytes(100))]), rules)
-        refused(catalog.apply(late), "UNAVAILABLE")
-        assert catalog.apply(Run(1, 3, 1, Txn([], [Delete("/a")]), rules)) == TxnDone(True, 2)
+        refused(apply(catalog, late), "UNAVAILABLE")
+        assert apply(catalog, Run(1, 3, 1, Txn([], [Delete("/a")]), rules)) == TxnDone(True, 2)
         for twin in (Catalog.restore(catalog.snapshot(), catalog.limits), catalog):
-            result = twin.apply(late)
+            result = apply(twin, late)
             assert repeated == (result.code if isinstance(result, Refusal) else "done")
     assert decode_command(encode_command(late)) == late
     older = encode_command(late)[:-1]
@@ -463,9 +472,9 @@ def test_busy_is_no_answer() -> None:
     catalog = Catalog(Limits(kept_replies_max=2))
     Client(catalog)
     for sequence in (1, 2):
-        assert isinstance(catalog.apply(Run(1, sequence, 1, AllocIds(1), RULES)), Allocated)
-    refused(catalog.apply(Run(1, 3, 1, AllocIds(1), RULES)), "BUSY")
-    assert catalog.apply(Run(1, 3, 2, AllocIds(1), RULES)) == Allocated(3, 1)
+        assert isinstance(apply(catalog, Run(1, sequence, 1, AllocIds(1), RULES)), Allocated)
+    refused(apply(catalog, Run(1, 3, 1, AllocIds(1), RULES)), "BUSY")
+    assert apply(catalog, Run(1, 3, 2, AllocIds(1), RULES)) == Allocated(3, 1)
 
 
 def test_sessions_and_the_answers_kept_for_them_are_within_a_bound_of_bytes() -> None:
@@ -473,21 +482,21 @@ def test_sessions_and_the_answers_kept_for_them_are_within_a_bound_of_bytes() ->
     limits = Limits(sessions_bytes_max=17_000)
     catalog = Catalog(limits)
     sessions = 0
-    while catalog.apply(StartSession(sessions + 1, 1000, "x" * 500, b"secret")) == Acknowledged(0):
+    while apply(catalog, StartSession(sessions + 1, 1000, "x" * 500, b"secret")) == Acknowledged(0):
         sessions += 1
-    text = refused(catalog.apply(StartSession(99, 1000, "", b"secret")), "UNAVAILABLE")
+    text = refused(apply(catalog, StartSession(99, 1000, "", b"secret")), "UNAVAILABLE")
     assert f"{sessions} sessions and the answers kept for them hold {catalog.sessions_bytes} bytes" in text
     answers = 0
-    while isinstance(catalog.apply(Run(1, answers + 1, 1, AllocIds(1), RULES)), Allocated):
+    while isinstance(apply(catalog, Run(1, answers + 1, 1, AllocIds(1), RULES)), Allocated):
         answers += 1
     assert 0 < answers < 10
-    refused(catalog.apply(Run(2, 1, 1, AllocIds(1), RULES)), "BUSY")
+    refused(apply(catalog, Run(2, 1, 1, AllocIds(1), RULES)), "BUSY")
     assert catalog.sessions_bytes <= limits.sessions_bytes_max
     assert Catalog.restore(catalog.snapshot(), limits).sessions_bytes == catalog.sessions_bytes
     # What a client has, it needs no more.
-    assert isinstance(catalog.apply(Run(1, answers + 1, answers + 1, AllocIds(1), RULES)), Allocated)
+    assert isinstance(apply(catalog, Run(1, answers + 1, answers + 1, AllocIds(1), RULES)), Allocated)
     for session in range(1, sessions + 1):
-        catalog.apply(ExpireSession(session))
+        apply(catalog, ExpireSession(session))
     assert catalog.sessions_bytes == 0
 
 
@@ -502,7 +511,7 @@ def test_at_a_full_catalog_bookies_register_and_ledgers_close() -> None:
     bookie = Ruled(catalog, 2)
     for _ in range(2):  # Again, as after a lost session.
         assert isinstance(bookie.put("/bookies/b1", bytes(200), ephemeral=True), TxnDone)
-        catalog.apply(ExpireSession(2))
+        apply(catalog, ExpireSession(2))
         refused(ruled.put("/hog/more"), "UNAVAILABLE")
         bookie = Ruled(catalog, 2)
     assert isinstance(ruled.put("/ledgers/1", bytes(900)), TxnDone)
@@ -512,7 +521,7 @@ def test_at_a_full_catalog_bookies_register_and_ledgers_close() -> None:
     refused(bookie.put("/bookies/large", bytes(2000), ephemeral=True), "UNAVAILABLE")
     twin = Catalog.restore(catalog.snapshot(), catalog.limits)
     assert (twin.bytes, twin.shared_bytes) == (catalog.bytes, catalog.shared_bytes)
-    catalog.apply(ExpireSession(2))
+    apply(catalog, ExpireSession(2))
     assert catalog.shared_bytes == 0
 
 
@@ -532,10 +541,10 @@ def test_one_wild_sequence_does_not_use_a_session_up() -> None:
     """Sequence 2^63 - 1 with as high a done_below left a session nothing that it could ask."""
     catalog = Catalog()
     Client(catalog)
-    refused(catalog.apply(Run(1, 2**63 - 1, 2**63 - 1, Txn([], []), RULES)), "BAD_REQUEST")
-    refused(catalog.apply(Run(1, 2**63 - 1, 1, Txn([], []), RULES)), "BAD_REQUEST")
-    assert catalog.apply(Run(1, 1, 1, AllocIds(1), RULES)) == Allocated(1, 1)
-    assert catalog.apply(Run(1, 1 << 32, 1 << 32, AllocIds(1), RULES)) == Allocated(2, 1)
+    refused(apply(catalog, Run(1, 2**63 - 1, 2**63 - 1, Txn([], []), RULES)), "BAD_REQUEST")
+    refused(apply(catalog, Run(1, 2**63 - 1, 1, Txn([], []), RULES)), "BAD_REQUEST")
+    assert apply(catalog, Run(1, 1, 1, AllocIds(1), RULES)) == Allocated(1, 1)
+    assert apply(catalog, Run(1, 1 << 32, 1 << 32, AllocIds(1), RULES)) == Allocated(2, 1)
 
 
 class Ruled(Client):
@@ -544,4 +553,4 @@ class Ruled(Client):
     def run(self, operation: Txn | AllocIds | CloseSession, done_below: int | None = None) -> Result:
         self.sequence += 1
         below = self.sequence if done_below is None else done_below
-        return self.catalog.apply(Run(self.session, self.sequence, below, operation, RULES))
+        return apply(self.catalog, Run(self.session, self.sequence, below, operation, RULES))

@@ -11,6 +11,7 @@ from embedbk.codec.metadata_messages import AllocIds, CloseSession, Delete, Put,
 from embedbk.errors import StorageError
 from embedbk.metadata import cutting
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import (
     RULES,
     BeginGeneration,
@@ -65,7 +66,7 @@ def random_command(chance: random.Random, catalog: Catalog, number: int) -> Comm
 
 def fill(catalog: Catalog, count: int, chance: random.Random, first: int = 1) -> None:
     for number in range(first, first + count):
-        catalog.apply(random_command(chance, catalog, number))
+        catalog.apply(random_command(chance, catalog, number), 1, FIRST_TERM)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -81,7 +82,7 @@ def test_a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile(seed: int,
         while (piece := cut.next_piece()) is not None:
             pieces.append(piece)
             for _ in range(chance.choice([0, 0, 1, 5, 40])):
-                catalog.apply(random_command(chance, catalog, number))
+                catalog.apply(random_command(chance, catalog, number), 1, FIRST_TERM)
                 number += 1
         assert cut.parked_count == 0
         catalog.end_cut()
@@ -114,9 +115,11 @@ def test_a_writer_in_front_of_the_walk_does_not_hold_it_up(
     them behind the last that was there."""
     monkeypatch.setattr(cutting, "SLICE_KEYS", 20)
     catalog = Catalog()
-    catalog.apply(StartSession(1, 1000, "w"))
+    catalog.apply(StartSession(1, 1000, "w"), 1, FIRST_TERM)
     for key in ("/a", "/m", "/z"):
-        catalog.apply(Run(1, catalog.revision + 1, catalog.revision + 1, Txn([], [Put(key, b"")]), RULES))
+        catalog.apply(
+            Run(1, catalog.revision + 1, catalog.revision + 1, Txn([], [Put(key, b"")]), RULES), 1, FIRST_TERM
+        )
     expected = catalog.snapshot()
     cut = catalog.cut()
     pieces, number = [], 100
@@ -124,8 +127,10 @@ def test_a_writer_in_front_of_the_walk_does_not_hold_it_up(
         pieces.append(piece)
         for _ in range(10):
             number += 1
-            catalog.apply(Run(1, number, number, Txn([], [Put(f"/b/{number}", b"")]), RULES))
-            catalog.apply(Run(1, number + 10_000, number, Txn([], [Put(f"/zz/{number}", b"")]), RULES))
+            catalog.apply(Run(1, number, number, Txn([], [Put(f"/b/{number}", b"")]), RULES), 1, FIRST_TERM)
+            catalog.apply(
+                Run(1, number + 10_000, number, Txn([], [Put(f"/zz/{number}", b"")]), RULES), 1, FIRST_TERM
+            )
         assert len(pieces) < 20
     assert load(pieces).snapshot() == expected
 
@@ -133,10 +138,10 @@ def test_a_writer_in_front_of_the_walk_does_not_hold_it_up(
 def test_a_slice_is_bounded_in_records_and_in_bytes() -> None:
     """A slice is some milliseconds of work and a piece one chunk of a file, whatever stands in the catalog."""
     catalog = Catalog()
-    catalog.apply(StartSession(1, 1000, "w"))
+    catalog.apply(StartSession(1, 1000, "w"), 1, FIRST_TERM)
     for number in range(1, 3001):
         put = Put(f"/k/{number:05}", bytes(262144 if number % 1300 == 0 else 40))
-        catalog.apply(Run(1, number, number, Txn([], [put]), RULES))
+        catalog.apply(Run(1, number, number, Txn([], [put]), RULES), 1, FIRST_TERM)
     pieces = all_pieces(catalog)
     assert max(map(len, pieces)) < cutting.SLICE_BYTES + 262144 + 100_000 < cutting.PIECE_BYTES_MAX
     counts = [
@@ -152,15 +157,15 @@ def test_sessions_with_many_answers_go_in_slices_too(slices: None) -> None:
     """10,000 sessions with 256 answers each are more than a slice."""
     catalog = Catalog()
     for session in range(1, 31):
-        catalog.apply(StartSession(session, 1000, "s", b"x"))
+        catalog.apply(StartSession(session, 1000, "s", b"x"), 1, FIRST_TERM)
         for sequence in range(1, 6):
-            catalog.apply(Run(session, sequence, 1, AllocIds(1), RULES))
+            catalog.apply(Run(session, sequence, 1, AllocIds(1), RULES), 1, FIRST_TERM)
     expected = catalog.snapshot()
     cut = catalog.cut()
     pieces = [cut.next_piece(), cut.next_piece()]
     for session in (1, 30, 29):  # The first was written, the others are parked.
-        catalog.apply(Run(session, 6, 6, AllocIds(1), RULES))
-        catalog.apply(ExpireSession(session))
+        catalog.apply(Run(session, 6, 6, AllocIds(1), RULES), 1, FIRST_TERM)
+        catalog.apply(ExpireSession(session), 1, FIRST_TERM)
     pieces += iter(cut.next_piece, None)
     assert len(pieces) == 31
     assert load(pieces).snapshot() == expected  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ import pytest
 from embedbk.codec.metadata_messages import Put, Refusal, Txn, TxnDone
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.client import Client
+from embedbk.metadata.command_log import SoloLog
 from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import (
     Completed,
@@ -43,7 +44,7 @@ class Street:
     ) -> None:
         self.now_ns = 0
         self.member = Member(
-            Catalog(), durable_index=0, now_ns=0, cluster_token=TOKEN, chance=random.Random(1)
+            Catalog(), log=SoloLog(0), now_ns=0, cluster_token=TOKEN, chance=random.Random(1)
         )
         self.service_ns, self.late_ns = service_ns, late_ns
         self.busy_until_ns = 0

@@ -34,7 +34,9 @@ from embedbk.codec.metadata_messages import (
     WatchEvents,
 )
 from embedbk.metadata import member as member_module
-from embedbk.metadata.catalog import Catalog, Limits
+from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
+from embedbk.metadata.command_log import FIRST_TERM, SoloLog
+from embedbk.metadata.commands import BeginGeneration, StartSession
 from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import (
     Halted,
@@ -59,7 +61,7 @@ class Desk:
         self.now_ns = now_ns
         self.index = 0
         self.member = Member(
-            catalog or Catalog(), durable_index=0, now_ns=now_ns, cluster_token=TOKEN, chance=random.Random(1)
+            catalog or Catalog(), log=SoloLog(0), now_ns=now_ns, cluster_token=TOKEN, chance=random.Random(1)
         )
         self.sequences: dict[int, int] = {}
         self.secrets: dict[int, bytes] = {}
@@ -171,6 +173,7 @@ def test_a_repeat_is_not_logged_and_waits_for_its_first_run() -> None:
     desk.step(LinkLost(0, LINK))
     assert desk.ask(create, session, link=2, repeat=1) == []
     assert desk.sync() == [Reply(2, MetadataReply(session, 1, TxnDone(True, 1)))]
+    assert kinds(desk.ask(create, session, link=2, repeat=1)) == [Reply], "its answer is known"
     assert desk.do(create, session, link=2, repeat=1) == TxnDone(True, 1)
     assert desk.do(create, session, link=2) == TxnDone(False, 1)
 
@@ -233,6 +236,8 @@ def test_a_start_gives_every_session_a_fresh_ttl() -> None:
     desk = Desk(catalog, now_ns=1000 * SECOND)
     assert desk.tick(17 * SECOND - 1) == []
     assert kinds(desk.tick(1)) == [JournalAppend]
+    assert session in catalog.sessions, "until that is committed"
+    desk.sync()
     assert session not in catalog.sessions
 
 
@@ -272,7 +277,7 @@ def test_a_keep_alive_passes_any_number_of_answers_that_wait() -> None:
     session = desk.open()
     desk.ask(put("/a"), session)
     for _ in range(member_module.REPLIES_WAITING_MAX):
-        desk.ask(Get("/a"))
+        desk.ask(Get("/a"), session)
     [answer] = desk.ask(KeepAlive(), session)
     assert isinstance(answer, Reply)
     assert isinstance(answer.reply.result, Acknowledged)
@@ -291,6 +296,7 @@ def test_nobody_expires_while_nothing_can_be_committed() -> None:
     desk.sync()
     assert desk.tick(17 * SECOND - 1) == []
     assert kinds(desk.tick(1)) == [JournalAppend, JournalAppend]
+    desk.sync()
     assert {gone, back}.isdisjoint(desk.member.catalog.sessions)
 
 
@@ -385,15 +391,14 @@ def test_changes_that_fell_out_of_the_history_are_said_to_be() -> None:
 
 
 def test_a_burst_that_outruns_the_history_is_given_whole() -> None:
-    """METADATA.md: what is not shown yet never leaves the history, however much is written before the disk has it;
-    behind it the history is back within its bound."""
+    """METADATA.md: what is not shown yet never leaves the history, however much one sync commits; behind it the history
+    is back within its bound."""
     desk = Desk(Catalog(Limits(history_bytes_max=500)))
     session = desk.open()
     desk.do(Watch(1, "/w/", 0), session)
     desk.events(1)
     for n in range(10):
         desk.ask(put(f"/w/{n}", bytes(100)), session)
-    assert desk.member.catalog.history.count == 10
     desk.sync()
     desk.tick(0)
     [events] = desk.events(1)
@@ -502,8 +507,8 @@ def test_requests_that_wait_for_the_disk_are_bounded() -> None:
     assert code_of(told.reply.result) == BUSY
     assert f"{waiting} of them on this link; allowed are 8192" in told.reply.result.text  # type: ignore[union-attr]
     for link in range(2, 1025):
-        assert desk.ask(Get("/a"), link=link) == [], "each link has its places"
-        while desk.ask(Get("/a"), link=link) == []:
+        assert desk.ask(Get("/a"), session, link=link) == [], "each link has its places"
+        while desk.ask(Get("/a"), session, link=link) == []:
             waiting += 1
         waiting += 1
     assert 7000 < waiting <= member_module.REPLIES_WAITING_MAX
@@ -549,8 +554,9 @@ def test_who_asks_again_while_the_disk_stands_still_opens_one_session() -> None:
     other = desk.ask(opening, link=2)
     assert len(other) == 1
     desk.ask(OpenSession(16_000, "b1", 2))
-    assert len(desk.member.catalog.sessions) == 3
+    assert not desk.member.catalog.sessions
     desk.step(JournalDurable(desk.now_ns, desk.index))
+    assert len(desk.member.catalog.sessions) == 3
     answers = [(each.link, each.reply.result) for each in desk.sent if isinstance(each, Reply)]
     first, again, elsewhere, next_one = (
         result.session for _, result in answers if isinstance(result, SessionOpened)
@@ -562,7 +568,7 @@ def test_who_asks_again_while_the_disk_stands_still_opens_one_session() -> None:
     assert first in desk.member.catalog.sessions
     desk.ask(OpenSession(16_000, "b1", 2))
     assert len(desk.member.catalog.sessions) == 3, "told already, and asked again all the same"
-    desk.ask(OpenSession(16_000, "b1"))
+    desk.do(OpenSession(16_000, "b1"))
     assert len(desk.member.catalog.sessions) == 4
 
 
@@ -652,7 +658,7 @@ def test_what_is_asked_again_while_the_disk_stands_still_waits_once() -> None:
         for sequence in range(1, 11):
             desk.ask(put(f"/{sequence}"), session, repeat=sequence)
             desk.ask(Get("/1"), session, repeat=100 + sequence)
-    assert len(desk.member._waiting) == 20
+    assert desk.member._waiting == 20
     assert len([effect for effect in desk.sync() if isinstance(effect, Reply)]) == 20
     assert desk.member._waiting_of == {}
 
@@ -669,7 +675,7 @@ def test_commands_that_wait_for_the_disk_are_bounded_in_bytes(monkeypatch: pytes
     assert code_of(busy.reply.result) == BUSY
     assert asked == 17
     desk.sync()
-    assert desk.member._queued_bytes == desk.member._waiting_bytes == 0
+    assert desk.member._waiting_bytes == 0
     assert desk.do(put("/again"), session) == TxnDone(True, asked)
 
 
@@ -715,9 +721,11 @@ def test_a_session_with_many_keys_has_a_step_of_its_own() -> None:
             desk.do(Txn([], list(changes)), session)
     desk.now_ns = desk.member.deadline_ns or 0
     assert kinds(desk.step(Tick(desk.now_ns))) == [JournalAppend]
+    desk.sync()
     assert len(desk.member.catalog.page("/").records) == 512
     assert desk.member.deadline_ns == desk.now_ns
     assert kinds(desk.step(Tick(desk.now_ns))) == [JournalAppend]
+    desk.sync()
     assert not desk.member.catalog.page("/").records
     assert len(desk.member.catalog.history.at(10)) == 512
 
@@ -758,10 +766,29 @@ def test_streams_that_are_behind_are_fed_in_slices(monkeypatch: pytest.MonkeyPat
     assert sum(sizes) == 20 * 50
 
 
-def test_sessions_go_on_after_two_billion() -> None:
-    """Their numbers are 63 bits on the wire; a count in the high half ran over."""
+def test_a_session_is_numbered_by_its_place_in_the_log() -> None:
+    """Unique for ever: a count in the high half ran over after 2^31 sessions, or 128 generations, each of which skipped
+    2^24 of it."""
     catalog = Catalog()
-    catalog.sessions_started = (1 << 31) - 1
-    desk = Desk(catalog)
-    assert 0 < desk.open() < 1 << 32
-    assert 1 << 32 < desk.open() < 1 << 63
+    for generation in range(200):
+        if generation:
+            catalog.apply(BeginGeneration(), generation, FIRST_TERM)
+        desk = Desk(catalog)
+        numbers = [desk.open(), desk.open()]
+        assert numbers == [generation << GENERATION_BITS | 1, generation << GENERATION_BITS | 2]
+    assert len(catalog.sessions) == 400
+
+
+def test_a_session_of_an_older_log_lives_on_beside_the_new_ones() -> None:
+    """Their numbers were drawn: (count << 32 | chance). They stay valid with their secrets; a new one that met such a
+    number by chance is refused, and its client asks again at another place of the log."""
+    catalog = Catalog()
+    for number in (1 << 32 | 77, 3):
+        catalog.apply(StartSession(number, 16_000, "old", b"secret"), number & 0xFF, FIRST_TERM)
+    desk = Desk(Catalog.restore(catalog.snapshot()))
+    assert (desk.open(), desk.open()) == (1, 2)
+    assert code_of(desk.do(OpenSession(10_000, "test"))) == "UNAVAILABLE"
+    assert desk.open() == 4
+    desk.secrets[1 << 32 | 77] = b"secret"
+    assert desk.do(put("/old", ephemeral=True), 1 << 32 | 77) == TxnDone(True, 1)
+    assert sorted(desk.member.catalog.sessions) == [1, 2, 3, 4, 1 << 32 | 77]

@@ -43,7 +43,7 @@ def test_commands_have_the_tags_and_fields_of_the_page() -> None:
         )
     ]
     assert found == table("| tag | command | fields |")
-    assert commands.encode_command(commands.ExpireSession(5)) == b"\x01\x92\x02\x05"
+    assert commands.encode_command(commands.ExpireSession(5, 7)) == b"\x02\x93\x02\x05\x07"
 
 
 def test_records_have_the_kinds_of_the_page() -> None:

@@ -147,7 +147,7 @@ class Run:
             self.world.cancel(peer, self.chance.randrange(1, peer.request_count + 1))
         elif action == "stranger":
             self.be_strange()
-        waiting = len(self.world.member._waiting)
+        waiting = self.world.member._waiting
         assert waiting <= member_module.REPLIES_WAITING_MAX
         self.seen["a crowd"] += self.is_crowded and waiting >= 4
 
@@ -158,7 +158,7 @@ class Run:
         if not sessions:
             return
         before = world.member.catalog.digest()
-        heard = dict(world.member._heard_ns)
+        heard = dict(world.member._lifetimes._heard_ns)
         operation = self.chance.choice(
             [Txn([], [Put("/k/strange", b"strange")]), CloseSession(), KeepAlive(), AllocIds(7), Unwatch(1)]
         )
@@ -166,7 +166,7 @@ class Run:
         secret = self.chance.choice([b"", b"guess"])
         request = MetadataRequest(self.chance.choice(sessions), sequence, sequence, operation, secret)
         world.member_step(RequestReceived(world.now_ns, 1 << 40, request))
-        assert (world.member.catalog.digest(), world.member._heard_ns) == (before, heard)
+        assert (world.member.catalog.digest(), world.member._lifetimes._heard_ns) == (before, heard)
         self.seen["a stranger"] += 1
 
     def damage(self, queue: deque[Any], peer: Peer) -> None:

@@ -25,6 +25,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.host.snapshotting import Snapshotting
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Limits
 from embedbk.metadata.client import Client
+from embedbk.metadata.command_log import SoloLog
 from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import (
@@ -131,7 +132,7 @@ class World:
         self.snapshotting = Snapshotting(self.store)
         self.member = Member(
             self.store.catalog,
-            durable_index=self.store.index,
+            log=SoloLog(self.store.index),
             now_ns=self.now_ns,
             cluster_token=self.store.identity.cluster_token,
             chance=self.random,

@@ -10,12 +10,15 @@ __all__ = ["MUTANTS"]
 
 _CATALOG = "embedbk/metadata/catalog.py"
 _MEMBER = "embedbk/metadata/member.py"
+_LOG = "embedbk/metadata/command_log.py"
+_LIFETIMES = "embedbk/metadata/lifetimes.py"
 _CLIENT = "embedbk/metadata/client.py"
 _HISTORY = "embedbk/metadata/history.py"
 _CUTTING = "embedbk/metadata/cutting.py"
 
 _CATALOGS = "tests/metadata/test_catalog.py::test_"
 _MEMBERS = "tests/metadata/test_member.py::test_"
+_LOGS = "tests/metadata/test_command_log.py::test_"
 _WATCHES = "tests/metadata/test_client.py::test_"
 _LOADS = "tests/metadata/test_load.py::test_"
 _HISTORIES = "tests/metadata/test_history.py::test_"
@@ -96,28 +99,161 @@ MUTANTS = (
     Mutant(
         "metadata-answers-before-sync",
         "P10.1",
-        "the metadata service answers when a change is applied, not when it is durable",
+        "a quorum of one commits what is on its way to the disk",
         (
             (
-                _MEMBER,
-                "self._waiting[0].index <= self._durable_index:",
-                "self._waiting[0].index <= self._applied_index:",
+                _LOG,
+                "while self._queued and self._queued[0].index <= event.index:",
+                "while self._queued:",
             ),
         ),
-        (_MEMBERS + "an_answer_leaves_in_the_step_that_hears_of_durability",),
+        (
+            _MEMBERS + "an_answer_leaves_in_the_step_that_hears_of_durability",
+            _MEMBERS + "a_watch_gets_every_change_once_it_is_durable",
+        ),
     ),
     Mutant(
-        "watch-shows-what-is-not-durable",
+        "applied-when-it-is-logged",
         "P10.1",
-        "a watch tells changes that a crash may take back",
+        "a change is in the catalog as soon as it is proposed: a deposed leader would have to take it back",
         (
             (
                 _MEMBER,
-                "        while self._revisions and self._revisions[0][0] <= self._durable_index:\n",
-                "        while self._revisions:\n",
+                "        self._proposed.append(proposed)\n",
+                "        self._proposed.append(proposed)\n        self.catalog.apply(command, index, self.log.term)\n",
             ),
         ),
-        (_MEMBERS + "a_watch_gets_every_change_once_it_is_durable",),
+        (
+            _LOGS + "a_command_is_applied_when_it_is_committed_and_not_before",
+            _MEMBERS + "who_asks_again_while_the_disk_stands_still_opens_one_session",
+        ),
+    ),
+    Mutant(
+        "answered-when-it-is-proposed",
+        "P10.1 I74",
+        "whoever asks for a change is told of it before it is committed",
+        (
+            (
+                _MEMBER,
+                "        proposed.asked.append(asked)\n        self._wait(asked)\n\n    def _open(\n",
+                "        done = self.catalog.copy().apply(proposed.command, proposed.index, proposed.term)\n"
+                "        self._answer(asked, done, effects)\n\n    def _open(\n",
+            ),
+        ),
+        (
+            _MEMBERS + "an_answer_leaves_in_the_step_that_hears_of_durability",
+            _LOGS + "what_was_lost_with_the_leadership_is_answered_by_nobody_and_run_once",
+        ),
+    ),
+    Mutant(
+        "a-repeat-is-logged-beside-its-first-run",
+        "I74",
+        "a request that comes again over another link while it is under way is proposed twice",
+        (
+            (
+                _MEMBER,
+                "        proposed = self._runs.get(asked.key)  #",
+                "        proposed = None  #",
+            ),
+        ),
+        (_MEMBERS + "a_repeat_is_not_logged_and_waits_for_its_first_run",),
+    ),
+    Mutant(
+        "a-repeat-is-run-beside-its-first-run",
+        "I74",
+        "a request that stands in the log twice, as by two leaders, is run twice",
+        (
+            (
+                _CATALOG,
+                "        if kept is not None:\n            return kept\n",
+                "        if kept is not None and term == 1:\n            return kept\n",
+            ),
+        ),
+        (_LOGS + "a_request_that_two_leaders_logged_is_run_once",),
+    ),
+    Mutant(
+        "an-expiry-counts-in-every-term",
+        "METADATA.md",
+        "what an ex-leader proposed ends a session that the next one heard",
+        ((_CATALOG, "        if command.term not in (0, term):\n", "        if term == 0:\n"),),
+        (_LOGS + "an_expiry_that_lands_in_another_term_is_void",),
+    ),
+    Mutant(
+        "what-is-ending-is-renewed",
+        "METADATA.md",
+        "a keep-alive is answered while the end of its session is on its way",
+        (
+            (
+                _MEMBER,
+                "            if isinstance(operation, KeepAlive) and number not in self._expiring:\n",
+                "            if isinstance(operation, KeepAlive):\n",
+            ),
+        ),
+        (
+            _LOGS + "nothing_renews_a_session_whose_end_is_proposed",
+            _MEMBERS + "a_silent_session_expires_after_its_ttl_and_a_sixteenth",
+        ),
+    ),
+    Mutant(
+        "a-read-from-before-an-answered-write",
+        "P10.1 I75",
+        "a read is answered as it comes, whatever was committed since by whoever leads",
+        (
+            (
+                _MEMBER,
+                "        if index is not None and max(index, self._after(asked)) <= self._applied_index:\n",
+                "        if max(index or 0, self._after(asked)) <= self._applied_index:\n",
+            ),
+        ),
+        (
+            _LOGS + "a_read_waits_for_what_was_committed_when_it_came_and_for_no_more",
+            _LOGS + "reads_that_were_not_confirmed_are_dropped_with_the_leadership",
+        ),
+    ),
+    Mutant(
+        "a-read-overtakes-its-sessions-write",
+        "P10.1",
+        "a read is answered before the write that its session sent in front of it",
+        (
+            (
+                _MEMBER,
+                "        return max(self._started_index, self._last_of.get(number, 0))\n",
+                "        return max(self._started_index, self._last_of.get(number, 0) if number in self._expiring else 0)\n",
+            ),
+        ),
+        (
+            _MEMBERS + "a_read_waits_for_the_changes_it_has_seen",
+            _LOGS + "a_session_reads_what_it_wrote",
+        ),
+    ),
+    Mutant(
+        "shown-before-the-start-is-whole",
+        "P10.5",
+        "a member answers before its start, or its generation, is committed",
+        (
+            (
+                _MEMBER,
+                "        self._started_index = self._proposed[-1].index\n",
+                "        self._started_index = 0\n",
+            ),
+        ),
+        (
+            _LOGS + "a_generation_is_there_before_anything_is_shown",
+            "tests/metadata/test_node.py::test_every_start_is_a_link_that_is_durable_before_anything_is_answered",
+        ),
+    ),
+    Mutant(
+        "session-numbers-count-from-each-generation-alike",
+        "P9.2",
+        "a session of a new generation has the number of one of the lost future",
+        (
+            (
+                _CATALOG,
+                "(self.revision >> GENERATION_BITS << GENERATION_BITS) | index\n",
+                "index\n",
+            ),
+        ),
+        (_MEMBERS + "a_session_is_numbered_by_its_place_in_the_log",),
     ),
     Mutant(
         "answers-kept-by-sequence-only",
@@ -155,12 +291,12 @@ MUTANTS = (
     Mutant(
         "repeated-request-runs-again",
         "P10.2",
-        "a request that is sent again under its sequence runs again",
+        "a request that is sent again under its sequence is logged again, though its answer is known",
         (
             (
                 _MEMBER,
-                "        if kept is not None:\n            return kept",
-                "        if kept is not None and request.sequence < 0:\n            return kept",
+                "        return self.catalog.kept_reply(*key) is None\n",
+                "        return self.catalog.kept_reply(*key) is None or key[1] > 0\n",
             ),
         ),
         (_MEMBERS + "a_repeat_is_not_logged_and_waits_for_its_first_run",),
@@ -173,11 +309,12 @@ MUTANTS = (
             (
                 _MEMBER,
                 "        return [*self._watches.marks(event.link), Reply(event.link, answer)]\n",
-                "        key = (request.session, request.sequence)\n"
-                "        item = _Waiting(self._applied_index, event.link, key, answer, 0)\n"
-                "        self._waiting.append(item)\n"
-                "        self._waiting_of.setdefault(event.link, {})[key] = item\n"
-                "        return self._release()\n",
+                "        if not self._proposed:\n"
+                "            return [*self._watches.marks(event.link), Reply(event.link, answer)]\n"
+                "        asked = _Asked(event.link, request, (request.session, request.sequence))\n"
+                "        self._wait(asked)\n"
+                "        self._reads.setdefault(self._proposed[-1].index, []).append(asked)\n"
+                "        return []\n",
             ),
         ),
         (
@@ -191,11 +328,11 @@ MUTANTS = (
         "the member ends sessions by its clock while it can commit nothing",
         (
             (
-                _MEMBER,
+                _LIFETIMES,
                 "        if self._stood_since_ns is None or now_ns - self._stood_since_ns <= AWAY_NS:\n",
                 "        if now_ns >= 0:\n",
             ),
-            (_MEMBER, "        return None if is_still else due_ns\n", "        return due_ns\n"),
+            (_LIFETIMES, "        return None if is_still else due_ns\n", "        return due_ns\n"),
         ),
         (_MEMBERS + "nobody_expires_while_nothing_can_be_committed",),
     ),
@@ -205,12 +342,9 @@ MUTANTS = (
         "a disk that stands still now and then keeps the keys of dead clients for ever",
         (
             (
-                _MEMBER,
-                "            self._uncounted_ns += self._stood_ns(event.now_ns)\n",
-                "            if self._stood_ns(event.now_ns):\n"
-                "                self._expiries.clear()\n"
-                "                for number in self.catalog.sessions:\n"
-                "                    self._grant(number, event.now_ns)\n",
+                _LIFETIMES,
+                "        self._uncounted_ns += self._stood_ns(now_ns)\n",
+                "        if self._stood_ns(now_ns):\n            self.grant_all(now_ns)\n",
             ),
         ),
         (_MEMBERS + "a_dead_session_expires_though_the_disk_stands_still_again_and_again",),
@@ -221,7 +355,7 @@ MUTANTS = (
         "a member that slept ends whoever is not in the first message that it reads",
         (
             (
-                _MEMBER,
+                _LIFETIMES,
                 "            self._uncounted_ns += now_ns - self._last_ns\n",
                 "            self._uncounted_ns += 0\n",
             ),
@@ -260,12 +394,12 @@ MUTANTS = (
     Mutant(
         "refusals-wait-for-the-disk-too",
         "METADATA.md",
-        "what has no place to wait is refused in an answer that waits",
+        "what has no place to wait waits all the same, and is answered when the disk goes on",
         (
             (
                 _MEMBER,
-                "        full = self._what_is_full(len(waiting))\n",
-                '        full = "" if len(self._waiting) else self._what_is_full(len(waiting))\n',
+                "        full = self._what_is_full(len(self._waiting_of.get(asked.link, ())))\n",
+                '        full = ""\n',
             ),
         ),
         (_MEMBERS + "commands_that_wait_for_the_disk_are_bounded_in_bytes",),

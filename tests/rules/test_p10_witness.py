@@ -10,11 +10,16 @@ from embedbk.codec.metadata_messages import GENERATION_BITS, AllocIds, Put, Reig
 from embedbk.core.vocabulary import AskMetadata, KeepMet, MetadataFailed, MetadataTold, Started, Tick
 from embedbk.core.witness import Met, Witness, WitnessOptions, doubt_of
 from embedbk.metadata.catalog import Catalog
-from embedbk.metadata.commands import BeginGeneration, Run, StartMember, StartSession
+from embedbk.metadata.command_log import FIRST_TERM
+from embedbk.metadata.commands import BeginGeneration, Command, Run, StartMember, StartSession
 
 TOKEN = b"t" * 16
 OPTIONS = WitnessOptions(look_ns=100, again_ns=10)
 MET = Met(TOKEN, 3, b"three", 20, 30)
+
+
+def apply(catalog: Catalog, command: Command) -> None:
+    catalog.apply(command, 1, FIRST_TERM)
 
 
 class Metadata:
@@ -26,16 +31,16 @@ class Metadata:
         self.start()
 
     def start(self, *, begins_generation: bool = False) -> None:
-        self.catalog.apply(StartMember(self.chance.randbytes(16)))
+        apply(self.catalog, StartMember(self.chance.randbytes(16)))
         if begins_generation:
-            self.catalog.apply(BeginGeneration())
+            apply(self.catalog, BeginGeneration())
 
     def work(self) -> None:
         """One change, or ids, which leave the revision as it is."""
         session = (self.catalog.sessions_started + 1) << 32
-        self.catalog.apply(StartSession(session, 1000, ""))
+        apply(self.catalog, StartSession(session, 1000, ""))
         what = AllocIds(1) if self.chance.random() < 0.3 else Txn([], [Put("/a", b"")])
-        self.catalog.apply(Run(session, 1, 1, what))
+        apply(self.catalog, Run(session, 1, 1, what))
 
     def copy(self) -> Catalog:
         return Catalog.restore(self.catalog.snapshot())

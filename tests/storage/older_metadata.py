@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import Command, encode_command
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity
@@ -25,7 +26,7 @@ class OlderWriter:
     def write(self, command: Command) -> None:
         self.index += 1
         self.journal.append(1, self.index, encode_command(command))
-        self.catalog.apply(command)
+        self.catalog.apply(command, 1, FIRST_TERM)
 
     def save_snapshot(self, chunk_bytes: int = 200, *, is_trimmed: bool = True) -> None:
         data = self.catalog.snapshot()

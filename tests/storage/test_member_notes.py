@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from embedbk.codec.metadata_messages import AllocIds, Put, Txn
+from embedbk.codec.metadata_messages import AllocIds, MetadataRequest, OpenSession, Put, Txn
 from embedbk.errors import StorageError
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.catalog import GENERATION_BITS
-from embedbk.metadata.commands import Run, StartSession
+from embedbk.metadata.commands import StartMember, decode_command
+from embedbk.metadata.vocabulary import RequestReceived
 from embedbk.ports import Identity
 from embedbk.storage.checking import check_metadata
 from embedbk.storage.findings import Findings
@@ -50,18 +51,18 @@ class Life:
 
     def work(self, count: int, size: int = 10) -> None:
         """Ids and keys, as a client makes ledgers."""
-        effects: list[object] = []
-        session = (self.catalog.sessions_started + 1) << 32
-        core = self.node.core
-        core._propose(StartSession(session, 1000, ""), effects)  # type: ignore[arg-type]
+        self.ask(MetadataRequest(0, 1, 1, OpenSession(600_000, "")))
+        self.settle()
+        session = next(reversed(self.catalog.sessions))
         for number in range(1, count + 1):
             operation = AllocIds(1) if number % 2 else Txn([], [Put(f"/{number}", bytes(size))])
-            core._propose(Run(session, number, number, operation), effects)  # type: ignore[arg-type]
-        for effect in effects:
-            self.store.append(effect.index, effect.body)  # type: ignore[attr-defined]
-            if effect.index % 500 == 0:  # type: ignore[attr-defined]
+            self.ask(MetadataRequest(session, number, number, operation))
+            if number % 500 == 0:
                 self.settle()
         self.settle()
+
+    def ask(self, request: MetadataRequest) -> None:
+        self.node._step_core(RequestReceived(clock_ns(), 1, request))
 
     def close(self) -> None:
         self.node.close()
@@ -213,7 +214,7 @@ def test_what_is_noted_was_durable_and_is_noted_before_it_is_told() -> None:
     notes, journal = Notes(), MemoryJournal()
     store = MetadataStore(journal, 0, new_identity=IDENTITY, notes=notes)
     transport = _transport()
-    node = MetadataNode(store, transport, ["local://*"], now_ns=0)
+    MetadataNode(store, transport, ["local://*"], now_ns=0)
     for number in range(5):
         journal.commit(1)
         assert notes.used is not None
@@ -221,7 +222,8 @@ def test_what_is_noted_was_durable_and_is_noted_before_it_is_told() -> None:
         durable = store.durable()
         if durable >= 1:
             assert notes.used.last_token == journal._durable
-            assert notes.used.nonce == node.core.catalog.starts[-1].nonce
+            started = decode_command(next(each.body for each in journal.records if each.kind == 1))
+            assert started == StartMember(notes.used.nonce)
         store.append(store.index + 1, b"\x01\x92\x02" + bytes([number + 1]))
     transport.close()
 

@@ -10,6 +10,7 @@ import pytest
 from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.errors import StorageError, UsageError
 from embedbk.metadata.catalog import Catalog, Limits
+from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import Run, StartSession, encode_command
 from embedbk.metadata.cutting import Cut
 from embedbk.storage.journal import DamagedJournal
@@ -50,7 +51,7 @@ class Writer:
                 )
             )
             self.store.append(index, encode_command(command))
-            self.catalog.apply(command)
+            self.catalog.apply(command, index, FIRST_TERM)
             self.digests[index] = self.catalog.digest()
 
     def sync(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.errors import StorageError, UsageError
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import Run, StartSession
 from embedbk.storage.checking import check_metadata
 from embedbk.storage.findings import Findings
@@ -244,7 +245,7 @@ def test_a_foreign_file_under_a_right_name_is_not_taken(
     expected = digest(member)
     records, files = member.journal.crash(), member.disk.files()
     other = Catalog()
-    other.apply(StartSession(5, 1000, "other"))
+    other.apply(StartSession(5, 1000, "other"), 1, FIRST_TERM)
     for token, said in [(b"o" * 16, "it is of the cluster 6f6f"), (IDENTITY.cluster_token, "with digest")]:
         member.disk = MemoryDisk(files)
         member.disk.drop(f"snapshots/{made[-1].name}")
@@ -436,7 +437,7 @@ def test_a_header_may_carry_a_configuration() -> None:
     disk = MemoryDisk()
     files = SnapshotFiles("snapshots", io=disk)
     catalog = Catalog()
-    catalog.apply(StartSession(5, 1000, "s"))
+    catalog.apply(StartSession(5, 1000, "s"), 1, FIRST_TERM)
     for number, size in enumerate((0, 1, 5000, 65535), 1):
         header = SnapshotHeader(b"t" * 16, b"i" * 16, number, 1, 2, 0, 1, b"c" * size, 9)
         writer = SnapshotWriter(files, header, lambda: None)

@@ -61,8 +61,10 @@ from embedbk.core.writer import Writer
 from embedbk.errors import LedgerFenced, NoSuchEntry, NotEnoughBookies
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.command_log import SoloLog
 from embedbk.metadata.commands import Run, StartSession
 from embedbk.metadata.member import Member as MetadataMember
+from embedbk.metadata.vocabulary import JournalDurable as MetadataJournalDurable
 from embedbk.metadata.vocabulary import RequestReceived as MetadataRequestReceived
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.testing.invariants import Invariants
@@ -533,18 +535,17 @@ def collected(*steps: str) -> None:
     history = History(version(), version(CLOSED, -1, 0, starts={0: "234"}))
     history.watch.ghost.ledger(LEDGER).stable[0] = history.watch.ghost.bookies["b1"].bit
     catalog, mark = Catalog(), repair_mark_path(LEDGER)
-    core = MetadataMember(
-        catalog, durable_index=0, now_ns=0, cluster_token=bytes(16), chance=random.Random(0)
-    )
-    catalog.apply(StartSession(1, 1_000, "b1"))
+    core = MetadataMember(catalog, log=SoloLog(0), now_ns=0, cluster_token=bytes(16), chance=random.Random(0))
+    catalog.apply(StartSession(1, 1_000, "b1"), 1, 1)
     check = MetadataRequest(1, 2, 1, Txn([Compare(mark, ABSENT)], []))
     for step in steps:
         if step == "begins":
             history.step("b1", CollectionBegun(0, [LEDGER]))
         elif step == "checks":
-            history.watch.on_step("m", core, MetadataRequestReceived(0, 1, check), [])
+            for event in (MetadataRequestReceived(0, 1, check), MetadataJournalDurable(0, 1)):
+                history.watch.on_step("m", core, event, core.step(event))
         else:
-            catalog.apply(Run(1, 1, 1, Txn([], [Put(mark, b"b1")])))
+            catalog.apply(Run(1, 1, 1, Txn([], [Put(mark, b"b1")])), 2, 1)
             history.watch.on_metadata(2, mark, None, b"b1")
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
 

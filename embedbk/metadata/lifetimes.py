@@ -1,0 +1,111 @@
+"""When a session was silent for too long, by counted time (METADATA.md, 1; P9.1). Pure.
+
+Time in which nobody could be answered counts against nobody: a start, a sleep of this process, a log that stands still.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+
+from embedbk.metadata.catalog import Session
+
+__all__ = ["AWAY_NS", "LOOKED_AT_MAX", "Lifetimes"]
+
+AWAY_NS = (
+    1_000_000_000  # A Tick so late, or a command so long not committed: the member was away, not its clients.
+)
+LOOKED_AT_MAX = 1000  # In one step: sessions whose time may be over; most of them were heard.
+
+
+class Lifetimes:
+    """Of all sessions of a catalog, as one member that leads hears them."""
+
+    def __init__(self, sessions: Mapping[int, Session], now_ns: int) -> None:
+        """sessions: of the catalog, as they come and go. Each that is there gets a fresh ttl: its member cannot know
+        how long nobody was there to hear it."""
+        self._sessions = sessions
+        self._uncounted_ns = 0
+        self._last_ns = now_ns
+        self._stood_since_ns: int | None = None  # Something waits to be committed, and nothing was since.
+        self._heard_ns: dict[int, int] = {}  # Counted.
+        self._expiries: list[tuple[int, int]] = []  # Heap of (not before, counted; session), one per session.
+        self.grant_all(now_ns)
+
+    def grant_all(self, now_ns: int) -> None:
+        self._expiries.clear()
+        for session in self._sessions:
+            self.grant(session, now_ns)
+
+    def grant(self, session: int, now_ns: int) -> None:
+        """A session was opened."""
+        self.hear(session, now_ns)
+        self.look_again(session)
+
+    def hear(self, session: int, now_ns: int) -> None:
+        self._heard_ns[session] = self._counted_ns(now_ns)
+
+    def look_again(self, session: int) -> None:
+        """It was over by its time and lives all the same."""
+        heapq.heappush(self._expiries, (self._expires_ns(session), session))
+
+    def forget(self, session: int) -> None:
+        self._heard_ns.pop(session, None)
+
+    def over(self, now_ns: int) -> Iterator[int]:
+        """Sessions whose time is over, each given once; not all of those that there are, when there are many."""
+        counted_ns = self._counted_ns(now_ns)
+        for _ in range(LOOKED_AT_MAX):
+            if not self._expiries or self._expiries[0][0] > counted_ns:
+                return
+            number = heapq.heappop(self._expiries)[1]
+            if number not in self._sessions:
+                continue
+            if self._expires_ns(number) > counted_ns:
+                self.look_again(number)
+                continue
+            yield number
+
+    @property
+    def due_ns(self) -> int | None:
+        """When a session may have to be ended; None: no time is counted until the log goes on."""
+        if not self._expiries:
+            return None
+        due_ns = self._expiries[0][0] + self._uncounted_ns
+        is_still = self._stood_since_ns is not None and due_ns - self._stood_since_ns > AWAY_NS
+        return None if is_still else due_ns
+
+    # --- Counted time --------------------------------------------------------------------------------------
+
+    def notice_absence(self, now_ns: int) -> None:
+        """A step that comes long after one was due: this process was stopped, and heard nobody since the last one."""
+        due_ns = self.due_ns
+        if due_ns is not None and now_ns - max(due_ns, self._last_ns) > AWAY_NS:
+            self._uncounted_ns += now_ns - self._last_ns
+        self._last_ns = now_ns
+
+    def went_on(self, now_ns: int) -> None:
+        """Something was committed."""
+        self._uncounted_ns += self._stood_ns(now_ns)
+        self._stood_since_ns = None
+
+    def note_waiting(self, now_ns: int, is_waiting: bool) -> None:
+        """Whether something waits to be committed, after each step."""
+        if not is_waiting:
+            self._stood_since_ns = None
+        elif self._stood_since_ns is None:
+            self._stood_since_ns = now_ns
+
+    def _stood_ns(self, now_ns: int) -> int:
+        """For how long nothing could be committed; 0 when that is not long. Who wanted a session meanwhile, or came
+        back to one, has no answer yet, so this time counts against nobody."""
+        if self._stood_since_ns is None or now_ns - self._stood_since_ns <= AWAY_NS:
+            return 0
+        return now_ns - self._stood_since_ns
+
+    def _counted_ns(self, now_ns: int) -> int:
+        return now_ns - self._uncounted_ns - self._stood_ns(now_ns)
+
+    def _expires_ns(self, session: int) -> int:
+        """A sixteenth after its ttl; the client gives up a sixteenth before, counted from an earlier moment."""
+        return self._heard_ns[session] + self._sessions[session].ttl_ms * 1_000_000 * 17 // 16
