@@ -17,7 +17,7 @@ from embedbk.codec.metadata_messages import GENERATION_BITS, KeepAlive, Metadata
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.host.snapshotting import Snapshotting
 from embedbk.metadata.command_log import SoloLog
-from embedbk.metadata.intake import REQUESTS_WAITING_MAX, Intake
+from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
 from embedbk.metadata.vocabulary import (
     Halted,
@@ -52,7 +52,7 @@ class MetadataNode:
         *,
         now_ns: int,
         chance: random.Random | None = None,
-        requests_waiting_max: int = REQUESTS_WAITING_MAX,
+        requests_waiting_max: int | None = None,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`. chance: the system's own unless given, so
         that nobody guesses another's session. requests_waiting_max: read and not run; more are put off."""

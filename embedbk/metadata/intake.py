@@ -20,9 +20,9 @@ LINK_LEAST = 2  # and so many in any case.
 
 
 class Intake:
-    """Requests that were read, by link. waiting_max: so many at once."""
+    """Requests that were read, by link. waiting_max: so many at once; None: REQUESTS_WAITING_MAX."""
 
-    def __init__(self, waiting_max: int = REQUESTS_WAITING_MAX) -> None:
+    def __init__(self, waiting_max: int | None = None) -> None:
         self._waiting_max = waiting_max
         self._links: dict[int, deque[RequestReceived | LinkLost]] = {}  # In the order of their turns.
         self._waiting: set[tuple[int, int, int]] = set()
@@ -39,11 +39,12 @@ class Intake:
         if request.session and key in self._waiting:  # Without a session, sequences are nobody's.
             return None
         of_link = len(self._links.get(event.link, ()))
-        share = max((self._waiting_max // 2 - self._count) // LINK_SHARE, LINK_LEAST)
-        if self._count >= self._waiting_max or of_link >= share:
+        allowed = REQUESTS_WAITING_MAX if self._waiting_max is None else self._waiting_max
+        share = max((allowed // 2 - self._count) // LINK_SHARE, LINK_LEAST)
+        if self._count >= allowed or of_link >= share:
             text = (
                 f"{self._count} requests wait for the metadata member, {of_link} of them on this link; allowed are "
-                f"{self._waiting_max}, and now {share} on one link: try again later"
+                f"{allowed}, and now {share} on one link: try again later"
             )
             return Refusal(BUSY, text)
         self._add(event)

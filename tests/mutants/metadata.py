@@ -538,8 +538,8 @@ MUTANTS = (
         (
             (
                 "embedbk/metadata/intake.py",
-                "        if self._count >= self._waiting_max or of_link >= share:\n",
-                "        if self._count >= self._waiting_max:\n",
+                "        if self._count >= allowed or of_link >= share:\n",
+                "        if self._count >= allowed:\n",
             ),
         ),
         ("tests/metadata/test_intake.py::test_nobody_takes_all_the_places",),
