@@ -60,9 +60,19 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         traits.digest,
         password.mac_key,
         await patience_with(runtime, quorum),
+        runtime.contending.losses(name, runtime.now_ns()),
     )
     began_s = runtime.clock_s()
-    taken: TakenOver = await runtime.run(core, f"taking over log {name!r}")
+
+    def note_lost() -> None:
+        """On the host's thread."""
+        runtime.contending.note_lost(name, runtime.now_ns())
+
+    try:
+        taken: TakenOver = await runtime.run(core, f"taking over log {name!r}")
+    except LedgerFenced:
+        runtime.call_if_open(note_lost)
+        raise
     logger.info(
         "log %r is taken over with epoch %d: it goes on at offset %d in ledger %d, behind %d others (%.3f s)",
         name,
@@ -75,10 +85,15 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
     _tell_size(name, taken)
     _delete_left(runtime, name, password, taken)
     what = f"the writer of log {name!r}"
+    is_lost = False
 
     def explain(error: EmbedbkError) -> EmbedbkError:
         """Who closes an owner's ledger has taken the log over, also when the owner hears of it only afterwards, or
         finds that its ledger, which was empty, is gone."""
+        nonlocal is_lost
+        if isinstance(error, LedgerFenced | LedgerClosed | NoSuchLedger) and not is_lost:
+            is_lost = True
+            note_lost()
         if not isinstance(error, LedgerClosed | NoSuchLedger):
             return error
         fenced = LedgerFenced(f"log {name!r} was taken over: {error.args[0]}", definite=error.definite)

@@ -33,6 +33,7 @@ from embedbk.codec.metadata_messages import (
     Value,
 )
 from embedbk.config import Settings
+from embedbk.core.contending import Contending
 from embedbk.core.machine import Machine
 from embedbk.core.read_health import ReadHealth
 from embedbk.core.vocabulary import BookieInfo, Consumed
@@ -119,6 +120,7 @@ class Runtime:
         self.wake_writing = node.wake_writing  # One object for all handles.
         self.placement = settings.placement
         self.read_health = ReadHealth()  # Touched by the reading cores, on the host's thread.
+        self.contending = Contending()  # For logs; changed on the host's thread.
         self.leaving = [node.metadata]  # Sessions to end at close, in this order.
         self.after_close: list[Callable[[], None]] = []
         self.is_ended = False  # The host thread is gone, in whichever way.

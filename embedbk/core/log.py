@@ -43,6 +43,7 @@ from embedbk.config import (
     Placement,
     Quorum,
 )
+from embedbk.core.contending import back_off_ns
 from embedbk.core.creation import NO_PATIENCE, Creation, Patience
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.placement import Chance
@@ -142,8 +143,11 @@ class LogTakeover(Machine):
         digest: int = DigestType.CRC32C,
         mac_key: bytes = b"",
         patience: Patience = NO_PATIENCE,
+        losses: int = 0,
     ) -> None:
+        """losses: how often this process lost the log lately, one after the other (core/contending.py)."""
         self.name = name
+        self.losses = losses
         self.patience = patience  # With bookies for the new ledger.
         self.digest_type = digest  # Of the new ledger.
         self.mac_key = mac_key  # By which the tags of those before are checked, where they have any.
@@ -185,6 +189,11 @@ class LogTakeover(Machine):
     # Epoch and list.
 
     def _on_started(self, event: Started) -> list[Effect]:
+        """Nobody hears of us before we have waited: whoever holds the log gets to write (P8.1)."""
+        wait_ns = back_off_ns(self.losses, self.chance)
+        if wait_ns:
+            self.retry_at = event.now_ns + wait_ns
+            return []
         return self._take_epoch()
 
     def _take_epoch(self) -> list[Effect]:

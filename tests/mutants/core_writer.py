@@ -934,4 +934,13 @@ MUTANTS = (
         ),
         (_P2_REFUSED + "a_change_that_is_refused_is_dropped_where_a_quorum_is_left",),
     ),
+    Mutant(
+        "contenders-never-wait",
+        "P8.1",
+        "who lost a log takes it back at once, and two of them do nothing else",
+        (("embedbk/core/contending.py", "    if losses == 0:\n", "    if losses >= 0:\n"),),
+        (
+            "tests/rules/test_p8_contending.py::test_two_who_take_a_log_from_each_other_do_so_ever_more_rarely",
+        ),
+    ),
 )
