@@ -27,7 +27,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
-from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
+from embedbk.metadata.catalog import GENERATION_BITS, GENERATIONS_MAX, Catalog, Limits
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import (
     RULES,
@@ -40,6 +40,7 @@ from embedbk.metadata.commands import (
     decode_command,
     encode_command,
 )
+from embedbk.metadata.limits import record_bytes
 
 
 def apply(catalog: Catalog, command: Command) -> Result:
@@ -233,6 +234,39 @@ def test_pages_give_every_key_once_and_in_order() -> None:
     assert found == keys[:25]
     assert catalog.page("/k/", "", 2).has_more
     assert not catalog.page("/nothing/", "").records
+
+
+def test_a_page_ends_where_its_bytes_are_full_and_one_record_always_fits() -> None:
+    """list_bytes_max: who lists goes on behind it and misses nothing, however large the values are."""
+    catalog = Catalog(Limits(list_bytes_max=400))
+    client = Client(catalog)
+    sizes = {"/k/1": 100, "/k/2": 100, "/k/3": 100, "/k/4": 1000, "/k/5": 0, "/k/6": 331}
+    for key, size in sizes.items():
+        client.put(key, bytes(size))
+    pages: list[list[str]] = []
+    after, has_more = "", True
+    while has_more:
+        page = catalog.page("/k/", after)
+        weights = [record_bytes(record) for record in page.records]
+        assert sum(weights) <= 400 or len(weights) == 1
+        pages.append([record.key for record in page.records])
+        after, has_more = pages[-1][-1], page.has_more
+    assert pages == [["/k/1", "/k/2"], ["/k/3"], ["/k/4"], ["/k/5"], ["/k/6"]]
+
+
+def test_generations_have_an_end_and_the_one_that_is_refused_changes_nothing() -> None:
+    """GENERATIONS_MAX: a revision stays a whole number of 63 bits."""
+    catalog = Catalog()
+    client = Client(catalog)
+    catalog.revision = (GENERATIONS_MAX - 2 << GENERATION_BITS) + 7
+    assert isinstance(apply(catalog, BeginGeneration()), Acknowledged)
+    assert catalog.revision == GENERATIONS_MAX - 1 << GENERATION_BITS
+    before = catalog.digest()
+    assert "there are no more" in refused(apply(catalog, BeginGeneration()), "UNAVAILABLE")
+    assert catalog.digest() == before
+    assert client.put("/still/served") == TxnDone(True, catalog.revision)
+    catalog.revision = (GENERATIONS_MAX << GENERATION_BITS) - 1
+    assert catalog.revision < 1 << 63
 
 
 def test_an_epoch_is_a_revision_and_rises_through_generations() -> None:

@@ -27,6 +27,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
+from embedbk.metadata import catalog as catalog_module
 from embedbk.metadata import cutting
 from embedbk.metadata.catalog import GENERATION_BITS, Limits
 from embedbk.ports import Identity, LinkDown, LinkUp, Received
@@ -332,3 +333,23 @@ def test_a_threaded_journal_wakes_the_loop(tmp_path: object) -> None:
     assert answered.result.cluster_token == token
     node.close()
     client.close()
+
+
+def test_a_member_that_is_told_to_begin_one_generation_too_many_stops(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GENERATIONS_MAX: whoever gave the word is told why; started without it, the member serves as before."""
+    monkeypatch.setattr(catalog_module, "GENERATIONS_MAX", 2)
+    place.do(OpenSession(1000, "x"))
+    place.close()
+    for word, has_failed in ((True, False), (True, True), (False, False)):
+        again = Place(place.disk, begins_generation=word)
+        again.sync()
+        assert (again.node.failure is not None) == has_failed
+        if has_failed:
+            assert "2 generations were begun" in str(again.node.failure)
+        else:
+            told = again.do(Tell(1))
+            assert isinstance(told, Told)
+            assert told.revision >> GENERATION_BITS == 1
+        again.close()
