@@ -16,7 +16,18 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from embedbk.codec.metadata_messages import ABSENT, Compare, Get, Put, Record, Result, Txn, TxnDone, Value
+from embedbk.codec.metadata_messages import (
+    ABSENT,
+    Compare,
+    Get,
+    Put,
+    Record,
+    Refusal,
+    Result,
+    Txn,
+    TxnDone,
+    Value,
+)
 from embedbk.codec.registration import (
     COOKIE_VERSION,
     REGISTRATION_VERSION,
@@ -38,6 +49,7 @@ from embedbk.host.limbo import LimboAsking
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.rival import Rival
 from embedbk.host.witnessing import Witnessing
+from embedbk.metadata.client import is_unknown
 from embedbk.ports import DurableBookie
 
 __all__ = ["Registering"]
@@ -330,10 +342,12 @@ class Registering:
     def _on_put(
         self, now_ns: int, result: Result, *, session: int, own: Cookie, record: Record | None
     ) -> None:
+        if isinstance(result, Refusal) and not is_unknown(result):
+            self._wait(now_ns, f"metadata refuses: {result.text}")
+            return
         if not isinstance(result, TxnDone) or not result.is_done:
-            self._again(
-                now_ns
-            )  # Also where nobody can tell: what stands there then is its own, or it is not (P2.2).
+            # Also where nobody can tell: what stands there then is its own, or it is not (P2.2).
+            self._again(now_ns)
             return
         is_same = record is not None and record.value == encode_cookie(own)
         self._written = record.revision if record is not None and is_same else result.revision
