@@ -30,9 +30,9 @@ class Ballot:
 def begin(state: RaftState) -> Ballot | None:
     """No leader was heard for a while. None: this member does not stand."""
     state.delay_election()
+    state.become_follower(None)
     if not state.may_stand:
         return None
-    state.become_follower(None)
     ballot = Ballot(state.member, is_pre=True)
     _ask(state, PreVote(state.term + 1, state.log.last_index, state.log.last_term))
     return ballot

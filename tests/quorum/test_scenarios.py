@@ -20,6 +20,7 @@ from embedbk.metadata.raft_vocabulary import (
     Entry,
     Heartbeat,
     HeartbeatReply,
+    LeaderChanged,
     Message,
     NoticeRetired,
     Persist,
@@ -412,6 +413,16 @@ def test_who_does_not_lead_says_who_does() -> None:
     for event in (Propose(2 * MS, 1, (b"x",)), ReadRequested(2 * MS, 1)):
         refused = raft.step(event)
         assert refused == [Refused(1, "a does not lead: b leads", B)]
+
+
+def test_who_does_not_stand_forgets_a_leader_that_is_silent() -> None:
+    """A learner sends nobody to a leader that it has not heard for two election bases."""
+    learner = MemberId("d", b"d")
+    raft = Raft(Boot(learner, b"own"), RaftLog(THREE), term=0, vote=None, now_ns=0, chance=random.Random(1))
+    raft.step(Received(MS, Message(1, Boot(B, b"1"), learner, Heartbeat(0, 1))))
+    assert raft.leader == B
+    assert LeaderChanged(1, None) in raft.step(Tick(2000 * MS))
+    assert (raft.leader, raft.role) == (None, Role.FOLLOWER)
 
 
 # --- Whole quorums -------------------------------------------------------------------------------------------
