@@ -43,20 +43,31 @@ def fill_catalog(world: World, name: str, for_ns: int, chance: random.Random) ->
         if not world.is_healed and world.now_ns < until_ns:
             world.after(_LOOK_NS, empty)
             return
-        looks = 0 if key in world.committed(_PREFIX) else looks + 1
-        if looks == 0:
+        if key in world.committed(_PREFIX):
+            looks = 0
             _ask(world, chance, Txn([], [Delete(key)]))
+        elif not _is_disk_behind(world):
+            looks += 1
         if looks < _LOOKS:
             world.after(_LOOK_NS, empty)
+        else:
+            world.ballast_on_its_way -= 1
 
+    world.ballast_on_its_way += 1
     _ask(world, chance, Txn([], [Put(key, bytes(size))]))
     world.after(min(for_ns, _LOOK_NS), empty)
     return True
 
 
+def _is_disk_behind(world: World) -> bool:
+    """The put may stand in the member's log, and be committed when its disk goes on."""
+    node = world.nodes.get(METADATA)
+    return node is None or node.store.index > node.core.applied_index
+
+
 def has_room(world: World) -> bool:
-    """Nothing that was put to fill it stands in the catalog."""
-    return not world.committed(_PREFIX)
+    """Nothing that was put to fill it stands in the catalog, or may still come."""
+    return not world.ballast_on_its_way and not world.committed(_PREFIX)
 
 
 def crowd(world: World) -> bool:

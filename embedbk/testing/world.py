@@ -155,6 +155,7 @@ class World:
         self.behind_bytes_max = kept_frames * KEPT_FRAME_BYTES or BEHIND_BYTES_MAX
         self.metadata_limits = metadata_limits
         self.requests_waiting_max = requests_waiting_max
+        self.ballast_on_its_way = 0  # Keys that fill the catalog and may still arrive (scarcity).
         self.seed = seed
         self.is_native = is_native
         self.devices = devices
