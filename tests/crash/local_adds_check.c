@@ -5,6 +5,7 @@
  * life the loop ends the adds at some moment, in the second the disk of one bookie fails, and then that of another. What
  * is acknowledged never passes what two of the journals have. Prints nothing and returns 0, or stops where the fault is.
  */
+#include "block_pool.h"
 #include "errors.h"
 #include "io.h"
 #include "local_adds.h"

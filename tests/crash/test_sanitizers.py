@@ -20,6 +20,7 @@ SOURCES = [
         for name in (
             "errors",
             "crc32c",
+            "io_calls",
             "io_disk",
             "journal",
             "journal_open",
