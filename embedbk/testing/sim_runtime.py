@@ -6,6 +6,7 @@ one waits; an actor of a world hands its waits to the world with `awaited`, so t
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections.abc import Callable, Coroutine, Generator
@@ -77,6 +78,11 @@ class SimRuntime(Runtime):
         return self._client
 
 
+class _Gone(BaseException):
+    """The process of a coroutine is gone. A GeneratorExit would not do: in CPython 3.11 it ends an asynchronous
+    generator before the one that it waits for, which is then "already running" for whoever ends that."""
+
+
 def awaited(runtime: Runtime, steps: Coroutine[Any, Any, Any]) -> Generator[Sleep | Until, Any, Any]:
     """Drive a handle's coroutine as part of an actor; its result, or what it raises."""
     try:
@@ -86,6 +92,8 @@ def awaited(runtime: Runtime, steps: Coroutine[Any, Any, Any]) -> Generator[Slee
                 outcome = yield from _outcome(wait)
             except GeneratorExit:
                 runtime.is_closed = True  # The process is gone: what cleans up cleans up nothing any more.
+                with contextlib.suppress(_Gone, StopIteration, StopAsyncIteration):
+                    steps.throw(_Gone())
                 raise
             except Exception as error:  # noqa: BLE001  Handed into the coroutine, which decides.
                 wait = steps.throw(error)

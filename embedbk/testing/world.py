@@ -587,6 +587,10 @@ class World:
 
     def close(self) -> None:
         """Let everything go; a world with native disks must be closed."""
+        for actor in self.actors:
+            if not actor.is_over:
+                actor.is_over = True
+                actor.steps.close()
         self._near.close()
         self.twins.end_all()
         for disk in self.disks.values():
