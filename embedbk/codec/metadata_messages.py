@@ -17,6 +17,7 @@ __all__ = [
     "ABSENT",
     "ANY",
     "BUSY",
+    "ENDPOINTS_MAX",
     "AllocIds",
     "Allocated",
     "CloseSession",
@@ -29,6 +30,7 @@ __all__ = [
     "Listed",
     "MetadataReply",
     "MetadataRequest",
+    "NotLeader",
     "OpenSession",
     "Operation",
     "Put",
@@ -50,11 +52,15 @@ __all__ = [
 ABSENT = 0  # Compare.revision: the key must not exist. Revision 0 is given to nothing.
 ANY = -1  # Compare.revision: the key must exist, at any revision.
 GENERATION_BITS = 48  # A revision's bits below its generation: 2**48 changes, 9 years at a million a second.
+ENDPOINTS_MAX = 64  # That one answer names: of all members of a cluster.
 BUSY = "BUSY"  # Refusal.code: no answer to the request. It was not run now; sent again later, it may be.
 
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # msgspec refuses the rest while it decodes.
 _Name = Annotated[bytes, msgspec.Meta(max_length=64)]  # Random bytes, kept in small notes.
+_Member = Annotated[str, msgspec.Meta(max_length=127)]
+_Endpoint = Annotated[str, msgspec.Meta(max_length=255)]
+_Endpoints = Annotated[tuple[_Endpoint, ...], msgspec.Meta(max_length=ENDPOINTS_MAX)]
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -222,7 +228,19 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=37):
     asked: Reign | None = None
 
 
-Result = SessionOpened | Value | Listed | TxnDone | Allocated | Refusal | Acknowledged | Told
+class NotLeader(msgspec.Struct, frozen=True, array_like=True, tag=38):
+    """The member that was asked does not lead, and ran nothing: ask the leader, or another member.
+
+    leader: the name of the member that leads as far as this one knows, empty: nobody. endpoints: where clients reach
+    it. members: where they reach all voters, empty when this member knows no configuration.
+    """
+
+    leader: _Member
+    endpoints: _Endpoints = ()
+    members: _Endpoints = ()
+
+
+Result = SessionOpened | Value | Listed | TxnDone | Allocated | Refusal | Acknowledged | Told | NotLeader
 
 
 class MetadataRequest(msgspec.Struct, frozen=True, array_like=True):

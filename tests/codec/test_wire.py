@@ -145,3 +145,20 @@ def test_a_kind_that_the_page_does_not_have_is_refused(kind: int) -> None:
     body[24:28] = kernels.crc32c(body[32:], kernels.crc32c(body[:24])).to_bytes(4, "little")
     with pytest.raises(PeerError, match=f"kind {kind} "):
         messages.decode_message(body)
+
+
+def test_where_the_leader_is_comes_back_as_said_and_more_than_any_cluster_has_is_refused() -> None:
+    """WIRE section 5: an endpoint is a text of up to 255 letters, a list has up to 64."""
+
+    def carried(said: metadata_messages.NotLeader) -> messages.Control:
+        (whole,) = messages.encode_message(1, metadata_messages.MetadataReply(7, 3, said))
+        return messages.decode_message(whole).control
+
+    for said in (
+        metadata_messages.NotLeader("m2", ("tcp://[::1]:4001",), ("tcp://a:1", "ipc:///tmp/m2")),
+        metadata_messages.NotLeader(""),
+    ):
+        assert carried(said) == metadata_messages.MetadataReply(7, 3, said)
+    for endpoints in (("x" * 256,), ("tcp://a:1",) * 65):
+        with pytest.raises(PeerError):
+            carried(metadata_messages.NotLeader("m2", endpoints))
