@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from embedbk.errors import UsageError
 from embedbk.metadata.quorum import VOTERS_MAX, Configuration, MemberId, sizes_of, why_unsafe
 from embedbk.metadata.raft_state import RaftState
-from embedbk.metadata.raft_vocabulary import ChangeEnded, ChangeRequested, Entry, LearnersRequested, Token
+from embedbk.metadata.raft_vocabulary import (
+    Addresses,
+    ChangeEnded,
+    ChangeRequested,
+    Entry,
+    LearnersRequested,
+    Token,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Change", "Peers", "begin_change", "begin_learners"]
 
 LEARNERS_MAX = 7
+ENDPOINTS_MAX = 8  # Of one member.
+ENDPOINT_CHARS_MAX = 255
 
 
 class Peers(Protocol):
@@ -51,6 +60,7 @@ class Change:
         if configuration.is_joint:
             left = [member for member in configuration.outgoing if member not in configuration.voters]
             final = replace(configuration, outgoing=(), retired=(*configuration.retired, *left))
+            final = replace(final, addresses=_kept(final, ()))
             state.append([Entry(log.last_index + 1, state.term, final)])
             return
         self.is_done = True
@@ -66,25 +76,20 @@ def begin_learners(state: RaftState, peers: Peers, event: LearnersRequested) -> 
         reason = f"{len(event.learners)} learners: allowed are {LEARNERS_MAX}"
     if not reason and any(configuration.is_voter(member) for member in event.learners):
         reason = "a voter is no learner: take its vote first"
+    changed = replace(configuration, learners=event.learners)
+    reason = reason or _why_not_there(changed, event.addresses)
     if reason:
         state.do(ChangeEnded(event.token, reason))
         return None
     gone = [member for member in configuration.learners if member not in event.learners]
-    changed = replace(configuration, learners=event.learners, retired=(*configuration.retired, *gone))
+    retired = (*configuration.retired, *gone)
+    changed = replace(changed, retired=retired, addresses=_kept(changed, event.addresses))
     state.append([Entry(state.log.last_index + 1, state.term, changed)])
     return Change(event.token)
 
 
 def begin_change(state: RaftState, peers: Peers, event: ChangeRequested) -> Change | None:
     configuration = state.configuration
-    reason = (
-        _why_not_now(state, peers, event.expected_index)
-        or _why_not_these(configuration, event.voters)
-        or _why_too_weak(state, peers, event)
-    )
-    if reason:
-        state.do(ChangeEnded(event.token, reason))
-        return None
     joint = Configuration(
         voters=event.voters,
         outgoing=configuration.voters,
@@ -93,7 +98,18 @@ def begin_change(state: RaftState, peers: Peers, event: ChangeRequested) -> Chan
         outgoing_policy=configuration.policy,
         election_base_ms=configuration.election_base_ms,
         retired=configuration.retired,
+        addresses=configuration.addresses,
     )
+    reason = (
+        _why_not_now(state, peers, event.expected_index)
+        or _why_not_these(configuration, event.voters)
+        or _why_too_weak(state, peers, event)
+        or _why_not_there(joint, event.addresses)
+    )
+    if reason:
+        state.do(ChangeEnded(event.token, reason))
+        return None
+    joint = replace(joint, addresses=_kept(joint, event.addresses))
     state.append([Entry(state.log.last_index + 1, state.term, joint)])
     return Change(event.token)
 
@@ -122,6 +138,26 @@ def _why_not_these(configuration: Configuration, members: Sequence[MemberId]) ->
                 "may be forgotten; start it with an empty directory"
             )
     return ""
+
+
+def _why_not_there(configuration: Configuration, addresses: Addresses) -> str:
+    """What is wrong with addresses that were given for this configuration."""
+    for member, endpoints in addresses:
+        if member not in configuration.members:
+            return f"an address of {member.name}, which is neither voter nor learner"
+        longest = max(map(len, endpoints), default=0)
+        if not 1 <= len(endpoints) <= ENDPOINTS_MAX or not longest <= ENDPOINT_CHARS_MAX:
+            return (
+                f"{member.name} with {len(endpoints)} endpoints of up to {longest} letters: allowed are 1 to "
+                f"{ENDPOINTS_MAX} of {ENDPOINT_CHARS_MAX}"
+            )
+    return ""
+
+
+def _kept(configuration: Configuration, told: Addresses) -> Addresses:
+    """What is known of this configuration's members, in their order: whoever left it leaves its address, too."""
+    known = {**dict(configuration.addresses), **dict(told)}
+    return tuple((member, known[member]) for member in configuration.members if member in known)
 
 
 def _why_too_weak(state: RaftState, peers: Peers, event: ChangeRequested) -> str:

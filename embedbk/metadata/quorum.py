@@ -96,6 +96,7 @@ class Configuration(Struct, frozen=True):
     outgoing_policy: Policy = Policy.MAJORITY
     election_base_ms: int = 500
     retired: tuple[MemberId, ...] = ()  # Were in, and never come back: their promises may be forgotten.
+    addresses: tuple[tuple[MemberId, tuple[str, ...]], ...] = ()  # Of those of whom any is known.
 
     @property
     def is_joint(self) -> bool:
@@ -105,6 +106,10 @@ class Configuration(Struct, frozen=True):
     def members(self) -> tuple[MemberId, ...]:
         """All that receive the log, each once, in a fixed order."""
         return tuple(dict.fromkeys((*self.voters, *self.outgoing, *self.learners)))
+
+    def endpoints_of(self, member: MemberId) -> tuple[str, ...]:
+        """Where it listens; empty: nobody said."""
+        return dict(self.addresses).get(member, ())
 
     def is_voter(self, member: MemberId) -> bool:
         return member in self.voters or member in self.outgoing

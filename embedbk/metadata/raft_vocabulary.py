@@ -7,6 +7,7 @@ from msgspec import Struct
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 
 __all__ = [
+    "Addresses",
     "Append",
     "AppendReply",
     "Apply",
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 Token = int  # The host's own name for a request; it comes back with the outcome.
+Addresses = tuple[tuple[MemberId, tuple[str, ...]], ...]  # The endpoints at which a member listens.
 
 
 class Boot(Struct, frozen=True):
@@ -231,6 +233,7 @@ class LearnersRequested(Struct):
     token: Token
     expected_index: int  # Of the configuration that whoever asks has seen.
     learners: tuple[MemberId, ...]
+    addresses: Addresses = ()  # Of newcomers, and of whoever moved or was never known; all others keep theirs.
 
 
 class ChangeRequested(Struct):
@@ -242,6 +245,7 @@ class ChangeRequested(Struct):
     voters: tuple[MemberId, ...]
     policy: Policy
     allows_even: bool = False
+    addresses: Addresses = ()  # As of LearnersRequested.
 
 
 class TransferRequested(Struct):

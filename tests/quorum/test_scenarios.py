@@ -21,6 +21,7 @@ from embedbk.metadata.raft_vocabulary import (
     Heartbeat,
     HeartbeatReply,
     LeaderChanged,
+    LearnersRequested,
     Message,
     NoticeRetired,
     Persist,
@@ -609,6 +610,48 @@ def test_a_change_that_makes_it_weaker_is_refused(voters: str, reason: str) -> N
     world.change(*(world.named(name) for name in voters))
     assert reason in world.changes[-1]
     assert a.raft.log.last_index == last
+
+
+def test_a_configuration_says_where_its_members_listen() -> None:
+    """P10.3: newcomers bring their addresses, who moved tells it, and whoever leaves takes its own along."""
+    world = settled("abc")
+    a = lead(world, "a")
+    fresh = Member(world, MemberId("d", b""), Image(a.disk.snapshot))
+    world.members[fresh.member] = fresh
+    fresh.start()
+    world.admit(fresh)
+    world.run(2 * BASE_MS)
+    assert a.raft is not None
+    assert a.raft.configuration.endpoints_of(fresh.member) == ("sim://d",)
+    assert a.raft.configuration.endpoints_of(a.member) == ()
+
+    def learners(*addresses: tuple[MemberId, tuple[str, ...]]) -> str:
+        assert a.raft is not None
+        index = a.raft.log.configuration_index
+        a.step(LearnersRequested(world.now_ns, world.token(), index, (fresh.member,), addresses))
+        world.run(BASE_MS)
+        return world.changes[-1]
+
+    assert learners((a.member, ("sim://elsewhere",))) == ""
+    assert a.raft.configuration.endpoints_of(a.member) == ("sim://elsewhere",)
+    assert a.raft.configuration.endpoints_of(fresh.member) == ("sim://d",)
+    assert "neither voter nor learner" in learners((MemberId("x", b""), ("sim://x",)))
+    assert "allowed are 1 to 8" in learners((a.member, ()))
+    assert "allowed are 1 to 8" in learners((a.member, ("sim://a",) * 9))
+    assert "of 255" in learners((a.member, ("sim://" + 250 * "a",)))
+
+    world.change(a, world.named("b"), fresh)
+    world.run(2 * BASE_MS)
+    assert world.changes[-1] == ""
+    world.admit()
+    world.run(2 * BASE_MS)
+    assert a.raft.configuration.addresses == (
+        (a.member, ("sim://elsewhere",)),
+        (fresh.member, ("sim://d",)),
+    )
+    world.change(a)
+    world.run(2 * BASE_MS)
+    assert a.raft.configuration.addresses == ((a.member, ("sim://elsewhere",)),)
 
 
 def test_a_change_without_those_it_needs_is_refused() -> None:

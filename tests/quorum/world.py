@@ -228,6 +228,7 @@ class Judge:
         self.commit_of: dict[Boot, int] = {}
         self.proposed: dict[int, tuple[int, int, Boot]] = {}  # Token: (index, term, by whom).
         self.bodies: dict[int, bytes] = {}
+        self.known_addresses: set[MemberId] = set()  # Of those that a committed configuration knew ever.
         self.acknowledged: list[int] = []  # Tokens, in the order in which they were.
 
     def look(self, member: Member, event: Event, effects: list[Effect]) -> None:
@@ -280,9 +281,18 @@ class Judge:
             f"I65: {entry} was applied where others have {self.committed[place]}"
         )
         assert member.disk.holds(entry), "I72: a state runs ahead of its own log"
+        if isinstance(entry.body, Configuration):
+            self._keeps_addresses(entry.body)
         assert member.raft is not None
         if member.raft.role is Role.LEADER:
             self._acknowledge(member, entry)
+
+    def _keeps_addresses(self, configuration: Configuration) -> None:
+        known, members = dict(configuration.addresses).keys(), set(configuration.members)
+        assert known <= members, "whoever left, left its address"
+        assert self.known_addresses & members <= known, "a change forgot an address"
+        assert set(configuration.learners) <= known, "a learner came without its address"
+        self.known_addresses |= known
 
     def _acknowledge(self, member: Member, entry: Entry) -> None:
         """The process that proposed it answers whoever asked for it."""
@@ -304,6 +314,10 @@ class Judge:
         there = {entry.body for entry in self.committed}
         for token in self.acknowledged:
             assert self.bodies[token] in there
+
+
+def address_of(member: MemberId) -> tuple[str, ...]:
+    return (f"sim://{member.name}",)
 
 
 class World:
@@ -477,7 +491,10 @@ class World:
         if leader is not None and leader.raft is not None:
             raft = leader.raft
             wanted = tuple(member.member for member in members)
-            leader.step(LearnersRequested(self.now_ns, self.token(), raft.log.configuration_index, wanted))
+            told = tuple((member, address_of(member)) for member in wanted)
+            leader.step(
+                LearnersRequested(self.now_ns, self.token(), raft.log.configuration_index, wanted, told)
+            )
 
     def change(self, *voters: Member, policy: Policy | None = None, allows_even: bool = False) -> None:
         leader = self.leader()
