@@ -18,7 +18,7 @@ __all__ = ["VOTERS_MAX", "Configuration", "MemberId", "Policy", "Sizes", "sizes_
 VOTERS_MAX = 7
 
 
-class MemberId(Struct, frozen=True, order=True):
+class MemberId(Struct, frozen=True, order=True, array_like=True):
     """A voter or learner: its name, and 16 random bytes that were minted together with its empty log. Whoever lost the
     log is somebody else, though the name is the same (P10.3)."""
 
@@ -85,7 +85,7 @@ def why_unsafe(sizes: Sizes) -> str:
     return ""
 
 
-class Configuration(Struct, frozen=True):
+class Configuration(Struct, frozen=True, array_like=True):
     """Who votes, who only receives, and how large quorums are. Between two sets of voters both count (joint): an entry
     is committed and a leader elected by quorums of `voters` and of `outgoing`."""
 

@@ -58,14 +58,14 @@ Token = int  # The host's own name for a request; it comes back with the outcome
 Addresses = tuple[tuple[MemberId, tuple[str, ...]], ...]  # The endpoints at which a member listens.
 
 
-class Boot(Struct, frozen=True):
+class Boot(Struct, frozen=True, array_like=True):
     """One process of a member: each start has random bytes of its own."""
 
     member: MemberId
     nonce: bytes
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, array_like=True):
     """One place of the log. body: commands of the catalog; a configuration; None: what a new leader begins with."""
 
     index: int
