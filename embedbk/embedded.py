@@ -276,7 +276,6 @@ class _Building:
             str(self.root),
             lambda node: node.add_locally(waiter, nears),
         )
-        runtime.leaving = [*(node.metadata for node in nodes), *runtime.leaving]
         runtime.after_close.append(lambda: os.close(owner))
         opened = Opened(runtime, {node.bookie_id: node.endpoints for node in nodes}, url)
         opened.failures = [lambda: metadata.failure, *(_failure_of(node) for node in nodes)]

@@ -169,6 +169,7 @@ class BookieNode:
             on_foreign=self._on_foreign,
         )
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
+        self.is_leaving = False  # It stops: no add is taken any more.
         self._was_registered = False  # As it was told to people last.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
@@ -316,12 +317,22 @@ class BookieNode:
     def filenos(self) -> list[int]:
         return [*self.transport.filenos(), *self.storage.filenos()]
 
-    def close(self, failure: BaseException | None = None) -> None:
-        """Leave the cluster and make everything durable."""
-        if self.failure is None:
+    def leave(self, now_ns: int) -> None:
+        """Take no more adds, make everything durable, and say the last word to the metadata (P7.9)."""
+        if self.failure is None and not self.is_leaving:
+            self.is_leaving = True
             with contextlib.suppress(StorageError):  # Then it tells nothing more than it told before.
                 self.storage.sync()
-            self.registering.tell_last(0)
+            self.registering.leave(now_ns)
+
+    def has_left(self, now_ns: int) -> bool:
+        return not self.is_leaving or self.failure is not None or self.registering.has_left(now_ns)
+
+    def close(self, failure: BaseException | None = None) -> None:
+        """Make everything durable and let it go. Who leaves first (`leave`) loses nothing that the metadata is told."""
+        if self.failure is None:
+            with contextlib.suppress(StorageError):
+                self.storage.sync()
         self.metadata.end("the bookie was closed")
         self.transport.close()
         if self.near is not None:
@@ -405,6 +416,10 @@ class BookieNode:
             if link == self.metadata.link:
                 self.metadata.on_message(now_ns, message)
             return  # Else of a link that was dropped here.
+        # Alive, and nothing is stored any more: asked again, it has gone.
+        is_beyond_room = is_beyond_room or (
+            self.is_leaving and type(control) is AddRequest and not control.recovery
+        )
         if unanswered >= REQUESTS_PER_LINK_MAX:
             self._drop(link, f"{unanswered} requests are unanswered; no more are taken")
             return
@@ -428,6 +443,7 @@ class BookieNode:
         """The add path, while normal adds of known ledgers are nobody's question but the row's."""
         core = self.core
         is_open = core.is_writable and core.is_serving and not core.is_waiting and core.failure is None
+        is_open = is_open and not self.is_leaving
         return self.storage.add_path if is_open else None
 
     def _offered(self) -> AddPath | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Loop", "Node", "Waiter", "clock_ns"]
+__all__ = ["Leaver", "Loop", "Node", "Waiter", "clock_ns"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,19 @@ class Waiter(Node, Protocol):
 
         Returns: the descriptors of others that are ready. None: it did not wait, the loop has to.
         """
+        ...
+
+
+@runtime_checkable
+class Leaver(Node, Protocol):
+    """A node with a last word to others, of which it hears the answer before it is closed."""
+
+    def leave(self, now_ns: int) -> None:
+        """Say it; steps follow until `has_left`."""
+        ...
+
+    def has_left(self, now_ns: int) -> bool:
+        """Whether nothing is waited for any more; true in the end, whoever does not answer."""
         ...
 
 
@@ -245,7 +258,22 @@ class Loop:
         now_ns = clock_ns()
         return min(due_ns, now_ns + _LOOK_NS_MAX) if due_ns > now_ns else 0
 
+    def _let_leave(self) -> None:
+        """All run on until those who leave have heard their answers."""
+        leavers = [place.node for place in self._places if isinstance(place.node, Leaver)]
+        for each in leavers:
+            each.leave(self.now_ns())
+        for place in self._places:
+            place.is_due = True
+        while not all(each.has_left(self.now_ns()) for each in leavers):
+            self.turn()
+
     def _close(self) -> None:
+        if self.failure is None:
+            try:
+                self._let_leave()
+            except Exception:
+                logger.exception("leaving failed")
         for place in reversed(self._places):
             try:
                 place.node.close(self.failure)

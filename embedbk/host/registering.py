@@ -60,6 +60,7 @@ REGISTER_AGAIN_NS = 500_000_000
 # Until a bookie that just started serves what it holds without metadata: no member says Hello, or none answers.
 ALONE_NS, UNANSWERED_NS = 500_000_000, 5_000_000_000
 TELL_NS = 10_000_000_000  # Between two words to metadata of how much is durable.
+LEAVE_NS = 1_000_000_000  # For the answers to the last one at a clean stop, and to the end of the session.
 
 
 class Registering:
@@ -115,6 +116,8 @@ class Registering:
         )
         self._dead = 0  # Revision of a registration whose process is not alive.
         self._trouble = ""  # Why it cannot register, as it was said last.
+        self._leave_ns: int | None = None  # It stops: until when it waits for the answer to its last word.
+        self._is_last_word_said = False
 
     @property
     def is_done(self) -> bool:
@@ -128,6 +131,8 @@ class Registering:
 
     @property
     def deadline_ns(self) -> int | None:
+        if self._leave_ns is not None:
+            return self._leave_ns
         return earliest(self._again_ns, self._tell_ns, self._rival.deadline_ns, self._alone_ns())
 
     def _alone_ns(self) -> int | None:
@@ -137,6 +142,9 @@ class Registering:
         return self._since_ns + (UNANSWERED_NS if self._metadata.is_up else ALONE_NS)
 
     def step(self, now_ns: int) -> None:
+        if self._leave_ns is not None:
+            self._go_on_leaving(now_ns)
+            return
         self._rival.step(now_ns)
         self._since_ns = now_ns if self._since_ns is None else self._since_ns
         alone_ns = self._alone_ns()
@@ -171,12 +179,27 @@ class Registering:
             return
         self._metadata.request(now_ns, Get(cookie_path(self._bookie_id)), self._on_cookie)
 
-    def tell_last(self, now_ns: int) -> None:
-        """It stops, and everything is durable: metadata is told how much that is, if it can be reached."""
-        if self.is_done and self._written != ABSENT and self._storage.durable_tokens() != self._told:
-            key = cookie_path(self._bookie_id)
-            put = Put(key, encode_cookie(self._cookie()))
-            self._metadata.request(now_ns, Txn([Compare(key, self._written)], [put]), lambda _, result: None)
+    def leave(self, now_ns: int) -> None:
+        """It stops, and everything is durable: metadata is told how much that is, then the session ends. Both answers
+        are waited for, where metadata can be reached."""
+        self._leave_ns = now_ns + LEAVE_NS
+        self._go_on_leaving(now_ns)
+
+    def has_left(self, now_ns: int) -> bool:
+        """Nothing is waited for any more."""
+        is_over = self._leave_ns is not None and now_ns >= self._leave_ns
+        return is_over or not self._metadata.is_up or not self._metadata.session
+
+    def _go_on_leaving(self, now_ns: int) -> None:
+        if self._metadata.is_closed or self._is_last_word_said:
+            return
+        if not self.is_done or (self._written != ABSENT and self._storage.durable_tokens() == self._told):
+            self._metadata.close(now_ns)
+        elif self._written != ABSENT:  # Else an earlier word is under way.
+            self._is_last_word_said = True
+            key, own = cookie_path(self._bookie_id), self._cookie()
+            last = Txn([Compare(key, self._written)], [Put(key, encode_cookie(own))])
+            self._metadata.request(now_ns, last, lambda now, _: self._metadata.close(now))
 
     def _again(self, now_ns: int) -> None:
         self._again_ns = now_ns + REGISTER_AGAIN_NS

@@ -137,6 +137,21 @@ def _crash(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _stop(world: World, step: Step, chance: random.Random) -> bool:
+    """P1: in good order."""
+    if step.target not in world.nodes or step.target in world.paused:
+        return False
+    world.stop(step.target)
+
+    def again() -> None:
+        if step.target in world.nodes and world.nodes[step.target].is_leaving:
+            world.crash(step.target)  # It stood still meanwhile.
+        restart(world, step.target)
+
+    world.after(2 * SECOND + step.for_ns, again)
+    return True
+
+
 def _crash_loop(world: World, step: Step, chance: random.Random) -> bool:
     """P2: again and again, soon after each start."""
     left = chance.randint(2, 5)
@@ -624,6 +639,6 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
     "old-copy": _old_copy, "older-metadata": _older_metadata, "metadata-stall": _metadata_stall,
     "slow-seat": _slow_seat, "stranger": _stranger,
-    "metadata-full": _metadata_full, "metadata-crowd": _metadata_crowd,
+    "stop": _stop, "metadata-full": _metadata_full, "metadata-crowd": _metadata_crowd,
     "older-disk": _older_disk, "newest-gone": _newest_gone, "clone": _clone,
 }  # fmt: skip

@@ -47,7 +47,7 @@ FAULT_KINDS = {
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
     "older-metadata": "D13", "stranger": "T10",
     "older-disk": "D13", "newest-gone": "D12", "clone": "D13",
-    "metadata-full": "D9", "metadata-crowd": "L13",
+    "metadata-full": "D9", "metadata-crowd": "L13", "stop": "P1",
 }  # fmt: skip
 # What applications may make use of; each seed switches some on.
 FEATURES = (
@@ -64,6 +64,7 @@ _APART_KINDS = (
     "metadata-stall",
     "older-metadata",
     "slow-seat",
+    "stop",
     "stranger",
     "no-room",
     "flush-fails",
@@ -317,6 +318,7 @@ def _fault(
             | "flush-fails"
             | "busy"
             | "slow-seat"
+            | "stop"
             | "slow-disk"
             | "half-dead"
         ):

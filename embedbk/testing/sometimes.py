@@ -16,6 +16,7 @@ SOMETIMES = {
     "answer unknown": "a bookie answered UNKNOWN",
     "answers counted": "answers to adds were counted beside the core, and told to it at once",
     "avoided bookie seated": "a creator gave a seat to a bookie that had failed under it lately, as no other was left",
+    "bookie stopped in good order": "a bookie was stopped, and did not wait for its last word any more",
     "bookie restarted": "a bookie came back on its disk",
     "clone refused": "of two processes with one identity, one was not let in",
     "crashed bookie replaced by a clone": "a copy of a bookie that had crashed took its place, elsewhere",

@@ -501,6 +501,24 @@ class World:
             disk.crash(self.chance)
         self.tell("on_stopped", name)
 
+    def stop(self, name: str) -> None:
+        """A bookie's process ends in good order: its last word is answered, or not in time (P7.9)."""
+        self.note(f"{name} stops")
+        node: BookieNode = self.nodes[name]
+        node.leave(self.now_of(name))
+
+        def look() -> None:
+            if self.nodes.get(name) is not node or name in self.paused:
+                return  # It was killed meanwhile, or stands still.
+            if not node.has_left(self.now_of(name)):
+                self.wake(name)
+                self.after(MS, look)
+                return
+            self.sometimes["bookie stopped in good order"] += 1
+            self.crash(name)
+
+        look()
+
     def leave(self, name: str) -> None:
         """A client's process ends in good order."""
         self.note(f"{name} leaves")

@@ -236,6 +236,47 @@ def test_nodes_close_in_reverse_order_and_one_that_fails_stops_no_other() -> Non
     loop.stop()
 
 
+class Leaving(Stepped):
+    """Has left when it was stepped often enough after it was asked to."""
+
+    steps_left = 3
+
+    def leave(self, now_ns: int) -> None:
+        self.story.append(f"{self.name} leaves")
+
+    def has_left(self, now_ns: int) -> bool:
+        return self.story.count(self.name) >= self.steps_left
+
+
+def test_who_has_a_last_word_hears_its_answer_before_anybody_is_closed() -> None:
+    """P7.9: those who answer run on meanwhile, on the same loop."""
+    story: list[str] = []
+    loop, metadata, bookie = Loop(), Stepped("metadata", story), Leaving("bookie", story)
+    for node in (metadata, bookie):
+        loop.add(node)
+    bookie.on_step = lambda: setattr(bookie, "news", 1)
+    loop.stop()
+    leaves, closed = story.index("bookie leaves"), story.index("bookie closed")
+    assert "metadata" in story[leaves:closed]
+    assert story[closed:] == ["bookie closed", "metadata closed"]
+    assert story[leaves:closed].count("bookie") >= 3
+
+
+def test_a_loop_that_failed_lets_nobody_leave() -> None:
+    """What broke is not asked to run on."""
+    loop, node = Loop(), Leaving()
+    loop.add(node)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    node.on_step = fail
+    loop.start()
+    loop.thread.join()
+    assert node.story[-1] == "node closed"
+    assert "node leaves" not in node.story
+
+
 def test_a_wake_from_another_thread_is_never_lost() -> None:
     """Work is left first, then the loop is woken; it clears the wake-up before it looks at the work."""
     loop = Loop()

@@ -29,7 +29,7 @@ from embedbk.codec.registration import (
 )
 from embedbk.core.vocabulary import LimboListed
 from embedbk.host.bookie_node import BookieNode
-from embedbk.host.registering import ALONE_NS, TELL_NS
+from embedbk.host.registering import ALONE_NS, LEAVE_NS, TELL_NS
 from embedbk.storage.memory import Survivors
 from tests.host.place import KEY, MS, SECOND, Place, add, frame
 from tests.host.test_bookie_node import incarnation_of
@@ -56,6 +56,13 @@ def cookie(place: Place, name: str = "b1") -> Cookie:
     place.until(lambda: bool(outcome))
     assert isinstance(outcome[0], Value) and outcome[0].record is not None
     return decode_cookie(outcome[0].record.value or b"")
+
+
+def registered(place: Place, name: str = "b1") -> bytes | None:
+    """What stands in the list of bookies."""
+    place.turns()
+    record = place.metadata.core.catalog._records.get(registration_path(name))
+    return None if record is None else record.value
 
 
 def change(place: Place, *changes: Put | Delete) -> None:
@@ -145,11 +152,65 @@ def test_a_clean_stop_tells_how_much_is_durable(place: Place) -> None:
     node = place.bookie("b1")
     tokens = node.storage.durable_tokens()
     assert cookie(place).tokens != tokens
+    node.leave(place.now_ns)
+    place.until(lambda: node.has_left(place.now_ns))
+    assert cookie(place).tokens == tokens
+    assert registered(place) is None
     place.nodes.pop("b1")
     place.disks.pop("b1")
     node.close()
+
+
+def test_the_last_word_is_waited_for_and_not_for_ever(place: Place) -> None:
+    """P7.9: metadata's disk stands still: a stop takes a second, and then tells less than there is."""
+    assert put(place, 0) == Status.OK
+    node = place.bookie("b1")
+    assert cookie(place).tokens != node.storage.durable_tokens()
+    place.held.add("metadata")
+    began_ns = place.now_ns
+    node.leave(place.now_ns)
+    place.until(lambda: node.has_left(place.now_ns), 10 * MS)
+    assert LEAVE_NS <= place.now_ns - began_ns < 2 * LEAVE_NS
+
+
+def test_without_metadata_nothing_is_waited_for(place: Place) -> None:
+    """P7.9: "if it can be reached"."""
+    assert put(place, 0) == Status.OK
+    node = place.bookie("b1")
+    place.nodes.pop("metadata").transport.close()
+    place.until(lambda: not node.metadata.is_up)
+    node.leave(place.now_ns)
+    assert node.has_left(place.now_ns)
+
+
+def test_the_last_word_comes_behind_one_that_is_under_way(place: Place) -> None:
+    """P7.9: the earlier one knows less, and is compared with what the later one would be compared with."""
+    node = place.bookie("b1")
+    place.held.add("metadata")
+    assert put(place, 0) == Status.OK
+    node.registering.register(place.now_ns)
     place.turns()
-    assert cookie(place).tokens == tokens
+    assert put(place, 1) == Status.OK
+    node.leave(place.now_ns)
+    place.turns()
+    assert not node.has_left(place.now_ns)
+    place.held.clear()
+    place.until(lambda: node.has_left(place.now_ns))
+    assert cookie(place).tokens == node.storage.durable_tokens()
+
+
+def test_who_leaves_takes_no_more_adds_and_fences_on(place: Place) -> None:
+    """P7.9, P7.8: what came behind its last word would be more than metadata was told; a recovery needs it still."""
+    assert put(place, 0) == Status.OK
+    place.held.add("metadata")
+    node = place.bookie("b1")
+    node.leave(place.now_ns)
+    assert put(place, 1) == Status.BUSY
+    tokens = node.storage.durable_tokens()
+    assert node.storage.durable_tokens() == tokens
+    peer = place.peer("b1")
+    fenced = peer.ask(FenceRequest(node.storage.incarnation, 7, KEY))
+    assert fenced.status == Status.OK  # type: ignore[union-attr]
 
 
 def test_a_last_word_that_comes_late_changes_nothing(place: Place) -> None:

@@ -600,4 +600,24 @@ MUTANTS = (
         ),
         ("tests/host/test_hinting.py::test_a_writer_that_goes_on_is_not_told",),
     ),
+    Mutant(
+        "nobody-hears-the-last-word",
+        "P7.9",
+        "a bookie is closed before metadata has its last word, which then says less than there was",
+        (
+            (
+                "embedbk/host/loop.py",
+                "        while not all(each.has_left(self.now_ns()) for each in leavers):\n",
+                "        while not leavers:\n",
+            ),
+        ),
+        ("tests/host/test_loop.py::test_who_has_a_last_word_hears_its_answer_before_anybody_is_closed",),
+    ),
+    Mutant(
+        "who-leaves-takes-adds",
+        "P7.9",
+        "a bookie acknowledges adds behind its last word to the metadata",
+        (("embedbk/host/bookie_node.py", "            self.is_leaving = True\n", "            pass\n"),),
+        ("tests/host/test_starts.py::test_who_leaves_takes_no_more_adds_and_fences_on",),
+    ),
 )
