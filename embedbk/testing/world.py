@@ -506,6 +506,7 @@ class World:
         self.note(f"{name} stops")
         node: BookieNode = self.nodes[name]
         node.leave(self.now_of(name))
+        self.tell("on_durable", name, node.storage.durable())  # What waits is synced at once.
 
         def look() -> None:
             if self.nodes.get(name) is not node or name in self.paused:
