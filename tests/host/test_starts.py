@@ -221,8 +221,9 @@ def test_a_last_word_that_comes_late_changes_nothing(place: Place) -> None:
     words: list[Operation] = []
     node.metadata.request = lambda now_ns, operation, done: words.append(operation)
     survivors = disk.crash()
-    node.close()
+    node.leave(place.now_ns)
     (word,) = words
+    node.close()
     after = place.start_bookie("b1", survivors)
     place.until(lambda: after.is_registered)
     known = cookie(place)

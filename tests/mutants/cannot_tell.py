@@ -259,7 +259,7 @@ MUTANTS = (
         "a-last-word-over-another-start",
         "P7.9",
         ("what a process that stops says of itself goes over the word of the one after it"),
-        (("embedbk/host/registering.py", "Txn([Compare(key, self._written)], [put])", "Txn([], [put])"),),
+        (("embedbk/host/registering.py", "Txn([Compare(key, self._written)], [Put(", "Txn([], [Put("),),
         ("tests/host/test_starts.py::test_a_last_word_that_comes_late_changes_nothing",),
     ),
     Mutant(
