@@ -117,7 +117,7 @@ class Registering:
         self._dead = 0  # Revision of a registration whose process is not alive.
         self._trouble = ""  # Why it cannot register, as it was said last.
         self._leave_ns: int | None = None  # It stops: until when it waits for the answer to its last word.
-        self._is_last_word_said = False
+        self._is_last_word_said = self._is_leave_over = False
 
     @property
     def is_done(self) -> bool:
@@ -132,7 +132,7 @@ class Registering:
     @property
     def deadline_ns(self) -> int | None:
         if self._leave_ns is not None:
-            return self._leave_ns
+            return None if self._is_leave_over else self._leave_ns
         return earliest(self._again_ns, self._tell_ns, self._rival.deadline_ns, self._alone_ns())
 
     def _alone_ns(self) -> int | None:
@@ -191,6 +191,7 @@ class Registering:
         return is_over or not self._metadata.is_up or not self._metadata.session
 
     def _go_on_leaving(self, now_ns: int) -> None:
+        self._is_leave_over = self._leave_ns is not None and now_ns >= self._leave_ns
         if self._metadata.is_closed or self._is_last_word_said:
             return
         if not self.is_done or (self._written != ABSENT and self._storage.durable_tokens() == self._told):
