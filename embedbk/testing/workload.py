@@ -19,6 +19,7 @@ from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Recovery
 from embedbk.errors import EmbedbkError
 from embedbk.host.operations import Reading, Writing
+from embedbk.ids import NO_ENTRY
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.users import APPLICATIONS, keys_of
 from embedbk.testing.world import Actor, Sleep, Steps, Until, World
@@ -221,7 +222,7 @@ def _tail(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
     """Follows the newest ledger entry by entry, by long polls, until it is closed; then the next one."""
     yield from is_ready(world, client)
     begun = world.now_ns
-    ledger_id, next_entry = -1, 0
+    ledger_id, next_entry, heard = -1, 0, NO_ENTRY
     while world.now_ns - begun < 20 * SECOND:
         ledgers = _ledgers(world)
         if not ledgers:
@@ -242,7 +243,9 @@ def _tail(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
                 wait = LacWait(
                     metadata, next_entry - 1, 300, seat, bytes_max=FRAME_BYTES_MAX, mac_key=mac_key
                 )
-                last, _, _ = yield from result_of(world, client, wait)
+                told, _, _ = yield from result_of(world, client, wait)
+                # Where a read failed it asks again from there, and another bookie may know less (I11).
+                last = heard = max(heard, told)
                 if last >= next_entry:
                     world.tell("on_reader_lac", client, ledger_id, last, False, "tail")
                 if wait.frame is not None:
@@ -258,6 +261,6 @@ def _tail(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
             later = [other for other in _ledgers(world) if other > ledger_id]
             if not later:
                 return
-            ledger_id, next_entry = later[0], 0
+            ledger_id, next_entry, heard = later[0], 0, NO_ENTRY
         else:
             yield Sleep(chance.randint(1, 50) * MS)

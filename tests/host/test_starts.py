@@ -246,6 +246,7 @@ def test_a_last_word_that_comes_beside_a_registration_is_heard(place: Place) -> 
     words: list[Operation] = []
     node.metadata.request = lambda now_ns, operation, done: words.append(operation)
     place.disks.pop("b1")
+    node.leave(place.now_ns)
     node.close()
     copy = place.start_bookie("b1", older)
     held = first_transaction_held(copy)
