@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 
@@ -54,6 +56,7 @@ __all__ = [
     "VoteReply",
 ]
 
+APPEND_ENTRIES_MAX = 8192  # That fit into one append, as `raft_log.entry_bytes` weighs them.
 Token = int  # The host's own name for a request; it comes back with the outcome.
 Addresses = tuple[tuple[MemberId, tuple[str, ...]], ...]  # The endpoints at which a member listens.
 
@@ -81,10 +84,10 @@ class Doubt(Struct, frozen=True):
     acknowledged_index: int
 
 
-# --- What members send each other ------------------------------------------------------------------------
+# --- What members send each other (tags are on the wire: never re-used; fields are only appended) ----------
 
 
-class PreVote(Struct, frozen=True):
+class PreVote(Struct, frozen=True, array_like=True, tag=1):
     """Would you vote for me in next_term? Promises nothing and raises no term, so who was away disturbs nobody."""
 
     next_term: int
@@ -92,38 +95,38 @@ class PreVote(Struct, frozen=True):
     last_term: int
 
 
-class PreVoteReply(Struct, frozen=True):
+class PreVoteReply(Struct, frozen=True, array_like=True, tag=2):
     next_term: int
     is_granted: bool
 
 
-class RequestVote(Struct, frozen=True):
+class RequestVote(Struct, frozen=True, array_like=True, tag=3):
     last_index: int
     last_term: int
     is_transfer: bool  # The leader itself asked for this election.
 
 
-class VoteReply(Struct, frozen=True):
+class VoteReply(Struct, frozen=True, array_like=True, tag=4):
     """candidate_nonce: the process that this vote is for. Its next process has no vote (C3)."""
 
     is_granted: bool
     candidate_nonce: bytes
 
 
-class TimeoutNow(Struct, frozen=True):
+class TimeoutNow(Struct, frozen=True, array_like=True, tag=5):
     """The leader wants the receiver to be elected in its place."""
 
 
-class Append(Struct, frozen=True):
+class Append(Struct, frozen=True, array_like=True, tag=6):
     """Entries that follow (previous_index, previous_term)."""
 
     previous_index: int
     previous_term: int
-    entries: tuple[Entry, ...]
+    entries: Annotated[tuple[Entry, ...], Meta(max_length=APPEND_ENTRIES_MAX)]
     commit_index: int
 
 
-class AppendReply(Struct, frozen=True):
+class AppendReply(Struct, frozen=True, array_like=True, tag=7):
     """is_accepted: everything up to `index` is as the leader has it, and durable here. Else (index, hint_term) is where
     the logs may agree at the latest."""
 
@@ -132,14 +135,14 @@ class AppendReply(Struct, frozen=True):
     hint_term: int = 0
 
 
-class Heartbeat(Struct, frozen=True):
+class Heartbeat(Struct, frozen=True, array_like=True, tag=8):
     """round: counts the leader's questions whether it still leads."""
 
     commit_index: int
     round: int
 
 
-class HeartbeatReply(Struct, frozen=True):
+class HeartbeatReply(Struct, frozen=True, array_like=True, tag=9):
     """received_index: up to here the sender has the leader's log, durable or not; a lower one than was sent before the
     heartbeat means that something was lost on the way. is_installing: a snapshot is on its way in."""
 
@@ -148,14 +151,14 @@ class HeartbeatReply(Struct, frozen=True):
     is_installing: bool
 
 
-class SnapshotOffer(Struct, frozen=True):
+class SnapshotOffer(Struct, frozen=True, array_like=True, tag=10):
     """The log that the receiver lacks is gone; this snapshot stands for it."""
 
     index: int
     term: int
 
 
-class Retired(Struct, frozen=True):
+class Retired(Struct, frozen=True, array_like=True, tag=11):
     """The receiver was taken out by the configuration of that entry, and never comes back under this incarnation."""
 
     configuration_index: int

@@ -24,6 +24,7 @@ from embedbk.codec import (
 )
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError
+from embedbk.metadata import raft_messages, raft_vocabulary, replication
 
 PAGE = (Path(entry.__file__).parent / "WIRE.md").read_text()
 TYPES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q"}
@@ -124,6 +125,12 @@ def test_values_and_operations_are_those_of_the_page() -> None:
     assert {int(tag): (name, fields(cell)) for tag, name, cell in rows("operations")} == tagged(
         vars(metadata_messages).values()
     )
+    assert {int(tag): (name, fields(cell)) for tag, name, cell in rows("member bodies")} == tagged(
+        vars(raft_vocabulary).values()
+    )
+    assert raft_messages.MemberMessage in messages._kind_of
+    assert f"at most {raft_vocabulary.APPEND_ENTRIES_MAX} entries" in PAGE
+    assert f"at most {replication.APPEND_BYTES_MAX >> 10} KiB" in PAGE
     assert "0: the key must not exist; -1" in PAGE
     assert (metadata_messages.ABSENT, metadata_messages.ANY) == (0, -1)
 

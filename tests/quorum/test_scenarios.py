@@ -551,7 +551,9 @@ def test_one_grows_to_three_and_five_and_back() -> None:
     joined = []
     for name in "bcde":
         fresh = Member(
-            world, MemberId(name, name.encode()), Image(Snapshot(0, 0, first.disk.snapshot.configuration, ()))
+            world,
+            MemberId(name, 16 * name.encode()),
+            Image(Snapshot(0, 0, first.disk.snapshot.configuration, ())),
         )
         world.members[fresh.member] = fresh
         fresh.start()
@@ -603,7 +605,7 @@ def test_a_change_that_makes_it_weaker_is_refused(voters: str, reason: str) -> N
     a = lead(world, "a")
     assert a.raft is not None
     for name in "de":
-        fresh = Member(world, MemberId(name, b""), Image(a.disk.snapshot))
+        fresh = Member(world, MemberId(name, bytes(16)), Image(a.disk.snapshot))
         world.members[fresh.member] = fresh
         fresh.start()
     last = a.raft.log.last_index
@@ -616,7 +618,7 @@ def test_a_configuration_says_where_its_members_listen() -> None:
     """P10.3: newcomers bring their addresses, who moved tells it, and whoever leaves takes its own along."""
     world = settled("abc")
     a = lead(world, "a")
-    fresh = Member(world, MemberId("d", b""), Image(a.disk.snapshot))
+    fresh = Member(world, MemberId("d", bytes(16)), Image(a.disk.snapshot))
     world.members[fresh.member] = fresh
     fresh.start()
     world.admit(fresh)

@@ -10,9 +10,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from embedbk.codec.messages import decode_message
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_log import RaftLog
+from embedbk.metadata.raft_messages import MemberMessage, checked, encode_member_message
 from embedbk.metadata.raft_state import Role
 from embedbk.metadata.raft_vocabulary import (
     Apply,
@@ -316,6 +318,13 @@ class Judge:
             assert self.bodies[token] in there
 
 
+def over_a_link(message: Message) -> Message:
+    """What a member sends has bytes, and its receiver believes them."""
+    control = decode_message(b"".join(encode_member_message(message))).control
+    assert isinstance(control, MemberMessage)
+    return checked(control)
+
+
 def address_of(member: MemberId) -> tuple[str, ...]:
     return (f"sim://{member.name}",)
 
@@ -341,7 +350,7 @@ class World:
         self._agenda: list[tuple[float, int, object]] = []
         self._count = 0
         self._tokens = 0
-        voters = tuple(MemberId(name, self.chance.randbytes(4)) for name in names)
+        voters = tuple(MemberId(name, self.chance.randbytes(16)) for name in names)
         configuration = Configuration(voters, policy=policy, outgoing_policy=policy, election_base_ms=base_ms)
         genesis = Snapshot(0, 0, configuration, ())
         for voter in voters:
@@ -360,6 +369,7 @@ class World:
             message.receiver.name,
         ) in self._cut or self.chance.random() < self.loss:
             return
+        message = over_a_link(message)
         for _ in range(2 if self.chance.random() < self.doubling else 1):
             self.later(self.chance.uniform(*self.delay_ms), lambda: self._deliver(message))
 
@@ -472,7 +482,7 @@ class World:
         if member.raft is not None:
             self.crash(member)
         del self.members[member.member]
-        own = MemberId(member.member.name, self.chance.randbytes(4))
+        own = MemberId(member.member.name, self.chance.randbytes(16))
         # It learns of the database from the others, and stands in no configuration yet.
         known = next(iter(self.members.values())).disk.snapshot.configuration
         fresh = Member(self, own, Image(Snapshot(0, 0, known, ())))

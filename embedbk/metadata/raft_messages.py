@@ -1,0 +1,102 @@
+"""The bytes of what members of a quorum send each other (WIRE.md, 5; RAFT.md).
+
+Decides what is believed of a message before a core sees it: it has the form of one, and numbers that some member
+could have sent. Whether its sender is who it says, and whether it is meant for this member, is for `host/peers.py`;
+whether it is of this term, for `raft.py`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from embedbk.codec.messages import encode_message, register_kind
+from embedbk.errors import PeerError, StorageError
+from embedbk.metadata.log_records import NONCE_BYTES_MAX, NUMBER_MAX, check_boot, check_entries, check_member
+from embedbk.metadata.quorum import MemberId
+from embedbk.metadata.raft_vocabulary import (
+    Append,
+    Body,
+    Boot,
+    Heartbeat,
+    Message,
+    PreVote,
+    RequestVote,
+    SnapshotOffer,
+    TimeoutNow,
+    VoteReply,
+)
+
+__all__ = ["MemberMessage", "checked", "encode_member_message"]
+
+
+class MemberMessage(msgspec.Struct, frozen=True, array_like=True):
+    """A `Message` on the wire: whose process says it, in which term, and to whom."""
+
+    term: int
+    sender: Boot
+    receiver: MemberId
+    body: Body
+
+
+register_kind(80, MemberMessage)
+
+
+def encode_member_message(message: Message) -> list[bytes | memoryview]:
+    """The pieces of one body. Its request id is 0: answers name what they answer by themselves."""
+    return encode_message(0, MemberMessage(message.term, message.sender, message.receiver, message.body))
+
+
+def checked(control: MemberMessage) -> Message:
+    """The message, if some member could have sent it.
+
+    Raises:
+        PeerError: no member sends this.
+    """
+    body = control.body
+    what = type(body).__name__
+    _check_numbers(what, control)
+    _check_numbers(what, body)
+    try:
+        check_boot(control.sender)
+        check_member(control.receiver)
+        if isinstance(body, Append):
+            check_entries(body.entries, body.previous_index, body.previous_term, control.term)
+    except StorageError as refused:
+        raise PeerError(f"a member's {what}: {refused}") from refused
+    reason = _why_impossible(control.term, body)
+    if reason:
+        raise PeerError(f"a member's {what} in term {control.term}: {reason}")
+    return Message(control.term, control.sender, control.receiver, body)
+
+
+def _check_numbers(what: str, fields: msgspec.Struct) -> None:
+    for name in fields.__struct_fields__:
+        number = getattr(fields, name)
+        if isinstance(number, int) and not 0 <= number <= NUMBER_MAX:
+            raise PeerError(f"a member's {what} with {name} {number}; allowed are 0 to {NUMBER_MAX}")
+
+
+def _why_impossible(term: int, body: Body) -> str:
+    """No member is in a term before what its log or its word is of."""
+    match body:
+        case PreVote(next_term, last_index, last_term):
+            if next_term != term + 1:
+                return f"it asks for term {next_term}"
+            return _why_no_place(last_index, last_term, term)
+        case RequestVote(last_index, last_term):
+            return _why_no_place(last_index, last_term, term - 1)
+        case VoteReply(_, nonce):
+            return "" if 1 <= len(nonce) <= NONCE_BYTES_MAX else f"a nonce of {len(nonce)} bytes"
+        case Append(previous_index, previous_term):
+            return _why_no_place(previous_index, previous_term, term)
+        case SnapshotOffer(index, snapshot_term):
+            return _why_no_place(index, snapshot_term, term) if index else "a snapshot of nothing"
+        case TimeoutNow() | Heartbeat():
+            return "" if term else "nobody leads it"
+    return ""
+
+
+def _why_no_place(index: int, of_term: int, term_max: int) -> str:
+    if of_term > term_max or (index == 0) != (of_term == 0):
+        return f"an entry {index} of term {of_term}"
+    return ""
