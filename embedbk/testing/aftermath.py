@@ -25,6 +25,7 @@ from embedbk.storage.raw_files import PictureDirectory
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.testing import workload
 from embedbk.testing.disks import MetadataCopy
+from embedbk.testing.members import METADATA
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Steps, Until, World
 
@@ -42,6 +43,7 @@ def aftermath(
 ) -> None:
     """Put the copy in the place of the metadata. read_again: reads every ledger, and raises what is wrong."""
     world.mute()
+    members = world.members
     world.collector = ROUNDS
     names = [name for name in world.disks if name in world.nodes and name not in world.lost]
     for name in names:
@@ -49,10 +51,10 @@ def aftermath(
         world.start_bookie(name)
     _until(world, lambda: all(world.nodes[name].is_registered for name in names), "bookies do not register")
     world.run_for(HEARD_NS)
-    newest, held = world.take_metadata(), {name: _held(world, name) for name in names}
+    newest, held = members.take(METADATA), {name: _held(world, name) for name in names}
     catalogs = newest.catalog(), copy.catalog()
     _refuses_what_was_cut_back(world, newest, copy)
-    world.put_metadata(copy)
+    members.put(METADATA, copy)
     late = [name for name in names if chance.random() < 0.4]
     for name in late:
         world.crash(name)
@@ -60,7 +62,7 @@ def aftermath(
     actor = world.spawn("late", _catch_up(world, "late", *catalogs))
     _until(world, lambda: actor.is_over, "the copy does not catch up")
     for _ in range(chance.randint(0, 2)):
-        world.put_metadata(world.take_metadata())
+        members.put(METADATA, members.take(METADATA))
     for name in late:
         world.start_bookie(name)
     _until(
@@ -78,12 +80,12 @@ def aftermath(
     if _creation(world, quorum, chance, 3 * SECOND) is not None:
         raise Violation("P10.5", "a ledger was made beside metadata that every bookie knows to be older")
     if chance.random() < 0.5:
-        world.take_metadata()
-        world.put_metadata(newest)
+        members.take(METADATA)
+        members.put(METADATA, newest)
         _until(world, lambda: not _doubts(world, names), "the newest metadata is doubted")
         read_again()
         return
-    world.put_metadata(world.take_metadata(), may_have_lost=True)
+    members.put(METADATA, members.take(METADATA), may_have_lost=True)
     _until(world, lambda: not _doubts(world, names), "a new generation is doubted")
     world.sometimes["generation begun"] += 1
     if len(names) >= quorum.ensemble_size:

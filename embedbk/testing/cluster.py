@@ -28,7 +28,7 @@ from embedbk.testing import faults
 from embedbk.testing.observer import Observer
 from embedbk.testing.sim_runtime import SimRuntime
 from embedbk.testing.trace import Trace
-from embedbk.testing.world import METADATA, SECOND, World
+from embedbk.testing.world import SECOND, World
 from embedbk.transports.sim import CALM, DROP, Faults, Verdict
 from embedbk.waiting import drive_waits
 
@@ -137,8 +137,8 @@ class Cluster:
         self._check()
         if name in self.world.nodes:
             raise UsageError(f"{name!r} is running", hint="crash it first")
-        if name == METADATA:
-            self.world.start_metadata()
+        if name in self.world.members:
+            self.world.members.start(name)
         elif name in self.world.disks:
             if not self.world.start_bookie(name):
                 raise self.world.refused[name]

@@ -16,8 +16,9 @@ from embedbk.errors import PeerError
 from embedbk.storage.journal import DamagedJournal, UnreadableJournal
 from embedbk.testing import scarcity, stranger
 from embedbk.testing.disks import NativeDisk
+from embedbk.testing.members import METADATA
 from embedbk.testing.plan import MS, SECOND, Step
-from embedbk.testing.world import METADATA, World
+from embedbk.testing.world import World
 from embedbk.transports.sim import CALM, DROP, Rule, Verdict
 
 __all__ = ["begin", "heal", "restart", "rule_for"]
@@ -92,8 +93,7 @@ def heal(world: World) -> None:
     world.hurry_syncs()
     for name in sorted(world.paused):
         world.resume(name)
-    if METADATA not in world.nodes:
-        world.start_metadata()
+    world.members.start_all()
     for name, disk in world.disks.items():
         disk.calm()
         if name in world.nodes:
@@ -114,8 +114,8 @@ def heal(world: World) -> None:
 def restart(world: World, name: str) -> None:
     """Start a process that is down again, unless its disk is gone for good."""
     if name not in world.nodes:
-        if name == METADATA:
-            world.start_metadata()
+        if name in world.members:
+            world.members.start(name)
         elif name not in world.lost and not world.start_bookie(name) and world.disks[name].is_harmed:
             _go_on_behind(world, name)
 
@@ -173,7 +173,7 @@ def _crash_loop(world: World, step: Step, chance: random.Random) -> bool:
 
 def _power_cut(world: World, step: Step, chance: random.Random) -> bool:
     """P3: all bookies and the metadata at once."""
-    down = [name for name in (METADATA, *world.disks) if name in world.nodes]
+    down = [name for name in (*world.members.names, *world.disks) if name in world.nodes]
     for name in down:
         world.crash(name)
     for name in down:
@@ -182,11 +182,12 @@ def _power_cut(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _metadata_crash(world: World, step: Step, chance: random.Random) -> bool:
-    if METADATA not in world.nodes:
-        return False
-    world.crash(METADATA)
-    world.after(step.for_ns, lambda: restart(world, METADATA))
-    return True
+    return _crash(world, _at_member(world, step), chance)
+
+
+def _at_member(world: World, step: Step) -> Step:
+    """A fault of metadata whose plan names no member strikes the first."""
+    return step if step.target else dataclasses.replace(step, target=world.members.names[0])
 
 
 def _writer_crash(world: World, step: Step, chance: random.Random) -> bool:
@@ -249,7 +250,7 @@ def _between(world: World, step: Step, *pairs: tuple[str, str]) -> bool:
 
 def _partition(world: World, step: Step, chance: random.Random) -> bool:
     """N5: the target and perhaps others on one side, the rest on the other."""
-    names = [METADATA, *world.disks, *world.writings]
+    names = [*world.members.names, *world.disks, *world.writings]
     some = {step.target, *(name for name in names if chance.random() < 0.3)}
     others = [name for name in names if name not in some]
     pairs = [pair for one in sorted(some) for other in others for pair in ((one, other), (other, one))]
@@ -266,7 +267,7 @@ def _one_way(world: World, step: Step, chance: random.Random) -> bool:
 
 def _silence(world: World, step: Step, chance: random.Random) -> bool:
     """N8: nothing leaves or reaches it, and nobody is told."""
-    others = [name for name in (METADATA, *world.disks, *world.writings) if name != step.target]
+    others = [name for name in (*world.members.names, *world.disks, *world.writings) if name != step.target]
     return _between(world, step, *[(step.target, o) for o in others], *[(o, step.target) for o in others])
 
 
@@ -345,9 +346,7 @@ def _slow_disk(
 
 def _metadata_stall(world: World, step: Step, chance: random.Random) -> bool:
     """D11: the metadata member's disk makes nothing durable for a while, at times longer than any ttl."""
-    world.sync_ns[METADATA] = (step.for_ns, step.for_ns + 1)
-    world.after(step.for_ns, lambda: world.sync_ns.pop(METADATA, None))
-    return True
+    return _half_dead(world, _at_member(world, step), chance)
 
 
 def _sync_fails(world: World, step: Step, chance: random.Random) -> bool:
@@ -499,7 +498,7 @@ def _older_metadata(world: World, step: Step, chance: random.Random) -> bool:
     """D13: a copy of the member's directory, which takes its place when the run is over (aftermath.py)."""
     if not scarcity.has_room(world):
         return False  # Nobody would make room in it again.
-    world.metadata_copy = world.copy_metadata()
+    world.metadata_copy = world.members.copy(METADATA)
     return True
 
 

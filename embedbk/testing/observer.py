@@ -24,7 +24,7 @@ __all__ = ["Observer", "Violation"]
 
 
 class Observer:
-    """Override what you want to hear. `node` is a name: "metadata", "b1".., or that of a client."""
+    """Override what you want to hear. `node` is a name: "metadata" (of several "m1"..), "b1", or a client's."""
 
     # Cores.
 

@@ -252,6 +252,9 @@ def _faults(
     return victims, steps
 
 
+_LETTERS = {"remover": "x", "mender": "y"}  # m1 is a metadata member.
+
+
 def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list[Step]]:
     """What the applications of this seed make use of, and applications that do."""
     share = more.choice([0.0, 0.0, 0.3, 0.8])  # They make a world twice as long: half of them do without.
@@ -265,8 +268,8 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
     for kind, count in most.items():
         for number in range(1, more.randint(kind == "user", count) + 1 if count else 1):
             at_ns = more.randint(0, duration_ns)
-            name = f"{'x' if kind == 'remover' else kind[0]}{number}"
-            steps.append(Step(0, at_ns, kind, name, seed=more.getrandbits(31)))
+            letter = _LETTERS.get(kind, kind[0])
+            steps.append(Step(0, at_ns, kind, f"{letter}{number}", seed=more.getrandbits(31)))
     return features, steps
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from embedbk.codec.metadata_messages import Delete, Get, Operation, Put, Result, Txn
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.metadata.limits import DEFAULT_LIMITS, RECORD_OVERHEAD_BYTES
-from embedbk.testing.world import METADATA, MS, World
+from embedbk.testing.world import MS, World
 
 __all__ = ["FEW_REQUESTS", "LITTLE_ROOM", "crowd", "fill_catalog", "has_room"]
 
@@ -28,9 +28,9 @@ _LOOKS = 20  # In which it stays away: a delayed put may still arrive.
 
 def fill_catalog(world: World, name: str, for_ns: int, chance: random.Random) -> bool:
     """A key takes up what room is left; when the time is over it goes. False: there is room without end."""
-    if METADATA not in world.nodes or world.metadata_limits is not LITTLE_ROOM:
+    catalog = world.members.catalog
+    if catalog is None or world.metadata_limits is not LITTLE_ROOM:
         return False
-    catalog = world.nodes[METADATA].core.catalog
     room = LITTLE_ROOM.catalog_bytes_max - (catalog.bytes - catalog.shared_bytes)
     key = _PREFIX + name
     size = room - chance.choice([0, 0, 60, 400]) - RECORD_OVERHEAD_BYTES - len(key)
@@ -60,9 +60,9 @@ def fill_catalog(world: World, name: str, for_ns: int, chance: random.Random) ->
 
 
 def _is_disk_behind(world: World) -> bool:
-    """The put may stand in the member's log, and be committed when its disk goes on."""
-    node = world.nodes.get(METADATA)
-    return node is None or node.store.index > node.core.applied_index
+    """The put may stand in a member's log, and be committed when its disk goes on."""
+    nodes = [world.nodes.get(name) for name in world.members.names]
+    return any(node is None or node.store.index > node.core.applied_index for node in nodes)
 
 
 def has_room(world: World) -> bool:

@@ -24,7 +24,7 @@ from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.host.client_node import ClientNode
 from embedbk.ports import Identity, LinkDown, LinkUp
-from embedbk.testing.world import METADATA, World
+from embedbk.testing.world import World
 
 __all__ = ["STRANGE_KEYS", "call_on", "nearly_a_message"]
 
@@ -44,7 +44,7 @@ _TAILS = (b"\xa3/\xff\xfe", b"\x91" * 3000 + b"\xc0", b"\xc1", b"\xdd\xff\xff\xf
 def call_on(world: World, name: str, chance: random.Random) -> None:
     """Call on every node that runs, from now on and for a while; and put strange keys by some client's session."""
     _put_keys(world, chance)
-    asked = [METADATA, *world.disks]
+    asked = [*world.members.names, *world.disks]
     for number in range(_CALLS):
         target = chance.choice(asked)
         seed = chance.getrandbits(31)

@@ -14,6 +14,7 @@ from typing import Any
 
 from embedbk.codec.messages import AddAnswers, Message, decode_message, split_bundle
 from embedbk.errors import PeerError
+from embedbk.testing.members import METADATA
 from embedbk.testing.world import World
 
 __all__ = ["Trace", "describe"]
@@ -166,4 +167,5 @@ def _chart(events: list[Event]) -> str:
 
 def _lane_order(name: str) -> tuple[int, str]:
     """Clients left, bookies in the middle, metadata right."""
-    return (2 if name == "metadata" else 1 if name.startswith("b") else 0, name)
+    is_member = name == METADATA or (name[0] == "m" and name[1:].isdigit())
+    return (2 if is_member else 1 if name.startswith("b") else 0, name)

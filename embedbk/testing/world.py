@@ -21,10 +21,9 @@ from functools import partial
 from typing import Any
 
 from embedbk.codec.frame import iter_entries
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, ledger_of_key
+from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Packing, TwinPacker
-from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.config import BEHIND_BYTES_MAX, FRAME_BYTES_MAX, Quorum
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.collector import CollectorOptions
@@ -37,28 +36,17 @@ from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
 from embedbk.host.client_node import ClientNode
-from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Operation, Writing
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
-from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
-from embedbk.metadata.member import Member
-from embedbk.metadata.vocabulary import JournalDurable
-from embedbk.metadata.vocabulary import Tick as MemberTick
 from embedbk.ports import DurableBookie, Identity
-from embedbk.storage.member_notes import MemoryNotes
-from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
-from embedbk.storage.metadata_store import KIND_COMMAND, MemberIdentity, MetadataStore
-from embedbk.storage.snapshot_files import SnapshotFiles
-from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
-from embedbk.storage.snapshots import Named
 from embedbk.testing.clocks import TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
 from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk
+from embedbk.testing.members import CLUSTER_TOKEN, Members
 from embedbk.testing.near_loops import NearLoops
 from embedbk.testing.observer import Observer
 from embedbk.testing.twins import Twins, bookie_of
@@ -66,13 +54,11 @@ from embedbk.testing.violation import Violation
 from embedbk.transports.sim import CALM, Faults, SimNetwork
 from embedbk.transports.zmq_adds import SharedBacklog
 
-__all__ = ["KEY", "METADATA", "MS", "SECOND", "Actor", "Sleep", "Steps", "Until", "World"]
+__all__ = ["KEY", "MS", "SECOND", "Actor", "Sleep", "Steps", "Until", "World"]
 
 MS = 1_000_000
 SECOND = 1_000 * MS
-METADATA = "metadata"
 KEY = bytes(16)
-CLUSTER_TOKEN = bytes(15) + b"\x01"
 SESSION_MS = 2_000
 STEPS_MAX = 2_000_000  # Of one run: a protocol that spins is a failure, not a slow run (L14).
 SAME_TIME_MAX = 100_000  # Timers at one moment: more are a wait that begins itself again (L14).
@@ -86,7 +72,6 @@ COMPACTION = CompactorOptions(
     gain_bytes_min=4096,
     slice_bytes=64 << 10,
 )  # Often, and in several slices: a short run passes a few (native disks).
-SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Of commands: a run passes a few snapshots of the metadata.
 SYNC_NS = (50_000, 2 * MS)
 # Of each bookie: a run sees a few passes over its small store (I55).
 SCRUB_BYTES_PER_S, SCRUB_START_NS, SCRUB_PAUSE_NS = 1 << 20, SECOND, 3 * SECOND
@@ -133,6 +118,7 @@ class World:
         seed: int,
         *,
         bookies: int = 5,
+        members: int = 1,
         faults: Faults = CALM,
         is_native: bool = False,
         devices: int = 1,
@@ -150,7 +136,7 @@ class World:
         (native/NATIVE.md, "Link adds"). near_clients: are on one loop with the bookies, which are native, and
         reach them without messages where they can ("Local adds"). kept_frames: so many a handle keeps for seats that
         are behind, all handles of a client twice as many; 0: as usual. metadata_limits, requests_waiting_max: of the
-        metadata's catalog, at all of its starts, and of its member."""
+        metadata's catalog, at all of its starts, and of its members."""
         self.collector = collector
         self.behind_bytes_max = kept_frames * KEPT_FRAME_BYTES or BEHIND_BYTES_MAX
         self.metadata_limits = metadata_limits
@@ -210,20 +196,13 @@ class World:
             str, list[Callable[[], None]]
         ] = {}  # What a paused client's actors would have done.
         self._incarnations = self._starts = 0
-        self._metadata_journal = MemoryJournal()
-        self._metadata_notes = MemoryNotes()
-        self._metadata_starts = 0
-        self._metadata_disk = MemoryDisk()  # Of its snapshots.
-        self._snapshots_kept: list[Named] = []
-        self._snapshot_chance = random.Random(f"snapshots {seed}")
+        self.members = Members(self, members)
         self.metadata_copy: MetadataCopy | None = None  # Taken on the way, for what comes behind the run.
-        self._metadata_values: dict[str, bytes] = {}
-        self._metadata_seen = 0
         self._tell: dict[str, list[Callable[..., None]]] = {}
         self.observers: list[Observer] = []
         for observer in observers:
             self.watch(observer)
-        self.start_metadata()
+        self.members.start_all()
         for number in range(1, bookies + 1):
             self.start_bookie(f"b{number}")
 
@@ -252,8 +231,8 @@ class World:
         told = self._tell.get("on_step", [])
         if bookie_of(name) != name:
             return partial(self.twins.on_step, name)
-        if name == METADATA:
-            return self._on_metadata_step
+        if name in self.members:
+            return partial(self.members.on_step, name)
         if not told:
             return None
         if len(told) == 1:
@@ -298,7 +277,7 @@ class World:
         """What the node's own clock shows."""
         return self.clock(name).local(self.network.now_ns)
 
-    def _enter(self, name: str, role: str, node: Any, incarnation: bytes = b"") -> None:
+    def enter(self, name: str, role: str, node: Any, incarnation: bytes = b"") -> None:
         self.nodes[name] = node
         node.on_step = self._step_hook(name)
         self.note(f"{name} starts")
@@ -308,74 +287,6 @@ class World:
             disk, storage = self.disks[name], node.storage
             self.tell_started(name, may_have_lost=storage.may_have_lost or disk.is_less)
         self._plan_turn(name, self.network.now_ns)
-
-    def start_metadata(self, *, may_have_lost: bool = False) -> None:
-        identity = MemberIdentity(CLUSTER_TOKEN, bytes(15) + b"\x02")
-        journal = self._metadata_journal
-        self._metadata_disk.crash(
-            self._snapshot_chance.getrandbits(63) | 1
-        )  # As the journal was, when it went down.
-        self._harm_snapshot()
-        store = MetadataStore(
-            journal,
-            journal.first_token(),
-            limits=self.metadata_limits,
-            new_identity=identity,
-            notes=self._metadata_notes,
-            may_have_lost=may_have_lost,
-            snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=self._metadata_disk),
-            snapshot_due_bytes=self._snapshot_chance.choice(SNAPSHOT_DUE_BYTES),
-        )
-        self._note_snapshots(store)
-        journal.commit()  # Nobody may hear of an identity that a crash could take back.
-        transport = self.network.transport(Identity("metadata", METADATA, self.fresh(), b""))
-        now_ns, chance = self.now_of(METADATA), random.Random(f"metadata {self.seed} {self._metadata_starts}")
-        self._metadata_starts += 1
-        node = MetadataNode(
-            store,
-            transport,
-            [f"sim://{METADATA}"],
-            now_ns=now_ns,
-            chance=chance,
-            requests_waiting_max=self.requests_waiting_max,
-        )
-        self._metadata_seen = node.core.catalog.revision
-        self._enter(METADATA, "metadata", node, identity.incarnation)
-
-    def _note_snapshots(self, store: MetadataStore) -> None:
-        found = store.snapshots_found
-        self.sometimes["metadata started from a snapshot"] += found.catalog is not None
-        self.sometimes["damaged snapshot passed over"] += bool(found.refused)
-        assert store.snapshots is not None
-        self._snapshots_kept = store.snapshots.kept
-
-    def _harm_snapshot(self) -> None:
-        """75: the newest snapshot of two is damaged now and then while the member is down; that must cost nothing."""
-        kept = self._snapshots_kept
-        if len(kept) < 2 or self._snapshot_chance.random() < 0.7:
-            return
-        path = f"{SNAPSHOT_DIRECTORY}/{kept[-1].name}"
-        content = bytearray(self._metadata_disk.read(path))
-        content[self._snapshot_chance.randrange(len(content))] ^= 1 << self._snapshot_chance.randrange(8)
-        self._metadata_disk.put(path, bytes(content))
-
-    def copy_metadata(self) -> MetadataCopy:
-        """The member's whole directory as it is now."""
-        records, used = tuple(self._metadata_journal.records), self._metadata_notes.used
-        return MetadataCopy(records, used, self._metadata_disk.files())
-
-    def take_metadata(self) -> MetadataCopy:
-        """The member is killed; what is left."""
-        self.crash(METADATA)
-        return self.copy_metadata()
-
-    def put_metadata(self, copy: MetadataCopy, *, may_have_lost: bool = False) -> None:
-        """The member starts on this directory, whatever stood in its place."""
-        self.note("metadata is put back from a copy")
-        self._metadata_journal, self._metadata_notes = MemoryJournal(copy.records), MemoryNotes()
-        self._metadata_notes.used = copy.used
-        self._metadata_disk, self._snapshots_kept = MemoryDisk(copy.snapshots), []
-        self.start_metadata(may_have_lost=may_have_lost)
 
     def start_bookie(self, name: str) -> bool:
         """False: it refused to start on its disk, and says why in `refused`."""
@@ -407,7 +318,7 @@ class World:
             storage,
             transport,
             [self._endpoints.get(name, f"sim://{name}")],
-            [f"sim://{METADATA}"],
+            self.members.endpoints,
             client,
             scrub=ScrubPace(
                 name, storage, SCRUB_BYTES_PER_S, start_ns=SCRUB_START_NS, pass_pause_ns=SCRUB_PAUSE_NS
@@ -421,7 +332,7 @@ class World:
         node.registering.may_go_alone = not disk.is_less and bookie_of(name) not in self.twins
         if self.has_near and bookie_of(name) == name:
             self._near.let_near(node)
-        self._enter(name, "bookie", node)
+        self.enter(name, "bookie", node)
         return True
 
     def tell_started(self, name: str, *, may_have_lost: bool) -> None:
@@ -452,14 +363,14 @@ class World:
         transport = self.network.transport(Identity("client", name, self.fresh(), b""))
         backlog = SharedBacklog(2 * self.behind_bytes_max)
         node = ClientNode(
-            transport, [f"sim://{METADATA}"], Client(ttl_ms=SESSION_MS, label=name), backlog=backlog
+            transport, self.members.endpoints, Client(ttl_ms=SESSION_MS, label=name), backlog=backlog
         )
         node.on_wake = partial(self._wake, name)
         node.is_sending_watched = self.network.has_adds
         if self.has_near and name in self.near_clients:
             self._near.join(name, node, [self.nodes[each] for each in self.disks if each in self.nodes])
         self.writings[name] = {}
-        self._enter(name, "client", node)
+        self.enter(name, "client", node)
         return node
 
     def wake(self, name: str) -> None:
@@ -492,11 +403,8 @@ class World:
                 actor.turn += 1
                 actor.steps.close()
         self.actors = [actor for actor in self.actors if not actor.is_over]
-        if name == METADATA:
-            journal = self._metadata_journal
-            done = journal.commit(self.chance.randint(0, len(journal.pending)))
-            self._tell_what_survives(node.core, journal.records[len(journal.records) - done :])
-            self._metadata_journal = MemoryJournal(journal.crash())
+        if name in self.members:
+            self.members.end(name, node, self.chance)
         elif disk is not None:
             disk.crash(self.chance)
         self.tell("on_stopped", name)
@@ -718,8 +626,8 @@ class World:
     # Disks.
 
     def _has_pending(self, name: str) -> bool:
-        if name == METADATA:
-            return bool(self._metadata_journal.pending)
+        if name in self.members:
+            return self.members.is_pending(name)
         disk = self._disk(name)
         return disk is not None and disk.is_pending()
 
@@ -748,8 +656,8 @@ class World:
         self._syncing.discard(name)
         if name in self.paused:
             return  # Planned again when it goes on.
-        if name == METADATA:
-            self._metadata_journal.commit()
+        if name in self.members:
+            self.members.sync(name)
         else:
             disk = self._disk(name)
             assert disk is not None
@@ -759,40 +667,9 @@ class World:
                 self._near.on_durable(name, self.nodes[name], token)
         self.step(name)
 
-    def _on_metadata_step(self, core: Any, event: Any, effects: Sequence[Any]) -> None:
-        self._tell_committed(core.catalog)
-        self.tell("on_step", METADATA, core, event, effects)
-
-    def _tell_committed(self, catalog: Catalog) -> None:
-        """Tell what changed: from now on it is committed. What a generation skipped was no change."""
-        seen = max(self._metadata_seen, catalog.history.floor)
-        self._metadata_seen = catalog.revision
-        for revision, records in catalog.history.after(seen, catalog.revision):
-            for record in records:
-                old = self._metadata_values.get(record.key)
-                if record.value is None:
-                    self._metadata_values.pop(record.key, None)
-                else:
-                    self._metadata_values[record.key] = record.value
-                self.tell("on_metadata", revision, record.key, old, record.value)
-                if record.key.startswith(BOOKIES_PREFIX):
-                    self.twins.on_registration(record.key, record.value)
-
-    def _tell_what_survives(self, core: Member, records: Sequence[MemoryRecord]) -> None:
-        """The member crashed before it heard that these are durable: they are committed all the same."""
-        index = max((record.ledger_id for record in records if record.kind == KIND_COMMAND), default=0)
-        if index:
-            core.step(JournalDurable(self.now_of(METADATA), index))
-        while not core.is_caught_up:
-            core.step(MemberTick(self.now_of(METADATA)))
-        self._tell_committed(core.catalog)
-
     def committed(self, prefix: str) -> dict[str, bytes]:
         """Committed keys under a prefix, as an all-knowing watcher sees them; of ledgers those that are some."""
-        found = {key: value for key, value in sorted(self._metadata_values.items()) if key.startswith(prefix)}
-        if prefix != LEDGERS_PREFIX:
-            return found
-        return {key: value for key, value in found.items() if ledger_of_key(key) is not None}
+        return self.members.agreed.under(prefix)
 
     # Actors.
 

@@ -1,0 +1,227 @@
+"""The metadata members of a world: each with a directory of its own, and what they agree on (METADATA.md, P10.1).
+
+Decides nothing of when and whom: faults and checks address a member by its name. What is committed is told to observers
+once, by whichever member applies it first.
+
+    directory (journal, notes, snapshots) ──▶ start ──▶ process ──▶ applies ──▶ agreed history ──▶ `on_metadata`
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_of_key
+from embedbk.codec.registration import BOOKIES_PREFIX
+from embedbk.host.metadata_node import MetadataNode
+from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.member import Member
+from embedbk.metadata.vocabulary import JournalDurable, Tick
+from embedbk.ports import Identity
+from embedbk.storage.member_notes import MemoryNotes
+from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
+from embedbk.storage.metadata_store import KIND_COMMAND, MemberIdentity, MetadataStore
+from embedbk.storage.snapshot_files import SnapshotFiles
+from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
+from embedbk.storage.snapshots import Named
+from embedbk.testing.disks import MetadataCopy
+
+if TYPE_CHECKING:
+    from embedbk.testing.world import World
+
+__all__ = ["CLUSTER_TOKEN", "METADATA", "Members"]
+
+METADATA = "metadata"  # Of a quorum of one; several are called m1, m2 ...
+CLUSTER_TOKEN = bytes(15) + b"\x01"
+SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Of commands: a run passes a few snapshots.
+
+
+@dataclass(slots=True)
+class _Directory:
+    """What of a member outlives its process."""
+
+    incarnation: bytes
+    chance: random.Random  # Of its snapshots.
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    notes: MemoryNotes = field(default_factory=MemoryNotes)
+    disk: MemoryDisk = field(default_factory=MemoryDisk)  # Of its snapshots.
+    snapshots: list[Named] = field(default_factory=list)
+    starts: int = 0
+
+
+class Members:
+    """Of one world. Who runs is in the world's nodes."""
+
+    def __init__(self, world: World, count: int) -> None:
+        self._world = world
+        self.names = tuple(f"m{number}" for number in range(1, count + 1)) if count > 1 else (METADATA,)
+        self.endpoints = [f"sim://{name}" for name in self.names]
+        self.agreed = Agreed(world)
+        self._directories = {
+            name: _Directory((number + 2).to_bytes(16, "big"), random.Random(f"snapshots {self._tag(name)}"))
+            for number, name in enumerate(self.names)
+        }
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._directories
+
+    def _tag(self, name: str) -> str:
+        return f"{self._world.seed}" if name == METADATA else f"{self._world.seed} {name}"
+
+    @property
+    def running(self) -> list[str]:
+        return [name for name in self.names if name in self._world.nodes]
+
+    @property
+    def catalog(self) -> Catalog | None:
+        """Of the running member that has applied the most; None: none runs."""
+        catalogs = [self._world.nodes[name].core.catalog for name in self.running]
+        return max(catalogs, key=lambda catalog: catalog.revision, default=None)
+
+    # Starting and stopping.
+
+    def start_all(self) -> None:
+        """Every member that does not run."""
+        for name in self.names:
+            if name not in self._world.nodes:
+                self.start(name)
+
+    def start(self, name: str, *, may_have_lost: bool = False) -> None:
+        """A process on its directory."""
+        world, directory = self._world, self._directories[name]
+        journal, chance = directory.journal, directory.chance
+        directory.disk.crash(chance.getrandbits(63) | 1)  # As the journal was, when it went down.
+        _harm_snapshot(directory)
+        store = MetadataStore(
+            journal,
+            journal.first_token(),
+            limits=world.metadata_limits,
+            new_identity=MemberIdentity(CLUSTER_TOKEN, directory.incarnation),
+            notes=directory.notes,
+            may_have_lost=may_have_lost,
+            snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk),
+            snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES),
+        )
+        self._note_snapshots(directory, store)
+        journal.commit()  # Nobody may hear of an identity that a crash could take back.
+        node = MetadataNode(
+            store,
+            world.network.transport(Identity("metadata", name, world.fresh(), b"")),
+            [f"sim://{name}"],
+            now_ns=world.now_of(name),
+            chance=random.Random(f"metadata {self._tag(name)} {directory.starts}"),
+            requests_waiting_max=world.requests_waiting_max,
+        )
+        directory.starts += 1
+        self.agreed.begin(node.core.catalog)
+        world.enter(name, "metadata", node, directory.incarnation)
+
+    def _note_snapshots(self, directory: _Directory, store: MetadataStore) -> None:
+        found, met = store.snapshots_found, self._world.sometimes
+        met["metadata started from a snapshot"] += found.catalog is not None
+        met["damaged snapshot passed over"] += bool(found.refused)
+        assert store.snapshots is not None
+        directory.snapshots = store.snapshots.kept
+
+    def end(self, name: str, node: MetadataNode, chance: random.Random) -> None:
+        """The process is gone: of what it had not synced, some is on its disk all the same."""
+        directory = self._directories[name]
+        journal = directory.journal
+        done = journal.commit(chance.randint(0, len(journal.pending)))
+        self._tell_what_survives(name, node.core, journal.records[len(journal.records) - done :])
+        directory.journal = MemoryJournal(journal.crash())
+
+    def _tell_what_survives(self, name: str, core: Member, records: Sequence[MemoryRecord]) -> None:
+        """The member crashed before it heard that these are durable: they are committed all the same."""
+        index = max((record.ledger_id for record in records if record.kind == KIND_COMMAND), default=0)
+        now_ns = self._world.now_of(name)
+        if index:
+            core.step(JournalDurable(now_ns, index))
+        while not core.is_caught_up:
+            core.step(Tick(now_ns))
+        self.agreed.look(core.catalog)
+
+    # Disks.
+
+    def is_pending(self, name: str) -> bool:
+        """Something of it is not synced."""
+        return bool(self._directories[name].journal.pending)
+
+    def sync(self, name: str) -> None:
+        self._directories[name].journal.commit()
+
+    def copy(self, name: str) -> MetadataCopy:
+        """A member's whole directory as it is now."""
+        directory = self._directories[name]
+        records, used = tuple(directory.journal.records), directory.notes.used
+        return MetadataCopy(records, used, directory.disk.files())
+
+    def take(self, name: str) -> MetadataCopy:
+        """The member is killed; what is left."""
+        self._world.crash(name)
+        return self.copy(name)
+
+    def put(self, name: str, copy: MetadataCopy, *, may_have_lost: bool = False) -> None:
+        """The member starts on this directory, whatever stood in its place."""
+        self._world.note(f"{name} is put back from a copy")
+        directory = self._directories[name]
+        directory.journal, directory.notes = MemoryJournal(copy.records), MemoryNotes()
+        directory.notes.used = copy.used
+        directory.disk, directory.snapshots = MemoryDisk(copy.snapshots), []
+        self.start(name, may_have_lost=may_have_lost)
+
+    # What they agree on.
+
+    def on_step(self, name: str, core: Member, event: Any, effects: Sequence[Any]) -> None:
+        self.agreed.look(core.catalog)
+        self._world.tell("on_step", name, core, event, effects)
+
+
+def _harm_snapshot(directory: _Directory) -> None:
+    """75: the newest snapshot of two is damaged now and then while the member is down; that must cost nothing."""
+    kept, chance = directory.snapshots, directory.chance
+    if len(kept) < 2 or chance.random() < 0.7:
+        return
+    path = f"{SNAPSHOT_DIRECTORY}/{kept[-1].name}"
+    content = bytearray(directory.disk.read(path))
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    directory.disk.put(path, bytes(content))
+
+
+class Agreed:
+    """The committed history: each change is told once, in order of revisions."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._values: dict[str, bytes] = {}
+        self._seen = 0
+
+    def begin(self, catalog: Catalog) -> None:
+        """A member starts with this."""
+        self._seen = catalog.revision
+
+    def look(self, catalog: Catalog) -> None:
+        """Tell what nobody has applied before. What a generation skipped was no change."""
+        world, values = self._world, self._values
+        seen = max(self._seen, catalog.history.floor)
+        self._seen = catalog.revision
+        for revision, records in catalog.history.after(seen, catalog.revision):
+            for record in records:
+                old = values.get(record.key)
+                if record.value is None:
+                    values.pop(record.key, None)
+                else:
+                    values[record.key] = record.value
+                world.tell("on_metadata", revision, record.key, old, record.value)
+                if record.key.startswith(BOOKIES_PREFIX):
+                    world.twins.on_registration(record.key, record.value)
+
+    def under(self, prefix: str) -> dict[str, bytes]:
+        """Committed keys under a prefix, as an all-knowing watcher sees them; of ledgers those that are some."""
+        found = {key: value for key, value in sorted(self._values.items()) if key.startswith(prefix)}
+        if prefix != LEDGERS_PREFIX:
+            return found
+        return {key: value for key, value in found.items() if ledger_of_key(key) is not None}
