@@ -1,7 +1,7 @@
 """Who may lead: asking without consequences first, then a vote that is durable before it is told (RAFT.md, section 4).
 
 A vote belongs to one process (member, incarnation, boot nonce): its next process has not been voted for, so a leader
-that lost its log cannot gather its old votes again (C3). Whoever hears a leader helps nobody to take its place.
+that lost its log cannot gather its old votes again (C3). A member that hears a leader helps nobody to take its place.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class Leading:
                 state.send(member, Heartbeat(state.commit_index, self._round))
 
     def _check_quorum(self) -> None:
-        """Whoever is not heard by those that could commit stops leading: its clients find another."""
+        """A leader that no commit quorum hears stops leading: its clients find another."""
         heard = {voter for voter in self._state.configuration.members if self.is_heard(voter)}
         if not self._state.configuration.has_commit_quorum(heard):
             self._state.become_follower(None)

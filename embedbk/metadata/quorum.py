@@ -19,8 +19,8 @@ VOTERS_MAX = 7
 
 
 class MemberId(Struct, frozen=True, order=True, array_like=True):
-    """A voter or learner: its name, and 16 random bytes that were minted together with its empty log. Whoever lost the
-    log is somebody else, though the name is the same (P10.3)."""
+    """A voter or learner: its name, and 16 random bytes that were minted together with its empty log. A member that
+    lost the log is somebody else, though the name is the same (P10.3)."""
 
     name: str
     incarnation: bytes

@@ -195,7 +195,7 @@ class Raft:
         self._BODIES[type(message.body)](self, message)
 
     def _tell_retired(self, message: Message) -> None:
-        """Whoever was taken out while it was away asks for votes for ever, unless it hears so."""
+        """A member that was taken out while it was away asks for votes for ever, unless it hears so."""
         state = self._state
         if isinstance(message.body, PreVote) and state.commit_index >= state.log.configuration_index:
             state.send(message.sender.member, Retired(state.log.configuration_index))
@@ -230,7 +230,7 @@ class Raft:
         return True
 
     def _answer_older(self, message: Message) -> None:
-        """Whoever leads an older term must hear that it is over; an answer carries this member's term."""
+        """The leader of an older term must hear that the term is over; an answer carries this member's term."""
         if isinstance(message.body, Heartbeat | Append | SnapshotOffer):
             self._state.send(message.sender.member, HeartbeatReply(0, 0, False))
 

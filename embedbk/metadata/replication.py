@@ -219,5 +219,5 @@ def on_snapshot_fetched(state: RaftState, event: SnapshotFetched) -> None:
 
 
 def on_snapshot_given_up(state: RaftState) -> None:
-    """Whoever offered it has it no more: the next offer will name another."""
+    """The member that offered it has it no more: the next offer will name another."""
     state.installing = None
