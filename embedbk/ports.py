@@ -56,9 +56,8 @@ class Identity(Struct, frozen=True):
     node_id: str
     incarnation: bytes  # 16 bytes: disk incarnation of a bookie or member, random per start for a client.
     cluster_token: bytes
-    start: bytes = (
-        b""  # Random number of a bookie's start, by which two that claim one identity are told apart (P7.9).
-    )
+    # Random number of a bookie's or member's start, by which two that claim one identity are told apart (P7.9).
+    start: bytes = b""
 
 
 class LinkUp(Struct, frozen=True):

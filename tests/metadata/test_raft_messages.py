@@ -130,7 +130,7 @@ def test_a_message_names_a_process_and_a_member(message: Message, reason: str) -
 
 
 def test_the_largest_append_fits_into_a_message() -> None:
-    """RAFT.md, 8: 256 KiB of entries, and the largest command that a client can ask for behind them."""
+    """RAFT.md, 9: 256 KiB of entries, and the largest command that a client can ask for behind them."""
     largest = DEFAULT_LIMITS.txn_bytes_max + 2 * DEFAULT_LIMITS.txn_operations_max * (
         DEFAULT_LIMITS.key_bytes_max + 64
     )

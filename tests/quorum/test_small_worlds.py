@@ -1,4 +1,4 @@
-"""Small quorums of the production core, every order of elections, replications and crashes (RAFT.md, section 9)."""
+"""Small quorums of the production core, every order of elections, replications and crashes (RAFT.md, section 10)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,276 @@
+"""The links between members of a quorum: who is dialled, over which link a message leaves, what is believed of one.
+
+Each member dials every other that its configuration has an address of, and takes the links of those that dial it. It
+sends over the link that it dialled, else over one that it was dialled over, always the same while that is up: a
+leader's heartbeats say what came before them, so they must not overtake it.
+
+Decides that a link speaks for one process (Hello's name, incarnation and number of the start) and for nobody else, and
+that of two processes of one member the one that is linked stays (P7.9). Nothing waits here: what a link cannot take now
+is dropped, and the core sends it again. Whether a process counts, and what for, is the core's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from embedbk.errors import PeerError, UsageError
+from embedbk.host.reminders import Reminders
+from embedbk.metadata.quorum import Configuration, MemberId
+from embedbk.metadata.raft_messages import MemberMessage, checked, encode_member_message
+from embedbk.metadata.raft_vocabulary import Boot, Message, PeerLost, Received
+from embedbk.ports import Identity, LinkDown, LinkUp, Transport
+
+__all__ = ["LINKS_PER_PEER_MAX", "REDIAL_NS_MAX", "REDIAL_NS_MIN", "STRANGERS_MAX", "PeerLink", "Peers"]
+
+logger = logging.getLogger(__name__)
+
+REDIAL_NS_MIN = 50_000_000  # Pause before a member is dialled again; doubles while its links do not last.
+REDIAL_NS_MAX = 1_000_000_000
+LINKS_PER_PEER_MAX = (
+    4  # That one process may have dialled here: one for messages, one for a snapshot, and their heirs.
+)
+STRANGERS_MAX = 16  # Processes of members that are in no configuration here, linked at a time.
+
+
+@dataclass(slots=True)
+class PeerLink:
+    """A link with one process that is up."""
+
+    link: int
+    boot: Boot
+    is_dialled: bool
+    since_ns: int
+    is_bulk: bool = False  # A snapshot is pulled over it: no message waits behind that.
+    is_over: bool = False  # Dropped here; its LinkDown is on the way.
+
+
+@dataclass(slots=True)
+class _Dialling:
+    """A member that is to be linked."""
+
+    endpoints: tuple[str, ...]
+    turn: int = 0
+    due_ns: int = 0
+    pause_ns: int = REDIAL_NS_MIN
+    link: int | None = None
+    trouble: str = ""  # Why there is no link.
+
+
+@dataclass(slots=True)
+class _Process:
+    """The one process of a member that may be linked now."""
+
+    boot: Boot
+    links: list[PeerLink] = field(default_factory=list)
+
+    def best(self) -> PeerLink | None:
+        """The one that was dialled from here, else the oldest."""
+        own = [each for each in self.links if not each.is_bulk and not each.is_over]
+        return next((each for each in own if each.is_dialled), own[0] if own else None)
+
+
+class Peers:
+    """Of one member. All calls from the host's thread.
+
+    A host tells every LinkUp and LinkDown of its transport, and every MemberMessage; what concerns no member is passed
+    over. Its identity on that transport is `own`: role "metadata", name, incarnation, the nonce as `start`, the token.
+    """
+
+    def __init__(self, transport: Transport, own: Boot, cluster_token: bytes) -> None:
+        self.own = own
+        self.unsent_count = (
+            0  # Messages that no link could take: the core sent, or will send, what replaces them.
+        )
+        self._transport = transport
+        self._token = cluster_token
+        self._configuration: Configuration | None = None
+        self._dialling: dict[MemberId, _Dialling] = {}
+        self._dialled: dict[int, MemberId] = {}  # By link, up or not.
+        self._links: dict[int, PeerLink] = {}
+        self._processes: dict[MemberId, _Process] = {}
+        self._reminders = Reminders(logger)
+
+    # --- Whom to dial -----------------------------------------------------------------------------------
+
+    def follow(self, now_ns: int, configuration: Configuration) -> None:
+        """These are the members now, at these addresses. Told as often as one likes."""
+        if configuration is self._configuration:
+            return
+        self._configuration = configuration
+        wanted = {
+            member: configuration.endpoints_of(member)
+            for member in configuration.members
+            if member != self.own.member and configuration.endpoints_of(member)
+        }
+        for member in [member for member in self._dialling if member not in wanted]:
+            dialling = self._dialling.pop(member)
+            if dialling.link is not None:
+                self._transport.drop(dialling.link, f"{member.name} is no member any more")
+        for member, endpoints in wanted.items():
+            dialling = self._dialling.setdefault(member, _Dialling(endpoints, due_ns=now_ns))
+            if dialling.endpoints != endpoints:
+                dialling.endpoints, dialling.turn = endpoints, 0
+                dialling.due_ns = min(dialling.due_ns, now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """Dial whoever is due."""
+        for member, dialling in self._dialling.items():
+            if dialling.link is not None:
+                continue
+            if now_ns >= dialling.due_ns:
+                self._dial(now_ns, member, dialling)
+            if member not in self._processes:
+                why = dialling.trouble or "nobody answered yet"
+                where = ", ".join(dialling.endpoints)
+                text = f"metadata member {self.own.member.name} waits for {member.name} at {where}: {why}"
+                self._reminders.lasts(now_ns, _key(member), text)
+
+    def deadline_ns(self) -> int | None:
+        return min((each.due_ns for each in self._dialling.values() if each.link is None), default=None)
+
+    def _dial(self, now_ns: int, member: MemberId, dialling: _Dialling) -> None:
+        endpoint = dialling.endpoints[dialling.turn % len(dialling.endpoints)]
+        expected = Identity("metadata", member.name, member.incarnation, b"")
+        try:
+            dialling.link = self._transport.connect(endpoint, expected)
+        except UsageError as refused:  # An address that this transport may not dial, or no link left to have.
+            self._dial_later(now_ns, dialling, str(refused))
+            return
+        self._dialled[dialling.link] = member
+
+    def _dial_later(self, now_ns: int, dialling: _Dialling, reason: str) -> None:
+        dialling.link, dialling.trouble = None, reason
+        dialling.turn += 1
+        dialling.due_ns = now_ns + dialling.pause_ns
+        dialling.pause_ns = min(2 * dialling.pause_ns, REDIAL_NS_MAX)
+
+    # --- Links ------------------------------------------------------------------------------------------
+
+    def on_link_up(self, now_ns: int, event: LinkUp) -> bool:
+        """True: it is a member's, or would be one's and is dropped; no client is behind it."""
+        link, peer = event.link, event.peer
+        if link not in self._dialled and (
+            peer.role != "metadata" or not peer.cluster_token or not peer.start
+        ):
+            return False  # Whoever belongs to no cluster yet may ask, as a client does, and is no peer.
+        boot = Boot(MemberId(peer.node_id, peer.incarnation), peer.start)
+        refusal = self._why_not(link, peer, boot)
+        if refusal:
+            text = f"metadata member {self.own.member.name} refuses links of {peer.node_id}: {refusal}"
+            self._reminders.lasts(now_ns, f"refused {peer.node_id}", text)
+            self._transport.drop(link, refusal)
+            return True
+        up = PeerLink(link, boot, link in self._dialled, now_ns)
+        self._links[link] = up
+        process = self._processes.setdefault(boot.member, _Process(boot))
+        if not process.links:
+            self._reminders.over(now_ns, _key(boot.member), f"metadata member {peer.node_id} is linked")
+            logger.info("metadata member %s is linked with %s", self.own.member.name, _name(boot))
+        process.links.append(up)
+        accepted = [each for each in process.links if not each.is_dialled]
+        if len(accepted) > LINKS_PER_PEER_MAX:
+            self.drop(accepted[0].link, "newer links of this process took its place")
+        return True
+
+    def _why_not(self, link: int, peer: Identity, boot: Boot) -> str:
+        member = boot.member
+        if peer.cluster_token != self._token:
+            return f"{member.name} belongs to {'another' if peer.cluster_token else 'no'} cluster"
+        if not peer.start:
+            return f"{member.name} does not say which start of its directory it is"
+        if member == self.own.member:
+            return f"{member.name} is the member that was dialled: this is a copy of its directory, or itself"
+        process = self._processes.get(member)
+        if process is not None and process.boot != boot:
+            return f"another process of {member.name} runs and is heard here (P7.9)"
+        is_known = self._configuration is not None and member in self._configuration.members
+        if process is None and not is_known and len(self._strangers()) >= STRANGERS_MAX:
+            return f"{STRANGERS_MAX} processes are linked that are no members here"
+        return ""
+
+    def _strangers(self) -> list[MemberId]:
+        members = self._configuration.members if self._configuration is not None else ()
+        return [member for member in self._processes if member not in members]
+
+    def on_link_down(self, now_ns: int, event: LinkDown) -> PeerLost | None:
+        """For the core, when it was the last link with this process."""
+        member = self._dialled.pop(event.link, None)
+        up = self._links.pop(event.link, None)
+        dialling = self._dialling.get(member) if member is not None else None
+        if dialling is not None and dialling.link == event.link:
+            if up is not None and now_ns - up.since_ns >= REDIAL_NS_MAX:
+                dialling.pause_ns = REDIAL_NS_MIN  # It lasted: whatever ended it is new.
+            self._dial_later(now_ns, dialling, event.reason)
+        if up is None:
+            return None
+        process = self._processes[up.boot.member]
+        process.links = [each for each in process.links if each is not up]
+        if process.links:
+            return None
+        del self._processes[up.boot.member]
+        logger.info("metadata member %s lost %s: %s", self.own.member.name, up.boot.member.name, event.reason)
+        return PeerLost(now_ns, up.boot)
+
+    def peer_at(self, link: int) -> PeerLink | None:
+        """Who is behind a link; None: no member, or the link is not up."""
+        return self._links.get(link)
+
+    def drop(self, link: int, reason: str) -> None:
+        """End a member's link: nothing more leaves or is believed on it. Its LinkDown follows."""
+        up = self._links.get(link)
+        if up is not None:
+            up.is_over = True
+        self._transport.drop(link, reason)
+
+    # --- Messages ---------------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> bool:
+        """False: no link has room for it now, and it is gone."""
+        process = self._processes.get(message.receiver)
+        best = process.best() if process is not None else None
+        if best is not None and self._transport.send(best.link, encode_member_message(message)):
+            return True
+        self.unsent_count += 1
+        return False
+
+    def on_message(self, now_ns: int, link: int, control: MemberMessage) -> Received | None:
+        """For the core. None: it is no peer's, or not what it says; then its link was dropped."""
+        up = self._links.get(link)
+        if up is not None and up.is_over:
+            return None  # This was on its way.
+        try:
+            if up is None:
+                raise PeerError("only a member of this cluster may speak to a member")
+            message = checked(control)
+            if message.sender != up.boot:
+                raise PeerError(f"a message of {_name(message.sender)} over a link of {_name(up.boot)}")
+            if message.receiver != self.own.member:
+                raise PeerError(
+                    f"a message for {_key(message.receiver)}, and here is {_key(self.own.member)}"
+                )
+        except PeerError as broken:
+            logger.warning("metadata member %s drops a link: %s", self.own.member.name, broken)
+            self.drop(link, str(broken))
+            return None
+        return Received(now_ns, message)
+
+    # --- For people -------------------------------------------------------------------------------------
+
+    def linked(self) -> Sequence[Boot]:
+        """The processes that are linked now."""
+        return [process.boot for process in self._processes.values()]
+
+    def trouble(self, member: MemberId) -> str:
+        """Why a member is not linked; empty: it is, or nothing was tried."""
+        dialling = self._dialling.get(member)
+        return dialling.trouble if dialling is not None and member not in self._processes else ""
+
+
+def _key(member: MemberId) -> str:
+    return f"{member.name}/{member.incarnation.hex()}"
+
+
+def _name(boot: Boot) -> str:
+    return f"{_key(boot.member)}/{boot.nonce.hex()}"
