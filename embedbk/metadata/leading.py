@@ -6,6 +6,8 @@ reads, the next step of a change, entries to send. So no event needs to know wha
 
 from __future__ import annotations
 
+from collections import deque
+
 from embedbk.metadata.membership import Change
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_state import RaftState
@@ -24,6 +26,7 @@ from embedbk.metadata.replication import Progress, send_entries
 __all__ = ["Leading"]
 
 HEARTBEATS_PER_BASE = 10
+ROUNDS_KEPT_MAX = 1024  # Not confirmed; a read begins one, so there may be many in a base.
 UNCOMMITTED_BYTES_MAX = 64 << 20
 
 
@@ -38,18 +41,29 @@ class Leading:
         self._transfer_end_ns = 0
         self._is_timeout_sent = False
         self._round = 0
+        self._rounds: deque[tuple[int, int]] = deque()  # (round, when it began), of those not yet confirmed.
+        self._answered: dict[MemberId, int] = {}  # The newest round that each other member answered.
+        self.confirmed_ns = -1  # The beginning of the newest round that a quorum answered (C4).
         self._heartbeat_due_ns = state.now_ns
         self._quorum_check_ns = state.now_ns + state.base_ns
         self._stood_since_ns: int | None = None  # Records wait for the own disk since then.
         self._stood_at = state.log.durable_index
         self._uncommitted_bytes = 0
-        self._sizes: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}  # By the last index of each proposal, rising.
         self.first_index = state.log.last_index + 1
         state.append([Entry(self.first_index, state.term, None)])
 
     @property
-    def deadline_ns(self) -> int:
+    def deadline_ns(self) -> int | None:
+        """None: it has nobody to speak to."""
+        if self._state.configuration.members == (self._state.member,):
+            return None
         return min(self._heartbeat_due_ns, self._quorum_check_ns)
+
+    @property
+    def is_alone(self) -> bool:
+        configuration = self._state.configuration
+        return configuration.voters == (self._state.member,) and not configuration.is_joint
 
     @property
     def has_committed(self) -> bool:
@@ -65,20 +79,38 @@ class Leading:
     def propose(self, event: Propose) -> None:
         state = self._state
         size = sum(map(len, event.bodies))
-        if self.transfer_to is not None:
-            state.do(Refused(event.token, f"leadership goes to {self.transfer_to.name}", self.transfer_to))
-            return
-        if self._uncommitted_bytes and self._uncommitted_bytes + size > UNCOMMITTED_BYTES_MAX:
-            text = (
-                f"{self._uncommitted_bytes} bytes are not committed yet, allowed are {UNCOMMITTED_BYTES_MAX}"
-            )
-            state.do(Refused(event.token, text, state.member))
+        why, whom = self.why_full(size)
+        if why:
+            state.do(Refused(event.token, why, whom))
             return
         first = state.log.last_index + 1
         state.append([Entry(first + place, state.term, body) for place, body in enumerate(event.bodies)])
         self._uncommitted_bytes += size
         self._sizes[first + len(event.bodies) - 1] = size
         state.do(Proposed(event.token, first, state.term))
+
+    def why_full(self, size: int, gathered: int = 0) -> tuple[str, MemberId]:
+        """Why nothing of that size is taken now, behind what is gathered; and who might; an empty text: it is."""
+        if self.transfer_to is not None:
+            return f"leadership goes to {self.transfer_to.name}", self.transfer_to
+        before = self._uncommitted_bytes + gathered
+        if before and before + size > UNCOMMITTED_BYTES_MAX:
+            text = (
+                f"{before} bytes are not committed yet, allowed are {UNCOMMITTED_BYTES_MAX}: try again later"
+            )
+            return text, self._state.member
+        return "", self._state.member
+
+    def answer(self, member: MemberId, round_: int) -> None:
+        """A member knew of no newer leader when it answered this round."""
+        self.reads.answer(member, round_)
+        self._answered[member] = max(self._answered.get(member, 0), round_)
+        confirmed = self._state.configuration.confirmed_round(self._answered_round)
+        while self._rounds and self._rounds[0][0] <= confirmed:
+            self.confirmed_ns = self._rounds.popleft()[1]
+
+    def _answered_round(self, member: MemberId) -> int:
+        return self._round if member == self._state.member else self._answered.get(member, 0)
 
     def hear(self, member: MemberId) -> Progress:
         progress = self._progress_of(member)
@@ -157,12 +189,15 @@ class Leading:
         index = min(state.configuration.committed_index(self.durable_index), state.log.last_index)
         if index > state.commit_index and state.log.term_at(index) == state.term:
             state.commit(index)
-            for last in [last for last in self._sizes if last <= index]:
+            while self._sizes and (last := next(iter(self._sizes))) <= index:
                 self._uncommitted_bytes -= self._sizes.pop(last)
 
     def _begin_round(self) -> None:
         state = self._state
         self._round += 1
+        self._rounds.append((self._round, state.now_ns))
+        if len(self._rounds) > ROUNDS_KEPT_MAX:
+            self._rounds.popleft()
         self._heartbeat_due_ns = state.now_ns + state.base_ns // HEARTBEATS_PER_BASE
         for member in state.configuration.members:
             if member != state.member:

@@ -32,18 +32,19 @@ class Lifetimes:
         self._expiries: list[tuple[int, int]] = []  # Heap of (not before, counted; session), one per session.
         self.grant_all(now_ns)
 
-    def grant_all(self, now_ns: int) -> None:
+    def grant_all(self, now_ns: int, grace_ns: int = 0) -> None:
+        """grace_ns: for so long another may still have heard them."""
         self._expiries.clear()
         for session in self._sessions:
-            self.grant(session, now_ns)
+            self.grant(session, now_ns, grace_ns)
 
-    def grant(self, session: int, now_ns: int) -> None:
+    def grant(self, session: int, now_ns: int, grace_ns: int = 0) -> None:
         """A session was opened."""
-        self.hear(session, now_ns)
+        self._heard_ns[session] = self._counted_ns(now_ns) + grace_ns
         self.look_again(session)
 
     def hear(self, session: int, now_ns: int) -> None:
-        self._heard_ns[session] = self._counted_ns(now_ns)
+        self._heard_ns[session] = max(self._counted_ns(now_ns), self._heard_ns.get(session, 0))
 
     def look_again(self, session: int) -> None:
         """It was over by its time and lives all the same."""

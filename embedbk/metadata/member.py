@@ -6,6 +6,9 @@ so that who is deposed has nothing to take back, and what the catalog shows may 
 something is decided when it is applied; what is said earlier is a courtesy. One that reads waits until everything is
 applied that was committed when it came, and what its session asked before it. Only a keep-alive shows nothing and is
 answered at once: sessions live through a disk that stands still.
+
+Whoever begins to lead says so in the log first, and shows nothing and renews nobody before that is applied: then it has
+applied all that leaders before it have promised. Who leads no more ends the links of its clients.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from embedbk.codec.metadata_messages import (
     Unwatch,
     Watch,
 )
+from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.catalog import Catalog, Session, check_operation
 from embedbk.metadata.command_log import CommandLog, Committed, Entry, ReadReady
 from embedbk.metadata.commands import (
@@ -50,6 +54,8 @@ from embedbk.metadata.commands import (
 )
 from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.vocabulary import (
+    CatalogReplaced,
+    DropLinks,
     Halted,
     JournalAppend,
     JournalDurable,
@@ -58,8 +64,10 @@ from embedbk.metadata.vocabulary import (
     MemberStarted,
     Reply,
     RequestReceived,
+    Said,
     SendEvents,
     Tick,
+    TurnEnded,
 )
 from embedbk.metadata.watches import Watches
 
@@ -80,10 +88,21 @@ APPLIED_PER_STEP = 512  # Commands; the rest follow in the next step, however ma
 EXPIRIES_PER_TICK_MAX = 100  # Likewise, so that mass expiry starves nobody.
 EXPIRED_KEYS_PER_TICK = 512  # Likewise; the keys of one session go together, however many.
 
+EXPIRY_BYTES = 64  # That the end of a session takes in the log, at most.
+
 _CHANGES = (Txn, AllocIds, CloseSession)  # Operations that are run as commands.
 
-MemberEvent = MemberStarted | RequestReceived | LinkLost | JournalDurable | JournalFailed | Tick
-MemberEffect = JournalAppend | Reply | SendEvents | Halted
+MemberEvent = (
+    MemberStarted
+    | RequestReceived
+    | LinkLost
+    | JournalDurable
+    | JournalFailed
+    | CatalogReplaced
+    | TurnEnded
+    | raft_vocabulary.Event  # Tick among them.
+)
+MemberEffect = JournalAppend | Reply | SendEvents | DropLinks | Said | Halted | raft_vocabulary.Effect
 
 
 class Chance(Protocol):
@@ -135,7 +154,10 @@ class Member:
         self.cluster_token = cluster_token
         self._chance = chance
         self._applied_index = log.committed_index
+        self._led_term = log.term  # In which this member leads; 0: it does not.
         self._started_index = 0  # Nothing is shown before this is applied.
+        self._begins_generation = False  # By its owner's word, when it leads.
+        self._generation_at = (0, 0)  # (index, term) of the entry by which it does.
         self._committed: deque[Entry] = deque()  # To be applied.
         self._proposed: deque[_Proposed] = deque()
         self._runs: dict[tuple[int, int], _Proposed] = {}  # Of these, those of sessions' operations, by key.
@@ -170,7 +192,11 @@ class Member:
             return None
         if self._committed or self._watches.is_lagging:
             return 0  # At once.
-        return self._lifetimes.due_ns if self.log.term else None
+        deadline_ns = self.log.deadline_ns
+        if not self.log.term or self.log.why_full(EXPIRY_BYTES):
+            return deadline_ns
+        due_ns = self._lifetimes.due_ns
+        return due_ns if deadline_ns is None or (due_ns is not None and due_ns < deadline_ns) else deadline_ns
 
     @property
     def applied_index(self) -> int:
@@ -186,26 +212,45 @@ class Member:
         return copy.deepcopy(self)
 
     def _on_started(self, event: MemberStarted) -> list[MemberEffect]:
-        """One more link of the chain, before anything is answered: every answer waits for what was logged before it."""
         effects: list[MemberEffect] = []
-        nonce = self._chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
-        self._propose(StartMember(nonce), effects)
-        if event.begins_generation:
-            self._propose(BeginGeneration(), effects)
-        self._started_index = self._proposed[-1].index
+        self._begins_generation = event.begins_generation
+        if self.log.term:
+            self._begin_to_lead(event.now_ns, effects)
         return effects
+
+    # --- Leadership --------------------------------------------------------------------------------------
+
+    def _on_leader_changed(self, now_ns: int, effects: list[MemberEffect]) -> None:
+        before, self._led_term = self._led_term, self.log.term
+        if before == self._led_term:
+            return
+        self._lose_what_was_proposed()
+        if before:
+            effects.append(DropLinks("another metadata member leads"))
+        if self._led_term:
+            self._begin_to_lead(now_ns, effects)
+
+    def _begin_to_lead(self, now_ns: int, effects: list[MemberEffect]) -> None:
+        """One more link of the chain, before anything is answered: every answer waits for what was logged before it."""
+        nonce = self._chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
+        self._propose(encode_command(start := StartMember(nonce)), start, effects)
+        if self._begins_generation:
+            begins = self._propose(encode_command(begin := BeginGeneration()), begin, effects)
+            self._generation_at = begins.index, begins.term
+        self._started_index = self._proposed[-1].index
+        self._lifetimes.grant_all(now_ns, self.log.grace_ns)
 
     # --- Requests ----------------------------------------------------------------------------------------
 
     def _on_request(self, event: RequestReceived) -> list[MemberEffect]:
         request, link = event.request, event.link
         if not self.log.term:
-            return []  # Another member leads; its client looks for it.
+            return [Reply(link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
         number, operation = request.session, request.operation
         session = self._own_session(link, request)
         if session is not None:
             self._lifetimes.hear(number, event.now_ns)
-            if isinstance(operation, KeepAlive) and number not in self._expiring:
+            if isinstance(operation, KeepAlive) and self._may_renew(number, event.now_ns):
                 return self._renew(event)
         key = (number, request.sequence)
         if number == 0:
@@ -277,9 +322,12 @@ class Member:
             number = opening.session if opening is not None and opening.session in self._expiring else 0
         return max(self._started_index, self._last_of.get(number, 0))
 
-    def _put_off(self, asked: _Asked, effects: list[MemberEffect]) -> bool:
-        """Told at once: it shows nothing of the catalog, and what has no place must not wait as well."""
+    def _put_off(self, asked: _Asked, effects: list[MemberEffect], body: bytes = b"") -> bool:
+        """Told at once: it shows nothing of the catalog, and what has no place must not wait as well. body: of the
+        command that is to be proposed for it."""
         full = self._what_is_full(len(self._waiting_of.get(asked.link, ())))
+        if body and not full:
+            full = self.log.why_full(len(body))
         if full:
             request = asked.request
             reply = MetadataReply(request.session, request.sequence, Refusal(BUSY, full))
@@ -312,6 +360,11 @@ class Member:
             del of_link[asked.key]
             if not of_link:
                 del self._waiting_of[asked.link]
+
+    def _may_renew(self, session: int, now_ns: int) -> bool:
+        """Its end is not proposed, by nobody who led before either, and nobody else leads."""
+        is_known = self._applied_index >= self._started_index and session not in self._expiring
+        return is_known and self.log.may_renew(now_ns)
 
     def _renew(self, event: RequestReceived) -> list[MemberEffect]:
         """A live session lives on (METADATA.md: keep-alives are not logged). Nothing that could be taken back is told,
@@ -365,13 +418,17 @@ class Member:
     def _run(
         self, asked: _Asked, operation: Txn | AllocIds | CloseSession, effects: list[MemberEffect]
     ) -> None:
-        if self._put_off(asked, effects):
-            return
         request = asked.request
         proposed = self._runs.get(asked.key)  # A repeat over another link has the outcome of the first.
-        if proposed is None:
+        if proposed is not None:
+            if self._put_off(asked, effects):
+                return
+        else:
             run = Run(request.session, request.sequence, request.done_below, operation, RULES)
-            proposed = self._runs[asked.key] = self._propose(run, effects)
+            body = encode_command(run)
+            if self._put_off(asked, effects, body):
+                return
+            proposed = self._runs[asked.key] = self._propose(body, run, effects)
             self._last_of[request.session] = proposed.index
         proposed.asked.append(asked)
         self._wait(asked)
@@ -409,11 +466,13 @@ class Member:
             )
             self._answer(asked, refusal, answers)
             return
-        if self._put_off(asked, effects):
-            return
         secret = self._chance.getrandbits(128).to_bytes(16, "little")
         ttl_ms = min(max(operation.ttl_ms, SESSION_TTL_MS_MIN), SESSION_TTL_MS_MAX)
-        proposed = self._propose(StartSession(0, ttl_ms, operation.label, secret), effects)
+        start = StartSession(0, ttl_ms, operation.label, secret)
+        body = encode_command(start)
+        if self._put_off(asked, effects, body):
+            return
+        proposed = self._propose(body, start, effects)
         proposed.asked.append(asked)
         self._wait(asked)
         self._openings[link] = _Opening(operation.attempt, proposed)
@@ -438,8 +497,9 @@ class Member:
 
     # --- The log -----------------------------------------------------------------------------------------
 
-    def _propose(self, command: Command, effects: list[MemberEffect], said: str = "") -> _Proposed:
-        body = encode_command(command)
+    def _propose(
+        self, body: bytes, command: Command, effects: list[MemberEffect], said: str = ""
+    ) -> _Proposed:
         index = self.log.propose(body, said, effects)
         proposed = _Proposed(index, self.log.term, command, len(body), [])
         self._proposed.append(proposed)
@@ -457,7 +517,7 @@ class Member:
             elif isinstance(news, ReadReady):
                 self._take_ready(news, event.now_ns, effects, answers)
             else:
-                self._lose_what_was_proposed(event.now_ns)
+                self._on_leader_changed(event.now_ns, effects)
         return self._apply_committed(event.now_ns, effects, answers)
 
     def _take_ready(
@@ -470,7 +530,7 @@ class Member:
         else:
             self._serve_waiting(asked, now_ns, effects, answers)
 
-    def _lose_what_was_proposed(self, now_ns: int) -> None:
+    def _lose_what_was_proposed(self) -> None:
         """Whether it comes or not, another leader may answer it: here nobody is told anything. Clients ask again."""
         for waiting in (
             self._proposed,
@@ -485,8 +545,6 @@ class Member:
         self._waiting = self._waiting_bytes = 0
         self._openings = {link: known for link, known in self._openings.items() if known.proposed is None}
         self._opening_on.clear()
-        if self.log.term:
-            self._lifetimes.grant_all(now_ns)
 
     def _apply_committed(
         self, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
@@ -518,8 +576,8 @@ class Member:
         self, entry: Entry, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
     ) -> None:
         self._applied_index = entry.index
-        proposed = self._take_proposed(entry, now_ns)
-        if entry.body is None:
+        proposed = self._take_proposed(entry)
+        if not isinstance(entry.body, bytes):
             return
         command = proposed.command if proposed is not None else decode_command(entry.body)
         result = self.catalog.apply(command, entry.index, entry.term)
@@ -533,18 +591,20 @@ class Member:
             case BeginGeneration() if isinstance(result, Refusal):
                 self._halted = True
                 effects.append(Halted(result.text))
+            case BeginGeneration() if (entry.index, entry.term) == self._generation_at:
+                self._begins_generation = False
         if proposed is not None:
             for asked in proposed.asked:
                 self._end_wait(asked)
                 if not asked.is_gone:
                     self._answer(asked, result, answers)
 
-    def _take_proposed(self, entry: Entry, now_ns: int) -> _Proposed | None:
+    def _take_proposed(self, entry: Entry) -> _Proposed | None:
         """What was proposed here and is committed by this entry."""
         if not self._proposed or self._proposed[0].index != entry.index:
             return None
         if self._proposed[0].term != entry.term:
-            self._lose_what_was_proposed(now_ns)  # Another leader's stands in its place.
+            self._lose_what_was_proposed()  # Another leader's stands in its place.
             return None
         proposed = self._proposed.popleft()
         self._waiting_bytes -= proposed.bytes
@@ -566,7 +626,8 @@ class Member:
         if not isinstance(result, Refusal):
             session = self.catalog.sessions[self.catalog.number_of(command, index)]
             if self.log.term:
-                self._lifetimes.grant(session.session, now_ns)
+                grace_ns = self.log.grace_ns if index < self._started_index else 0
+                self._lifetimes.grant(session.session, now_ns, grace_ns)
             result = self._opened(session)
         if proposed is None or proposed.asked[0].is_gone:
             return result
@@ -602,9 +663,7 @@ class Member:
     # --- Sessions and links ------------------------------------------------------------------------------
 
     def _on_tick(self, event: Tick) -> list[MemberEffect]:
-        effects: list[MemberEffect] = []
-        if self._committed or self._watches.is_lagging:
-            effects = self._apply_committed(event.now_ns, effects, [])
+        effects = self._on_log(event)
         if self.log.term and not self._halted:
             self._expire(event.now_ns, effects)
         return effects
@@ -612,14 +671,21 @@ class Member:
     def _expire(self, now_ns: int, effects: list[MemberEffect]) -> None:
         """Propose the end of sessions that were silent for too long. Until that is settled nothing renews them."""
         ended = keys = 0
+        if self.log.why_full(EXPIRY_BYTES):
+            return
         for number in self._lifetimes.over(now_ns):
             session = self.catalog.sessions[number]
             ended, keys = ended + 1, keys + len(session.keys)
             said = f"session {number} of {session.label!r} expires: silent for more than {session.ttl_ms} ms"
-            proposed = self._propose(ExpireSession(number, self.log.term), effects, said)
+            expiry = ExpireSession(number, self.log.term)
+            proposed = self._propose(encode_command(expiry), expiry, effects, said)
             self._expiring.add(number)
             self._last_of[number] = proposed.index
-            if ended == EXPIRIES_PER_TICK_MAX or keys >= EXPIRED_KEYS_PER_TICK:
+            if (
+                self.log.why_full(EXPIRY_BYTES)
+                or ended == EXPIRIES_PER_TICK_MAX
+                or keys >= EXPIRED_KEYS_PER_TICK
+            ):
                 break
 
     def _on_link_lost(self, event: LinkLost) -> list[MemberEffect]:
@@ -632,10 +698,21 @@ class Member:
             asked.is_gone = True
         return []
 
+    def _on_replaced(self, event: CatalogReplaced) -> list[MemberEffect]:
+        """It does not lead: nobody waits, and whoever watched was let go."""
+        self.catalog = event.catalog
+        self._committed.clear()
+        self._applied_index = event.index
+        self._lifetimes = Lifetimes(self.catalog.sessions, event.now_ns)
+        self._watches = Watches(self.catalog.revision)
+        self.catalog.history.hold = self.catalog.revision
+        return self._on_log(raft_vocabulary.SnapshotInstalled(event.now_ns, event.index))
+
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[MemberEffect]]]] = {
         MemberStarted: _on_started,
         RequestReceived: _on_request,
         LinkLost: _on_link_lost,
         JournalFailed: _on_failed,
+        CatalogReplaced: _on_replaced,
         Tick: _on_tick,
     }

@@ -126,6 +126,13 @@ class Configuration(Struct, frozen=True, array_like=True):
             for voters, sizes in self.halves()
         )
 
+    def confirmed_round(self, answered_round: Callable[[MemberId], int]) -> int:
+        """The newest round of questions that enough of each half answered, or a later one (C4)."""
+        return min(
+            sorted(map(answered_round, voters), reverse=True)[sizes.confirm - 1]
+            for voters, sizes in self.halves()
+        )
+
     def has_commit_quorum(self, members: Container[MemberId]) -> bool:
         return all(_count(voters, members) >= sizes.commit for voters, sizes in self.halves())
 

@@ -89,6 +89,10 @@ class Raft:
     # --- What a host may look at -------------------------------------------------------------------------
 
     @property
+    def member(self) -> MemberId:
+        return self._state.member
+
+    @property
     def term(self) -> int:
         return self._state.term
 
@@ -125,7 +129,27 @@ class Raft:
         return self._state.doubt is not None
 
     @property
-    def deadline_ns(self) -> int:
+    def is_alone(self) -> bool:
+        """It leads, and no other vote counts: nobody else can have been elected."""
+        return self._leading is not None and self._leading.is_alone
+
+    @property
+    def has_committed(self) -> bool:
+        """It leads and has committed an entry of its own term: it knows all that is committed."""
+        return self._leading is not None and self._leading.has_committed
+
+    def why_full(self, size: int, gathered: int) -> str:
+        """Why this leader takes no proposal of so many bytes now, behind what is gathered for one; empty: it does."""
+        return self._leading.why_full(size, gathered)[0] if self._leading is not None else ""
+
+    def is_confirmed(self, since_ns: int) -> bool:
+        """It leads, and led at a moment not before since_ns for certain: nobody else was elected before that."""
+        leading = self._leading
+        return leading is not None and (leading.is_alone or leading.confirmed_ns >= since_ns)
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """None: time alone changes nothing."""
         if self._state.may_apply:
             return 0  # At once.
         return self._leading.deadline_ns if self._leading is not None else self._state.election_due_ns
@@ -292,7 +316,7 @@ class Raft:
         assert isinstance(message.body, HeartbeatReply)
         member = message.sender.member
         if self._leading is not None and member in self.configuration.members:
-            self._leading.reads.answer(member, message.body.round)
+            self._leading.answer(member, message.body.round)
             on_heartbeat_reply(self._state, member, self._leading.hear(member), message.body)
 
     def _on_retired(self, message: Message) -> None:
@@ -344,9 +368,10 @@ class Raft:
 
     def _on_read(self, event: ReadRequested) -> None:
         if self._leading is None:
-            self._refuse(event.token)
+            for token in event.tokens:
+                self._refuse(token)
         else:
-            self._leading.reads.put(event.token)
+            self._leading.reads.put(event.tokens)
 
     def _refuse(self, token: Token) -> None:
         leader = self.leader

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
+from embedbk.metadata.vocabulary import Tick
 
 __all__ = [
     "Addresses",
@@ -191,10 +192,6 @@ class Message(Struct, frozen=True):
 # --- Events ------------------------------------------------------------------------------------------------
 
 
-class Tick(Struct):
-    now_ns: int
-
-
 class Received(Struct):
     now_ns: int
     message: Message
@@ -223,10 +220,10 @@ class Propose(Struct):
 
 
 class ReadRequested(Struct):
-    """ReadReady or Refused follows; or LeaderChanged, which ends all that was asked."""
+    """ReadReady or Refused follows for each; or LeaderChanged, which ends all that was asked."""
 
     now_ns: int
-    token: Token
+    tokens: tuple[Token, ...]
 
 
 class LearnersRequested(Struct):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_vocabulary import ReadReady, Token
 
@@ -23,8 +25,8 @@ class ReadRounds:
     def is_due(self) -> bool:
         return bool(self._queue) and not self._asked
 
-    def put(self, token: Token) -> None:
-        self._queue.append(token)
+    def put(self, tokens: Sequence[Token]) -> None:
+        self._queue += tokens
 
     def begin(self, round_: int, commit_index: int, own: MemberId) -> None:
         """All that wait go into this round: what is committed now is what they must see at least."""

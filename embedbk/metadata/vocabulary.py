@@ -20,11 +20,13 @@ from embedbk.codec.metadata_messages import (
 
 __all__ = [
     "Cancelled",
+    "CatalogReplaced",
     "CloseRequested",
     "Closed",
     "Completed",
     "Connected",
     "Disconnected",
+    "DropLinks",
     "Halted",
     "JournalAppend",
     "JournalDurable",
@@ -35,6 +37,7 @@ __all__ = [
     "Reply",
     "RequestReceived",
     "Requested",
+    "Said",
     "Send",
     "SendEvents",
     "SessionLost",
@@ -42,6 +45,7 @@ __all__ = [
     "SessionRefused",
     "Tick",
     "Token",
+    "TurnEnded",
     "WatchCancelled",
     "WatchChanged",
     "WatchPutOff",
@@ -83,6 +87,20 @@ class JournalDurable(Struct):
     index: int
 
 
+class TurnEnded(Struct):
+    """Everything that this turn of the loop had was told: what was proposed in it is logged together."""
+
+    now_ns: int
+
+
+class CatalogReplaced(Struct):
+    """A snapshot of another member took the place of what was applied here: catalog is the state behind `index`."""
+
+    now_ns: int
+    index: int
+    catalog: Any  # A Catalog.
+
+
 class JournalFailed(Struct):
     """The journal stopped for good (P7.6)."""
 
@@ -114,6 +132,18 @@ class SendEvents(Struct):
 
     link: int
     events: WatchEvents
+
+
+class DropLinks(Struct):
+    """End the links of all clients: who leads now is to be found over another."""
+
+    reason: str
+
+
+class Said(Struct):
+    """What a command means, for people; where that is worth a line."""
+
+    text: str
 
 
 class Halted(Struct):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,6 +19,7 @@ from embedbk.codec.metadata_messages import (
     KeepAlive,
     MetadataReply,
     MetadataRequest,
+    NotLeader,
     OpenSession,
     Operation,
     Put,
@@ -38,6 +39,7 @@ from embedbk.metadata.command_log import Committed, Entry, LeaderChanged, LogNew
 from embedbk.metadata.commands import ExpireSession, Run, decode_command, encode_command
 from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import (
+    DropLinks,
     JournalAppend,
     JournalDurable,
     LinkLost,
@@ -67,18 +69,29 @@ class LossyLog:
     committed_index: int = 0
     entries: list[Entry] = field(default_factory=list)  # Of them, those above committed_index may be lost.
     rounds: list[int] = field(default_factory=list)  # Reads that wait for a word.
+    deadline_ns: int | None = None
+    grace_ns: int = 0
+    is_confirmed: bool = True
+    full: str = ""
+    not_leader: ClassVar[NotLeader] = NotLeader("m2")
 
     def propose(self, body: bytes, said: str, effects: list[Any]) -> int:
         assert self.term
         self.entries.append(Entry(len(self.entries) + 1, self.term, body))
         return len(self.entries)
 
+    def may_renew(self, now_ns: int) -> bool:
+        return self.is_confirmed
+
+    def why_full(self, size: int) -> str:
+        return self.full
+
     def read_index(self, token: int, effects: list[Any]) -> int | None:
         self.rounds.append(token)
         return None
 
-    def step(self, event: News, effects: list[Any]) -> list[LogNews]:
-        return event.news
+    def step(self, event: Any, effects: list[Any]) -> list[LogNews]:
+        return event.news if isinstance(event, News) else []
 
 
 class Stand:
@@ -90,11 +103,20 @@ class Stand:
         self.member = Member(Catalog(), log=self.log, now_ns=0, cluster_token=TOKEN, chance=random.Random(1))
         self.told: list[tuple[int, MetadataReply]] = []
         self.sent: list[SendEvents] = []
+        self.sent_away: list[
+            tuple[int, int]
+        ] = []  # (session, sequence) of whoever was told that another leads.
+        self.links_ended = 0
         self.secrets: dict[int, bytes] = {}
 
     def step(self, event: object) -> None:
         for effect in self.member.step(event):  # type: ignore[arg-type]
-            if isinstance(effect, Reply):
+            if isinstance(effect, Reply) and isinstance(effect.reply.result, NotLeader):
+                assert not self.log.term
+                self.sent_away.append((effect.reply.session, effect.reply.sequence))
+            elif isinstance(effect, DropLinks):
+                self.links_ended += 1
+            elif isinstance(effect, Reply):
                 self.told.append((effect.link, effect.reply))
             else:
                 assert isinstance(effect, SendEvents)
@@ -195,7 +217,8 @@ def test_what_was_lost_with_the_leadership_is_answered_by_nobody_and_run_once() 
     assert stand.member.catalog.get("/kept").record is not None
     assert stand.member.catalog.get("/lost").record is None
     stand.ask(create("/kept"), session, 1)
-    assert stand.results() == [], "who does not lead says nothing"
+    assert stand.results() == []
+    assert stand.sent_away == [(session, 1)], "who does not lead says who does"
     stand.lead()
     for link in (1, 2):
         stand.ask(create("/kept"), session, 1, link=link)
@@ -314,6 +337,7 @@ def test_an_expiry_that_lands_in_another_term_is_void() -> None:
     stand.commit()
     assert session in stand.member.catalog.sessions
     stand.lead()
+    stand.commit()
     stand.now_ns += 17 * SECOND - 1
     assert stand.member.deadline_ns == stand.now_ns + 1, "a whole ttl from the new leader on"
     stand.now_ns += 1

@@ -243,7 +243,7 @@ def elect(state: State, member: MemberId, reached: tuple[MemberId, ...]) -> Stat
 
 def lead(state: State, member: MemberId, reached: tuple[MemberId, ...], *, adds: bool) -> State:
     after = entered(state, (member, *reached))
-    after.clocks[member] = max(after.clocks[member], after.rafts[member].deadline_ns)
+    after.clocks[member] = max(after.clocks[member], after.rafts[member].deadline_ns or 0)
     events: list[Event] = [Tick(after.clocks[member])]
     if adds:
         after.added += 1

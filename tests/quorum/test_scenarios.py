@@ -395,7 +395,7 @@ def test_a_read_is_answered_when_others_say_that_nobody_newer_leads() -> None:
     raft = alone()
     elected(raft)
     told(raft, B, 1, AppendReply(is_accepted=True, index=1), at_ms=2003)
-    effects = raft.step(ReadRequested(2004 * MS, 7))
+    effects = raft.step(ReadRequested(2004 * MS, (7,)))
     rounds = [
         e.message.body.round for e in effects if isinstance(e, Send) and isinstance(e.message.body, Heartbeat)
     ]
@@ -411,7 +411,7 @@ def test_a_read_is_answered_when_others_say_that_nobody_newer_leads() -> None:
 def test_who_does_not_lead_says_who_does() -> None:
     raft = alone()
     told(raft, B, 1, Heartbeat(0, 1))
-    for event in (Propose(2 * MS, 1, (b"x",)), ReadRequested(2 * MS, 1)):
+    for event in (Propose(2 * MS, 1, (b"x",)), ReadRequested(2 * MS, (1,))):
         refused = raft.step(event)
         assert refused == [Refused(1, "a does not lead: b leads", B)]
 

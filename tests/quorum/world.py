@@ -418,8 +418,8 @@ class World:
                 continue
             if member.sync_due_ms is not None:
                 yield max(member.sync_due_ms, member.paused_until_ms), -1, member.sync
-            wake_ms = max(self.now_ms, member.raft.deadline_ns / MS + 0.001, member.paused_until_ms)
-            yield wake_ms, 0, member
+            if (deadline_ns := member.raft.deadline_ns) is not None:
+                yield max(self.now_ms, deadline_ns / MS + 0.001, member.paused_until_ms), 0, member
 
     def run(self, for_ms: float) -> None:
         end_ms = self.now_ms + for_ms
@@ -465,7 +465,7 @@ class World:
         if to is not None:
             token = self.token()
             to.reads[token] = len(self.judge.acknowledged)
-            to.step(ReadRequested(self.now_ns, token))
+            to.step(ReadRequested(self.now_ns, (token,)))
 
     def crash(self, member: Member) -> None:
         boot = member.boot

@@ -1,0 +1,122 @@
+"""The log that several members agree on, as one of them proposes to it and hears of it (RAFT.md; METADATA.md, 1).
+
+Decides nothing about agreement: that is the Raft's. What is proposed in one turn of the host is gathered and goes in
+together (`TurnEnded`), so that one record, one sync and one message to each other member stand for all of it; reads of
+one turn share a round. A proposal has its index and term at once all the same, as nothing else reaches the Raft before
+what was gathered: so whatever could be refused is refused before it is promised (`why_full`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from embedbk.codec.metadata_messages import NotLeader
+from embedbk.errors import ensure
+from embedbk.metadata import raft_vocabulary as words
+from embedbk.metadata.command_log import Committed, LeaderChanged, LogNews, ReadReady
+from embedbk.metadata.raft import Raft
+from embedbk.metadata.raft_state import Role
+from embedbk.metadata.vocabulary import Said, Tick, TurnEnded
+
+__all__ = ["AgreedLog"]
+
+_PROPOSAL = -1  # The token of what is proposed here; those of others are not negative.
+
+
+class AgreedLog:
+    """Around a Raft that nobody else steps."""
+
+    def __init__(self, raft: Raft) -> None:
+        self.raft = raft  # To look at.
+        self.term = 0
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._reads: list[int] = []
+
+    # --- What a member may look at -------------------------------------------------------------------------
+
+    @property
+    def committed_index(self) -> int:
+        return self.raft.applied_index
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return 0 if self._gathered or self._reads else self.raft.deadline_ns
+
+    @property
+    def grace_ns(self) -> int:
+        """Who led before may have renewed a session for so long after its last word (nobody did, where one is all)."""
+        return 0 if self.raft.is_alone else self.raft.configuration.election_base_ms * 1_000_000
+
+    @property
+    def not_leader(self) -> NotLeader:
+        leader, configuration = self.raft.leader, self.raft.configuration
+        voters = tuple(each for voter in configuration.voters for each in configuration.endpoints_of(voter))
+        if leader is None or leader == self.raft.member:
+            return NotLeader("", (), voters)
+        return NotLeader(leader.name, configuration.endpoints_of(leader), voters)
+
+    def may_renew(self, now_ns: int) -> bool:
+        """Nobody else was elected half an election base ago: then whoever is, gives what is renewed now its time."""
+        return self.raft.is_confirmed(now_ns - self.raft.configuration.election_base_ms * 500_000)
+
+    def why_full(self, size: int) -> str:
+        return self.raft.why_full(size, self._gathered_bytes)
+
+    # --- Events ----------------------------------------------------------------------------------------------
+
+    def propose(self, body: bytes, said: str, effects: list[Any]) -> int:
+        ensure(self.term > 0, "a proposal to a member that does not lead")
+        if said:
+            effects.append(Said(said))
+        self._gathered.append(body)
+        self._gathered_bytes += len(body)
+        return self.raft.log.last_index + len(self._gathered)
+
+    def read_index(self, token: int, effects: list[Any]) -> int | None:
+        if self.raft.is_alone and self.raft.has_committed:
+            return self.raft.commit_index
+        self._reads.append(token)
+        return None
+
+    def step(self, event: Any, effects: list[Any]) -> list[LogNews]:
+        news: list[LogNews] = []
+        self._flush(event.now_ns, effects, news)
+        if isinstance(event, Tick):
+            deadline_ns = self.raft.deadline_ns
+            if deadline_ns is None or event.now_ns < deadline_ns:
+                return news
+        if not isinstance(event, TurnEnded):
+            self._take(self.raft.step(event), effects, news)
+        return news
+
+    def _flush(self, now_ns: int, effects: list[Any], news: list[LogNews]) -> None:
+        """Everything that was gathered, before anything else reaches the Raft."""
+        if self._gathered:
+            bodies, self._gathered, self._gathered_bytes = tuple(self._gathered), [], 0
+            first_index = self.raft.log.last_index + 1
+            told = self.raft.step(words.Propose(now_ns, _PROPOSAL, bodies))
+            ensure(
+                any(isinstance(each, words.Proposed) and each.first_index == first_index for each in told),
+                "what was promised an index was not logged there",
+            )
+            self._take(told, effects, news)
+        if self._reads:
+            tokens, self._reads = tuple(self._reads), []
+            self._take(self.raft.step(words.ReadRequested(now_ns, tokens)), effects, news)
+
+    def _take(self, told: list[words.Effect], effects: list[Any], news: list[LogNews]) -> None:
+        for effect in told:
+            match effect:
+                case words.Apply(entries):
+                    news.append(Committed(entries))
+                case words.ReadReady(tokens, index):
+                    news.extend(ReadReady(token, index) for token in tokens)
+                case words.LeaderChanged():
+                    self.term = self.raft.term if self.raft.role is Role.LEADER else 0
+                    news.append(LeaderChanged())
+                    effects.append(effect)
+                case words.Proposed():
+                    pass
+                case _:
+                    effects.append(effect)
