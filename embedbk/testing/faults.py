@@ -99,6 +99,7 @@ def heal(world: World) -> None:
         if name in world.nodes:
             disk.fill(False)
             world.nodes[name].waiting.has_room = world.nodes[name].has_room
+            world.nodes[name].core.is_writable = world.nodes[name].core.failure is None
             world._wake(name)
             if world.nodes[name].failure is not None and name not in world.lost:
                 world.crash(name)
