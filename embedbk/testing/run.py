@@ -36,6 +36,7 @@ from embedbk.testing.promises import Promises
 from embedbk.testing.scarcity import FEW_REQUESTS, LITTLE_ROOM, has_room
 from embedbk.testing.sightings import Sightings
 from embedbk.testing.violation import Violation
+from embedbk.testing.without_quorum import goes_on_without_quorum
 from embedbk.testing.world import Steps, Until, World
 
 __all__ = ["Outcome", "observers", "replay_line", "run_plan", "shrink"]
@@ -188,6 +189,7 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
         over = world.run_until(lambda: actor.is_over, APPLICATIONS_NS)
         if not over or actor.error is not None:
             raise Violation("L15", f"a new writer does not come to its end: {actor.error}")
+        _without_quorum(world, plan)
     ledgers = _ledger_ids(world)
     outcome.ledgers = len(ledgers)
     refusals: list[str] = []
@@ -210,6 +212,18 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
         world.tell(
             "at_end", {name: disk.storage for name, disk in world.disks.items() if disk.storage is not None}
         )
+
+
+def _without_quorum(world: World, plan: Plan) -> None:
+    """P10.4, in one of four worlds."""
+    if random.Random(f"without quorum {plan.seed}").random() < 0.75:
+        return
+    for name in ("p10", "p10-reader"):
+        world.start_client(name)
+    actor = world.spawn("p10", goes_on_without_quorum(world, "p10", "p10-reader", plan.quorum))
+    over = world.run_until(lambda: actor.is_over, APPLICATIONS_NS)
+    if not over or actor.error is not None:
+        raise Violation("P10.4", f"a writer without a quorum does not come to its end: {actor.error}")
 
 
 def _aftermath(world: World, plan: Plan, promises: Promises, outcome: Outcome) -> None:

@@ -104,6 +104,7 @@ SOMETIMES = {
     "unknown outcome": "a client could not learn whether its compare-and-set was done",
     "waited for bookies": "a creation found too few of the cluster's bookies writable, and waited",
     "waited for room": "a bookie's device was full, and what it had to write waited",
+    "went on without a quorum": "a ledger was appended to and read while the metadata had no quorum",
     "went on without some": "a writer was acknowledged with Qw-Qa of its ensemble down",
     "writer fenced": "a creator's handle ended because it was fenced",
     "writer fenced by reader of its own": "a creator learned from a bookie that it was fenced",
