@@ -164,6 +164,7 @@ class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=30):
     ttl_ms: int
     cluster_token: bytes
     secret: bytes = b""
+    members: _Endpoints = ()  # Where clients reach all voters; empty: the leader does not know.
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -199,9 +200,10 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=35):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=36):
-    """Done, with nothing to tell but the catalog's revision."""
+    """Done, with nothing to tell but the catalog's revision; behind a KeepAlive also where all voters are reached."""
 
     revision: int
+    members: _Endpoints = ()
 
 
 class Reign(msgspec.Struct, frozen=True, array_like=True):

@@ -1,6 +1,7 @@
-"""One node's connection with the metadata quorum: dials the members, feeds the client core, hands out results.
+"""One node's connection with the metadata quorum: feeds the client core, hands out results.
 
-Decides only when and whom to dial. Sessions, re-sending and watches are the client core's (`metadata.client`).
+Decides nothing: whom to dial and when to leave, sessions, re-sending and watches are the client core's
+(`metadata.client`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from embedbk.metadata.vocabulary import (
     CloseRequested,
     Completed,
     Connected,
+    Dial,
     Disconnected,
+    HangUp,
     MessageReceived,
     Requested,
     Send,
@@ -49,18 +52,13 @@ __all__ = ["MetadataLink", "WatchCallback"]
 
 logger = logging.getLogger(__name__)
 
-REDIAL_NS_MIN = (
-    50_000_000  # Pause before a member is dialled again; doubles up to the most while none answers.
-)
-REDIAL_NS_MAX = 1_000_000_000
-
 _NEVER_NS = sys.maxsize
 
 WatchCallback = Callable[[list[Record], int, bool], None]
 
 
 class MetadataLink:
-    """Requests to and watches on the metadata quorum, over one link of the node's transport.
+    """Requests to and watches on the metadata quorum, over one link of the node's transport at a time.
 
     All calls from the host's thread. Callbacks run one after the other, never one inside another: what a callback
     asks for is carried out when it has returned.
@@ -74,20 +72,21 @@ class MetadataLink:
         *,
         on_session: Callable[[int, bytes], None] | None = None,
     ) -> None:
-        """on_session(now_ns, cluster_token): a session was opened; ephemeral keys must be put again."""
+        """endpoints: of members, any of them; the others are learnt.
+
+        on_session(now_ns, cluster_token): a session was opened; ephemeral keys must be put again.
+        """
         assert endpoints
         self.transport = transport
-        self.endpoints = list(endpoints)
+        self.endpoints = list(endpoints)  # As given; the client core knows more.
         self.client = client
+        client.seek(self.endpoints)
         self.link: int | None = None
         self.is_up = False
         self.is_closed = False  # No session will be opened any more.
         self.session = 0  # 0 while there is none.
         self.trouble = ""  # Why no member could be reached last; for messages.
-        self._turn = 0
-        self._dial_at = 0
-        self._redial_ns = REDIAL_NS_MIN
-        self._due_ns = _NEVER_NS  # The core's deadline: it moves in its steps only.
+        self._due_ns = 0  # The core's deadline: it moves in its steps only.
         self._tokens = itertools.count(1)
         self._results: dict[int, Callable[[int, Result], None]] = {}
         self._watchers: dict[int, WatchCallback] = {}
@@ -164,14 +163,12 @@ class MetadataLink:
             return
         self.is_up = True
         self.trouble = ""
-        self._redial_ns = REDIAL_NS_MIN
         self._step(Connected(now_ns))
 
     def on_link_down(self, now_ns: int, reason: str) -> None:
-        was_up, self.link, self.is_up = self.is_up, None, False
-        self._dial_later(now_ns, reason)
-        if was_up:
-            self._step(Disconnected(now_ns))
+        self.link, self.is_up = None, False
+        self._be_troubled(reason)
+        self._step(Disconnected(now_ns))
 
     def on_message(self, now_ns: int, message: Message) -> None:
         control = message.control
@@ -181,39 +178,36 @@ class MetadataLink:
             self.transport.drop(self.link, f"a {type(control).__name__} is not for a client of the metadata")
 
     def tick(self, now_ns: int) -> None:
-        """Dial when there is no link, and let the core do what is due."""
+        """Let the core do what is due."""
         if not self.session and not self.is_closed:
             why = self.trouble or "nobody answered yet"
             text = f"{self.client.label} waits for a metadata member at {', '.join(self.endpoints)}: {why}"
             self._reminders.lasts(now_ns, "session", text)
-        if self.link is None and now_ns >= self._dial_at and not self.is_closed:
-            self._dial(now_ns)
         if now_ns >= self._due_ns:
             self._step(Tick(now_ns))
 
     def deadline_ns(self) -> int | None:
-        due_ns = self._due_ns
-        if self.link is None and not self.is_closed and self._dial_at < due_ns:
-            return self._dial_at
-        return None if due_ns == _NEVER_NS else due_ns
+        return None if self._due_ns == _NEVER_NS else self._due_ns
 
-    # Dialling.
-
-    def _dial(self, now_ns: int) -> None:
-        endpoint = self.endpoints[self._turn % len(self.endpoints)]
+    def _dial(self, now_ns: int, endpoint: str) -> None:
         try:
             self.link = self.transport.connect(endpoint)
         except UsageError as refused:  # An address that this transport may not dial, or no link left to have.
-            self._dial_later(now_ns, str(refused))
+            self._be_troubled(str(refused))
+            self._step(Disconnected(now_ns))
 
-    def _dial_later(self, now_ns: int, reason: str) -> None:
-        """The next member after a pause."""
+    def _hang_up(self, now_ns: int, reason: str) -> None:
+        self._be_troubled(reason)
+        self.is_up = False
+        if self.link is not None:
+            self.transport.drop(self.link, reason)
+        else:
+            self._step(Disconnected(now_ns))
+
+    def _be_troubled(self, reason: str) -> None:
         if reason != self.trouble:
             logger.debug("metadata link down: %s", reason)
         self.trouble = reason
-        self._turn += 1
-        self._dial_at = now_ns + self._redial_ns
-        self._redial_ns = min(2 * self._redial_ns, REDIAL_NS_MAX)
 
     # The core.
 
@@ -235,6 +229,10 @@ class MetadataLink:
         match effect:
             case Send():
                 self._send(effect.request)
+            case Dial():
+                self._dial(now_ns, effect.endpoint)
+            case HangUp():
+                self._hang_up(now_ns, effect.reason)
             case Completed():
                 done = self._results.pop(effect.token, None)
                 if done is not None:

@@ -50,11 +50,15 @@ class AgreedLog:
 
     @property
     def not_leader(self) -> NotLeader:
-        leader, configuration = self.raft.leader, self.raft.configuration
-        voters = tuple(each for voter in configuration.voters for each in configuration.endpoints_of(voter))
+        leader = self.raft.leader
         if leader is None or leader == self.raft.member:
-            return NotLeader("", (), voters)
-        return NotLeader(leader.name, configuration.endpoints_of(leader), voters)
+            return NotLeader("", (), self.members)
+        return NotLeader(leader.name, self.raft.configuration.endpoints_of(leader), self.members)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        configuration = self.raft.configuration
+        return tuple(each for voter in configuration.voters for each in configuration.endpoints_of(voter))
 
     def may_renew(self, now_ns: int) -> bool:
         """Nobody else was elected half an election base ago: then whoever is, gives what is renewed now its time."""

@@ -1,25 +1,28 @@
-"""The core of a metadata client: one session, its requests, its watches, over whatever link there is (P10.1, I74).
+"""The core of a metadata client: one session, its requests, its watches, over one link at a time (P10.1, I74).
 
-Decides what is sent and sent again, when the session is kept alive and when it counts as lost, and what a watch
-shows. The host brings links and messages, and carries `Send` out in order.
+Decides what is sent and sent again, when the session is kept alive and when it counts as lost, what a watch shows, and
+when a member is left for another (which one: `seeking`). The host dials, brings messages, and carries `Send` out in
+order.
 
 A request keeps its sequence for the life of the session, so after a reconnect, or when no answer came for long, it
-is simply sent again, later each time: the quorum gives a repeated one its first answer. What it has no room for now
-(BUSY) has no answer yet and is sent again too. Only when the session is lost can the outcome
-of a sent transaction be unknown, and then it may even still come to pass (P2.2). Everything else is moved to the next
-session. Links deliver in order or end, but nothing here counts on it: messages may be lost, doubled or late.
+is simply sent again, later each time: the quorum gives a repeated one its first answer, whoever leads by then. Over
+another link all that is under way goes first, in the order in which it was first sent. What the quorum has no room for
+now (BUSY) has no answer yet and is sent again too. Only when the session is lost can the outcome of a sent transaction
+be unknown, and then it may even still come to pass (P2.2). Everything else is moved to the next session. Links deliver
+in order or end, but nothing here counts on it: messages may be lost, doubled or late.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from embedbk.codec.metadata_messages import (
     BUSY,
+    Acknowledged,
     AllocIds,
     CloseSession,
     Get,
@@ -28,6 +31,7 @@ from embedbk.codec.metadata_messages import (
     Listed,
     MetadataReply,
     MetadataRequest,
+    NotLeader,
     OpenSession,
     Operation,
     Record,
@@ -43,13 +47,16 @@ from embedbk.codec.metadata_messages import (
 from embedbk.metadata.catalog import DEFAULT_LIMITS, check_operation
 from embedbk.metadata.following import RETRY_NS_MIN, Followed
 from embedbk.metadata.pacing import IN_FLIGHT_MAX, Pace
+from embedbk.metadata.seeking import Seeker
 from embedbk.metadata.vocabulary import (
     Cancelled,
     Closed,
     CloseRequested,
     Completed,
     Connected,
+    Dial,
     Disconnected,
+    HangUp,
     MessageReceived,
     Requested,
     Send,
@@ -77,6 +84,11 @@ OPEN_AGAIN_NS_MIN = (
     100_000_000  # Or a twelfth of the ttl: answers that are late by most of it still open a session.
 )
 OPEN_REFUSED_NS = 1_000_000_000
+DIAL_NS = (
+    1_000_000_000  # Until a member that was dialled, or asked for a session, is left for another; it grows.
+)
+SILENT_NS = 1_000_000_000  # Likewise one that owes a renewal (or a sixth of the ttl).
+_NEVER_NS = 1 << 62
 WATCHES_MAX = 4096  # As many as the quorum has for one link.
 
 ClientEvent = (
@@ -84,8 +96,9 @@ ClientEvent = (
     | CloseRequested
 )  # fmt: skip
 ClientEffect = (
-    Send | Completed | WatchChanged | WatchPutOff | SessionReady | SessionLost | SessionRefused | Closed
-)
+    Send | Completed | WatchChanged | WatchPutOff | SessionReady | SessionLost | SessionRefused | Closed | Dial
+    | HangUp
+)  # fmt: skip
 
 
 def is_unknown(result: Result) -> bool:
@@ -137,6 +150,10 @@ class Client:
         self.ttl_ms = ttl_ms
         self.label = label
         self.cluster_token = cluster_token
+        self._seeker = Seeker(())
+        self._is_leaving = False  # A link was hung up, and has not ended yet.
+        self._owed_ns: int | None = None  # Since when the peer owes a word, and how long it has.
+        self._patience_ns: int | None = None
         self.put_off = ""  # Why requests were not run lately; empty since one was answered.
         self._is_connected = False
         self._session: _Session | None = None
@@ -149,6 +166,9 @@ class Client:
         self._keep_alives: dict[int, int] = {}  # Sequence -> when it was sent.
         self._queue: deque[_Pending] = deque()  # Not sent under the present session.
         self._in_flight: dict[int, _Pending] = {}  # By sequence, rising.
+        self._again: deque[_Pending] = (
+            deque()
+        )  # Of these, those not sent over the present link yet, in order.
         self._outstanding: dict[Token, _Pending] = {}
         self._watches: dict[Token, Followed] = {}
         self._streams: dict[int, Followed] = {}  # By watch id, on the present link.
@@ -161,7 +181,17 @@ class Client:
         self._check_lease(event.now_ns, effects)
         self._HANDLERS[type(event)](self, event, effects)
         self._pump(event.now_ns, effects)
+        self._seek(event.now_ns, effects)
         return effects
+
+    def seek(self, endpoints: Sequence[str]) -> None:
+        """Look for the leader by itself, from these addresses on: it gives `Dial` and `HangUp` from now on."""
+        self._seeker = Seeker(endpoints)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Where all members are, as the last leader said; empty as long as none did."""
+        return self._seeker.learnt
 
     @property
     def deadline_ns(self) -> int | None:
@@ -174,6 +204,11 @@ class Client:
                     deadlines.append(self._resend_ns)
         elif self._open_retry_ns is not None:
             deadlines.append(self._open_retry_ns)
+        if self._ended is None and not self._is_leaving:
+            if self._seeker.dial_at_ns is not None:
+                deadlines.append(self._seeker.dial_at_ns)
+            elif self._owed_ns is not None and self._patience_ns is not None:
+                deadlines.append(self._owed_ns + self._patience_ns)
         return min(deadlines, default=None)
 
     @property
@@ -193,9 +228,10 @@ class Client:
     def _on_connected(self, event: Connected, effects: list[ClientEffect]) -> None:
         if self._is_connected:
             self._forget_link()
-        if self._ended is not None:
+        if self._ended is not None or self._is_leaving:
             return
         self._is_connected = True
+        self._owed_ns = None
         self._pace = Pace()
         session = self._session
         if session is None:
@@ -203,22 +239,26 @@ class Client:
             self._open(event.now_ns, effects)
             return
         self._keep_alive(session, event.now_ns, effects)
-        for pending in self._in_flight.values():
-            pending.due_ns, pending.times = event.now_ns, 0
-        self._resend_ns = event.now_ns
-        self._resend(session, event.now_ns, self._pace.window, effects)
+        self._again = deque(self._in_flight.values())
+        for pending in self._again:
+            pending.due_ns = _NEVER_NS  # Sent again by turns, as the window allows.
+        self._resend_ns = None
         self._stream_all()
 
     def _on_disconnected(self, event: Disconnected, effects: list[ClientEffect]) -> None:
         self._forget_link()
-        if self._closing_sequence is not None:
+        self._seeker.left(event.now_ns)
+        was_leaving, self._is_leaving = self._is_leaving, False
+        if self._closing_sequence is not None and not was_leaving:
             self._end(Refusal(UNKNOWN, "the client was closed"), "closed; its session will expire", effects)
 
     def _forget_link(self) -> None:
         """What belongs to a link dies with it: streams, keep-alives, and attempts to open a session."""
         self._is_connected = False
+        self._owed_ns = None
         self._opening.clear()
         self._open_retry_ns = None
+        self._again.clear()
         self._forget_streams()
 
     def _forget_streams(self) -> None:
@@ -230,11 +270,13 @@ class Client:
         self._queue = deque(waiting for waiting in self._queue if not waiting.is_of_stream)
         for sequence in [at for at, pending in self._in_flight.items() if pending.is_of_stream]:
             del self._in_flight[sequence]
+        self._again = deque(pending for pending in self._again if not pending.is_of_stream)
 
     def _open(self, now_ns: int, effects: list[ClientEffect]) -> None:
         self._open_count += 1
         self._opening[self._open_count] = now_ns
         self._open_retry_ns = now_ns + max(self.ttl_ms * 1_000_000 // 12, OPEN_AGAIN_NS_MIN)
+        self._owe(now_ns, DIAL_NS)
         opening = OpenSession(self.ttl_ms, self.label, self._attempt)
         effects.append(Send(MetadataRequest(0, self._open_count, 1, opening)))
 
@@ -267,6 +309,7 @@ class Client:
         session.keep_alive_ns = now_ns + self._renew_after_ns(session, now_ns)
         sequence = self._take_sequence(session)
         self._keep_alives[sequence] = now_ns
+        self._owe(now_ns, min(session.ttl_ns // 6, SILENT_NS))
         done_below = next(iter(self._in_flight), sequence)
         request = MetadataRequest(session.session, sequence, done_below, KeepAlive(), session.secret)
         effects.append(Send(request))
@@ -300,6 +343,7 @@ class Client:
                 text = f"the session was lost while this was under way: {reason}"
                 self._complete(pending, Refusal(UNKNOWN, text), effects)
         self._in_flight.clear()
+        self._again.clear()
         self._resend_ns = None
         self._queue.extendleft(reversed(again))
         if self._closing_sequence is not None:
@@ -332,6 +376,10 @@ class Client:
             pending.times += 1
             self._send(session, pending, now_ns, effects)
         self._resend_ns = min((pending.due_ns for pending in self._in_flight.values()), default=None)
+        if sent and self._owed_ns is None:
+            self._keep_alive(
+                session, now_ns, effects
+            )  # Whoever lives answers this at once, whatever its disk does.
 
     # --- Requests ----------------------------------------------------------------------------------------
 
@@ -362,6 +410,7 @@ class Client:
             return
         # Not wanted any more, so not sent again either: once done_below is above it, it is never run.
         self._in_flight.pop(pending.sequence, None)
+        self._again = deque(waiting for waiting in self._again if waiting is not pending)
         code = "UNAVAILABLE" if pending.is_repeatable else UNKNOWN
         text = "cancelled while it was under way" + f": {pending.put_off}" * bool(pending.put_off)
         self._complete(pending, Refusal(code, text), effects)
@@ -375,6 +424,10 @@ class Client:
             if self._open_retry_ns is None or now_ns >= self._open_retry_ns:
                 self._open(now_ns, effects)
             return
+        while self._again and len(self._in_flight) - len(self._again) < self._pace.window:
+            pending = self._again.popleft()
+            pending.sent_ns, pending.times = now_ns, 0
+            self._send(session, pending, now_ns, effects)
         while self._queue and len(self._in_flight) < self._pace.window:
             oldest = next(iter(self._in_flight), session.next_sequence)
             if session.next_sequence - oldest >= SEQUENCE_WINDOW:
@@ -414,10 +467,20 @@ class Client:
     def _on_message(self, event: MessageReceived, effects: list[ClientEffect]) -> None:
         if not self._is_connected:
             return
+        self._owed_ns = None
         if isinstance(event.message, WatchEvents):
             self._on_watch_events(event.message, effects)
+        elif isinstance(event.message.result, NotLeader):
+            self._on_not_leader(event.message.result, effects)
         else:
+            self._seeker.answered()
             self._on_reply(event.message, event.now_ns, effects)
+
+    def _on_not_leader(self, told: NotLeader, effects: list[ClientEffect]) -> None:
+        """It ran nothing; all that is under way stays so, for another member."""
+        self._seeker.redirected(told.endpoints, told.members)
+        who = f"{told.leader} leads" if told.leader else "it knows of no leader"
+        self._hang_up(f"{self._seeker.at or 'the member'} does not lead: {who}", effects)
 
     def _on_reply(self, reply: MetadataReply, now_ns: int, effects: list[ClientEffect]) -> None:
         if reply.session == 0:
@@ -437,6 +500,8 @@ class Client:
                 del self._keep_alives[
                     sequence
                 ]  # Links keep order: those were lost, or are of no use any more.
+            if isinstance(reply.result, Acknowledged):
+                self._seeker.learn(reply.result.members)
             self._renewed(session, sent_ns, now_ns)
         elif (pending := self._in_flight.get(reply.sequence)) is not None:
             if isinstance(reply.result, Refusal) and reply.result.code == BUSY:
@@ -460,6 +525,7 @@ class Client:
                 self._open_retry_ns = now_ns + OPEN_REFUSED_NS
                 effects.append(SessionRefused(opened.text))
         elif isinstance(opened, SessionOpened):
+            self._seeker.learn(opened.members)
             if session is None:
                 self._on_opened(sent_ns, opened, now_ns, effects)
             elif opened.session == session.session:
@@ -475,6 +541,33 @@ class Client:
         pending.due_ns = self._pace.put_off(pending.sequence, pending.times, now_ns)
         if self._resend_ns is None or pending.due_ns < self._resend_ns:
             self._resend_ns = pending.due_ns
+
+    # --- Which member ------------------------------------------------------------------------------------
+
+    def _owe(self, now_ns: int, first_ns: int) -> None:
+        """The peer owes a word from now on, unless it does already."""
+        if self._owed_ns is None:
+            self._owed_ns, self._patience_ns = now_ns, self._seeker.patience_ns(first_ns)
+
+    def _seek(self, now_ns: int, effects: list[ClientEffect]) -> None:
+        """Dial whom it is time to dial; leave whoever was silent for too long."""
+        if self._ended is not None or self._is_leaving:
+            return
+        endpoint = self._seeker.dial(now_ns)
+        if endpoint is not None:
+            effects.append(Dial(endpoint))
+            self._owe(now_ns, DIAL_NS)
+            return
+        owed_ns, patience_ns = self._owed_ns, self._patience_ns
+        if owed_ns is not None and patience_ns is not None and now_ns >= owed_ns + patience_ns:
+            silent_s = (now_ns - owed_ns) / 1e9
+            self._hang_up(f"{self._seeker.at} said nothing for {silent_s:.1f} s", effects)
+
+    def _hang_up(self, reason: str, effects: list[ClientEffect]) -> None:
+        """Leave this member; `Disconnected` follows, and then another is dialled."""
+        self._forget_link()
+        self._is_leaving = True
+        effects.append(HangUp(reason))
 
     # --- Watches -----------------------------------------------------------------------------------------
 
@@ -599,6 +692,7 @@ class Client:
             code = UNKNOWN if is_open else refusal.code if refusal.code != UNKNOWN else "UNAVAILABLE"
             self._complete(pending, Refusal(code, refusal.text), effects)
         self._in_flight.clear()
+        self._again.clear()
         self._queue.clear()
         self._watches.clear()
         self._streams.clear()

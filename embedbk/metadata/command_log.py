@@ -84,6 +84,10 @@ class CommandLog(Protocol):
     def why_full(self, size: int) -> str:
         """Why no command of so many bytes is taken now, though this member leads; empty: it is."""
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Where clients reach all voters; empty where nobody told."""
+
     def propose(self, body: bytes, said: str, effects: list[Any]) -> int:
         """Log a command; the index at which it stands if it is committed in this term. said: what it means, for
         people, where that is worth a line."""
@@ -107,6 +111,7 @@ class SoloLog:
         """last_index: of what is on the device."""
         self.term = FIRST_TERM
         self.committed_index = last_index
+        self.members: tuple[str, ...] = ()
         self._last_index = last_index
         self._queued: deque[Entry] = deque()  # Not yet on the device.
 

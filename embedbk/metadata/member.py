@@ -370,7 +370,8 @@ class Member:
         """A live session lives on (METADATA.md: keep-alives are not logged). Nothing that could be taken back is told,
         so this answer waits for no disk: a client that is heard does not lose its session to a slow sync."""
         request = event.request
-        answer = MetadataReply(request.session, request.sequence, Acknowledged(self.catalog.revision))
+        alive = Acknowledged(self.catalog.revision, self.log.members)
+        answer = MetadataReply(request.session, request.sequence, alive)
         return [*self._watches.marks(event.link), Reply(event.link, answer)]
 
     # --- What is asked of the catalog as it is now -------------------------------------------------------
@@ -404,7 +405,7 @@ class Member:
             case Tell(count):
                 self._answer(asked, self.catalog.tell(count, self.cluster_token), answers)
             case KeepAlive():
-                self._answer(asked, Acknowledged(self.catalog.revision), answers)
+                self._answer(asked, Acknowledged(self.catalog.revision, self.log.members), answers)
             case Watch():
                 self._answer(asked, self._watch(asked.link, request.session, request.operation), answers)
             case Unwatch(watch_id):
@@ -480,7 +481,8 @@ class Member:
         self._opening_on[link] = self._opening_on.get(link, 0) + 1
 
     def _opened(self, session: Session) -> SessionOpened:
-        return SessionOpened(session.session, session.ttl_ms, self.cluster_token, session.secret)
+        members = self.log.members
+        return SessionOpened(session.session, session.ttl_ms, self.cluster_token, session.secret, members)
 
     def _watch(self, link: int, session: int, watch: Watch) -> Result:
         """Begin a stream; what it is sent comes with the next feed."""

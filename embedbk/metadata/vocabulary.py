@@ -25,9 +25,11 @@ __all__ = [
     "Closed",
     "Completed",
     "Connected",
+    "Dial",
     "Disconnected",
     "DropLinks",
     "Halted",
+    "HangUp",
     "JournalAppend",
     "JournalDurable",
     "JournalFailed",
@@ -156,12 +158,14 @@ class Halted(Struct):
 
 
 class Connected(Struct):
-    """A new link with the metadata quorum is up."""
+    """A new link with a metadata member is up."""
 
     now_ns: int
 
 
 class Disconnected(Struct):
+    """The link ended, or the one that was dialled could not be had."""
+
     now_ns: int
 
 
@@ -254,6 +258,18 @@ class SessionLost(Struct):
 
 class SessionRefused(Struct):
     """The quorum opens no session now; asked again later."""
+
+    reason: str
+
+
+class Dial(Struct):
+    """Begin a link with the member at this address; `Connected` or `Disconnected` follows."""
+
+    endpoint: str
+
+
+class HangUp(Struct):
+    """End the link, or the attempt to have it; `Disconnected` follows."""
 
     reason: str
 

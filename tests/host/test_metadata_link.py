@@ -25,9 +25,9 @@ from embedbk.codec.metadata_messages import (
     Value,
     Watch,
 )
-from embedbk.host import metadata_link
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.metadata.client import Client, is_unknown
+from embedbk.metadata.seeking import PAUSE_NS_MAX, PAUSE_NS_MIN
 from embedbk.ports import Identity, LinkDown, LinkUp, Received
 from embedbk.transports.local import LocalTransport
 from tests.host.place import MS, SECOND, SESSION_MS, TOKEN, Peer, Place
@@ -131,15 +131,15 @@ def test_dialling_backs_off_and_begins_anew_behind_an_answer(place: Place) -> No
     place.run_for(10 * SECOND)
     pauses = [after - before for before, after in zip(made.dials, made.dials[1:], strict=False)]
     assert pauses == sorted(pauses), "longer and longer"
-    assert pauses[-1] >= metadata_link.REDIAL_NS_MAX
+    assert pauses[-1] >= PAUSE_NS_MAX
     assert len(made.dials) < 20
     assert "nobody-is-here" in made.link.trouble
-    made.link.endpoints = place.metadata.endpoints
+    made.link.client.seek(place.metadata.endpoints)
     place.until(lambda: made.link.session != 0)
     assert made.link.trouble == ""
     made.transport.drop(made.link.link or 0, "cut")
     place.turn()
-    assert (made.link.deadline_ns() or 0) - place.now_ns <= metadata_link.REDIAL_NS_MIN
+    assert (made.link.deadline_ns() or 0) - place.now_ns <= PAUSE_NS_MIN
 
 
 def test_the_next_member_is_dialled_when_one_is_away(place: Place) -> None:

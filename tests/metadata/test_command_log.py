@@ -67,6 +67,7 @@ class LossyLog:
 
     term: int = 1
     committed_index: int = 0
+    members: tuple[str, ...] = ()
     entries: list[Entry] = field(default_factory=list)  # Of them, those above committed_index may be lost.
     rounds: list[int] = field(default_factory=list)  # Reads that wait for a word.
     deadline_ns: int | None = None

@@ -34,8 +34,10 @@ from embedbk.metadata.vocabulary import (
     CloseRequested,
     Completed,
     Connected,
+    Dial,
     Disconnected,
     Halted,
+    HangUp,
     JournalAppend,
     JournalDurable,
     JournalFailed,
@@ -90,6 +92,8 @@ class Peer:
     sent: list[MetadataRequest] = field(default_factory=list)
     is_closed: bool = False
     request_count: int = 0
+    at: str = ""  # The address that was dialled.
+    dials: list[tuple[int, str]] = field(default_factory=list)  # When, and whom.
 
 
 class World:
@@ -186,6 +190,13 @@ class World:
         self.links[self.link_count] = peer
         self.step(peer, Connected(self.now_ns))
 
+    def dial(self, peer: Peer, endpoint: str) -> None:
+        """A client that looks for the leader by itself begins a link (for worlds of several members)."""
+        raise AssertionError(endpoint)
+
+    def hang_up(self, peer: Peer) -> None:
+        self.disconnect(peer)
+
     def disconnect(self, peer: Peer) -> None:
         if peer.link is None:
             return
@@ -251,6 +262,12 @@ class World:
                     peer.refused.append(reason)
                 case Closed():
                     peer.is_closed = True
+                case Dial(endpoint):
+                    peer.at = endpoint
+                    peer.dials.append((self.now_ns, endpoint))
+                    self.dial(peer, endpoint)
+                case HangUp():
+                    self.hang_up(peer)
                 case _:
                     raise AssertionError(effect)
 

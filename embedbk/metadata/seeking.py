@@ -1,0 +1,108 @@
+"""Which metadata member a client asks next, how long it pauses before, and how long it bears silence (P10.1). Pure.
+
+Only the leader serves, and any member's address is enough to find it: whoever does not lead names who does, and all
+members. A name is followed at once, but not one behind another without end: two that name each other, or a leader that
+is gone, cost a pause like everybody who does not answer. The addresses have their turns, so that a wrong name keeps
+none of them away. Pauses and patience grow with each round in vain, and begin anew behind the first answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+__all__ = ["ADDRESSES_MAX", "PATIENCE_NS_MAX", "PAUSE_NS_MAX", "PAUSE_NS_MIN", "Seeker"]
+
+PAUSE_NS_MIN = 50_000_000  # Before the next member is dialled; doubles with each round in vain.
+PAUSE_NS_MAX = 1_000_000_000
+PATIENCE_NS_MAX = 15_000_000_000
+HOPS_MAX = 2  # Names followed one behind another before the next pause.
+NAMED_MAX = 4  # Addresses of one leader that are tried.
+ADDRESSES_MAX = 64  # Of those that were given, that a leader told, and that others told, each.
+_DOUBLINGS_MAX = 16
+
+
+class Seeker:
+    """Of one client. It has one link at a time, or dials one, or waits until it may dial."""
+
+    def __init__(self, given: Sequence[str]) -> None:
+        """given: addresses that are never forgotten; none: its host dials by itself."""
+        self.given = _distinct(given)
+        self.learnt: tuple[str, ...] = ()  # All members, as the last leader said.
+        self.at = ""  # The address that was dialled last, until it is left.
+        self.dial_at_ns: int | None = 0 if given else None
+        self._told: tuple[
+            str, ...
+        ] = ()  # All members, as one said last that does not lead, and may be of old.
+        self._named: deque[str] = deque()  # Where the leader is said to be.
+        self._hops = 0  # Names followed since an address had its turn.
+        self._turn = ""  # Which address had it last.
+        self._left = ""  # Which was left last.
+        self._tries = 0  # Dialled since the last answer of a leader.
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All that are known, those that a leader told first."""
+        return tuple(dict.fromkeys((*self.learnt, *self._told, *self.given)))
+
+    def dial(self, now_ns: int) -> str | None:
+        """The address to dial now, if it is time."""
+        if self.dial_at_ns is None or now_ns < self.dial_at_ns:
+            return None
+        self.dial_at_ns = None
+        self._tries += 1
+        self.at = self._named.popleft() if self._named else self._next()
+        return self.at
+
+    def left(self, now_ns: int) -> None:
+        """The link ended, or could not be had."""
+        self._left, self.at = self.at, ""
+        if not self.given:
+            return
+        if self._named:
+            self.dial_at_ns = now_ns
+        else:
+            self.dial_at_ns = now_ns + self._grown(PAUSE_NS_MIN, PAUSE_NS_MAX)
+
+    def redirected(self, leader: Sequence[str], members: Sequence[str]) -> None:
+        """Who was asked does not lead. leader: where it says that the leader is; members: where all are."""
+        if members:
+            self._told = _distinct(members)
+        self._named.clear()
+        if self._hops < HOPS_MAX:
+            self._named.extend([each for each in _distinct(leader) if each != self.at][:NAMED_MAX])
+            self._hops += bool(self._named)
+
+    def learn(self, members: Sequence[str]) -> None:
+        """A leader says where all members are."""
+        if members:
+            self.learnt, self._told = _distinct(members), ()
+
+    def answered(self) -> None:
+        """A leader answered."""
+        self._tries = self._hops = 0
+        self._named.clear()
+
+    def patience_ns(self, first_ns: int) -> int | None:
+        """How long to wait for a word of who was dialled or asked. None: for ever, since nobody else is known."""
+        if len(self.addresses) < 2:
+            return None
+        return self._grown(first_ns, max(PATIENCE_NS_MAX, first_ns))
+
+    def _next(self) -> str:
+        """The address whose turn it is; not the one that was just left, if there is another."""
+        self._hops = 0
+        known = self.addresses
+        at = known.index(self._turn) + 1 if self._turn in known else 0
+        if known[at % len(known)] == self._left:
+            at += 1
+        self._turn = known[at % len(known)]
+        return self._turn
+
+    def _grown(self, first_ns: int, most_ns: int) -> int:
+        rounds = max(self._tries - 1, 0) // max(len(self.addresses), 1)
+        return min(first_ns << min(rounds, _DOUBLINGS_MAX), most_ns)
+
+
+def _distinct(endpoints: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(endpoints))[:ADDRESSES_MAX]

@@ -1,0 +1,99 @@
+"""Clients of several metadata members: who is asked next, and what is sent again to whom."""
+
+# ruff: noqa: E501 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_CLIENT = "embedbk/metadata/client.py"
+_SEEKING = "embedbk/metadata/seeking.py"
+
+_HERE = "tests/metadata/test_seeking.py::test_"
+_STORIES = _HERE + "a_random_story_comes_out_right"
+
+MUTANTS = (
+    Mutant(
+        "client-newer-before-what-is-under-way",
+        "P10.1",
+        "behind a change of leaders a newer operation of a session overtakes those that were under way",
+        (
+            (
+                _CLIENT,
+                "        while self._again and len(self._in_flight) - len(self._again) < self._pace.window:\n",
+                "        while self._again and not self._queue and len(self._in_flight) - len(self._again) < self._pace.window:\n",
+            ),
+            (
+                _CLIENT,
+                "        while self._queue and len(self._in_flight) < self._pace.window:\n",
+                "        while self._queue and len(self._in_flight) - len(self._again) < self._pace.window:\n",
+            ),
+        ),
+        (_STORIES, _HERE + "the_session_and_all_that_is_under_way_live_through_a_change_of_leaders"),
+    ),
+    Mutant(
+        "client-under-way-waits-for-its-second-time",
+        "P10.1",
+        "over a new link what was under way is sent again a second later, some at a time",
+        (
+            (
+                _CLIENT,
+                "        self._again = deque(self._in_flight.values())\n        for pending in self._again:\n            pending.due_ns = _NEVER_NS",
+                "        for pending in self._in_flight.values():\n            pending.due_ns = event.now_ns + 1_000_000_000",
+            ),
+            (_CLIENT, "        self._resend_ns = None\n        self._stream_all()\n", "        self._resend_ns = event.now_ns\n        self._stream_all()\n"),
+        ),
+        (_HERE + "the_session_and_all_that_is_under_way_live_through_a_change_of_leaders",),
+    ),
+    Mutant(
+        "client-not-leader-is-an-answer",
+        "P2.2",
+        "a member that does not lead ends the request that it did not run",
+        ((_CLIENT, "        elif isinstance(event.message.result, NotLeader):\n", "        elif False:\n"),),
+        (_STORIES,),
+    ),
+    Mutant(
+        "client-waits-for-a-silent-leader",
+        "P10.1",
+        "a leader that says nothing is never left, and its clients lose their sessions",
+        ((_CLIENT, "and now_ns >= owed_ns + patience_ns:", "and False:"),),
+        (_HERE + "a_leader_that_is_silent_is_left_before_the_session_ends",),
+    ),
+    Mutant(
+        "client-has-no-more-patience",
+        "P10.1",
+        "a leader that is only slow is left again and again",
+        ((_SEEKING, "        return self._grown(first_ns, max(PATIENCE_NS_MAX, first_ns))\n", "        return first_ns\n"),),
+        (_HERE + "a_member_that_is_only_slow_is_waited_for_in_the_end",),
+    ),
+    Mutant(
+        "client-follows-every-name-at-once",
+        "P10.1",
+        "two members that name each other are asked in a busy loop",
+        ((_SEEKING, "        if self._hops < HOPS_MAX:\n", "        if True:\n"),),
+        (_HERE + "members_that_name_each_other_are_no_busy_loop",),
+    ),
+    Mutant(
+        "client-a-name-takes-the-turn",
+        "P10.1",
+        "who names a leader that is gone keeps its clients from everybody else",
+        ((_SEEKING, "self._named.popleft() if self._named else self._next()\n", "self._named.popleft() if self._named else self._next()\n        self._turn = self.at\n"),),
+        (_HERE + "a_name_is_followed_at_once_and_its_failure_costs_nobody_the_turn",),
+    ),
+    Mutant(
+        "client-learns-no-address",
+        "P10.1",
+        "a client whose first member is gone does not know those that joined it",
+        ((_CLIENT, "            if isinstance(reply.result, Acknowledged):\n", "            if False:\n"),),
+        (_HERE + "addresses_are_learnt_while_a_session_lives",),
+    ),
+    Mutant(
+        "client-believes-who-does-not-lead",
+        "P10.1",
+        "a member that was taken out replaces the addresses that a leader told",
+        ((_SEEKING, "            self._told = _distinct(members)\n", "            self.learnt = _distinct(members)\n"),),
+        (_HERE + "what_a_leader_told_outlives_what_others_say",),
+    ),
+)  # fmt: skip
