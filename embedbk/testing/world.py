@@ -414,7 +414,9 @@ class World:
         self.note(f"{name} stops")
         node: BookieNode = self.nodes[name]
         node.leave(self.now_of(name))
-        self.tell("on_durable", name, node.storage.durable())  # What waits is synced at once.
+        token = node.storage.durable()  # What waits is synced at once.
+        self.tell("on_durable", name, token)
+        self._near.on_durable(name, node, token)
 
         def look() -> None:
             if self.nodes.get(name) is not node or name in self.paused:
