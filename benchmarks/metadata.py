@@ -18,8 +18,10 @@ from benchmarks import Row, is_wanted, workplace
 from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.metadata_messages import Record
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import StartMember, encode_command
 from embedbk.metadata.loading import load_in_slices
+from embedbk.metadata.raft_vocabulary import Entry, Persist
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY, read_header, read_pieces
@@ -71,13 +73,15 @@ def filled() -> tuple[Catalog, float]:
 def snapshot(directory: Path, catalog: Catalog) -> tuple[float, float]:
     """Seconds until it counts, and of the longest slice."""
     store: MetadataStore = open_metadata_store(directory)
-    store.append(1, encode_command(StartMember(bytes(16))))
+    entry = Entry(1, FIRST_TERM, encode_command(StartMember(bytes(16))))
+    store.persist(Persist(1, FIRST_TERM, None, 0, (entry,)))
     poll = select.poll()
     for fileno in store.filenos():
         poll.register(fileno, select.POLLIN)
     began, stall_s = time.perf_counter(), 0.0
     cut = catalog.cut()
-    snapshots = store.begin_snapshot(1, cut.head.revision, cut.head.records, cut.head.sessions)
+    counts = cut.head.revision, cut.head.records, cut.head.sessions
+    snapshots = store.begin_snapshot(1, FIRST_TERM, store.identity.first_configuration, 0, *counts)
     is_cut = False
     while not snapshots.kept:
         turn = time.perf_counter()

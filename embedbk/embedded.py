@@ -134,9 +134,7 @@ class _Building:
         )
         self.opened.append(store.close)
         token = store.identity.cluster_token
-        known = [
-            record.key.rpartition("/")[2] for record in store.catalog.page(cookie_path(""), "", 1000).records
-        ]
+        known = [key.rpartition("/")[2] for key in store.keys(cookie_path(""))]
         stores = [
             self._open_bookie(bookie_id, token, is_known=bookie_id in known)
             for bookie_id in self._bookie_ids(known, bookies)

@@ -18,12 +18,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from embedbk.cli.metadata_records import describe_metadata_record
 from embedbk.codec.entry import read_entry
 from embedbk.codec.frame import frame_of, iter_entries
 from embedbk.codec.journal_records import HELD_AGAIN, LIMBO_ENDS, RecordKind, decode_explicit_lac
 from embedbk.core.ledger_table import LEDGER_STATE, STATE_RANGE
 from embedbk.errors import PeerError, StorageError, UsageError
-from embedbk.metadata.commands import decode_command
 from embedbk.storage.checking import MetadataFacts
 from embedbk.storage.entry_log_reader import (
     EntryLog,
@@ -294,7 +294,7 @@ def _journal_cat(options: argparse.Namespace) -> int:
     findings = Findings()
     directory = DiskDirectory(path)
     picture = look_at_journal(directory, findings)
-    describe = _describe_bookie_record if _is_bookies(path) else _describe_metadata_record
+    describe = _describe_bookie_record if _is_bookies(path) else describe_metadata_record
     after = max(options.after, picture.first_token - 1)
     if after <= picture.last_token:
         for record in walk_records(directory, picture, after, findings):
@@ -340,21 +340,6 @@ def _describe_bookie_record(record: Record) -> tuple[dict[str, Any], str]:
         data["broken"] = str(broken)
         text += f"  BROKEN: {broken}"
     return data, text
-
-
-def _describe_metadata_record(record: Record) -> tuple[dict[str, Any], str]:
-    names = {1: "COMMAND", 2: "SNAPSHOT", 3: "IDENTITY"}
-    name = names.get(record.kind)
-    data: dict[str, Any] = {"name": name, "index": record.ledger_id}
-    if record.kind == 1:
-        try:
-            command = decode_command(record.body)
-        except StorageError as broken:
-            return {**data, "broken": str(broken)}, f"COMMAND {record.ledger_id}  BROKEN: {broken}"
-        data["command"] = type(command).__name__
-        data["shown"] = repr(command)
-        return data, f"COMMAND {record.ledger_id}  {_short(repr(command), 100)}"
-    return data, f"{name or f'kind {record.kind}'} {record.ledger_id}  {len(record.body)} bytes"
 
 
 # --- entrylog cat, index cat --------------------------------------------------------------------------------

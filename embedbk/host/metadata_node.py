@@ -16,9 +16,10 @@ from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import GENERATION_BITS, KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.host.snapshotting import Snapshotting
-from embedbk.metadata.command_log import SoloLog
+from embedbk.metadata.command_log import FIRST_TERM, SoloLog
 from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
+from embedbk.metadata.raft_vocabulary import Entry, Persist
 from embedbk.metadata.vocabulary import (
     Halted,
     JournalAppend,
@@ -185,7 +186,8 @@ class MetadataNode:
         if self.failure is not None:
             return
         try:
-            self.store.append(index, body)
+            entry = Entry(index, FIRST_TERM, body)
+            self.store.persist(Persist(index, FIRST_TERM, None, index - 1, (entry,)))
         except StorageError as failed:
             # The log has a gap: this member cannot go on (P7.6).
             self._step_core(JournalFailed(now_ns, str(failed)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.cutting import Cut
 from embedbk.metadata.member import Member
 from embedbk.storage.metadata_store import MetadataStore
@@ -39,13 +40,21 @@ class Snapshotting:
             self._give_up(core, now_ns, failure)
         elif self._cut is not None:
             self._go_on(core)
-        elif not snapshots.is_under_way and self._store.is_snapshot_due() and now_ns >= self._not_before_ns:
+        elif self._is_due(core, now_ns):
             self._retry_ns = self._retry_ns if self._has_failed else RETRY_NS_MIN
             self._has_failed = False
             self._cut = cut = core.catalog.cut()
-            head = cut.head
-            self._store.begin_snapshot(core.applied_index, head.revision, head.records, head.sessions)
+            head, first = cut.head, self._store.identity.first_configuration
+            counts = head.revision, head.records, head.sessions
+            self._store.begin_snapshot(core.applied_index, FIRST_TERM, first, 0, *counts)
             self._go_on(core)
+
+    def _is_due(self, core: Member, now_ns: int) -> bool:
+        """The log may have grown by what is not applied: there is nothing new to cut then."""
+        snapshots = self._store.snapshots
+        assert snapshots is not None
+        is_new = core.applied_index > snapshots.newest_index
+        return is_new and self._store.is_snapshot_due() and now_ns >= self._not_before_ns
 
     def deadline_ns(self) -> int | None:
         """0: the next slice can be taken at once."""

@@ -22,6 +22,7 @@ from embedbk.codec.kernels import offsets, scan
 from embedbk.codec.registration import Cookie, cookie_path, decode_cookie
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.errors import PeerError, StorageError
+from embedbk.metadata.catalog import Catalog
 from embedbk.storage.entry_log_index import Run
 from embedbk.storage.entry_log_layout import Descriptor
 from embedbk.storage.entry_log_reader import (
@@ -38,9 +39,10 @@ from embedbk.storage.entry_log_reader import (
 from embedbk.storage.entry_logs import check_chain, marks_of
 from embedbk.storage.findings import Findings
 from embedbk.storage.journal_reader import look_at_journal, walk_records
+from embedbk.storage.log_use import missing_in
 from embedbk.storage.member_notes import MEMBER_FILE, FileNotes, Used, what_is_missing
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
-from embedbk.storage.metadata_store import MetadataStore
+from embedbk.storage.metadata_log import read_log
 from embedbk.storage.noted import NOTE_BYTES
 from embedbk.storage.raw_files import RawDirectory, RawFile
 from embedbk.storage.replay import replay_record
@@ -418,23 +420,23 @@ def check_metadata(
         return facts
     try:
         damaged = _check_snapshots(snapshots, findings, progress)
-        store = MetadataStore(MemoryJournal(records), picture.first_token, snapshots=snapshots)
+        found = read_log(MemoryJournal(records), picture.first_token, snapshots)
+        missing = missing_in(used, found, records[-1].token)
+        catalog = found.replay()
     except StorageError as broken:
         findings.damage(directory.path, str(broken))
         return facts
-    for named, reason in store.snapshots_found.refused:
+    for named, reason in found.snapshots.refused:
         if named.name not in damaged:
             findings.damage(f"{snapshots.path}/{named.name}", reason)
-    catalog = store.catalog
-    known = catalog.tell(used.start_count if used is not None else 0, b"").asked
-    nonce = known.nonce if known is not None else None
-    if missing := what_is_missing(used, records[-1].token, catalog.start_count, nonce):
+    if missing:
         findings.damage(directory.path, f"metadata log: {missing}")
-    facts.last_index = store.index
-    facts.revision = store.catalog.revision
-    facts.cluster_token = store.identity.cluster_token
-    facts.incarnation = store.identity.incarnation
-    facts.cookies = _cookies(directory, store, findings)
+    facts.last_index = found.last_index
+    facts.revision = catalog.revision
+    if found.identity is not None:
+        facts.cluster_token = found.identity.cluster_token
+        facts.incarnation = found.identity.incarnation
+    facts.cookies = _cookies(directory, catalog, findings)
     return facts
 
 
@@ -460,12 +462,12 @@ def _check_snapshots(directory: RawDirectory, findings: Findings, progress: Prog
     return damaged
 
 
-def _cookies(directory: RawDirectory, store: MetadataStore, findings: Findings) -> dict[str, Cookie]:
+def _cookies(directory: RawDirectory, catalog: Catalog, findings: Findings) -> dict[str, Cookie]:
     prefix = cookie_path("")
     found: dict[str, Cookie] = {}
     after = ""
     while True:
-        page = store.catalog.page(prefix, after, 1000)
+        page = catalog.page(prefix, after, 1000)
         for record in page.records:
             try:
                 found[record.key.removeprefix(prefix)] = decode_cookie(bytes(record.value or b""))

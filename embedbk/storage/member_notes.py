@@ -1,7 +1,7 @@
 """What a metadata member's log was used for, in a small file beside it (P2.1, P9.2, P10.3).
 
 Decides how the note lies on disk and what a log must still have of it. Leaves to others: when it is written
-(metadata_store.py: what is noted is durable in the log, and nobody has heard of it yet), and what a person says.
+(log_use.py: what is noted is durable in the log, and nobody has heard of it yet), and what a person says.
 
 A log that was cut back, or lost its newest files, looks like one that never went further. A member that started on it
 would give out ids and epochs twice, and nobody else can tell: so it refuses.
@@ -32,6 +32,9 @@ class Used(Struct, frozen=True, array_like=True):
     start_count: int
     nonce: bytes
     last_token: int
+    is_of_log: bool = (
+        False  # The start is one of this log; else, by an older build, of the cluster's metadata.
+    )
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -14,11 +14,13 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.metadata.catalog import Catalog, Limits
 from embedbk.metadata.loading import load
+from embedbk.metadata.log_records import decode_configuration, encode_configuration
+from embedbk.metadata.quorum import Configuration
 from embedbk.ports import Journal
 from embedbk.storage.raw_files import RawDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles
@@ -38,7 +40,6 @@ __all__ = [
     "KEPT_SNAPSHOTS",
     "KIND_NAMED",
     "NAMED",
-    "TERM",
     "Found",
     "Named",
     "Snapshots",
@@ -53,7 +54,6 @@ KIND_NAMED = 4  # The record's ledger_id is the index that the snapshot stands f
 NAMED = struct.Struct(f"<BQQ{DIGEST_BYTES}s")
 NAMED_VERSION = 1
 KEPT_SNAPSHOTS = 2
-TERM = 1  # A quorum of one has no other.
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class Named:
     term: int
     file_bytes: int
     digest: bytes
+    token: int = field(default=0, compare=False)  # Of the record.
 
     @property
     def name(self) -> str:
@@ -77,7 +78,7 @@ class Named:
         if len(body) != NAMED.size or body[0] != NAMED_VERSION:
             raise StorageError(f"metadata log: record {token} names no snapshot in version {NAMED_VERSION}")
         _, term, file_bytes, digest = NAMED.unpack(body)
-        return cls(index, term, file_bytes, digest)
+        return cls(index, term, file_bytes, digest, token)
 
 
 # --- At a start -------------------------------------------------------------------------------------------
@@ -90,6 +91,8 @@ class Found:
     catalog: Catalog | None
     kept: list[Named]
     refused: list[tuple[Named, str]]  # Newer than the one that was taken, with the reason.
+    configuration: Configuration | None = None  # As of it; None: the first one of its log.
+    configuration_index: int = 0
 
     @property
     def index(self) -> int:
@@ -114,13 +117,14 @@ def look_for_base(
                 refused.append((each, "the file is missing"))
             continue
         try:
-            catalog = _load(directory, each, cluster_token, limits)
+            catalog, header, configuration = _load(directory, each, cluster_token, limits)
         except (StorageError, OSError) as bad:
             refused.append((each, str(bad)))
             continue
         # Not the one right before: that may be set aside, and the log stands behind an older one then.
         before = [older for older in named[:at] if older.name in names]
-        return Found(catalog, [*before[-(KEPT_SNAPSHOTS - 1) :], each], refused)
+        kept = [*before[-(KEPT_SNAPSHOTS - 1) :], each]
+        return Found(catalog, kept, refused, configuration, header.config_index)
     return Found(None, [], refused)
 
 
@@ -136,7 +140,9 @@ def names_of(directory: RawDirectory) -> list[str]:
         ) from refused
 
 
-def _load(directory: RawDirectory, named: Named, cluster_token: bytes, limits: Limits) -> Catalog:
+def _load(
+    directory: RawDirectory, named: Named, cluster_token: bytes, limits: Limits
+) -> tuple[Catalog, SnapshotHeader, Configuration | None]:
     with directory.open(named.name) as file:
         header = read_header(file)
         if header.cluster_token != cluster_token:
@@ -149,7 +155,8 @@ def _load(directory: RawDirectory, named: Named, cluster_token: bytes, limits: L
                 f"it stands for command {found.index} of term {found.term} with digest {found.digest.hex()}, and the "
                 f"log names one for command {named.index} of term {named.term} with digest {named.digest.hex()}"
             )
-        return load(read_pieces(file, header), limits)
+        configuration = decode_configuration(header.config) if header.config else None
+        return load(read_pieces(file, header), limits), header, configuration
 
 
 # --- While it runs ----------------------------------------------------------------------------------------
@@ -158,8 +165,8 @@ def _load(directory: RawDirectory, named: Named, cluster_token: bytes, limits: L
 class Snapshots:
     """Writes, names, keeps and removes the snapshots of a member that runs.
 
-    found: of `look_for_base`. token_of: where a command stands in the journal. identify: appends a record that says
-    whose log it is, so that a trimmed log says so before it names a snapshot.
+    found: of `look_for_base`. token_of: up to which record nothing stands behind an entry. repeat: appends what a
+    trimmed log must say before it names a snapshot: whose it is, its term and its vote.
     """
 
     def __init__(
@@ -171,20 +178,21 @@ class Snapshots:
         cluster_token: bytes,
         incarnation: bytes,
         token_of: Callable[[int], int],
-        identify: Callable[[], int],
+        repeat: Callable[[], None],
     ) -> None:
         self.kept = found.kept
         self._files = files
         self._journal = journal
         self._whose = cluster_token, incarnation
         self._token_of = token_of
-        self._identify = identify
+        self._repeat = repeat
         self._pins: Counter[str] = Counter()
         self._writer: SnapshotWriter | None = None
         self._index = 0  # That the snapshot under way stands for.
         self._is_whole = False  # All its pieces were added, and it is not being finished yet.
         self._durable_index = 0
         self._named: tuple[int, Named] | None = None  # Its record's token; not yet durable.
+        self._saved: tuple[int, int] | None = None
         self._event = -1  # Made when a host asks for it.
 
     def filenos(self) -> list[int]:
@@ -201,10 +209,28 @@ class Snapshots:
         """Whether the next piece may be added now."""
         return self._writer is not None and self._writer.has_room()
 
-    def begin(self, index: int, revision: int, record_count: int, session_count: int) -> None:
-        """A snapshot of the state behind command `index`; `add` its pieces, then `end`."""
+    @property
+    def newest_index(self) -> int:
+        """Nothing up to here is ever taken back: a snapshot stands for it, or will."""
+        under_way = self._index if self._writer is not None else 0
+        return max(under_way, self.kept[-1].index if self.kept else 0)
+
+    def begin(
+        self,
+        index: int,
+        term: int,
+        configuration: Configuration,
+        configuration_index: int,
+        revision: int,
+        record_count: int,
+        session_count: int,
+    ) -> None:
+        """A snapshot of the state behind entry `index`, which is of this term; `add` its pieces, then `end`."""
         ensure(self._writer is None, "one snapshot at a time")
-        header = SnapshotHeader(*self._whose, index, TERM, revision, record_count, session_count)
+        header = SnapshotHeader(
+            *(*self._whose, index, term, revision, record_count, session_count),
+            *(encode_configuration(configuration), configuration_index),
+        )
         self._index, self._is_whole = index, False
         self._writer = SnapshotWriter(self._files, header, self._wake)
 
@@ -242,9 +268,18 @@ class Snapshots:
         if self._writer is None or self._named is None or self._named[0] > durable_token:
             return False
         self._take(self._named[1])
+        self._saved = self.kept[-1].index, self._first_index()
         self._writer.stop()
         self._writer = self._named = None
         return True
+
+    def take_saved(self) -> tuple[int, int] | None:
+        """Of what counts since this was asked last: its index, and that of the first entry which the log keeps."""
+        saved, self._saved = self._saved, None
+        return saved
+
+    def _first_index(self) -> int:
+        return self.kept[-KEPT_SNAPSHOTS].index + 1 if len(self.kept) >= KEPT_SNAPSHOTS else 1
 
     def _go_on(self) -> None:
         writer = self._writer
@@ -260,15 +295,17 @@ class Snapshots:
     def _name(self, header: SnapshotHeader) -> None:
         named = Named(header.index, header.term, header.file_bytes, header.digest)
         with contextlib.suppress(StorageError):  # A full queue: the next step tries again.
-            self._identify()
-            self._named = self._journal.append(KIND_NAMED, named.index, named.encode()), named
+            self._repeat()
+            token = self._journal.append(KIND_NAMED, named.index, named.encode())
+            self._named = token, replace(named, token=token)
 
     def _take(self, named: Named) -> None:
         """It counts: the log names it, durably. Only now may what it stands for go, behind the one before it."""
         self.kept.append(named)
         if len(self.kept) < KEPT_SNAPSHOTS:
             return
-        self._journal.trim(self._token_of(self.kept[-KEPT_SNAPSHOTS].index))
+        older = self.kept[-KEPT_SNAPSHOTS]
+        self._journal.trim(min(self._token_of(older.index), older.token - 1))
         self._let_go()
 
     def _let_go(self) -> None:

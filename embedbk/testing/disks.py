@@ -38,7 +38,7 @@ from embedbk.storage.member_notes import Used
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
-from embedbk.storage.metadata_store import MetadataStore
+from embedbk.storage.metadata_log import read_log
 from embedbk.storage.raw_files import PictureDirectory
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.storage.starts import StartCount, Starts
@@ -177,7 +177,7 @@ class MetadataCopy:
     def catalog(self) -> Catalog:
         journal = MemoryJournal(self.records)
         snapshots = PictureDirectory(SNAPSHOT_DIRECTORY, self.snapshots)
-        return MetadataStore(journal, journal.first_token(), snapshots=snapshots).catalog
+        return read_log(journal, journal.first_token(), snapshots).replay()
 
 
 class TwinDisk:

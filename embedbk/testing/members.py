@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_of_key
 from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.host.metadata_node import MetadataNode
+from embedbk.ids import START_ID_BYTES
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import JournalDurable, Tick
@@ -23,7 +24,8 @@ from embedbk.ports import Identity
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
-from embedbk.storage.metadata_store import KIND_COMMAND, MemberIdentity, MetadataStore
+from embedbk.storage.metadata_log import KIND_STEP
+from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.storage.snapshots import Named
@@ -104,6 +106,9 @@ class Members:
             may_have_lost=may_have_lost,
             snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk),
             snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES),
+            start_nonce=random.Random(f"start {self._tag(name)} {directory.starts}").randbytes(
+                START_ID_BYTES
+            ),
         )
         self._note_snapshots(directory, store)
         journal.commit()  # Nobody may hear of an identity that a crash could take back.
@@ -136,7 +141,7 @@ class Members:
 
     def _tell_what_survives(self, name: str, core: Member, records: Sequence[MemoryRecord]) -> None:
         """The member crashed before it heard that these are durable: they are committed all the same."""
-        index = max((record.ledger_id for record in records if record.kind == KIND_COMMAND), default=0)
+        index = max((record.ledger_id for record in records if record.kind == KIND_STEP), default=0)
         now_ns = self._world.now_of(name)
         if index:
             core.step(JournalDurable(now_ns, index))

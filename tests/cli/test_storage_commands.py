@@ -324,8 +324,13 @@ def test_the_records_of_a_journal(bookie: Path, capsys: pytest.CaptureFixture[st
 
 def test_the_commands_of_a_metadata_log(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines, _ = run(capsys, "journal", "cat", cluster / "metadata", "--json")
-    names = [json.loads(line)["name"] for line in lines]
-    assert (code, names[0], set(names[1:])) == (0, "IDENTITY", {"COMMAND"})
+    records = [json.loads(line) for line in lines]
+    names = [each["name"] for each in records]
+    assert (code, names[0], set(names[1:])) == (0, "IDENTITY", {"STEP"})
+    assert (records[0]["member"], records[0]["start"]) == ("m1", 1)
+    entries = [entry for each in records[1:] for entry in each["entries"]]
+    assert [entry["index"] for entry in entries] == list(range(1, len(entries) + 1))
+    assert entries[0]["kind"] == "StartMember"
 
 
 def test_the_entries_of_a_log(bookie: Path, capsys: pytest.CaptureFixture[str]) -> None:

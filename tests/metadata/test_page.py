@@ -12,7 +12,7 @@ import msgspec
 from embedbk.host import snapshotting
 from embedbk.metadata import catalog, commands, cutting
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog
-from embedbk.storage import metadata_store, snapshot_format, snapshots
+from embedbk.storage import metadata_log, metadata_store, older_snapshots, snapshot_format, snapshots
 
 PAGE = (Path(commands.__file__).parent / "METADATA.md").read_text()
 
@@ -49,14 +49,16 @@ def test_commands_have_the_tags_and_fields_of_the_page() -> None:
 def test_records_have_the_kinds_of_the_page() -> None:
     kinds = [row[0] for row in table("| kind | ledger_id | body |")]
     assert kinds == [
-        str(metadata_store.KIND_COMMAND),
-        str(metadata_store.KIND_SNAPSHOT),
-        str(metadata_store.KIND_IDENTITY),
+        str(metadata_log.KIND_COMMAND),
+        str(metadata_log.KIND_SNAPSHOT),
+        str(metadata_log.KIND_IDENTITY),
         str(snapshots.KIND_NAMED),
+        str(metadata_log.KIND_STEP),
     ]
     assert f"**Name of a snapshot**, {snapshots.NAMED.size} bytes" in PAGE
-    assert f"**Identity**, {metadata_store._IDENTITY.size} bytes" in PAGE
-    assert metadata_store._CHUNK.size == 4 + 4 + 8
+    assert f"**Identity**, {metadata_log.IDENTITY.size} bytes" in PAGE
+    assert older_snapshots.CHUNK.size == 4 + 4 + 8
+    assert f"version {metadata_log.OLDER_IDENTITY_VERSION}; {metadata_log.OLDER_IDENTITY.size} bytes" in PAGE
 
 
 def test_a_snapshot_has_the_fields_of_the_page() -> None:

@@ -61,6 +61,7 @@ from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
+from tests.storage.solo import append
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -160,7 +161,7 @@ class World:
         for effect in self.member.step(event):
             match effect:
                 case JournalAppend(index, body):
-                    self.store.append(index, body)
+                    append(self.store, index, body)
                 case Reply(link, reply):
                     self.answered(link, reply)
                     if link in self.links:

@@ -109,8 +109,8 @@ MUTANTS = (
         (
             (
                 "embedbk/storage/metadata_store.py",
-                "                self._note(last, is_synced=True)\n        if self.snapshots is not None:\n",
-                "                self._note(last + 1, is_synced=True)\n        if self.snapshots is not None:\n",
+                "                self._use.end(last)\n",
+                "                self._use.end(last + 1)\n",
             ),
         ),
         (_USED + "an_owners_word_in_the_directory_is_heeded_once",),

@@ -29,8 +29,8 @@ MUTANTS = (
         (
             (
                 _SNAPSHOTS,
-                "self._token_of(self.kept[-KEPT_SNAPSHOTS].index)",
-                "self._token_of(self.kept[-1].index)",
+                "        older = self.kept[-KEPT_SNAPSHOTS]\n",
+                "        older = self.kept[-1]\n",
             ),
         ),
         (_FILES + "a_damaged_newest_snapshot_costs_nothing_and_is_set_aside",),
@@ -133,7 +133,7 @@ MUTANTS = (
         "failed-snapshot-is-not-due-again",
         "I53",
         "behind a snapshot that could not be written the log grows for as long again before the next",
-        ((_STORE, "        self._command_bytes += self._command_bytes_before\n", ""),),
+        ((_STORE, "        self._entry_bytes += self._entry_bytes_before\n", ""),),
         (_FILES + "a_disk_that_refuses_a_snapshot_changes_nothing_else",),
     ),
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from embedbk.core import witness
-from embedbk.storage import metadata_store
+from embedbk.storage import log_use
 from embedbk.testing.plan import Plan, make_plan
 from embedbk.testing.run import Outcome, run_plan
 
@@ -53,5 +53,5 @@ def test_a_bookie_that_looks_at_the_count_alone_is_found(monkeypatch: pytest.Mon
 
 def test_a_log_that_opens_with_less_than_was_used_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """P9.2."""
-    monkeypatch.setattr(metadata_store, "what_is_missing", lambda *_: "")
+    monkeypatch.setattr(log_use, "what_is_missing", lambda *_: "")
     assert broken().invariant == "P9.2"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,11 +18,13 @@ from embedbk.storage.entry_log_reader import Whose
 from embedbk.storage.findings import Finding, Findings
 from embedbk.storage.journal import Journal
 from embedbk.storage.journal_reader import BLOCK_BYTES
+from embedbk.storage.member_notes import MEMBER_FILE, FileNotes, MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from embedbk.storage.raw_files import PictureDirectory
 from tests.storage.log_places import places_in
 from tests.storage.small_bookie import INCARNATION, TOKEN, commit, flush, make, open_disk
+from tests.storage.solo import append
 from tests.storage.stored_entries import make_frame
 from tests.storage.test_dropping import drop
 
@@ -231,12 +235,20 @@ def test_what_is_not_a_bookies_is_a_note() -> None:
 
 def metadata_files() -> dict[str, bytes]:
     disk = MemoryDisk({"/m/.made": b""})
-    identity = MemberIdentity(TOKEN, INCARNATION)
-    store = open_metadata_store("/m", io=disk, file_bytes=4 << 20, threaded=False, new_identity=identity)
+    identity, notes = MemberIdentity(TOKEN, INCARNATION), MemoryNotes()
+    store = open_metadata_store(
+        "/m", io=disk, file_bytes=4 << 20, threaded=False, new_identity=identity, notes=notes
+    )
     for index in range(1, 6):
-        store.append(index, encode_command(StartSession(index, 1000, "a session")))
+        append(store, index, encode_command(StartSession(index, 1000, "a session")))
+        store._journal.step()  # A group of its own.
+    store.durable()
     store.close()
-    return {path: content for path, content in disk.files().items() if path.startswith("/m/journal-")}
+    files = {path: content for path, content in disk.files().items() if path.startswith("/m/journal-")}
+    with TemporaryDirectory() as place:
+        assert notes.used is not None
+        FileNotes(Path(place)).write(notes.used, is_synced=True)
+        return {**files, f"/m/{MEMBER_FILE}": (Path(place) / MEMBER_FILE).read_bytes()}
 
 
 METADATA = metadata_files()

@@ -17,8 +17,10 @@ from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
+from embedbk.storage.metadata_log import KIND_STEP
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
 from embedbk.storage.snapshot_files import SnapshotFiles
+from tests.storage.solo import append, begin_snapshot
 
 FILE_BYTES = 64 << 10
 SMALL = Limits(txn_bytes_max=8 << 10, txn_operations_max=16)
@@ -50,12 +52,12 @@ class Writer:
                     Txn([], [Put(f"/k/{index % self.key_count}", b"%d" % index + bytes(size))]),
                 )
             )
-            self.store.append(index, encode_command(command))
+            append(self.store, index, encode_command(command))
             self.catalog.apply(command, index, FIRST_TERM)
             self.digests[index] = self.catalog.digest()
 
     def sync(self) -> None:
-        self.acknowledged = self.store.durable()
+        self.acknowledged = max(self.acknowledged, self.store.durable())
 
     def snapshot_if_due(self, slices: int = 1000) -> None:
         """Begin one if it is due, and take so many slices of the one under way, as a member's turns do."""
@@ -63,8 +65,7 @@ class Writer:
         assert snapshots is not None
         if self.store.is_snapshot_due():
             self.cut = self.catalog.cut()
-            head = self.cut.head
-            self.store.begin_snapshot(self.store.index, head.revision, head.records, head.sessions)
+            begin_snapshot(self.store, self.store.index, self.cut.head)
         for _ in range(slices):
             if self.cut is None:
                 return
@@ -114,7 +115,7 @@ def test_what_was_durable_is_there_at_the_next_start() -> None:
     writer.sync()
     assert writer.acknowledged == 3
     again = in_memory(MemoryJournal(journal.crash()))
-    assert (again.index, again.durable(), again.catalog.digest()) == (3, 3, writer.digests[3])
+    assert (again.index, again.durable(), again.catalog.digest()) == (3, 0, writer.digests[3])
     assert again.identity == IDENTITY
 
 
@@ -124,7 +125,7 @@ def test_an_index_is_never_skipped_nor_given_twice() -> None:
     store = in_memory(MemoryJournal())
     for index in (0, 2):
         with pytest.raises(InvariantError):
-            store.append(index, b"")
+            append(store, index, b"")
 
 
 def test_a_snapshot_stands_for_what_was_before_it_and_the_log_is_trimmed_up_to_the_one_before() -> None:
@@ -144,15 +145,16 @@ def test_a_snapshot_stands_for_what_was_before_it_and_the_log_is_trimmed_up_to_t
             writer.sync()
         assert writer.store.snapshots is not None
         assert [each.index for each in writer.store.snapshots.kept] == ends[-2:]
-        first = next(record.ledger_id for record in journal.records if record.kind == 1)
+        first = next(record.ledger_id for record in journal.records if record.kind == KIND_STEP)
         assert first == (1 if turn == 0 else ends[-2] + 1)
     assert writer.acknowledged == writer.store.index
     again = in_memory(MemoryJournal(journal.crash()), disk)
     assert (again.index, again.catalog.digest()) == (writer.store.index, writer.catalog.digest())
     assert again.identity == IDENTITY
-    again._note_row(1 << 40, 1 << 50)
-    assert again._token_of(ends[-1] + 1) == next(
-        record.token for record in journal.records if (record.kind, record.ledger_id) == (1, ends[-1] + 1)
+    assert again._marks.token_of(ends[-1] + 1) == next(
+        record.token
+        for record in journal.records
+        if (record.kind, record.ledger_id) == (KIND_STEP, ends[-1] + 1)
     )
 
 
@@ -272,7 +274,7 @@ def test_a_gap_and_a_foreign_record_are_refused() -> None:
     writer.write(5)
     journal.commit()
     records = journal.crash()
-    with pytest.raises(StorageError, match="follows 2"):
+    with pytest.raises(StorageError, match="follows entry 3, and the log ends with 2"):
         in_memory(MemoryJournal((*records[:3], *records[4:])))
     stranger = MemoryJournal()
     stranger.append(77, 0, b"")

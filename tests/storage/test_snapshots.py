@@ -20,6 +20,7 @@ from embedbk.storage.findings import Findings
 from embedbk.storage.member_notes import MEMBER_FILE
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
+from embedbk.storage.metadata_log import KIND_STEP
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.raw_files import DiskDirectory, PictureDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles
@@ -268,7 +269,7 @@ def test_a_log_that_ends_before_its_snapshot_is_refused(member: Member) -> None:
     member.snapshot()
     records = list(member.journal.crash())
     named = next(record for record in records if record.kind == 4)
-    few = [record for record in records if record.kind != 1 or record.ledger_id < named.ledger_id - 1]
+    few = [record for record in records if record.kind != KIND_STEP or record.ledger_id < named.ledger_id - 1]
     with pytest.raises(StorageError, match="stands for more"):
         in_memory(MemoryJournal(few), member.disk)
 
@@ -421,9 +422,7 @@ def test_a_thread_writes_the_file_and_wakes_the_loop(tmp_path: Path) -> None:
 
 def test_a_start_that_is_refused_leaves_no_descriptor(tmp_path: Path) -> None:
     """Whoever tries again and again must not run out of them."""
-    open_metadata_store(tmp_path / "m", new_identity=IDENTITY).close()
-    (tmp_path / "m" / MEMBER_FILE).unlink()
-    (tmp_path / "m" / (MEMBER_FILE + ".new")).mkdir()  # Nothing can be noted.
+    (tmp_path / "m" / (MEMBER_FILE + ".new")).mkdir(parents=True)  # Nothing can be noted.
     counts: list[int] = []
     for _ in range(3):
         with pytest.raises(StorageError, match="nothing can be noted"):

@@ -15,6 +15,7 @@ from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from tests.storage.journal_pages import read_file
 from tests.storage.small_bookie import make, open_on
+from tests.storage.solo import append
 
 SMALL, SEVERAL = make(), make(devices=2)
 PATHS = [(1, path) for path in sorted(SMALL.files)] + [(2, path) for path in sorted(SEVERAL.files)]
@@ -148,7 +149,7 @@ def test_no_changed_byte_of_a_metadata_log_gives_another_catalog() -> None:
     identity = MemberIdentity(b"T" * 16, b"I" * 16)
     store = open_metadata_store("/m", io=disk, file_bytes=4 << 20, threaded=False, new_identity=identity)
     for index in range(1, 7):
-        store.append(index, encode_command(StartSession(index, 1000, "a session")))
+        append(store, index, encode_command(StartSession(index, 1000, "a session")))
         store._journal.step()  # A group of its own.
     store.close()
     path = "/m/journal-0000000000000001"

@@ -1,0 +1,41 @@
+"""How far a metadata member's log may be trimmed behind an index, though later records take entries back.
+
+Decides nothing of when that is done (snapshots.py). A mark (index, token) says: no record up to this token holds an
+entry behind this index that still stands. There are few of them, however long the log: files go as wholes anyway.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["MARKS_MAX", "LogMarks"]
+
+MARKS_MAX = 4096  # Then every second one goes: less is trimmed by one mark at most.
+
+
+class LogMarks:
+    """Indexes and tokens rise from mark to mark."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[int, int]] = deque()
+
+    def note(self, keep_index: int, last_index: int, token: int) -> None:
+        """This record takes back what follows keep_index, and holds what stands from there to last_index."""
+        marks, cut_token = self._marks, 0
+        while marks and marks[-1][0] > keep_index:
+            cut_token = max(cut_token, marks.pop()[1])
+        if cut_token:
+            marks.append((keep_index, cut_token))
+        if marks and marks[-1][0] == last_index:
+            marks.pop()
+        marks.append((last_index, token))
+        if len(marks) > MARKS_MAX:
+            self._marks = deque(mark for at, mark in enumerate(marks) if at % 2)
+
+    def token_of(self, index: int) -> int:
+        """Records up to this token hold nothing behind index; 0: of none that is known. Marks before it are forgotten:
+        what is asked for later is not lower."""
+        marks = self._marks
+        while len(marks) > 1 and marks[1][0] <= index:
+            marks.popleft()
+        return marks[0][1] if marks and marks[0][0] <= index else 0

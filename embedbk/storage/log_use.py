@@ -1,0 +1,146 @@
+"""How far a metadata member's log was used: what a start must find again, and what is noted while it runs (P9.2).
+
+Decides whether a log has less than was noted beside it, and when the next note is due: behind the durability of what it
+tells, and before anybody hears of that. What a note is, and how it lies on disk: member_notes.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from embedbk.errors import StorageError
+from embedbk.storage.layout import LOSS_FILE
+from embedbk.storage.member_notes import MemberNotes, Used, what_is_missing
+from embedbk.storage.metadata_log import LogFound, MemberIdentity, Start
+
+__all__ = ["NOTE_SYNCED_BYTES", "LogUse", "check_used", "is_of", "missing_in"]
+
+logger = logging.getLogger(__name__)
+
+NOTE_SYNCED_BYTES = (
+    4 << 20
+)  # Of entries, behind which the note is synced again; each start and each stop does.
+
+
+def check_used(
+    notes: MemberNotes, found: LogFound, last_token: int, *, may_have_lost: bool, begins_generation: bool
+) -> Used | None:
+    """The note, or None where there is none yet, or none that counts by its owner's word.
+
+    Raises:
+        StorageError: the log has less than it was used for, or another's note beside it, and its owner has not said
+            that it may.
+    """
+    try:
+        used = notes.read()
+    except StorageError:
+        if not begins_generation:
+            raise
+        return None
+    if used is not None and found.identity is not None and not is_of(used, found.identity):
+        raise StorageError(
+            f"metadata log: it is of the cluster {found.identity.cluster_token.hex()}, and what was noted beside it of "
+            f"{used.cluster_token.hex()}",
+            hint="give the member its own directory back, whole",
+        )
+    missing = missing_in(used, found, last_token)
+    if missing and found.last_index == 0:
+        raise StorageError(
+            f"metadata log: {missing}; nothing of it is left",
+            hint="put a copy of the whole directory in its place; an older one is started with --may-have-lost",
+        )
+    if missing and not may_have_lost:
+        raise StorageError(
+            f"metadata log: {missing}; who goes on from here gives out ids and epochs twice",
+            hint="put the directory back whole; or, if there is no better copy, start it with --may-have-lost, or "
+            f"with an empty file {LOSS_FILE} in its directory, which begins a new generation",
+        )
+    if missing:
+        logger.warning("metadata log: %s; its owner says to go on", missing)
+    return None if begins_generation else used
+
+
+def missing_in(used: Used | None, found: LogFound, last_token: int) -> str:
+    """What of its use is not in the log any more; empty: nothing that the note knows."""
+    if used is None:
+        older_count, _ = found.older_starts(0)
+        return what_is_missing(None, last_token, max(found.start_count, older_count), None)
+    if used.is_of_log:
+        return what_is_missing(used, last_token, found.start_count, found.starts.get(used.start_count))
+    return what_is_missing(used, last_token, *found.older_starts(used.start_count))
+
+
+def is_of(used: Used | None, identity: MemberIdentity) -> bool:
+    """Whether it is a note, of this member."""
+    own = identity.cluster_token, identity.incarnation
+    return used is not None and (used.cluster_token, used.incarnation) == own
+
+
+class LogUse:
+    """Writes the notes of one process. word: the file by which its owner may have said that something may be lost."""
+
+    def __init__(
+        self,
+        notes: MemberNotes,
+        word: Path | None,
+        identity: MemberIdentity,
+        start: Start,
+        *,
+        heeds_word: bool,
+    ) -> None:
+        self._notes = notes
+        self._word = word if heeds_word else None
+        self._identity, self._start = identity, start
+        self._noted_token = 0
+        self._failure = ""
+        self._unsynced_bytes = 0
+        self.is_start_noted = False
+
+    def begin(self) -> None:
+        """From the first record on, a log without a note has lost it. Raises StorageError: nothing can be noted."""
+        self._write(
+            Used(self._identity.cluster_token, self._identity.incarnation, 0, b"", 0, True), is_synced=True
+        )
+        if self._failure:
+            raise StorageError(f"metadata log: nothing can be noted beside it: {self._failure}")
+
+    def add(self, size: int) -> None:
+        """So many bytes were queued."""
+        self._unsynced_bytes += size
+
+    def note(self, token: int) -> None:
+        """The log is durable up to token. With the first note of a start its owner's word was heeded."""
+        if token <= self._noted_token:
+            return
+        is_first = not self.is_start_noted
+        self._write(self._used(token), is_synced=is_first or self._unsynced_bytes >= NOTE_SYNCED_BYTES)
+        self.is_start_noted = not is_first or not self._failure
+        if is_first and self.is_start_noted and self._word is not None:
+            try:
+                self._word.unlink(missing_ok=True)
+            except OSError as refused:
+                logger.error(
+                    "%s cannot be removed, and says to begin another generation: %s", self._word, refused
+                )
+
+    def end(self, token: int) -> None:
+        """A clean stop, behind the last record."""
+        self._write(self._used(token), is_synced=True)
+
+    def _used(self, token: int) -> Used:
+        whose, start = self._identity, self._start
+        return Used(whose.cluster_token, whose.incarnation, start.count, start.nonce, token, True)
+
+    def _write(self, used: Used, *, is_synced: bool) -> None:
+        """A note that cannot be written changes nothing: less is known to whoever starts next."""
+        try:
+            self._notes.write(used, is_synced=is_synced)
+        except StorageError as refused:
+            if str(refused) != self._failure:
+                logger.error("metadata member: %s", refused)
+            self._failure = str(refused)
+            return
+        self._noted_token, self._failure = used.last_token, ""
+        if is_synced:
+            self._unsynced_bytes = 0

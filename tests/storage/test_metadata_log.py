@@ -1,0 +1,385 @@
+"""Steps of a member of a quorum on its disk: terms, votes, entries that are taken back, and what a trim leaves (I61,
+I65, I77, I80)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import pytest
+
+from embedbk.codec.metadata_messages import Put, Txn
+from embedbk.errors import InvariantError, StorageError
+from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.commands import Run, StartSession, decode_command, encode_command
+from embedbk.metadata.quorum import Configuration, MemberId
+from embedbk.metadata.raft_vocabulary import Boot, Entry, Persist
+from embedbk.storage import metadata_store
+from embedbk.storage.log_marks import MARKS_MAX, LogMarks
+from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.memory_journal import MemoryJournal
+from embedbk.storage.metadata_log import IDENTITY, KIND_IDENTITY, KIND_STEP, encode_identity
+from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
+from embedbk.storage.snapshot_files import SnapshotFiles
+from tests.storage.older_metadata import OlderWriter
+
+M1, M2, M3 = (MemberId(f"m{number}", bytes([number]) * 16) for number in (1, 2, 3))
+IDENTITY_1 = MemberIdentity(b"t" * 16, M1.incarnation)
+ALONE = IDENTITY_1.first_configuration
+THREE = Configuration((M1, M2, M3))
+CANDIDATE = Boot(M2, b"n" * 8)
+
+
+def opened(
+    journal: MemoryJournal, disk: MemoryDisk | None = None, snapshot_due_bytes: int = 1500
+) -> MetadataStore:
+    return MetadataStore(
+        journal,
+        journal.first_token(),
+        new_identity=IDENTITY_1,
+        snapshots=SnapshotFiles("snapshots", io=disk) if disk is not None else None,
+        snapshot_due_bytes=snapshot_due_bytes,
+    )
+
+
+def command(index: int, size: int = 40) -> bytes:
+    if index == 1:
+        return encode_command(StartSession(1, 1000, "w"))
+    return encode_command(
+        Run(1, index, index, Txn([], [Put(f"/k/{index % 7}", b"%d" % index + bytes(size))]))
+    )
+
+
+def again(journal: MemoryJournal) -> MetadataStore:
+    return opened(MemoryJournal(journal.crash()))
+
+
+# --- Directed --------------------------------------------------------------------------------------------
+
+
+def test_term_vote_and_entries_are_there_at_the_next_start() -> None:
+    """I61: who voted knows it after every crash from that sync on."""
+    journal = MemoryJournal()
+    store = opened(journal)
+    store.persist(Persist(1, 4, CANDIDATE, 0, ()))
+    store.persist(Persist(2, 4, CANDIDATE, 0, (Entry(1, 4, None), Entry(2, 4, command(1)))))
+    journal.commit(2)
+    assert (store.durable(), store.index) == (1, 2)
+    beginning = opened(MemoryJournal(journal.records)).beginning
+    assert (beginning.term, beginning.vote, beginning.log.last_index) == (4, CANDIDATE, 0)
+    journal.commit()
+    assert store.durable() == 2
+    beginning = again(journal).beginning
+    assert (beginning.term, beginning.vote, beginning.doubt) == (4, CANDIDATE, None)
+    assert beginning.log.between(1, 2) == (Entry(1, 4, None), Entry(2, 4, command(1)))
+    assert (beginning.log.configuration, beginning.catalog.revision) == (ALONE, 0)
+
+
+def test_what_a_later_record_takes_back_is_gone_with_its_configuration() -> None:
+    """I77: the configuration before it holds again."""
+    journal = MemoryJournal()
+    store = opened(journal)
+    store.persist(Persist(1, 1, None, 0, (Entry(1, 1, command(1)), Entry(2, 1, THREE), Entry(3, 1, None))))
+    store.persist(Persist(2, 3, None, 1, (Entry(2, 3, None),)))
+    journal.commit()
+    log = again(journal).beginning.log
+    assert log.between(1, 2) == (Entry(1, 1, command(1)), Entry(2, 3, None))
+    assert (log.last_index, log.configuration, log.last_term) == (2, ALONE, 3)
+
+
+def test_a_record_behind_the_end_or_below_a_snapshot_is_an_error() -> None:
+    """I65: snapshots are of applied entries, and these are never taken back."""
+    journal, disk = MemoryJournal(), MemoryDisk()
+    store = opened(journal, disk)
+    with pytest.raises(InvariantError, match="does not follow"):
+        store.persist(Persist(1, 1, None, 1, ()))
+    store.persist(Persist(1, 1, None, 0, (Entry(1, 1, command(1)), Entry(2, 1, None))))
+    journal.commit()
+    store.durable()
+    with pytest.raises(InvariantError, match=r"snapshot of entry 3; it must be in 1\.\.2"):
+        store.begin_snapshot(3, 1, ALONE, 0, 0, 0, 0)
+    store.begin_snapshot(2, 1, ALONE, 0, 0, 0, 0)
+    store.abandon_snapshot()
+    store.begin_snapshot(2, 1, ALONE, 0, 0, 0, 0)
+    with pytest.raises(InvariantError, match="never taken back"):
+        store.persist(Persist(2, 2, None, 1, (Entry(2, 2, None),)))
+
+
+def test_a_step_with_more_than_a_record_holds_is_several_and_told_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each adds to the one before: a crash between them leaves a prefix, which nobody was told of."""
+    monkeypatch.setattr(metadata_store, "RECORD_BYTES_MAX", 200)
+    journal = MemoryJournal()
+    store = opened(journal)
+    store.persist(Persist(1, 1, None, 0, tuple(Entry(index, 1, command(1)) for index in range(1, 5))))
+    entries = tuple(Entry(index, 2, command(2)) for index in range(3, 9))
+    store.persist(Persist(2, 2, CANDIDATE, 2, entries))
+    assert len(journal.pending) == 5
+    journal.commit()
+    assert store.durable() == 2
+    beginning = again(journal).beginning
+    assert beginning.log.between(3, 8) == entries
+    assert beginning.vote == CANDIDATE
+    cut = MemoryJournal(journal.records[:-1])
+    log = opened(cut).beginning.log
+    assert log.between(3, log.last_index) == entries[: log.last_index - 2]
+
+
+def test_a_member_is_known_by_its_name_and_each_start_is_counted() -> None:
+    """P10.3: the incarnation is that of the log; P7.9: the start is another each time."""
+    journal = MemoryJournal()
+    identity = MemberIdentity(b"t" * 16, b"i" * 16, "m2", is_founder=False)
+    store = MetadataStore(journal, 0, new_identity=identity)
+    assert store.beginning.log.configuration == Configuration(())
+    journal.commit()
+    later = opened(journal)
+    assert (later.identity, later.start.count) == (identity, 2)
+    assert later.boot.member == MemberId("m2", b"i" * 16)
+    assert later.boot.nonce != store.boot.nonce
+    for harm in (b"\x02" + bytes(60), encode_identity(identity, later.start)[:-1], b"\x03" + bytes(50), b""):
+        strange = MemoryJournal()
+        strange.append(KIND_IDENTITY, 0, harm)
+        strange.commit()
+        with pytest.raises(StorageError, match="record 1"):
+            opened(strange)
+    assert len(encode_identity(identity, later.start)) == IDENTITY.size + 2
+
+
+def test_a_founder_of_an_older_build_is_m1_and_its_commands_are_entries_of_term_one() -> None:
+    """METADATA.md, 2: taken over in place, with commands of version 1, too."""
+    journal = MemoryJournal()
+    older = OlderWriter(journal, IDENTITY_1)
+    for index in range(1, 6):
+        older.write(decode_command(command(index)))
+    journal.append(1, 6, b"\x01" + command(6)[1:])
+    journal.commit()
+    store = opened(journal)
+    beginning = store.beginning
+    assert (store.identity, store.start.count) == (IDENTITY_1, 1)
+    assert (beginning.term, beginning.vote, beginning.log.configuration) == (1, None, ALONE)
+    assert [entry.term for entry in beginning.log.between(1, 6)] == [1] * 6
+    store.persist(Persist(1, 2, store.boot, 6, (Entry(7, 2, None),)))
+    journal.commit()
+    beginning = again(journal).beginning
+    assert (beginning.term, beginning.log.last_index) == (2, 7)
+    journal = MemoryJournal(journal.records)
+    journal.append(1, 8, command(8))
+    journal.commit()
+    with pytest.raises(StorageError, match="entry 8 is of term 1"):
+        again(journal)
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (Persist(0, 2, None, 3, ()), "term 2"),
+        (Persist(0, 3, Boot(M3, b"o"), 3, ()), "with the vote"),
+        (Persist(0, 3, None, 3, ()), "with the vote None"),
+        (Persist(0, 4, None, 5, ()), "follows entry 5, and the log ends with 3"),
+        (Persist(0, 4, None, 3, (Entry(4, 2, None),)), "entry 4 is of term 2; allowed are 3 to 4"),
+    ],
+)
+def test_a_record_that_no_step_wrote_is_refused(record: Persist, said: str) -> None:
+    """I61: a term falls nowhere in a log, and a vote in it does not change."""
+    journal = MemoryJournal()
+    store = opened(journal)
+    entries = tuple(Entry(index, 3, None) for index in (1, 2, 3))
+    store.persist(Persist(1, 3, CANDIDATE, 0, entries))
+    store._append_step(record)
+    journal.commit()
+    with pytest.raises(StorageError, match=said):
+        again(journal)
+
+
+def test_a_record_whose_number_is_anothers_is_refused() -> None:
+    journal = MemoryJournal()
+    opened(journal).persist(Persist(1, 3, CANDIDATE, 0, (Entry(1, 1, None),)))
+    journal.commit()
+    records = [
+        replace(record, ledger_id=7) if record.kind == KIND_STEP else record for record in journal.records
+    ]
+    with pytest.raises(StorageError, match="ends with entry 7, and ends with 1"):
+        opened(MemoryJournal(records))
+
+
+def test_marks_are_few_and_never_say_too_much() -> None:
+    """A mark (index, token): no record up to it holds what stands behind the index."""
+    chance = random.Random(5)
+    marks, stands = LogMarks(), dict[int, int]()  # Token of each entry that stands.
+    last = floor = 0
+    for token in range(1, 3 * MARKS_MAX):
+        keep = chance.randint(max(floor, last - 3), last) if chance.random() < 0.2 else last
+        added = chance.randint(0, 3)
+        for index in [index for index in stands if index > keep]:
+            del stands[index]
+        stands.update(dict.fromkeys(range(keep + 1, keep + added + 1), token))
+        last = keep + added
+        marks.note(keep, last, token)
+        assert len(marks._marks) <= MARKS_MAX
+        if token % 500 == 0:
+            floor = chance.randint(floor, last)
+            trimmed = marks.token_of(floor)
+            assert all(held > trimmed for index, held in stands.items() if index > floor)
+            assert all(earlier < later for earlier, later in pairwise(marks._marks))
+            stands = {index: held for index, held in stands.items() if index > floor}
+
+
+# --- By chance -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Truth:
+    """What a disk must give back behind a record."""
+
+    term: int = 0
+    vote: Boot | None = None
+    entries: list[Entry] = field(default_factory=list)
+
+    def copy(self) -> Truth:
+        return Truth(self.term, self.vote, list(self.entries))
+
+    def configuration(self, index: int) -> tuple[int, Configuration]:
+        found = [
+            (entry.index, entry.body)
+            for entry in self.entries[:index]
+            if isinstance(entry.body, Configuration)
+        ]
+        return found[-1] if found else (0, ALONE)
+
+
+class Life:
+    """A member's disk under random steps: what is committed is applied and may be in a snapshot; what is not may be
+    taken back by a later term."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.disk = MemoryDisk()
+        self.journal = MemoryJournal()
+        self.truth = Truth()
+        self.commit_index = 0
+        self.digests: dict[int, bytes] = {0: Catalog().digest()}
+        self.written: list[tuple[int, Truth]] = [(0, self.truth.copy())]  # By the token of their record.
+        self.sequences: dict[int, int] = {}
+        self.sequence = 0
+        self.met: set[str] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        self.store = opened(self.journal, self.disk)
+        beginning = self.store.beginning
+        self.catalog, self.log = beginning.catalog, beginning.log
+        self.applied = self.log.snapshot_index
+        self.cut = None
+        self.sequence = 0
+        self.sequences = {}
+
+    def step(self) -> None:
+        chance, truth = self.chance, self.truth
+        last = len(truth.entries)
+        keep, entries = last, list[Entry]()
+        kind = chance.random()
+        if kind < 0.1:
+            truth.term, truth.vote = truth.term + 1, None
+        elif kind < 0.2:
+            truth.vote = truth.vote or CANDIDATE
+        elif kind < 0.35 and truth.term:
+            truth.term, truth.vote = truth.term + 1, None
+            keep = chance.randint(self.commit_index, last)
+            self.met.add("taken back" if keep < last else "kept")
+        truth.term = max(1, truth.term)
+        for index in range(keep + 1, keep + chance.randint(0, 3) + 1):
+            body = chance.choice([None, THREE, ALONE]) if chance.random() < 0.2 else command(index)
+            entries.append(Entry(index, truth.term, body if index > 1 else command(1)))
+        truth.entries = [*truth.entries[:keep], *entries]
+        self.sequence += 1
+        self.store.persist(Persist(self.sequence, truth.term, truth.vote, keep, tuple(entries)))
+        token = self.journal.next_token() - 1
+        self.written.append((token, truth.copy()))
+        self.sequences[self.sequence] = token
+
+    def sync(self) -> None:
+        self.journal.commit(self.chance.choice([0, 1, 2, None]))
+        sequence = self.store.durable()
+        told = [number for number, token in self.sequences.items() if token <= self.journal._durable]
+        assert sequence == max(told, default=0)
+        durable = self.at(self.journal._durable)
+        end = 0
+        for ours, theirs in zip(self.truth.entries, durable.entries, strict=False):
+            if ours != theirs:
+                break
+            end = ours.index
+        if end > self.commit_index and self.chance.random() < 0.7:
+            self.commit_index = self.chance.randint(self.commit_index, end)
+        while self.applied < min(self.commit_index, end):
+            entry = self.truth.entries[self.applied]
+            if isinstance(entry.body, bytes):
+                self.catalog.apply(decode_command(entry.body), entry.index, entry.term)
+            self.applied = entry.index
+            self.digests.setdefault(entry.index, self.catalog.digest())
+            assert self.digests[entry.index] == self.catalog.digest()
+        saved = self.store.saved()
+        if saved is not None:
+            assert self.store.snapshots is not None
+            kept = self.store.snapshots.kept
+            assert saved == (kept[-1].index, kept[-2].index + 1 if len(kept) > 1 else 1)
+            self.met.add("saved")
+
+    def snapshot(self) -> None:
+        snapshots = self.store.snapshots
+        assert snapshots is not None
+        if self.store.is_snapshot_due() and self.applied > snapshots.newest_index:
+            self.cut = self.catalog.cut()
+            head = self.cut.head
+            index, configuration = self.truth.configuration(self.applied)
+            term = self.truth.entries[self.applied - 1].term
+            counts = head.revision, head.records, head.sessions
+            self.store.begin_snapshot(self.applied, term, configuration, index, *counts)
+        for _ in range(self.chance.randint(0, 3)):
+            if self.cut is not None:
+                piece = self.cut.next_piece()
+                if piece is not None:
+                    snapshots.add(piece)
+                else:
+                    self.cut = None
+                    self.catalog.end_cut()
+                    snapshots.end()
+
+    def at(self, token: int) -> Truth:
+        return next(truth for written, truth in reversed(self.written) if written <= token)
+
+    def crash(self) -> None:
+        if self.store.snapshots is not None and len(self.store.snapshots.kept) > 1:
+            self.met.add("trimmed" if self.journal.records[0].token > 1 else "whole")
+        self.disk.crash(self.chance.getrandbits(30) | 1)
+        durable = self.journal._durable
+        self.journal = MemoryJournal(self.journal.crash())
+        expected = self.at(durable)
+        self.written = [(0, expected.copy())]
+        self.truth = expected
+        self.begin()
+        begin, log = self.store.beginning, self.log
+        assert (begin.term, begin.vote) == (expected.term, expected.vote)
+        assert log.last_index == len(expected.entries)
+        assert log.between(log.first_index, log.last_index) == tuple(expected.entries[log.first_index - 1 :])
+        assert (log.configuration_index, log.configuration) == expected.configuration(log.last_index)
+        base = log.snapshot_index
+        assert log.term_at(base) == (expected.entries[base - 1].term if base else 0)
+        assert base <= self.commit_index, "a snapshot is of what is committed"
+        assert self.catalog.digest() == self.digests[base]
+        self.met.add("from a snapshot" if base else "from the log")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_start_finds_what_was_durable_whatever_was_taken_back(seed: int) -> None:
+    """I61, I65, I77, I80: term, vote, entries and configuration, behind any crash, trim and snapshot."""
+    life = Life(seed)
+    for _ in range(12):
+        for _ in range(life.chance.randint(1, 40)):
+            life.step()
+            life.snapshot()
+            life.sync()
+        life.crash()
+    if seed == 0:
+        assert life.met >= {"taken back", "saved", "trimmed", "from a snapshot"}
