@@ -18,6 +18,7 @@ __all__ = [
     "Position",
     "check_bookie_id",
     "check_log_name",
+    "check_member_name",
     "is_text",
 ]
 
@@ -26,7 +27,7 @@ LEDGER_ID_MAX = 2**63 - 1
 INCARNATION_BYTES = 16
 START_ID_BYTES = 8  # Random, of each start of a process on its directories (P7.9).
 
-NAME_PATTERN = r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,126}\Z"  # Of bookie ids and logs.
+NAME_PATTERN = r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,126}\Z"  # Of bookie ids, metadata members and logs.
 _NAME = re.compile(NAME_PATTERN)
 
 
@@ -57,6 +58,11 @@ def check_bookie_id(bookie_id: str) -> str:
 
 def check_log_name(name: str) -> str:
     return _check_name(name, "log name")
+
+
+def check_member_name(name: str) -> str:
+    """Of a metadata member: a name, never an address."""
+    return _check_name(name, "member name")
 
 
 def is_text(text: str) -> bool:

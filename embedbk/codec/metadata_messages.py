@@ -20,20 +20,29 @@ __all__ = [
     "ENDPOINTS_MAX",
     "AllocIds",
     "Allocated",
+    "ChangeLearners",
+    "ChangeVoters",
     "CloseSession",
     "Compare",
     "Delete",
     "GENERATION_BITS",
     "Get",
+    "Governance",
+    "JoinAsLearner",
     "KeepAlive",
     "List",
     "Listed",
+    "MEMBERS_MAX",
+    "MemberName",
+    "MemberTold",
     "MetadataReply",
     "MetadataRequest",
     "NotLeader",
     "OpenSession",
     "Operation",
     "Put",
+    "QuorumStatus",
+    "QuorumTold",
     "Record",
     "Refusal",
     "Reign",
@@ -41,6 +50,7 @@ __all__ = [
     "SessionOpened",
     "Tell",
     "Told",
+    "TransferLeadership",
     "Txn",
     "TxnDone",
     "Unwatch",
@@ -53,6 +63,7 @@ ABSENT = 0  # Compare.revision: the key must not exist. Revision 0 is given to n
 ANY = -1  # Compare.revision: the key must exist, at any revision.
 GENERATION_BITS = 48  # A revision's bits below its generation: 2**48 changes, 9 years at a million a second.
 ENDPOINTS_MAX = 64  # That one answer names: of all members of a cluster.
+MEMBERS_MAX = 32  # Voters, those that leave, and learners.
 BUSY = "BUSY"  # Refusal.code: no answer to the request. It was not run now; sent again later, it may be.
 
 
@@ -61,6 +72,16 @@ _Name = Annotated[bytes, msgspec.Meta(max_length=64)]  # Random bytes, kept in s
 _Member = Annotated[str, msgspec.Meta(max_length=127)]
 _Endpoint = Annotated[str, msgspec.Meta(max_length=255)]
 _Endpoints = Annotated[tuple[_Endpoint, ...], msgspec.Meta(max_length=ENDPOINTS_MAX)]
+
+
+class MemberName(msgspec.Struct, frozen=True, array_like=True):
+    """A member of the quorum: its name, and the random bytes of its empty disk (P10.3)."""
+
+    name: _Member
+    incarnation: _Name
+
+
+_MemberNames = Annotated[tuple[MemberName, ...], msgspec.Meta(max_length=MEMBERS_MAX)]
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -153,7 +174,45 @@ class Tell(msgspec.Struct, frozen=True, array_like=True, tag=19):
     count: _Number
 
 
-Operation = OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell
+class JoinAsLearner(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Here I am: let me receive the log, if I am no member yet; this is where I am reached. nonce: of this start."""
+
+    cluster_token: _Name
+    member: MemberName
+    nonce: _Name
+    endpoints: _Endpoints
+
+
+class ChangeVoters(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Let exactly these vote. configuration: index of the one that whoever asks has seen. policy empty: as it is."""
+
+    configuration: _Number
+    voters: _MemberNames
+    policy: _Member = ""
+    allows_even: bool = False
+
+
+class TransferLeadership(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Let this voter lead. Nothing comes of it if it cannot."""
+
+    to: MemberName
+
+
+class QuorumStatus(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """What does this member know of itself and the others? Any member answers, whoever leads."""
+
+
+class ChangeLearners(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """Let exactly these receive the log beside the voters. Whoever is taken out never comes back."""
+
+    configuration: _Number
+    learners: _MemberNames
+
+
+Governance = JoinAsLearner | ChangeVoters | TransferLeadership | QuorumStatus | ChangeLearners
+Operation = (
+    OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell | Governance
+)  # fmt: skip
 
 
 class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=30):
@@ -242,7 +301,55 @@ class NotLeader(msgspec.Struct, frozen=True, array_like=True, tag=38):
     members: _Endpoints = ()
 
 
-Result = SessionOpened | Value | Listed | TxnDone | Allocated | Refusal | Acknowledged | Told | NotLeader
+class MemberTold(msgspec.Struct, frozen=True, array_like=True):
+    """A member of the configuration, as the one that was asked knows it.
+
+    role: "voter", "leaving" (it votes until the change that is under way ends) or "learner". is_heard: within an
+    election base; index: up to where its log is durable. Only a leader knows these two; others say False and 0.
+    """
+
+    member: MemberName
+    role: _Member
+    endpoints: _Endpoints
+    is_heard: bool
+    index: _Number
+
+
+class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
+    """What one member knows. role: "leader", "candidate", "follower", or "learner" for whoever has no vote.
+
+    configuration: the index of the entry in which it stands. leader empty: nobody is known. has_doubt: its disk may
+    have lost something, so it votes for nobody yet.
+    """
+
+    cluster_token: _Name
+    member: MemberName
+    role: _Member
+    term: _Number
+    leader: _Member
+    last_index: _Number
+    commit_index: _Number
+    applied_index: _Number
+    configuration: _Number
+    is_joint: bool
+    policy: _Member
+    election_base_ms: _Number
+    members: Annotated[tuple[MemberTold, ...], msgspec.Meta(max_length=MEMBERS_MAX)]
+    has_doubt: bool = False
+
+
+Result = (
+    SessionOpened
+    | Value
+    | Listed
+    | TxnDone
+    | Allocated
+    | Refusal
+    | Acknowledged
+    | Told
+    | NotLeader
+    | QuorumTold
+)
 
 
 class MetadataRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -147,6 +147,14 @@ class Raft:
         leading = self._leading
         return leading is not None and (leading.is_alone or leading.confirmed_ns >= since_ns)
 
+    def knows(self, member: MemberId) -> tuple[bool, bytes, int]:
+        """Whether this leader heard a member within an election base, the nonce of that process, and up to where its
+        log is durable. Who does not lead knows nothing of others."""
+        if self._leading is None:
+            return False, b"", 0
+        nonce = self._state.boot.nonce if member == self.member else self._heard.get(member, (b"", 0))[0]
+        return self._leading.is_heard(member), nonce, self._leading.durable_index(member)
+
     @property
     def deadline_ns(self) -> int | None:
         """None: time alone changes nothing."""

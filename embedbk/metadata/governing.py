@@ -1,0 +1,237 @@
+"""What a member makes of those who ask about its quorum, or ask for a change of it (RAFT.md, 7; P10.3). Pure.
+
+Decides who may receive the log under which name, and which request becomes which event of the Raft. Whether a change
+may begin is the Raft's (`membership`). Nothing of this is logged as a command and nothing needs a session: a request
+says what shall be, so whoever repeats it changes nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from embedbk.codec.metadata_messages import (
+    Acknowledged,
+    ChangeLearners,
+    ChangeVoters,
+    Governance,
+    JoinAsLearner,
+    MemberName,
+    MemberTold,
+    MetadataReply,
+    MetadataRequest,
+    NotLeader,
+    QuorumStatus,
+    QuorumTold,
+    Refusal,
+    Result,
+    TransferLeadership,
+)
+from embedbk.errors import UsageError
+from embedbk.ids import INCARNATION_BYTES, check_member_name
+from embedbk.metadata.quorum import Configuration, MemberId, Policy
+from embedbk.metadata.raft import Raft
+from embedbk.metadata.raft_state import Role
+from embedbk.metadata.raft_vocabulary import (
+    Addresses,
+    ChangeEnded,
+    ChangeRequested,
+    Event,
+    LearnersRequested,
+    TransferRequested,
+)
+from embedbk.metadata.vocabulary import Reply
+
+__all__ = ["REFUSED", "RETIRED", "TAKEN", "Governing", "told"]
+
+REFUSED = "REFUSED"  # Refusal.code: not now; the text says why, and it may be asked again.
+RETIRED = "RETIRED"  # Never: that member was taken out.
+TAKEN = "TAKEN"  # Not under this name, or not by this process: another one is heard.
+WAITING_MAX = 64  # Requests whose change is under way.
+
+
+class Governing:
+    """Of one member."""
+
+    def __init__(self, cluster_token: bytes, endpoints: Sequence[str]) -> None:
+        """endpoints: where this member is reached."""
+        self._token = cluster_token
+        self._endpoints = tuple(endpoints)
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[int, MetadataRequest]] = {}  # By token: link and request.
+
+    def ask(
+        self, now_ns: int, link: int, request: MetadataRequest, raft: Raft, not_leader: NotLeader
+    ) -> tuple[Event | None, Reply | None]:
+        """What a request becomes: an event for the Raft, or an answer, or both. Without an answer the event's
+        `ChangeEnded` is to be heard here."""
+        operation = request.operation
+        assert isinstance(operation, Governance)
+        if isinstance(operation, QuorumStatus):
+            return None, _reply(link, request, told(raft, self._token, self._endpoints))
+        if raft.role is not Role.LEADER:
+            return None, _reply(link, request, not_leader)
+        if len(self._waiting) >= WAITING_MAX:
+            text = f"{WAITING_MAX} changes of the members are asked for already: try again later"
+            return None, _reply(link, request, Refusal(REFUSED, text))
+        made = self._event(now_ns, operation, raft)
+        if isinstance(made, TransferRequested):
+            return made, _reply(link, request, Acknowledged(0))
+        if isinstance(made, LearnersRequested | ChangeRequested):
+            self._waiting[made.token] = (link, request)
+            return made, None
+        return None, _reply(link, request, made)
+
+    def hear(self, ended: ChangeEnded) -> Reply | None:
+        """A change is committed, or refused; None: nobody waits for it."""
+        waiting = self._waiting.pop(ended.token, None)
+        if waiting is None:
+            return None
+        return _reply(*waiting, Refusal(REFUSED, ended.refusal) if ended.refusal else Acknowledged(0))
+
+    def lose(self, not_leader: NotLeader) -> list[Reply]:
+        """This member leads no more: whether what was asked for comes, another one knows."""
+        waiting, self._waiting = self._waiting, {}
+        return [_reply(*each, not_leader) for each in waiting.values()]
+
+    def end_link(self, link: int) -> None:
+        self._waiting = {token: each for token, each in self._waiting.items() if each[0] != link}
+
+    def _event(
+        self, now_ns: int, operation: Governance, raft: Raft
+    ) -> LearnersRequested | ChangeRequested | TransferRequested | Result:
+        configuration = raft.configuration
+        match operation:
+            case JoinAsLearner():
+                return self._join(now_ns, operation, raft)
+            case ChangeVoters(expected, voters, policy, allows_even):
+                try:
+                    wanted = Policy(policy) if policy else configuration.policy
+                except ValueError:
+                    allowed = ", ".join(each.value for each in Policy)
+                    return Refusal("BAD_REQUEST", f"policy {policy!r}: allowed are {allowed}")
+                return ChangeRequested(
+                    now_ns,
+                    next(self._numbers),
+                    expected,
+                    tuple(map(_member, voters)),
+                    wanted,
+                    allows_even,
+                    self._own_address(raft),
+                )
+            case ChangeLearners(expected, learners):
+                wanted_learners = tuple(map(_member, learners))
+                token = next(self._numbers)
+                return LearnersRequested(now_ns, token, expected, wanted_learners, self._own_address(raft))
+            case TransferLeadership(to):
+                member = _member(to)
+                if member not in configuration.voters:
+                    names = ", ".join(each.name for each in configuration.voters)
+                    return Refusal("BAD_REQUEST", f"{to.name} is no voter; these are: {names}")
+                if member == raft.member:
+                    return Acknowledged(0)
+                if not raft.knows(member)[0]:
+                    return Refusal(REFUSED, f"{to.name} is not heard: start it, or name another voter")
+                return TransferRequested(now_ns, member)
+        raise AssertionError(operation)
+
+    def _join(self, now_ns: int, asked: JoinAsLearner, raft: Raft) -> LearnersRequested | Result:
+        configuration, member = raft.configuration, _member(asked.member)
+        refusal = self._why_not_join(asked, member, raft)
+        if refusal is not None:
+            return refusal
+        if member in configuration.members and configuration.endpoints_of(member) == asked.endpoints:
+            return Acknowledged(0)
+        learners = tuple(each for each in configuration.learners if each.name != member.name)
+        if not configuration.is_voter(member):
+            learners = (*learners, member)
+        addresses = (*self._own_address(raft), (member, asked.endpoints))
+        expected = raft.log.configuration_index
+        return LearnersRequested(now_ns, next(self._numbers), expected, learners, addresses)
+
+    def _why_not_join(self, asked: JoinAsLearner, member: MemberId, raft: Raft) -> Refusal | None:
+        configuration, name = raft.configuration, member.name
+        if asked.cluster_token != self._token:
+            text = f"it belongs to cluster {asked.cluster_token.hex()}, this is {self._token.hex()}"
+            return Refusal("WRONG_TOKEN", f"{name} cannot join: {text}")
+        try:
+            check_member_name(name)
+        except UsageError as refused:
+            return Refusal("BAD_REQUEST", str(refused))
+        if len(member.incarnation) != INCARNATION_BYTES or not asked.endpoints:
+            text = f"an incarnation of {len(member.incarnation)} bytes and {len(asked.endpoints)} endpoints"
+            return Refusal("BAD_REQUEST", f"{name}: {text}; needed are {INCARNATION_BYTES} and at least one")
+        if member in configuration.retired:
+            return Refusal(
+                RETIRED,
+                f"{name} ({member.incarnation.hex()}) was taken out and never comes back: what it promised may be "
+                "forgotten; start it with an empty directory",
+            )
+        is_heard, nonce, _ = raft.knows(member) if member in configuration.members else (False, b"", 0)
+        if is_heard and nonce != asked.nonce:
+            return Refusal(
+                TAKEN,
+                f"another process runs as {name}, with the same directory or a copy of it, and is heard at "
+                f"{', '.join(configuration.endpoints_of(member)) or 'an unknown address'}: stop one of the two; a "
+                "new member needs an empty directory",
+            )
+        for other in configuration.members:
+            if other.name == name and other != member and raft.knows(other)[0]:
+                return Refusal(
+                    TAKEN,
+                    f"the name {name} is taken: {other.incarnation.hex()} is heard at "
+                    f"{', '.join(configuration.endpoints_of(other))}; choose another with --name",
+                )
+        return None
+
+    def _own_address(self, raft: Raft) -> Addresses:
+        """The leader's, where it is not known yet: who began alone told nobody."""
+        known = raft.configuration.endpoints_of(raft.member)
+        return ((raft.member, self._endpoints),) if self._endpoints and known != self._endpoints else ()
+
+
+def told(raft: Raft, cluster_token: bytes, endpoints: tuple[str, ...]) -> QuorumTold:
+    """endpoints: of this member, if its configuration has none of it."""
+    configuration = raft.configuration
+    leader = raft.leader
+    role = raft.role.name.lower()
+    return QuorumTold(
+        cluster_token,
+        _name(raft.member),
+        role if configuration.is_voter(raft.member) else "learner",
+        raft.term,
+        leader.name if leader is not None else "",
+        raft.log.last_index,
+        raft.commit_index,
+        raft.applied_index,
+        raft.log.configuration_index,
+        configuration.is_joint,
+        configuration.policy.value,
+        configuration.election_base_ms,
+        tuple(_told_of(raft, configuration, each, endpoints) for each in configuration.members),
+        raft.has_doubt,
+    )
+
+
+def _told_of(
+    raft: Raft, configuration: Configuration, member: MemberId, endpoints: tuple[str, ...]
+) -> MemberTold:
+    role = "learner" if not configuration.is_voter(member) else "leaving"
+    role = "voter" if member in configuration.voters else role
+    is_heard, _, index = raft.knows(member)
+    known = configuration.endpoints_of(member)
+    if member == raft.member:
+        is_heard, index, known = True, raft.log.durable_index, known or endpoints
+    return MemberTold(_name(member), role, known, is_heard, index)
+
+
+def _reply(link: int, request: MetadataRequest, result: Result) -> Reply:
+    return Reply(link, MetadataReply(request.session, request.sequence, result))
+
+
+def _member(name: MemberName) -> MemberId:
+    return MemberId(name.name, name.incarnation)
+
+
+def _name(member: MemberId) -> MemberName:
+    return MemberName(member.name, member.incarnation)

@@ -1,0 +1,236 @@
+"""Who asks for a change of the members, and what is answered (RAFT.md, section 7; P10.3)."""
+
+from __future__ import annotations
+
+import os
+
+from embedbk.codec.metadata_messages import (
+    Acknowledged,
+    ChangeLearners,
+    ChangeVoters,
+    Governance,
+    JoinAsLearner,
+    MemberName,
+    MetadataRequest,
+    NotLeader,
+    QuorumStatus,
+    QuorumTold,
+    Refusal,
+    Result,
+    TransferLeadership,
+)
+from embedbk.metadata.governing import REFUSED, RETIRED, TAKEN, WAITING_MAX, Governing
+from embedbk.metadata.quorum import Configuration, MemberId
+from embedbk.metadata.raft_vocabulary import ChangeEnded, Event
+from tests.quorum.world import Image, Member, Snapshot, World
+
+TOKEN = b"t" * 16
+NOBODY = NotLeader("")
+
+
+def name_of(member: MemberId) -> MemberName:
+    return MemberName(member.name, member.incarnation)
+
+
+def at(name: str) -> tuple[str, ...]:
+    return (f"sim://{name}",)
+
+
+class Office:
+    """The governing of each member of a world."""
+
+    def __init__(self, names: str = "a") -> None:
+        self.world = World(1, names)
+        self.governing = {name: Governing(TOKEN, at(name)) for name in "abcdefgh"}
+        self.world.run(3000)
+
+    def leader(self) -> Member:
+        [found] = [m for m in self.world.members.values() if m.raft is not None and m.raft.role == "leader"]
+        return found
+
+    def begin(
+        self, member: Member, operation: Governance, link: int = 1
+    ) -> tuple[Event | None, Result | None]:
+        assert member.raft is not None
+        governing = self.governing[member.member.name]
+        request = MetadataRequest(0, 7, 1, operation)
+        event, reply = governing.ask(self.world.now_ns, link, request, member.raft, NOBODY)
+        return event, reply.reply.result if reply is not None else None
+
+    def ask(self, operation: Governance, member: Member | None = None) -> Result:
+        """Ask, and let the world go on until the change ended."""
+        member = member or self.leader()
+        event, result = self.begin(member, operation)
+        if event is not None:
+            before = len(self.world.changes)
+            member.step(event)
+            self.world.run(2000)
+            if result is None:
+                assert len(self.world.changes) == before + 1
+                ended = ChangeEnded(event.token, self.world.changes[-1])  # type: ignore[union-attr]
+                reply = self.governing[member.member.name].hear(ended)
+                assert reply is not None
+                assert (reply.link, reply.reply.sequence) == (1, 7)
+                result = reply.reply.result
+        assert result is not None
+        return result
+
+    def status(self, member: Member | None = None) -> QuorumTold:
+        told = self.ask(QuorumStatus(), member or self.leader())
+        assert isinstance(told, QuorumTold)
+        return told
+
+    def newcomer(self, name: str) -> Member:
+        """A member with an empty disk that knows nobody."""
+        member = MemberId(name, os.urandom(16))
+        made = Member(self.world, member, Image(Snapshot(0, 0, Configuration(()), ())))
+        self.world.members[member] = made
+        made.start()
+        return made
+
+    def join(
+        self,
+        joiner: Member,
+        *,
+        token: bytes = TOKEN,
+        member: MemberName | None = None,
+        nonce: bytes | None = None,
+        at: tuple[str, ...] | None = None,
+    ) -> JoinAsLearner:
+        here = (f"sim://{joiner.member.name}",)
+        return JoinAsLearner(
+            token,
+            member or name_of(joiner.member),
+            joiner.boot.nonce if nonce is None else nonce,
+            here if at is None else at,
+        )
+
+
+def refused(result: Result) -> tuple[str, str]:
+    assert isinstance(result, Refusal)
+    return result.code, result.text
+
+
+def test_one_grows_to_three_by_one_change_and_everybody_can_be_asked_how_it_stands() -> None:
+    """2.13: two learners, then one joint change {A} to {A, B, C}; all addresses are known, also of who was alone."""
+    office = Office()
+    b, c = office.newcomer("b"), office.newcomer("c")
+    assert office.ask(office.join(b)) == Acknowledged(0)
+    assert office.ask(office.join(c)) == Acknowledged(0)
+    told = office.status()
+    assert [(each.member.name, each.role, each.endpoints) for each in told.members] == [
+        ("a", "voter", at("a")),
+        ("b", "learner", at("b")),
+        ("c", "learner", at("c")),
+    ]
+    assert all(each.is_heard and each.index == told.last_index for each in told.members)
+    voters = tuple(each.member for each in told.members)
+    assert office.ask(ChangeVoters(told.configuration, voters)) == Acknowledged(0)
+    told = office.status()
+    assert [each.role for each in told.members] == ["voter"] * 3
+    assert (told.role, told.leader, told.is_joint, told.policy) == ("leader", "a", False, "majority")
+    seen = office.status(b)
+    assert (seen.role, seen.leader, seen.members[0].endpoints) == ("follower", "a", at("a"))
+    assert office.ask(ChangeVoters(told.configuration, voters), b) == NOBODY
+    assert office.ask(TransferLeadership(voters[2])) == Acknowledged(0)
+    assert office.leader() is c
+
+
+def test_who_asks_twice_changes_nothing() -> None:
+    office = Office()
+    b = office.newcomer("b")
+    leader = office.leader()
+    event, result = office.begin(leader, office.join(b))
+    assert result is None
+    assert event is not None
+    leader.step(event)
+    again = office.ask(office.join(b))
+    assert again == Acknowledged(0), "effective when appended"
+    office.world.run(1000)
+    configuration = office.status().configuration
+    assert office.ask(office.join(b)) == Acknowledged(0)
+    assert office.status().configuration == configuration
+    b.crash()
+    b.start()
+    office.world.run(
+        600
+    )  # Its process before is not heard any more, which its links would have told at once.
+    assert office.ask(office.join(b, at=("sim://b", "sim://b2"))) == Acknowledged(0)
+    assert office.status().members[1].endpoints == ("sim://b", "sim://b2"), "it moved"
+
+
+def test_who_must_not_join_is_told_why_and_what_to_do() -> None:
+    """P10.3, P7.9: another cluster's, a name that is heard, a copy of a directory, whoever was taken out."""
+    office = Office("abc")
+    leader = office.leader()
+    d = office.newcomer("d")
+    assert refused(office.ask(office.join(d, token=b"x" * 16)))[0] == "WRONG_TOKEN"
+    assert refused(office.ask(office.join(d, token=b"")))[0] == "WRONG_TOKEN"
+    assert (
+        "'d d' is not allowed" in refused(office.ask(office.join(d, member=MemberName("d d", b"i" * 16))))[1]
+    )
+    assert "3 bytes" in refused(office.ask(office.join(d, member=MemberName("d", b"inc"))))[1]
+    assert "0 endpoints" in refused(office.ask(office.join(d, at=())))[1]
+    assert "allowed are 1 to 8" in refused(office.ask(office.join(d, at=tuple("123456789"))))[1]
+    other = next(m for m in office.world.members.values() if m.raft is not None and m not in (leader, d))
+    code, text = refused(office.ask(office.join(d, member=MemberName(other.member.name, b"i" * 16))))
+    assert code == TAKEN
+    assert "choose another with --name" in text
+    for copied in (leader, other):
+        code, text = refused(office.ask(office.join(copied, nonce=b"another!", at=("sim://copy",))))
+        assert code == TAKEN
+        assert "the same directory or a copy of it" in text
+    assert office.ask(office.join(d)) == Acknowledged(0)
+    told = office.status()
+    assert office.ask(ChangeLearners(told.configuration, ())) == Acknowledged(0)
+    assert refused(office.ask(office.join(d)))[0] == RETIRED
+
+
+def test_a_wiped_member_comes_back_under_its_name_as_another_learner() -> None:
+    """P10.3: its old self is not heard any more, and keeps its vote until an operator replaces it."""
+    office = Office("abc")
+    leader = office.leader()
+    old = next(m for m in office.world.members.values() if m is not leader)
+    office.world.crash(old)
+    office.world.run(2000)
+    fresh = office.newcomer(old.member.name)
+    del office.world.members[old.member]
+    assert office.ask(office.join(fresh)) == Acknowledged(0)
+    told = office.status()
+    assert [each.role for each in told.members] == ["voter"] * 3 + ["learner"]
+    voters = tuple(
+        name_of(fresh.member) if each.member == name_of(old.member) else each.member
+        for each in told.members
+        if each.role == "voter"
+    )
+    assert office.ask(ChangeVoters(told.configuration, voters)) == Acknowledged(0)
+    assert office.status().members[-1].role == "voter"
+
+
+def test_a_change_that_is_refused_says_why_and_one_under_a_lost_leadership_is_asked_elsewhere() -> None:
+    office = Office("abc")
+    leader = office.leader()
+    told = office.status()
+    voters = tuple(each.member for each in told.members)
+    two = tuple(sorted(voters, key=lambda each: each.name != leader.member.name)[:2])
+    code, text = refused(office.ask(ChangeVoters(told.configuration + 1, voters)))
+    assert code == REFUSED
+    assert "look again" in text
+    assert "even number" in refused(office.ask(ChangeVoters(told.configuration, two)))[1]
+    assert "allowed are majority" in refused(office.ask(ChangeVoters(told.configuration, voters, "most")))[1]
+    stranger = MemberName("x", b"x" * 16)
+    assert "x is no voter" in refused(office.ask(TransferLeadership(stranger)))[1]
+    others = [each for each in voters if each.name != leader.member.name]
+    office.world.crash(office.world.named(others[0].name))
+    office.world.run(600)
+    assert "is not heard" in refused(office.ask(TransferLeadership(others[0])))[1]
+    event, result = office.begin(leader, ChangeVoters(told.configuration, voters), link=5)
+    assert (event is not None, result) == (True, None)
+    [reply] = office.governing[leader.member.name].lose(NOBODY)
+    assert (reply.link, reply.reply.result) == (5, NOBODY)
+    assert office.governing[leader.member.name].lose(NOBODY) == []
+    for _ in range(WAITING_MAX):
+        office.begin(leader, ChangeVoters(told.configuration, voters), link=6)
+    assert "try again later" in refused(office.begin(leader, ChangeVoters(0, ()))[1] or NOBODY)[1]
+    office.governing[leader.member.name].end_link(6)
+    assert office.begin(leader, ChangeVoters(0, ()))[1] is None
