@@ -213,9 +213,9 @@ class Peers:
         logger.info("metadata member %s lost %s: %s", self.own.member.name, up.boot.member.name, event.reason)
         return PeerLost(now_ns, up.boot)
 
-    def peer_at(self, link: int) -> PeerLink | None:
-        """Who is behind a link; None: no member, or the link is not up."""
-        return self._links.get(link)
+    def leave_to_pulls(self, link: int) -> None:
+        """A snapshot is pulled over it: no message waits behind that."""
+        self._links[link].is_bulk = True
 
     def drop(self, link: int, reason: str) -> None:
         """End a member's link: nothing more leaves or is believed on it. Its LinkDown follows."""
@@ -237,24 +237,32 @@ class Peers:
 
     def on_message(self, now_ns: int, link: int, control: MemberMessage) -> Received | None:
         """For the core. None: it is no peer's, or not what it says; then its link was dropped."""
+        if not self.is_theirs(link, control.sender, control.receiver):
+            return None
+        try:
+            return Received(now_ns, checked(control))
+        except PeerError as broken:
+            self._drop_for(link, str(broken))
+            return None
+
+    def is_theirs(self, link: int, sender: Boot, receiver: MemberId) -> bool:
+        """Whether this sender is who stands behind the link, and means this member; else the link was dropped."""
         up = self._links.get(link)
         if up is not None and up.is_over:
-            return None  # This was on its way.
-        try:
-            if up is None:
-                raise PeerError("only a member of this cluster may speak to a member")
-            message = checked(control)
-            if message.sender != up.boot:
-                raise PeerError(f"a message of {_name(message.sender)} over a link of {_name(up.boot)}")
-            if message.receiver != self.own.member:
-                raise PeerError(
-                    f"a message for {_key(message.receiver)}, and here is {_key(self.own.member)}"
-                )
-        except PeerError as broken:
-            logger.warning("metadata member %s drops a link: %s", self.own.member.name, broken)
-            self.drop(link, str(broken))
-            return None
-        return Received(now_ns, message)
+            return False  # This was on its way.
+        if up is None:
+            self._drop_for(link, "only a member of this cluster may speak to a member")
+        elif sender != up.boot:
+            self._drop_for(link, f"a message of {_name(sender)} over a link of {_name(up.boot)}")
+        elif receiver != self.own.member:
+            self._drop_for(link, f"a message for {_key(receiver)}, and here is {_key(self.own.member)}")
+        else:
+            return True
+        return False
+
+    def _drop_for(self, link: int, reason: str) -> None:
+        logger.warning("metadata member %s drops a link: %s", self.own.member.name, reason)
+        self.drop(link, reason)
 
     # --- For people -------------------------------------------------------------------------------------
 

@@ -7,6 +7,9 @@ whether it is of this term, for `raft.py`.
 
 from __future__ import annotations
 
+import enum
+from typing import Annotated
+
 import msgspec
 
 from embedbk.codec.messages import encode_message, register_kind
@@ -26,7 +29,20 @@ from embedbk.metadata.raft_vocabulary import (
     VoteReply,
 )
 
-__all__ = ["MemberMessage", "checked", "encode_member_message"]
+__all__ = [
+    "PIECE_BYTES_MAX",
+    "MemberMessage",
+    "PullStatus",
+    "SnapshotPiece",
+    "SnapshotPull",
+    "checked",
+    "encode_member_message",
+]
+
+PIECE_BYTES_MAX = 1 << 20  # Of a snapshot, in one message.
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]  # msgspec refuses the rest while it decodes.
 
 
 class MemberMessage(msgspec.Struct, frozen=True, array_like=True):
@@ -38,7 +54,41 @@ class MemberMessage(msgspec.Struct, frozen=True, array_like=True):
     body: Body
 
 
-register_kind(80, MemberMessage)
+class SnapshotPull(msgspec.Struct, frozen=True, array_like=True):
+    """Give me the bytes of this snapshot's file from offset on, of which I have all before."""
+
+    sender: Boot
+    receiver: MemberId
+    index: _Number
+    term: _Number
+    offset: _Number
+    bytes_max: _Number
+
+
+class PullStatus(enum.IntEnum):
+    """Numbers are on the wire: never re-used."""
+
+    OK = 0
+    GONE = 1  # No such snapshot is kept there: another may be.
+    LATER = 2  # It cannot be read now, or others pull too much: ask again.
+
+
+class SnapshotPiece(msgspec.Struct, frozen=True, array_like=True):
+    """The answer. What it is a piece of says how the source's log names the file: its size and its digest."""
+
+    sender: Boot
+    receiver: MemberId
+    index: _Number
+    term: _Number
+    offset: _Number
+    status: PullStatus
+    file_bytes: _Number = 0
+    digest: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+    data: bytes = b""
+
+
+for _kind, _struct in ((80, MemberMessage), (81, SnapshotPull), (82, SnapshotPiece)):
+    register_kind(_kind, _struct)
 
 
 def encode_member_message(message: Message) -> list[bytes | memoryview]:

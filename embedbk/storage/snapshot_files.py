@@ -100,6 +100,10 @@ class SnapshotFiles:
             self._sync_directory(os.path.dirname(self.path) or ".")
         return self._open(name, lib.EBK_OPEN_WRITE | lib.EBK_OPEN_CREATE)
 
+    def open_to_write(self, name: str) -> SnapshotFile:
+        """One that is there, as it is. OSError."""
+        return self._open(name, lib.EBK_OPEN_WRITE)
+
     def rename(self, name: str, new: str) -> None:
         """Durable when this returns. OSError."""
         code = lib.ebk_io_rename(self._table, os.fsencode(self.place(name)), os.fsencode(self.place(new)))
@@ -109,6 +113,10 @@ class SnapshotFiles:
     def remove(self, name: str) -> None:
         """A name that comes back after a crash does no harm, so nothing waits for the disk. OSError."""
         _checked(lib.ebk_io_unlink(self._table, os.fsencode(self.place(name))), self.place(name))
+
+    def sync(self) -> None:
+        """Which files there are is durable when this returns. OSError."""
+        self._sync_directory(self.path)
 
     def place(self, name: str) -> str:
         return os.path.join(self.path, name)

@@ -22,6 +22,7 @@ __all__ = [
     "CHUNK",
     "CLOSING",
     "DIGEST_BYTES",
+    "FETCHED_SUFFIX",
     "HEADER",
     "INDEX_ROW",
     "PART_SUFFIX",
@@ -37,6 +38,7 @@ __all__ = [
 
 SNAPSHOT_DIRECTORY = "snapshots"  # In a member's directory.
 PART_SUFFIX = ".part"  # Behind the name of one that is being written.
+FETCHED_SUFFIX = ".fetched"  # Behind the name of one of another member that is being pulled, or was.
 ASIDE_SUFFIX = ".aside"  # Behind the name of one that is damaged, or not what the log says.
 
 # crc, magic, version, config_bytes, chunk_count, cluster_token, incarnation, index, term, revision, config_index,

@@ -232,9 +232,10 @@ class Snapshots:
             *(encode_configuration(configuration), configuration_index),
         )
         self._index, self._is_whole = index, False
-        self._writer = SnapshotWriter(self._files, header, self._wake)
+        self._writer = SnapshotWriter(self._files, header, self.wake)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """From any thread: whoever waits for `filenos` looks."""
         if self._event >= 0:
             os.eventfd_write(self._event, 1)
 
@@ -330,6 +331,18 @@ class Snapshots:
         ensure(self._pins[name] > 0, f"snapshot {name} is not pinned")
         self._pins[name] -= 1
         self._let_go()
+
+    # --- For other members ---------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> SnapshotFiles:
+        """Where one of another member may be put meanwhile (fetched_file.py)."""
+        return self._files
+
+    def read(self, named: Named, offset: int, size: int) -> bytes:
+        """Of the file of one that is kept; fewer bytes at its end. OSError or UsageError: it cannot be read now."""
+        with self._files.open(named.name) as file:
+            return file.read(offset, max(0, min(size, named.file_bytes - offset)))
 
     # --- Start and end -------------------------------------------------------------------------------------
 

@@ -128,7 +128,9 @@ def test_values_and_operations_are_those_of_the_page() -> None:
     assert {int(tag): (name, fields(cell)) for tag, name, cell in rows("member bodies")} == tagged(
         vars(raft_vocabulary).values()
     )
-    assert raft_messages.MemberMessage in messages._kind_of
+    assert {int(number): name for number, name, _ in rows("pull statuses")} == {
+        status.value: status.name for status in raft_messages.PullStatus
+    }
     assert f"at most {raft_vocabulary.APPEND_ENTRIES_MAX} entries" in PAGE
     assert f"at most {replication.APPEND_BYTES_MAX >> 10} KiB" in PAGE
     assert "0: the key must not exist; -1" in PAGE

@@ -6,6 +6,7 @@ What a whole member is beside that (store, commands, clients) is not here: only 
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import dataclass, field
 
 from embedbk.codec.messages import decode_message
@@ -90,7 +91,7 @@ class Host:
                 case Received(link, body):
                     self._take_body(now_ns, link, body)
         self.peers.tick(now_ns)
-        if now_ns >= self.raft.deadline_ns:
+        if self.raft.deadline_ns is not None and now_ns >= self.raft.deadline_ns:
             self.take(Tick(now_ns))
 
     def _take_body(self, now_ns: int, link: int, body: memoryview) -> None:
@@ -127,7 +128,7 @@ class Host:
 
     def deadline_ns(self) -> int:
         due = [self.raft.deadline_ns, self.peers.deadline_ns(), self.transport.deadline_ns()]
-        return min(each for each in due if each is not None)
+        return min((each for each in due if each is not None), default=sys.maxsize)
 
 
 class Members:

@@ -1,0 +1,116 @@
+"""All that a metadata member has to do with the others: messages, snapshots that it pulls, snapshots that it hands out.
+
+Decides only whose a link and a message is; its host tells it all of them, and steps the core with what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from embedbk.host.fetching import Fetching
+from embedbk.host.handing_out import HandingOut
+from embedbk.host.peers import Peers
+from embedbk.metadata.quorum import Configuration
+from embedbk.metadata.raft_messages import MemberMessage, SnapshotPiece, SnapshotPull
+from embedbk.metadata.raft_vocabulary import (
+    Boot,
+    FetchSnapshot,
+    Message,
+    PeerLost,
+    Received,
+    SnapshotFetched,
+    SnapshotGivenUp,
+)
+from embedbk.ports import LinkDown, LinkUp, Transport
+from embedbk.storage.snapshots import Snapshots
+
+__all__ = ["FromMembers", "MemberLinks"]
+
+FromMembers = Received | PeerLost | SnapshotFetched | SnapshotGivenUp
+
+
+class MemberLinks:
+    """Of one member. Its identity on the transport is `own` (Peers). snapshots None: it keeps and fetches none."""
+
+    def __init__(
+        self, transport: Transport, own: Boot, cluster_token: bytes, snapshots: Snapshots | None
+    ) -> None:
+        self.peers = Peers(transport, own, cluster_token)
+        self.fetching = Fetching(transport, own, cluster_token, snapshots) if snapshots is not None else None
+        self.handing_out = HandingOut(transport, snapshots, own)
+        self._cannot_fetch = False
+
+    # --- What its host tells ----------------------------------------------------------------------------
+
+    def on_link_up(self, now_ns: int, event: LinkUp) -> bool:
+        """True: no client is behind it."""
+        if self._pulls_over(event.link):
+            assert self.fetching is not None
+            self.fetching.on_link_up(now_ns, event)
+            return True
+        return self.peers.on_link_up(now_ns, event)
+
+    def on_link_down(self, now_ns: int, event: LinkDown) -> PeerLost | None:
+        """Of any link."""
+        self.handing_out.on_link_down(event.link)
+        if self._pulls_over(event.link):
+            assert self.fetching is not None
+            self.fetching.on_link_down(now_ns, event)
+            return None
+        return self.peers.on_link_down(now_ns, event)
+
+    @staticmethod
+    def takes(control: object) -> bool:
+        """Whether it is something that members say to each other."""
+        return isinstance(control, MemberMessage | SnapshotPull | SnapshotPiece)
+
+    def on_control(self, now_ns: int, link: int, control: object) -> Received | None:
+        """Of any link, one that it `takes`."""
+        if self._pulls_over(link):
+            if isinstance(control, SnapshotPiece) and self.fetching is not None:
+                self.fetching.on_piece(now_ns, link, control)
+            return None
+        if isinstance(control, MemberMessage):
+            return self.peers.on_message(now_ns, link, control)
+        if isinstance(control, SnapshotPull) and self.peers.is_theirs(link, control.sender, control.receiver):
+            self.peers.leave_to_pulls(link)
+            self.handing_out.on_pull(now_ns, link, control)
+        return None  # A piece on another link: of a pull that ended.
+
+    # --- What its core asks for -------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        self.peers.send(message)
+
+    def fetch(self, now_ns: int, wanted: FetchSnapshot) -> None:
+        if self.fetching is None:
+            self._cannot_fetch = True
+        else:
+            self.fetching.fetch(now_ns, wanted)
+
+    # --- Turns ------------------------------------------------------------------------------------------
+
+    def step(self, now_ns: int, configuration: Configuration, commit_index: int) -> Sequence[FromMembers]:
+        """Once in each turn of the loop: what is due, and what came of fetching."""
+        self.peers.follow(now_ns, configuration)
+        self.peers.tick(now_ns)
+        self.handing_out.step(now_ns)
+        if self._cannot_fetch:
+            self._cannot_fetch = False
+            return [SnapshotGivenUp(now_ns)]
+        found = self.fetching.step(now_ns, configuration, commit_index) if self.fetching is not None else None
+        return [found] if found is not None else []
+
+    def deadline_ns(self) -> int | None:
+        due = [self.peers.deadline_ns(), self.handing_out.deadline_ns()]
+        due.append(0 if self._cannot_fetch else None)
+        due.append(self.fetching.deadline_ns() if self.fetching is not None else None)
+        return min((each for each in due if each is not None), default=None)
+
+    def close(self) -> None:
+        """Behind the transport: what is here of a snapshot stays for the next start."""
+        if self.fetching is not None:
+            self.fetching.close()
+
+    def _pulls_over(self, link: int) -> bool:
+        return self.fetching is not None and self.fetching.owns(link)
