@@ -213,6 +213,10 @@ class Peers:
         logger.info("metadata member %s lost %s: %s", self.own.member.name, up.boot.member.name, event.reason)
         return PeerLost(now_ns, up.boot)
 
+    def peer_at(self, link: int) -> PeerLink | None:
+        """Who is behind a link; None: no member, or the link is not up."""
+        return self._links.get(link)
+
     def leave_to_pulls(self, link: int) -> None:
         """A snapshot is pulled over it: no message waits behind that."""
         self._links[link].is_bulk = True
