@@ -36,6 +36,8 @@ class Snapshotting:
         snapshots = self._store.snapshots
         if snapshots is None:
             return
+        if self._cut is not None and not snapshots.is_under_way:
+            self._cut = None  # A snapshot of another member took the place of what it was cut from.
         if failure := snapshots.failure():
             self._give_up(core, now_ns, failure)
         elif self._cut is not None:

@@ -1,7 +1,9 @@
 """How far a metadata member's log may be trimmed behind an index, though later records take entries back.
 
 Decides nothing of when that is done (snapshots.py). A mark (index, token) says: no record up to this token holds an
-entry behind this index that still stands. There are few of them, however long the log: files go as wholes anyway.
+entry behind this index that still stands, and the next record goes on from this index or before. Between two marks that
+need not be: a record may go on from an entry that was taken back later. There are few of them, however long the log:
+files go as wholes anyway.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ class LogMarks:
         if len(marks) > MARKS_MAX:
             self._marks = deque(mark for at, mark in enumerate(marks) if at % 2)
 
-    def token_of(self, index: int) -> int:
-        """Records up to this token hold nothing behind index; 0: of none that is known. Marks before it are forgotten:
-        what is asked for later is not lower."""
+    def token_of(self, index: int, below: int) -> int:
+        """The last record before `below` up to which nothing stands behind index, and behind which the next one goes on
+        from index or before; 0: none that is known. Marks before it are forgotten: later questions are not lower."""
         marks = self._marks
-        while len(marks) > 1 and marks[1][0] <= index:
+        while len(marks) > 1 and marks[1][0] <= index and marks[1][1] < below:
             marks.popleft()
-        return marks[0][1] if marks and marks[0][0] <= index else 0
+        return marks[0][1] if marks and marks[0][0] <= index and marks[0][1] < below else 0

@@ -29,7 +29,7 @@ from embedbk.ports import Journal
 from embedbk.storage.log_marks import LogMarks
 from embedbk.storage.older_snapshots import OlderSnapshots
 from embedbk.storage.raw_files import RawDirectory
-from embedbk.storage.snapshots import KIND_NAMED, Found, Named, look_for_base, names_of
+from embedbk.storage.snapshots import FIRST_MEMBER, KIND_NAMED, Found, Named, Origin, look_for_base, names_of
 
 __all__ = [
     "ENTRY_OVERHEAD_BYTES",
@@ -66,7 +66,6 @@ OLDER_IDENTITY = struct.Struct("<B16s16s")
 OLDER_IDENTITY_VERSION = 1
 FOUNDER = 1  # Flag: it began the cluster, and is its only voter as long as the log names no other.
 
-FIRST_MEMBER = "m1"
 ENTRY_OVERHEAD_BYTES = 64  # What an entry costs beside its body, for the sum by which a snapshot is due.
 
 
@@ -330,8 +329,23 @@ class _Reader:
     def _take_name(self, named: Named) -> None:
         if named == self._base:
             self._is_behind_base = True
+        if named.origin is Origin.FETCHED_INSTEAD:
+            self._begin_behind(named)
         if not self.named or self.named[-1].token < named.token:
             self.named.append(named)
+
+    def _begin_behind(self, named: Named) -> None:
+        """A snapshot of another member took the place of the log."""
+        found = self.found
+        if named.index > found.index:
+            raise StorageError(
+                f"metadata log: it begins behind {named.name}, of another member, and "
+                f"{found.snapshots.why() or 'the file is not there'}",
+                hint="put the file back from a copy, or let this member join again from an empty directory",
+            )
+        found.entries.clear()
+        self._last = named.index
+        found.marks.note(named.index, named.index, named.token)
 
     def _take_identity(self, token: int, body: memoryview) -> None:
         identity, start = decode_identity(token, body)
@@ -378,7 +392,9 @@ class _Reader:
             )
         if found.last_index and found.identity is None:
             raise StorageError("metadata log: it does not say whose it is")
-        found.term = max(found.term, found.entries[-1].term if found.entries else found.base_term)
+        last_term = found.entries[-1].term if found.entries else found.base_term
+        if last_term > found.term:  # Whoever wrote it led; nobody here voted in that term.
+            found.term, found.vote = last_term, None
         for entry in found.entries:
             if isinstance(entry.body, bytes):
                 decode_command(entry.body)

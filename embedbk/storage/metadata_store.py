@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -180,7 +180,7 @@ class MetadataStore:
                 than it was used for, and its owner has not said so.
         """
         self._journal = journal
-        self._snapshot_due_bytes = snapshot_due_bytes
+        self._snapshot_due_bytes, self._limits = snapshot_due_bytes, limits
         found = read_log(journal, first_token, snapshots, limits)
         self.snapshots_found = found.snapshots
         self._index = found.last_index
@@ -292,6 +292,8 @@ class MetadataStore:
         ensure(
             record.keep_index >= stands, f"a snapshot stands for entry {stands}: it is never taken back (I65)"
         )
+        if record.keep_index < self._index:
+            self._cut_queued(record.keep_index)
         token = 0
         for part in _parts(record):
             token = self._append_step(part)
@@ -362,6 +364,29 @@ class MetadataStore:
         self.snapshots.abandon()
         self._entry_bytes += self._entry_bytes_before
 
+    def install(self, index: int, term: int, *, keeps_entries: bool) -> None:
+        """Put the snapshot of another member, which was fetched and is durable (fetched_file.py), in the place of
+        everything up to index; before the step's `persist`. It counts when the record that names it is
+        durable. keeps_entries: what follows it here agrees with it and stays; else the log begins behind it, empty.
+
+        Raises:
+            StorageError: no such snapshot is there; or the journal failed, and the member cannot go on (P7.6).
+        """
+        assert self.snapshots is not None
+        ensure(index > self.snapshots.newest_index, f"snapshot {index} is older than what is here (I80)")
+        ensure(index <= self._index or not keeps_entries, f"nothing stands behind {index} that could stay")
+        named = self.snapshots.put(index, term, keeps_entries=keeps_entries)
+        self._entry_bytes = self._entry_bytes_before = 0
+        if not keeps_entries:
+            self._cut_queued(index)
+            self._marks.note(index, index, named.token)
+            self._index = index
+
+    def load(self, index: int, term: int) -> Generator[None, None, Catalog]:
+        """The catalog of a snapshot in the directory, a piece at each step. Raises StorageError: it is not whole."""
+        assert self.snapshots is not None
+        return self.snapshots.load(index, term, self._limits)
+
     def close(self) -> None:
         """Make what is queued durable and release the directory."""
         if self._use is not None and self._use.is_start_noted and self._journal.failed() is None:
@@ -384,6 +409,13 @@ class MetadataStore:
         if self._use is not None:
             self._use.add(size)
         return token
+
+    def _cut_queued(self, keep_index: int) -> None:
+        """What is taken back is not there, durable or not."""
+        self._durable_index = min(self._durable_index, keep_index)
+        self._queued = deque(
+            (token, sequence, min(last, keep_index)) for token, sequence, last in self._queued
+        )
 
     def _append_identity(self) -> int:
         return self._journal.append(KIND_IDENTITY, 0, encode_identity(self.identity, self.start))

@@ -12,21 +12,23 @@ import contextlib
 import logging
 import os
 import struct
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.metadata.catalog import Catalog, Limits
-from embedbk.metadata.loading import load
+from embedbk.metadata.loading import load, load_in_slices
 from embedbk.metadata.log_records import decode_configuration, encode_configuration
-from embedbk.metadata.quorum import Configuration
+from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.ports import Journal
 from embedbk.storage.raw_files import RawDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import (
     ASIDE_SUFFIX,
     DIGEST_BYTES,
+    FETCHED_SUFFIX,
     PART_SUFFIX,
     SnapshotHeader,
     parse_snapshot_name,
@@ -37,11 +39,13 @@ from embedbk.storage.snapshot_format import (
 from embedbk.storage.snapshot_writer import SnapshotWriter
 
 __all__ = [
+    "FIRST_MEMBER",
     "KEPT_SNAPSHOTS",
     "KIND_NAMED",
     "NAMED",
     "Found",
     "Named",
+    "Origin",
     "Snapshots",
     "look_for_base",
     "names_of",
@@ -50,10 +54,20 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 KIND_NAMED = 4  # The record's ledger_id is the index that the snapshot stands for; its body is `NAMED`.
-# version, term, size of the file, digest
-NAMED = struct.Struct(f"<BQQ{DIGEST_BYTES}s")
-NAMED_VERSION = 1
+# version, term, size of the file, digest, origin
+NAMED = struct.Struct(f"<BQQ{DIGEST_BYTES}sB")
+NAMED_VERSION = 2
+OLDER_NAMED_BYTES = NAMED.size - 1  # Of version 1, without an origin.
 KEPT_SNAPSHOTS = 2
+FIRST_MEMBER = "m1"  # Of a cluster, also where it had no name yet.
+
+
+class Origin(IntEnum):
+    """Where a snapshot came from, and what becomes of the entries in the log before the record that names it."""
+
+    CUT_HERE = 0  # They stand.
+    FETCHED_BESIDE = 1  # Of another member; the entries behind its index stand, as they agree with it.
+    FETCHED_INSTEAD = 2  # Of another member; none stands: the log begins behind it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,7 @@ class Named:
     term: int
     file_bytes: int
     digest: bytes
+    origin: Origin = Origin.CUT_HERE
     token: int = field(default=0, compare=False)  # Of the record.
 
     @property
@@ -71,14 +86,21 @@ class Named:
         return snapshot_name(self.index, self.term)
 
     def encode(self) -> bytes:
-        return NAMED.pack(NAMED_VERSION, self.term, self.file_bytes, self.digest)
+        return NAMED.pack(NAMED_VERSION, self.term, self.file_bytes, self.digest, self.origin)
 
     @classmethod
     def decode(cls, token: int, index: int, body: bytes | memoryview) -> Named:
-        if len(body) != NAMED.size or body[0] != NAMED_VERSION:
-            raise StorageError(f"metadata log: record {token} names no snapshot in version {NAMED_VERSION}")
-        _, term, file_bytes, digest = NAMED.unpack(body)
-        return cls(index, term, file_bytes, digest, token)
+        form = (len(body), body[0] if len(body) else 0)
+        if form not in ((OLDER_NAMED_BYTES, 1), (NAMED.size, NAMED_VERSION)):
+            raise StorageError(
+                f"metadata log: record {token} names no snapshot in version 1 or {NAMED_VERSION}"
+            )
+        _, term, file_bytes, digest, origin = NAMED.unpack(bytes(body).ljust(NAMED.size, b"\0"))
+        if origin not in list(Origin):
+            raise StorageError(
+                f"metadata log: record {token} names a snapshot of origin {origin}, known are 0 to 2"
+            )
+        return cls(index, term, file_bytes, digest, Origin(origin), token)
 
 
 # --- At a start -------------------------------------------------------------------------------------------
@@ -91,7 +113,7 @@ class Found:
     catalog: Catalog | None
     kept: list[Named]
     refused: list[tuple[Named, str]]  # Newer than the one that was taken, with the reason.
-    configuration: Configuration | None = None  # As of it; None: the first one of its log.
+    configuration: Configuration | None = None  # As of it.
     configuration_index: int = 0
 
     @property
@@ -142,21 +164,28 @@ def names_of(directory: RawDirectory) -> list[str]:
 
 def _load(
     directory: RawDirectory, named: Named, cluster_token: bytes, limits: Limits
-) -> tuple[Catalog, SnapshotHeader, Configuration | None]:
+) -> tuple[Catalog, SnapshotHeader, Configuration]:
     with directory.open(named.name) as file:
         header = read_header(file)
         if header.cluster_token != cluster_token:
             raise StorageError(
                 f"it is of the cluster {header.cluster_token.hex()}, and the log of {cluster_token.hex()}"
             )
-        found = Named(header.index, header.term, header.file_bytes, header.digest)
+        found = Named(header.index, header.term, header.file_bytes, header.digest, named.origin)
         if found != named:
             raise StorageError(
                 f"it stands for command {found.index} of term {found.term} with digest {found.digest.hex()}, and the "
                 f"log names one for command {named.index} of term {named.term} with digest {named.digest.hex()}"
             )
-        configuration = decode_configuration(header.config) if header.config else None
+        configuration = _configuration_of(header)
         return load(read_pieces(file, header), limits), header, configuration
+
+
+def _configuration_of(header: SnapshotHeader) -> Configuration:
+    """Raises StorageError. One from before there were configurations was cut by the only voter, whose name is m1."""
+    if header.config:
+        return decode_configuration(header.config)
+    return Configuration((MemberId(FIRST_MEMBER, header.incarnation),))
 
 
 # --- While it runs ----------------------------------------------------------------------------------------
@@ -165,7 +194,7 @@ def _load(
 class Snapshots:
     """Writes, names, keeps and removes the snapshots of a member that runs.
 
-    found: of `look_for_base`. token_of: up to which record nothing stands behind an entry. repeat: appends what a
+    found: of `look_for_base`. token_of: `LogMarks.token_of`. repeat: appends what a
     trimmed log must say before it names a snapshot: whose it is, its term and its vote.
     """
 
@@ -177,7 +206,7 @@ class Snapshots:
         *,
         cluster_token: bytes,
         incarnation: bytes,
-        token_of: Callable[[int], int],
+        token_of: Callable[[int, int], int],
         repeat: Callable[[], None],
     ) -> None:
         self.kept = found.kept
@@ -192,6 +221,7 @@ class Snapshots:
         self._is_whole = False  # All its pieces were added, and it is not being finished yet.
         self._durable_index = 0
         self._named: tuple[int, Named] | None = None  # Its record's token; not yet durable.
+        self._fetched: deque[Named] = deque()  # Put in place of what was here; not yet durable.
         self._saved: tuple[int, int] | None = None
         self._event = -1  # Made when a host asks for it.
 
@@ -213,7 +243,8 @@ class Snapshots:
     def newest_index(self) -> int:
         """Nothing up to here is ever taken back: a snapshot stands for it, or will."""
         under_way = self._index if self._writer is not None else 0
-        return max(under_way, self.kept[-1].index if self.kept else 0)
+        newest = [*self.kept[-1:], *self._fetched]
+        return max(under_way, newest[-1].index if newest else 0)
 
     def begin(
         self,
@@ -266,13 +297,17 @@ class Snapshots:
                 os.eventfd_read(self._event)
         self._durable_index = durable_index
         self._go_on()
-        if self._writer is None or self._named is None or self._named[0] > durable_token:
-            return False
-        self._take(self._named[1])
-        self._saved = self.kept[-1].index, self._first_index()
-        self._writer.stop()
-        self._writer = self._named = None
-        return True
+        counts = False
+        if self._writer is not None and self._named is not None and self._named[0] <= durable_token:
+            self._take(self._named[1])
+            self._saved = self.kept[-1].index, self._first_index()
+            self._writer.stop()
+            self._writer = self._named = None
+            counts = True
+        while self._fetched and self._fetched[0].token <= durable_token:
+            self._take(self._fetched.popleft())
+            counts = True
+        return counts
 
     def take_saved(self) -> tuple[int, int] | None:
         """Of what counts since this was asked last: its index, and that of the first entry which the log keeps."""
@@ -306,7 +341,7 @@ class Snapshots:
         if len(self.kept) < KEPT_SNAPSHOTS:
             return
         older = self.kept[-KEPT_SNAPSHOTS]
-        self._journal.trim(min(self._token_of(older.index), older.token - 1))
+        self._journal.trim(self._token_of(older.index, older.token))
         self._let_go()
 
     def _let_go(self) -> None:
@@ -314,6 +349,53 @@ class Snapshots:
             if not self._pins[each.name]:
                 self.kept.remove(each)
                 self._remove(each.name)
+
+    # --- Of another member ---------------------------------------------------------------------------------
+
+    def look_at_fetched(self, index: int, term: int) -> SnapshotHeader:
+        """What was fetched under the name of this snapshot.
+
+        Raises:
+            StorageError: nothing was, or another one, or one of another cluster.
+        """
+        name = snapshot_name(index, term) + FETCHED_SUFFIX
+        try:
+            with self._files.open(name) as file:
+                header = read_header(file)
+        except OSError as refused:
+            raise StorageError(f"snapshot {name} cannot be read: {refused}") from refused
+        if (header.index, header.term) != (index, term) or header.cluster_token != self._whose[0]:
+            raise StorageError(
+                f"snapshot {name} stands for entry {header.index} of term {header.term} of the cluster "
+                f"{header.cluster_token.hex()}"
+            )
+        _configuration_of(header)
+        return header
+
+    def put(self, index: int, term: int, *, keeps_entries: bool) -> Named:
+        """A fetched snapshot takes the place of everything up to its index; `step` tells when it counts. What is cut
+        here of an older state is given up. Raises StorageError: `look_at_fetched`, or of the disk or the journal."""
+        header, name = self.look_at_fetched(index, term), snapshot_name(index, term)
+        self.abandon()
+        try:
+            self._files.rename(name + FETCHED_SUFFIX, name)
+        except OSError as refused:
+            raise StorageError(f"snapshot {name} cannot be given its name: {refused}") from refused
+        origin = Origin.FETCHED_BESIDE if keeps_entries else Origin.FETCHED_INSTEAD
+        named = Named(index, term, header.file_bytes, header.digest, origin)
+        self._repeat()
+        named = replace(named, token=self._journal.append(KIND_NAMED, index, named.encode()))
+        self._fetched.append(named)
+        return named
+
+    def load(self, index: int, term: int, limits: Limits) -> Generator[None, None, Catalog]:
+        """The catalog of a snapshot that stands in the directory, a piece at each step. Raises StorageError."""
+        name = snapshot_name(index, term)
+        try:
+            with self._files.open(name) as file:
+                return (yield from load_in_slices(read_pieces(file, read_header(file)), limits))
+        except OSError as refused:
+            raise StorageError(f"snapshot {name} cannot be read: {refused}") from refused
 
     # --- Pins ----------------------------------------------------------------------------------------------
 
@@ -367,7 +449,9 @@ class Snapshots:
         except (StorageError, OSError, UsageError) as unread:
             logger.warning("%s is not named by the log and left alone: %s", self._files.place(name), unread)
             return
-        if (header.cluster_token, header.incarnation) != self._whose:
+        if header.cluster_token == self._whose[0] and header.incarnation != self._whose[1]:
+            self._remove(name)  # Fetched, and a crash came before it counted: whoever cut it has it.
+        elif (header.cluster_token, header.incarnation) != self._whose:
             logger.warning(
                 "%s is not named by the log and left alone: it is of the member %s of the cluster %s",
                 self._files.place(name),

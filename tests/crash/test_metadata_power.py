@@ -8,15 +8,24 @@ I/O and without, and any subset of unsynced sectors and names (D1, D14; scenario
 from __future__ import annotations
 
 import contextlib
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from embedbk.errors import EmbedbkError
+from embedbk.codec.metadata_messages import Put, Txn
+from embedbk.errors import EmbedbkError, StorageError
 from embedbk.metadata import cutting
+from embedbk.metadata.command_log import FIRST_TERM
+from embedbk.metadata.commands import Run
+from embedbk.metadata.log_records import encode_configuration
+from embedbk.metadata.raft_vocabulary import Persist
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.snapshot_format import read_header
+from embedbk.storage.snapshot_files import SnapshotFiles
+from embedbk.storage.snapshot_format import FETCHED_SUFFIX, SnapshotHeader, read_header
+from embedbk.storage.snapshot_writer import SnapshotWriter
 from tests.storage.test_metadata_store import IDENTITY, Writer, on_disk
 
 TURNS = 40
@@ -143,3 +152,72 @@ def test_no_acknowledged_change_is_lost_in_a_torn_write(sectors: int) -> None:
         disk.crash(nth)
         close(writer)
         check(disk, notes, writer)
+
+
+# --- A snapshot of another member ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _fetch_refused() -> Iterator[None]:
+    try:
+        yield
+    except OSError as refused:
+        raise StorageError(str(refused)) from refused
+
+
+def put_fetched(writer: Writer, disk: MemoryDisk) -> None:
+    """A snapshot of 20 entries more comes from another member, and takes the place of the log."""
+    store, catalog, index = writer.store, copy.deepcopy(writer.catalog), writer.store.index
+    for index in range(store.index + 1, store.index + 21):
+        put = Put(f"/k/{index % 10}", b"%d" % index + bytes(3000))
+        catalog.apply(Run(1, index, index, Txn([], [put])), index, FIRST_TERM)
+    cut = catalog.cut()
+    counts = cut.head.revision, cut.head.records, cut.head.sessions
+    configuration = encode_configuration(IDENTITY.first_configuration)
+    header = SnapshotHeader(IDENTITY.cluster_token, b"o" * 16, index, FIRST_TERM, *counts, configuration, 0)
+    files = SnapshotFiles("m/snapshots", io=disk)
+    fetched = SnapshotWriter(files, header, lambda: None)
+    for piece in iter(cut.next_piece, None):
+        fetched.add(piece)
+    fetched.finish()
+    if fetched.failure is not None:
+        raise StorageError("nothing was fetched")
+    with _fetch_refused():
+        files.rename(fetched.name, fetched.name + FETCHED_SUFFIX)
+    store.install(index, FIRST_TERM, keeps_entries=False)
+    catalog.end_cut()
+    writer.digests[index] = catalog.digest()
+    store.persist(Persist(index, FIRST_TERM, None, index, ()))
+    for _ in store.load(index, FIRST_TERM):
+        pass
+    writer.catalog, writer.cut = catalog, None
+
+
+def followers_life(disk: MemoryDisk, notes: MemoryNotes | None = None) -> Writer | None:
+    writer: Any = None
+    with contextlib.suppress(EmbedbkError):
+        writer = LargeWriter(on_disk(disk, notes=notes))
+        work(writer, 4)
+        for _ in range(3):
+            put_fetched(writer, disk)
+            work(writer, 6)
+    return writer
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_fetched_snapshot_counts_whole_or_not_at_all(part: int) -> None:
+    """I80, I81: the power goes before any call while snapshots of another member take the place of the log."""
+    disk = disk_of(True)
+    whole = followers_life(disk)
+    assert whole is not None
+    assert whole.acknowledged == whole.store.index > 60
+    total = disk.calls()
+    close(whole)
+    for call in range(1 + part, total + 1, PARTS):
+        disk = disk_of(True)
+        disk.halt(call)
+        notes = MemoryNotes()
+        first = followers_life(disk, notes)
+        disk.crash(call)
+        close(first)
+        check(disk, notes, first)
