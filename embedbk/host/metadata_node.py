@@ -2,8 +2,9 @@
 
 Decides nothing of the protocol. Effects are carried out in list order, and what became durable is told to the core
 before anything else of the turn, so that no answer can leave early. Keep-alives are answered as they are read; other
-requests are run in turns of the links, a slice in each turn of the loop (`metadata.intake`). A slice of a snapshot is
-cut between two steps (snapshotting.py).
+requests are run in turns of the links, a slice in each turn of the loop (`metadata.intake`). What was proposed in a
+turn is logged at its end, together. A slice of a snapshot is cut between two steps (snapshotting.py). Links of other
+members are `member_links.py`'s.
 """
 
 from __future__ import annotations
@@ -13,24 +14,36 @@ import random
 from collections.abc import Callable, Sequence
 
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import GENERATION_BITS, KeepAlive, MetadataReply, MetadataRequest
+from embedbk.codec.metadata_messages import KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
+from embedbk.host.member_links import MemberLinks
 from embedbk.host.snapshotting import Snapshotting
-from embedbk.metadata.command_log import FIRST_TERM, SoloLog
+from embedbk.metadata import raft_vocabulary
+from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
-from embedbk.metadata.raft_vocabulary import Entry, Persist
+from embedbk.metadata.raft import Raft
+from embedbk.metadata.raft_vocabulary import (
+    Durable,
+    FetchSnapshot,
+    LeaderChanged,
+    NoticeDamaged,
+    NoticeRetired,
+    Persist,
+    SnapshotSaved,
+)
 from embedbk.metadata.vocabulary import (
+    DropLinks,
     Halted,
-    JournalAppend,
-    JournalDurable,
     JournalFailed,
     LinkLost,
     MemberStarted,
     Reply,
     RequestReceived,
+    Said,
     SendEvents,
     Tick,
+    TurnEnded,
 )
 from embedbk.ports import LinkDown, LinkUp, Received, Transport
 from embedbk.storage.metadata_store import MetadataStore
@@ -43,7 +56,7 @@ REQUESTS_PER_STEP = 64  # Run in one turn of the loop: some milliseconds.
 
 
 class MetadataNode:
-    """A quorum of one: core, log, and the links of its clients."""
+    """Core, log, and the links of its clients and of the other members."""
 
     def __init__(
         self,
@@ -60,51 +73,63 @@ class MetadataNode:
         self.store = store
         self.transport = transport
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
+        chance, begun = chance or random.SystemRandom(), store.beginning
+        raft = Raft(
+            store.boot,
+            begun.log,
+            term=begun.term,
+            vote=begun.vote,
+            now_ns=now_ns,
+            chance=chance,
+            doubt=begun.doubt,
+        )
+        self.log = AgreedLog(raft)
         self.core = Member(
-            store.catalog,
-            log=SoloLog(store.index),
+            begun.catalog,
+            log=self.log,
             now_ns=now_ns,
             cluster_token=store.identity.cluster_token,
-            chance=chance or random.SystemRandom(),
+            chance=chance,
         )
+        self.members = MemberLinks(transport, store.boot, store.identity.cluster_token, None)
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
-        self._durable_index = store.index
+        self._durable_sequence = 0
         self._links: dict[int, None] = {}
         self._intake = Intake(requests_waiting_max)
-        self._snapshotting = Snapshotting(store)
+        self._snapshotting = Snapshotting(store, raft.log)
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
         self._step_core(MemberStarted(now_ns, store.begins_generation))
+        self._end_turn(now_ns)  # Who is alone leads at once.
         logger.info(
-            "metadata member serves at %s: revision %d, %d sessions, record %d of its log",
+            "metadata member %s serves at %s: entry %d of its log",
+            store.identity.name,
             ", ".join(self.endpoints),
-            self.core.catalog.revision,
-            len(self.core.catalog.sessions),
             store.index,
         )
         if store.begins_generation:
-            generation = (self.core.catalog.revision >> GENERATION_BITS) + 1  # When its command is durable.
-            logger.warning("metadata begins generation %d, by its owner's word", generation)
+            logger.warning("metadata begins a new generation, by its owner's word")
 
     def step(self, now_ns: int) -> None:
-        self._tell_durable(now_ns)
+        self._tell_store(now_ns)
         for event in self.transport.receive(now_ns):
             if isinstance(event, Received):
                 self._take_body(now_ns, event)
             elif isinstance(event, LinkUp):
-                self._take_link(event)
+                if not self.members.on_link_up(now_ns, event):
+                    self._take_link(event)
             else:
                 assert isinstance(event, LinkDown)
-                self._links.pop(event.link, None)
-                self._intake.end_link(LinkLost(now_ns, event.link))
+                self._end_link(now_ns, event)
         for _ in range(REQUESTS_PER_STEP):
             next_one = self._intake.take(now_ns)
             if next_one is None:
                 break
             self._step_core(next_one)
-        deadline = self.core.deadline_ns
-        if deadline is not None and now_ns >= deadline:
-            self._step_core(Tick(now_ns))
+        self._end_turn(now_ns)
+        raft = self.log.raft
+        for found in self.members.step(now_ns, raft.configuration, raft.commit_index):
+            self._step_core(found)
         if self.failure is None:
             self._snapshotting.step(self.core, now_ns)
 
@@ -114,7 +139,12 @@ class MetadataNode:
     def deadline_ns(self) -> int | None:
         if len(self._intake):
             return 0  # At once.
-        deadlines = [self.core.deadline_ns, self.transport.deadline_ns(), self._snapshotting.deadline_ns()]
+        deadlines = [
+            self.core.deadline_ns,
+            self.transport.deadline_ns(),
+            self._snapshotting.deadline_ns(),
+            self.members.deadline_ns(),
+        ]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def filenos(self) -> list[int]:
@@ -123,6 +153,7 @@ class MetadataNode:
     def close(self, failure: BaseException | None = None) -> None:
         """Serve no more and make everything durable; sessions live on for the next start."""
         self.transport.close()
+        self.members.close()
         self.store.close()
         logger.info("metadata member stops at revision %d", self.core.catalog.revision)
 
@@ -135,11 +166,32 @@ class MetadataNode:
         if self.failure is not None:
             self.transport.drop(event.link, "this metadata member has failed")
 
+    def _end_link(self, now_ns: int, event: LinkDown) -> None:
+        lost = self.members.on_link_down(now_ns, event)
+        if lost is not None:
+            self._step_core(lost)
+        self._links.pop(event.link, None)
+        self._intake.end_link(LinkLost(now_ns, event.link))
+
+    def _end_turn(self, now_ns: int) -> None:
+        """What time brings, then what was proposed in this turn."""
+        deadline = self.core.deadline_ns
+        if deadline is not None and now_ns >= deadline:
+            self._step_core(Tick(now_ns))
+        if self.log.has_gathered:
+            self._step_core(TurnEnded(now_ns))
+
     def _take_body(self, now_ns: int, event: Received) -> None:
-        if event.link not in self._links:
-            return  # Dropped; this was on its way.
+        is_clients = event.link in self._links
         try:
             message = decode_message(event.body)
+            if not is_clients and self.members.takes(message.control) and not message.frames:
+                received = self.members.on_control(now_ns, event.link, message.control)
+                if received is not None:
+                    self._step_core(received)
+                return
+            if not is_clients:
+                return  # Dropped; this was on its way.
             if not isinstance(message.control, MetadataRequest) or message.frames:
                 raise PeerError(f"a {type(message.control).__name__} is not for a metadata member")
         except PeerError as broken:
@@ -147,20 +199,23 @@ class MetadataNode:
             self._drop(event.link, str(broken))
             return
         request = message.control
-        received = RequestReceived(now_ns, event.link, request)
+        asked = RequestReceived(now_ns, event.link, request)
         if isinstance(request.operation, KeepAlive):
-            self._step_core(received)
+            self._step_core(asked)
             return
-        refusal = self._intake.put(received)
+        refusal = self._intake.put(asked)
         if refusal is not None:
             reply = MetadataReply(request.session, request.sequence, refusal)
             self._send(event.link, encode_message(reply.sequence, reply))
 
-    def _tell_durable(self, now_ns: int) -> None:
-        durable_index = self.store.durable()
-        if durable_index > self._durable_index:
-            self._durable_index = durable_index
-            self._step_core(JournalDurable(now_ns, durable_index))
+    def _tell_store(self, now_ns: int) -> None:
+        sequence = self.store.durable()
+        if sequence > self._durable_sequence:
+            self._durable_sequence = sequence
+            self._step_core(Durable(now_ns, sequence))
+        saved = self.store.saved()
+        if saved is not None:
+            self._step_core(SnapshotSaved(now_ns, *saved))
         reason = self.store.failed()
         if reason is not None and self.failure is None:
             self._step_core(JournalFailed(now_ns, reason))
@@ -171,23 +226,50 @@ class MetadataNode:
             self.on_step(self.core, event, effects)
         for effect in effects:
             match effect:
-                case JournalAppend(index, body, said):
-                    self._append(index, body, event.now_ns)
-                    if said:
-                        logger.info("metadata %s", said)
+                case Persist():
+                    self._persist(effect, event.now_ns)
+                case raft_vocabulary.Send(message):
+                    self.members.send(message)
                 case Reply(link, reply):
                     self._send(link, encode_message(reply.sequence, reply))
                 case SendEvents(link, events):
                     self._send(link, encode_message(0, events))
+                case Said(text):
+                    logger.info("metadata %s", text)
+                case DropLinks(reason):
+                    self._drop_all(reason)
                 case Halted(reason):
                     self._fail(StorageError(reason))
+                case LeaderChanged() | NoticeDamaged() | NoticeRetired():
+                    self._tell_people(effect)
+                case FetchSnapshot():
+                    self.members.fetch(event.now_ns, effect)
 
-    def _append(self, index: int, body: bytes, now_ns: int) -> None:
+    def _tell_people(self, effect: LeaderChanged | NoticeDamaged | NoticeRetired) -> None:
+        own = self.store.identity.name
+        match effect:
+            case LeaderChanged(term, leader):
+                if leader is not None:
+                    logger.info("metadata member %s leads in term %d, as %s knows", leader.name, term, own)
+            case NoticeDamaged(member, known, told):
+                logger.error(
+                    "metadata member %s has entry %d of the log, and had acknowledged %d: its disk lost something",
+                    member.name,
+                    told,
+                    known,
+                )
+            case NoticeRetired(by):
+                logger.warning(
+                    "metadata member %s was taken out, says %s: stop it; its directory is needed no more",
+                    own,
+                    by.name,
+                )
+
+    def _persist(self, record: Persist, now_ns: int) -> None:
         if self.failure is not None:
             return
         try:
-            entry = Entry(index, FIRST_TERM, body)
-            self.store.persist(Persist(index, FIRST_TERM, None, index - 1, (entry,)))
+            self.store.persist(record)
         except StorageError as failed:
             # The log has a gap: this member cannot go on (P7.6).
             self._step_core(JournalFailed(now_ns, str(failed)))
@@ -203,5 +285,8 @@ class MetadataNode:
     def _fail(self, failure: StorageError) -> None:
         logger.critical("metadata member stops serving: %s", failure)
         self.failure = failure
+        self._drop_all("this metadata member has failed")
+
+    def _drop_all(self, reason: str) -> None:
         for link in list(self._links):
-            self._drop(link, "this metadata member has failed")
+            self._drop(link, reason)

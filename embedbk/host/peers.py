@@ -128,6 +128,8 @@ class Peers:
                 self._reminders.lasts(now_ns, _key(member), text)
 
     def deadline_ns(self) -> int | None:
+        if not self._dialling:
+            return None
         return min((each.due_ns for each in self._dialling.values() if each.link is None), default=None)
 
     def _dial(self, now_ns: int, member: MemberId, dialling: _Dialling) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 
-from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.cutting import Cut
 from embedbk.metadata.member import Member
+from embedbk.metadata.raft_log import RaftLog
 from embedbk.storage.metadata_store import MetadataStore
 
 __all__ = ["Snapshotting"]
@@ -24,8 +24,9 @@ RETRY_NS_MAX = 600_000_000_000
 class Snapshotting:
     """One turn is one slice: the loop serves its links between two of them."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, log: RaftLog) -> None:
         self._store = store
+        self._log = log
         self._cut: Cut | None = None
         self._not_before_ns = 0
         self._retry_ns = RETRY_NS_MIN
@@ -46,9 +47,12 @@ class Snapshotting:
             self._retry_ns = self._retry_ns if self._has_failed else RETRY_NS_MIN
             self._has_failed = False
             self._cut = cut = core.catalog.cut()
-            head, first = cut.head, self._store.identity.first_configuration
+            head, index, log = cut.head, core.applied_index, self._log
+            term = log.term_at(index)
+            assert term is not None, f"entry {index} is applied and not in the log"
+            configuration = log.configuration_at(index)
             counts = head.revision, head.records, head.sessions
-            self._store.begin_snapshot(core.applied_index, FIRST_TERM, first, 0, *counts)
+            self._store.begin_snapshot(index, term, configuration, log.configuration_index_at(index), *counts)
             self._go_on(core)
 
     def _is_due(self, core: Member, now_ns: int) -> bool:

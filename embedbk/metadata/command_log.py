@@ -1,22 +1,18 @@
 """The log that a member's commands stand in, as the member sees it (METADATA.md, 6; P10.1).
 
-`CommandLog` is all that a member knows of a quorum: it proposes, and hears what is committed. `SoloLog` is that of a
-quorum of one: what its own disk has is committed, so it loses nothing that was proposed but by a crash. The log of a
-larger quorum (`agreed_log.py`) may lose what was proposed, and put another leader's entries in its place.
+`CommandLog` is all that a member knows of a quorum: it proposes, and hears what is committed. What it proposed may be
+lost, and another leader's entries put in its place. `agreed_log.py` is that of a Raft, of one voter or several.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from embedbk.codec.metadata_messages import NotLeader
-from embedbk.errors import ensure
 from embedbk.metadata.raft_vocabulary import Entry
-from embedbk.metadata.vocabulary import JournalAppend, JournalDurable
 
 __all__ = [
     "FIRST_TERM",
@@ -26,10 +22,9 @@ __all__ = [
     "LeaderChanged",
     "LogNews",
     "ReadReady",
-    "SoloLog",
 ]
 
-FIRST_TERM = 1  # Of every entry of a quorum of one, and of every log from before there were terms.
+FIRST_TERM = 1  # Of every entry of a log from before there were terms.
 
 
 class Committed(Struct, frozen=True):
@@ -98,46 +93,3 @@ class CommandLog(Protocol):
 
     def step(self, event: Any, effects: list[Any]) -> list[LogNews]:
         """An event of the host for the log, such as `TurnEnded`."""
-
-
-class SoloLog:
-    """A quorum of one."""
-
-    deadline_ns: ClassVar[int | None] = None
-    grace_ns: ClassVar[int] = 0
-    not_leader: ClassVar[NotLeader] = NotLeader("")
-
-    def __init__(self, last_index: int) -> None:
-        """last_index: of what is on the device."""
-        self.term = FIRST_TERM
-        self.committed_index = last_index
-        self.members: tuple[str, ...] = ()
-        self._last_index = last_index
-        self._queued: deque[Entry] = deque()  # Not yet on the device.
-
-    def may_renew(self, now_ns: int) -> bool:
-        return True
-
-    def why_full(self, size: int) -> str:
-        return ""
-
-    def propose(self, body: bytes, said: str, effects: list[Any]) -> int:
-        self._last_index += 1
-        self._queued.append(Entry(self._last_index, FIRST_TERM, body))
-        effects.append(JournalAppend(self._last_index, body, said))
-        return self._last_index
-
-    def read_index(self, token: int, effects: list[Any]) -> int | None:
-        return self.committed_index
-
-    def step(self, event: Any, effects: list[Any]) -> list[LogNews]:
-        if not isinstance(event, JournalDurable):
-            return []
-        ensure(event.index <= self._last_index, "the journal made durable what was never appended")
-        entries = []
-        while self._queued and self._queued[0].index <= event.index:
-            entries.append(self._queued.popleft())
-        if not entries:
-            return []
-        self.committed_index = event.index
-        return [Committed(entries)]

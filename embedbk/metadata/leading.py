@@ -56,7 +56,7 @@ class Leading:
     @property
     def deadline_ns(self) -> int | None:
         """None: it has nobody to speak to."""
-        if self._state.configuration.members == (self._state.member,):
+        if not self._state.others:
             return None
         return min(self._heartbeat_due_ns, self._quorum_check_ns)
 
@@ -178,9 +178,8 @@ class Leading:
         ready = self.reads.take_ready(state.configuration)
         if ready is not None:
             state.do(ready)
-        for member in state.configuration.members:
-            if member != state.member:
-                send_entries(state, member, self._progress_of(member), self._round)
+        for member in state.others:
+            send_entries(state, member, self._progress_of(member), self._round)
         self._send_timeout()
 
     def _advance_commit(self) -> None:
@@ -199,9 +198,8 @@ class Leading:
         if len(self._rounds) > ROUNDS_KEPT_MAX:
             self._rounds.popleft()
         self._heartbeat_due_ns = state.now_ns + state.base_ns // HEARTBEATS_PER_BASE
-        for member in state.configuration.members:
-            if member != state.member:
-                state.send(member, Heartbeat(state.commit_index, self._round))
+        for member in state.others:
+            state.send(member, Heartbeat(state.commit_index, self._round))
 
     def _check_quorum(self) -> None:
         """A leader that no commit quorum hears stops leading: its clients find another."""

@@ -57,8 +57,6 @@ from embedbk.metadata.vocabulary import (
     CatalogReplaced,
     DropLinks,
     Halted,
-    JournalAppend,
-    JournalDurable,
     JournalFailed,
     LinkLost,
     MemberStarted,
@@ -96,13 +94,12 @@ MemberEvent = (
     MemberStarted
     | RequestReceived
     | LinkLost
-    | JournalDurable
     | JournalFailed
     | CatalogReplaced
     | TurnEnded
     | raft_vocabulary.Event  # Tick among them.
 )
-MemberEffect = JournalAppend | Reply | SendEvents | DropLinks | Said | Halted | raft_vocabulary.Effect
+MemberEffect = Reply | SendEvents | DropLinks | Said | Halted | raft_vocabulary.Effect
 
 
 class Chance(Protocol):
@@ -155,6 +152,7 @@ class Member:
         self._chance = chance
         self._applied_index = log.committed_index
         self._led_term = log.term  # In which this member leads; 0: it does not.
+        self._is_log_full = False  # So that no session can be ended now.
         self._started_index = 0  # Nothing is shown before this is applied.
         self._begins_generation = False  # By its owner's word, when it leads.
         self._generation_at = (0, 0)  # (index, term) of the entry by which it does.
@@ -193,7 +191,7 @@ class Member:
         if self._committed or self._watches.is_lagging:
             return 0  # At once.
         deadline_ns = self.log.deadline_ns
-        if not self.log.term or self.log.why_full(EXPIRY_BYTES):
+        if not self._led_term or self._is_log_full:
             return deadline_ns
         due_ns = self._lifetimes.due_ns
         return due_ns if deadline_ns is None or (due_ns is not None and due_ns < deadline_ns) else deadline_ns
@@ -512,6 +510,7 @@ class Member:
         """Whatever is not for the member is for its log, which may have news then."""
         effects: list[MemberEffect] = []
         answers: list[MemberEffect] = []
+        self._is_log_full = False
         for news in self.log.step(event, effects):
             if isinstance(news, Committed):
                 self._lifetimes.went_on(event.now_ns)
@@ -525,7 +524,9 @@ class Member:
     def _take_ready(
         self, ready: ReadReady, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
     ) -> None:
-        asked = self._unready.pop(ready.token)
+        asked = self._unready.pop(ready.token, None)
+        if asked is None:
+            return  # It was put off.
         index = max(ready.index, self._after(asked))
         if index > self._applied_index:
             self._reads.setdefault(index, []).append(asked)
@@ -590,11 +591,11 @@ class Member:
                 result = self._note_opened(command, entry.index, result, proposed, now_ns)
             case ExpireSession(number):
                 self._note_expired(number, entry.index, is_own=proposed is not None)
-            case BeginGeneration() if isinstance(result, Refusal):
-                self._halted = True
-                effects.append(Halted(result.text))
             case BeginGeneration() if (entry.index, entry.term) == self._generation_at:
                 self._begins_generation = False
+                if isinstance(result, Refusal):  # Whoever gave the word for it is told so here.
+                    self._halted = True
+                    effects.append(Halted(result.text))
         if proposed is not None:
             for asked in proposed.asked:
                 self._end_wait(asked)
@@ -673,8 +674,9 @@ class Member:
     def _expire(self, now_ns: int, effects: list[MemberEffect]) -> None:
         """Propose the end of sessions that were silent for too long. Until that is settled nothing renews them."""
         ended = keys = 0
-        if self.log.why_full(EXPIRY_BYTES):
-            return
+        self._is_log_full = bool(self.log.why_full(EXPIRY_BYTES))
+        if self._is_log_full:
+            return  # Until its log has news.
         for number in self._lifetimes.over(now_ns):
             session = self.catalog.sessions[number]
             ended, keys = ended + 1, keys + len(session.keys)

@@ -121,6 +121,8 @@ class Configuration(Struct, frozen=True, array_like=True):
 
     def committed_index(self, durable_index: Callable[[MemberId], int]) -> int:
         """The highest index that a commit quorum of each half holds durably."""
+        if len(self.voters) == 1 and not self.outgoing:
+            return durable_index(self.voters[0])
         return min(
             sorted(map(durable_index, voters), reverse=True)[sizes.commit - 1]
             for voters, sizes in self.halves()

@@ -59,6 +59,10 @@ class RaftLog:
         """That which held behind entry index, which is not older than the last snapshot."""
         return next(held for begin, held in reversed(self._configurations) if begin <= index)
 
+    def configuration_index_at(self, index: int) -> int:
+        """Where that one stands."""
+        return next(begin for begin, _ in reversed(self._configurations) if begin <= index)
+
     def term_at(self, index: int) -> int | None:
         """None: not here, or no more."""
         if index == self.first_index - 1:

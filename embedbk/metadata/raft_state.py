@@ -87,6 +87,8 @@ class RaftState:
         self._changed = self.term != term
         self._kept_index = log.last_index  # Of what was written: the rest was cut or is new.
         self._written: deque[tuple[int, int]] = deque()  # (sequence, last index) of records not yet durable.
+        self._others_of: Configuration | None = None
+        self._others: tuple[MemberId, ...] = ()
         self._outbox: list[tuple[Message, bool]] = []  # (message, whether it waits for all that is written).
         self._held: deque[tuple[int, Message]] = deque()
         self._installs: list[Effect] = []
@@ -96,6 +98,15 @@ class RaftState:
     @property
     def configuration(self) -> Configuration:
         return self.log.configuration
+
+    @property
+    def others(self) -> tuple[MemberId, ...]:
+        """All other members that receive the log."""
+        configuration = self.log.configuration
+        if configuration is not self._others_of:
+            self._others_of = configuration
+            self._others = tuple(member for member in configuration.members if member != self.member)
+        return self._others
 
     @property
     def base_ns(self) -> int:

@@ -30,8 +30,6 @@ __all__ = [
     "DropLinks",
     "Halted",
     "HangUp",
-    "JournalAppend",
-    "JournalDurable",
     "JournalFailed",
     "LinkLost",
     "MemberStarted",
@@ -82,13 +80,6 @@ class LinkLost(Struct):
     link: int
 
 
-class JournalDurable(Struct):
-    """Every command up to index is on the device."""
-
-    now_ns: int
-    index: int
-
-
 class TurnEnded(Struct):
     """Everything that this turn of the loop had was told: what was proposed in it is logged together."""
 
@@ -111,17 +102,6 @@ class JournalFailed(Struct):
 
 
 # --- Effects of a member ---------------------------------------------------------------------------------
-
-
-class JournalAppend(Struct):
-    """Queue an encoded command as number `index` of the metadata log; indexes rise by one.
-
-    said: what it means, for people, where that is worth a line; else empty.
-    """
-
-    index: int
-    body: bytes
-    said: str = ""
 
 
 class Reply(Struct):

@@ -19,12 +19,10 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.ids import START_ID_BYTES
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.member import Member
-from embedbk.metadata.vocabulary import JournalDurable, Tick
 from embedbk.ports import Identity
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
-from embedbk.storage.metadata_log import KIND_STEP
+from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
@@ -121,7 +119,6 @@ class Members:
             requests_waiting_max=world.requests_waiting_max,
         )
         directory.starts += 1
-        self.agreed.begin(node.core.catalog)
         world.enter(name, "metadata", node, directory.incarnation)
 
     def _note_snapshots(self, directory: _Directory, store: MetadataStore) -> None:
@@ -135,19 +132,8 @@ class Members:
         """The process is gone: of what it had not synced, some is on its disk all the same."""
         directory = self._directories[name]
         journal = directory.journal
-        done = journal.commit(chance.randint(0, len(journal.pending)))
-        self._tell_what_survives(name, node.core, journal.records[len(journal.records) - done :])
+        journal.commit(chance.randint(0, len(journal.pending)))
         directory.journal = MemoryJournal(journal.crash())
-
-    def _tell_what_survives(self, name: str, core: Member, records: Sequence[MemoryRecord]) -> None:
-        """The member crashed before it heard that these are durable: they are committed all the same."""
-        index = max((record.ledger_id for record in records if record.kind == KIND_STEP), default=0)
-        now_ns = self._world.now_of(name)
-        if index:
-            core.step(JournalDurable(now_ns, index))
-        while not core.is_caught_up:
-            core.step(Tick(now_ns))
-        self.agreed.look(core.catalog)
 
     # Disks.
 
@@ -176,6 +162,7 @@ class Members:
         directory.journal, directory.notes = MemoryJournal(copy.records), MemoryNotes()
         directory.notes.used = copy.used
         directory.disk, directory.snapshots = MemoryDisk(copy.snapshots), []
+        self.agreed.begin_again(copy.catalog().revision)
         self.start(name, may_have_lost=may_have_lost)
 
     # What they agree on.
@@ -204,15 +191,15 @@ class Agreed:
         self._values: dict[str, bytes] = {}
         self._seen = 0
 
-    def begin(self, catalog: Catalog) -> None:
-        """A member starts with this."""
-        self._seen = catalog.revision
+    def begin_again(self, revision: int) -> None:
+        """From an older copy: what it holds was told, and what comes behind it is another history."""
+        self._seen = revision
 
     def look(self, catalog: Catalog) -> None:
         """Tell what nobody has applied before. What a generation skipped was no change."""
         world, values = self._world, self._values
         seen = max(self._seen, catalog.history.floor)
-        self._seen = catalog.revision
+        self._seen = max(seen, catalog.revision)
         for revision, records in catalog.history.after(seen, catalog.revision):
             for record in records:
                 old = values.get(record.key)

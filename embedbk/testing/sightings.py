@@ -40,7 +40,7 @@ from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
 from embedbk.metadata.lifetimes import AWAY_NS
 from embedbk.metadata.member import Member
-from embedbk.metadata.vocabulary import JournalAppend, JournalDurable
+from embedbk.metadata.raft_vocabulary import Durable, Persist
 from embedbk.reading import LedgerReading
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
@@ -203,9 +203,9 @@ class Sightings(Observer):
             self.note("waited for bookies")
 
     def _member(self, core: Member, event: Any, effects: Sequence[Any]) -> None:
-        if type(event) is JournalDurable and event.now_ns - self._appended.pop(core, event.now_ns) > AWAY_NS:
+        if type(event) is Durable and event.now_ns - self._appended.pop(core, event.now_ns) > AWAY_NS:
             self.note("metadata stood still")
-        if any(type(effect) is JournalAppend for effect in effects):
+        if any(type(effect) is Persist for effect in effects):
             self._appended.setdefault(core, event.now_ns)
 
     def _reader(self, core: RangeRead, event: Any, effects: Sequence[Any]) -> None:

@@ -35,20 +35,21 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.metadata import member as member_module
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog
-from embedbk.metadata.command_log import Committed, Entry, LeaderChanged, LogNews, ReadReady, SoloLog
+from embedbk.metadata.command_log import Committed, Entry, LeaderChanged, LogNews, ReadReady
 from embedbk.metadata.commands import ExpireSession, Run, decode_command, encode_command
 from embedbk.metadata.member import Member
+from embedbk.metadata.raft_vocabulary import Durable, Persist
 from embedbk.metadata.vocabulary import (
     DropLinks,
-    JournalAppend,
-    JournalDurable,
     LinkLost,
     MemberStarted,
     Reply,
     RequestReceived,
     SendEvents,
     Tick,
+    TurnEnded,
 )
+from tests.metadata.alone import log_of_one
 from tests.metadata.world import SECOND, TOKEN
 
 
@@ -400,12 +401,16 @@ def test_one_sync_that_commits_much_is_applied_in_slices(monkeypatch: pytest.Mon
 
 def test_a_generation_is_there_before_anything_is_shown() -> None:
     """P10.5: its start and its generation are two commands, of which the disk may have one."""
-    member = Member(Catalog(), log=SoloLog(0), now_ns=0, cluster_token=TOKEN, chance=random.Random(1))
-    assert len(member.step(MemberStarted(0, True))) == 2
+    log = log_of_one()
+    member = Member(Catalog(), log=log, now_ns=0, cluster_token=TOKEN, chance=random.Random(1))
+    started = member.step(MemberStarted(0, True))
+    assert started == []
+    [start] = member.step(TurnEnded(0))
+    assert isinstance(start, Persist)
+    assert len(start.entries) == 2
     tell = RequestReceived(0, 1, MetadataRequest(0, 1, 1, Tell(1)))
     assert member.step(tell) == []
-    assert member.step(JournalDurable(0, 1)) == []
-    [reply] = member.step(JournalDurable(0, 2))
+    [reply] = member.step(Durable(0, start.sequence))
     assert isinstance(reply, Reply)
     assert isinstance(reply.reply.result, Told)
     assert reply.reply.result.revision >> GENERATION_BITS == 1
@@ -413,10 +418,9 @@ def test_a_generation_is_there_before_anything_is_shown() -> None:
 
 def test_a_read_beside_a_disk_that_stands_still_waits_for_nobody_elses_write() -> None:
     """What is committed can be shown: another client's reads go on while its writes wait for the disk."""
-    member = Member(Catalog(), log=SoloLog(0), now_ns=0, cluster_token=TOKEN, chance=random.Random(1))
-    assert isinstance(
-        member.step(RequestReceived(0, 1, MetadataRequest(0, 1, 1, OpenSession(1000, "a"))))[0], JournalAppend
-    )
+    member = Member(Catalog(), log=log_of_one(), now_ns=0, cluster_token=TOKEN, chance=random.Random(1))
+    member.step(RequestReceived(0, 1, MetadataRequest(0, 1, 1, OpenSession(1000, "a"))))
+    assert isinstance(member.step(TurnEnded(0))[0], Persist)
     assert len(member.step(RequestReceived(0, 2, MetadataRequest(0, 1, 1, Get("/a"))))) == 1
 
 

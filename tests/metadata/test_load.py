@@ -17,13 +17,11 @@ import pytest
 from embedbk.codec.metadata_messages import Put, Refusal, Txn, TxnDone
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.client import Client
-from embedbk.metadata.command_log import SoloLog
 from embedbk.metadata.member import Member
+from embedbk.metadata.raft_vocabulary import Durable, Persist
 from embedbk.metadata.vocabulary import (
     Completed,
     Connected,
-    JournalAppend,
-    JournalDurable,
     MessageReceived,
     Reply,
     Requested,
@@ -33,6 +31,7 @@ from embedbk.metadata.vocabulary import (
     SessionReady,
     Tick,
 )
+from tests.metadata.alone import log_of_one
 from tests.metadata.world import MS, SECOND, TOKEN
 
 
@@ -44,7 +43,7 @@ class Street:
     ) -> None:
         self.now_ns = 0
         self.member = Member(
-            Catalog(), log=SoloLog(0), now_ns=0, cluster_token=TOKEN, chance=random.Random(1)
+            Catalog(), log=log_of_one(), now_ns=0, cluster_token=TOKEN, chance=random.Random(1)
         )
         self.service_ns, self.late_ns = service_ns, late_ns
         self.busy_until_ns = 0
@@ -102,8 +101,8 @@ class Street:
         if deadline is not None and deadline <= self.now_ns:
             effects += self.member.step(Tick(self.now_ns))
         for effect in list(effects):
-            if isinstance(effect, JournalAppend):
-                effects += self.member.step(JournalDurable(self.now_ns, effect.index))
+            if isinstance(effect, Persist):
+                effects += self.member.step(Durable(self.now_ns, effect.sequence))
         for effect in effects:
             if isinstance(effect, Reply):
                 message = MessageReceived(0, effect.reply)

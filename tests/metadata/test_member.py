@@ -35,20 +35,22 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.metadata import member as member_module
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
-from embedbk.metadata.command_log import FIRST_TERM, SoloLog
+from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import BeginGeneration, StartSession
 from embedbk.metadata.member import Member
+from embedbk.metadata.raft_vocabulary import Durable, Persist
 from embedbk.metadata.vocabulary import (
     Halted,
-    JournalAppend,
-    JournalDurable,
     JournalFailed,
     LinkLost,
     Reply,
     RequestReceived,
+    Said,
     SendEvents,
     Tick,
+    TurnEnded,
 )
+from tests.metadata.alone import log_of_one
 from tests.metadata.world import MS, SECOND, TOKEN
 
 LINK = 1
@@ -59,19 +61,23 @@ class Desk:
 
     def __init__(self, catalog: Catalog | None = None, now_ns: int = 0) -> None:
         self.now_ns = now_ns
-        self.index = 0
+        self.log = log_of_one(now_ns)
+        self.sequence = 1  # Of the last record.
         self.member = Member(
-            catalog or Catalog(), log=SoloLog(0), now_ns=now_ns, cluster_token=TOKEN, chance=random.Random(1)
+            catalog or Catalog(), log=self.log, now_ns=now_ns, cluster_token=TOKEN, chance=random.Random(1)
         )
         self.sequences: dict[int, int] = {}
         self.secrets: dict[int, bytes] = {}
         self.sent: list[Reply | SendEvents] = []
 
     def step(self, event: object) -> list[object]:
+        """Also the end of the turn. Without what is only said for people."""
         effects = self.member.step(event)  # type: ignore[arg-type]
-        self.index += sum(isinstance(effect, JournalAppend) for effect in effects)
+        if self.log.has_gathered:
+            effects += self.member.step(TurnEnded(self.now_ns))
+        self.sequence += sum(isinstance(effect, Persist) for effect in effects)
         self.sent += [effect for effect in effects if isinstance(effect, Reply | SendEvents)]
-        return list(effects)
+        return [effect for effect in effects if not isinstance(effect, Said)]
 
     def ask(
         self, operation: Operation, session: int = 0, *, link: int = LINK, repeat: int = 0
@@ -82,7 +88,10 @@ class Desk:
         return self.step(RequestReceived(self.now_ns, link, request))
 
     def sync(self) -> list[object]:
-        return self.step(JournalDurable(self.now_ns, self.index))
+        effects = self.step(Durable(self.now_ns, self.sequence))
+        while self.log.deadline_ns == 0:  # Much is applied in slices.
+            effects += self.step(Tick(self.now_ns))
+        return effects
 
     def do(self, operation: Operation, session: int = 0, *, link: int = LINK, repeat: int = 0) -> Result:
         first = self.ask(operation, session, link=link, repeat=repeat)
@@ -132,8 +141,8 @@ def test_an_answer_leaves_in_the_step_that_hears_of_durability() -> None:
     """P10.1 and ARCHITECTURE 3: an answer that promises durability is produced by the step that hears of it."""
     desk = Desk()
     session = desk.open()
-    assert kinds(desk.ask(put("/a"), session)) == [JournalAppend]
-    assert desk.step(JournalDurable(0, desk.index - 1)) == []
+    assert kinds(desk.ask(put("/a"), session)) == [Persist]
+    assert desk.step(Durable(0, desk.sequence - 1)) == []
     assert desk.sync() == [Reply(LINK, MetadataReply(session, 1, TxnDone(True, 1)))]
 
 
@@ -159,7 +168,7 @@ def test_many_requests_share_one_sync() -> None:
     desk = Desk()
     session = desk.open()
     for n in range(50):
-        assert kinds(desk.ask(put(f"/{n}"), session)) == [JournalAppend]
+        assert kinds(desk.ask(put(f"/{n}"), session)) == [Persist]
     replies = desk.sync()
     assert [reply.reply.sequence for reply in replies if isinstance(reply, Reply)] == list(range(1, 51))
 
@@ -209,7 +218,7 @@ def test_a_silent_session_expires_after_its_ttl_and_a_sixteenth() -> None:
     desk.do(put("/eph", ephemeral=True), session)
     assert desk.tick(17 * SECOND - 1) == []
     [expiry] = desk.tick(1)
-    assert isinstance(expiry, JournalAppend)
+    assert isinstance(expiry, Persist)
     assert desk.ask(KeepAlive(), session) == []  # Its outcome waits for the expiry's.
     [reply] = desk.sync()
     assert isinstance(reply, Reply)
@@ -225,7 +234,7 @@ def test_whatever_a_session_asks_keeps_it_alive() -> None:
     for operation in (KeepAlive(), Get("/a"), put("/a"), KeepAlive()):
         assert desk.tick(16 * SECOND) == []
         desk.do(operation, session)
-    assert kinds(desk.tick(17 * SECOND)) == [JournalAppend]
+    assert kinds(desk.tick(17 * SECOND)) == [Persist]
 
 
 def test_a_start_gives_every_session_a_fresh_ttl() -> None:
@@ -235,7 +244,7 @@ def test_a_start_gives_every_session_a_fresh_ttl() -> None:
     catalog = Catalog.restore(first.member.catalog.snapshot())
     desk = Desk(catalog, now_ns=1000 * SECOND)
     assert desk.tick(17 * SECOND - 1) == []
-    assert kinds(desk.tick(1)) == [JournalAppend]
+    assert kinds(desk.tick(1)) == [Persist]
     assert session in catalog.sessions, "until that is committed"
     desk.sync()
     assert session not in catalog.sessions
@@ -248,7 +257,7 @@ def test_a_member_that_slept_expires_nobody() -> None:
     desk.now_ns = 60 * SECOND
     assert desk.step(Tick(desk.now_ns)) == []
     assert desk.tick(17 * SECOND - 1) == []
-    assert kinds(desk.tick(1)) == [JournalAppend]
+    assert kinds(desk.tick(1)) == [Persist]
 
 
 def test_a_session_lives_through_a_disk_that_stands_still() -> None:
@@ -295,7 +304,7 @@ def test_nobody_expires_while_nothing_can_be_committed() -> None:
     assert isinstance(answer.reply.result, Acknowledged)
     desk.sync()
     assert desk.tick(17 * SECOND - 1) == []
-    assert kinds(desk.tick(1)) == [JournalAppend, JournalAppend]
+    assert kinds(desk.tick(1)) == [Persist]  # Of both.
     desk.sync()
     assert {gone, back}.isdisjoint(desk.member.catalog.sessions)
 
@@ -304,13 +313,13 @@ def test_a_session_that_waited_for_the_disk_has_its_whole_ttl_from_then_on() -> 
     """METADATA.md: it was granted when it was asked for; nobody could know of it before its record was durable."""
     desk = Desk()
     [append] = desk.ask(OpenSession(16_000, "test"))
-    assert isinstance(append, JournalAppend)
+    assert isinstance(append, Persist)
     desk.tick(60 * SECOND)
     [opened] = desk.sync()
     assert isinstance(opened, Reply)
     assert isinstance(opened.reply.result, SessionOpened)
     assert desk.tick(17 * SECOND - 1) == []
-    assert kinds(desk.tick(1)) == [JournalAppend]
+    assert kinds(desk.tick(1)) == [Persist]
 
 
 def test_a_busy_member_still_expires_who_is_silent() -> None:
@@ -322,9 +331,9 @@ def test_a_busy_member_still_expires_who_is_silent() -> None:
     for number in range(34):
         assert silent in desk.member.catalog.sessions
         desk.tick(SECOND // 2)
-        durable = desk.index
+        durable = desk.sequence
         desk.ask(put(f"/{number}"), busy)
-        desk.step(JournalDurable(desk.now_ns, durable))  # The next is queued already.
+        desk.step(Durable(desk.now_ns, durable))  # The next is queued already.
     assert silent not in desk.member.catalog.sessions
     assert busy in desk.member.catalog.sessions
 
@@ -335,9 +344,11 @@ def test_mass_expiry_takes_several_steps() -> None:
     for _ in range(member_module.EXPIRIES_PER_TICK_MAX + 1):
         desk.open()
     desk.now_ns = desk.member.deadline_ns or 0
-    assert len(desk.step(Tick(desk.now_ns))) == member_module.EXPIRIES_PER_TICK_MAX
-    assert desk.member.deadline_ns == desk.now_ns
-    assert len(desk.step(Tick(desk.now_ns))) == 1
+    for count in (member_module.EXPIRIES_PER_TICK_MAX, 1):
+        assert desk.member.deadline_ns == desk.now_ns
+        [record] = desk.step(Tick(desk.now_ns))
+        assert isinstance(record, Persist)
+        assert len(record.entries) == count
 
 
 def test_a_watch_gets_every_change_once_it_is_durable() -> None:
@@ -348,7 +359,7 @@ def test_a_watch_gets_every_change_once_it_is_durable() -> None:
     desk.do(Watch(7, "/w/", 0), session)
     assert [event.key for events in desk.events(7) for event in events.records] == ["/w/early"]
     effects = desk.ask(Txn([], [Put("/w/a", b"1"), Put("/x", b""), Put("/w/b", b"")]), session)
-    assert kinds(effects) == [JournalAppend]
+    assert kinds(effects) == [Persist]
     assert kinds(desk.sync()) == [
         SendEvents,
         Reply,
@@ -358,10 +369,10 @@ def test_a_watch_gets_every_change_once_it_is_durable() -> None:
     desk.do(Txn([], [Delete("/w/a")]), session)
     [events] = desk.events(7)
     assert [(record.key, record.value, record.revision) for record in events.records] == [("/w/a", None, 3)]
-    first = desk.index + 1
+    first = desk.sequence + 1
     desk.ask(put("/w/c"), session)
     desk.ask(put("/w/d"), session)
-    desk.step(JournalDurable(desk.now_ns, first))  # The disk has the first of two so far.
+    desk.step(Durable(desk.now_ns, first))  # The disk has the first of two so far.
     assert [record.key for events in desk.events(7) for record in events.records] == ["/w/c"]
     desk.sync()
     assert [record.key for events in desk.events(7) for record in events.records] == ["/w/d"]
@@ -528,7 +539,7 @@ def test_a_failed_journal_ends_the_member() -> None:
     [halted] = desk.step(JournalFailed(0, "EIO"))
     assert isinstance(halted, Halted)
     assert "EIO" in halted.reason
-    assert desk.step(JournalDurable(0, desk.index)) == []
+    assert desk.step(Durable(0, desk.sequence)) == []
     assert desk.ask(Get("/a"), session) == []
     assert desk.member.deadline_ns is None
 
@@ -555,7 +566,7 @@ def test_who_asks_again_while_the_disk_stands_still_opens_one_session() -> None:
     assert len(other) == 1
     desk.ask(OpenSession(16_000, "b1", 2))
     assert not desk.member.catalog.sessions
-    desk.step(JournalDurable(desk.now_ns, desk.index))
+    desk.step(Durable(desk.now_ns, desk.sequence))
     assert len(desk.member.catalog.sessions) == 3
     answers = [(each.link, each.reply.result) for each in desk.sent if isinstance(each, Reply)]
     first, again, elsewhere, next_one = (
@@ -598,7 +609,7 @@ def test_a_session_belongs_to_its_link_or_its_secret_and_not_to_its_number() -> 
     twin.secrets.clear()
     twin.tick(10 * SECOND)
     twin.do(KeepAlive(), session, repeat=7)  # Heard from a stranger: it renews nothing.
-    assert kinds(twin.tick(17 * SECOND - 10 * SECOND)) == [JournalAppend]
+    assert kinds(twin.tick(17 * SECOND - 10 * SECOND)) == [Persist]
 
 
 @pytest.mark.parametrize("stall_ms", [900, 1100, 5000])
@@ -668,7 +679,7 @@ def test_commands_that_wait_for_the_disk_are_bounded_in_bytes(monkeypatch: pytes
     desk = Desk()
     session = desk.open()
     asked = 1
-    while kinds(told := desk.ask(put(f"/{asked}", bytes(256 << 10)), session)) == [JournalAppend]:
+    while kinds(told := desk.ask(put(f"/{asked}", bytes(256 << 10)), session)) == [Persist]:
         asked += 1
     [busy] = told
     assert isinstance(busy, Reply)
@@ -720,11 +731,11 @@ def test_a_session_with_many_keys_has_a_step_of_its_own() -> None:
             changes = [Put(f"/{name}/{part}/{n}", b"", True) for n in range(128)]
             desk.do(Txn([], list(changes)), session)
     desk.now_ns = desk.member.deadline_ns or 0
-    assert kinds(desk.step(Tick(desk.now_ns))) == [JournalAppend]
+    assert kinds(desk.step(Tick(desk.now_ns))) == [Persist]
     desk.sync()
     assert len(desk.member.catalog.page("/").records) == 512
     assert desk.member.deadline_ns == desk.now_ns
-    assert kinds(desk.step(Tick(desk.now_ns))) == [JournalAppend]
+    assert kinds(desk.step(Tick(desk.now_ns))) == [Persist]
     desk.sync()
     assert not desk.member.catalog.page("/").records
     assert len(desk.member.catalog.history.at(10)) == 512
@@ -775,7 +786,7 @@ def test_a_session_is_numbered_by_its_place_in_the_log() -> None:
             catalog.apply(BeginGeneration(), generation, FIRST_TERM)
         desk = Desk(catalog)
         numbers = [desk.open(), desk.open()]
-        assert numbers == [generation << GENERATION_BITS | 1, generation << GENERATION_BITS | 2]
+        assert numbers == [generation << GENERATION_BITS | 2, generation << GENERATION_BITS | 3]
     assert len(catalog.sessions) == 400
 
 
@@ -783,12 +794,12 @@ def test_a_session_of_an_older_log_lives_on_beside_the_new_ones() -> None:
     """Their numbers were drawn: (count << 32 | chance). They stay valid with their secrets; a new one that met such a
     number by chance is refused, and its client asks again at another place of the log."""
     catalog = Catalog()
-    for number in (1 << 32 | 77, 3):
+    for number in (1 << 32 | 77, 4):
         catalog.apply(StartSession(number, 16_000, "old", b"secret"), number & 0xFF, FIRST_TERM)
     desk = Desk(Catalog.restore(catalog.snapshot()))
-    assert (desk.open(), desk.open()) == (1, 2)
+    assert (desk.open(), desk.open()) == (2, 3)
     assert code_of(desk.do(OpenSession(10_000, "test"))) == "UNAVAILABLE"
-    assert desk.open() == 4
+    assert desk.open() == 5
     desk.secrets[1 << 32 | 77] = b"secret"
     assert desk.do(put("/old", ephemeral=True), 1 << 32 | 77) == TxnDone(True, 1)
-    assert sorted(desk.member.catalog.sessions) == [1, 2, 3, 4, 1 << 32 | 77]
+    assert sorted(desk.member.catalog.sessions) == [2, 3, 4, 5, 1 << 32 | 77]

@@ -302,7 +302,7 @@ def test_a_random_world_comes_out_right(seed: int, monkeypatch: pytest.MonkeyPat
 def test_these_worlds_meet_what_they_are_for() -> None:
     """What no world meets, none of them shows."""
     seen: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(16):
         with pytest.MonkeyPatch.context() as monkeypatch:
             run = Run(seed, monkeypatch)
             for _ in range(800):

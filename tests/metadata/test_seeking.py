@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -21,11 +20,11 @@ from embedbk.codec.metadata_messages import (
     Txn,
     TxnDone,
 )
+from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.client import IN_FLIGHT_MAX
-from embedbk.metadata.command_log import SoloLog
+from embedbk.metadata.raft import Raft
 from embedbk.metadata.seeking import HOPS_MAX, PAUSE_NS_MAX, PAUSE_NS_MIN, Seeker
 from embedbk.metadata.vocabulary import Connected, Disconnected
-from embedbk.storage.memory_journal import MemoryRecord
 from tests.metadata.world import MS, SECOND, Peer, World, through_the_wire
 
 NAMES = ("m1", "m2", "m3")
@@ -104,6 +103,18 @@ def test_what_a_leader_told_outlives_what_others_say() -> None:
     assert Seeker(["alone"]).patience_ns(SECOND) is None, "nobody else to go to"
 
 
+class ToldLog(AgreedLog):
+    """Of one voter, in whose place the world tells of several."""
+
+    def __init__(self, raft: Raft, world: Members) -> None:
+        super().__init__(raft)
+        self.world = world
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return self.world.voters
+
+
 class Members(World):
     """Three addresses; behind one of them stands the member that leads. What became durable is what all have, so a
     change of leaders is a start of the member from the journal."""
@@ -136,10 +147,8 @@ class Members(World):
         self.become(past, before)
         self.become(name, "up")
 
-    def start_member(self, survivors: Iterable[MemoryRecord]) -> None:
-        super().start_member(survivors)
-        assert isinstance(self.member.log, SoloLog)
-        self.member.log.members = self.voters
+    def log_around(self, raft: Raft) -> AgreedLog:
+        return ToldLog(raft, self)
 
     def become(self, name: str, state: str) -> None:
         """Links of who is gone end; who was silent reads what has come meanwhile."""
@@ -244,8 +253,7 @@ def test_addresses_are_learnt_while_a_session_lives() -> None:
     peer = world.seeker("a", "m1")
     world.do(peer, put("/x"))
     assert peer.client.members == ()
-    assert isinstance(world.member.log, SoloLog)
-    world.member.log.members = world.voters = (at("m1"), at("m2"))
+    world.voters = (at("m1"), at("m2"))
     world.advance(3 * SECOND)
     assert peer.client.members == world.voters
     world.lead("m2", before="gone")

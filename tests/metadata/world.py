@@ -23,11 +23,13 @@ from embedbk.codec.metadata_messages import (
     WatchEvents,
 )
 from embedbk.host.snapshotting import Snapshotting
+from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Limits
 from embedbk.metadata.client import Client
-from embedbk.metadata.command_log import SoloLog
 from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member
+from embedbk.metadata.raft import Raft
+from embedbk.metadata.raft_vocabulary import Durable, LeaderChanged, Persist, SnapshotSaved
 from embedbk.metadata.vocabulary import (
     Cancelled,
     Closed,
@@ -38,20 +40,21 @@ from embedbk.metadata.vocabulary import (
     Disconnected,
     Halted,
     HangUp,
-    JournalAppend,
-    JournalDurable,
     JournalFailed,
     LinkLost,
+    MemberStarted,
     MessageReceived,
     Reply,
     Requested,
     RequestReceived,
+    Said,
     Send,
     SendEvents,
     SessionLost,
     SessionReady,
     SessionRefused,
     Tick,
+    TurnEnded,
     WatchCancelled,
     WatchChanged,
     WatchPutOff,
@@ -61,7 +64,6 @@ from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
-from tests.storage.solo import append
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -134,14 +136,29 @@ class World:
             snapshots=SnapshotFiles("snapshots", io=self.disk),
             **self.store_settings,
         )
-        self.snapshotting = Snapshotting(self.store)
+        begun = self.store.beginning
+        raft = Raft(
+            self.store.boot,
+            begun.log,
+            term=begun.term,
+            vote=begun.vote,
+            now_ns=self.now_ns,
+            chance=self.random,
+        )
+        self.log = self.log_around(raft)
+        self.snapshotting = Snapshotting(self.store, raft.log)
         self.member = Member(
-            self.store.catalog,
-            log=SoloLog(self.store.index),
+            begun.catalog,
+            log=self.log,
             now_ns=self.now_ns,
             cluster_token=self.store.identity.cluster_token,
             chance=self.random,
         )
+        self.member_step(MemberStarted(self.now_ns))
+        self.member_step(Tick(self.now_ns))
+
+    def log_around(self, raft: Raft) -> AgreedLog:
+        return AgreedLog(raft)
 
     def restart_member(self) -> None:
         """Power off and on: what was not durable is gone, and every link."""
@@ -151,17 +168,25 @@ class World:
 
     def commit(self, count: int | None = None) -> None:
         self.journal.commit(count)
-        self.member_step(JournalDurable(self.now_ns, self.store.durable()))
+        self.member_step(Durable(self.now_ns, self.store.durable()))
+        saved = self.store.saved()
+        if saved is not None:
+            self.member_step(SnapshotSaved(self.now_ns, *saved))
 
     def fail_disk(self) -> None:
         self.journal.fail("EIO")
         self.member_step(JournalFailed(self.now_ns, "EIO"))
 
     def member_step(self, event: Any) -> None:
-        for effect in self.member.step(event):
+        effects = self.member.step(event)
+        if self.log.has_gathered and (not self.has_intake or self.random.random() < 0.5):
+            effects += self.member.step(TurnEnded(self.now_ns))  # Else what comes next goes in behind it.
+        for effect in effects:
             match effect:
-                case JournalAppend(index, body):
-                    append(self.store, index, body)
+                case Persist():
+                    self.store.persist(effect)
+                case LeaderChanged() | Said():
+                    pass
                 case Reply(link, reply):
                     self.answered(link, reply)
                     if link in self.links:

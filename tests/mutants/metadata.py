@@ -10,7 +10,8 @@ __all__ = ["MUTANTS"]
 
 _CATALOG = "embedbk/metadata/catalog.py"
 _MEMBER = "embedbk/metadata/member.py"
-_LOG = "embedbk/metadata/command_log.py"
+_LEADING = "embedbk/metadata/leading.py"
+_STATE = "embedbk/metadata/raft_state.py"
 _LIFETIMES = "embedbk/metadata/lifetimes.py"
 _CLIENT = "embedbk/metadata/client.py"
 _HISTORY = "embedbk/metadata/history.py"
@@ -102,9 +103,14 @@ MUTANTS = (
         "a quorum of one commits what is on its way to the disk",
         (
             (
-                _LOG,
-                "while self._queued and self._queued[0].index <= event.index:",
-                "while self._queued:",
+                _LEADING,
+                "            return self._state.log.durable_index\n",
+                "            return self._state.log.last_index\n",
+            ),
+            (
+                _STATE,
+                "        end = min(self.commit_index, self.log.durable_index)\n",
+                "        end = self.commit_index\n",
             ),
         ),
         (
@@ -185,8 +191,8 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "            if isinstance(operation, KeepAlive) and number not in self._expiring:\n",
-                "            if isinstance(operation, KeepAlive):\n",
+                "        is_known = self._applied_index >= self._started_index and session not in self._expiring\n",
+                "        is_known = self._applied_index >= self._started_index\n",
             ),
         ),
         (

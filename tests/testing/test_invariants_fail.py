@@ -61,14 +61,15 @@ from embedbk.core.writer import Writer
 from embedbk.errors import LedgerFenced, NoSuchEntry, NotEnoughBookies
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.catalog import Catalog
-from embedbk.metadata.command_log import SoloLog
 from embedbk.metadata.commands import Run, StartSession
 from embedbk.metadata.member import Member as MetadataMember
-from embedbk.metadata.vocabulary import JournalDurable as MetadataJournalDurable
+from embedbk.metadata.raft_vocabulary import Durable as MetadataDurable
 from embedbk.metadata.vocabulary import RequestReceived as MetadataRequestReceived
+from embedbk.metadata.vocabulary import TurnEnded as MetadataTurnEnded
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.violation import Violation
+from tests.metadata.alone import log_of_one
 
 LEDGER = 1
 KEY = bytes(16)
@@ -535,14 +536,16 @@ def collected(*steps: str) -> None:
     history = History(version(), version(CLOSED, -1, 0, starts={0: "234"}))
     history.watch.ghost.ledger(LEDGER).stable[0] = history.watch.ghost.bookies["b1"].bit
     catalog, mark = Catalog(), repair_mark_path(LEDGER)
-    core = MetadataMember(catalog, log=SoloLog(0), now_ns=0, cluster_token=bytes(16), chance=random.Random(0))
+    core = MetadataMember(
+        catalog, log=log_of_one(), now_ns=0, cluster_token=bytes(16), chance=random.Random(0)
+    )
     catalog.apply(StartSession(1, 1_000, "b1"), 1, 1)
     check = MetadataRequest(1, 2, 1, Txn([Compare(mark, ABSENT)], []))
     for step in steps:
         if step == "begins":
             history.step("b1", CollectionBegun(0, [LEDGER]))
         elif step == "checks":
-            for event in (MetadataRequestReceived(0, 1, check), MetadataJournalDurable(0, 1)):
+            for event in (MetadataRequestReceived(0, 1, check), MetadataTurnEnded(0), MetadataDurable(0, 2)):
                 history.watch.on_step("m", core, event, core.step(event))
         else:
             catalog.apply(Run(1, 1, 1, Txn([], [Put(mark, b"b1")])), 2, 1)
