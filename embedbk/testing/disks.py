@@ -355,10 +355,13 @@ class NativeDisk:
         return [f"/{self._name}/{kind}", *more]
 
     def is_pending(self) -> bool:
-        storage = self.storage  # Tokens, not bytes: a fence has none.
-        return (
-            storage is not None and storage.failed() is None and storage.next_token() - 1 > storage.durable()
-        )
+        storage = self.storage
+        if storage is None or storage.failed() is not None:
+            return False
+        if storage.next_token() - 1 > storage.durable():  # Tokens, not bytes: a fence has none.
+            return True
+        # Room is back: a journal whose next file found none makes it when it is stepped, as its thread would.
+        return not self._is_full and storage.is_full()
 
     def sync(self) -> int:
         assert self.storage is not None
