@@ -412,6 +412,18 @@ def test_pieces_that_are_lost_doubled_and_late_do_no_harm(seed: int) -> None:
     assert world.holds()
 
 
+def test_pieces_that_are_lost_doubled_and_late_are_pulled_once() -> None:
+    """An answer that came twice is passed over: what is here is never put anywhere but behind what is here."""
+    world = Pulling(faults=Faults(duplication=1.0, late_ns_max=3 * MS))
+    world.fetch()
+    world.run(4000)
+    assert isinstance(world.follower.came()[0], SnapshotFetched)
+    offsets = [offset for offset, _ in world.pulled]
+    assert sorted(set(offsets)) == [number * PIECE_BYTES_MAX for number in range(PIECES)] + [
+        PIECES * PIECE_BYTES_MAX
+    ]
+
+
 def test_a_full_disk_ends_an_attempt_and_room_goes_on_with_it(world: Pulling) -> None:
     """I53: what was here is removed, so that the log has its room; it is tried again later."""
     used = sum(map(len, world.follower.store.disk.files(stable=False).values()))
@@ -527,6 +539,23 @@ def test_a_puller_bears_any_answer(world: Pulling, wrong: dict[str, object]) -> 
     world.run(60_000)
     assert isinstance(world.follower.came()[0], SnapshotFetched)
     assert world.holds()
+
+
+@pytest.mark.parametrize("wrong", [{"digest": b"d" * 16}, {"file_bytes": 100}])
+def test_what_its_source_says_of_it_is_what_it_must_be(world: Pulling, wrong: dict[str, object]) -> None:
+    """I80: digest and size are those that the source's log names; a file that is whole and another one is not it."""
+
+    def lie(sender: str, receiver: str, body: bytes) -> Verdict | None:
+        if body[5] != 82:
+            return None
+        piece = decode_message(body).control
+        return Verdict(body=b"".join(encode_message(0, replace(piece, **wrong))))
+
+    world.network.add_rule(lie)
+    world.fetch()
+    world.run(400_000)
+    assert [type(each) for each in world.follower.came()] == [SnapshotGivenUp]
+    assert not [name for name in world.follower.files() if name.endswith(FETCHED_SUFFIX)]
 
 
 # --- Patience ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from embedbk.codec.messages import ErrorAnswer, encode_message
 from embedbk.host.loop import clock_ns
 from embedbk.host.peers import LINKS_PER_PEER_MAX, REDIAL_NS_MAX, REDIAL_NS_MIN, STRANGERS_MAX
 from embedbk.metadata.quorum import Configuration, MemberId
-from embedbk.metadata.raft_messages import encode_member_message
+from embedbk.metadata.raft_messages import MemberMessage, encode_member_message
 from embedbk.metadata.raft_state import Role
 from embedbk.metadata.raft_vocabulary import AppendReply, Boot, Heartbeat, Message, PreVote
 from embedbk.ports import Identity, LinkDown, LinkUp, Transport
@@ -120,6 +120,47 @@ def test_the_core_hears_of_a_link_that_was_dropped_here() -> None:
     assert host.lost == [other.boot]
     world.run(2 * BASE_MS)
     assert other.boot in host.peers.linked()
+
+
+def test_while_one_of_its_links_lasts_a_process_is_not_lost() -> None:
+    """PeerLost: the last link with this process is gone; until then it is heard over the other one."""
+    world = Members()
+    world.lead()
+    host, other = world.hosts["m1"], world.hosts["m2"]
+    dialled = next(up for up in host.peers._processes[other.boot.member].links if up.is_dialled)
+    host.peers.drop(dialled.link, "by hand")
+    assert host.peers.send(Message(host.raft.term, host.boot, other.boot.member, AppendReply(True, 0)))
+    world.run(BASE_MS)
+    assert not host.lost
+    assert other.lost == []
+    assert len(host.peers._processes[other.boot.member].links) == 2
+
+
+def test_no_message_waits_behind_a_snapshot() -> None:
+    """A link over which one is pulled is no way for messages, though it is the only one."""
+    world = Members(("m1",))
+    transport = dialler(world, "m9")
+    link_of(world, transport)
+    peers = world.hosts["m1"].peers
+    message = Message(1, world.hosts["m1"].boot, member_of("m9"), AppendReply(True, 0))
+    assert peers.send(message)
+    (link,) = peers._links
+    peers.leave_to_pulls(link)
+    assert not peers.send(message)
+    assert peers.unsent_count == 1
+
+
+@pytest.mark.parametrize("token", [b"", b"another"])
+def test_who_was_dialled_must_belong_to_this_cluster(token: bytes) -> None:
+    """P10.3: a member that belongs to none yet learns of it by asking, not as a peer that is spoken to."""
+    world = Members(names=())
+    world.configuration = configuration_of("m1", "m2")
+    host = world.start("m1")
+    blank = Identity("metadata", "m2", member_of("m2").incarnation, token, b"12345678")
+    world.network.transport(blank).listen("sim://m2")
+    world.run(4 * BASE_MS)
+    assert not host.peers.linked()
+    assert "cluster" in host.peers.trouble(member_of("m2"))
 
 
 def test_pauses_between_dials_grow_and_are_short_again_when_a_link_lasted() -> None:
@@ -323,6 +364,20 @@ def test_a_message_that_is_not_what_its_link_says_ends_the_link(what: str) -> No
     world.run(20)
     assert why_ended(list(transport.receive(world.now_ns)))
     assert world.hosts["m1"].raft.term == before, "what follows on such a link is not heard"
+
+
+def test_what_follows_on_a_link_that_was_dropped_is_not_heard() -> None:
+    """Two bodies of one turn: the first ends the link, so the second is nobody's."""
+    world = Members(("m1",))
+    transport = dialler(world, "m9")
+    link_of(world, transport)
+    host = world.hosts["m1"]
+    (link,) = host.peers._links
+    sender = Boot(member_of("m9"), b"stranger")
+    good = MemberMessage(9, sender, host.boot.member, Heartbeat(0, 1))
+    assert host.peers.on_message(world.now_ns, link, good) is not None
+    assert host.peers.on_message(world.now_ns, link, replace(good, sender=host.boot)) is None
+    assert host.peers.on_message(world.now_ns, link, good) is None
 
 
 # --- Bounds --------------------------------------------------------------------------------------------------
