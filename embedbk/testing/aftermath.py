@@ -25,7 +25,7 @@ from embedbk.storage.raw_files import PictureDirectory
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.testing import workload
 from embedbk.testing.disks import MetadataCopy
-from embedbk.testing.members import METADATA
+from embedbk.testing.member_names import METADATA
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Steps, Until, World
 

@@ -31,6 +31,10 @@ class Clock:
             return local_ns - self._base_ns + self._since_ns
         return self._since_ns + -(-(local_ns - self._base_ns) * _PPM // self._rate)
 
+    @property
+    def has_jumped(self) -> bool:
+        return self._since_ns > 0
+
     def jump(self, time_ns: int, forward_ns: int) -> None:
         """As after a long stall of the machine: all at once it is later."""
         assert forward_ns >= 0

@@ -23,6 +23,7 @@ from embedbk.client import Client
 from embedbk.embedded import Opened
 from embedbk.errors import MetadataUnavailable, UsageError
 from embedbk.log import Log
+from embedbk.metadata.quorum import VOTERS_MAX
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.testing import faults
 from embedbk.testing.observer import Observer
@@ -38,11 +39,12 @@ FOREVER_S = 3_600.0  # Virtual seconds after which a wait without a limit is a h
 
 
 class Cluster:
-    """A metadata member and bookies b1, b2 ... in one process, under one seed.
+    """Metadata members and bookies b1, b2 ... in one process, under one seed.
 
     Args:
         seed: of every delay and every chance; the same seed and the same calls are the same run.
         bookies: how many.
+        members: of the metadata: one is called "metadata", several m1, m2 ...
         faults: what chance does to messages; set `cluster.network.faults` to change it on the way.
         native: bookies on the storage in C, on a disk in memory, instead of its Python twin.
         devices: journals and ledger directories of each bookie on the storage in C.
@@ -54,6 +56,7 @@ class Cluster:
         seed: int = 0,
         *,
         bookies: int = 3,
+        members: int = 1,
         faults: Faults = CALM,
         native: bool = False,
         devices: int = 1,
@@ -61,12 +64,20 @@ class Cluster:
     ) -> None:
         if bookies < 1:
             raise UsageError(f"bookies={bookies}: a whole number from 1 on is allowed")
+        if not 1 <= members <= VOTERS_MAX:
+            raise UsageError(f"members={members}: 1 to {VOTERS_MAX} are allowed")
         if devices != 1 and not (native and 1 <= devices <= LEDGER_DIRECTORIES_MAX):
             raise UsageError(
                 f"devices={devices}: 1 to {LEDGER_DIRECTORIES_MAX} are allowed, and with native=True more than 1"
             )
         self.world = World(
-            seed, bookies=bookies, faults=faults, is_native=native, devices=devices, observers=observers
+            seed,
+            bookies=bookies,
+            members=members,
+            faults=faults,
+            is_native=native,
+            devices=devices,
+            observers=observers,
         )
         self.network = self.world.network
         self._trace = Trace()
@@ -122,7 +133,22 @@ class Cluster:
         """Short for `client(client).log(name)`."""
         return self.client(client).log(name)
 
-    # Faults. Names: "b1", "metadata", or that of a client.
+    # Faults. Names: "b1", "metadata" (of several members "m1"), or that of a client.
+
+    def leader(self) -> str:
+        """The metadata member that leads; waits for one.
+
+        Raises:
+            MetadataUnavailable: nobody is elected.
+        """
+        self._check()
+        if not self.world.run_until(lambda: self.world.members.leader is not None, 60 * SECOND):
+            raise MetadataUnavailable(
+                f"no metadata member leads: {self.world.members.describe()}", definite=True
+            )
+        leader = self.world.members.leader
+        assert leader is not None
+        return leader
 
     def crash(self, name: str) -> None:
         """Kill the process; what its disk had not synced is gone."""

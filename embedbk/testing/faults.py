@@ -16,7 +16,7 @@ from embedbk.errors import PeerError
 from embedbk.storage.journal import DamagedJournal, UnreadableJournal
 from embedbk.testing import scarcity, stranger
 from embedbk.testing.disks import NativeDisk
-from embedbk.testing.members import METADATA
+from embedbk.testing.member_names import METADATA
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.world import World
 from embedbk.transports.sim import CALM, DROP, Rule, Verdict
@@ -496,8 +496,9 @@ def _old_copy(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _older_metadata(world: World, step: Step, chance: random.Random) -> bool:
-    """D13: a copy of the member's directory, which takes its place when the run is over (aftermath.py)."""
-    if not scarcity.has_room(world):
+    """D13: a copy of the member's directory, which takes its place when the run is over (aftermath.py). Of several one
+    older copy is a follower that is behind; all of them at once are no other case than the only one."""
+    if len(world.members.names) > 1 or not scarcity.has_room(world):
         return False  # Nobody would make room in it again.
     world.metadata_copy = world.members.copy(METADATA)
     return True
@@ -628,6 +629,84 @@ def _metadata_crowd(world: World, step: Step, chance: random.Random) -> bool:
     return scarcity.crowd(world)
 
 
+# --- Metadata members --------------------------------------------------------------------------------------
+
+
+def _at_leader(world: World, step: Step) -> Step:
+    """Whoever leads now; the member of the plan when nobody does."""
+    return dataclasses.replace(step, target=world.members.leader or step.target)
+
+
+def _leader_crash(world: World, step: Step, chance: random.Random) -> bool:
+    return _crash(world, _at_leader(world, step), chance)
+
+
+def _leader_pause(world: World, step: Step, chance: random.Random) -> bool:
+    """P4: also an application that holds the GIL beside it, for 2 s."""
+    return _pause(world, _at_leader(world, step), chance)
+
+
+def _leader_stall(world: World, step: Step, chance: random.Random) -> bool:
+    """D11: its disk alone stands still."""
+    return _half_dead(world, _at_leader(world, step), chance)
+
+
+def _members_apart(world: World, step: Step, chance: random.Random) -> bool:
+    """N5, N7: not every member reaches every other, in one of many shapes; clients and bookies reach all, or some."""
+    names = list(world.members.names)
+    chance.shuffle(names)
+    shape, size = chance.choice(["split", "chain", "star", "alone", "any"]), len(names)
+    cut = chance.randint(1, size - 1)
+
+    def is_linked(one: int, other: int) -> bool:
+        if shape == "split":
+            return (one < cut) == (other < cut)
+        if shape == "chain":
+            return abs(one - other) == 1
+        if shape == "star":
+            return 0 in (one, other)
+        return (0 not in (one, other)) if shape == "alone" else chance.random() < 0.6
+
+    pairs = []
+    for one in range(size):
+        for other in range(one + 1, size):
+            if not is_linked(one, other):
+                pairs += [(names[one], names[other]), (names[other], names[one])]
+    if chance.random() < 0.5:
+        for name in (*world.disks, *world.writings):
+            for member in names:
+                if chance.random() < 0.4:
+                    pairs += [(name, member), (member, name)]
+    return _between(world, step, *pairs)
+
+
+def _member_wipe(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: its directory is empty when it starts again, so it is nobody whom the others know (P10.3)."""
+    if not world.members.may_lose(step.target):
+        return False
+    world.members.wipe(step.target)
+    world.after(step.for_ns, lambda: restart(world, step.target))
+    return True
+
+
+def _member_old_disk(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: an older image of its whole directory takes its place, which nothing in it tells."""
+    name, members = step.target, world.members
+    if name not in world.nodes or not members.may_forget(name):
+        return False
+    before, incarnation = members.copy(name), members.incarnation(name)
+
+    def strike() -> None:
+        if world.is_healed or members.incarnation(name) != incarnation or not members.may_forget(name):
+            return
+        if name in world.nodes:
+            world.crash(name)
+        members.put(name, before)
+
+    world.after(step.for_ns, strike)
+    return True
+
+
 _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "lose-nth": _lose_nth, "clog": _clog, "partition": _partition, "one-way": _one_way, "chain": _chain,
     "silence": _silence, "slow-receiver": _slow_receiver, "wipe": _wipe, "misroute": _misroute,
@@ -640,5 +719,9 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "old-copy": _old_copy, "older-metadata": _older_metadata, "metadata-stall": _metadata_stall,
     "slow-seat": _slow_seat, "stranger": _stranger,
     "stop": _stop, "metadata-full": _metadata_full, "metadata-crowd": _metadata_crowd,
+    "leader-crash": _leader_crash, "leader-pause": _leader_pause, "leader-stall": _leader_stall,
+    "member-crash": _crash, "member-pause": _pause, "member-slow": _slow, "member-slow-disk": _slow_disk,
+    "members-apart": _members_apart, "member-one-way": _one_way,
+    "member-wipe": _member_wipe, "member-old-disk": _member_old_disk,
     "older-disk": _older_disk, "newest-gone": _newest_gone, "clone": _clone,
 }  # fmt: skip

@@ -18,7 +18,10 @@ from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.ids import START_ID_BYTES
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.member import Member
+from embedbk.metadata.quorum import Configuration, MemberId, Policy
+from embedbk.metadata.raft_vocabulary import Entry, Persist
 from embedbk.ports import Identity
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
@@ -28,15 +31,17 @@ from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.storage.snapshots import Named
 from embedbk.testing.disks import MetadataCopy
+from embedbk.testing.member_names import METADATA, member_names
+from embedbk.testing.quorum_watch import QuorumWatch
 
 if TYPE_CHECKING:
     from embedbk.testing.world import World
 
-__all__ = ["CLUSTER_TOKEN", "METADATA", "Members"]
+__all__ = ["CLUSTER_TOKEN", "Members"]
 
-METADATA = "metadata"  # Of a quorum of one; several are called m1, m2 ...
 CLUSTER_TOKEN = bytes(15) + b"\x01"
 SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Of commands: a run passes a few snapshots.
+NEVER_DUE_BYTES = 1 << 40  # Of several members: who lags behind a log that is gone could not catch up.
 
 
 @dataclass(slots=True)
@@ -55,15 +60,32 @@ class _Directory:
 class Members:
     """Of one world. Who runs is in the world's nodes."""
 
-    def __init__(self, world: World, count: int) -> None:
+    def __init__(self, world: World, count: int, policy: Policy, election_base_ms: int) -> None:
+        """All of them vote from the first entry on, which is their configuration; one alone begins its cluster."""
         self._world = world
-        self.names = tuple(f"m{number}" for number in range(1, count + 1)) if count > 1 else (METADATA,)
+        self.names = member_names(count)
+        self.election_base_ms = election_base_ms
         self.endpoints = [f"sim://{name}" for name in self.names]
         self.agreed = Agreed(world)
+        self.watch = QuorumWatch(world) if count > 1 else None
+        self.wiped: dict[str, None] = {}  # Who lost their directory are other members, which nobody knows.
         self._directories = {
             name: _Directory((number + 2).to_bytes(16, "big"), random.Random(f"snapshots {self._tag(name)}"))
             for number, name in enumerate(self.names)
         }
+        self.configuration = Configuration(
+            tuple(MemberId(name, self._directories[name].incarnation) for name in self.names),
+            policy=policy,
+            outgoing_policy=policy,
+            election_base_ms=election_base_ms,
+            addresses=tuple(
+                (MemberId(name, self._directories[name].incarnation), (f"sim://{name}",))
+                for name in self.names
+            ),
+        )
+        if count > 1:
+            for name in self.names:
+                self._form(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._directories
@@ -81,7 +103,60 @@ class Members:
         catalogs = [self._world.nodes[name].core.catalog for name in self.running]
         return max(catalogs, key=lambda catalog: catalog.revision, default=None)
 
+    @property
+    def voters(self) -> list[str]:
+        """Those of the first configuration that still are who they were."""
+        return [name for name in self.names if name not in self.wiped]
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads in the newest term in which anybody does."""
+        leading = [name for name in self.running if self._world.nodes[name].core.log.term]
+        return max(leading, key=lambda name: self._world.nodes[name].core.log.term, default=None)
+
+    @property
+    def term(self) -> int:
+        return max((self._world.nodes[name].core.log.raft.term for name in self.running), default=0)
+
+    def applied(self, name: str) -> int:
+        """Up to which entry; 0: it does not run."""
+        return self._world.nodes[name].core.applied_index if name in self._world.nodes else 0
+
+    def incarnation(self, name: str) -> bytes:
+        return self._directories[name].incarnation
+
+    def describe(self) -> str:
+        said = []
+        for name in self.names:
+            node = self._world.nodes.get(name)
+            if node is None:
+                said.append(f"{name} is down")
+                continue
+            raft = node.core.log.raft
+            said.append(
+                f"{name} {raft.role.name} in term {raft.term}, committed {raft.commit_index}, "
+                f"applied {node.core.applied_index} of {raft.log.last_index}"
+            )
+        return "; ".join(said)
+
     # Starting and stopping.
+
+    def _form(self, name: str) -> None:
+        """Its log begins with the configuration of all."""
+        directory = self._directories[name]
+        journal = directory.journal
+        store = MetadataStore(
+            journal,
+            journal.first_token(),
+            new_identity=MemberIdentity(CLUSTER_TOKEN, directory.incarnation, name, is_founder=False),
+            notes=directory.notes,
+            start_nonce=random.Random(f"formed {self._tag(name)}").randbytes(START_ID_BYTES),
+        )
+        store.persist(Persist(1, FIRST_TERM, None, 0, (Entry(1, FIRST_TERM, self.configuration),)))
+        journal.commit()
+        store.durable()
+        store.close()
+        directory.journal = MemoryJournal(journal.records)
 
     def start_all(self) -> None:
         """Every member that does not run."""
@@ -95,15 +170,17 @@ class Members:
         journal, chance = directory.journal, directory.chance
         directory.disk.crash(chance.getrandbits(63) | 1)  # As the journal was, when it went down.
         _harm_snapshot(directory)
+        is_alone = len(self.names) == 1
+        identity = MemberIdentity(CLUSTER_TOKEN, directory.incarnation, *(() if is_alone else (name, False)))
         store = MetadataStore(
             journal,
             journal.first_token(),
             limits=world.metadata_limits,
-            new_identity=MemberIdentity(CLUSTER_TOKEN, directory.incarnation),
+            new_identity=identity,
             notes=directory.notes,
             may_have_lost=may_have_lost,
             snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk),
-            snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES),
+            snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES) if is_alone else NEVER_DUE_BYTES,
             start_nonce=random.Random(f"start {self._tag(name)} {directory.starts}").randbytes(
                 START_ID_BYTES
             ),
@@ -112,13 +189,20 @@ class Members:
         journal.commit()  # Nobody may hear of an identity that a crash could take back.
         node = MetadataNode(
             store,
-            world.network.transport(Identity("metadata", name, world.fresh(), b"")),
+            world.network.transport(
+                Identity(
+                    "metadata", store.identity.name, directory.incarnation, CLUSTER_TOKEN, store.start.nonce
+                ),
+                place=name,
+            ),
             [f"sim://{name}"],
             now_ns=world.now_of(name),
             chance=random.Random(f"metadata {self._tag(name)} {directory.starts}"),
             requests_waiting_max=world.requests_waiting_max,
         )
         directory.starts += 1
+        if self.watch is not None:
+            self.watch.begin(name, node.core)
         world.enter(name, "metadata", node, directory.incarnation)
 
     def _note_snapshots(self, directory: _Directory, store: MetadataStore) -> None:
@@ -162,12 +246,41 @@ class Members:
         directory.journal, directory.notes = MemoryJournal(copy.records), MemoryNotes()
         directory.notes.used = copy.used
         directory.disk, directory.snapshots = MemoryDisk(copy.snapshots), []
-        self.agreed.begin_again(copy.catalog().revision)
+        if self.watch is None:
+            self.agreed.begin_again(copy.catalog().revision)
+        else:
+            self.watch.forgetful.add(name)
         self.start(name, may_have_lost=may_have_lost)
+
+    # Losses.
+
+    def may_lose(self, name: str) -> bool:
+        """Whether the others elect and commit without it for good."""
+        left = len(self.voters) - 1
+        (_, sizes), *_ = self.configuration.halves()
+        forgot = bool(self.watch is not None and self.watch.forgetful)
+        return name not in self.wiped and not forgot and left >= max(sizes.commit, sizes.elect)
+
+    def may_forget(self, name: str) -> bool:
+        """Whether the policy bears that what it promised is gone, and it is who it was."""
+        (_, sizes), *_ = self.configuration.halves()
+        forgot = {name} | (self.watch.forgetful if self.watch is not None else set())
+        return not self.wiped and len(forgot) <= sizes.forgetful
+
+    def wipe(self, name: str) -> None:
+        """Its directory is gone; what starts there next has another incarnation."""
+        if name in self._world.nodes:
+            self._world.crash(name)
+        self._world.note(f"{name} loses its directory")
+        self.wiped[name] = None
+        before = self._directories[name]
+        self._directories[name] = _Directory(self._world.fresh(), before.chance, starts=before.starts)
 
     # What they agree on.
 
     def on_step(self, name: str, core: Member, event: Any, effects: Sequence[Any]) -> None:
+        if self.watch is not None:
+            self.watch.look(name, core, event, effects)
         self.agreed.look(core.catalog)
         self._world.tell("on_step", name, core, event, effects)
 
@@ -190,6 +303,11 @@ class Agreed:
         self._world = world
         self._values: dict[str, bytes] = {}
         self._seen = 0
+
+    @property
+    def revision(self) -> int:
+        """The newest that any member has applied."""
+        return self._seen
 
     def begin_again(self, revision: int) -> None:
         """From an older copy: what it holds was told, and what comes behind it is another history."""

@@ -21,7 +21,9 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from embedbk.config import Quorum
+from embedbk.metadata.quorum import Policy
 from embedbk.testing.harm import HARMS
+from embedbk.testing.member_names import METADATA, member_names
 from embedbk.transports.sim import CALM, Faults
 
 __all__ = ["FAULT_KINDS", "Plan", "Step", "make_plan"]
@@ -48,6 +50,9 @@ FAULT_KINDS = {
     "older-metadata": "D13", "stranger": "T10",
     "older-disk": "D13", "newest-gone": "D12", "clone": "D13",
     "metadata-full": "D9", "metadata-crowd": "L13", "stop": "P1",
+    "leader-crash": "P1", "leader-pause": "P4", "leader-stall": "D11", "member-crash": "P1", "member-pause": "P4",
+    "member-slow": "P5", "member-slow-disk": "D11", "members-apart": "N7", "member-one-way": "N6",
+    "member-wipe": "D13", "member-old-disk": "D13",
 }  # fmt: skip
 # What applications may make use of; each seed switches some on.
 FEATURES = (
@@ -71,7 +76,12 @@ _APART_KINDS = (
     "clone",
     *LESS_KINDS,
 )
-_OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS)
+# Of worlds with several metadata members.
+MEMBER_KINDS = (
+    "leader-crash", "leader-pause", "leader-stall", "member-crash", "member-pause", "member-slow", "member-slow-disk",
+    "members-apart", "member-one-way", "member-wipe", "member-old-disk",
+)  # fmt: skip
+_OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS, *MEMBER_KINDS)
 _HARMFUL = {
     "lost-disk",
     "wipe",
@@ -89,7 +99,7 @@ class Step:
     number: int
     at_ns: int
     kind: str  # A kind of fault, or what an application does: "writer", "recoverer", "reader", "tail".
-    target: str = ""  # A bookie, a client, "metadata".
+    target: str = ""  # A bookie, a client, a metadata member.
     other: str = ""
     for_ns: int = 0
     seed: int = 0  # Of its own chance.
@@ -123,6 +133,9 @@ class Plan:
     devices: int = 1  # Journals and ledger directories of each bookie, where it is native.
     kept_frames: int = 0  # So many a handle keeps for seats that are behind; 0: as usual.
     near_clients: tuple[str, ...] = ()  # On one loop with the bookies, where they store in C what they can.
+    members: int = 1  # Of the metadata.
+    policy: Policy = Policy.MAJORITY
+    election_base_ms: int = 500
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
@@ -168,7 +181,10 @@ def make_plan(
     steps += users
     drift = {}
     if "drift" in on:
-        drift = {name: chance.randint(-300_000, 300_000) for name in [*names, "metadata", *clients]}
+        drift = {name: chance.randint(-300_000, 300_000) for name in [*names, METADATA, *clients]}
+    quorum_of = _members(seed, duration_ns, steps, drift) if not is_plain else _QuorumPlan()
+    steps += quorum_of.steps
+    on += tuple(dict.fromkeys(step.kind for step in quorum_of.steps))
     numbered = tuple(
         Step(number, step.at_ns, step.kind, step.target, step.other, step.for_ns, step.seed)
         for number, step in enumerate(sorted(steps, key=lambda step: step.at_ns))
@@ -197,7 +213,49 @@ def make_plan(
         devices,
         kept_frames,
         near_clients,
+        quorum_of.members,
+        quorum_of.policy,
+        quorum_of.election_base_ms,
     )
+
+
+@dataclass(slots=True)
+class _QuorumPlan:
+    members: int = 1
+    policy: Policy = Policy.MAJORITY
+    election_base_ms: int = 500
+    steps: list[Step] = field(default_factory=list)
+
+
+def _members(seed: int, duration_ns: int, steps: list[Step], drift: dict[str, int]) -> _QuorumPlan:
+    """How many metadata members, and what befalls them. Of a chance of its own, so that worlds of one are what they
+    were. What other faults say of the metadata is said of one of its members, in `steps` and `drift`."""
+    chance = random.Random(f"members {seed}")
+    plan = _QuorumPlan(chance.choice([1] * 8 + [3] * 7 + [5]))
+    if plan.members == 1:
+        return plan
+    names = member_names(plan.members)
+    for at, step in enumerate(steps):
+        target = chance.choice(names) if step.target == METADATA else step.target
+        others = [name for name in names if name != target]
+        other = chance.choice(others) if step.other == METADATA else step.other
+        steps[at] = dataclasses.replace(step, target=target, other=other)
+    if METADATA in drift:
+        del drift[METADATA]
+        drift.update({name: chance.randint(-300_000, 300_000) for name in names})
+    if chance.random() < 0.2:
+        plan.policy = Policy.ROLLBACK_1
+    share = chance.choice([0.0, 0.0, 0.2, 0.5])
+    for kind in MEMBER_KINDS:
+        if chance.random() < share and (kind != "member-old-disk" or plan.policy is Policy.ROLLBACK_1):
+            for _ in range(chance.choice([1, 1, 2])):
+                target, other = chance.sample(names, 2)
+                for_ns = chance.choice([50, 300, 1_500, 2_000]) * MS
+                at_ns, own = chance.randint(0, duration_ns), chance.getrandbits(31)
+                plan.steps.append(Step(0, at_ns, kind, target, other, for_ns, own))
+    # Idle heartbeats at a short base cost more than what such a world is about.
+    plan.election_base_ms = 500 if plan.steps else 2_000
+    return plan
 
 
 def _network(chance: random.Random, on: tuple[str, ...]) -> Faults:
@@ -301,8 +359,8 @@ def _fault(
     for_ns = chance.choice([5, 50, 300, 1_500, 5_000]) * MS
     seed = chance.getrandbits(31)
     bookie = chance.choice(bookies)
-    anybody = chance.choice([*bookies, *clients, "metadata"])
-    other = chance.choice([*bookies, "metadata"])
+    anybody = chance.choice([*bookies, *clients, METADATA])
+    other = chance.choice([*bookies, METADATA])
     match kind:
         case _ if kind in _HARMFUL:
             if not victims:

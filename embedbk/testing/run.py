@@ -30,6 +30,8 @@ from embedbk.testing.liveness import (
     nothing_is_held,
     waits_for_no_slow_seat,
 )
+from embedbk.testing.member_names import member_names
+from embedbk.testing.members_liveness import agree_at_last, has_leader, keeps_a_leader
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
@@ -86,12 +88,17 @@ def run_plan(
     seen: Counter[str] = Counter()
     clocks = {
         name: Clock(plan.seed % 7 * SECOND, plan.drift_ppm.get(name, 0))
-        for name in ["metadata", *(f"b{n}" for n in range(1, plan.bookies + 1)), *_clients(plan)]
+        for name in [
+            *member_names(plan.members),
+            *(f"b{n}" for n in range(1, plan.bookies + 1)),
+            *_clients(plan),
+        ]
     }
     world = World(
         plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native,
         devices=plan.devices, has_courses=plan.has_courses, near_clients=plan.near_clients,
-        kept_frames=plan.kept_frames,
+        kept_frames=plan.kept_frames, members=plan.members, policy=plan.policy,
+        election_base_ms=plan.election_base_ms,
         observers=[promises, *make_observers(seen)], clocks=clocks,
         metadata_limits=LITTLE_ROOM if "metadata-full" in plan.on else DEFAULT_LIMITS,
         requests_waiting_max=FEW_REQUESTS if "metadata-crowd" in plan.on else REQUESTS_WAITING_MAX,
@@ -158,11 +165,14 @@ def _where(error: BaseException) -> str:
 
 
 def _safety(world: World, plan: Plan) -> None:
+    if plan.members > 1:
+        has_leader(world)
+    begun = world.now_ns
     for step in plan.steps:
         if step.is_fault:
-            world.at(step.at_ns, partial(faults.begin, world, step))
+            world.at(begun + step.at_ns, partial(faults.begin, world, step))
         else:
-            world.at(step.at_ns, partial(_begin_application, world, step, plan.quorum))
+            world.at(begun + step.at_ns, partial(_begin_application, world, step, plan.quorum))
     world.run_for(plan.duration_ns)
     if world.twins.any():
         world.run_for(TWINS_NS)
@@ -175,6 +185,8 @@ def _begin_application(world: World, step: Step, quorum: Quorum) -> None:
 def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) -> None:
     faults.heal(world)
     may_stall = _may_stall(world, plan)
+    if plan.members > 1:
+        keeps_a_leader(world)
     over = world.run_until(lambda: not world.actors and has_room(world), APPLICATIONS_NS)
     if not over and not may_stall:
         raise Violation("L2", f"applications never end: {', '.join(actor.client for actor in world.actors)}")
@@ -208,6 +220,8 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
         lambda: _are_settled(world, promises), SETTLE_NS
     )  # Whether they were, the invariants say.
     nothing_is_held(world)
+    if plan.members > 1:
+        agree_at_last(world)
     if not refusals:  # Else some ledger is not closed, as so many lost disks allow.
         world.tell(
             "at_end", {name: disk.storage for name, disk in world.disks.items() if disk.storage is not None}

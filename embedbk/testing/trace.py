@@ -14,7 +14,7 @@ from typing import Any
 
 from embedbk.codec.messages import AddAnswers, Message, decode_message, split_bundle
 from embedbk.errors import PeerError
-from embedbk.testing.members import METADATA
+from embedbk.testing.member_names import METADATA
 from embedbk.testing.world import World
 
 __all__ = ["Trace", "describe"]

@@ -42,6 +42,7 @@ from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
+from embedbk.metadata.quorum import Policy
 from embedbk.ports import DurableBookie, Identity
 from embedbk.testing.clocks import TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
@@ -119,6 +120,8 @@ class World:
         *,
         bookies: int = 5,
         members: int = 1,
+        policy: Policy = Policy.MAJORITY,
+        election_base_ms: int = 500,
         faults: Faults = CALM,
         is_native: bool = False,
         devices: int = 1,
@@ -131,7 +134,8 @@ class World:
         metadata_limits: Limits = DEFAULT_LIMITS,
         requests_waiting_max: int = REQUESTS_WAITING_MAX,
     ) -> None:
-        """is_native: bookies on the C storage, stepped by hand, instead of its Python twin. devices: so many
+        """members: of the metadata, all of them voters; policy, election_base_ms: of their
+        quorum. is_native: bookies on the C storage, stepped by hand, instead of its Python twin. devices: so many
         journals and ledger directories of each. has_courses: clients seal, send and count in C where they can
         (native/NATIVE.md, "Link adds"). near_clients: are on one loop with the bookies, which are native, and
         reach them without messages where they can ("Local adds"). kept_frames: so many a handle keeps for seats that
@@ -196,7 +200,7 @@ class World:
             str, list[Callable[[], None]]
         ] = {}  # What a paused client's actors would have done.
         self._incarnations = self._starts = 0
-        self.members = Members(self, members)
+        self.members = Members(self, members, policy, election_base_ms)
         self.metadata_copy: MetadataCopy | None = None  # Taken on the way, for what comes behind the run.
         self._tell: dict[str, list[Callable[..., None]]] = {}
         self.observers: list[Observer] = []

@@ -1,0 +1,55 @@
+"""What several metadata members must be able to do once faults have stopped: L5, L6, I72."""
+
+from __future__ import annotations
+
+from embedbk.testing.violation import Violation
+from embedbk.testing.world import MS, SECOND, World
+
+__all__ = ["agree_at_last", "has_leader", "keeps_a_leader"]
+
+ELECTED_BASES = (
+    20  # A leader's silence is noticed, votes are split now and then, whoever was away comes back.
+)
+KEPT_NS = 3 * SECOND
+ABOUT_ELECTIONS_MS = 500  # A base: worlds with a longer one are about something else.
+CAUGHT_UP_NS = 60 * SECOND
+
+
+def has_leader(world: World) -> None:
+    """L5: members that reach each other elect one of them."""
+    base_ns = world.members.election_base_ms * MS
+    if not world.run_until(lambda: world.members.leader is not None, ELECTED_BASES * base_ns):
+        raise Violation("L5", f"no leader within {ELECTED_BASES} election bases: {world.members.describe()}")
+
+
+def keeps_a_leader(world: World) -> None:
+    """L5: and keep it. L6: every voter comes to hold what was committed when all was well again."""
+    members = world.members
+    has_leader(world)
+    assert members.watch is not None
+    agreed = members.watch.applied_index
+    if not world.run_until(
+        lambda: all(members.applied(name) >= agreed for name in members.voters), CAUGHT_UP_NS
+    ):
+        raise Violation("L6", f"entry {agreed} is not everywhere: {members.describe()}")
+    if members.election_base_ms > ABOUT_ELECTIONS_MS:
+        return
+    has_leader(world)
+    term = members.term
+    world.run_for(KEPT_NS)
+    if members.term != term:
+        raise Violation("L5", f"another election in a healed world, term {term}: {members.describe()}")
+
+
+def agree_at_last(world: World) -> None:
+    """I72: at the same entry every member's state is the same."""
+    members = world.members
+    has_leader(world)
+    same = world.run_until(lambda: len({members.applied(name) for name in members.voters}) == 1, CAUGHT_UP_NS)
+    if not same:
+        raise Violation("L6", f"members do not come to one entry: {members.describe()}")
+    states = {name: world.nodes[name].core.catalog.digest() for name in members.voters}
+    if len(set(states.values())) != 1:
+        raise Violation(
+            "I72", f"at entry {members.applied(members.voters[0])} states differ: {sorted(states)}"
+        )
