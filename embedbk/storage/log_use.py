@@ -1,4 +1,5 @@
-"""How far a metadata member's log was used: what a start must find again, and what is noted while it runs (P9.2).
+"""How far a metadata member's log was used: what a start must find again, and what is noted while it runs
+(P9.2, P10.3).
 
 Decides whether a log has less than was noted beside it, and when the next note is due: behind the durability of what it
 tells, and before anybody hears of that. What a note is, and how it lies on disk: member_notes.py.
@@ -7,37 +8,65 @@ tells, and before anybody hears of that. What a note is, and how it lies on disk
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 from embedbk.errors import StorageError
+from embedbk.metadata.raft_vocabulary import Doubt
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.member_notes import MemberNotes, Used, what_is_missing
 from embedbk.storage.metadata_log import LogFound, MemberIdentity, Start
 
-__all__ = ["NOTE_SYNCED_BYTES", "LogUse", "check_used", "is_of", "missing_in"]
+__all__ = ["JOIN_AGAIN", "NOTE_SYNCED_BYTES", "LogUse", "Verdict", "check_used", "is_of", "missing_in"]
 
 logger = logging.getLogger(__name__)
+
+JOIN_AGAIN = "let it join again from an empty directory (embedbk metadata --join)"
 
 NOTE_SYNCED_BYTES = (
     4 << 20
 )  # Of entries, behind which the note is synced again; each start and each stop does.
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a start is told. used: the note; None where there is none yet, or none that counts by its owner's word."""
+
+    used: Used | None
+    begins_generation: bool = (
+        False  # By its owner's word: above all that a lost part may have given out (P9.2).
+    )
+    doubt: Doubt | None = None
+
+
 def check_used(
-    notes: MemberNotes, found: LogFound, last_token: int, *, may_have_lost: bool, begins_generation: bool
-) -> Used | None:
-    """The note, or None where there is none yet, or none that counts by its owner's word.
+    notes: MemberNotes | None, found: LogFound, last_token: int, *, may_have_lost: bool
+) -> Verdict:
+    """Whether the log may be gone on with.
+
+    One of several members that has less than it was used for goes on in doubt: it votes for nobody until it has what it
+    may have acknowledged. The only one has nobody to ask.
 
     Raises:
         StorageError: the log has less than it was used for, or another's note beside it, and its owner has not said
-            that it may.
+            that it may; or it is one of several, and how much it may have acknowledged cannot be told.
     """
+    is_several = found.identity is not None and not found.is_alone
+    if is_several and may_have_lost:
+        raise StorageError(
+            "metadata log: one of several members cannot begin a generation, and how much an older copy of it "
+            "acknowledged since cannot be told",
+            hint=f"start it without --may-have-lost; or {JOIN_AGAIN}",
+        )
+    begins_generation = may_have_lost and found.last_index > 0
+    if notes is None:
+        return Verdict(None, begins_generation)
     try:
         used = notes.read()
     except StorageError:
         if not begins_generation:
             raise
-        return None
+        return Verdict(None, True)
     if used is not None and found.identity is not None and not is_of(used, found.identity):
         raise StorageError(
             f"metadata log: it is of the cluster {found.identity.cluster_token.hex()}, and what was noted beside it of "
@@ -45,10 +74,13 @@ def check_used(
             hint="give the member its own directory back, whole",
         )
     missing = missing_in(used, found, last_token)
+    if is_several:
+        return Verdict(used, doubt=_doubt_of(used, found, missing))
     if missing and found.last_index == 0:
         raise StorageError(
             f"metadata log: {missing}; nothing of it is left",
-            hint="put a copy of the whole directory in its place; an older one is started with --may-have-lost",
+            hint="put a copy of the whole directory in its place; an older one is started with --may-have-lost. "
+            f"One of several members: {JOIN_AGAIN}",
         )
     if missing and not may_have_lost:
         raise StorageError(
@@ -58,7 +90,26 @@ def check_used(
         )
     if missing:
         logger.warning("metadata log: %s; its owner says to go on", missing)
-    return None if begins_generation else used
+    return Verdict(None if begins_generation else used, begins_generation)
+
+
+def _doubt_of(used: Used | None, found: LogFound, missing: str) -> Doubt | None:
+    """How much one of several may have acknowledged and lost; None: nothing."""
+    if missing and (used is None or not used.is_of_log):
+        raise StorageError(
+            f"metadata log: {missing}; how much it acknowledged cannot be told",
+            hint=f"put the directory back whole; or {JOIN_AGAIN}",
+        )
+    if used is None or not (missing or used.has_doubt):
+        return None
+    doubt = Doubt(max(used.term, found.term), max(used.last_index, found.last_index))
+    logger.warning(
+        "metadata log: %s; this member votes for nobody before it has everything up to entry %d of term %d again",
+        missing or "it had less than it was used for",
+        doubt.acknowledged_index,
+        doubt.term,
+    )
+    return doubt
 
 
 def missing_in(used: Used | None, found: LogFound, last_token: int) -> str:
@@ -86,11 +137,11 @@ class LogUse:
         word: Path | None,
         identity: MemberIdentity,
         start: Start,
-        *,
-        heeds_word: bool,
+        verdict: Verdict,
     ) -> None:
         self._notes = notes
-        self._word = word if heeds_word else None
+        self._word = word if verdict.begins_generation else None
+        self._doubt = verdict.doubt
         self._identity, self._start = identity, start
         self._noted_token = 0
         self._failure = ""
@@ -109,12 +160,18 @@ class LogUse:
         """So many bytes were queued."""
         self._unsynced_bytes += size
 
-    def note(self, token: int) -> None:
-        """The log is durable up to token. With the first note of a start its owner's word was heeded."""
+    def end_doubt(self) -> None:
+        """It has everything again that it may have acknowledged."""
+        self._doubt = None
+
+    def note(self, token: int, term: int, last_index: int) -> None:
+        """The log is durable up to token, where it is of this term and ends so. With the first note of a start its
+        owner's word was heeded."""
         if token <= self._noted_token:
             return
         is_first = not self.is_start_noted
-        self._write(self._used(token), is_synced=is_first or self._unsynced_bytes >= NOTE_SYNCED_BYTES)
+        used = self._used(token, term, last_index)
+        self._write(used, is_synced=is_first or self._unsynced_bytes >= NOTE_SYNCED_BYTES)
         self.is_start_noted = not is_first or not self._failure
         if is_first and self.is_start_noted and self._word is not None:
             try:
@@ -124,13 +181,18 @@ class LogUse:
                     "%s cannot be removed, and says to begin another generation: %s", self._word, refused
                 )
 
-    def end(self, token: int) -> None:
+    def end(self, token: int, term: int, last_index: int) -> None:
         """A clean stop, behind the last record."""
-        self._write(self._used(token), is_synced=True)
+        self._write(self._used(token, term, last_index), is_synced=True)
 
-    def _used(self, token: int) -> Used:
-        whose, start = self._identity, self._start
-        return Used(whose.cluster_token, whose.incarnation, start.count, start.nonce, token, True)
+    def _used(self, token: int, term: int, last_index: int) -> Used:
+        whose, start, doubt = self._identity, self._start, self._doubt
+        if doubt is not None:
+            term, last_index = max(term, doubt.term), max(last_index, doubt.acknowledged_index)
+        return Used(
+            *(whose.cluster_token, whose.incarnation, start.count, start.nonce, token, True),
+            *(term, last_index, doubt is not None),
+        )
 
     def _write(self, used: Used, *, is_synced: bool) -> None:
         """A note that cannot be written changes nothing: less is known to whoever starts next."""

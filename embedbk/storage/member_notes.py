@@ -32,9 +32,10 @@ class Used(Struct, frozen=True, array_like=True):
     start_count: int
     nonce: bytes
     last_token: int
-    is_of_log: bool = (
-        False  # The start is one of this log; else, by an older build, of the cluster's metadata.
-    )
+    is_of_log: bool = False  # The start is one of this log; else, by an older build, of the metadata.
+    term: int = 0  # And index of the last entry, as of that record: nothing beyond was acknowledged.
+    last_index: int = 0
+    has_doubt: bool = False  # Once it had less than that, and may not have everything again.
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -168,6 +168,14 @@ class LogFound:
         return self.index + len(self.entries)
 
     @property
+    def is_alone(self) -> bool:
+        """It is all of its quorum, as far as the log goes."""
+        assert self.identity is not None
+        held = [entry.body for entry in self.entries if isinstance(entry.body, Configuration)]
+        newest = held[-1] if held else self.configuration or self.identity.first_configuration
+        return newest.voters == (self.identity.member,) and not newest.is_joint
+
+    @property
     def start_count(self) -> int:
         return max(self.starts, default=0)
 

@@ -33,7 +33,7 @@ from embedbk.ports import Journal
 from embedbk.storage.journal import FILE_BYTES, FIRST_FILE_BYTES, DamagedJournal
 from embedbk.storage.journal import Journal as DiskJournal
 from embedbk.storage.layout import LOSS_FILE
-from embedbk.storage.log_use import LogUse, check_used, is_of
+from embedbk.storage.log_use import JOIN_AGAIN, LogUse, check_used, is_of
 from embedbk.storage.member_notes import FileNotes, MemberNotes, Used
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_log import (
@@ -128,14 +128,15 @@ def open_metadata_store(
 
 @contextmanager
 def _hinting_at_copies() -> Iterator[None]:
-    """Damage of this log is not healed by another node: nobody else has these records."""
+    """Damage of the only member's log is not healed by another node."""
     try:
         yield
     except DamagedJournal as damaged:
         raise DamagedJournal(
             damaged.args[0],
-            hint="nobody else has this member's records: restore its directory from a copy and start it with "
-            "--may-have-lost; without a copy, begin a new cluster in an empty directory",
+            hint="of the only member nobody else has these records: restore its directory from a copy and start it "
+            "with --may-have-lost; without a copy, begin a new cluster in an empty directory. One of several members: "
+            f"{JOIN_AGAIN}",
         ) from damaged
 
 
@@ -190,31 +191,22 @@ class MetadataStore:
         self._entry_bytes_before = 0  # What it was when the one under way began.
         self._snapshot_bytes = found.snapshot_bytes  # Of the last snapshot.
         self._marks = found.marks
-        self._queued: deque[tuple[int, int, int]] = (
-            deque()
-        )  # (token, sequence, last index) of records not yet durable.
-        self._durable_sequence, self._durable_index = 0, self._index
+        # (token, sequence, last index, term) of records that are not yet durable.
+        self._queued: deque[tuple[int, int, int, int]] = deque()
+        self._durable_sequence, self._durable_index, self._durable_term = 0, self._index, found.term
         self._term, self._vote = found.term, found.vote  # As they are in the last record.
-        # Whoever starts on it begins a new generation, above all that a lost part of it may have given out (P9.2).
-        self.begins_generation = may_have_lost and self._index > 0
-        used: Used | None = None
-        if notes is not None:
-            used = check_used(
-                notes,
-                found,
-                journal.next_token() - 1,
-                may_have_lost=may_have_lost,
-                begins_generation=self.begins_generation,
-            )
-        self.identity = found.identity or _identity_of_new(used, new_identity)
+        verdict = check_used(notes, found, journal.next_token() - 1, may_have_lost=may_have_lost)
+        self.begins_generation = verdict.begins_generation
+        self.identity = found.identity or _identity_of_new(verdict.used, new_identity)
         self.start = Start(found.start_count + 1, start_nonce or os.urandom(START_ID_BYTES))
+        self._doubt = verdict.doubt
         self._found: LogFound | None = found
         self._beginning: Beginning | None = None
         self._catalog: Catalog | None = None
         self._use: LogUse | None = None
         if notes is not None:
-            self._use = LogUse(notes, word, self.identity, self.start, heeds_word=self.begins_generation)
-            if not self.begins_generation and not is_of(used, self.identity):
+            self._use = LogUse(notes, word, self.identity, self.start, verdict)
+            if not self.begins_generation and not is_of(verdict.used, self.identity):
                 self._use.begin()
         # What is noted of this start is noted behind this record; with a new generation, behind the one that begins it.
         self._start_token: int | None = self._append_identity()
@@ -254,7 +246,7 @@ class MetadataStore:
                 configuration_index=found.configuration_index,
                 entries=found.entries,
             )
-            self._beginning = Beginning(found.catalog, log, found.term, found.vote, None)
+            self._beginning = Beginning(found.catalog, log, found.term, found.vote, self._doubt)
         return self._beginning
 
     @property
@@ -299,16 +291,16 @@ class MetadataStore:
             token = self._append_step(part)
             if self.begins_generation and self._start_token is None and _begins_generation(part.entries):
                 self._start_token = token
-        self._queued.append((token, record.sequence, self._index))
+        self._queued.append((token, record.sequence, self._index, record.term))
 
     def durable(self) -> int:
         """The sequence of the last record of `persist` that is on the device, and all before it. Never falls. Clears
         the descriptor's readiness."""
         token = self._journal.durable()
         while self._queued and self._queued[0][0] <= token:
-            _, self._durable_sequence, self._durable_index = self._queued.popleft()
+            _, self._durable_sequence, self._durable_index, self._durable_term = self._queued.popleft()
         if self._use is not None and self._start_token is not None and token >= self._start_token:
-            self._use.note(token)
+            self._use.note(token, self._durable_term, self._durable_index)
         if self.snapshots is not None and self.snapshots.step(token, self._durable_index):
             self._snapshot_bytes = self.snapshots.kept[-1].file_bytes
         return self._durable_sequence
@@ -317,6 +309,11 @@ class MetadataStore:
         """A snapshot that counts since this was asked last: the index that it stands for, and that of the first entry
         which the log keeps."""
         return self.snapshots.take_saved() if self.snapshots is not None else None
+
+    def end_doubt(self) -> None:
+        """The core has no doubt any more: what was lost is here again, durably. The next note says so."""
+        if self._use is not None:
+            self._use.end_doubt()
 
     def failed(self) -> str | None:
         """Why the log stopped for good, or None (P7.6)."""
@@ -393,7 +390,7 @@ class MetadataStore:
             with contextlib.suppress(StorageError):
                 last = self._journal.next_token() - 1
                 self._journal.wait(last)
-                self._use.end(last)
+                self._use.end(last, self._term, self._index)
         if self.snapshots is not None:
             self.snapshots.close()
         self._journal.close()
@@ -414,7 +411,7 @@ class MetadataStore:
         """What is taken back is not there, durable or not."""
         self._durable_index = min(self._durable_index, keep_index)
         self._queued = deque(
-            (token, sequence, min(last, keep_index)) for token, sequence, last in self._queued
+            (token, sequence, min(last, keep_index), term) for token, sequence, last, term in self._queued
         )
 
     def _append_identity(self) -> int:

@@ -109,8 +109,8 @@ MUTANTS = (
         (
             (
                 "embedbk/storage/metadata_store.py",
-                "                self._use.end(last)\n",
-                "                self._use.end(last + 1)\n",
+                "                self._use.end(last, self._term, self._index)\n",
+                "                self._use.end(last + 1, self._term, self._index)\n",
             ),
         ),
         (_USED + "an_owners_word_in_the_directory_is_heeded_once",),
