@@ -19,7 +19,7 @@ MUTANTS = (
         "snapshot-counts-when-it-is-written",
         "I80",
         "the log is trimmed when a snapshot's name is queued, not when it is durable",
-        ((_SNAPSHOTS, " or self._named[0] > durable_token:", ":"),),
+        ((_SNAPSHOTS, " and self._named[0] <= durable_token:", ":"),),
         (_FILES + "a_snapshot_counts_when_the_log_names_it_durably_and_nothing_goes_before",),
     ),
     Mutant(

@@ -333,6 +333,25 @@ def test_until_it_is_named_durably_the_log_is_what_it_was_and_the_file_goes() ->
             assert (beginning.log.snapshot_index, beginning.log.last_index, beginning.term) == (9, 9, 3)
 
 
+def test_a_trim_behind_snapshots_of_others_alone_leaves_term_and_vote() -> None:
+    """I61: two crashes, each right behind a snapshot's name and before its step's record: the vote was in what is
+    trimmed then."""
+    follower = Follower()
+    follower.store.persist(Persist(2, 4, CANDIDATE, 3, ()))
+    follower.journal.commit()
+    follower.store.durable()
+    for index in (9, 19):
+        entries = [Entry(number, 3, command(number)) for number in range(1, index + 1)]
+        fetch(follower.disk, entries, index, Catalog(), 0, (0, THREE))
+        follower.store.install(index, 3, keeps_entries=False)
+        follower.journal.commit()
+        follower.store.durable()
+        assert (follower.journal.records[0].token == 1) == (index == 9)
+        follower.store = follower.again()
+    beginning = follower.store.beginning
+    assert (beginning.term, beginning.vote, beginning.log.snapshot_index) == (4, CANDIDATE, 19)
+
+
 def test_a_log_whose_beginning_is_damaged_is_refused_with_the_file_and_the_way_out() -> None:
     """I81: nothing older is taken for the state, as there is nothing between."""
     follower = Follower()
