@@ -8,6 +8,7 @@ the file is for storage/fetched_file.py; whether it counts once it is here, for 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from embedbk.codec.messages import encode_message
@@ -40,6 +41,7 @@ class _Task:
     file: FetchedFile | None = None
     link: int | None = None
     peer: Boot | None = None  # Behind the link, when it is up.
+    is_shared: bool = False  # The link is that of the messages.
     turn: int = 0  # Of the source's endpoints.
     due_ns: int = 0  # Without a link: when it is dialled. With one: when what was asked for is late.
     asked_ns: int | None = None  # The piece at the file's offset; None: nothing is asked for.
@@ -56,8 +58,18 @@ class _Task:
 class Fetching:
     """Of one member; one snapshot at a time, the last that the core wanted. All calls from the host's thread."""
 
-    def __init__(self, transport: Transport, own: Boot, cluster_token: bytes, snapshots: Snapshots) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        own: Boot,
+        cluster_token: bytes,
+        snapshots: Snapshots,
+        shared: Callable[[MemberId], tuple[int, Boot] | None],
+    ) -> None:
+        """shared: the link over which a member speaks to this one, and its process, for one whose address is not known
+        here: who learns has no configuration before it has the snapshot. One piece at a time goes there, too."""
         self.trouble = ""  # Why the last attempt ended.
+        self._shared = shared
         self._transport = transport
         self._own = own
         self._token = cluster_token
@@ -154,7 +166,10 @@ class Fetching:
         if peer.cluster_token != self._token:
             self._transport.drop(event.link, f"{peer.node_id} belongs to another cluster")
             return
-        task.peer = Boot(MemberId(peer.node_id, peer.incarnation), peer.start)
+        self._begin_attempt(now_ns, task, Boot(MemberId(peer.node_id, peer.incarnation), peer.start))
+
+    def _begin_attempt(self, now_ns: int, task: _Task, peer: Boot) -> None:
+        task.peer = peer
         try:
             if task.file is None:
                 place = task.wanted.index, task.wanted.term
@@ -171,6 +186,7 @@ class Fetching:
         self._ask(now_ns, task)
 
     def on_link_down(self, now_ns: int, event: LinkDown) -> None:
+        """Of any link."""
         self._links.pop(event.link, None)
         task = self._task
         if task is not None and task.link == event.link:
@@ -181,8 +197,16 @@ class Fetching:
     def _dial(self, now_ns: int, task: _Task) -> None:
         member = task.wanted.source.member
         endpoints = self._configuration.endpoints_of(member)
-        if not endpoints:
-            self._end_attempt(now_ns, task, f"nobody knows where {member.name} listens")
+        task.is_shared = not endpoints
+        if task.is_shared:
+            found = self._shared(member)
+            if found is None:
+                self._end_attempt(
+                    now_ns, task, f"nobody knows where {member.name} listens, and it is not linked"
+                )
+                return
+            task.link, task.asked_ns = found[0], None
+            self._begin_attempt(now_ns, task, found[1])
             return
         endpoint = endpoints[task.turn % len(endpoints)]
         try:
@@ -200,7 +224,7 @@ class Fetching:
         self.trouble = reason
         logger.info("metadata snapshot %d: %s", task.wanted.index, reason)
         link, task.link, task.peer, task.asked_ns = task.link, None, None, None
-        if link is not None:
+        if link is not None and not task.is_shared:
             self._transport.drop(link, f"an attempt to pull a snapshot ended: {reason}"[:200])
         has_come = task.file is not None and task.file.offset > task.begin_offset
         is_lost = task.file is not None and bool(task.file.damage or task.file.failure)
@@ -244,7 +268,7 @@ class Fetching:
         task.due_ns = now_ns + task.patience.limit_ns(task.asked_size or PIECE_BYTES_MAX)
 
     def on_piece(self, now_ns: int, link: int, piece: SnapshotPiece) -> None:
-        """Of one of our links. What is not the answer to what is asked for now came twice, or too late."""
+        """Of any link. What is not the answer to what is asked for now came twice, or too late."""
         task = self._task
         if (
             task is None
@@ -309,9 +333,13 @@ class Fetching:
         self._task = None
 
     def _close(self, task: _Task, *, keep: bool) -> None:
-        link, task.link, task.peer = task.link, None, None
-        if link is not None:
+        link, peer, task.link, task.peer = task.link, task.peer, None, None
+        if link is not None and not task.is_shared:
             self._transport.drop(link, "no more is pulled")
+        elif link is not None and peer is not None:
+            wanted = task.wanted
+            last = SnapshotPull(self._own, peer.member, wanted.index, wanted.term, 0, 0)
+            self._transport.send(link, encode_message(0, last))  # Not taken: it is let go some minutes later.
         if task.file is not None:
             task.file.stop(keep=keep)
             task.file = None

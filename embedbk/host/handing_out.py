@@ -41,6 +41,9 @@ class HandingOut:
 
     def on_pull(self, now_ns: int, link: int, pull: SnapshotPull) -> None:
         """Its sender is behind this link, and means this member."""
+        if pull.bytes_max == 0:
+            self.on_link_down(link)
+            return
         head = (self._own, pull.sender.member, pull.index, pull.term, pull.offset)
         status, named = self._begin(now_ns, link, pull)
         piece = SnapshotPiece(*head, status)

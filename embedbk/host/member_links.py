@@ -36,7 +36,9 @@ class MemberLinks:
         self, transport: Transport, own: Boot, cluster_token: bytes, snapshots: Snapshots | None
     ) -> None:
         self.peers = Peers(transport, own, cluster_token)
-        self.fetching = Fetching(transport, own, cluster_token, snapshots) if snapshots is not None else None
+        self.fetching: Fetching | None = None
+        if snapshots is not None:
+            self.fetching = Fetching(transport, own, cluster_token, snapshots, self.peers.way_to)
         self.handing_out = HandingOut(transport, snapshots, own)
         self._cannot_fetch = False
 
@@ -53,10 +55,8 @@ class MemberLinks:
     def on_link_down(self, now_ns: int, event: LinkDown) -> PeerLost | None:
         """Of any link."""
         self.handing_out.on_link_down(event.link)
-        if self._pulls_over(event.link):
-            assert self.fetching is not None
+        if self.fetching is not None:
             self.fetching.on_link_down(now_ns, event)
-            return None
         return self.peers.on_link_down(now_ns, event)
 
     @staticmethod
@@ -66,16 +66,18 @@ class MemberLinks:
 
     def on_control(self, now_ns: int, link: int, control: object) -> Received | None:
         """Of any link, one that it `takes`."""
-        if self._pulls_over(link):
-            if isinstance(control, SnapshotPiece) and self.fetching is not None:
+        if isinstance(control, SnapshotPiece):
+            if self.fetching is not None:
                 self.fetching.on_piece(now_ns, link, control)
             return None
+        if self._pulls_over(link):
+            return None  # It is for pieces, and its other end may not know yet.
         if isinstance(control, MemberMessage):
             return self.peers.on_message(now_ns, link, control)
         if isinstance(control, SnapshotPull) and self.peers.is_theirs(link, control.sender, control.receiver):
             self.peers.leave_to_pulls(link)
             self.handing_out.on_pull(now_ns, link, control)
-        return None  # A piece on another link: of a pull that ended.
+        return None
 
     # --- What its core asks for -------------------------------------------------------------------------
 

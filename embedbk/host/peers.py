@@ -219,9 +219,16 @@ class Peers:
         """Who is behind a link; None: no member, or the link is not up."""
         return self._links.get(link)
 
+    def way_to(self, member: MemberId) -> tuple[int, Boot] | None:
+        """The link over which a member is spoken to, and its process; None: it is not linked."""
+        process = self._processes.get(member)
+        best = process.best() if process is not None else None
+        return (best.link, best.boot) if best is not None else None
+
     def leave_to_pulls(self, link: int) -> None:
-        """A snapshot is pulled over it: no message waits behind that."""
-        self._links[link].is_bulk = True
+        """A snapshot is pulled over it: no message waits behind that, where the puller dialled it for that."""
+        up = self._links[link]
+        up.is_bulk = not up.is_dialled
 
     def drop(self, link: int, reason: str) -> None:
         """End a member's link: nothing more leaves or is believed on it. Its LinkDown follows."""

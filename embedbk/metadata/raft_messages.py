@@ -55,7 +55,8 @@ class MemberMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotPull(msgspec.Struct, frozen=True, array_like=True):
-    """Give me the bytes of this snapshot's file from offset on, of which I have all before."""
+    """Give me the bytes of this snapshot's file from offset on, of which I have all before. bytes_max 0: it is needed
+    no more, and nothing is answered; where the link ends with the pull, nobody says so."""
 
     sender: Boot
     receiver: MemberId

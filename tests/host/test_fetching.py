@@ -99,12 +99,10 @@ class Pulling:
         self.follower = Node(self, "m2", Member())
         self.named = write(self.source, 70, 3)
         self.wanted = FetchSnapshot(self.source.boot, 70, 3)
-        for node in (self.source, self.follower):
-            node.step(0)
 
     def _look(self, now_ns: int, sender: str, receiver: str, body: bytes) -> None:
         control = decode_message(body).control if body[5] == 81 else None
-        if isinstance(control, SnapshotPull):
+        if isinstance(control, SnapshotPull) and control.bytes_max:
             self.pulled.append((control.offset, now_ns))
 
     @property
@@ -129,6 +127,7 @@ class Pulling:
                     node.step(self.now_ns)
 
     def fetch(self) -> None:
+        self.source.step(self.now_ns)
         self.follower.links.fetch(self.now_ns, self.wanted)
         self.follower.step(self.now_ns)
 
@@ -332,8 +331,37 @@ def test_when_its_source_is_gone_it_is_given_up_late_and_what_is_here_stays(worl
     assert f"{world.named.name}{FETCHED_SUFFIX}" in world.follower.files()
 
 
-def test_whoever_listens_nowhere_is_given_up(world: Pulling) -> None:
-    world.follower.configuration = Configuration(CONFIGURATION.voters)
+def test_who_knows_no_address_pulls_over_the_link_of_its_messages(world: Pulling) -> None:
+    """A learner has no configuration before it has the snapshot: it is spoken to, and asks back."""
+    world.follower.configuration = Configuration(())
+    world.run(100)
+    world.fetch()
+    world.until_offset(PIECE_BYTES_MAX)
+    process = world.source.links.peers._processes[world.follower.boot.member]
+    best = process.best()
+    assert best is not None
+    assert best.is_dialled
+    count = len(world.follower.events)
+    world.run(2000)
+    assert [type(each) for each in world.follower.events[count:]] == [SnapshotFetched]
+    assert world.holds()
+    assert not world.is_pinned
+    assert process.best() is best, "the link stands"
+
+
+def test_a_shared_link_that_ends_costs_an_attempt_and_stays_others(world: Pulling) -> None:
+    world.follower.configuration = Configuration(())
+    world.run(100)
+    world.fetch()
+    world.until_offset(2 * PIECE_BYTES_MAX)
+    world.network.cut("m1", "m2")
+    world.run(5000)
+    assert isinstance(world.follower.came()[0], SnapshotFetched)
+    assert [offset for offset, _ in world.pulled].count(0) == 1
+
+
+def test_who_knows_nobody_gives_it_up(world: Pulling) -> None:
+    world.source.configuration = world.follower.configuration = Configuration(())
     world.fetch()
     world.run(60_000)
     assert [type(each) for each in world.follower.came()] == [SnapshotGivenUp]
