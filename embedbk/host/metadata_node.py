@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
+from embedbk.host.installing import Installing
 from embedbk.host.member_links import MemberLinks
 from embedbk.host.snapshotting import Snapshotting
 from embedbk.metadata import raft_vocabulary
@@ -26,6 +27,7 @@ from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_vocabulary import (
     Durable,
     FetchSnapshot,
+    InstallSnapshot,
     LeaderChanged,
     NoticeDamaged,
     NoticeRetired,
@@ -91,12 +93,13 @@ class MetadataNode:
             cluster_token=store.identity.cluster_token,
             chance=chance,
         )
-        self.members = MemberLinks(transport, store.boot, store.identity.cluster_token, None)
+        self.members = MemberLinks(transport, store.boot, store.identity.cluster_token, store.snapshots)
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
         self._durable_sequence = 0
         self._links: dict[int, None] = {}
         self._intake = Intake(requests_waiting_max)
         self._snapshotting = Snapshotting(store, raft.log)
+        self._installing = Installing(store)
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
         self._step_core(MemberStarted(now_ns, store.begins_generation))
@@ -130,7 +133,9 @@ class MetadataNode:
         raft = self.log.raft
         for found in self.members.step(now_ns, raft.configuration, raft.commit_index):
             self._step_core(found)
-        if self.failure is None:
+        if self._installing.is_under_way:
+            self._install(now_ns)
+        elif self.failure is None:
             self._snapshotting.step(self.core, now_ns)
 
     def has_news(self) -> bool:
@@ -143,6 +148,7 @@ class MetadataNode:
             self.core.deadline_ns,
             self.transport.deadline_ns(),
             self._snapshotting.deadline_ns(),
+            self._installing.deadline_ns() if self.failure is None else None,
             self.members.deadline_ns(),
         ]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -242,6 +248,8 @@ class MetadataNode:
                     self._fail(StorageError(reason))
                 case LeaderChanged() | NoticeDamaged() | NoticeRetired():
                     self._tell_people(effect)
+                case InstallSnapshot():
+                    self._begin_install(effect, event.now_ns)
                 case FetchSnapshot():
                     self.members.fetch(event.now_ns, effect)
 
@@ -264,6 +272,24 @@ class MetadataNode:
                     own,
                     by.name,
                 )
+
+    def _begin_install(self, wanted: InstallSnapshot, now_ns: int) -> None:
+        self._snapshotting.let_go(self.core)
+        try:
+            self._installing.begin(wanted)
+        except StorageError as failed:
+            self._step_core(JournalFailed(now_ns, str(failed)))
+
+    def _install(self, now_ns: int) -> None:
+        if self.failure is not None:
+            return
+        try:
+            replaced = self._installing.step(now_ns)
+        except StorageError as failed:
+            self._step_core(JournalFailed(now_ns, str(failed)))
+            return
+        if replaced is not None:
+            self._step_core(replaced)
 
     def _persist(self, record: Persist, now_ns: int) -> None:
         if self.failure is not None:

@@ -67,6 +67,12 @@ class Snapshotting:
         snapshots = self._store.snapshots
         return 0 if self._cut is not None and snapshots is not None and snapshots.has_room() else None
 
+    def let_go(self, core: Member) -> None:
+        """What is cut is of a state that another member's snapshot takes the place of; the store lets the file go."""
+        if self._cut is not None:
+            self._cut = None
+            core.catalog.end_cut()
+
     def _go_on(self, core: Member) -> None:
         snapshots = self._store.snapshots
         assert snapshots is not None

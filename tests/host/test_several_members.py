@@ -1,0 +1,232 @@
+"""Several whole metadata members in their places: production nodes, stores and links in virtual time (RAFT.md)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from embedbk.codec.messages import decode_message, encode_message
+from embedbk.codec.metadata_messages import (
+    MetadataReply,
+    MetadataRequest,
+    NotLeader,
+    OpenSession,
+    Put,
+    SessionOpened,
+    Txn,
+    TxnDone,
+)
+from embedbk.host.metadata_node import MetadataNode
+from embedbk.metadata.command_log import FIRST_TERM
+from embedbk.metadata.quorum import Configuration, MemberId
+from embedbk.metadata.raft_vocabulary import Entry, Persist, TransferRequested
+from embedbk.ports import Identity, Received
+from embedbk.storage.member_notes import MemoryNotes
+from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.memory_journal import MemoryJournal
+from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
+from embedbk.storage.snapshot_files import SnapshotFiles
+from embedbk.transports.sim import CALM, SimNetwork
+
+MS = 1_000_000
+TOKEN = b"t" * 16
+NAMES = ("m1", "m2", "m3")
+
+
+def member_of(name: str) -> MemberId:
+    return MemberId(name, name.encode() * 8)
+
+
+class Place:
+    """A member's directory, and the process on it."""
+
+    def __init__(self, house: House, name: str) -> None:
+        self.house, self.name = house, name
+        self.journal, self.notes, self.disk = MemoryJournal(), MemoryNotes(), MemoryDisk()
+        self.starts = 0
+        self.node: MetadataNode | None = None
+        store = self._open()
+        store.persist(Persist(1, FIRST_TERM, None, 0, (Entry(1, FIRST_TERM, house.configuration),)))
+        self.journal.commit()
+        store.close()
+        self.journal = MemoryJournal(self.journal.records)
+
+    def _open(self) -> MetadataStore:
+        self.starts += 1
+        identity = MemberIdentity(TOKEN, member_of(self.name).incarnation, self.name, is_founder=False)
+        store = MetadataStore(
+            self.journal,
+            self.journal.first_token(),
+            new_identity=identity,
+            notes=self.notes,
+            snapshots=SnapshotFiles("snapshots", io=self.disk),
+            snapshot_due_bytes=3000,
+            start_nonce=self.starts.to_bytes(8, "big"),
+        )
+        self.journal.commit()
+        return store
+
+    def start(self) -> None:
+        store, house = self._open(), self.house
+        boot = store.boot
+        own = Identity("metadata", self.name, boot.member.incarnation, TOKEN, start=boot.nonce)
+        self.node = MetadataNode(
+            store,
+            house.network.transport(own),
+            [f"sim://{self.name}"],
+            now_ns=house.now_ns,
+            chance=random.Random(f"{self.name} {self.starts}"),
+        )
+
+    def crash(self) -> None:
+        assert self.node is not None
+        self.house.network.crash(self.name)
+        self.node = None
+        self.journal = MemoryJournal(self.journal.crash())
+        self.disk.crash()
+
+    def turn(self, now_ns: int) -> None:
+        if self.node is not None:
+            self.node.step(now_ns)
+            self.journal.commit()
+            self.node.step(now_ns)
+            assert self.node.failure is None
+
+
+class House:
+    """Three places, and a client's end of links."""
+
+    def __init__(self) -> None:
+        self.network = SimNetwork(1, CALM)
+        members = tuple(map(member_of, NAMES))
+        self.configuration = Configuration(
+            members, addresses=tuple((each, (f"sim://{each.name}",)) for each in members)
+        )
+        self.places = {name: Place(self, name) for name in NAMES}
+        self.client = self.network.transport(Identity("client", "c1", b"c" * 16, b""))
+        self.replies: list[MetadataReply] = []
+        self.link: int | None = None
+        self.session: SessionOpened | None = None
+        self.sequence = 0
+
+    @property
+    def now_ns(self) -> int:
+        return self.network.now_ns
+
+    def run(self, for_ms: float, until: Any = lambda: False) -> None:
+        end_ns = self.now_ns + int(for_ms * MS)
+        while self.now_ns < end_ns and not until():
+            self.network.advance(min(end_ns, self.now_ns + 2 * MS))
+            for place in self.places.values():
+                place.turn(self.now_ns)
+            for event in self.client.receive(self.now_ns):
+                if isinstance(event, Received):
+                    self.replies.append(decode_message(event.body).control)
+
+    def leader(self) -> Place:
+        def leading() -> list[Place]:
+            return [place for place in self.places.values() if place.node is not None and place.node.log.term]
+
+        self.run(10_000, lambda: bool(leading()))
+        return max(leading(), key=lambda place: place.node.log.term if place.node is not None else 0)
+
+    def dial(self, name: str) -> None:
+        self.link = self.client.connect(f"sim://{name}")
+        self.run(20)
+
+    def ask(self, operation: Any) -> MetadataReply:
+        assert self.link is not None
+        self.sequence += 1
+        number, secret = (self.session.session, self.session.secret) if self.session is not None else (0, b"")
+        request = MetadataRequest(number, self.sequence, self.sequence, operation, secret)
+        self.replies.clear()
+        self.client.send(self.link, encode_message(self.sequence, request))
+        self.run(3_000, lambda: bool(self.replies))
+        return self.replies[0]
+
+    def open(self) -> None:
+        self.dial(self.leader().name)
+        opened = self.ask(OpenSession(60_000, "c1")).result
+        assert isinstance(opened, SessionOpened)
+        self.session, self.sequence = opened, 0
+
+    def digests(self) -> set[bytes]:
+        return {place.node.core.catalog.digest() for place in self.places.values() if place.node is not None}
+
+
+@pytest.fixture
+def house() -> House:
+    house = House()
+    for place in house.places.values():
+        place.start()
+    return house
+
+
+def test_three_members_elect_one_and_all_apply_what_it_takes(house: House) -> None:
+    """P10.1: and who does not lead says who does, with the addresses."""
+    house.open()
+    assert isinstance(house.ask(Txn([], [Put("/a", b"1")])).result, TxnDone)
+    house.run(200)
+    assert len(house.digests()) == 1
+    leader = house.leader().name
+    other = next(name for name in NAMES if name != leader)
+    house.dial(other)
+    refused = house.ask(Txn([], [Put("/b", b"1")])).result
+    voters = tuple(f"sim://{name}" for name in NAMES)
+    assert refused == NotLeader(leader, (f"sim://{leader}",), voters)
+
+
+def test_when_the_leader_is_gone_another_leads_and_nothing_is_lost(house: House) -> None:
+    """I66, I74: its clients come with their sessions, which live on."""
+    house.open()
+    assert isinstance(house.ask(Txn([], [Put("/a", b"1")])).result, TxnDone)
+    first = house.leader()
+    first.crash()
+    second = house.leader()
+    assert second is not first
+    house.dial(second.name)
+    assert house.ask(Txn([], [Put("/b", b"1")])).result == TxnDone(True, 2)
+    first.start()
+    house.run(2_000)
+    assert len(house.digests()) == 1
+
+
+def test_a_leader_that_hands_over_drops_the_links_of_its_clients(house: House) -> None:
+    house.open()
+    first = house.leader()
+    other = next(name for name in NAMES if name != first.name)
+    assert first.node is not None
+    first.node._step_core(TransferRequested(house.now_ns, member_of(other)))
+    house.run(500)
+    assert house.leader().name == other
+    assert not first.node._links
+
+
+def test_a_member_that_was_away_for_long_is_put_to_a_snapshot(house: House) -> None:
+    """L6, I80: the others let go of the entries that it lacks; it pulls the snapshot, stands at it, and goes on; also
+    when it crashes on the way, and from its disk afterwards."""
+    house.open()
+    away = next(place for place in house.places.values() if place is not house.leader())
+    away.crash()
+    for number in range(60):
+        assert isinstance(house.ask(Txn([], [Put(f"/{number % 4}", bytes(300))])).result, TxnDone)
+    leader = house.leader().node
+    assert leader is not None
+    assert leader.log.raft.log.first_index > 5, "the log was let go behind snapshots"
+    for after_ms in (30, 2_000):
+        away.start()
+        house.run(after_ms)
+        if after_ms < 2_000:
+            away.crash()
+    assert len(house.digests()) == 1
+    assert away.node is not None
+    assert away.node.log.raft.log.first_index > 5, "it stands behind the snapshot"
+    assert isinstance(house.ask(Txn([], [Put("/more", b"1")])).result, TxnDone)
+    house.run(200)
+    assert len(house.digests()) == 1
+    away.crash()
+    away.start()
+    house.run(2_000)
+    assert len(house.digests()) == 1
