@@ -96,6 +96,7 @@ class MetadataNode:
         self.members = MemberLinks(transport, store.boot, store.identity.cluster_token, store.snapshots)
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
         self._durable_sequence = 0
+        self._has_doubt = begun.doubt is not None  # And it is noted so.
         self._links: dict[int, None] = {}
         self._intake = Intake(requests_waiting_max)
         self._snapshotting = Snapshotting(store, raft.log)
@@ -219,6 +220,9 @@ class MetadataNode:
         if sequence > self._durable_sequence:
             self._durable_sequence = sequence
             self._step_core(Durable(now_ns, sequence))
+        if self._has_doubt and not self.log.raft.has_doubt:
+            self._has_doubt = False
+            self.store.end_doubt()
         saved = self.store.saved()
         if saved is not None:
             self._step_core(SnapshotSaved(now_ns, *saved))

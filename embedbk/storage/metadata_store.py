@@ -202,7 +202,6 @@ class MetadataStore:
         self._doubt = verdict.doubt
         self._found: LogFound | None = found
         self._beginning: Beginning | None = None
-        self._catalog: Catalog | None = None
         self._use: LogUse | None = None
         if notes is not None:
             self._use = LogUse(notes, word, self.identity, self.start, verdict)
@@ -237,7 +236,6 @@ class MetadataStore:
         """What a member of a quorum starts with. Its catalog is as of the snapshot, and the caller's."""
         if self._beginning is None:
             found, self._found = self._found, None
-            ensure(found is not None, "what stands in the log was applied already")
             assert found is not None
             log = RaftLog(
                 found.configuration or self.identity.first_configuration,
@@ -249,18 +247,8 @@ class MetadataStore:
             self._beginning = Beginning(found.catalog, log, found.term, found.vote, self._doubt)
         return self._beginning
 
-    @property
-    def catalog(self) -> Catalog:
-        """Instead of `beginning`, for a quorum of one: with all of the log applied, as all of it is committed."""
-        if self._catalog is None:
-            found, self._found = self._found, None
-            ensure(found is not None, "the catalog was given to a member of a quorum")
-            assert found is not None
-            self._catalog = found.replay()
-        return self._catalog
-
     def keys(self, prefix: str) -> list[str]:
-        """Before either is taken: those under a prefix, and any there that an entry of the log would put."""
+        """Before `beginning` is taken: those under a prefix, and any there that an entry of the log would put."""
         assert self._found is not None
         return self._found.keys(prefix)
 

@@ -9,14 +9,15 @@ from embedbk.cluster import Cluster
 from embedbk.codec.registration import cookie_path, decode_cookie, registration_path
 from embedbk.host.bookie_node import BookieNode
 from embedbk.storage.metadata_store import open_metadata_store
+from tests.storage.solo import replayed
 
 
 def told(metadata: Path, bookie_id: str) -> tuple[int, ...]:
     """Durable tokens, as the metadata of a stopped cluster knows them; whoever left is not registered."""
     store = open_metadata_store(str(metadata))
     try:
-        assert store.catalog.get(registration_path(bookie_id)).record is None
-        record = store.catalog.get(cookie_path(bookie_id)).record
+        assert replayed(store).get(registration_path(bookie_id)).record is None
+        record = replayed(store).get(cookie_path(bookie_id)).record
         assert record is not None and record.value is not None
         return decode_cookie(record.value).tokens
     finally:

@@ -15,7 +15,7 @@ from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from tests.storage.journal_pages import read_file
 from tests.storage.small_bookie import make, open_on
-from tests.storage.solo import append
+from tests.storage.solo import append, replayed
 
 SMALL, SEVERAL = make(), make(devices=2)
 PATHS = [(1, path) for path in sorted(SMALL.files)] + [(2, path) for path in sorted(SEVERAL.files)]
@@ -141,7 +141,7 @@ def test_no_changed_byte_of_a_metadata_log_gives_another_catalog() -> None:
 
     def opened(files: dict[str, bytes]) -> tuple[int, bytes]:
         store = open_metadata_store("/m", io=MemoryDisk(files), file_bytes=4 << 20, threaded=False)
-        found = (store.index, store.catalog.digest())
+        found = (store.index, replayed(store).digest())
         store.close()
         return found
 
