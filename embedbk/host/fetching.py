@@ -19,7 +19,7 @@ from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_messages import PIECE_BYTES_MAX, PullStatus, SnapshotPiece, SnapshotPull
 from embedbk.metadata.raft_vocabulary import Boot, FetchSnapshot, SnapshotFetched, SnapshotGivenUp
 from embedbk.ports import Identity, LinkDown, LinkUp, Transport
-from embedbk.storage.fetched_file import FetchedFile, remove_fetched
+from embedbk.storage.fetched_file import FetchedFile, newest_fetched, remove_fetched
 from embedbk.storage.snapshot_format import SnapshotHeader
 from embedbk.storage.snapshots import Snapshots
 
@@ -77,6 +77,9 @@ class Fetching:
         self._task: _Task | None = None
         self._links: dict[int, None] = {}  # All of ours that are not down yet.
         self._configuration = Configuration(())
+        self._left = newest_fetched(
+            snapshots.files
+        )  # Here, of no task: of an earlier start, or nobody took it.
 
     @property
     def wanted(self) -> FetchSnapshot | None:
@@ -112,6 +115,9 @@ class Fetching:
         self._configuration = configuration
         task = self._task
         if task is None:
+            if self._left is not None and self._left <= commit_index:
+                self._left = None  # It was installed, or is needed no more.
+                remove_fetched(self._snapshots.files)
             return None
         if task.wanted.index <= commit_index and not task.is_checked:
             self._let_go()  # It came by other ways.
@@ -125,7 +131,7 @@ class Fetching:
                 "metadata snapshot %d is not to be had of %s: %s",
                 *(task.wanted.index, task.wanted.source.member.name, self.trouble),
             )
-            self._task = None
+            self._task, self._left = None, task.wanted.index
             return SnapshotGivenUp(now_ns)
         if task.is_checked:
             return None
@@ -359,6 +365,7 @@ class Fetching:
             remove_fetched(self._snapshots.files)
             logger.warning("metadata snapshot %d was fetched in vain: %s", header.index, refused)
             return SnapshotGivenUp(now_ns)
+        self._left = header.index
         logger.info("metadata snapshot %d of term %d is here", header.index, header.term)
         return SnapshotFetched(now_ns, header.index, header.term, configuration)
 

@@ -27,7 +27,16 @@ from embedbk.storage.snapshot_format import (
 )
 from embedbk.storage.snapshot_writer import QUEUED_BYTES_MAX, SYNC_BYTES
 
-__all__ = ["FetchedFile", "remove_fetched"]
+__all__ = ["FetchedFile", "newest_fetched", "remove_fetched"]
+
+
+def newest_fetched(files: SnapshotFiles) -> int | None:
+    """The index of what an earlier start fetched, whole or in part; None: there is nothing, or it cannot be told."""
+    with contextlib.suppress(OSError):
+        stems = [name.removesuffix(FETCHED_SUFFIX) for name in files.names() if name.endswith(FETCHED_SUFFIX)]
+        places = [place for place in map(parse_snapshot_name, stems) if place is not None]
+        return max(places)[0] if places else None
+    return None
 
 
 def remove_fetched(files: SnapshotFiles, keep: str = "") -> None:

@@ -380,6 +380,22 @@ def test_what_came_by_other_ways_is_fetched_no_more(world: Pulling) -> None:
     assert not world.is_pinned
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_was_fetched_in_vain_is_removed_when_its_member_is_beyond_it(
+    world: Pulling, restarts: bool
+) -> None:
+    """A member that caught up by the log keeps no gigabytes of what it does not need; before, it may go on with it."""
+    world.fetch()
+    world.run(2000)
+    if restarts:
+        world.follower.restart()
+    world.run(2000)
+    assert f"{world.named.name}{FETCHED_SUFFIX}" in world.follower.files()
+    world.follower.commit_index = 70
+    world.follower.step(world.now_ns)
+    assert not [name for name in world.follower.files() if name.endswith(FETCHED_SUFFIX)]
+
+
 def test_a_newer_one_takes_the_place_of_what_is_fetched(world: Pulling) -> None:
     world.fetch()
     world.until_offset(2 * PIECE_BYTES_MAX)
