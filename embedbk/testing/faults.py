@@ -101,7 +101,8 @@ def heal(world: World) -> None:
             world.nodes[name].waiting.has_room = world.nodes[name].has_room
             world.nodes[name].core.is_writable = world.nodes[name].core.failure is None
             world._wake(name)
-            if world.nodes[name].failure is not None and name not in world.lost:
+            is_over = world.nodes[name].failure is not None or world.nodes[name].is_leaving
+            if is_over and name not in world.lost:
                 world.crash(name)
         if name not in world.nodes and name not in world.lost:
             disk.fill(False)
