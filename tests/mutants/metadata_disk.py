@@ -19,6 +19,7 @@ _RECORDS = "embedbk/metadata/log_records.py"
 _STEPS = "tests/storage/test_metadata_log.py::test_"
 _ANY = _STEPS + "a_start_finds_what_was_durable_whatever_was_taken_back"
 _DOUBT = "tests/storage/test_doubt.py::test_"
+_WHOLE = "tests/host/test_member_in_doubt.py::test_a_member_that_lost_acknowledged_entries_elects_nobody_before_it_has_them_again"
 _BYTES = "tests/metadata/test_log_records.py::test_"
 
 MUTANTS = (
@@ -157,6 +158,26 @@ MUTANTS = (
             ),
         ),
         (_DOUBT + "a_log_of_another_copy_is_a_doubt_of_both",),
+    ),
+    Mutant(
+        "doubt-is-not-told-to-the-core",
+        "P10.3 I64",
+        "a member that lost what it acknowledged elects whoever lacks it, too",
+        (("embedbk/host/metadata_node.py", "            doubt=begun.doubt,\n", "            doubt=None,\n"),),
+        (_WHOLE,),
+    ),
+    Mutant(
+        "doubt-that-is-over-stays-noted",
+        "P10.3",
+        "every start of the member doubts again, and each crash of another stops the cluster",
+        (
+            (
+                "embedbk/host/metadata_node.py",
+                "        if self._has_doubt and not self.log.raft.has_doubt:\n",
+                "        if False:\n",
+            ),
+        ),
+        (_WHOLE,),
     ),
     Mutant(
         "record-with-a-gap-is-believed",
