@@ -59,8 +59,9 @@ class Snapshotting:
         """The log may have grown by what is not applied: there is nothing new to cut then."""
         snapshots = self._store.snapshots
         assert snapshots is not None
-        is_new = core.applied_index > snapshots.newest_index
-        return is_new and self._store.is_snapshot_due() and now_ns >= self._not_before_ns
+        if now_ns < self._not_before_ns or not self._store.is_snapshot_due():
+            return False
+        return core.applied_index > snapshots.newest_index
 
     def deadline_ns(self) -> int | None:
         """0: the next slice can be taken at once."""

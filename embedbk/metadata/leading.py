@@ -165,6 +165,8 @@ class Leading:
     def settle(self) -> None:
         state = self._state
         self._advance_commit()
+        if not state.others and self.change is None and not self.reads.is_due:
+            return  # Alone: its own disk is all that anything waits for.
         if self.change is not None:
             self.change.go_on(state, self)
             self._advance_commit()

@@ -35,21 +35,14 @@ class RaftLog:
         self._entries: list[Entry] = []
         # (index, configuration), rising. The first is committed; each other stands in the log, the last one holds.
         self._configurations = [(configuration_index, configuration)]
+        self.last_index = snapshot_index
+        self.configuration = configuration  # The newest that stands in the log, committed or not.
         self.append(entries)
         self.durable_index = self.last_index
 
     @property
-    def last_index(self) -> int:
-        return self.first_index - 1 + len(self._entries)
-
-    @property
     def last_term(self) -> int:
         return self._entries[-1].term if self._entries else self.previous_term
-
-    @property
-    def configuration(self) -> Configuration:
-        """The newest that stands in the log, committed or not."""
-        return self._configurations[-1][1]
 
     @property
     def configuration_index(self) -> int:
@@ -96,8 +89,10 @@ class RaftLog:
             assert entry.index == self.last_index + 1
             assert entry.term >= self.last_term
             self._entries.append(entry)
+            self.last_index += 1
             if isinstance(entry.body, Configuration):
                 self._configurations.append((entry.index, entry.body))
+                self.configuration = entry.body
 
     def cut(self, keep_index: int) -> None:
         """Forget everything behind keep_index; the configuration before it holds again."""
@@ -105,6 +100,8 @@ class RaftLog:
         del self._entries[max(0, keep_index + 1 - self.first_index) :]
         while self._configurations[-1][0] > keep_index:
             self._configurations.pop()
+        self.configuration = self._configurations[-1][1]
+        self.last_index = self.first_index - 1 + len(self._entries)
         self.durable_index = min(self.durable_index, keep_index)
 
     def let_go(self, snapshot_index: int, first_index: int) -> None:
@@ -129,8 +126,8 @@ class RaftLog:
             return True
         self._entries.clear()
         self.first_index, self.previous_term = index + 1, term
-        self.snapshot_index = self.durable_index = index
-        self._configurations = [(index, configuration)]
+        self.snapshot_index = self.durable_index = self.last_index = index
+        self._configurations, self.configuration = [(index, configuration)], configuration
         return False
 
     def place_of_agreement(self, index: int, term: int) -> tuple[int, int]:

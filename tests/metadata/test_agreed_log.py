@@ -25,6 +25,7 @@ from embedbk.codec.metadata_messages import (
     Value,
 )
 from embedbk.metadata import leading as leading_module
+from embedbk.metadata import member as member_module
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import Committed, LeaderChanged, ReadReady
@@ -334,6 +335,22 @@ def test_what_has_no_room_in_the_log_is_put_off_and_not_promised(monkeypatch: py
     stand.ask(put("/again"), session, 30)
     stand.commit()
     assert isinstance(stand.told[-1].result, TxnDone)
+
+
+def test_a_read_that_was_put_off_is_no_more_when_its_round_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was told BUSY at once; the word of the others for it ended the member."""
+    monkeypatch.setattr(member_module, "REPLIES_WAITING_MAX", 2)
+    stand = Stand()
+    stand.lead()
+    for _ in range(6):
+        stand.ask(Get("/a"))
+    busy = len(stand.told)
+    assert 0 < busy < 6
+    stand.end_turn()
+    stand.confirm()
+    assert [type(reply.result) for reply in stand.told[busy:]] == [Value] * (6 - busy)
 
 
 def test_while_leadership_is_handed_over_changes_are_put_off() -> None:

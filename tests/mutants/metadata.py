@@ -12,12 +12,14 @@ _CATALOG = "embedbk/metadata/catalog.py"
 _MEMBER = "embedbk/metadata/member.py"
 _LEADING = "embedbk/metadata/leading.py"
 _STATE = "embedbk/metadata/raft_state.py"
+_AGREED = "embedbk/metadata/agreed_log.py"
 _LIFETIMES = "embedbk/metadata/lifetimes.py"
 _CLIENT = "embedbk/metadata/client.py"
 _HISTORY = "embedbk/metadata/history.py"
 _CUTTING = "embedbk/metadata/cutting.py"
 
 _CATALOGS = "tests/metadata/test_catalog.py::test_"
+_AGREEMENTS = "tests/metadata/test_agreed_log.py::test_"
 _MEMBERS = "tests/metadata/test_member.py::test_"
 _LOGS = "tests/metadata/test_command_log.py::test_"
 _WATCHES = "tests/metadata/test_client.py::test_"
@@ -27,6 +29,95 @@ _CUTS = "tests/metadata/test_cutting.py::test_"
 _IS_THE_CUT = _CUTS + "a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile"
 
 MUTANTS = (
+    # A member on the log that several agree on.
+    Mutant(
+        "cut-off-leader-renews",
+        "P10.1",
+        "who led once renews sessions though nobody has confirmed it for long",
+        (
+            (
+                _AGREED,
+                "        return self.raft.is_confirmed(now_ns - self.raft.configuration.election_base_ms * 500_000)\n",
+                "        return self.term > 0\n",
+            ),
+        ),
+        (_AGREEMENTS + "a_leader_that_is_cut_off_renews_nobody",),
+    ),
+    Mutant(
+        "any-answer-confirms-the-newest-round",
+        "C4",
+        "an answer to an older question counts for the newest one",
+        (
+            (
+                _LEADING,
+                "        self._answered[member] = max(self._answered.get(member, 0), round_)\n",
+                "        self._answered[member] = self._round\n",
+            ),
+        ),
+        (_AGREEMENTS + "an_answer_to_an_older_round_confirms_that_round_and_no_later_one",),
+    ),
+    Mutant(
+        "flush-behind-the-event",
+        "P10.1",
+        "what was gathered in a turn goes in behind what ends it: its indexes are another's",
+        (
+            (
+                _AGREED,
+                "        self._flush(event.now_ns, effects, news)\n        if isinstance(event, Tick):\n",
+                "        if isinstance(event, TurnEnded):\n            self._flush(event.now_ns, effects, news)\n        if isinstance(event, Tick):\n",
+            ),
+        ),
+        (
+            _AGREEMENTS
+            + "what_was_proposed_before_leadership_is_lost_in_the_same_turn_stands_where_it_was_promised",
+        ),
+    ),
+    Mutant(
+        "gathered-bytes-do-not-count",
+        "P10.1",
+        "what was gathered in a turn is beyond the bound of what is not committed",
+        (
+            (
+                _AGREED,
+                "return self.raft.why_full(size, self._gathered_bytes)",
+                "return self.raft.why_full(size, 0)",
+            ),
+        ),
+        (_AGREEMENTS + "what_has_no_room_in_the_log_is_put_off_and_not_promised",),
+    ),
+    Mutant(
+        "new-leader-renews-what-may-have-ended",
+        "P7.7",
+        "who begins to lead renews sessions before it has applied all that leaders before it promised",
+        (
+            (
+                _MEMBER,
+                "        is_known = self._applied_index >= self._started_index and session",
+                "        is_known = session",
+            ),
+        ),
+        (_AGREEMENTS + "whoever_begins_to_lead_shows_and_renews_nothing_before_its_own_command_is_applied",),
+    ),
+    Mutant(
+        "deposed-leader-keeps-its-links",
+        "P10.1",
+        "clients of who leads no more are left to find out",
+        (
+            (
+                _MEMBER,
+                "        if before:\n            effects.append(DropLinks",
+                "        if before and before < 0:\n            effects.append(DropLinks",
+            ),
+        ),
+        (_AGREEMENTS + "a_read_that_was_asked_in_the_turn_in_which_leadership_is_lost_is_not_answered",),
+    ),
+    Mutant(
+        "put-off-read-ends-the-member",
+        "P10.1",
+        "a read that was put off while its round was under way is an error",
+        ((_MEMBER, "self._unready.pop(ready.token, None)", "self._unready.pop(ready.token)"),),
+        (_AGREEMENTS + "a_read_that_was_put_off_is_no_more_when_its_round_comes_back",),
+    ),
     # Snapshots that are cut while commands go on.
     Mutant(
         "cut-without-what-was-deleted",
