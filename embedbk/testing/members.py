@@ -41,7 +41,6 @@ __all__ = ["CLUSTER_TOKEN", "Members"]
 
 CLUSTER_TOKEN = bytes(15) + b"\x01"
 SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Of commands: a run passes a few snapshots.
-NEVER_DUE_BYTES = 1 << 40  # Of several members: who lags behind a log that is gone could not catch up.
 
 
 @dataclass(slots=True)
@@ -180,7 +179,7 @@ class Members:
             notes=directory.notes,
             may_have_lost=may_have_lost,
             snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk),
-            snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES) if is_alone else NEVER_DUE_BYTES,
+            snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES),
             start_nonce=random.Random(f"start {self._tag(name)} {directory.starts}").randbytes(
                 START_ID_BYTES
             ),

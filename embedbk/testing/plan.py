@@ -136,6 +136,7 @@ class Plan:
     members: int = 1  # Of the metadata.
     policy: Policy = Policy.MAJORITY
     election_base_ms: int = 500
+    has_askers: bool = False  # Clients that ask the metadata alone.
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
@@ -216,6 +217,7 @@ def make_plan(
         quorum_of.members,
         quorum_of.policy,
         quorum_of.election_base_ms,
+        quorum_of.has_askers,
     )
 
 
@@ -224,6 +226,7 @@ class _QuorumPlan:
     members: int = 1
     policy: Policy = Policy.MAJORITY
     election_base_ms: int = 500
+    has_askers: bool = False
     steps: list[Step] = field(default_factory=list)
 
 
@@ -255,6 +258,7 @@ def _members(seed: int, duration_ns: int, steps: list[Step], drift: dict[str, in
                 plan.steps.append(Step(0, at_ns, kind, target, other, for_ns, own))
     # Idle heartbeats at a short base cost more than what such a world is about.
     plan.election_base_ms = 500 if plan.steps else 2_000
+    plan.has_askers = chance.random() < (0.6 if plan.steps else 0.1)
     return plan
 
 

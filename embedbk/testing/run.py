@@ -22,6 +22,7 @@ from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS
 from embedbk.testing import faults, users, workload
 from embedbk.testing.aftermath import aftermath
+from embedbk.testing.askers import Askers
 from embedbk.testing.clocks import Clock
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.liveness import (
@@ -108,8 +109,10 @@ def run_plan(
     try:
         if prepare is not None:
             prepare(world)
-        _safety(world, plan)
+        askers = _safety(world, plan)
         _liveness(world, plan, promises, outcome)
+        if askers is not None:
+            askers.check()
         _no_refusal_without_harm(world)
         _aftermath(world, plan, promises, outcome)
     except Violation as found:
@@ -164,9 +167,12 @@ def _where(error: BaseException) -> str:
     return f" ({code.co_qualname}, {code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
 
 
-def _safety(world: World, plan: Plan) -> None:
+def _safety(world: World, plan: Plan) -> Askers | None:
+    askers = None
     if plan.members > 1:
         has_leader(world)
+        if plan.has_askers:
+            askers = Askers(world, plan.duration_ns)
     begun = world.now_ns
     for step in plan.steps:
         if step.is_fault:
@@ -176,6 +182,7 @@ def _safety(world: World, plan: Plan) -> None:
     world.run_for(plan.duration_ns)
     if world.twins.any():
         world.run_for(TWINS_NS)
+    return askers
 
 
 def _begin_application(world: World, step: Step, quorum: Quorum) -> None:

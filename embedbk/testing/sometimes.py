@@ -50,6 +50,7 @@ SOMETIMES = {
     "flush failed": "an entry log could not be written, and its flush waited to be done again",
     "foreign disk refused": "a bookie with an empty disk under its old name was refused by the cluster",
     "fragment replaced": "a change replaced the last fragment, equal start",
+    "history of metadata clients checked": "what clients of several metadata members were told fits one order",
     "handle failed": "an application was told that adds failed",
     "in limbo": "a bookie put a ledger into limbo",
     "journal failed": "a bookie's journal failed",
