@@ -235,7 +235,8 @@ class _Building:
         nears = self._nears(stores)
         waiter = NativeWaiter(list(nears.values()))
         loop = Loop("embedbk", waiter)
-        member = Identity("metadata", "metadata", store.identity.incarnation, token)
+        own = store.boot
+        member = Identity("metadata", own.member.name, own.member.incarnation, token, own.nonce)
         transport = _transport(self.listen or _LOCAL, member, self.settings)
         self.opened.append(transport.close)
         metadata = MetadataNode(store, transport, [self.listen or _LOCAL], now_ns=clock_ns())

@@ -59,6 +59,14 @@ class MemberLinks:
             self.fetching.on_link_down(now_ns, event)
         return self.peers.on_link_down(now_ns, event)
 
+    def hears(self, link: int) -> bool:
+        """Whether a member stands behind it that is listened to still."""
+        return self._pulls_over(link) or self.peers.hears(link)
+
+    def drop(self, link: int, reason: str) -> None:
+        """End a link, whosever it is: of a member's nothing more is heard."""
+        self.peers.drop(link, reason)
+
     @staticmethod
     def takes(control: object) -> bool:
         """Whether it is something that members say to each other."""

@@ -190,22 +190,23 @@ class MetadataNode:
 
     def _take_body(self, now_ns: int, event: Received) -> None:
         is_clients = event.link in self._links
+        if not is_clients and not self.members.hears(event.link):
+            return  # Dropped; this was on its way.
         try:
             message = decode_message(event.body)
-            if not is_clients and self.members.takes(message.control) and not message.frames:
-                received = self.members.on_control(now_ns, event.link, message.control)
-                if received is not None:
-                    self._step_core(received)
+            control, what = message.control, type(message.control).__name__
+            if message.frames:
+                raise PeerError(f"a {what} with frames is not for a metadata member")
+            if not is_clients and self.members.takes(control):
+                self._take_members(now_ns, event.link, control)
                 return
-            if not is_clients:
-                return  # Dropped; this was on its way.
-            if not isinstance(message.control, MetadataRequest) or message.frames:
-                raise PeerError(f"a {type(message.control).__name__} is not for a metadata member")
+            if not is_clients or not isinstance(control, MetadataRequest):
+                raise PeerError(f"a {what} is not for {'a' if is_clients else 'another'} metadata member")
         except PeerError as broken:
             logger.warning("metadata member drops a link: %s", broken)
             self._drop(event.link, str(broken))
             return
-        request = message.control
+        request = control
         asked = RequestReceived(now_ns, event.link, request)
         if isinstance(request.operation, KeepAlive):
             self._step_core(asked)
@@ -214,6 +215,11 @@ class MetadataNode:
         if refusal is not None:
             reply = MetadataReply(request.session, request.sequence, refusal)
             self._send(event.link, encode_message(reply.sequence, reply))
+
+    def _take_members(self, now_ns: int, link: int, control: object) -> None:
+        received = self.members.on_control(now_ns, link, control)
+        if received is not None:
+            self._step_core(received)
 
     def _tell_store(self, now_ns: int) -> None:
         sequence = self.store.durable()
@@ -310,7 +316,7 @@ class MetadataNode:
 
     def _drop(self, link: int, reason: str) -> None:
         self._links.pop(link, None)
-        self.transport.drop(link, reason)
+        self.members.drop(link, reason)
 
     def _fail(self, failure: StorageError) -> None:
         logger.critical("metadata member stops serving: %s", failure)

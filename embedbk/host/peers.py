@@ -215,9 +215,10 @@ class Peers:
         logger.info("metadata member %s lost %s: %s", self.own.member.name, up.boot.member.name, event.reason)
         return PeerLost(now_ns, up.boot)
 
-    def peer_at(self, link: int) -> PeerLink | None:
-        """Who is behind a link; None: no member, or the link is not up."""
-        return self._links.get(link)
+    def hears(self, link: int) -> bool:
+        """Whether a member's process stands behind it, and the link was not dropped."""
+        up = self._links.get(link)
+        return up is not None and not up.is_over
 
     def way_to(self, member: MemberId) -> tuple[int, Boot] | None:
         """The link over which a member is spoken to, and its process; None: it is not linked."""

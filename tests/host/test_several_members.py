@@ -6,8 +6,12 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from embedbk.codec.messages import decode_message, encode_message
+from embedbk.codec import kernels
+from embedbk.codec.entry import encode_entry
+from embedbk.codec.frame import encode_frame_header, frame_of
+from embedbk.codec.messages import MESSAGE_HEADER_BYTES, ErrorAnswer, decode_message, encode_message
 from embedbk.codec.metadata_messages import (
     MetadataReply,
     MetadataRequest,
@@ -21,8 +25,17 @@ from embedbk.codec.metadata_messages import (
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.quorum import Configuration, MemberId
-from embedbk.metadata.raft_vocabulary import Entry, Persist, TransferRequested
-from embedbk.ports import Identity, Received
+from embedbk.metadata.raft_messages import encode_member_message
+from embedbk.metadata.raft_vocabulary import (
+    Boot,
+    Entry,
+    Heartbeat,
+    LearnersRequested,
+    Message,
+    Persist,
+    TransferRequested,
+)
+from embedbk.ports import Identity, LinkDown, Received
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
@@ -42,11 +55,14 @@ def member_of(name: str) -> MemberId:
 class Place:
     """A member's directory, and the process on it."""
 
-    def __init__(self, house: House, name: str) -> None:
+    def __init__(self, house: House, name: str, *, is_blank: bool = False) -> None:
+        """is_blank: it knows the cluster's token and nobody in it."""
         self.house, self.name = house, name
         self.journal, self.notes, self.disk = MemoryJournal(), MemoryNotes(), MemoryDisk()
         self.starts = 0
         self.node: MetadataNode | None = None
+        if is_blank:
+            return
         store = self._open()
         store.persist(Persist(1, FIRST_TERM, None, 0, (Entry(1, FIRST_TERM, house.configuration),)))
         self.journal.commit()
@@ -230,3 +246,108 @@ def test_a_member_that_was_away_for_long_is_put_to_a_snapshot(house: House) -> N
     away.start()
     house.run(2_000)
     assert len(house.digests()) == 1
+
+
+def test_who_joins_behind_a_trimmed_log_learns_of_all_others_by_a_snapshot(house: House) -> None:
+    """P10.3: a learner has no configuration, so it dials nobody and pulls over the link on which it is spoken to."""
+    house.open()
+    for number in range(60):
+        assert isinstance(house.ask(Txn([], [Put(f"/{number % 4}", bytes(300))])).result, TxnDone)
+    leader = house.leader().node
+    assert leader is not None
+    raft = leader.log.raft
+    assert raft.log.first_index > 5, "the log was let go behind snapshots"
+    fresh = house.places["m4"] = Place(house, "m4", is_blank=True)
+    fresh.start()
+    learner = member_of("m4")
+    index, address = raft.log.configuration_index, (learner, ("sim://m4",))
+    leader._step_core(LearnersRequested(house.now_ns, -5, index, (learner,), (address,)))
+    house.run(3_000)
+    assert fresh.node is not None
+    assert learner in fresh.node.log.raft.configuration.learners
+    assert len(house.digests()) == 1
+    assert len(fresh.node.members.peers.linked()) == 3, "it knows all addresses now"
+    assert not [path for path in fresh.disk.files(stable=False) if path.endswith(".fetched")]
+
+
+# --- Strangers -----------------------------------------------------------------------------------------------
+
+
+def knock(house: House, body: list[Any], **changes: Any) -> tuple[str, int]:
+    """Somebody who says that it is a member: why its link to the leader ended, and the leader's term before."""
+    leader = house.leader()
+    assert leader.node is not None
+    term = leader.node.log.raft.term
+    who = Identity("metadata", "m9", b"m9" * 8, TOKEN, b"stranger")
+    transport = house.network.transport(replace(who, **changes))
+    link = transport.connect(f"sim://{leader.name}")
+    house.run(20)
+    for each in body:
+        transport.send(link, each)
+    house.run(50)
+    ended = [event.reason for event in transport.receive(house.now_ns) if isinstance(event, LinkDown)]
+    transport.close()
+    house.run(50)
+    return (ended[0] if ended else ""), term
+
+
+def said_by(sender: MemberId, to: MemberId) -> list[bytes | memoryview]:
+    return encode_member_message(Message(1000, Boot(sender, b"stranger"), to, Heartbeat(0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("noise", "no message of version"),
+        ("empty", "message of 0 bytes"),
+        ("answer", "a ErrorAnswer is not for another metadata member"),
+        ("request", "a MetadataRequest is not for another metadata member"),
+        ("frames", "a MemberMessage with frames"),
+        ("foreign", "over a link of"),
+        ("elsewhere", "and here is"),
+    ],
+)
+def test_what_no_member_says_ends_its_link_and_nothing_behind_it_is_heard(
+    house: House, what: str, reason: str
+) -> None:
+    """T10, P10.3: by whoever has the token and says that it is a member; the others go on."""
+    house.open()
+    stranger = MemberId("m9", b"m9" * 8)
+    leader = member_of(house.leader().name)
+    bodies: dict[str, list[bytes | memoryview]] = {
+        "noise": [b"no message at all, and long enough to be one"],
+        "empty": [b""],
+        "answer": encode_message(1, ErrorAnswer("x")),
+        "request": encode_message(1, MetadataRequest(0, 1, 1, OpenSession(1000, "c"))),
+        "frames": with_a_frame(said_by(stranger, leader)),
+        "foreign": said_by(member_of("m2" if leader.name != "m2" else "m3"), leader),
+        "elsewhere": said_by(stranger, MemberId(leader.name, bytes(16))),
+    }
+    ended, term = knock(house, [bodies[what], said_by(stranger, leader)])
+    assert reason in ended
+    after = house.leader().node
+    assert after is not None
+    assert after.log.raft.term == term, "what came behind it was heard"
+    assert isinstance(house.ask(Txn([], [Put("/on", b"1")])).result, TxnDone)
+
+
+def with_a_frame(pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """The same control part, and an entry behind it."""
+    control = b"".join(pieces)[MESSAGE_HEADER_BYTES:]
+    entry = encode_entry(7, 2, 12, b"hello", 0, 3)
+    frame = frame_of(memoryview(entry))
+    header = encode_frame_header(frame, bytes(16))
+    return [bytes(kernels.message_head(80, 1, control, len(header) + len(entry), 0)), header, entry]
+
+
+def test_a_client_that_speaks_as_a_member_is_dropped(house: House) -> None:
+    """T10: Hello's role says whose link it is."""
+    house.open()
+    leader = member_of(house.leader().name)
+    stranger = MemberId("m9", b"m9" * 8)
+    for changes in ({"role": "client"}, {"cluster_token": b""}, {"start": b""}):
+        ended, term = knock(house, [said_by(stranger, leader)], **changes)
+        assert "a MemberMessage is not for a metadata member" in ended
+        after = house.leader().node
+        assert after is not None
+        assert after.log.raft.term == term

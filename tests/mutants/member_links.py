@@ -16,6 +16,9 @@ _MESSAGES = "embedbk/metadata/raft_messages.py"
 _MEMBERSHIP = "embedbk/metadata/membership.py"
 _PATIENCE = "embedbk/metadata/patience.py"
 
+_NODE = "embedbk/host/metadata_node.py"
+
+_WHOLE = "tests/host/test_several_members.py::test_"
 _LINKS = "tests/host/test_peers.py::test_"
 _PULLS = "tests/host/test_fetching.py::test_"
 _BYTES = "tests/metadata/test_raft_messages.py::test_"
@@ -262,5 +265,31 @@ MUTANTS = (
             ),
         ),
         (_PULLS + "patience_follows_what_is_measured",),
+    ),
+    Mutant(
+        "node-hears-what-follows-on-a-dropped-link",
+        "T10",
+        "behind bytes that end a member's link, what else came on it in that turn is heard",
+        (
+            (
+                _NODE,
+                "        self.members.drop(link, reason)\n",
+                "        self.transport.drop(link, reason)\n",
+            ),
+        ),
+        (_WHOLE + "what_no_member_says_ends_its_link_and_nothing_behind_it_is_heard",),
+    ),
+    Mutant(
+        "fetching-only-where-an-address-is-known",
+        "P10.3",
+        "a learner gives up each snapshot, as it has no configuration before it has one",
+        (
+            (
+                _FETCHING,
+                "            found = self._shared(member)\n",
+                "            found = self._shared(member) if self._configuration.voters else None\n",
+            ),
+        ),
+        (_WHOLE + "who_joins_behind_a_trimmed_log_learns_of_all_others_by_a_snapshot",),
     ),
 )
