@@ -68,9 +68,11 @@ def check_used(
             raise
         return Verdict(None, True)
     if used is not None and found.identity is not None and not is_of(used, found.identity):
+        own = found.identity
         raise StorageError(
-            f"metadata log: it is of the cluster {found.identity.cluster_token.hex()}, and what was noted beside it of "
-            f"{used.cluster_token.hex()}",
+            f"metadata log: it is of {own.name}, incarnation {own.incarnation.hex()}, of the cluster "
+            f"{own.cluster_token.hex()}, and what was noted beside it of {used.cluster_token.hex()}, "
+            f"incarnation {used.incarnation.hex()}",
             hint="give the member its own directory back, whole",
         )
     missing = missing_in(used, found, last_token)

@@ -29,7 +29,7 @@ from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
-from embedbk.storage.snapshots import Named
+from embedbk.storage.snapshots import Named, Origin
 from embedbk.testing.disks import MetadataCopy
 from embedbk.testing.member_names import METADATA, member_names
 from embedbk.testing.quorum_watch import QuorumWatch
@@ -285,9 +285,10 @@ class Members:
 
 
 def _harm_snapshot(directory: _Directory) -> None:
-    """75: the newest snapshot of two is damaged now and then while the member is down; that must cost nothing."""
+    """75: the newest snapshot of two is damaged now and then while the member is down; that must cost nothing. One that
+    was put in the place of the log has nothing before it: its member would not start (METADATA.md, 2)."""
     kept, chance = directory.snapshots, directory.chance
-    if len(kept) < 2 or chance.random() < 0.7:
+    if len(kept) < 2 or chance.random() < 0.7 or kept[-1].origin is Origin.FETCHED_INSTEAD:
         return
     path = f"{SNAPSHOT_DIRECTORY}/{kept[-1].name}"
     content = bytearray(directory.disk.read(path))

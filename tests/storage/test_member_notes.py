@@ -181,6 +181,9 @@ def test_a_log_whose_note_is_gone_or_anothers_is_refused(tmp_path: Path) -> None
     (directory / MEMBER_FILE).write_bytes(b"x" + note[1:])
     with pytest.raises(StorageError, match="damaged"):
         open_metadata_store(directory)
+    FileNotes(directory).write(Used(b"t" * 16, b"j" * 16, 1, b"", 1), is_synced=True)
+    with pytest.raises(StorageError, match=f"incarnation {(b'j' * 16).hex()}"):
+        open_metadata_store(directory)
     FileNotes(directory).write(Used(b"o" * 16, b"i" * 16, 1, b"", 1), is_synced=True)
     with pytest.raises(StorageError, match=f"noted beside it of {(b'o' * 16).hex()}"):
         open_metadata_store(directory)
