@@ -421,6 +421,9 @@ def _identity_of_new(used: Used | None, new_identity: MemberIdentity | None) -> 
 
 def _parts(record: Persist) -> Iterator[Persist]:
     """Records that a journal takes: each adds to the one before, so that a crash between them leaves a prefix."""
+    if len(record.entries) <= 1:
+        yield record
+        return
     keep_index, part, size = record.keep_index, list[Entry](), 0
     for entry in record.entries:
         if part and size + entry_bytes(entry) > RECORD_BYTES_MAX:

@@ -86,6 +86,16 @@ MUTANTS = (
         (_AGREEMENTS + "what_has_no_room_in_the_log_is_put_off_and_not_promised",),
     ),
     Mutant(
+        "leader-reads-without-asking",
+        "I75",
+        "a leader of several answers reads at once, whoever leads by now",
+        ((_AGREED, "if self.raft.is_alone and self.raft.has_committed:", "if self.raft.has_committed:"),),
+        (
+            _AGREEMENTS + "reads_of_one_turn_share_a_round",
+            "tests/quorum/test_whole_members.py::test_an_old_leader_that_is_cut_off_shows_nothing_older",
+        ),
+    ),
+    Mutant(
         "new-leader-renews-what-may-have-ended",
         "P7.7",
         "who begins to lead renews sessions before it has applied all that leaders before it promised",

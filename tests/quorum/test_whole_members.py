@@ -8,6 +8,7 @@ import pytest
 
 from embedbk.codec.metadata_messages import ABSENT, AllocIds, Compare, Get, Operation, Put, Txn
 from embedbk.metadata.quorum import Policy
+from embedbk.metadata.raft_vocabulary import TransferRequested
 from tests.quorum.whole_world import WholeWorld
 
 STEPS = 100
@@ -53,8 +54,12 @@ def act(world: WholeWorld, chance: random.Random) -> None:
         node.paused_until_ms = world.now_ms + chance.uniform(1, 3000)
     elif draw < 0.94:
         node.sync_ms = chance.choice([0.5, 1, 5, 300, 3000])
-    elif draw < 0.98:
+    elif draw < 0.97:
         node.save_snapshot()
+    elif draw < 0.99:
+        leader = world.leader()
+        if leader is not None:
+            leader.step(TransferRequested(world.now_ns, node.own))
     else:
         world.loss = chance.choice([0, 0.1, 0.4])
 
@@ -96,3 +101,33 @@ def test_what_clients_are_told_stays(part: int, pytestconfig: pytest.Config) -> 
     """I65, I72 to I75, I82, L5, L6, L8: crashes, cuts, pauses, slow disks, snapshots, with real clients."""
     for seed in range(part, pytestconfig.getoption("--whole-seeds"), PARTS):
         one_world(seed)
+
+
+def test_an_old_leader_that_is_cut_off_shows_nothing_older() -> None:
+    """I75: while it still believes that it leads, another one commits; a client that only the old one hears asks it."""
+    met = 0
+    for seed in range(12):
+        world = WholeWorld(seed, "abc")
+        reader, writer = world.peer("x"), world.peer("y")
+        world.run(5_000)
+        old = world.leader()
+        assert old is not None
+        for other in world.nodes.values():
+            if other is not old:
+                world.cut(reader.name, other.name)
+        world.isolate(old.name)
+        for _ in range(2_000):
+            world.run(1)
+            new = world.leader()
+            if new is not None and new is not old:
+                break
+        writer.go_to(new.name if new is not None else "")
+        written = writer.ask(Txn([], [Put("/k/0", f"new {seed}".encode())]))
+        for _ in range(40):
+            world.run(10)
+            if written in writer.results and old.is_leading:
+                met += 1
+                reader.ask(Get("/k/0"))
+        world.run(3_000)
+        let_it_end(world)
+    assert met, "no world had two that believe that they lead"
