@@ -24,6 +24,19 @@ _SIZES = "tests/quorum/test_quorum_sizes.py::test_"
 
 MUTANTS = (
     Mutant(
+        "raft-several-read-as-one-alone-does",
+        "I75",
+        "a leader of several answers a read at its commit index, though another may lead by then",
+        (
+            (
+                _RAFT + "agreed_log.py",
+                "        if self.raft.is_alone and self.raft.has_committed:\n",
+                "        if self.raft.has_committed:\n",
+            ),
+        ),
+        ("tests/sim/test_members.py::test_a_leader_that_wakes_up_answers_no_read_that_lay_there",),
+    ),
+    Mutant(
         "raft-vote-is-told-before-it-is-durable",
         "I61",
         "a granted vote leaves before term and vote are on the disk",

@@ -292,6 +292,29 @@ def test_a_leader_that_was_cut_off_answers_no_read() -> None:
     read_of_a_deposed_leader()
 
 
+def test_a_leader_that_wakes_up_answers_no_read_that_lay_there() -> None:
+    """Scenario 66, I75: it stood still with a read in front of it, while another was elected and wrote."""
+    quorum = Quorum(4, 3)
+    world, old = quorum.world, quorum.leader
+    world.slow_ns[old] = 50 * MS
+    answers = quorum.ask(Get("/meanwhile"))
+    world.run_for(10 * MS)
+    world.pause(old)
+    assert not answers
+    other = world.start_client("other").metadata
+    written: list[Result] = []
+    assert world.run_until(lambda: other.session != 0, 20 * SECOND)
+    put = Txn([], [Put("/meanwhile", b"x")])
+    other.request(world.now_of("other"), put, lambda now_ns, result: written.append(result))
+    world.wake("other")
+    assert world.run_until(lambda: bool(written), 20 * SECOND)
+    world.slow_ns.clear()
+    world.resume(old)
+    assert world.run_until(lambda: bool(answers), 20 * SECOND)
+    agree_at_last(world)
+    world.close()
+
+
 def test_a_leader_that_reads_without_asking_anybody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """I75: the checks of every seed see a stale read, from a leader that never steps down either."""
     monkeypatch.setattr(AgreedLog, "read_index", lambda self, token, effects: self.raft.commit_index)
