@@ -6,7 +6,8 @@ that nothing outlives it, also not after SIGKILL; a peer that ended is started a
     with Cluster("./data", bookies=4) as cluster:
         with embedbk.open(cluster.url) as bk: ...
 
-    DIRECTORY/metadata/  b1/ b2/ ...       one directory each, as `embedbk metadata` and `embedbk bookie` make them
+    DIRECTORY/metadata/  m2/ m3/ ...       the metadata members' directories; `metadata` is that of the first, m1
+    DIRECTORY/b1/ b2/ ...                  the bookies', as `embedbk bookie` makes them
     DIRECTORY/NAME.log                     what a peer wrote to its stderr; removed when it is empty
 """
 
@@ -34,10 +35,14 @@ from embedbk.config import Settings, settings_of
 from embedbk.devices import Devices
 from embedbk.errors import EmbedbkError, OperationTimeout, StorageError, UsageError
 from embedbk.ids import check_bookie_id
+from embedbk.quorum import Quorum, all_vote, listened_at
 
 __all__ = ["Cluster", "Peer", "environment"]
 
-METADATA = "metadata"
+METADATA = "metadata"  # Directory of the first member, as an embedded cluster has it, too.
+FIRST = "m1"
+MEMBERS_MAX = 7
+FROM_PARENT = "-"  # Where others are: the starter says it, on the parent's pipe.
 BOOKIES_MAX = 64
 READY_BYTES_MAX = 64 << 10  # Of the line in which a peer reports.
 STOP_TIMEOUT_S = 15.0  # After SIGTERM; then SIGKILL, which the directories survive.
@@ -154,11 +159,13 @@ class Peer:
 
 
 class Cluster:
-    """A metadata member and bookies, each in a process of its own, on loopback.
+    """Metadata members and bookies, each in a process of its own, on loopback.
 
     Args:
         directory: where they live; a temporary one, removed at the end, if None.
         bookies: how many, named b1, b2 ...
+        members: how many metadata members, named m1, m2 ...: 1, 3, 5 or 7. Of three one may fail, of five two. A
+            cluster that is there may be opened with more of them: they join. Of several each listens where it did.
         listen: "tcp://127.0.0.1:0", or "ipc://PATH": then PATH.NAME are the sockets.
         settings: times and sizes for all of them; `open_timeout_s` is for the whole start.
         create: whether missing or empty directories become those of a new cluster, or of new bookies; as `embedbk.open`
@@ -180,11 +187,21 @@ class Cluster:
         journal_directories: Sequence[str | os.PathLike[str]] = (),
         ledger_directories: Sequence[str | os.PathLike[str]] = (),
         expands: bool = False,
+        members: int = 1,
     ) -> None:
+        if (
+            isinstance(members, bool)
+            or not isinstance(members, int)
+            or members not in range(1, MEMBERS_MAX + 1, 2)
+        ):
+            raise UsageError(
+                f"members={members!r}: 1, 3, 5 and 7 are allowed; an even number bears no more crashes than one less"
+            )
         if isinstance(bookies, bool) or not isinstance(bookies, int) or not 1 <= bookies <= BOOKIES_MAX:
             raise UsageError(f"bookies={bookies!r}: a whole number from 1 to {BOOKIES_MAX} is allowed")
         self.settings = settings_of(settings)
         self.devices = Devices.of(journal_directories, ledger_directories, expands)
+        self.members = tuple(f"m{number}" for number in range(1, members + 1))
         self.bookie_ids = tuple(f"b{number}" for number in range(1, bookies + 1))
         if not isinstance(create, bool):
             raise UsageError(f"create={create!r}: True and False are allowed")
@@ -209,11 +226,34 @@ class Cluster:
     @property
     def url(self) -> str:
         """The address to open: `embedbk.open(cluster.url)`."""
-        return url_of(self._peer(METADATA).endpoints)
+        return url_of(self._endpoints())
+
+    def _endpoints(self) -> list[str]:
+        """Of all members."""
+        return [endpoint for name in self.members for endpoint in self._peer(name).endpoints]
+
+    def leader(self, timeout_s: float | None = None) -> str:
+        """The name of the metadata member that leads; waited for.
+
+        Raises:
+            OperationTimeout: nobody led within timeout_s (settings.open_timeout_s).
+            MetadataUnavailable: no member answers.
+        """
+        running = [
+            endpoint
+            for name in self.members
+            if self._peer(name).is_running
+            for endpoint in self._peer(name).endpoints
+        ]
+        timeout_s = self.settings.open_timeout_s if timeout_s is None else timeout_s
+        return self._quorum(running or self._endpoints(), timeout_s).look_for_leader()[1].member.name
+
+    def _quorum(self, endpoints: Sequence[str], timeout_s: float) -> Quorum:
+        return Quorum(endpoints, timeout_s, self.settings.allow_non_loopback)
 
     @property
     def processes(self) -> Mapping[str, Peer]:
-        """Every peer by name, "metadata" and "b1", "b2" ...; also those that were killed."""
+        """Every peer by name, "m1" ... and "b1", "b2" ...; also those that were killed."""
         return MappingProxyType(self._peers)
 
     def _peer(self, name: str) -> Peer:
@@ -238,13 +278,20 @@ class Cluster:
         self._owner_pid = os.getpid()
         self._directory = self._make_directory()
         try:
-            # All at once: the bookies load their code while the metadata member finds its port.
-            member = self._spawn(METADATA, self._listen_of(METADATA))
+            # All at once: the others load their code while the first member finds its port.
+            joining = [name for name in self.members if not holds_log(self._home(name))]
+            members = [self._spawn(name, self._listen_of(name)) for name in self.members]
             bookies = [self._spawn(bookie_id, self._listen_of(bookie_id)) for bookie_id in self.bookie_ids]
             deadline = time.monotonic() + self.settings.open_timeout_s
-            self._wait_ready([member], deadline)
+            self._wait_ready(members[:1], deadline)
+            for member in members[1:]:
+                member.say(",".join(members[0].endpoints))
+            self._wait_ready(members[1:], deadline)
+            if len(members) > 1 and joining:
+                quorum = self._quorum(members[0].endpoints, deadline - time.monotonic())
+                quorum.change(all_vote, "the change by which all members vote")
             for bookie in bookies:
-                bookie.say(",".join(member.endpoints))
+                bookie.say(",".join(self._endpoints()))
             self._wait_ready(bookies, deadline)
         except BaseException:
             self._end(self._peers.values(), signal.SIGKILL)
@@ -256,6 +303,7 @@ class Cluster:
         if self._given is None:
             return Path(tempfile.mkdtemp(prefix="embedbk-"))
         is_new(self._given, create=self._create)
+        self._refuse_fewer()
         self.devices.look(create=self._create)
         begins = not holds_log(self._given / METADATA)
         make(self._given)
@@ -263,16 +311,40 @@ class Cluster:
             self.devices.make()
         return self._given
 
+    def _refuse_fewer(self) -> None:
+        """Fewer members than vote would elect nobody."""
+        there = [FIRST] if holds_log(self._home(FIRST)) else []
+        there += [f"m{number}" for number in range(2, MEMBERS_MAX + 1) if holds_log(self._home(f"m{number}"))]
+        if set(there) - set(self.members):
+            raise UsageError(
+                f"members={len(self.members)}: {self._given} has {len(there)} metadata members: {', '.join(there)}",
+                hint=f"give members={len(there)}",
+            )
+
+    def _home(self, name: str) -> Path:
+        """The directory of a peer."""
+        root = self._given if self._directory is None else self._directory
+        assert root is not None
+        return root / (METADATA if name == FIRST else name)
+
     def _listen_of(self, name: str) -> list[str]:
+        if len(self.members) > 1 and name in self.members:
+            known = listened_at(self._home(name))  # The others look for it there.
+            if known:
+                return known
         return [f"{self._listen}.{name}" if self._listen.startswith("ipc://") else self._listen]
 
     def _spawn(self, name: str, listen: list[str]) -> Peer:
         settings, directory = self.settings, self.directory
         command = [sys.executable, "-P", "-m", "embedbk"]
-        if name == METADATA:
+        if name in self.members:
             command += ["metadata"]
+            if name != FIRST:
+                command += ["--name", name, "--join", FROM_PARENT]
+            elif not holds_log(self._home(name)):
+                command.append("--new")
         else:
-            command += ["bookie", "--id", check_bookie_id(name), "--metadata", "-"]
+            command += ["bookie", "--id", check_bookie_id(name), "--metadata", FROM_PARENT]
             command += ["--session-ttl-ms", str(settings.session_ttl_ms)]
             command += ["--collect-s", str(settings.collect_s)]
             for option, paths in (
@@ -281,7 +353,7 @@ class Cluster:
             ):
                 command += [part for path in paths for part in (option, str(path))]
             command += ["--expand"] * self.devices.expands
-        command += ["--dir", str(directory / name), "--journal-file-bytes", str(settings.journal_file_bytes)]
+        command += ["--dir", str(self._home(name)), "--journal-file-bytes", str(settings.journal_file_bytes)]
         for endpoint in listen:
             command += ["--listen", endpoint]
         if not self._create:
@@ -356,12 +428,13 @@ class Cluster:
         """
         old = self._peer(name)
         self._end([old], signal.SIGTERM)
-        # The member keeps its address, which others hold; a bookie registers whichever it gets.
-        listen = old.endpoints if name == METADATA else self._listen_of(name)
+        # A member keeps its address, which others hold; a bookie registers whichever it gets.
+        endpoints = self._endpoints()
+        listen = old.endpoints if name in self.members else self._listen_of(name)
         old.forget()
         peer = self._spawn(name, listen)
-        if name != METADATA:
-            peer.say(",".join(self._peer(METADATA).endpoints))
+        if name != FIRST:
+            peer.say(",".join(endpoints))
         try:
             self._wait_ready([peer], time.monotonic() + self.settings.open_timeout_s)
         except BaseException:
@@ -372,8 +445,8 @@ class Cluster:
         """Stop every process in order, bookies first. Twice is allowed."""
         if not self._peers or os.getpid() != self._owner_pid:
             return
-        self._end([peer for peer in self._peers.values() if peer.name != METADATA], signal.SIGTERM)
-        self._end([self._peers[METADATA]], signal.SIGTERM)
+        self._end([peer for peer in self._peers.values() if peer.name not in self.members], signal.SIGTERM)
+        self._end([peer for peer in self._peers.values() if peer.name in self.members], signal.SIGTERM)
         self._forget_all()
 
     def _end(self, peers: Iterable[Peer], number: int) -> None:

@@ -17,7 +17,8 @@ usage: embedbk COMMAND ...
 
   demo [FILE]   a replicated log survives kill -9 of a bookie and of its writer
   bookie        run one bookie (a peer process)
-  metadata      run the metadata member (a peer process)
+  metadata      run a metadata member (a peer process)
+  quorum        quorum status|join|reconfigure|transfer: the metadata members of a cluster
   sim           whole clusters in virtual time, one world per seed
   storage       storage check DIR: read every byte of what is stored, and say what is damaged;
                 storage read-only|writable DIR: whether a bookie takes normal adds
@@ -38,6 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from embedbk.cli.peer import run_peer
 
         return run_peer(command, rest)
+    if command == "quorum":
+        from embedbk.cli.quorum import run_quorum
+
+        return run_quorum(rest)
     if command == "demo":
         from embedbk.demo import run_demo
 

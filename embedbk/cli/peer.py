@@ -1,4 +1,4 @@
-"""The peer commands: `embedbk bookie` and `embedbk metadata`, one node in a process of its own.
+"""The peer commands: `embedbk bookie` and `embedbk metadata` (member.py), one node in a process of its own.
 
 Decides how a node is put together from a directory and endpoints, with the core dependencies only. When it serves, one
 JSON line on the ready pipe says what was bound; when it cannot, the same line says why, and stderr in one sentence.
@@ -19,14 +19,15 @@ from typing import NamedTuple
 
 from embedbk.address import endpoints_of, is_address
 from embedbk.beginning import is_new, refuse_new
+from embedbk.cli.member import EPILOG, add_arguments, run_member
 from embedbk.cli.serving import Serving, Stopped
 from embedbk.codec.kernels import keep_freed_memory
 from embedbk.codec.registration import check_place
 from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, UsageError
-from embedbk.host.loop import clock_ns
 from embedbk.host.reminders import Reminders
 from embedbk.ids import INCARNATION_BYTES, check_bookie_id
+from embedbk.metadata.seeking import Seeker
 from embedbk.ports import Identity, LinkDown, LinkUp, Transport
 from embedbk.transports import open_transport
 from embedbk.transports.endpoints import check_endpoint
@@ -38,8 +39,7 @@ logger = logging.getLogger(__name__)
 FROM_PARENT = "-"  # As --metadata: the starter says it later, on the parent's pipe.
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-_REDIAL_NS = 50_000_000
-_METADATA_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size needs.
+_PATIENCE_NS = 2_000_000_000  # For a Hello, where another address is known.
 
 
 def run_peer(role: str, arguments: Sequence[str]) -> int:
@@ -73,7 +73,11 @@ def run_peer(role: str, arguments: Sequence[str]) -> int:
 
 def _parser(role: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"embedbk {role}", description=f"Run one {role} until SIGTERM.", allow_abbrev=False
+        prog=f"embedbk {role}",
+        description=f"Run one {role} until SIGTERM.",
+        epilog=EPILOG if role == "metadata" else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--dir", required=True, type=Path, help="its directory; made at the first start, its parent never")
@@ -90,6 +94,7 @@ def _parser(role: str) -> argparse.ArgumentParser:
         help="tcp://HOST:PORT or ipc://PATH; port 0 is any free one (default tcp://127.0.0.1:0)",
     )
     if role == "metadata":
+        add_arguments(parser)
         add(
             "--may-have-lost",
             action="store_true",
@@ -177,9 +182,10 @@ def _check(options: argparse.Namespace) -> None:
     ttl_ms = getattr(options, "session_ttl_ms", Settings().session_ttl_ms)
     scrub = getattr(options, "scrub_bytes_per_s", Settings().scrub_bytes_per_s)
     collect_s = getattr(options, "collect_s", Settings().collect_s)
-    if getattr(options, "metadata", "") == FROM_PARENT and options.parent_fd is None:
+    where = "join" if hasattr(options, "join") else "metadata"
+    if getattr(options, where) == FROM_PARENT and options.parent_fd is None:
         raise UsageError(
-            f"--metadata {FROM_PARENT}: it is read from the parent's pipe, and --parent-fd names none",
+            f"--{where} {FROM_PARENT}: it is read from the parent's pipe, and --parent-fd names none",
             hint="give the metadata members' endpoints",
         )
     Settings(
@@ -200,7 +206,14 @@ def _listen(options: argparse.Namespace) -> list[str]:
 def _metadata_endpoints(text: str, serving: Serving) -> list[str]:
     if text == FROM_PARENT:
         text = serving.read_line()
-    return endpoints_of(text) if is_address(text) else [part.strip() for part in text.split(",")]
+    if is_address(text):
+        return endpoints_of(text)
+    return [_endpoint(part.strip()) for part in text.split(",")]
+
+
+def _endpoint(text: str) -> str:
+    """HOST:PORT is a member's address, too."""
+    return text if "://" in text else f"tcp://{text}"
 
 
 def _transport(options: argparse.Namespace, endpoint: str, identity: Identity) -> Transport:
@@ -211,26 +224,16 @@ def _transport(options: argparse.Namespace, endpoint: str, identity: Identity) -
 
 
 def _run_metadata(options: argparse.Namespace, serving: Serving) -> None:
-    from embedbk.host.metadata_node import MetadataNode
-    from embedbk.storage.metadata_store import open_metadata_store
-
     listen = _listen(options)
-    file_bytes = max(options.journal_file_bytes, _METADATA_FILE_BYTES_MIN)
-    _begin(options, "a new cluster", [_Place("directory", options.dir)])
-    with ExitStack() as opened:  # Closed again when the rest cannot be opened.
-        store = open_metadata_store(options.dir, file_bytes=file_bytes, may_have_lost=options.may_have_lost)
-        opened.callback(store.close)
-        identity = Identity("metadata", "metadata", store.identity.incarnation, store.identity.cluster_token)
-        transport = _transport(options, listen[0], identity)
-        opened.callback(transport.close)
-        node = MetadataNode(store, transport, listen, now_ns=clock_ns())
-        opened.pop_all()
-    _settle_memory()
-    serving.serve(
-        node,
-        is_ready=lambda: True,
-        failure=lambda: node.failure,
-        report=lambda: {"role": "metadata", "endpoints": node.endpoints, "pid": os.getpid()},
+    seeds = _metadata_endpoints(options.join, serving) if options.join is not None else []
+    _begin(options, "a member" if seeds else "a new cluster", [_Place("directory", options.dir)])
+    run_member(
+        options,
+        serving,
+        listen,
+        seeds,
+        lambda endpoint, identity: _transport(options, endpoint, identity),
+        _settle_memory,
     )
 
 
@@ -333,39 +336,49 @@ def _learn_cluster(options: argparse.Namespace, serving: Serving, endpoints: Seq
 
 
 class _Asking:
-    """A node that dials the metadata members in turn until one says Hello."""
+    """A node that dials the metadata members in turn until one says Hello that belongs to a cluster."""
 
     def __init__(self, transport: Transport, endpoints: Sequence[str]) -> None:
         self.cluster_token = b""
         self._transport = transport
-        self._endpoints = endpoints
+        self._seeker = Seeker(endpoints)
         self._link: int | None = None
-        self._turn = 0
-        self._dial_at = 0
+        self._give_up_ns: int | None = None
         self._trouble = "nobody answered yet"
         self._reminders = Reminders(logger)
 
     def step(self, now_ns: int) -> None:
         for event in self._transport.receive(now_ns):
             if isinstance(event, LinkUp):
-                self.cluster_token = event.peer.cluster_token
-                self._reminders.over(now_ns, "metadata", "a metadata member is reached")
+                self._take(now_ns, event)
             elif isinstance(event, LinkDown):
-                self._trouble = event.reason
-                self._link = None
-                self._turn += 1
-                self._dial_at = now_ns + _REDIAL_NS
+                self._trouble, self._link = event.reason, None
+                self._seeker.left(now_ns)
         if not self.cluster_token:
-            text = f"waiting for a metadata member at {', '.join(self._endpoints)}: {self._trouble}"
+            text = f"waiting for a metadata member at {', '.join(self._seeker.given)}: {self._trouble}"
             self._reminders.lasts(now_ns, "metadata", text)
-        if self._link is None and now_ns >= self._dial_at:
-            self._link = self._transport.connect(self._endpoints[self._turn % len(self._endpoints)])
+        endpoint = self._seeker.dial(now_ns)
+        if endpoint is not None:
+            self._link = self._transport.connect(endpoint)
+            patience_ns = self._seeker.patience_ns(_PATIENCE_NS)
+            self._give_up_ns = None if patience_ns is None else now_ns + patience_ns
+        elif self._link is not None and self._give_up_ns is not None and now_ns >= self._give_up_ns:
+            self._give_up_ns = None
+            self._transport.drop(self._link, f"{self._seeker.at} did not answer")
+
+    def _take(self, now_ns: int, event: LinkUp) -> None:
+        peer = event.peer
+        if peer.role == "metadata" and peer.cluster_token:
+            self.cluster_token = peer.cluster_token
+            self._reminders.over(now_ns, "metadata", "a metadata member is reached")
+        else:
+            self._transport.drop(event.link, f"{peer.node_id} is a {peer.role} of no cluster")
 
     def has_news(self) -> bool:
         return self._transport.has_events()
 
     def deadline_ns(self) -> int | None:
-        due = [self._transport.deadline_ns(), self._dial_at if self._link is None else None]
+        due = [self._transport.deadline_ns(), self._give_up_ns, self._seeker.dial_at_ns]
         return min((each for each in due if each is not None), default=None)
 
     def filenos(self) -> list[int]:

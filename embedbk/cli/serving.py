@@ -13,7 +13,7 @@ import json
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -92,15 +92,15 @@ class Serving:
 
     # Running.
 
-    def run_until(self, node: Node, is_reached: Callable[[], bool]) -> None:
-        """Run a node until the fact holds, then close it.
+    def run_until(self, node: Node, is_reached: Callable[[], bool], beside: Sequence[Node] = ()) -> None:
+        """Run a node, and those beside it, until the fact holds, then close them.
 
         Raises:
             Stopped: the process is to end.
         """
         loop = Loop()
-        loop.add(node)
-        loop.add(self)
+        for each in (node, *beside, self):
+            loop.add(each)
         try:
             while not is_reached():
                 if self.is_stopping:
@@ -115,6 +115,7 @@ class Serving:
         is_ready: Callable[[], bool],
         failure: Callable[[], EmbedbkError | None],
         report: Callable[[], dict[str, Any]],
+        beside: Sequence[Node] = (),
     ) -> None:
         """Run a node until the process is to end, then close it; report to the starter once it is ready.
 
@@ -131,7 +132,7 @@ class Serving:
             return self.is_stopping
 
         try:
-            self.run_until(node, is_over)
+            self.run_until(node, is_over, beside)
         except Stopped:
             return
 

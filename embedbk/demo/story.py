@@ -4,7 +4,9 @@ Decides who dies when, and what is measured. Line numbers below are of the input
 
     0 ........ n/3 ............. 2n/3 .................. 9n/10 .......... n
     first      a bookie of its   first writer killed,    second stopped,  third is done: the second goes on,
-    writer     ensemble killed   second takes over       third takes over and its next append must be refused
+    writer     ensemble and the  second takes over       third takes over and its next append must be refused
+               metadata leader
+               killed
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ from embedbk.demo.screen import Rows, Screen
 from embedbk.demo.sparked import SparkAct
 from embedbk.demo.verdict import Verdict, compare
 from embedbk.demo.writer import LOG
-from embedbk.errors import EmbedbkError
+from embedbk.errors import EmbedbkError, OperationTimeout
 
 __all__ = ["BOOKIES", "Outcome", "Plan", "tell"]
 
 BOOKIES = 4
+MEMBERS = 3
+LOOK_S = 0.02  # Between two looks at metadata.
 # A process that cannot start says so at once; one that is slow shares the machine with whatever else runs there.
 SETTINGS = Settings(open_timeout_s=60.0)
 REFUSAL = "LedgerFenced"
@@ -71,6 +75,8 @@ class Outcome:
     acknowledged: int = 0
     ensemble_changes: int = 0
     bookie_killed: str = ""
+    leader_killed: str = ""  # Of the metadata members, while the bookie has to be replaced.
+    failover_ms: float | None = None  # From the leader's kill until another member leads.
     bookie_kill_ms: float | None = None  # From the kill to the next acknowledged append.
     recovery_ms: float | None = (
         None  # Fence, recover and close, open a new ledger: the second writer's takeover.
@@ -98,6 +104,7 @@ class Outcome:
             and verdict.is_good
             and verdict.entries == self.lines == self.acknowledged
             and self.is_old_writer_refused
+            and self.failover_ms is not None
             and (not self.is_with_spark or self.spark_rows == self.lines)
         )
 
@@ -119,6 +126,9 @@ class Outcome:
             "lines_per_s": round(self.lines_per_s, 1),
             "ensemble_changes": self.ensemble_changes,
             "bookie_killed": self.bookie_killed,
+            "metadata_members": MEMBERS,
+            "leader_killed": self.leader_killed,
+            "failover_ms": _rounded(self.failover_ms),
             "bookie_kill_ms": _rounded(self.bookie_kill_ms),
             "recovery_ms": _rounded(self.recovery_ms),
             "takeover_ms": _rounded(self.takeover_ms),
@@ -141,6 +151,7 @@ class Outcome:
             ("duplicated", f"{verdict.duplicated}"),
             ("ensemble changes", f"{self.ensemble_changes}"),
             ("bookie killed, next acknowledged append after", _ms(self.bookie_kill_ms)),
+            (f"leader of {MEMBERS} metadata members killed, time without one", _ms(self.failover_ms)),
             ("writer killed, next acknowledged append after", _ms(self.takeover_ms)),
             ("of it to recover: fence, close, new ledger", _ms(self.recovery_ms)),
             ("old writer's next append", self.refused["error"] if self.refused else "was taken!"),
@@ -172,9 +183,9 @@ def tell(lines: Lines, directory: Path, screen: Screen, spark: SparkAct | None) 
     outcome = Outcome(len(lines), lines.byte_count, is_with_spark=spark is not None)
     with (
         Crew(lines.path, ("first", "second", "third")) as crew,
-        Cluster(directory, BOOKIES, settings=SETTINGS) as cluster,
+        Cluster(directory, BOOKIES, settings=SETTINGS, members=MEMBERS) as cluster,
     ):
-        screen.say(f"{BOOKIES} bookies and the metadata member run: {cluster.url}")
+        screen.say(f"{BOOKIES} bookies and {MEMBERS} metadata members run: {cluster.url}")
         for writer in crew.writers:
             writer.tell("open", cluster.url)
         with embedbk.open(cluster.url) as bk:
@@ -255,15 +266,36 @@ class _Story:
         assert writer.owner is not None
         with self.bk.open_ledger(writer.owner["ledger_id"]) as ledger:
             victim, _ = ledger.metadata.fragments[-1].ensemble[0]
+        leader = self.cluster.leader()
         writer.hear_all()
         since = time.monotonic()
         self.cluster.kill(victim)
+        killed = time.monotonic()
+        self.cluster.kill(leader)
         self.screen.say(
             f"bookie {victim} of the ensemble killed (SIGKILL) at line {self.crew.acknowledged:,}"
         )
-        self.outcome.bookie_killed = victim
+        self.outcome.bookie_killed, self.outcome.leader_killed = victim, leader
+        limit = (plan.bookie_dies_limit + plan.first_dies_limit) // 2
+        writer.tell("limit", limit)
+        self.outcome.bookie_kill_ms = self._next_acknowledged(writer, since, limit)
+        after = self.cluster.leader()
+        self.outcome.failover_ms = (time.monotonic() - killed) * 1000
+        self.screen.say(f"metadata leader {leader} killed (SIGKILL) with it; {after} leads")
+        if limit > plan.bookie_dies_limit:
+            self._until_replaced(writer, victim)
         writer.tell("limit", plan.first_dies_limit)
-        self.outcome.bookie_kill_ms = self._next_acknowledged(writer, since, plan.first_dies_limit)
+
+    def _until_replaced(self, writer: WriterProcess, victim: str) -> None:
+        """The new leader takes the change of the ensemble, which its writer asks for again and again."""
+        assert writer.owner is not None
+        until = time.monotonic() + SETTINGS.open_timeout_s
+        while time.monotonic() < until:
+            with self.bk.open_ledger(writer.owner["ledger_id"]) as ledger:
+                if victim not in {bookie for bookie, _ in ledger.metadata.fragments[-1].ensemble}:
+                    return
+            time.sleep(LOOK_S)
+        raise OperationTimeout(f"bookie {victim} was not replaced within {SETTINGS.open_timeout_s:g} s")
 
     def _kill_writer(self, writer: WriterProcess) -> float:
         since = time.monotonic()

@@ -14,17 +14,19 @@ import random
 from collections.abc import Callable, Sequence
 
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import KeepAlive, MetadataReply, MetadataRequest
+from embedbk.codec.metadata_messages import Governance, KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.host.installing import Installing
 from embedbk.host.member_links import MemberLinks
 from embedbk.host.snapshotting import Snapshotting
 from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.agreed_log import AgreedLog
+from embedbk.metadata.governing import Governing
 from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_vocabulary import (
+    ChangeEnded,
     Durable,
     FetchSnapshot,
     InstallSnapshot,
@@ -94,6 +96,7 @@ class MetadataNode:
             chance=chance,
         )
         self.members = MemberLinks(transport, store.boot, store.identity.cluster_token, store.snapshots)
+        self._governing = Governing(store.identity.cluster_token, self.endpoints)
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
         self._durable_sequence = 0
         self._has_doubt = begun.doubt is not None  # And it is noted so.
@@ -178,6 +181,7 @@ class MetadataNode:
         if lost is not None:
             self._step_core(lost)
         self._links.pop(event.link, None)
+        self._governing.end_link(event.link)
         self._intake.end_link(LinkLost(now_ns, event.link))
 
     def _end_turn(self, now_ns: int) -> None:
@@ -207,6 +211,9 @@ class MetadataNode:
             self._drop(event.link, str(broken))
             return
         request = control
+        if isinstance(request.operation, Governance):
+            self._govern(now_ns, event.link, request)
+            return
         asked = RequestReceived(now_ns, event.link, request)
         if isinstance(request.operation, KeepAlive):
             self._step_core(asked)
@@ -220,6 +227,17 @@ class MetadataNode:
         received = self.members.on_control(now_ns, link, control)
         if received is not None:
             self._step_core(received)
+
+    def _govern(self, now_ns: int, link: int, request: MetadataRequest) -> None:
+        change, reply = self._governing.ask(now_ns, link, request, self.log.raft, self.log.not_leader)
+        if change is not None and self.failure is None:
+            self._step_core(change)
+        self._answer([reply])
+
+    def _answer(self, replies: Sequence[Reply | None]) -> None:
+        for each in replies:
+            if each is not None:
+                self._send(each.link, encode_message(each.reply.sequence, each.reply))
 
     def _tell_store(self, now_ns: int) -> None:
         sequence = self.store.durable()
@@ -256,6 +274,8 @@ class MetadataNode:
                     self._drop_all(reason)
                 case Halted(reason):
                     self._fail(StorageError(reason))
+                case ChangeEnded():
+                    self._answer([self._governing.hear(effect)])
                 case LeaderChanged() | NoticeDamaged() | NoticeRetired():
                     self._tell_people(effect)
                 case InstallSnapshot():
@@ -267,6 +287,8 @@ class MetadataNode:
         own = self.store.identity.name
         match effect:
             case LeaderChanged(term, leader):
+                if not self.log.term:
+                    self._answer(self._governing.lose(self.log.not_leader))
                 if leader is not None:
                     logger.info("metadata member %s leads in term %d, as %s knows", leader.name, term, own)
             case NoticeDamaged(member, known, told):

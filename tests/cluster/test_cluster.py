@@ -33,7 +33,7 @@ def test_a_cluster_serves_and_leaves_nothing_behind() -> None:
     with Cluster(bookies=3, settings=QUICK) as cluster:
         directory, url = cluster.directory, cluster.url
         pids = [peer.pid for peer in cluster.processes.values()]
-        assert sorted(cluster.processes) == ["b1", "b2", "b3", "metadata"]
+        assert sorted(cluster.processes) == ["b1", "b2", "b3", "m1"]
         with embedbk.open(url) as bk, bk.log("orders").writer() as orders:
             assert orders.append(b"hello").entry_id == 0
     assert not any(is_alive(pid) for pid in pids)
@@ -100,9 +100,9 @@ def test_restarting_the_metadata_member_keeps_its_address_and_its_sessions() -> 
         url = cluster.url
         with bk.log("orders").writer() as orders:
             orders.append(b"before")
-            cluster.kill("metadata")
+            cluster.kill("m1")
             orders.append(b"without")  # Open ledgers need no metadata.
-            cluster.restart("metadata")
+            cluster.restart("m1")
             orders.append(b"after")
         assert cluster.url == url
         assert [bytes(entry) for entry in bk.log("orders").read()] == [b"before", b"without", b"after"]
@@ -120,7 +120,7 @@ def test_a_running_bookie_is_stopped_in_order_before_it_is_started_again() -> No
 
 def test_local_sockets_do_as_well(tmp_path: Path) -> None:
     with Cluster(bookies=1, listen=f"ipc://{tmp_path}/socket", settings=QUICK) as cluster:
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["socket.b1", "socket.metadata"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["socket.b1", "socket.m1"]
         with embedbk.open(cluster.url) as bk, bk.log("orders").writer() as orders:
             orders.append(b"hello")
         cluster.kill("b1")  # Leaves its socket's file behind, which its successor takes.
@@ -190,7 +190,7 @@ def test_what_is_not_allowed_is_refused_before_anything_starts(tmp_path: Path) -
     with Cluster(bookies=1, settings=QUICK) as running:
         with pytest.raises(UsageError, match="runs already"):
             running.start()
-        with pytest.raises(UsageError, match="no process 'b2'; there are metadata, b1"):
+        with pytest.raises(UsageError, match="no process 'b2'; there are m1, b1"):
             running.restart("b2")
 
 

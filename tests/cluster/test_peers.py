@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import embedbk
+from embedbk.beginning import holds_log
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -64,7 +65,8 @@ class Started:
 
 
 def metadata(stack: ExitStack, directory: Path, *more: str) -> Started:
-    return Started(stack, "metadata", "--dir", str(directory), *more)
+    begins = ["--new"] if not holds_log(directory) else []
+    return Started(stack, "metadata", *begins, "--dir", str(directory), *more)
 
 
 def bookie(stack: ExitStack, directory: Path, endpoints: object, *more: str) -> Started:
@@ -275,7 +277,7 @@ def test_arguments_that_are_not_understood_end_with_2(tmp_path: Path, arguments:
 
 
 def test_without_a_ready_pipe_the_report_goes_to_standard_output(tmp_path: Path, stack: ExitStack) -> None:
-    command = [sys.executable, "-m", "embedbk", "metadata", "--dir", str(tmp_path / "m")]
+    command = [sys.executable, "-m", "embedbk", "metadata", "--new", "--dir", str(tmp_path / "m")]
     popen = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     stack.callback(popen.kill)
     assert popen.stdout is not None

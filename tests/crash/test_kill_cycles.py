@@ -86,7 +86,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, pytestconfig: pytest.Confi
     cycles = pytestconfig.getoption("--kill-cycles")
     chance = random.Random(4)
     with Cluster(tmp_path / "data", bookies=BOOKIES, settings=SETTINGS) as cluster:
-        bookies = [name for name in cluster.processes if name != "metadata"]
+        bookies = [name for name in cluster.processes if name != "m1"]
         with embedbk.open(cluster.url, settings=SETTINGS) as bk:
             load = Load(bk, chance)
             try:
@@ -94,9 +94,9 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, pytestconfig: pytest.Confi
                     load.wait_for_more(chance.randint(1, 300))
                     victims = chance.sample(bookies, chance.choice([1, 1, 1, 2]))
                     if cycle % 5 == 3:
-                        victims = ["metadata"]
+                        victims = ["m1"]
                     elif cycle % 10 == 9:
-                        victims = ["metadata", *bookies]
+                        victims = ["m1", *bookies]
                     for name in victims:
                         cluster.kill(name)
                     for name in victims:

@@ -29,6 +29,9 @@ def test_nothing_is_lost_when_a_bookie_and_two_writers_go(count: int) -> None:
     assert told["old_writer_refused"]
     assert told["ledgers"] == min(count, 3)  # Those that closed empty left the list (P8.3).
     assert told["spark_rows"] is None
+    assert told["metadata_members"] == 3
+    assert told["leader_killed"] in ("m1", "m2", "m3")
+    assert told["failover_ms"] > 0
     assert sum(told["copies"].values()) == count
     assert set(told["copies"]) <= {"1", "2", "3"}
     if count > 2:

@@ -214,6 +214,11 @@ def test_peers_refuse_what_open_refuses(tmp_path: Path, settings: embedbk.Settin
             (["metadata", "--dir", away / "m"], "away is missing"),
             (["metadata", "--dir", new, "--no-create"], "new is missing"),
             (["metadata", "--dir", empty, "--no-create"], "empty is empty"),
+            (["metadata", "--dir", empty], "empty is empty: does this member begin a cluster, or join one"),
+            (["metadata", "--dir", new], "embedbk metadata --new --dir .*new begins .* --join HOST:PORT"),
+            (["metadata", "--dir", new, "--new", "--join", cluster.url], "--new and --join"),
+            (["metadata", "--dir", new, "--join", cluster.url, "--name", "m 2"], "'m 2' is not allowed"),
+            (["metadata", "--dir", new, "--join", "-"], "--join -: it is read from the parent's pipe"),
             (["metadata", "--dir", "embedbk://127.0.0.1:1"], "looks like an address"),
             ([*bookie, "--dir", away / "b9"], "away is missing"),
             ([*bookie, "--dir", new, "--no-create"], "new is missing"),
@@ -231,8 +236,6 @@ def test_peers_refuse_what_open_refuses(tmp_path: Path, settings: embedbk.Settin
             assert re.search(said, told), told
         after = [path for path in everything(tmp_path) if tmp_path / "cluster" not in path.parents]
         assert after == before
-    said = {name: (tmp_path / "cluster" / f"{name}.log").read_text() for name in ("metadata", "b1")}
-    assert (
-        f"WARNING embedbk.cli.peer: a new cluster begins in {tmp_path}/cluster/metadata" in said["metadata"]
-    )
+    said = {name: (tmp_path / "cluster" / f"{name}.log").read_text() for name in ("m1", "b1")}
+    assert f"WARNING embedbk.cli.peer: a new cluster begins in {tmp_path}/cluster/metadata" in said["m1"]
     assert f"WARNING embedbk.cli.peer: a new bookie b1 begins in {tmp_path}/cluster/b1" in said["b1"]

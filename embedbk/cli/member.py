@@ -1,0 +1,227 @@
+"""`embedbk metadata`: one metadata member in a process of its own; how it begins, joins, and comes back.
+
+Decides what an empty directory becomes: the first member of a new cluster (`--new`), or a member that joins (`--join`),
+never one of them by default: a directory that is empty by mistake would begin a second cluster beside the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embedbk.beginning import holds_log
+from embedbk.cli.serving import Serving
+from embedbk.codec.metadata_messages import JoinAsLearner, MemberName, QuorumStatus, QuorumTold, Result
+from embedbk.errors import StorageError, UsageError
+from embedbk.host.announcing import Announcing
+from embedbk.host.inquiring import Inquiry
+from embedbk.host.loop import clock_ns
+from embedbk.host.reminders import Reminders
+from embedbk.ids import INCARNATION_BYTES, check_member_name
+from embedbk.metadata.joining import Adoption
+from embedbk.ports import Identity, Transport
+from embedbk.quorum import ENDPOINTS_FILE
+from embedbk.storage.metadata_log import FIRST_MEMBER, MemberIdentity
+
+if TYPE_CHECKING:
+    from embedbk.host.metadata_node import MetadataNode
+
+__all__ = ["EPILOG", "add_arguments", "run_member"]
+
+logger = logging.getLogger(__name__)
+
+
+_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size needs.
+
+EPILOG = """\
+Three members find each other by any address of one that runs:
+
+  embedbk metadata --new --dir A --listen tcp://127.0.0.1:4001
+  embedbk metadata --join 127.0.0.1:4001 --dir B --name m2
+  embedbk metadata --join 127.0.0.1:4001 --dir C --name m3
+  embedbk quorum join --at embedbk://127.0.0.1:4001
+
+The two that join receive the log at once; they vote when the last command has ended.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--new", action="store_true", help="its directory is empty: begin a new cluster in it")
+    add(
+        "--join",
+        metavar="ENDPOINTS",
+        help="its directory is empty: join the cluster of these members, as HOST:PORT,... or embedbk://HOST:PORT,...; "
+        "one that has joined looks for the others there, too",
+    )
+    add("--name", help="of this member in its quorum (default: m1 with --new, else its directory's)")
+
+
+def run_member(
+    options: argparse.Namespace,
+    serving: Serving,
+    listen: Sequence[str],
+    seeds: Sequence[str],
+    transport_of: Callable[[str, Identity], Transport],
+    settle: Callable[[], None],
+) -> None:
+    """Serve until the process is to end.
+
+    Raises:
+        UsageError, StorageError: it cannot, or must not; the message says which command helps.
+    """
+    from embedbk.host.metadata_node import MetadataNode
+    from embedbk.storage.metadata_store import open_metadata_store
+
+    file_bytes = max(options.journal_file_bytes, _FILE_BYTES_MIN)
+    new_identity = _new_identity(options, serving, seeds, transport_of)
+    with ExitStack() as opened:  # Closed again when the rest cannot be opened.
+        store = open_metadata_store(
+            options.dir, file_bytes=file_bytes, may_have_lost=options.may_have_lost, new_identity=new_identity
+        )
+        opened.callback(store.close)
+        own = store.identity
+        if options.name not in (None, own.name):
+            raise UsageError(
+                f"--name {options.name}: {options.dir} is member {own.name}'s, and a member keeps its name",
+                hint=f"leave --name away, or say --name {own.name}",
+            )
+        identity = Identity("metadata", own.name, own.incarnation, own.cluster_token, store.boot.nonce)
+        transport = transport_of(listen[0], identity)
+        opened.callback(transport.close)
+        node = MetadataNode(store, transport, listen, now_ns=clock_ns())
+        opened.callback(node.close)
+        known = _others(node)
+        if not own.is_founder and not known and not seeds:
+            raise UsageError(
+                f"member {own.name} in {options.dir} was not let in yet, and knows no other member",
+                hint=f"embedbk metadata --join HOST:PORT --dir {options.dir}",
+            )
+        announcing = None
+        if known or seeds:
+            where = list(dict.fromkeys((*seeds, *known, *node.endpoints)))
+            member = MemberName(own.name, own.incarnation)
+            operation = JoinAsLearner(own.cluster_token, member, store.boot.nonce, tuple(node.endpoints))
+            speaker = Identity("client", own.name, os.urandom(INCARNATION_BYTES), own.cluster_token)
+            announcing = Announcing(
+                transport_of(where[0], speaker), where, operation, lambda: _is_known(node)
+            )
+        opened.pop_all()
+    _note_endpoints(options.dir, node.endpoints)
+    settle()
+    serving.serve(
+        node,
+        is_ready=lambda: announcing is None or _is_known(node) or bool(known),
+        failure=lambda: node.failure or (announcing.failure if announcing is not None else None),
+        report=lambda: {
+            "role": "metadata",
+            "name": own.name,
+            "endpoints": node.endpoints,
+            "incarnation": own.incarnation.hex(),
+            "pid": os.getpid(),
+        },
+        beside=[announcing] if announcing is not None else [],
+    )
+
+
+def _others(node: MetadataNode) -> list[str]:
+    """Where the other members are, as this one's own log has it."""
+    configuration, own = node.log.raft.configuration, node.log.raft.member
+    return [
+        endpoint
+        for member in configuration.members
+        if member != own
+        for endpoint in configuration.endpoints_of(member)
+    ]
+
+
+def _is_known(node: MetadataNode) -> bool:
+    configuration, own = node.log.raft.configuration, node.log.raft.member
+    return own in configuration.members and configuration.endpoints_of(own) == tuple(node.endpoints)
+
+
+def _note_endpoints(directory: Path, endpoints: Sequence[str]) -> None:
+    part = directory / f"{ENDPOINTS_FILE}.part"
+    try:
+        part.write_text("".join(f"{endpoint}\n" for endpoint in endpoints))
+        part.replace(directory / ENDPOINTS_FILE)
+    except OSError as refused:
+        raise StorageError(f"{part} cannot be written: {refused}", definite=True) from refused
+
+
+# --- What an empty directory becomes ----------------------------------------------------------------------
+
+
+def _new_identity(
+    options: argparse.Namespace,
+    serving: Serving,
+    seeds: Sequence[str],
+    transport_of: Callable[[str, Identity], Transport],
+) -> MemberIdentity | None:
+    """Whose an empty directory will be; None for one that is a member's already."""
+    if options.new and seeds:
+        raise UsageError(
+            "--new and --join: a member begins a cluster or joins one",
+            hint="say --new for the first member only",
+        )
+    directory = options.dir
+    if holds_log(directory):
+        if options.new:
+            raise UsageError(
+                f"--new: {directory} holds a member's log already; nothing was changed",
+                hint=f"embedbk metadata --dir {directory} starts that member; a new cluster needs an empty directory",
+            )
+        return None
+    if options.new:
+        return MemberIdentity.mint(_name(options.name or FIRST_MEMBER))
+    if not seeds:
+        raise UsageError(
+            f"{directory} is empty: does this member begin a cluster, or join one?",
+            hint=f"embedbk metadata --new --dir {directory} begins a cluster; "
+            f"embedbk metadata --join HOST:PORT --dir {directory} joins that of the member at this address",
+        )
+    name = _name(options.name or directory.resolve().name)
+    token = _adopt(name, serving, seeds, transport_of)
+    return MemberIdentity(token, os.urandom(INCARNATION_BYTES), name, is_founder=False)
+
+
+def _name(name: str) -> str:
+    try:
+        return check_member_name(name)
+    except UsageError as refused:
+        raise UsageError(str(refused), hint="give one with --name") from None
+
+
+def _adopt(
+    name: str, serving: Serving, seeds: Sequence[str], transport_of: Callable[[str, Identity], Transport]
+) -> bytes:
+    """The token that a majority of a cluster's voters tell."""
+    adoption, reminders = Adoption(seeds), Reminders(logger)
+    identity = Identity("client", name, os.urandom(INCARNATION_BYTES), b"")
+
+    def heard(_: str, result: Result) -> None:
+        if isinstance(result, QuorumTold):
+            adoption.hear(result)
+            inquiry.also(adoption.endpoints)
+
+    inquiry = Inquiry(transport_of(seeds[0], identity), seeds, QuorumStatus(), heard)
+
+    def is_reached() -> bool:
+        if adoption.conflict:
+            raise UsageError(
+                f"{name} joins no cluster: {adoption.conflict}; nothing was made",
+                hint="name members of one cluster only with --join",
+            )
+        reminders.lasts(
+            clock_ns(), "token", f"metadata member {name} waits for its cluster: {adoption.why_not}"
+        )
+        # Also when a majority was quicker: another seed may belong to another cluster.
+        return inquiry.has_asked_all and adoption.token != b""
+
+    serving.run_until(inquiry, is_reached)
+    return adoption.token

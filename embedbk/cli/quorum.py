@@ -1,0 +1,272 @@
+"""`embedbk quorum`: how the metadata members of a cluster stand, and what an operator may have them do (RAFT.md, 7).
+
+Decides which members are asked and what a person is told. Every change is asked of the leader, with the configuration
+that was seen, and waited for: when the command has ended, it is so. What is refused is said with what is allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Container, Sequence
+from pathlib import Path
+from typing import Any
+
+from embedbk.address import endpoints_of, is_address
+from embedbk.codec.metadata_messages import (
+    ChangeVoters,
+    MemberName,
+    MemberTold,
+    Operation,
+    QuorumTold,
+    TransferLeadership,
+)
+from embedbk.errors import EmbedbkError, UsageError
+from embedbk.metadata.quorum import Policy, sizes_of
+from embedbk.quorum import Quorum, Seen, all_vote, listened_at, why_no_leader
+
+__all__ = ["run_quorum"]
+
+AT_VARIABLE = "EMBEDBK_CLUSTER"
+
+
+def run_quorum(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        quorum = Quorum(_endpoints(options.at), options.timeout_s, options.allow_non_loopback)
+        seen = options.run(quorum, options)
+    except EmbedbkError as refused:
+        if options.json:
+            print(
+                json.dumps(
+                    {"error": type(refused).__name__, "message": refused.args[0], "hint": refused.hint}
+                )
+            )
+        print(f"embedbk quorum: {refused}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(_as_json(seen), indent=2))
+    else:
+        print(_as_text(seen))
+    return 0 if seen.leader is not None else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="embedbk quorum",
+        description="The metadata members of a cluster: how they stand, who votes, who leads.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(
+        name: str, run: Callable[[Quorum, argparse.Namespace], Seen], text: str
+    ) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        made.set_defaults(run=run)
+        add = made.add_argument
+        add(
+            "--at",
+            metavar="CLUSTER",
+            default=os.environ.get(AT_VARIABLE),
+            help=f"a cluster's directory, or the address of any member (default: ${AT_VARIABLE})",
+        )
+        add("--json", action="store_true", help="JSON on standard output")
+        add("--timeout-s", type=float, default=30.0, help="for the whole command (default: 30)")
+        add(
+            "--allow-non-loopback",
+            action="store_true",
+            help="links are not encrypted: on a trusted network only",
+        )
+        return made
+
+    command("status", _status, "who is there, who leads, what may fail")
+    join = command("join", _join, "let all learners vote, by one change of both sets together")
+    change = command("reconfigure", _reconfigure, "let exactly these members vote")
+    change.add_argument("--voters", metavar="NAMES", help="m1,m2,m3 (default: those that vote now)")
+    for made in (join, change):
+        made.add_argument("--policy", choices=[each.value for each in Policy], help="how large quorums are")
+        made.add_argument(
+            "--allow-even",
+            action="store_true",
+            help="an even number is meant, though it bears no more than one less",
+        )
+    transfer = command("transfer", _transfer, "let another member lead")
+    transfer.add_argument("--to", required=True, metavar="NAME", help="which")
+    return parser
+
+
+def _endpoints(at: str | None) -> list[str]:
+    if not at:
+        raise UsageError(
+            "which cluster? no --at was given",
+            hint=f"--at embedbk://HOST:PORT, or --at DIRECTORY, or set {AT_VARIABLE} to one of them",
+        )
+    if is_address(at):
+        return endpoints_of(at)
+    endpoints = listened_at(Path(at))
+    if not endpoints:
+        raise UsageError(
+            f"--at {at}: no metadata member listened from this directory",
+            hint="give the directory of a Cluster or of a member, or an address: embedbk://HOST:PORT",
+        )
+    return endpoints
+
+
+# --- Commands ---------------------------------------------------------------------------------------------
+
+
+def _status(quorum: Quorum, _: argparse.Namespace) -> Seen:
+    return quorum.look()
+
+
+def _join(quorum: Quorum, options: argparse.Namespace) -> Seen:
+    def wanted(leader: QuorumTold) -> Operation | None:
+        change = all_vote(leader, options.policy or "", allows_even=options.allow_even)
+        if change is not None:
+            return _checked(change)
+        if len(leader.members) == 1:
+            raise UsageError(
+                "nobody waits to join",
+                hint="start a member first: embedbk metadata --join HOST:PORT --dir DIRECTORY --name m2",
+            )
+        return None
+
+    return quorum.change(wanted, "the change of the voters")
+
+
+def _reconfigure(quorum: Quorum, options: argparse.Namespace) -> Seen:
+    def wanted(leader: QuorumTold) -> Operation | None:
+        now = [each.member for each in leader.members if each.role == "voter"]
+        voters = (
+            now if options.voters is None else [_find(leader, name) for name in options.voters.split(",")]
+        )
+        policy = options.policy or leader.policy
+        if set(voters) == set(now) and policy == leader.policy and not leader.is_joint:
+            return None
+        return _checked(
+            ChangeVoters(leader.configuration, tuple(voters), options.policy or "", options.allow_even)
+        )
+
+    return quorum.change(wanted, "the change of the voters")
+
+
+def _checked(change: ChangeVoters) -> ChangeVoters:
+    count = len(change.voters)
+    if count % 2 == 0 and not change.allows_even:
+        raise UsageError(
+            f"{count} voters bear no more crashes than {count - 1}",
+            hint="let one more join, or take one out (reconfigure --voters), or say --allow-even",
+        )
+    return change
+
+
+def _transfer(quorum: Quorum, options: argparse.Namespace) -> Seen:
+    def wanted(leader: QuorumTold) -> Operation | None:
+        return None if leader.member.name == options.to else TransferLeadership(_find(leader, options.to))
+
+    return quorum.change(wanted, f"the transfer to {options.to}")
+
+
+def _find(leader: QuorumTold, name: str) -> MemberName:
+    """The member of this name; of two (one was wiped and came back) the one that is heard."""
+    found = [each for each in leader.members if each.member.name == name.strip()]
+    if not found:
+        names = ", ".join(dict.fromkeys(each.member.name for each in leader.members))
+        raise UsageError(
+            f"there is no member {name!r}; these are: {names}",
+            hint="a new one joins with embedbk metadata --join",
+        )
+    return max(found, key=lambda each: (each.is_heard, each.role == "voter")).member
+
+
+# --- What is shown ----------------------------------------------------------------------------------------
+
+
+def _tolerance(best: QuorumTold, told: Container[MemberName]) -> str:
+    """What may fail, in words."""
+    if best.is_joint:
+        return "a change of the voters is under way: quorums of both sets are needed"
+    voters = sum(each.role == "voter" for each in best.members)
+    if not voters:
+        return "it knows of no voter yet"
+    sizes = sizes_of(Policy(best.policy), voters)
+    writes, elections = voters - sizes.commit, voters - sizes.elect
+    crashes = min(writes, elections)
+    text = f"of {voters} voters {sizes.commit} commit and {sizes.elect} elect: "
+    text += f"{crashes} may fail" if crashes else "none may fail"
+    silent = sum(each.role == "voter" and each.member not in told for each in best.members)
+    if silent:
+        text += f", and {silent} of them {'does' if silent == 1 else 'do'} not answer now"
+    if sizes.forgetful:
+        text += f", and {sizes.forgetful} may come back with an older disk"
+    return text
+
+
+def _as_json(seen: Seen) -> dict[str, Any]:
+    best = seen.best
+    return {
+        "cluster_token": best.cluster_token.hex(),
+        "leader": seen.leader.member.name if seen.leader is not None else None,
+        "term": best.term,
+        "policy": best.policy,
+        "election_base_ms": best.election_base_ms,
+        "configuration": best.configuration,
+        "is_joint": best.is_joint,
+        "tolerance": _tolerance(best, seen.told),
+        "members": [_member_as_json(seen, each) for each in best.members],
+        "unreachable": seen.missed,
+    }
+
+
+def _member_as_json(seen: Seen, member: MemberTold) -> dict[str, Any]:
+    own = seen.told.get(member.member)
+    return {
+        "name": member.member.name,
+        "incarnation": member.member.incarnation.hex(),
+        "role": member.role,
+        "endpoints": list(member.endpoints),
+        "answers": own is not None,
+        "is_heard_by_leader": member.is_heard if seen.leader is not None else None,
+        "state": own.role if own is not None else None,
+        "term": own.term if own is not None else None,
+        "last_index": own.last_index if own is not None else member.index,
+        "commit_index": own.commit_index if own is not None else None,
+        "applied_index": own.applied_index if own is not None else None,
+        "has_doubt": own.has_doubt if own is not None else None,
+    }
+
+
+def _as_text(seen: Seen) -> str:
+    best = seen.best
+    leader = (
+        f"{seen.leader.member.name} leads"
+        if seen.leader is not None
+        else f"nobody leads: {why_no_leader(seen)}"
+    )
+    lines = [
+        f"cluster {best.cluster_token.hex()}: {leader}, term {best.term}",
+        f"{best.policy}: {_tolerance(best, seen.told)}",
+    ]
+    head = ("member", "role", "state", "log", "committed", "applied", "where")
+    members = sorted(best.members, key=lambda each: (each.role, each.member.name))
+    rows = [head, *(_row(seen, each) for each in members)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    lines += [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    if any(each.role == "learner" for each in best.members):
+        lines.append("a learner receives the log and has no vote: embedbk quorum join lets all of them vote")
+    return "\n".join(lines)
+
+
+def _row(seen: Seen, member: MemberTold) -> tuple[str, ...]:
+    own = seen.told.get(member.member)
+    where = ", ".join(member.endpoints) or "unknown"
+    if own is None:
+        return member.member.name, member.role, "does not answer", str(member.index or "?"), "?", "?", where
+    state = own.role + (", in doubt" if own.has_doubt else "")
+    figures = (str(own.last_index), str(own.commit_index), str(own.applied_index))
+    return member.member.name, member.role, state, *figures, where

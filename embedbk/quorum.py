@@ -1,0 +1,208 @@
+"""Ask the metadata members of a cluster how they stand, and have them change: from outside, without a session.
+
+For operators' commands and for who starts members. Decides which members are asked, who of them leads, and when a
+change is asked for again. What a person is told of it is `cli/quorum.py`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from embedbk.codec.metadata_messages import (
+    Acknowledged,
+    ChangeVoters,
+    MemberName,
+    Operation,
+    QuorumStatus,
+    QuorumTold,
+    Refusal,
+    Result,
+)
+from embedbk.errors import MetadataUnavailable, OperationTimeout, UsageError
+from embedbk.host.inquiring import Inquiry
+from embedbk.host.loop import Loop, clock_ns
+from embedbk.ids import INCARNATION_BYTES
+from embedbk.ports import Identity
+from embedbk.transports import open_transport
+
+__all__ = ["ENDPOINTS_FILE", "Quorum", "Seen", "all_vote", "listened_at", "why_no_leader"]
+
+ENDPOINTS_FILE = "ENDPOINTS"  # In a member's directory: where it was reached last, an address on each line.
+
+LOOK_S = 1.0  # How long members that do not answer are waited for, when one has answered.
+REST_S = 0.05  # Before asking again.
+SECOND = 1_000_000_000
+
+
+class Seen(NamedTuple):
+    """What the members said. leader: of the highest term that says of itself that it leads; None: nobody does."""
+
+    told: dict[MemberName, QuorumTold]
+    leader: QuorumTold | None
+    missed: dict[str, str]  # Endpoint -> why it did not answer.
+
+    @property
+    def best(self) -> QuorumTold:
+        """The leader, or whoever has the newest configuration."""
+        return self.leader or max(
+            self.told.values(), key=lambda each: (each.configuration, each.commit_index)
+        )
+
+
+class Quorum:
+    """Asks the members of one cluster."""
+
+    def __init__(self, endpoints: Sequence[str], timeout_s: float, allow_non_loopback: bool = False) -> None:
+        self._endpoints = list(endpoints)
+        self._until_ns = clock_ns() + int(timeout_s * SECOND)
+        self._allows = allow_non_loopback
+
+    def look(self) -> Seen:
+        """Ask every member that any of them names.
+
+        Raises:
+            MetadataUnavailable: none answers.
+            UsageError: those that answer belong to different clusters.
+        """
+        told: dict[MemberName, QuorumTold] = {}
+        missed: dict[str, str] = {}
+
+        def heard(endpoint: str, result: Result) -> None:
+            missed.pop(endpoint, None)
+            if isinstance(result, QuorumTold):
+                told[result.member] = result
+                inquiry.also(each for member in result.members for each in member.endpoints)
+
+        def miss(endpoint: str, reason: str) -> None:
+            missed[endpoint] = reason
+
+        inquiry = self._inquiry(self._endpoints, QuorumStatus(), heard, miss)
+        self._run(inquiry, lambda: inquiry.has_asked_all, LOOK_S, lambda: bool(told))
+        if not told:
+            why = (
+                "; ".join(f"{endpoint}: {reason}" for endpoint, reason in missed.items()) or "nobody answered"
+            )
+            raise MetadataUnavailable(
+                f"no metadata member answers: {why}",
+                hint="start one, or give the address of one that runs with --at",
+            )
+        tokens = {each.cluster_token for each in told.values() if each.cluster_token}
+        if len(tokens) > 1:
+            names = "; ".join(f"{each.member.name} to {each.cluster_token.hex()}" for each in told.values())
+            raise UsageError(
+                f"those that answered belong to different clusters: {names}", hint="name members of one only"
+            )
+        leading = [each for each in told.values() if each.role == "leader"]
+        return Seen(told, max(leading, key=lambda each: each.term, default=None), missed)
+
+    def look_for_leader(self) -> tuple[Seen, QuorumTold]:
+        """Raises OperationTimeout: nobody led in time."""
+        while True:
+            seen = self.look()
+            if seen.leader is not None:
+                return seen, seen.leader
+            if clock_ns() >= self._until_ns:
+                raise OperationTimeout(
+                    f"no member leads: {why_no_leader(seen)}", hint="start the members that are missing"
+                )
+            time.sleep(REST_S)
+
+    def change(self, wanted: Callable[[QuorumTold], Operation | None], what: str) -> Seen:
+        """Ask the leader for what `wanted` makes of its status, again while it says that it cannot be now; until
+        `wanted` says None: it is so.
+
+        Raises:
+            UsageError: it is refused for good.
+            OperationTimeout: it was not so in time; the message says why.
+        """
+        trouble = "nobody led"
+        while True:
+            seen, leader = self.look_for_leader()
+            operation = wanted(leader)
+            if operation is None:
+                return seen
+            own = next(each for each in leader.members if each.member == leader.member)
+            result = self.ask(own.endpoints or self._endpoints, operation)
+            if isinstance(result, Refusal):
+                trouble = result.text
+                if result.code != "REFUSED":
+                    raise UsageError(f"{what}: {trouble}")
+            if clock_ns() >= self._until_ns:
+                raise OperationTimeout(
+                    f"{what} was not done in time: {trouble}",
+                    hint="embedbk quorum status shows how the members stand; a larger --timeout-s waits longer",
+                )
+            if not isinstance(result, Acknowledged):
+                time.sleep(REST_S)
+
+    def ask(self, endpoints: Sequence[str], operation: Operation) -> Result | None:
+        """The first answer of these; None: none in time."""
+        results: list[Result] = []
+        inquiry = self._inquiry(endpoints, operation, lambda _, result: results.append(result))
+        self._run(inquiry, lambda: bool(results))
+        return results[0] if results else None
+
+    def _inquiry(
+        self,
+        endpoints: Sequence[str],
+        operation: Operation,
+        heard: Callable[[str, Result], None],
+        missed: Callable[[str, str], None] = lambda _endpoint, _reason: None,
+    ) -> Inquiry:
+        identity = Identity("client", "quorum", os.urandom(INCARNATION_BYTES), b"")
+        transport = open_transport(endpoints[0], identity, allow_non_loopback=self._allows)
+        return Inquiry(transport, endpoints, operation, heard, missed)
+
+    def _run(
+        self,
+        inquiry: Inquiry,
+        is_over: Callable[[], bool],
+        enough_s: float = 0.0,
+        is_enough: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Until it is over, or time is; or is enough, and some time was given to the rest."""
+        loop, until_ns = Loop(), self._until_ns
+        loop.add(inquiry)
+        try:
+            while not is_over() and clock_ns() < until_ns:
+                if is_enough():
+                    until_ns = min(until_ns, clock_ns() + int(enough_s * SECOND))
+                    is_enough = _never
+                inquiry.until_ns = until_ns
+                loop.turn()
+        finally:
+            loop.stop()
+
+
+def _never() -> bool:
+    return False
+
+
+def all_vote(leader: QuorumTold, policy: str = "", *, allows_even: bool = False) -> ChangeVoters | None:
+    """The change by which every learner votes, also in place of a voter of its name; None: there is none to make."""
+    learners = [each.member for each in leader.members if each.role == "learner"]
+    if not learners and not leader.is_joint:
+        return None
+    names = {each.name for each in learners}
+    stay = [each.member for each in leader.members if each.role == "voter" and each.member.name not in names]
+    return ChangeVoters(leader.configuration, (*stay, *learners), policy, allows_even)
+
+
+def why_no_leader(seen: Seen) -> str:
+    best = seen.best
+    there = [each.name for each in seen.told]
+    silent = [
+        each.member.name for each in best.members if each.role == "voter" and each.member not in seen.told
+    ]
+    text = f"{', '.join(there)} answered"
+    return f"{text}; not {', '.join(silent)}" if silent else f"{text}; an election is under way"
+
+
+def listened_at(directory: Path) -> list[str]:
+    """Where the member of this directory listened last, or those of the directories in it; empty: nowhere."""
+    found = [directory / ENDPOINTS_FILE, *sorted(directory.glob(f"*/{ENDPOINTS_FILE}"))]
+    return [line for path in found if path.is_file() for line in path.read_text().split()]

@@ -1,0 +1,132 @@
+"""Several metadata members, as users start them: processes of their own, joined, killed, started again (P10.3)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import embedbk
+from embedbk.cluster import Cluster
+from embedbk.config import Settings
+from embedbk.errors import UsageError
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+PATIENT = Settings(open_timeout_s=60.0, operation_timeout_s=60.0)
+
+
+def embedbk_command(*arguments: object) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "embedbk", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    return done.returncode, done.stdout, done.stderr
+
+
+def status(at: object) -> dict[str, Any]:
+    code, said, wrong = embedbk_command("quorum", "status", "--at", at, "--json")
+    assert code == 0, wrong
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def test_a_cluster_grows_to_three_members_and_outlives_each_of_its_leaders(tmp_path: Path) -> None:
+    """2.13: one becomes three by one change; every leader in turn is killed; no call fails, nothing is lost."""
+    data = tmp_path / "data"
+    with (
+        Cluster(data, bookies=3, settings=PATIENT) as cluster,
+        embedbk.open(cluster.url, settings=PATIENT) as bk,
+    ):
+        with bk.log("orders").writer() as orders:
+            orders.append(b"of one")
+        assert cluster.leader() == "m1"
+    with Cluster(data, bookies=3, members=3, settings=PATIENT) as cluster:
+        assert sorted(cluster.processes) == ["b1", "b2", "b3", "m1", "m2", "m3"]
+        url = cluster.url
+        assert url.count(",") == 2
+        with embedbk.open(url, settings=PATIENT) as bk:
+            killed = []
+            for _ in range(3):
+                leader = cluster.leader()
+                cluster.kill(leader)
+                killed.append(leader)
+                with bk.log("orders").writer() as orders:  # Two ledgers and several changes of the metadata.
+                    orders.append(leader.encode())
+                cluster.restart(leader)
+            assert [bytes(entry) for entry in bk.log("orders").read()] == [
+                b"of one",
+                *(each.encode() for each in killed),
+            ]
+        told = status(data)
+        members = [(each["name"], each["role"], each["answers"]) for each in told["members"]]
+        assert sorted(members) == [(name, "voter", True) for name in ("m1", "m2", "m3")]
+        assert told["tolerance"] == "of 3 voters 2 commit and 2 elect: 1 may fail"
+        to = next(name for name in cluster.members if name != told["leader"])
+        code, _, wrong = embedbk_command("quorum", "transfer", "--to", to, "--at", url)
+        assert code == 0, wrong
+        assert cluster.leader() == to
+    with pytest.raises(UsageError, match=r"has 3 metadata members: m1, m2, m3 \(give members=3\)"):
+        Cluster(data, bookies=3).start()
+    with Cluster(data, bookies=3, members=3, settings=PATIENT) as cluster:
+        assert cluster.url == url, "each where it was"
+        with embedbk.open(cluster.url, settings=PATIENT) as bk:
+            assert len(list(bk.log("orders").read())) == 4
+
+
+def test_whoever_must_not_join_is_told_why_and_nothing_is_made(tmp_path: Path) -> None:
+    """P10.3: seeds of two clusters, a used directory, a copy of a member's directory beside it, nobody to let vote."""
+    here, there, new = tmp_path / "here", tmp_path / "there", tmp_path / "new"
+    with (
+        Cluster(here, bookies=1, members=3, settings=PATIENT) as one,
+        Cluster(there, bookies=1, settings=PATIENT) as other,
+    ):
+        both = ",".join(address.removeprefix("embedbk://") for address in (one.url, other.url))
+        code, _, said = embedbk_command("metadata", "--join", both, "--dir", new)
+        assert code == 1
+        assert "belong to different clusters" in said
+        assert not new.exists()
+        code, _, said = embedbk_command("metadata", "--new", "--dir", here / "m2")
+        assert code == 1
+        assert "holds a member's log already; nothing was changed" in said
+        code, _, said = embedbk_command("metadata", "--dir", here / "m2", "--name", "m9")
+        assert code == 1
+        follower = next(name for name in ("m2", "m3") if name != one.leader())
+        copy = tmp_path / "copy"
+        shutil.copytree(here / follower, copy)
+        (copy / "OWNER").unlink(missing_ok=True)
+        code, _, said = embedbk_command("metadata", "--dir", copy, "--listen", "tcp://127.0.0.1:0")
+        assert code == 1, said
+        assert "another process runs as" in said or "in use" in said or "copy" in said
+        code, _, said = embedbk_command("quorum", "join", "--at", other.url)
+        assert code == 1
+        assert "nobody waits to join" in said
+        assert status(here)["is_joint"] is False
+        assert one.leader() in one.members
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["status"], "which cluster? no --at was given"),
+        (["status", "--at", "nowhere"], "no metadata member listened from this directory"),
+        (["status", "--at", "embedbk://127.0.0.1:1"], "no metadata member answers"),
+        (["transfer", "--to", "m2", "--at", "embedbk://127.0.0.1:1"], "no metadata member answers"),
+        (["status", "--at", "embedbk://nonsense"], "is no member"),
+    ],
+)
+def test_a_command_that_finds_no_cluster_says_what_to_give(arguments: list[str], says: str) -> None:
+    code, said, wrong = embedbk_command("quorum", *arguments, "--json", "--timeout-s", "3")
+    assert code == 1
+    assert says in wrong
+    assert "Traceback" not in wrong
+    assert says in json.loads(said)["message"]
+
+
+@pytest.mark.parametrize("members", [0, 2, 4, 9, True, "3"])
+def test_a_number_of_members_that_bears_no_more_is_refused(members: Any) -> None:
+    with pytest.raises(UsageError, match="1, 3, 5 and 7 are allowed"):
+        Cluster(members=members)
