@@ -67,6 +67,11 @@ class MemberLinks:
         """End a link, whosever it is: of a member's nothing more is heard."""
         self.peers.drop(link, reason)
 
+    def end(self, reason: str) -> None:
+        """This member has failed: the others hear no more of it."""
+        self.peers.end(reason)
+        self.close()
+
     @staticmethod
     def takes(control: object) -> bool:
         """Whether it is something that members say to each other."""

@@ -344,6 +344,7 @@ class MetadataNode:
         logger.critical("metadata member stops serving: %s", failure)
         self.failure = failure
         self._drop_all("this metadata member has failed")
+        self.members.end("this metadata member has failed")
 
     def _drop_all(self, reason: str) -> None:
         for link in list(self._links):

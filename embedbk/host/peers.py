@@ -91,12 +91,13 @@ class Peers:
         self._links: dict[int, PeerLink] = {}
         self._processes: dict[MemberId, _Process] = {}
         self._reminders = Reminders(logger)
+        self._end_reason = ""  # Why nobody is linked any more.
 
     # --- Whom to dial -----------------------------------------------------------------------------------
 
     def follow(self, now_ns: int, configuration: Configuration) -> None:
         """These are the members now, at these addresses. Told as often as one likes."""
-        if configuration is self._configuration:
+        if configuration is self._configuration or self._end_reason:
             return
         self._configuration = configuration
         wanted = {
@@ -178,6 +179,8 @@ class Peers:
 
     def _why_not(self, link: int, peer: Identity, boot: Boot) -> str:
         member = boot.member
+        if self._end_reason:
+            return self._end_reason
         if peer.cluster_token != self._token:
             return f"{member.name} belongs to {'another' if peer.cluster_token else 'no'} cluster"
         if not peer.start:
@@ -214,6 +217,13 @@ class Peers:
         del self._processes[up.boot.member]
         logger.info("metadata member %s lost %s: %s", self.own.member.name, up.boot.member.name, event.reason)
         return PeerLost(now_ns, up.boot)
+
+    def end(self, reason: str) -> None:
+        """This member has failed: it says and hears nothing any more, so that the others choose without it."""
+        self._end_reason = reason
+        self._dialling.clear()
+        for link in [*self._links, *self._dialled]:
+            self.drop(link, reason)
 
     def hears(self, link: int) -> bool:
         """Whether a member's process stands behind it, and the link was not dropped."""

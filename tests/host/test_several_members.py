@@ -35,6 +35,7 @@ from embedbk.metadata.raft_vocabulary import (
     Persist,
     TransferRequested,
 )
+from embedbk.metadata.vocabulary import JournalFailed
 from embedbk.ports import Identity, LinkDown, Received
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
@@ -60,6 +61,7 @@ class Place:
         self.house, self.name = house, name
         self.journal, self.notes, self.disk = MemoryJournal(), MemoryNotes(), MemoryDisk()
         self.starts = 0
+        self.has_failed = False  # It is meant to.
         self.node: MetadataNode | None = None
         if is_blank:
             return
@@ -108,7 +110,7 @@ class Place:
             self.node.step(now_ns)
             self.journal.commit()
             self.node.step(now_ns)
-            assert self.node.failure is None
+            assert self.node.failure is None or self.has_failed
 
 
 class House:
@@ -207,6 +209,25 @@ def test_when_the_leader_is_gone_another_leads_and_nothing_is_lost(house: House)
     first.start()
     house.run(2_000)
     assert len(house.digests()) == 1
+
+
+def test_a_leader_whose_disk_failed_is_linked_with_nobody_and_another_leads(house: House) -> None:
+    """P7.6, L5: a member that has failed says and hears nothing more; the others choose without it."""
+    house.open()
+    house.run(500)
+    first = house.leader()
+    assert first.node is not None
+    first.has_failed = True
+    first.node._step_core(JournalFailed(house.now_ns, "a sync was refused"))
+    assert first.node.failure is not None
+    others = [place for place in house.places.values() if place is not first]
+
+    def another_leads() -> bool:
+        return any(place.node is not None and place.node.log.term for place in others)
+
+    house.run(3_000, another_leads)
+    assert another_leads()
+    assert not first.node.members.peers.linked()
 
 
 def test_a_leader_that_hands_over_drops_the_links_of_its_clients(house: House) -> None:
