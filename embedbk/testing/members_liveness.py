@@ -10,6 +10,9 @@ __all__ = ["agree_at_last", "has_leader", "keeps_a_leader"]
 ELECTED_BASES = (
     20  # A leader's silence is noticed, votes are split now and then, whoever was away comes back.
 )
+SETTLED_BASES = (
+    5  # Who lost its leader just before faults stopped may still ask for votes; links are dialled again.
+)
 KEPT_NS = 3 * SECOND
 ABOUT_ELECTIONS_MS = 500  # A base: worlds with a longer one are about something else.
 CAUGHT_UP_NS = 60 * SECOND
@@ -34,6 +37,7 @@ def keeps_a_leader(world: World) -> None:
         raise Violation("L6", f"entry {agreed} is not everywhere: {members.describe()}")
     if members.election_base_ms > ABOUT_ELECTIONS_MS:
         return
+    world.run_for(SETTLED_BASES * members.election_base_ms * MS)
     has_leader(world)
     term = members.term
     world.run_for(KEPT_NS)
