@@ -133,7 +133,10 @@ class Courses(ABC):
     def deadline_ns(self) -> int | None:
         due = None
         for course in self._courses.values():
-            due = earliest(due, course.drain_until_ns, course.look_ns or None)
+            # One that ends is looked at no more: only its limit is waited for.
+            due = earliest(
+                due, course.look_ns or None if course.drain_until_ns is None else course.drain_until_ns
+            )
         return earliest(due, *self._gathering.values())
 
     def step(self, now_ns: int) -> None:
