@@ -53,7 +53,7 @@ def measure() -> Iterator[Row]:
 async def rows(directory: Path, name: str, count: int) -> list[Row]:
     found: list[Row] = []
     with Cluster(directory / "zmq", bookies=COPIES) as cluster:
-        bookies = [peer.pid for who, peer in cluster.processes.items() if who != "metadata"]
+        bookies = [peer.pid for who, peer in cluster.processes.items() if who not in cluster.members]
         pids = [peer.pid for peer in cluster.processes.values()]
         async with aio.open(cluster.url) as bk, bk.create_ledger() as one:
             await visits([one], VISITS, VISITS_AT_A_TIME, visit)
