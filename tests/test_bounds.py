@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 import re
@@ -26,6 +27,17 @@ from embedbk.codec.messages import (
     encode_bundle,
     encode_message,
     split_bundle,
+)
+from embedbk.codec.metadata_messages import (
+    ENDPOINTS_MAX as MEMBERS_ENDPOINTS_MAX,
+)
+from embedbk.codec.metadata_messages import (
+    MEMBERS_MAX,
+    ChangeVoters,
+    MemberName,
+    MetadataReply,
+    MetadataRequest,
+    NotLeader,
 )
 from embedbk.codec.registration import (
     ENDPOINTS_MAX,
@@ -142,3 +154,20 @@ def test_a_registration_at_its_bounds_is_read_and_one_beyond_is_not() -> None:
     ):
         with pytest.raises(StorageError):
             decode_registration(encode_registration(beyond))
+
+
+def test_no_answer_names_more_endpoints_than_a_cluster_can_have() -> None:
+    """Seven voters with eight endpoints each, and no more than a client has to remember."""
+    for count, is_known in ((MEMBERS_ENDPOINTS_MAX, True), (MEMBERS_ENDPOINTS_MAX + 1, False)):
+        answer = MetadataReply(1, 1, NotLeader("", (), ("tcp://127.0.0.1:1",) * count))
+        with contextlib.nullcontext() if is_known else pytest.raises(PeerError):
+            assert decode_message(b"".join(encode_message(1, answer))).control == answer
+
+
+def test_no_change_names_more_members_than_a_cluster_can_have() -> None:
+    """Voters, those that leave, and learners."""
+    for count, is_known in ((MEMBERS_MAX, True), (MEMBERS_MAX + 1, False)):
+        change = ChangeVoters(1, tuple(MemberName(f"m{n}", bytes(16)) for n in range(count)))
+        request = MetadataRequest(0, 1, 1, change)
+        with contextlib.nullcontext() if is_known else pytest.raises(PeerError):
+            assert decode_message(b"".join(encode_message(1, request))).control == request
