@@ -97,7 +97,7 @@ def test_the_metadata_may_be_away_for_a_while(data: Path, settings: embedbk.Sett
             closed.add(b"closed")
         reader = bk.open_ledger(closed.ledger_id)
         writer = patient.create_ledger()
-        cluster.kill("metadata")
+        cluster.kill("m1")
         assert writer.add_many([b"still", b"going"]).entry_count == 2
         assert [bytes(entry) for entry in reader.read()] == [b"closed"]
         bk._runtime.settings = replace(settings, operation_timeout_s=0.5)
@@ -106,7 +106,7 @@ def test_the_metadata_may_be_away_for_a_while(data: Path, settings: embedbk.Sett
         with pytest.raises(embedbk.OperationTimeout, match="creating a ledger") as refused:
             bk.create_ledger()
         assert not refused.value.definite
-        cluster.restart("metadata")
+        cluster.restart("m1")
         assert {closed.ledger_id, writer.ledger_id} <= set(patient.ledgers())
         assert writer.add(b"and on") == 2
         assert writer.close() == 2

@@ -103,7 +103,7 @@ def said_of_a_session(place: Place, caller: Identity, key: str) -> list[str]:
 
 def test_the_metadata_answers_everybody_alike(place: Place) -> None:
     """P7.2: a session is its link's and its secret's; who says that it is a bookie has not that bookie's session."""
-    callers = list(those_who_call(place))
+    callers = [each for each in those_who_call(place) if not is_a_members(each)]
     before = place.start_client().bookies
     first = said_of_a_session(place, callers[0], "/said/first")
     for number, caller in enumerate(callers):
@@ -112,6 +112,25 @@ def test_the_metadata_answers_everybody_alike(place: Place) -> None:
     assert first[:2] == ["TxnDone", "Value"]
     assert place.start_client("c2").bookies == before
     assert place.bookie("b1").is_registered
+
+
+def is_a_members(caller: Identity) -> bool:
+    """Whether its link is one between members, over which no client speaks."""
+    return caller.role == "metadata" and bool(caller.cluster_token) and bool(caller.start)
+
+
+def test_who_says_that_it_is_a_member_asks_nothing_as_a_client(place: Place) -> None:
+    """P10.3: on a link of a member only members' messages count; anything else ends it, and opens no session."""
+    sessions = dict(place.metadata.core.catalog.sessions)
+    callers = [each for each in those_who_call(place) if is_a_members(each)]
+    assert callers
+    for caller in callers:
+        peer = Peer(place, place.metadata.endpoints[0], caller)
+        if peer.down is None:
+            peer.send(MetadataRequest(0, 1, 1, OpenSession(5000, "said")))
+            place.until(lambda peer=peer: peer.look() or peer.down is not None)
+        assert (peer.down is None, peer.messages) == (False, [])
+    assert place.metadata.core.catalog.sessions == sessions
 
 
 def test_who_says_that_it_is_a_bookie_is_seated_nowhere(place: Place) -> None:

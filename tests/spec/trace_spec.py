@@ -61,6 +61,8 @@ class Storing:
     durable: int
     entries: dict[int, dict[int, tuple[bytes, int]]] = field(default_factory=dict)  # (bytes, token)
     fences: dict[int, int] = field(default_factory=dict)  # Ledger -> token.
+    # Fenced before a start by a record that the journal has not: an entry log that was flushed before may have it.
+    flushed: set[int] = field(default_factory=set)
     told: set[int] = field(default_factory=set)  # Ledgers whose fence it has confirmed.
     damaged: set[tuple[int, int]] = field(default_factory=set)
 
@@ -355,8 +357,9 @@ class TraceSpec:
         for held in known.entries.values():
             for entry_id in [e for e, (_, token) in held.items() if token > last_token]:
                 del held[entry_id]
+        known.flushed |= {ledger for ledger, token in known.fences.items() if token > last_token}
         known.fences = {ledger: token for ledger, token in known.fences.items() if token <= last_token}
-        allow(known.told <= set(known.fences), "P7.3: a confirmed fence is forgotten", name)
+        allow(known.told <= known.flushed | set(known.fences), "P7.3: a confirmed fence is forgotten", name)
 
     def _at(self, name: str) -> Storing:
         """Who watches a world after its bookies were started has not heard of their start."""
@@ -435,7 +438,7 @@ class TraceSpec:
         bookie = self._at(name)
         token = bookie.fences.get(ledger)
         allow(
-            token is not None and token <= bookie.durable,
+            (token is not None and token <= bookie.durable) or ledger in bookie.flushed,
             "P5.2f: told before the fence is durable",
             name,
             ledger,
