@@ -22,10 +22,10 @@ from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import StartMember, encode_command
 from embedbk.metadata.loading import load_in_slices
 from embedbk.metadata.raft_vocabulary import Entry, Persist
+from embedbk.storage.file_in_pieces import SYNC_BYTES
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY, read_header, read_pieces
-from embedbk.storage.snapshot_writer import SYNC_BYTES
 
 LEDGER_COUNT = 1_000_000
 VALUE_BYTES = 250

@@ -10,12 +10,11 @@ With a thread of its own nothing here waits for the disk; without, each call doe
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
-from queue import SimpleQueue
 
 from embedbk.errors import StorageError
-from embedbk.storage.snapshot_files import SnapshotFile, SnapshotFiles
+from embedbk.storage.file_in_pieces import FileInPieces
+from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import (
     BLOCK_BYTES,
     FETCHED_SUFFIX,
@@ -25,7 +24,6 @@ from embedbk.storage.snapshot_format import (
     read_pieces,
     snapshot_name,
 )
-from embedbk.storage.snapshot_writer import QUEUED_BYTES_MAX, SYNC_BYTES
 
 __all__ = ["FetchedFile", "newest_fetched", "remove_fetched"]
 
@@ -48,35 +46,22 @@ def remove_fetched(files: SnapshotFiles, keep: str = "") -> None:
                 files.remove(name)
 
 
-class FetchedFile:
+class FetchedFile(FileInPieces):
     """wake: called by the thread when it wrote what was queued, and at the end."""
 
     def __init__(
         self, files: SnapshotFiles, index: int, term: int, cluster_token: bytes, wake: Callable[[], None]
     ) -> None:
         """Goes on with what is there of it. Raises OSError: what is there cannot be read."""
-        self.name = snapshot_name(index, term) + FETCHED_SUFFIX
+        super().__init__(files, snapshot_name(index, term) + FETCHED_SUFFIX, wake)
         self.offset = 0  # Up to here it was given.
         self.header: SnapshotHeader | None = None  # Of what was there already.
         self.whole: SnapshotHeader | None = None  # Set last: everything is here, right and durable.
         self.damage = ""  # Why what is here can never be right: it is removed.
-        self.failure: OSError | None = None  # The disk refused something: what was here is removed (P7.6).
-        self._files = files
         self._place = index, term
         self._cluster_token = cluster_token
-        self._wake = wake
-        self._file: SnapshotFile | None = None
-        self._at = 0
-        self._unsynced_bytes = 0
-        self._is_stopping = False
-        self._lock = threading.Lock()
-        self._queued_bytes = 0
-        self._jobs: SimpleQueue[bytes | None] = SimpleQueue()  # None: the last one was before.
-        self._thread: threading.Thread | None = None
         self._look()
-        if files.threaded:
-            self._thread = threading.Thread(target=self._run, name="embedbk fetched", daemon=True)
-            self._thread.start()
+        self._begin("embedbk fetched")
 
     def _look(self) -> None:
         """Without its header nobody can tell what it is a part of."""
@@ -96,70 +81,24 @@ class FetchedFile:
             return
         self._file, self.offset, self._at = file, size, size
 
-    def has_room(self) -> bool:
-        return self._queued_bytes < QUEUED_BYTES_MAX
-
     def add(self, piece: bytes) -> None:
         """The bytes at `offset`."""
         self.offset += len(piece)
-        with self._lock:
-            self._queued_bytes += len(piece)
-        self._put(piece)
-
-    def finish(self) -> None:
-        """All of it was added: `whole`, `damage` or `failure` follows."""
-        self._put(None)
+        super().add(piece)
 
     def stop(self, *, keep: bool = True) -> None:
         """When this returns nothing of it is written further. keep: what is here may be gone on with."""
-        self._is_stopping = True
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join()
+        self._end_thread()
         if not keep:
             self._drop()
         elif self._file is not None:
             self._file.close()
             self._file = None
 
-    def _put(self, job: bytes | None) -> None:
-        if self._thread is None:
-            self._work(job)
-        else:
-            self._jobs.put(job)
-
-    def _run(self) -> None:
-        is_last = False
-        while not is_last:
-            job = self._jobs.get()
-            is_last = job is None
-            self._work(job)
-            if is_last or self._jobs.empty():
-                self._wake()
-
-    def _work(self, job: bytes | None) -> None:
-        try:
-            if self.failure is None and not self._is_stopping:
-                if job is None:
-                    self._check()
-                else:
-                    self._write(job)
-        except OSError as refused:
-            self._drop()
-            self.failure = refused
-        finally:
-            with self._lock:
-                self._queued_bytes -= len(job or b"")
-
     def _write(self, piece: bytes) -> None:
         if self._file is None:
             self._file = self._files.create(self.name)
-        self._file.write(piece, self._at)
-        self._at += len(piece)
-        self._unsynced_bytes += len(piece)
-        if self._unsynced_bytes >= SYNC_BYTES:
-            self._file.sync()
-            self._unsynced_bytes = 0
+        self._wrote(self._file, piece)
 
     def _drop(self) -> None:
         if self._file is not None:
@@ -168,7 +107,7 @@ class FetchedFile:
         with contextlib.suppress(OSError):
             self._files.remove(self.name)
 
-    def _check(self) -> None:
+    def _close(self) -> None:
         """Every byte of it, as it is read from the file; then the sync, so that it may stand for a log."""
         assert self._file is not None
         try:

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import threading
 from collections.abc import Callable
 from dataclasses import replace
-from queue import SimpleQueue
 
-from embedbk.storage.snapshot_files import SnapshotFile, SnapshotFiles
+from embedbk.storage.file_in_pieces import FileInPieces
+from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import (
-    CHUNK,
     DIGEST_BYTES,
     PART_SUFFIX,
     SnapshotHeader,
@@ -26,87 +24,27 @@ from embedbk.storage.snapshot_format import (
     snapshot_name,
 )
 
-__all__ = ["QUEUED_BYTES_MAX", "SnapshotWriter"]
-
-QUEUED_BYTES_MAX = 4 << 20  # Pieces wait while more is queued for the thread.
-SYNC_BYTES = 8 << 20  # Synced on the way, so that the last sync does not hold the journal's up for long.
+__all__ = ["SnapshotWriter"]
 
 
-class SnapshotWriter:
+class SnapshotWriter(FileInPieces):
     """wake: called by the thread when it wrote what was queued, and at the end."""
 
     def __init__(self, files: SnapshotFiles, header: SnapshotHeader, wake: Callable[[], None]) -> None:
-        self.name = snapshot_name(header.index, header.term)
+        super().__init__(files, snapshot_name(header.index, header.term), wake)
         self.written: SnapshotHeader | None = None  # Set last: the file stands under its name, durably.
-        self.failure: OSError | None = None
-        self._files = files
         self._header = header
-        self._wake = wake
-        self._file: SnapshotFile | None = None
         self._digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         self._rows: list[tuple[int, int, int]] = []
         self._at = header.size
-        self._unsynced_bytes = 0
-        self._is_stopping = False
-        self._lock = threading.Lock()
-        self._queued_bytes = 0
-        self._jobs: SimpleQueue[bytes | None] = SimpleQueue()  # None: the last piece was before.
-        self._thread: threading.Thread | None = None
-        if files.threaded:
-            self._thread = threading.Thread(target=self._run, name="embedbk snapshot", daemon=True)
-            self._thread.start()
-
-    def has_room(self) -> bool:
-        return self._queued_bytes < QUEUED_BYTES_MAX
-
-    def add(self, piece: bytes) -> None:
-        """The next piece of the snapshot."""
-        with self._lock:
-            self._queued_bytes += len(piece)
-        self._put(piece)
-
-    def finish(self) -> None:
-        """All pieces were added: `written` or `failure` follows."""
-        self._put(None)
+        self._begin("embedbk snapshot")
 
     def stop(self) -> None:
         """Nobody wants it any more: when this returns, nothing of it is written further, and what was is removed if it
         can be."""
-        self._is_stopping = True
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join()
+        self._end_thread()
         if self.written is None:
             self._drop()
-
-    def _put(self, job: bytes | None) -> None:
-        if self._thread is None:
-            self._work(job)
-        else:
-            self._jobs.put(job)
-
-    def _run(self) -> None:
-        is_last = False
-        while not is_last:
-            job = self._jobs.get()
-            is_last = job is None
-            self._work(job)
-            if is_last or self._jobs.empty():
-                self._wake()
-
-    def _work(self, job: bytes | None) -> None:
-        try:
-            if self.failure is None and not self._is_stopping:
-                if job is None:
-                    self._close()
-                else:
-                    self._write(job)
-        except OSError as refused:
-            self._drop()
-            self.failure = refused
-        finally:
-            with self._lock:
-                self._queued_bytes -= len(job or b"")
 
     def _write(self, piece: bytes) -> None:
         if self._file is None:
@@ -114,14 +52,9 @@ class SnapshotWriter:
                 self._files.remove(self.name + PART_SUFFIX)
             self._file = self._files.create(self.name + PART_SUFFIX)
         head, crc = encode_chunk(len(self._rows), piece)
-        self._file.write(head + piece, self._at)
         self._digest.update(piece)
         self._rows.append((self._at, len(piece), crc))
-        self._at += CHUNK.size + len(piece)
-        self._unsynced_bytes += len(piece)
-        if self._unsynced_bytes >= SYNC_BYTES:
-            self._file.sync()
-            self._unsynced_bytes = 0
+        self._wrote(self._file, head + piece)
 
     def _close(self) -> None:
         assert self._file is not None

@@ -12,6 +12,7 @@ _PEERS = "embedbk/host/peers.py"
 _FETCHING = "embedbk/host/fetching.py"
 _HANDING = "embedbk/host/handing_out.py"
 _FILE = "embedbk/storage/fetched_file.py"
+_PIECES = "embedbk/storage/file_in_pieces.py"
 _MESSAGES = "embedbk/metadata/raft_messages.py"
 _MEMBERSHIP = "embedbk/metadata/membership.py"
 _PATIENCE = "embedbk/metadata/patience.py"
@@ -246,7 +247,7 @@ MUTANTS = (
         "what a sync refused is synced once more",
         (
             (
-                _FILE,
+                _PIECES,
                 "        except OSError as refused:\n            self._drop()\n",
                 "        except OSError as refused:\n",
             ),

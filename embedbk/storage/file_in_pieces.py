@@ -1,0 +1,113 @@
+"""A file that somebody hands over piece by piece, and a thread writes (METADATA.md, 2).
+
+Decides that no more than a few pieces wait, that what is written is synced on the way, and that the first call that the
+disk refuses ends it: no sync is tried again (P7.6). What the file holds, and when it counts, its two kinds say: a
+snapshot of this member (snapshot_writer.py), one of another (fetched_file.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from embedbk.storage.snapshot_files import SnapshotFile, SnapshotFiles
+
+__all__ = ["QUEUED_BYTES_MAX", "SYNC_BYTES", "FileInPieces"]
+
+QUEUED_BYTES_MAX = 4 << 20  # Pieces wait while more is queued for the thread.
+SYNC_BYTES = 8 << 20  # Synced on the way, so that the last sync does not hold the journal's up for long.
+
+
+class FileInPieces(ABC):
+    """wake: called by the thread when it wrote what was queued, and at the end."""
+
+    def __init__(self, files: SnapshotFiles, name: str, wake: Callable[[], None]) -> None:
+        self.name = name
+        self.failure: OSError | None = None  # The disk refused something: what was here is removed.
+        self._files = files
+        self._wake = wake
+        self._file: SnapshotFile | None = None
+        self._at = 0  # Where the next write goes.
+        self._unsynced_bytes = 0
+        self._is_stopping = False
+        self._lock = threading.Lock()
+        self._queued_bytes = 0
+        self._jobs: SimpleQueue[bytes | None] = SimpleQueue()  # None: the last piece was before.
+        self._thread: threading.Thread | None = None
+
+    def _begin(self, thread_name: str) -> None:
+        """The last call of a kind's constructor: from here on the thread may work."""
+        if self._files.threaded:
+            self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
+            self._thread.start()
+
+    def has_room(self) -> bool:
+        return self._queued_bytes < QUEUED_BYTES_MAX
+
+    def add(self, piece: bytes) -> None:
+        """The next piece."""
+        with self._lock:
+            self._queued_bytes += len(piece)
+        self._put(piece)
+
+    def finish(self) -> None:
+        """All pieces were added: the end of the file is made, or `failure` follows."""
+        self._put(None)
+
+    def _end_thread(self) -> None:
+        """When this returns, nothing is written further."""
+        self._is_stopping = True
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+
+    def _put(self, job: bytes | None) -> None:
+        if self._thread is None:
+            self._work(job)
+        else:
+            self._jobs.put(job)
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            job = self._jobs.get()
+            is_last = job is None
+            self._work(job)
+            if is_last or self._jobs.empty():
+                self._wake()
+
+    def _work(self, job: bytes | None) -> None:
+        try:
+            if self.failure is None and not self._is_stopping:
+                if job is None:
+                    self._close()
+                else:
+                    self._write(job)
+        except OSError as refused:
+            self._drop()
+            self.failure = refused
+        finally:
+            with self._lock:
+                self._queued_bytes -= len(job or b"")
+
+    def _wrote(self, file: SnapshotFile, block: bytes) -> None:
+        """Write the block behind what was written before."""
+        file.write(block, self._at)
+        self._at += len(block)
+        self._unsynced_bytes += len(block)
+        if self._unsynced_bytes >= SYNC_BYTES:
+            file.sync()
+            self._unsynced_bytes = 0
+
+    @abstractmethod
+    def _write(self, piece: bytes) -> None: ...
+
+    @abstractmethod
+    def _close(self) -> None:
+        """All pieces are written: make the file whole and durable."""
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Remove what was written, if the disk lets it be removed."""
