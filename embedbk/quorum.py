@@ -6,6 +6,7 @@ change is asked for again. What a person is told of it is `cli/quorum.py`'s.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -14,9 +15,12 @@ from typing import NamedTuple
 
 from embedbk.codec.metadata_messages import (
     Acknowledged,
+    BeginFormation,
     ChangeVoters,
+    FormationPromised,
     MemberName,
     Operation,
+    PrepareFormation,
     QuorumStatus,
     QuorumTold,
     Refusal,
@@ -26,6 +30,7 @@ from embedbk.errors import MetadataUnavailable, OperationTimeout, UsageError
 from embedbk.host.inquiring import Inquiry
 from embedbk.host.loop import Loop, clock_ns
 from embedbk.ids import INCARNATION_BYTES
+from embedbk.metadata.governing import IS_MEMBER
 from embedbk.ports import Identity
 from embedbk.transports import open_transport
 
@@ -139,6 +144,60 @@ class Quorum:
             if not isinstance(result, Acknowledged):
                 time.sleep(REST_S)
 
+    def form(self) -> None:
+        """Have the blank members at these addresses begin a cluster, the first of them as its founder: all of them or
+        none (METADATA 2.10). Ends when each may receive the log.
+
+        Raises:
+            UsageError: one of them is no blank member, or takes part in another formation; nothing was begun.
+            OperationTimeout: one did not answer, and nothing was begun; or the last step is not done yet.
+        """
+        prepare = PrepareFormation(os.urandom(16), self._endpoints[0], tuple(self._endpoints))
+        promised: dict[str, str] = {}
+        missed: dict[str, str] = {}
+        refused: list[str] = []
+
+        def heard(endpoint: str, result: Result) -> None:
+            if isinstance(result, FormationPromised) and result.nonce == prepare.nonce:
+                promised[endpoint] = result.name
+            else:
+                text = result.text if isinstance(result, Refusal) else "is no blank metadata member"
+                refused.append(f"{endpoint}: {text}")
+
+        inquiry = self._inquiry(self._endpoints, prepare, heard, missed.__setitem__)
+        self._run(inquiry, lambda: bool(refused) or len(promised) == len(self._endpoints))
+        names = sorted(promised.values())
+        if not refused and len(set(names)) < len(names):
+            refused.append(f"two members have one name, of {', '.join(names)}")
+        if refused:
+            raise UsageError(
+                f"no cluster is formed, nothing was begun: {'; '.join(refused)}",
+                hint="name blank members only, each with a name of its own (embedbk metadata --join)",
+            )
+        silent = [endpoint for endpoint in self._endpoints if endpoint not in promised]
+        if silent:
+            why = "; ".join(f"{endpoint}: {missed.get(endpoint, 'no answer')}" for endpoint in silent)
+            raise OperationTimeout(
+                f"no cluster is formed, nothing was begun: all must answer, and {why}",
+                hint="start those members, or name only those that run",
+            )
+        result = self.ask([prepare.founder], BeginFormation(prepare.nonce))
+        if (
+            isinstance(result, Refusal) and result.code != IS_MEMBER
+        ):  # As a member: it began, and that answer was lost.
+            raise UsageError(f"no cluster is formed, nothing was begun: {result.text}", hint="try again")
+        while True:
+            with contextlib.suppress(MetadataUnavailable):
+                leader = self.look_for_leader()[1]
+                if {each.member.name for each in leader.members} >= set(names):
+                    return
+            if clock_ns() >= self._until_ns:
+                raise OperationTimeout(
+                    f"{promised[prepare.founder]} was told to begin the cluster, and not all have joined it yet",
+                    hint="embedbk quorum status shows who has; embedbk quorum join lets them vote when all have",
+                )
+            time.sleep(REST_S)
+
     def ask(self, endpoints: Sequence[str], operation: Operation) -> Result | None:
         """The first answer of these; None: none in time."""
         results: list[Result] = []
@@ -194,11 +253,15 @@ def all_vote(leader: QuorumTold, policy: str = "", *, allows_even: bool = False)
 
 def why_no_leader(seen: Seen) -> str:
     best = seen.best
+    blank = [told.member.name for told in seen.told.values() if told.role == "blank"]
+    if len(blank) == len(seen.told):
+        names = ", ".join(sorted(blank))
+        return f"{names} {'holds' if len(blank) == 1 else 'hold'} no data"
     there = [each.name for each in seen.told]
     silent = [
         each.member.name for each in best.members if each.role == "voter" and each.member not in seen.told
     ]
-    text = f"{', '.join(there)} answered"
+    text = f"{', '.join(there)} answered" + "".join(f", {name} holds no data" for name in blank)
     return f"{text}; not {', '.join(silent)}" if silent else f"{text}; an election is under way"
 
 

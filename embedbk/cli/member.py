@@ -19,6 +19,7 @@ from embedbk.cli.serving import Serving
 from embedbk.codec.metadata_messages import JoinAsLearner, MemberName, QuorumStatus, QuorumTold, Result
 from embedbk.errors import StorageError, UsageError
 from embedbk.host.announcing import Announcing
+from embedbk.host.blank_member import BlankMember
 from embedbk.host.inquiring import Inquiry
 from embedbk.host.loop import clock_ns
 from embedbk.host.reminders import Reminders
@@ -47,6 +48,13 @@ Three members find each other by any address of one that runs:
   embedbk quorum join --at embedbk://127.0.0.1:4001
 
 The two that join receive the log at once; they vote when the last command has ended.
+
+Or all of them wait for each other, and begin together:
+
+  embedbk metadata --join 127.0.0.1:4002 --dir A --name m1 --listen tcp://127.0.0.1:4001
+  embedbk metadata --join 127.0.0.1:4001 --dir B --name m2 --listen tcp://127.0.0.1:4002
+  embedbk metadata --join 127.0.0.1:4001 --dir C --name m3 --listen tcp://127.0.0.1:4003
+  embedbk quorum init --at embedbk://127.0.0.1:4001,127.0.0.1:4002,127.0.0.1:4003
 """
 
 
@@ -79,7 +87,7 @@ def run_member(
     from embedbk.storage.metadata_store import open_metadata_store
 
     file_bytes = max(options.journal_file_bytes, _FILE_BYTES_MIN)
-    new_identity = _new_identity(options, serving, seeds, transport_of)
+    new_identity, listen = _new_identity(options, serving, listen, seeds, transport_of)
     with ExitStack() as opened:  # Closed again when the rest cannot be opened.
         store = open_metadata_store(
             options.dir, file_bytes=file_bytes, may_have_lost=options.may_have_lost, new_identity=new_identity
@@ -160,10 +168,11 @@ def _note_endpoints(directory: Path, endpoints: Sequence[str]) -> None:
 def _new_identity(
     options: argparse.Namespace,
     serving: Serving,
+    listen: Sequence[str],
     seeds: Sequence[str],
     transport_of: Callable[[str, Identity], Transport],
-) -> MemberIdentity | None:
-    """Whose an empty directory will be; None for one that is a member's already."""
+) -> tuple[MemberIdentity | None, Sequence[str]]:
+    """Whose an empty directory will be, and where it listens from then on; None for one that is a member's already."""
     if options.new and seeds:
         raise UsageError(
             "--new and --join: a member begins a cluster or joins one",
@@ -176,9 +185,9 @@ def _new_identity(
                 f"--new: {directory} holds a member's log already; nothing was changed",
                 hint=f"embedbk metadata --dir {directory} starts that member; a new cluster needs an empty directory",
             )
-        return None
+        return None, listen
     if options.new:
-        return MemberIdentity.mint(_name(options.name or FIRST_MEMBER))
+        return MemberIdentity.mint(_name(options.name or FIRST_MEMBER)), listen
     if not seeds:
         raise UsageError(
             f"{directory} is empty: does this member begin a cluster, or join one?",
@@ -186,8 +195,10 @@ def _new_identity(
             f"embedbk metadata --join HOST:PORT --dir {directory} joins that of the member at this address",
         )
     name = _name(options.name or directory.resolve().name)
-    token = _adopt(name, serving, seeds, transport_of)
-    return MemberIdentity(token, os.urandom(INCARNATION_BYTES), name, is_founder=False)
+    token, listen = _adopt(name, serving, listen, seeds, transport_of)
+    if not token:
+        return MemberIdentity.mint(name), listen
+    return MemberIdentity(token, os.urandom(INCARNATION_BYTES), name, is_founder=False), listen
 
 
 def _name(name: str) -> str:
@@ -198,18 +209,26 @@ def _name(name: str) -> str:
 
 
 def _adopt(
-    name: str, serving: Serving, seeds: Sequence[str], transport_of: Callable[[str, Identity], Transport]
-) -> bytes:
-    """The token that a majority of a cluster's voters tell."""
+    name: str,
+    serving: Serving,
+    listen: Sequence[str],
+    seeds: Sequence[str],
+    transport_of: Callable[[str, Identity], Transport],
+) -> tuple[bytes, Sequence[str]]:
+    """The token that a majority of a cluster's voters tell, empty: this one is the founder of a formation; and what it
+    was bound to meanwhile."""
     adoption, reminders = Adoption(seeds), Reminders(logger)
     identity = Identity("client", name, os.urandom(INCARNATION_BYTES), b"")
+    listener = Identity("metadata", name, os.urandom(INCARNATION_BYTES), b"")
 
     def heard(_: str, result: Result) -> None:
         if isinstance(result, QuorumTold):
             adoption.hear(result)
+            blank.forming.met = blank.forming.met or result.cluster_token
             inquiry.also(adoption.endpoints)
 
     inquiry = Inquiry(transport_of(seeds[0], identity), seeds, QuorumStatus(), heard)
+    blank = BlankMember(transport_of(listen[0], listener), listen, name, inquiry.also)
 
     def is_reached() -> bool:
         if adoption.conflict:
@@ -218,10 +237,12 @@ def _adopt(
                 hint="name members of one cluster only with --join",
             )
         reminders.lasts(
-            clock_ns(), "token", f"metadata member {name} waits for its cluster: {adoption.why_not}"
+            clock_ns(),
+            "token",
+            f"metadata member {name} at {', '.join(blank.endpoints)} waits for its cluster: {adoption.why_not}",
         )
         # Also when a majority was quicker: another seed may belong to another cluster.
-        return inquiry.has_asked_all and adoption.token != b""
+        return blank.forming.is_founder or (inquiry.has_asked_all and adoption.token != b"")
 
-    serving.run_until(inquiry, is_reached)
-    return adoption.token
+    serving.run_until(inquiry, is_reached, [blank])
+    return b"" if blank.forming.is_founder else adoption.token, blank.endpoints

@@ -24,7 +24,7 @@ from embedbk.codec.metadata_messages import (
     TransferLeadership,
 )
 from embedbk.errors import EmbedbkError, UsageError
-from embedbk.metadata.quorum import Policy, sizes_of
+from embedbk.metadata.quorum import VOTERS_MAX, Policy, sizes_of
 from embedbk.quorum import Quorum, Seen, all_vote, listened_at, why_no_leader
 
 __all__ = ["run_quorum"]
@@ -93,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
             action="store_true",
             help="an even number is meant, though it bears no more than one less",
         )
+    init = command("init", _init, "let the blank members at all addresses of --at begin a cluster together")
+    init.add_argument("--policy", choices=[each.value for each in Policy], help="how large quorums are")
+    init.add_argument("--allow-even", action="store_true", help="an even number is meant")
     transfer = command("transfer", _transfer, "let another member lead")
     transfer.add_argument("--to", required=True, metavar="NAME", help="which")
     return parser
@@ -120,6 +123,21 @@ def _endpoints(at: str | None) -> list[str]:
 
 def _status(quorum: Quorum, _: argparse.Namespace) -> Seen:
     return quorum.look()
+
+
+def _init(quorum: Quorum, options: argparse.Namespace) -> Seen:
+    count = len(set(_endpoints(options.at)))
+    if not 1 <= count <= VOTERS_MAX:
+        raise UsageError(
+            f"--at has {count} addresses: a quorum has 1 to {VOTERS_MAX} voters",
+            hint="let more members join later: they may be learners",
+        )
+    _check_even(count, options.allow_even)
+    quorum.form()
+    return quorum.change(
+        lambda leader: all_vote(leader, options.policy or "", allows_even=options.allow_even),
+        "the change of the voters",
+    )
 
 
 def _join(quorum: Quorum, options: argparse.Namespace) -> Seen:
@@ -154,13 +172,16 @@ def _reconfigure(quorum: Quorum, options: argparse.Namespace) -> Seen:
 
 
 def _checked(change: ChangeVoters) -> ChangeVoters:
-    count = len(change.voters)
-    if count % 2 == 0 and not change.allows_even:
+    _check_even(len(change.voters), change.allows_even)
+    return change
+
+
+def _check_even(count: int, allows_even: bool) -> None:
+    if count % 2 == 0 and not allows_even:
         raise UsageError(
             f"{count} voters bear no more crashes than {count - 1}",
             hint="let one more join, or take one out (reconfigure --voters), or say --allow-even",
         )
-    return change
 
 
 def _transfer(quorum: Quorum, options: argparse.Namespace) -> Seen:
@@ -246,6 +267,9 @@ def _as_text(seen: Seen) -> str:
         if seen.leader is not None
         else f"nobody leads: {why_no_leader(seen)}"
     )
+    if not best.cluster_token:
+        where = "; ".join(f"{told.member.name} at {', '.join(_where(told))}" for told in seen.told.values())
+        return f"no cluster: {why_no_leader(seen)}: {where}\nembedbk quorum init lets blank members begin one together"
     lines = [
         f"cluster {best.cluster_token.hex()}: {leader}, term {best.term}",
         f"{best.policy}: {_tolerance(best, seen.told)}",
@@ -260,6 +284,10 @@ def _as_text(seen: Seen) -> str:
     if any(each.role == "learner" for each in best.members):
         lines.append("a learner receives the log and has no vote: embedbk quorum join lets all of them vote")
     return "\n".join(lines)
+
+
+def _where(told: QuorumTold) -> list[str]:
+    return [endpoint for each in told.members if each.member == told.member for endpoint in each.endpoints]
 
 
 def _row(seen: Seen, member: MemberTold) -> tuple[str, ...]:

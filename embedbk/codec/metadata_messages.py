@@ -14,12 +14,16 @@ import msgspec
 from embedbk.codec.messages import register_kind
 
 __all__ = [
+    "Formation",
+    "FormationPromised",
+    "PrepareFormation",
     "ABSENT",
     "ANY",
     "BUSY",
     "ENDPOINTS_MAX",
     "AllocIds",
     "Allocated",
+    "BeginFormation",
     "ChangeLearners",
     "ChangeVoters",
     "CloseSession",
@@ -209,7 +213,23 @@ class ChangeLearners(msgspec.Struct, frozen=True, array_like=True, tag=24):
     learners: _MemberNames
 
 
-Governance = JoinAsLearner | ChangeVoters | TransferLeadership | QuorumStatus | ChangeLearners
+class PrepareFormation(msgspec.Struct, frozen=True, array_like=True, tag=75):
+    """Will you take part in the formation of a cluster that none of you has yet? Asked again and again by who forms it;
+    a promise ends soon after the last time. founder: where the member is reached that is to mint the token."""
+
+    nonce: _Name
+    founder: _Endpoint
+    members: _Endpoints
+
+
+class BeginFormation(msgspec.Struct, frozen=True, array_like=True, tag=76):
+    """All of them promised: you, the founder of that formation, begin the cluster."""
+
+    nonce: _Name
+
+
+Formation = PrepareFormation | BeginFormation
+Governance = JoinAsLearner | ChangeVoters | TransferLeadership | QuorumStatus | ChangeLearners | Formation
 Operation = (
     OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell | Governance
 )  # fmt: skip
@@ -315,8 +335,16 @@ class MemberTold(msgspec.Struct, frozen=True, array_like=True):
     index: _Number
 
 
+class FormationPromised(msgspec.Struct, frozen=True, array_like=True, tag=77):
+    """This blank member, called so, takes part in the formation and in no other one meanwhile."""
+
+    nonce: _Name
+    name: _Member
+
+
 class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
-    """What one member knows. role: "leader", "candidate", "follower", or "learner" for whoever has no vote.
+    """What one member knows. role: "leader", "candidate", "follower", "learner" for whoever has no vote, or "blank" for
+    whoever holds nothing, and so knows no cluster either (cluster_token empty).
 
     configuration: the index of the entry in which it stands. leader empty: nobody is known. has_doubt: its disk may
     have lost something, so it votes for nobody yet.
@@ -349,6 +377,7 @@ Result = (
     | Told
     | NotLeader
     | QuorumTold
+    | FormationPromised
 )
 
 

@@ -14,6 +14,7 @@ from embedbk.codec.metadata_messages import (
     Acknowledged,
     ChangeLearners,
     ChangeVoters,
+    Formation,
     Governance,
     JoinAsLearner,
     MemberName,
@@ -42,11 +43,12 @@ from embedbk.metadata.raft_vocabulary import (
 )
 from embedbk.metadata.vocabulary import Reply
 
-__all__ = ["REFUSED", "RETIRED", "TAKEN", "Governing", "told"]
+__all__ = ["IS_MEMBER", "REFUSED", "RETIRED", "TAKEN", "Governing", "told"]
 
 REFUSED = "REFUSED"  # Refusal.code: not now; the text says why, and it may be asked again.
 RETIRED = "RETIRED"  # Never: that member was taken out.
 TAKEN = "TAKEN"  # Not under this name, or not by this process: another one is heard.
+IS_MEMBER = "IS_MEMBER"  # Who is asked to form a cluster has one.
 WAITING_MAX = 64  # Requests whose change is under way.
 
 
@@ -69,6 +71,9 @@ class Governing:
         assert isinstance(operation, Governance)
         if isinstance(operation, QuorumStatus):
             return None, _reply(link, request, told(raft, self._token, self._endpoints))
+        if isinstance(operation, Formation):
+            text = f"{raft.member.name} is a member of the cluster {self._token.hex()} already"
+            return None, _reply(link, request, Refusal(IS_MEMBER, text))
         if raft.role is not Role.LEADER:
             return None, _reply(link, request, not_leader)
         if len(self._waiting) >= WAITING_MAX:

@@ -1,0 +1,81 @@
+"""What a blank member answers: that it holds nothing, and whether it takes part in a formation (P10.3). Pure.
+
+Several members that are all blank may begin a cluster together (RAFT.md, 11): who forms it asks every one of them, and
+only when all have promised is one of them, the founder, told to begin; the others find its cluster as any blank member
+does. A promise is for one formation at a time, so that of two that overlap at most one has all. It is kept in memory
+alone: whoever breaks it by a restart is still blank, and a founder begins at most one cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from embedbk.codec.metadata_messages import (
+    Acknowledged,
+    BeginFormation,
+    FormationPromised,
+    MemberName,
+    MemberTold,
+    NotLeader,
+    Operation,
+    PrepareFormation,
+    QuorumStatus,
+    QuorumTold,
+    Refusal,
+    Result,
+)
+from embedbk.metadata.governing import REFUSED
+
+__all__ = ["PROMISE_NS", "Forming"]
+
+PROMISE_NS = 10_000_000_000  # Behind the last time that it was asked for.
+
+
+class Forming:
+    """Of one blank member."""
+
+    def __init__(self, name: str, endpoints: Sequence[str]) -> None:
+        """endpoints: where it is reached."""
+        self.is_founder = False  # It is to begin the cluster; nothing that it promises counts any more.
+        self.met = b""  # The cluster that one of its seeds has: it joins that one.
+        self._name = name
+        self._endpoints = tuple(endpoints)
+        self._promised: PrepareFormation | None = None
+        self._until_ns = 0
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Where the members are that it promised to form a cluster with."""
+        return () if self._promised is None else (self._promised.founder, *self._promised.members)
+
+    def answer(self, now_ns: int, operation: Operation) -> Result:
+        match operation:
+            case PrepareFormation():
+                return self._promise(now_ns, operation)
+            case BeginFormation(nonce):
+                return self._begin(now_ns, nonce)
+            case QuorumStatus():
+                return self._told()
+        return NotLeader("")  # Whoever looks for a leader goes on to the next address.
+
+    def _promise(self, now_ns: int, asked: PrepareFormation) -> Result:
+        held = self._promised if now_ns < self._until_ns else None
+        if self.is_founder or (held is not None and held != asked):
+            where = held.founder if held is not None else "itself"
+            return Refusal(REFUSED, f"{self._name} takes part in another formation, whose founder is {where}")
+        if held is None and self.met:
+            return Refusal(REFUSED, f"{self._name} is to join the cluster {self.met.hex()}, by its --join")
+        self._promised, self._until_ns = asked, now_ns + PROMISE_NS
+        return FormationPromised(asked.nonce, self._name)
+
+    def _begin(self, now_ns: int, nonce: bytes) -> Result:
+        held = self._promised
+        if held is None or held.nonce != nonce or now_ns >= self._until_ns:
+            return Refusal(REFUSED, f"{self._name} promised no such formation, or too long ago")
+        self.is_founder = True
+        return Acknowledged(0)
+
+    def _told(self) -> QuorumTold:
+        own = MemberName(self._name, b"")
+        members = (MemberTold(own, "blank", self._endpoints, False, 0),)
+        return QuorumTold(b"", own, "blank", 0, "", 0, 0, 0, 0, False, "", 0, members)
