@@ -73,7 +73,8 @@ class Lifetimes:
         if not self._expiries:
             return None
         due_ns = self._expiries[0][0] + self._uncounted_ns
-        is_still = self._stood_since_ns is not None and due_ns - self._stood_since_ns > AWAY_NS
+        then_ns = max(due_ns, self._last_ns)  # A turn may come later than it was due.
+        is_still = self._stood_since_ns is not None and then_ns - self._stood_since_ns > AWAY_NS
         return None if is_still else due_ns
 
     # --- Counted time --------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from embedbk.metadata import member as member_module
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import BeginGeneration, StartSession
+from embedbk.metadata.lifetimes import AWAY_NS
 from embedbk.metadata.member import Member
 from embedbk.metadata.raft_vocabulary import Durable, Persist
 from embedbk.metadata.vocabulary import (
@@ -290,6 +291,20 @@ def test_a_keep_alive_passes_any_number_of_answers_that_wait() -> None:
     [answer] = desk.ask(KeepAlive(), session)
     assert isinstance(answer, Reply)
     assert isinstance(answer.reply.result, Acknowledged)
+
+
+def test_a_member_that_turns_late_while_its_log_stands_still_waits_for_its_log() -> None:
+    """METADATA.md: no time is counted while nothing can be committed, so no session is due: a turn that comes shortly
+    behind one that was due, when the log stood still for long before it, is not followed by another at once."""
+    desk = Desk()
+    silent, other = desk.open(ttl_ms=16_000), desk.open(ttl_ms=160_000)
+    desk.tick(16 * SECOND + SECOND // 2)
+    desk.ask(put("/late"), other)  # Never durable here.
+    desk.now_ns += AWAY_NS + SECOND // 10
+    desk.step(Tick(desk.now_ns))  # Its end was due 0.6 s ago, which is no absence.
+    assert silent in desk.member.catalog.sessions
+    due_ns = desk.member.deadline_ns
+    assert due_ns is None or due_ns > desk.now_ns
 
 
 def test_nobody_expires_while_nothing_can_be_committed() -> None:

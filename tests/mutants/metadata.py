@@ -444,6 +444,15 @@ MUTANTS = (
         (_MEMBERS + "nobody_expires_while_nothing_can_be_committed",),
     ),
     Mutant(
+        "member-spins-while-its-log-stands-still",
+        "L14",
+        "a turn that came late while nothing can be committed is followed by another at once, without end",
+        ((_LIFETIMES, "max(due_ns, self._last_ns)", "due_ns"),),
+        (
+            "tests/metadata/test_member.py::test_a_member_that_turns_late_while_its_log_stands_still_waits_for_its_log",
+        ),
+    ),
+    Mutant(
         "every-stall-is-a-fresh-ttl",
         "METADATA.md",
         "a disk that stands still now and then keeps the keys of dead clients for ever",
