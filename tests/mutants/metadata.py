@@ -447,7 +447,7 @@ MUTANTS = (
         "member-spins-while-its-log-stands-still",
         "L14",
         "a turn that came late while nothing can be committed is followed by another at once, without end",
-        ((_LIFETIMES, "max(due_ns, self._last_ns)", "due_ns"),),
+        ((_LIFETIMES, "then_ns = max(due_ns, self._last_ns)", "then_ns = due_ns"),),
         (
             "tests/metadata/test_member.py::test_a_member_that_turns_late_while_its_log_stands_still_waits_for_its_log",
         ),
