@@ -1,8 +1,10 @@
-"""What does a snapshot of a million ledgers cost: its time, its longest slice, and the load of it?
+"""What does the metadata quorum cost (`_metadata_quorum.py`), and what do a million ledgers: their memory, a snapshot's
+time and its longest slice, the load of it?
 
 A member's catalog with a million records of 250 B is cut slice by slice, as in the turns of a loop, while its thread
 writes the file. The ceiling of the snapshot is writing the same bytes to a file of the same disk with the same syncs;
 of the load, reading them. The stall is the longest slice; instead of a ceiling it has what encoding in one step takes.
+`memory` is what a process grows by that fills such a catalog; its ceiling is the bytes of keys and values.
 """
 
 from __future__ import annotations
@@ -10,11 +12,14 @@ from __future__ import annotations
 import os
 import select
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import Row, is_wanted, workplace
+from benchmarks import Row, _metadata_quorum, is_wanted, workplace
+from embedbk.cluster import environment
 from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.metadata_messages import Record
 from embedbk.metadata.catalog import Catalog
@@ -32,14 +37,29 @@ VALUE_BYTES = 250
 RUNS = 3
 
 ROWS = ("metadata/1M/snapshot", "metadata/1M/load", "metadata/1M/stall")
+MEMORY = "metadata/1M/memory"
+RESIDENT = """
+from benchmarks.metadata import filled
+from benchmarks.ledgers import resident_bytes
+import os
+before = resident_bytes(os.getpid())
+catalog = filled()
+print(resident_bytes(os.getpid()) - before)
+"""
 
 
 def measure() -> Iterator[Row]:
-    """`metadata/1M/snapshot`, `/load` in seconds, `/stall` in milliseconds."""
+    """The quorum's rows, then `metadata/1M/memory` in MB, `/snapshot`, `/load` in seconds, `/stall` in milliseconds."""
+    yield from _metadata_quorum.measure()
+    if is_wanted(MEMORY):
+        yield memory()
     if not is_wanted(*ROWS):
         return
     with workplace("metadata") as directory:
-        catalog, at_once_s = filled()
+        catalog = filled()
+        began = time.perf_counter()
+        catalog.snapshot()
+        at_once_s = time.perf_counter() - began
         snapshots, loads, stalls, writes, reads = [], [], [], [], []
         for run in range(RUNS):
             place = directory / str(run)
@@ -55,8 +75,15 @@ def measure() -> Iterator[Row]:
         yield Row(ROWS[2], statistics.median(stalls) * 1000, "ms", ceiling=at_once_s * 1000)
 
 
-def filled() -> tuple[Catalog, float]:
-    """The catalog, and the seconds of encoding it in one step."""
+def memory() -> Row:
+    """Of a process of its own, which nothing before has filled."""
+    line = [sys.executable, "-c", RESIDENT]
+    told = subprocess.run(line, check=True, capture_output=True, text=True, env=environment()).stdout
+    plain = LEDGER_COUNT * (VALUE_BYTES + len(ledger_key_path(1)))
+    return Row(MEMORY, round(int(told) / 1e6, 1), "MB", round(plain / 1e6, 1))
+
+
+def filled() -> Catalog:
     catalog, keys = Catalog(), sorted(ledger_key_path(number) for number in range(1, LEDGER_COUNT + 1))
     for at in range(0, LEDGER_COUNT, 1000):
         catalog.take_records(
@@ -65,9 +92,7 @@ def filled() -> tuple[Catalog, float]:
                 for number, key in enumerate(keys[at : at + 1000], at)
             ]
         )
-    began = time.perf_counter()
-    catalog.snapshot()
-    return catalog, time.perf_counter() - began
+    return catalog
 
 
 def snapshot(directory: Path, catalog: Catalog) -> tuple[float, float]:

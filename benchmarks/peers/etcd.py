@@ -1,5 +1,5 @@
-"""etcd, three members, every write synced: its own `check perf` for throughput (1 KiB values, a minute), its gateway's
-JSON over one kept connection for one write at a time."""
+"""etcd, three members unless said otherwise, every write synced: its own `check perf` for throughput (1 KiB values, a
+minute), its gateway's JSON over one kept connection for one write at a time."""
 
 from __future__ import annotations
 
@@ -19,35 +19,40 @@ from benchmarks.peers.peer import Failed, Peer, Server, free_ports, require, wai
 __all__ = ["Etcd"]
 
 COUNT = 500  # Of one `depth1`.
-NAMES = ("e0", "e1", "e2")
+COUNTED = {1: "one member", 3: "three members"}
 
 
 class Etcd(Peer):
     sizes = (1024,)  # What `check perf` writes.
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, members: int = 3) -> None:
         server = require("etcd", "etcd-server")
         self._control = require("etcdctl", "etcd-client")
         version = subprocess.run([server, "--version"], capture_output=True, text=True, check=True).stdout
-        self.name = f"etcd {version.split()[2]} three members"
+        self.name = f"etcd {version.split()[2]} {COUNTED[members]}"
         directory.mkdir(parents=True)
-        clients, peers = free_ports(3), free_ports(3)
+        names = [f"e{number}" for number in range(members)]
+        ports = free_ports(2 * members)
+        clients, peers = ports[:members], ports[members:]
         self._port = clients[0]
         self._rate: float | None = None
-        members = ",".join(f"{name}=http://127.0.0.1:{port}" for name, port in zip(NAMES, peers, strict=True))
+        initial = ",".join(f"{name}=http://127.0.0.1:{port}" for name, port in zip(names, peers, strict=True))
+        self._clients, self._directory = clients, directory
         self._servers: list[Server] = []
+        self._lines: list[list[str]] = []
         try:
-            for number, name in enumerate(NAMES):
+            for number, name in enumerate(names):
                 client, peer = f"http://127.0.0.1:{clients[number]}", f"http://127.0.0.1:{peers[number]}"
                 line = [
                     server, "--name", name, "--data-dir", str(directory / name), "--logger", "zap",
                     "--listen-client-urls", client, "--advertise-client-urls", client,
                     "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                    "--initial-cluster", members, "--initial-cluster-state", "new",
+                    "--initial-cluster", initial, "--initial-cluster-state", "new",
                     "--quota-backend-bytes", str(8 << 30),
                 ]  # fmt: skip
+                self._lines.append(line)
                 self._servers.append(Server(line, directory, f"{name}.log"))
-            wait_until(self._is_healthy, "three members", self._servers)
+            wait_until(self._is_healthy, COUNTED[members], self._servers)
         except BaseException:
             self.close()
             raise

@@ -68,6 +68,11 @@ class Server:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
+    def kill(self) -> None:
+        """SIGKILL, waited for."""
+        self._process.kill()
+        self._process.wait()
+
     def close(self) -> None:
         _end(self._process)
         self._log.close()

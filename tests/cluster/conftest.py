@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--beside-etcd", action="store_true", help="the wiped disk in every start order, and etcd's too"
+    )
