@@ -5,13 +5,19 @@ Decides where two logs agree and which of two is newer. What is durable is told 
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from embedbk.errors import ensure
 from embedbk.metadata.quorum import Configuration
 from embedbk.metadata.raft_vocabulary import Entry
 
-__all__ = ["RaftLog"]
+__all__ = ["RETAINED_BYTES_MAX", "RaftLog"]
+
+# Of entries that the newest snapshot stands for: for who is a little behind; whoever needs more is given the snapshot.
+RETAINED_BYTES_MAX = 64 << 20
+_OBJECTS_BYTES = 128  # Of memory that an entry takes beside its body.
 
 
 class RaftLog:
@@ -26,13 +32,17 @@ class RaftLog:
         snapshot_term: int = 0,
         configuration_index: int = 0,
         entries: Sequence[Entry] = (),
+        retained_bytes_max: int = RETAINED_BYTES_MAX,
     ) -> None:
-        """configuration: as of snapshot_index. entries: follow it; all of them are durable."""
+        """configuration: as of snapshot_index. entries: follow it; all of them are durable. retained_bytes_max: of
+        entries that a snapshot stands for."""
         self.snapshot_index = snapshot_index
         self.first_index = snapshot_index + 1
         self.previous_term = snapshot_term
         self.durable_index = snapshot_index
         self._entries: list[Entry] = []
+        self._ends = array("Q", [0])  # Bytes of memory up to each entry; the first number: before them.
+        self._retained_bytes_max = retained_bytes_max
         # (index, configuration), rising. The first is committed; each other stands in the log, the last one holds.
         self._configurations = [(configuration_index, configuration)]
         self.last_index = snapshot_index
@@ -89,6 +99,7 @@ class RaftLog:
             assert entry.index == self.last_index + 1
             assert entry.term >= self.last_term
             self._entries.append(entry)
+            self._ends.append(self._ends[-1] + memory_bytes(entry))
             self.last_index += 1
             if isinstance(entry.body, Configuration):
                 self._configurations.append((entry.index, entry.body))
@@ -97,7 +108,9 @@ class RaftLog:
     def cut(self, keep_index: int) -> None:
         """Forget everything behind keep_index; the configuration before it holds again."""
         ensure(keep_index >= self.snapshot_index, "what a snapshot stands for is never taken back")
-        del self._entries[max(0, keep_index + 1 - self.first_index) :]
+        kept = max(0, keep_index + 1 - self.first_index)
+        del self._entries[kept:]
+        del self._ends[kept + 1 :]
         while self._configurations[-1][0] > keep_index:
             self._configurations.pop()
         self.configuration = self._configurations[-1][1]
@@ -105,13 +118,16 @@ class RaftLog:
         self.durable_index = min(self.durable_index, keep_index)
 
     def let_go(self, snapshot_index: int, first_index: int) -> None:
-        """A durable snapshot stands for everything up to snapshot_index; entries before first_index go."""
+        """A durable snapshot stands for everything up to snapshot_index; entries before first_index go, and more of
+        those that it stands for while they take more memory than is allowed."""
         assert first_index <= snapshot_index + 1
         self.snapshot_index = max(self.snapshot_index, snapshot_index)
+        first_index = max(first_index, self._first_retained(snapshot_index))
         if first_index > self.first_index:
             term = self.term_at(first_index - 1)
             assert term is not None
             del self._entries[: first_index - self.first_index]
+            del self._ends[: first_index - self.first_index]
             self.first_index, self.previous_term = first_index, term
         while len(self._configurations) > 1 and self._configurations[1][0] <= self.snapshot_index:
             self._configurations.pop(0)
@@ -125,10 +141,25 @@ class RaftLog:
             self.durable_index = max(self.durable_index, index)
             return True
         self._entries.clear()
+        self._ends = array("Q", [0])
         self.first_index, self.previous_term = index + 1, term
         self.snapshot_index = self.durable_index = self.last_index = index
         self._configurations, self.configuration = [(index, configuration)], configuration
         return False
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of all entries here, about."""
+        return self._ends[-1] - self._ends[0]
+
+    def _first_retained(self, snapshot_index: int) -> int:
+        """The oldest entry that may stay."""
+        held = snapshot_index + 1 - self.first_index  # Entries here that the snapshot stands for.
+        if held <= 0:
+            return self.first_index
+        return self.first_index + bisect_left(
+            self._ends, self._ends[held] - self._retained_bytes_max, 0, held
+        )
 
     def place_of_agreement(self, index: int, term: int) -> tuple[int, int]:
         """The last place at or before index whose term is at most term: (index, term). Behind it the logs differ."""
@@ -143,3 +174,7 @@ class RaftLog:
 
 def entry_bytes(entry: Entry) -> int:
     return 32 + (len(entry.body) if isinstance(entry.body, bytes) else 512)
+
+
+def memory_bytes(entry: Entry) -> int:
+    return _OBJECTS_BYTES + (len(entry.body) if isinstance(entry.body, bytes) else 4 * _OBJECTS_BYTES)

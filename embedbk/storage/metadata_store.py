@@ -27,7 +27,7 @@ from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
 from embedbk.metadata.commands import BeginGeneration, decode_command
 from embedbk.metadata.log_records import encode_persist
 from embedbk.metadata.quorum import Configuration
-from embedbk.metadata.raft_log import RaftLog, entry_bytes
+from embedbk.metadata.raft_log import RETAINED_BYTES_MAX, RaftLog, entry_bytes
 from embedbk.metadata.raft_vocabulary import Boot, Entry, Persist
 from embedbk.ports import Journal
 from embedbk.storage.journal import FILE_BYTES, FIRST_FILE_BYTES, DamagedJournal
@@ -56,6 +56,9 @@ from embedbk.storage.snapshots import Snapshots
 __all__ = ["SNAPSHOT_DUE_BYTES", "MemberIdentity", "MetadataStore", "open_metadata_store"]
 
 SNAPSHOT_DUE_BYTES = 16 << 20  # Entries since the last snapshot, at least.
+SNAPSHOT_DUE_BYTES_MAX = (
+    256 << 20
+)  # At most, however large the last snapshot is: they lie in memory until then.
 SNAPSHOT_DUE_FACTOR = 4  # And at least so many times the last snapshot: about a fifth of what is written.
 RECORD_BYTES_MAX = 1 << 20  # Of entries in one record, if there are several: a journal bounds its records.
 
@@ -164,6 +167,7 @@ class MetadataStore:
         *,
         limits: Limits = DEFAULT_LIMITS,
         snapshot_due_bytes: int = SNAPSHOT_DUE_BYTES,
+        retained_bytes_max: int = RETAINED_BYTES_MAX,
         snapshots: RawDirectory | None = None,
         new_identity: MemberIdentity | None = None,
         notes: MemberNotes | None = None,
@@ -174,7 +178,7 @@ class MetadataStore:
         """first_token: the journal's oldest record (0 or its next token when it is empty). snapshots: their directory;
         one that can only be read, or None, gets none. new_identity: for an empty log, minted if None. notes: where it
         is noted how far the log was used. word: the file by which its owner may have said that something may be lost.
-        start_nonce: of START_ID_BYTES, another for each start; drawn if None.
+        start_nonce: of START_ID_BYTES, another for each start; drawn if None. retained_bytes_max: as RaftLog has it.
 
         Raises:
             StorageError: the log is damaged, or begins after a trimmed part of which no snapshot is whole, or has less
@@ -182,6 +186,7 @@ class MetadataStore:
         """
         self._journal = journal
         self._snapshot_due_bytes, self._limits = snapshot_due_bytes, limits
+        self._retained_bytes_max = retained_bytes_max
         found = read_log(journal, first_token, snapshots, limits)
         self.snapshots_found = found.snapshots
         self._index = found.last_index
@@ -243,6 +248,7 @@ class MetadataStore:
                 snapshot_term=found.base_term,
                 configuration_index=found.configuration_index,
                 entries=found.entries,
+                retained_bytes_max=self._retained_bytes_max,
             )
             self._beginning = Beginning(found.catalog, log, found.term, found.vote, self._doubt)
         return self._beginning
@@ -317,7 +323,8 @@ class MetadataStore:
         """The log grew so far since the last snapshot that the next one pays for itself."""
         if self.snapshots is None or self.snapshots.is_under_way:
             return False
-        return self._entry_bytes >= max(self._snapshot_due_bytes, SNAPSHOT_DUE_FACTOR * self._snapshot_bytes)
+        pays = max(self._snapshot_due_bytes, SNAPSHOT_DUE_FACTOR * self._snapshot_bytes)
+        return self._entry_bytes >= min(pays, SNAPSHOT_DUE_BYTES_MAX)
 
     def begin_snapshot(
         self,

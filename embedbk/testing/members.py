@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["CLUSTER_TOKEN", "Members"]
 
 CLUSTER_TOKEN = bytes(15) + b"\x01"
+RETAINED_BYTES_MAX = (0, 16 << 10, 1 << 30)  # So whoever is behind is given a snapshot now and then.
 SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Of commands: a run passes a few snapshots.
 
 
@@ -180,6 +181,7 @@ class Members:
             may_have_lost=may_have_lost,
             snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk),
             snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES),
+            retained_bytes_max=RETAINED_BYTES_MAX[directory.starts % len(RETAINED_BYTES_MAX)],
             start_nonce=random.Random(f"start {self._tag(name)} {directory.starts}").randbytes(
                 START_ID_BYTES
             ),

@@ -83,6 +83,7 @@ def test_the_pieces_and_the_file_of_a_snapshot_are_those_of_the_page() -> None:
     assert snapshotting.RETRY_NS_MIN == 10 * 1_000_000_000
     assert snapshotting.RETRY_NS_MAX == 10 * 60 * 1_000_000_000
     assert metadata_store.SNAPSHOT_DUE_BYTES == 16 << 20
+    assert metadata_store.SNAPSHOT_DUE_BYTES_MAX == 256 << 20
 
 
 def test_bounds_are_those_of_the_page() -> None:

@@ -345,4 +345,30 @@ MUTANTS = (
         ),
         (_STORY + "a_leader_that_nobody_hears_stops_leading",),
     ),
+    Mutant(
+        "log-in-memory-without-a-bound",
+        "RAFT.md",
+        "every entry back to the older snapshot stays in memory",
+        (
+            (
+                "embedbk/metadata/raft_log.py",
+                "max(first_index, self._first_retained(snapshot_index))",
+                "first_index",
+            ),
+        ),
+        ("tests/metadata/test_raft_log.py::test_behind_a_snapshot_no_more_stays_than_the_bound",),
+    ),
+    Mutant(
+        "bound-of-the-log-eats-what-no-snapshot-has",
+        "RAFT.md I80",
+        "entries that no snapshot stands for go from memory: a follower can never be given them",
+        (
+            (
+                "embedbk/metadata/raft_log.py",
+                "held = snapshot_index + 1 - self.first_index",
+                "held = len(self._entries)",
+            ),
+        ),
+        ("tests/metadata/test_raft_log.py::test_behind_a_snapshot_no_more_stays_than_the_bound",),
+    ),
 )
