@@ -16,6 +16,7 @@ from typing import Any
 
 from embedbk.address import endpoints_of, is_address
 from embedbk.codec.metadata_messages import (
+    ChangeLearners,
     ChangeVoters,
     MemberName,
     MemberTold,
@@ -84,8 +85,13 @@ def _parser() -> argparse.ArgumentParser:
 
     command("status", _status, "who is there, who leads, what may fail")
     join = command("join", _join, "let all learners vote, by one change of both sets together")
-    change = command("reconfigure", _reconfigure, "let exactly these members vote")
+    change = command("reconfigure", _reconfigure, "let exactly these members vote, and these learn")
     change.add_argument("--voters", metavar="NAMES", help="m1,m2,m3 (default: those that vote now)")
+    change.add_argument(
+        "--learners",
+        metavar="NAMES",
+        help="m4,m5, or '' for none: whoever learns and is not named is taken out for good (default: nobody is)",
+    )
     for made in (join, change):
         made.add_argument("--policy", choices=[each.value for each in Policy], help="how large quorums are")
         made.add_argument(
@@ -161,14 +167,36 @@ def _reconfigure(quorum: Quorum, options: argparse.Namespace) -> Seen:
         voters = (
             now if options.voters is None else [_find(leader, name) for name in options.voters.split(",")]
         )
+        learners = _learners(leader, options.learners, voters)
         policy = options.policy or leader.policy
-        if set(voters) == set(now) and policy == leader.policy and not leader.is_joint:
-            return None
-        return _checked(
-            ChangeVoters(leader.configuration, tuple(voters), options.policy or "", options.allow_even)
-        )
+        if set(voters) != set(now) or policy != leader.policy or leader.is_joint:
+            return _checked(
+                ChangeVoters(leader.configuration, tuple(voters), options.policy or "", options.allow_even)
+            )
+        if learners is not None and len(learners) < sum(each.role == "learner" for each in leader.members):
+            return ChangeLearners(leader.configuration, tuple(learners))
+        return None
 
-    return quorum.change(wanted, "the change of the voters")
+    return quorum.change(wanted, "the change of the members")
+
+
+def _learners(
+    leader: QuorumTold, wanted: str | None, voters: Sequence[MemberName]
+) -> list[MemberName] | None:
+    """Who goes on learning, looked up before anything is changed; None: nobody said."""
+    if wanted is None:
+        return None
+    learning = {each.member.name: each.member for each in leader.members if each.role == "learner"}
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    for name in names:
+        if name not in learning:
+            raise UsageError(
+                f"there is no learner {name!r}; these are: {', '.join(learning) or 'none'}",
+                hint="a new one joins with embedbk metadata --join",
+            )
+        if learning[name] in voters:
+            raise UsageError(f"{name} cannot both vote and learn", hint="name it once")
+    return [member for name, member in learning.items() if name in names]
 
 
 def _checked(change: ChangeVoters) -> ChangeVoters:

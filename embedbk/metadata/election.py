@@ -28,14 +28,13 @@ class Ballot:
 
 
 def begin(state: RaftState) -> Ballot | None:
-    """No leader was heard for a while. None: this member does not stand."""
+    """No leader was heard for a while. None: this member does not stand; it asks all the same, as that is how it hears
+    that it was taken out: nobody sends anything to who stands in no configuration."""
     state.delay_election()
     state.become_follower(None)
-    if not state.may_stand:
-        return None
-    ballot = Ballot(state.member, is_pre=True)
-    _ask(state, PreVote(state.term + 1, state.log.last_index, state.log.last_term))
-    return ballot
+    if not state.is_retired:
+        _ask(state, PreVote(state.term + 1, state.log.last_index, state.log.last_term))
+    return Ballot(state.member, is_pre=True) if state.may_stand else None
 
 
 def elect(state: RaftState, *, is_transfer: bool = False) -> Ballot:

@@ -15,6 +15,7 @@ import embedbk
 from embedbk.cluster import Cluster
 from embedbk.config import Settings
 from embedbk.errors import UsageError
+from tests.transports.zmtp import wait_until
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -106,6 +107,42 @@ def test_whoever_must_not_join_is_told_why_and_nothing_is_made(tmp_path: Path) -
         assert "nobody waits to join" in said
         assert status(here)["is_joint"] is False
         assert one.leader() in one.members
+
+
+def test_a_learner_that_is_taken_out_is_told_so_and_never_comes_back(tmp_path: Path) -> None:
+    """P10.3, I78: `reconfigure --learners` names who goes on learning; a name that is not there changes nothing."""
+    words = tmp_path / "words"
+    with Cluster(tmp_path / "data", bookies=1, settings=PATIENT) as cluster, words.open("wb") as log:
+        at = ["--at", cluster.url]
+        seed = cluster.url.removeprefix("embedbk://")
+        learner = [sys.executable, "-m", "embedbk", "metadata", "--join", seed, "--name", "m2"]
+        learner += ["--dir", str(tmp_path / "m2"), "--listen", "tcp://127.0.0.1:0"]
+        process = subprocess.Popen(learner, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()  # It says so when it receives the log.
+            code, _, said = embedbk_command("quorum", "reconfigure", "--learners", "m2,m9", *at)
+            assert code == 1
+            assert "there is no learner 'm9'; these are: m2" in said
+            code, _, said = embedbk_command(
+                "quorum", "reconfigure", "--voters", "m2", "--learners", "m2", *at
+            )
+            assert code == 1
+            assert "m2 cannot both vote and learn" in said
+            code, _, said = embedbk_command("quorum", "reconfigure", "--learners", "m2", *at)
+            assert code == 0, said
+            assert len(status(cluster.url)["members"]) == 2
+            for _ in range(2):  # Who repeats it changes nothing.
+                code, _, said = embedbk_command("quorum", "reconfigure", "--learners", "", *at)
+                assert code == 0, said
+            assert [each["name"] for each in status(cluster.url)["members"]] == ["m1"]
+            wait_until(lambda: "m2 was taken out, says m1" in words.read_text(), 30)
+        finally:
+            process.kill()
+            process.communicate()
+        done = subprocess.run(learner, capture_output=True, text=True, check=False, timeout=100)
+        assert done.returncode == 1
+        assert "was taken out and never comes back" in done.stderr
 
 
 @pytest.mark.parametrize(

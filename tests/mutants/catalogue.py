@@ -25,6 +25,7 @@ from tests.mutants import (
     storage_journal,
     strangers,
     transports,
+    who_joins,
 )
 
 __all__ = ["MUTANTS"]
@@ -41,6 +42,7 @@ MUTANTS = (
     *raft.MUTANTS,
     *seeking.MUTANTS,
     *formation.MUTANTS,
+    *who_joins.MUTANTS,
     *member_links.MUTANTS,
     *clones.MUTANTS,
     *storage_journal.MUTANTS,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from embedbk.codec.metadata_messages import (
     Acknowledged,
     ChangeLearners,
@@ -234,3 +236,38 @@ def test_a_change_that_is_refused_says_why_and_one_under_a_lost_leadership_is_as
     assert "try again later" in refused(office.begin(leader, ChangeVoters(0, ()))[1] or NOBODY)[1]
     office.governing[leader.member.name].end_link(6)
     assert office.begin(leader, ChangeVoters(0, ()))[1] is None
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, 2, 3, 4, 6, 8, 12, 20])
+def test_a_leader_that_is_killed_while_others_join_leaves_a_change_that_is_whole_or_was_none(
+    after_ms: float,
+) -> None:
+    """P10.3, I77: at whatever moment; asking again makes it so, and nobody votes whom no change let in."""
+    office = Office("abc")
+    d, e = office.newcomer("d"), office.newcomer("e")
+    leader = office.leader()
+    event, _ = office.begin(leader, office.join(d))
+    assert event is not None
+    leader.step(event)
+    office.world.run(after_ms)
+    office.world.crash(leader)
+    office.world.run(3000)
+    for joiner in (d, e):
+        assert office.ask(office.join(joiner)) == Acknowledged(0)
+    leader.start()
+    office.world.run(1000)
+    told = office.status()
+    assert sorted(each.role for each in told.members) == ["learner"] * 2 + ["voter"] * 3
+    everybody = tuple(each.member for each in told.members)
+    leader = office.leader()
+    event, _ = office.begin(leader, ChangeVoters(told.configuration, everybody))
+    assert event is not None
+    leader.step(event)
+    office.world.run(after_ms)
+    office.world.crash(leader)
+    office.world.run(3000)
+    told = office.status()
+    assert not told.is_joint
+    assert sum(each.role == "voter" for each in told.members) in (3, 5)
+    assert office.ask(ChangeVoters(told.configuration, everybody)) == Acknowledged(0)
+    assert [each.role for each in office.status().members] == ["voter"] * 5

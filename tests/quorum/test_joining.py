@@ -44,6 +44,8 @@ def test_whoever_has_no_vote_and_whoever_asks_again_counts_for_nobody() -> None:
     learner = told("d", "abc", learners="d")
     assert heard(learner).token == b""
     assert heard(learner, told("a", "abc"), told("a", "abc")).token == b""
+    outsider = told("z", "a", at=90, learners="z")
+    assert heard(outsider, told("a", "abc", at=3)).token == b"", "who votes is believed of voters only"
     assert heard(told("a", "abcd"), told("b", "abcd")).token == b"", "half is no majority"
     assert heard(told("a", "abc", is_joint=True), told("b", "abc", is_joint=True)).token == b""
     assert "under way" in heard(told("a", "abc", is_joint=True)).why_not

@@ -6,6 +6,7 @@ import random
 from itertools import combinations, permutations
 
 import pytest
+from msgspec.structs import replace
 
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft import Raft
@@ -424,6 +425,25 @@ def test_who_does_not_stand_forgets_a_leader_that_is_silent() -> None:
     assert raft.leader == B
     assert LeaderChanged(1, None) in raft.step(Tick(2000 * MS))
     assert (raft.leader, raft.role) == (None, Role.FOLLOWER)
+
+
+def test_a_learner_that_was_taken_out_hears_so() -> None:
+    """I78: nobody sends it anything any more, so it asks as voters do; it never stands, and asks until it is told."""
+    learner = MemberId("d", b"d")
+    configuration = replace(THREE, learners=(learner,))
+    raft = Raft(
+        Boot(learner, b"own"), RaftLog(configuration), term=0, vote=None, now_ns=0, chance=random.Random(1)
+    )
+    sent(raft, raft.step(Received(MS, Message(1, Boot(B, b"1"), learner, Heartbeat(0, 1)))), 1)
+    asked = sent(raft, raft.step(Tick(2000 * MS)), 2000)
+    assert [message.body for message in asked] == [PreVote(2, 0, 0)] * 3
+    for voter in (A, B, C):
+        answer = PreVoteReply(2, is_granted=True)
+        raft.step(Received(2001 * MS, Message(1, Boot(voter, b"1"), learner, answer)))
+    assert (raft.role, raft.term) == (Role.FOLLOWER, 1), "whoever says yes"
+    notices = raft.step(Received(2002 * MS, Message(1, Boot(B, b"1"), learner, Retired(7))))
+    assert NoticeRetired(B) in notices
+    assert sent(raft, raft.step(Tick(9000 * MS)), 9000) == []
 
 
 # --- Whole quorums -------------------------------------------------------------------------------------------

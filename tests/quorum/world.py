@@ -279,12 +279,14 @@ class Judge:
         assert place <= len(self.committed), "I72: applied with a gap"
         if place == len(self.committed):
             self.committed.append(entry)
+            if isinstance(
+                entry.body, Configuration
+            ):  # In their order; who comes back applies them once more.
+                self._keeps_addresses(entry.body)
         assert self.committed[place] == entry, (
             f"I65: {entry} was applied where others have {self.committed[place]}"
         )
         assert member.disk.holds(entry), "I72: a state runs ahead of its own log"
-        if isinstance(entry.body, Configuration):
-            self._keeps_addresses(entry.body)
         assert member.raft is not None
         if member.raft.role is Role.LEADER:
             self._acknowledge(member, entry)

@@ -1,0 +1,110 @@
+"""Who joins the metadata members, and what an operator's request becomes."""
+
+# ruff: noqa: E501 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_GOVERNING = "embedbk/metadata/governing.py"
+_JOINING = "embedbk/metadata/joining.py"
+_ELECTION = "embedbk/metadata/election.py"
+
+_ASKED = "tests/quorum/test_governing.py::test_"
+_BLANK = "tests/quorum/test_joining.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "join-half-of-the-voters-is-enough",
+        "P10.3",
+        "a blank member takes a token that half of the voters have told",
+        ((_JOINING, "if 2 * len(answered) > len(voters)", "if 2 * len(answered) >= len(voters)"),),
+        (_BLANK + "whoever_has_no_vote_and_whoever_asks_again_counts_for_nobody",),
+    ),
+    Mutant(
+        "join-anybody-says-who-votes",
+        "P10.3",
+        "a blank member believes the configuration of whoever has no vote in it",
+        ((_JOINING, " if told.member in _voters(told)]", "]"),),
+        (_BLANK + "whoever_has_no_vote_and_whoever_asks_again_counts_for_nobody",),
+    ),
+    Mutant(
+        "join-the-oldest-configuration-counts",
+        "P10.3",
+        "a machine that was alone once lures a blank member into a cluster that has gone on",
+        ((_JOINING, "        return max(own, key=lambda", "        return min(own, key=lambda"),),
+        (_BLANK + "a_machine_that_was_taken_out_lures_nobody",),
+    ),
+    Mutant(
+        "join-two-clusters-are-one",
+        "P10.3",
+        "a blank member that hears of two clusters takes one of them",
+        ((_JOINING, "        if len(clusters) < 2:\n", "        if True:\n"),),
+        (_BLANK + "two_clusters_are_told_and_none_is_joined",),
+    ),
+    Mutant(
+        "join-while-the-voters-change",
+        "P10.3",
+        "a token is taken from a configuration of two sets of voters",
+        ((_JOINING, "if newest is None or self.conflict or newest.is_joint:", "if newest is None or self.conflict:"),),
+        (_BLANK + "whoever_has_no_vote_and_whoever_asks_again_counts_for_nobody",),
+    ),
+    Mutant(
+        "join-with-another-token",
+        "P10.3",
+        "the member of another cluster is let in",
+        ((_GOVERNING, "        if asked.cluster_token != self._token:\n", "        if asked.cluster_token and asked.cluster_token == b'':\n"),),
+        (_ASKED + "who_must_not_join_is_told_why_and_what_to_do",),
+    ),
+    Mutant(
+        "join-a-copy-of-a-directory",
+        "P7.9",
+        "a second process of a member that is heard is let in beside it",
+        ((_GOVERNING, "        if is_heard and nonce != asked.nonce:\n", "        if False:\n"),),
+        (_ASKED + "who_must_not_join_is_told_why_and_what_to_do",),
+    ),
+    Mutant(
+        "join-takes-a-name-that-is-heard",
+        "P10.3",
+        "two members that run have one name",
+        ((_GOVERNING, "if other.name == name and other != member and raft.knows(other)[0]:", "if False:"),),
+        (_ASKED + "who_must_not_join_is_told_why_and_what_to_do",),
+    ),
+    Mutant(
+        "join-forgets-the-other-learners",
+        "P10.3",
+        "who joins while another one learns takes that one out for good",
+        ((_GOVERNING, "tuple(each for each in configuration.learners if each.name != member.name)", "()"),),
+        (_ASKED + "one_grows_to_three_by_one_change_and_everybody_can_be_asked_how_it_stands",),
+    ),
+    Mutant(
+        "govern-a-lost-leader-says-done",
+        "P10.3",
+        "a change whose leader leads no more is answered twice",
+        ((_GOVERNING, "        waiting, self._waiting = self._waiting, {}\n        return [", "        waiting = self._waiting\n        return ["),),
+        (_ASKED + "a_change_that_is_refused_says_why_and_one_under_a_lost_leadership_is_asked_elsewhere",),
+    ),
+    Mutant(
+        "govern-hands-over-to-the-silent",
+        "P10.3",
+        "leadership is handed to a voter that is not heard",
+        ((_GOVERNING, "                if not raft.knows(member)[0]:\n", "                if False:\n"),),
+        (_ASKED + "a_change_that_is_refused_says_why_and_one_under_a_lost_leadership_is_asked_elsewhere",),
+    ),
+    Mutant(
+        "govern-a-refusal-is-an-acknowledgement",
+        "P10.3",
+        "who asked for a change that was refused is told that it is so",
+        ((_GOVERNING, "Refusal(REFUSED, ended.refusal) if ended.refusal else Acknowledged(0)", "Acknowledged(0)"),),
+        (_ASKED + "a_change_that_is_refused_says_why_and_one_under_a_lost_leadership_is_asked_elsewhere",),
+    ),
+    Mutant(
+        "learner-that-was-taken-out-hears-nothing",
+        "I78",
+        "who has no vote asks nobody, and waits for a leader that left it for ever",
+        ((_ELECTION, "    if not state.is_retired:\n", "    if state.may_stand:\n"),),
+        ("tests/quorum/test_scenarios.py::test_a_learner_that_was_taken_out_hears_so",),
+    ),
+)  # fmt: skip
