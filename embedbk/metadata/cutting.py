@@ -55,7 +55,8 @@ class SessionImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Always the first piece: the counters, and how many of each are to come."""
+    """Always the first piece: the counters, and how many of each are to come. digest: of the catalog that was cut
+    (digesting.py); empty: of a build that had none."""
 
     version: int
     revision: int
@@ -66,6 +67,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
     records: int
     starts: int
     spared: int
+    digest: bytes = b""
 
 
 class Sessions(msgspec.Struct, frozen=True, array_like=True, tag=2):

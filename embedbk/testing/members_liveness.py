@@ -52,6 +52,9 @@ def agree_at_last(world: World) -> None:
     same = world.run_until(lambda: len({members.applied(name) for name in members.voters}) == 1, CAUGHT_UP_NS)
     if not same:
         raise Violation("L6", f"members do not come to one entry: {members.describe()}")
+    sums = {name: world.nodes[name].core.catalog.fast_digest for name in members.voters}
+    if len(set(sums.values())) != 1:
+        raise Violation("I72", f"the sums of members that are at one entry differ: {sorted(sums)}")
     states = {name: world.nodes[name].core.catalog.digest() for name in members.voters}
     if len(set(states.values())) != 1:
         raise Violation(

@@ -88,6 +88,7 @@ def test_a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile(seed: int,
         catalog.end_cut()
         loaded = load(pieces)
         assert loaded.snapshot() == expected
+        assert loaded.fast_digest == Catalog.restore(expected).fast_digest == cut.head.digest
         assert (loaded.bytes, loaded.revision) == (Catalog.restore(expected).bytes, cut.head.revision)
         assert loaded.sessions_bytes == Catalog.restore(expected).sessions_bytes
         assert loaded.shared_bytes == Catalog.restore(expected).shared_bytes
@@ -208,3 +209,39 @@ def test_pieces_that_are_no_snapshot_are_refused() -> None:
     ]:
         with pytest.raises(StorageError, match=said):
             load(broken)
+
+
+def test_a_snapshot_with_another_record_than_was_cut_is_refused() -> None:
+    """I72: the digest in the head is that of the catalog that was cut, and whatever came of the pieces must give it."""
+    catalog = Catalog()
+    fill(catalog, 100, random.Random(6))
+    head, *rest = all_pieces(catalog)
+    decoded = [cutting.decode_piece.decode(piece) for piece in rest]
+    at, records = next((at, each) for at, each in enumerate(decoded) if isinstance(each, cutting.Records))
+    first, *others = records.records
+    for other in (
+        msgspec.structs.replace(first, value=(first.value or b"") + b"x"),
+        msgspec.structs.replace(first, revision=first.revision + 1),
+        msgspec.structs.replace(first, created=first.created + 1),
+    ):
+        changed = [*rest]
+        changed[at] = msgspec.msgpack.encode(cutting.Records([other, *others]))
+        with pytest.raises(StorageError, match="other records than the catalog"):
+            load([head, *changed])
+    older = msgspec.structs.replace(cutting.decode_piece.decode(head), digest=b"")
+    assert load([msgspec.msgpack.encode(older), *rest]).fast_digest == catalog.fast_digest
+
+
+def test_two_catalogs_that_differ_in_one_counter_differ_in_their_digest() -> None:
+    """I72: ids that were given out and sessions are state too, though they are in no record."""
+    catalog = Catalog()
+    fill(catalog, 50, random.Random(8))
+    before = {catalog.fast_digest}
+    for number, command in enumerate(
+        (StartMember(b"n" * 16), StartSession(9999, 1000, "s", b"secret")), 10_000
+    ):
+        catalog.apply(command, number, FIRST_TERM)
+        assert catalog.fast_digest not in before
+        before.add(catalog.fast_digest)
+    catalog.apply(Run(9999, 1, 1, AllocIds(1), RULES), 10_002, FIRST_TERM)
+    assert catalog.fast_digest not in before

@@ -136,4 +136,26 @@ MUTANTS = (
         ((_STORE, "        self._entry_bytes += self._entry_bytes_before\n", ""),),
         (_FILES + "a_disk_that_refuses_a_snapshot_changes_nothing_else",),
     ),
+    Mutant(
+        "loaded-records-are-not-compared",
+        "I72",
+        "a snapshot whose records differ from the catalog that was cut is loaded",
+        (
+            (
+                "embedbk/metadata/loading.py",
+                "    if head.digest and head.digest != catalog.fast_digest:\n",
+                "    if False:\n",
+            ),
+        ),
+        ("tests/metadata/test_cutting.py::test_a_snapshot_with_another_record_than_was_cut_is_refused",),
+    ),
+    Mutant(
+        "digest-keeps-what-was-deleted",
+        "I72",
+        "the sum of the records depends on the way they came",
+        (("embedbk/metadata/catalog.py", "            self._records_sum -= record_digest(before)\n", ""),),
+        (
+            "tests/metadata/test_cutting.py::test_a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile",
+        ),
+    ),
 )

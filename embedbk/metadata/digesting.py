@@ -1,0 +1,33 @@
+"""The sum of all records of a catalog, kept while they change (METADATA.md, 2; I72). Pure.
+
+Decides what of a record is in it, and that their order is not: what is put is added, what goes is taken out, and so
+the same records give the same sum on whatever way they came.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from xxhash import xxh3_128_digest, xxh3_128_intdigest
+
+from embedbk.codec.metadata_messages import Record
+
+__all__ = ["DIGEST_BYTES", "digest_of", "record_digest"]
+
+DIGEST_BYTES = 16
+_SUMS = 1 << 128  # Sums are modulo this.
+_NUMBERS = Struct("<QQQI")
+_COUNTERS = Struct("<QQQQQ")
+
+
+def record_digest(record: Record) -> int:
+    """Below 2**128. record: one that is there, so it has a value."""
+    assert record.value is not None
+    key = record.key.encode()
+    numbers = _NUMBERS.pack(record.created, record.revision, record.session, len(key))
+    return xxh3_128_intdigest(b"".join((numbers, key, record.value)))
+
+
+def digest_of(records_sum: int, *counters: int) -> bytes:
+    """Of a whole catalog: the sum of its records' digests and its five counters."""
+    return xxh3_128_digest((records_sum % _SUMS).to_bytes(DIGEST_BYTES, "little") + _COUNTERS.pack(*counters))
