@@ -10,6 +10,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--traces", type=int, default=100, help="traces of the simulator to check against the rules"
     )
+    parser.addoption(
+        "--quorum-traces", type=int, default=12, help="traces of each kind of worlds of metadata members"
+    )
 
 
 @pytest.fixture
