@@ -117,6 +117,8 @@ class QuorumSpec:
                     vote,
                     before.durable_vote,
                 )
+            if before.leads > term:  # Alone it leads at once; nobody heard of it, and its disk forgot it.
+                del self.leaders[before.leads]
         index, base_term, configuration = base
         self.living[boot[0]] = Process(
             boot,
@@ -339,7 +341,7 @@ class QuorumSpec:
             self._leads(process, process.term)
             allow(process.term_at(index) == process.term, "I70: an entry of an older term is counted", index)
             for voters, commit, _ in process.configuration[4]:
-                holders = [voter for voter in voters if self._holds(voter, index, process.term)]
+                holders = [voter for voter in voters if self._holds(voter, index, process.term_at(index))]
                 allow(len(holders) >= commit, "I68: committed on too few disks", index, holders, commit)
         allow(
             leads or index <= self.highest, "I68: a follower commits what no leader has", index, self.highest
@@ -351,7 +353,7 @@ class QuorumSpec:
         process.commit = index
         self.highest = max(self.highest, index)
 
-    def _holds(self, member: Member, index: int, term: int) -> bool:
+    def _holds(self, member: Member, index: int, term: int | None) -> bool:
         process = self.living.get(member)
         if process is None:
             return False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft import Raft, Role
+from embedbk.metadata.raft_state import RaftState
 from embedbk.metadata.raft_vocabulary import (
     Append,
     AppendReply,
@@ -36,7 +37,13 @@ Take = Callable[[tuple[Any, ...]], None]
 
 def listen(patch: pytest.MonkeyPatch, take: Take) -> None:
     """Every Raft core that is made from now on tells its steps."""
-    make, step = Raft.__init__, Raft.step
+    make, step, append = Raft.__init__, Raft.step, RaftState.append
+    at_change: list[int] = []  # What was committed when this step wrote a configuration.
+
+    def add(self: RaftState, entries: Sequence[Entry]) -> None:
+        if isinstance(entries[-1].body, Configuration):
+            at_change[:] = [self.commit_index]
+        append(self, entries)
 
     def begin(self: Raft, boot: Boot, log: Any, **words: Any) -> None:
         make(self, boot, log, **words)
@@ -57,11 +64,13 @@ def listen(patch: pytest.MonkeyPatch, take: Take) -> None:
             case ReadRequested(_, tokens):
                 take(("ask read", boot, tokens))
         led = self.role is Role.LEADER
+        at_change.clear()
         effects = step(self, event)
-        # A leader counts what was durable before; what a follower commits it may have written in this step.
+        # A leader counts what was durable before; what a follower commits it may have written in this step. When a
+        # leader commits a configuration and writes the next one, this one counts at once for what follows.
         leads = led or self.role is Role.LEADER
         if leads:
-            take(("commit", boot, self.commit_index, leads))
+            take(("commit", boot, *(at_change or [self.commit_index]), leads))
         for effect in sorted(effects, key=lambda each: not isinstance(each, InstallSnapshot | Persist)):
             match effect:
                 case InstallSnapshot(index, term, keeps):
@@ -78,8 +87,7 @@ def listen(patch: pytest.MonkeyPatch, take: Take) -> None:
                 case Persist(sequence, term, vote, keep, entries):
                     voted = boot_of(vote) if vote is not None else None
                     take(("persist", boot, sequence, term, voted, keep, [entry_of(each) for each in entries]))
-        if not leads:
-            take(("commit", boot, self.commit_index, leads))
+        take(("commit", boot, self.commit_index, leads))
         for effect in effects:
             match effect:
                 case Send(message):
@@ -95,6 +103,7 @@ def listen(patch: pytest.MonkeyPatch, take: Take) -> None:
 
     patch.setattr(Raft, "__init__", begin)
     patch.setattr(Raft, "step", go)
+    patch.setattr(RaftState, "append", add)
 
 
 def member_of(member: MemberId) -> tuple[str, bytes]:
