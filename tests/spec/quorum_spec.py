@@ -155,10 +155,10 @@ class QuorumSpec:
             newest = max((last_term, last_index) for last_index, last_term, _ in asked)
             allow(newest >= process.newest(), "I66: a vote for an older log", newest, process.newest())
         process.term, process.vote = term, vote
-        allow(process.base <= keep <= process.last, "I63: a gap in the log", keep, process.last)
+        allow(process.base <= keep <= process.last, "I64: a gap in the log", keep, process.last)
         if keep < process.last:
             allow(keep >= process.commit, "I65: what is committed is taken back", keep, process.commit)
-            allow(process.leads != term, "I63: a leader cuts its own log", keep, process.last)
+            allow(process.leads != term, "I64: a leader cuts its own log", keep, process.last)
         makes = (
             [entry for entry in entries if entry[0] == term] if self.leaders.get(term, boot) == boot else []
         )
@@ -167,7 +167,7 @@ class QuorumSpec:
         process.written = [(number, min(last, keep), *rest) for number, last, *rest in process.written]
         for entry in entries:
             previous = process.term_at(process.last) or 0
-            allow(previous <= entry[0] <= term, "I63: terms in a log fall", previous, entry[0])
+            allow(previous <= entry[0] <= term, "I64: terms in a log fall", previous, entry[0])
             if makes and entry[0] == term:
                 self._makes(process, entry)
             process.log.append(entry)
@@ -320,9 +320,9 @@ class QuorumSpec:
             previous, previous_term, entries, commit = body
             allow(commit <= process.commit, "I68: it tells of more than is committed", commit, process.commit)
             for place, entry in enumerate(entries, previous + 1):
-                allow(process.entry(place) in (None, entry), "I63: it sends what its log has not", entry)
+                allow(process.entry(place) in (None, entry), "I64: it sends what its log has not", entry)
             known = process.term_at(previous)
-            allow(known in (None, previous_term), "I63: it sends behind what its log has not", body)
+            allow(known in (None, previous_term), "I64: it sends behind what its log has not", body)
         elif kind == "heartbeat":
             self._leads(process, term)
             allow(
