@@ -25,6 +25,7 @@ from embedbk.codec.kernels import keep_freed_memory
 from embedbk.codec.registration import check_place
 from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, UsageError
+from embedbk.host.known_members import KnownMembers, NotedMembers, noted_members
 from embedbk.host.reminders import Reminders
 from embedbk.ids import INCARNATION_BYTES, check_bookie_id
 from embedbk.metadata.seeking import Seeker
@@ -250,7 +251,10 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
     listen = _listen(options)
     check_place(listen, options.location)
     metadata = _metadata_endpoints(options.metadata, serving)
-    token = _learn_cluster(options, serving, metadata)
+    noted = noted_members(options.dir, allow_non_loopback=options.allow_non_loopback)
+    token = _learn_cluster(options, serving, metadata, noted)
+    if noted.token == token:
+        metadata = list(dict.fromkeys((*metadata, *noted.endpoints)))
     _begin(options, f"a new bookie {options.id}", _bookies_places(options))
     with ExitStack() as opened:  # Closed again when the rest cannot be opened.
         storage = BookieStorage(
@@ -293,6 +297,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             "incarnation": storage.incarnation.hex(),
             "pid": os.getpid(),
         },
+        beside=[KnownMembers(options.dir, token, lambda: client.members)],
     )
 
 
@@ -327,10 +332,12 @@ def _begin(options: argparse.Namespace, who: str, places: list[_Place]) -> None:
         logger.warning("%s begins in %s", who, ", ".join(str(place.path) for place in places))
 
 
-def _learn_cluster(options: argparse.Namespace, serving: Serving, endpoints: Sequence[str]) -> bytes:
+def _learn_cluster(
+    options: argparse.Namespace, serving: Serving, endpoints: Sequence[str], noted: NotedMembers
+) -> bytes:
     """The cluster's token, as a metadata member says it in its Hello: what the directory must belong to (P7.2)."""
     identity = Identity("client", options.id, os.urandom(INCARNATION_BYTES), b"")
-    asking = _Asking(_transport(options, endpoints[0], identity), endpoints)
+    asking = _Asking(_transport(options, endpoints[0], identity), endpoints, noted)
     serving.run_until(asking, lambda: asking.cluster_token != b"")
     return asking.cluster_token
 
@@ -338,10 +345,12 @@ def _learn_cluster(options: argparse.Namespace, serving: Serving, endpoints: Seq
 class _Asking:
     """A node that dials the metadata members in turn until one says Hello that belongs to a cluster."""
 
-    def __init__(self, transport: Transport, endpoints: Sequence[str]) -> None:
+    def __init__(self, transport: Transport, endpoints: Sequence[str], noted: NotedMembers) -> None:
+        """endpoints: as they were given: they say which cluster it is. noted: of one cluster only."""
         self.cluster_token = b""
         self._transport = transport
-        self._seeker = Seeker(endpoints)
+        self._given, self._noted = endpoints, noted
+        self._seeker = Seeker([*endpoints, *noted.endpoints])
         self._link: int | None = None
         self._give_up_ns: int | None = None
         self._trouble = "nobody answered yet"
@@ -368,11 +377,13 @@ class _Asking:
 
     def _take(self, now_ns: int, event: LinkUp) -> None:
         peer = event.peer
-        if peer.role == "metadata" and peer.cluster_token:
+        is_other = self._seeker.at not in self._given and peer.cluster_token != self._noted.token
+        if peer.role == "metadata" and peer.cluster_token and not is_other:
             self.cluster_token = peer.cluster_token
             self._reminders.over(now_ns, "metadata", "a metadata member is reached")
         else:
-            self._transport.drop(event.link, f"{peer.node_id} is a {peer.role} of no cluster")
+            which = "another cluster" if is_other and peer.cluster_token else "no cluster"
+            self._transport.drop(event.link, f"{peer.node_id} is a {peer.role} of {which}")
 
     def has_news(self) -> bool:
         return self._transport.has_events()

@@ -145,6 +145,28 @@ def test_a_learner_that_is_taken_out_is_told_so_and_never_comes_back(tmp_path: P
         assert "was taken out and never comes back" in done.stderr
 
 
+def test_a_bookie_finds_the_members_when_the_one_it_was_given_has_left(tmp_path: Path) -> None:
+    """P10.1: it notes what the leader told it; at a noted address only its own cluster counts."""
+    with Cluster(tmp_path / "data", bookies=1, members=3, settings=PATIENT) as cluster:
+        given = next(name for name in cluster.members if name != cluster.leader())
+        endpoint = cluster.processes[given].endpoints[0]
+        home = tmp_path / "b9"
+        command = [sys.executable, "-m", "embedbk", "bookie", "--id", "b9", "--metadata", endpoint]
+        command += ["--dir", str(home)]
+        for _ in range(2):
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            try:
+                assert process.stdout is not None
+                assert b'"b9"' in process.stdout.readline()
+                wait_until(lambda: (home / "MEMBERS").exists(), 30)
+            finally:
+                process.kill()
+                process.communicate()
+            assert len((home / "MEMBERS").read_text().split()) == 4
+            if given in cluster.processes:
+                cluster.kill(given)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
