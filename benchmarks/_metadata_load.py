@@ -98,7 +98,7 @@ class MetadataLoad:
         try:
             until_s = time.monotonic() + self._patience_s
             while not all(session.link.session for session in self._sessions):
-                self._turn()
+                self.turn()
                 if time.monotonic() > until_s:
                     raise TimeoutError(f"no metadata session: {self._sessions[0].link.trouble}")
         except BaseException:
@@ -141,10 +141,10 @@ class MetadataLoad:
         for number in range(self.outstanding):
             ask(self._sessions[number % len(self._sessions)], clock_ns())
         while time.perf_counter_ns() < until_ns:
-            self._turn()
+            self.turn()
         took_s = time.perf_counter() - began
         while under_way:
-            self._turn()
+            self.turn()
         if self.refused:
             raise RuntimeError(f"{len(self.refused)} operations were refused: {self.refused[0]}")
         return done / took_s
@@ -171,13 +171,17 @@ class MetadataLoad:
         asked = len(ids)
         return self.rate(make, seconds, value)
 
+    def begin(self, session: int, operation: Operation, answered: Callable[[int, Result], None]) -> None:
+        """One operation of one of the sessions; `turn` until it is answered."""
+        self._sessions[session].link.request(clock_ns(), operation, answered)
+
     def ask(self, operation: Operation) -> Result:
         """One operation, waited for."""
         answers: list[Result] = []
         self._sessions[0].link.request(clock_ns(), operation, lambda _, result: answers.append(result))
         until_s = time.monotonic() + self._patience_s
         while not answers:
-            self._turn()
+            self.turn()
             if time.monotonic() > until_s:
                 raise TimeoutError(
                     f"no answer within {self._patience_s:g} s: {self._sessions[0].link.trouble}"
@@ -207,7 +211,7 @@ class MetadataLoad:
         """Of the cluster that gave the first session."""
         return self._sessions[0].cluster_token
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         if not any(session.transport.has_events() for session in self._sessions):
             due = [due_ns for session in self._sessions if (due_ns := session.deadline_ns()) is not None]
             wait_ms = max(0, min(due) - clock_ns()) / 1e6 if due else 1000

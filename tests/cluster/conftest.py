@@ -5,5 +5,8 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--member-faults", type=int, default=2, help="leaders killed and stopped under two clients"
+    )
+    parser.addoption(
         "--beside-etcd", action="store_true", help="the wiped disk in every start order, and etcd's too"
     )
