@@ -21,6 +21,7 @@ from embedbk.host.member_links import MemberLinks
 from embedbk.host.snapshotting import Snapshotting
 from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.agreed_log import AgreedLog
+from embedbk.metadata.divergence import DIGEST_ENTRIES
 from embedbk.metadata.governing import Governing
 from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
@@ -71,6 +72,7 @@ class MetadataNode:
         now_ns: int,
         chance: random.Random | None = None,
         requests_waiting_max: int | None = None,
+        digest_entries: int = DIGEST_ENTRIES,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`. chance: the system's own unless given, so
         that nobody guesses another's session. requests_waiting_max: read and not run; more are put off."""
@@ -94,6 +96,7 @@ class MetadataNode:
             now_ns=now_ns,
             cluster_token=store.identity.cluster_token,
             chance=chance,
+            digest_entries=digest_entries,
         )
         self.members = MemberLinks(transport, store.boot, store.identity.cluster_token, store.snapshots)
         self._governing = Governing(store.identity.cluster_token, self.endpoints)

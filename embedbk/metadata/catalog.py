@@ -46,6 +46,7 @@ from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.commands import (
     RULES_KEEP_REFUSALS,
     BeginGeneration,
+    CheckDigest,
     Command,
     ExpireSession,
     Run,
@@ -207,6 +208,10 @@ class Catalog:
         self.start_count += 1
         self.starts.append(Reign(command.nonce, self.revision, self.next_id))
         del self.starts[:-STARTS_KEPT_MAX]
+        return Acknowledged(self.revision)
+
+    def _check_digest(self, command: CheckDigest, index: int, term: int) -> Result:
+        """What it says is compared by the member (divergence.py); it is no change of the state."""
         return Acknowledged(self.revision)
 
     def _begin_generation(self, command: BeginGeneration, index: int, term: int) -> Result:
@@ -576,4 +581,5 @@ _APPLY: dict[type, Callable[[Catalog, Any, int, int], Result]] = {
     Run: Catalog._run,
     BeginGeneration: Catalog._begin_generation,
     StartMember: Catalog._start_member,
+    CheckDigest: Catalog._check_digest,
 }

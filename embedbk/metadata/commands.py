@@ -18,6 +18,7 @@ __all__ = [
     "RULES",
     "RULES_KEEP_REFUSALS",
     "BeginGeneration",
+    "CheckDigest",
     "Command",
     "ExpireSession",
     "Run",
@@ -75,7 +76,15 @@ class StartMember(msgspec.Struct, frozen=True, array_like=True, tag=5):
     nonce: bytes
 
 
-Command = StartSession | ExpireSession | Run | BeginGeneration | StartMember
+class CheckDigest(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Compare: at entry `index`, another CheckDigest, the leader's catalog had this digest (I72). 0 and nothing: it
+    was not there. Changes nothing."""
+
+    index: int
+    digest: bytes
+
+
+Command = StartSession | ExpireSession | Run | BeginGeneration | StartMember | CheckDigest
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -52,6 +52,7 @@ from embedbk.metadata.commands import (
     decode_command,
     encode_command,
 )
+from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
 from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.vocabulary import (
     CatalogReplaced,
@@ -143,9 +144,16 @@ class Member:
     """`step` takes one event, whole, and gives what is to be done, in this order."""
 
     def __init__(
-        self, catalog: Catalog, *, log: CommandLog, now_ns: int, cluster_token: bytes, chance: Chance
+        self,
+        catalog: Catalog,
+        *,
+        log: CommandLog,
+        now_ns: int,
+        cluster_token: bytes,
+        chance: Chance,
+        digest_entries: int = DIGEST_ENTRIES,
     ) -> None:
-        """catalog: with everything applied up to log.committed_index."""
+        """catalog: with everything applied up to log.committed_index. digest_entries: between two comparisons."""
         self.catalog = catalog
         self.log = log
         self.cluster_token = cluster_token
@@ -173,6 +181,7 @@ class Member:
         self._opening_on: dict[int, int] = {}  # By link, how many more will be.
         self._lifetimes = Lifetimes(catalog.sessions, now_ns)
         self._watches = Watches(catalog.revision)
+        self._divergence = Divergence(digest_entries)
         self._halted = False
         catalog.history.hold = catalog.revision
 
@@ -193,8 +202,15 @@ class Member:
         deadline_ns = self.log.deadline_ns
         if not self._led_term or self._is_log_full:
             return deadline_ns
-        due_ns = self._lifetimes.due_ns
-        return due_ns if deadline_ns is None or (due_ns is not None and due_ns < deadline_ns) else deadline_ns
+        for due_ns in (self._lifetimes.due_ns, self._digest_due_ns):
+            if due_ns is not None and (deadline_ns is None or due_ns < deadline_ns):
+                deadline_ns = due_ns
+        return deadline_ns
+
+    @property
+    def _digest_due_ns(self) -> int | None:
+        """Who is all has nobody to compare with."""
+        return self._divergence.due_ns if self.log.grace_ns else None
 
     @property
     def applied_index(self) -> int:
@@ -237,6 +253,7 @@ class Member:
             self._generation_at = begins.index, begins.term
         self._started_index = self._proposed[-1].index
         self._lifetimes.grant_all(now_ns, self.log.grace_ns)
+        self._divergence.begin_to_lead(now_ns)
 
     # --- Requests ----------------------------------------------------------------------------------------
 
@@ -584,6 +601,9 @@ class Member:
             return
         command = proposed.command if proposed is not None else decode_command(entry.body)
         result = self.catalog.apply(command, entry.index, entry.term)
+        if differs := self._divergence.apply(entry.index, command, self.catalog):
+            self._halted = True
+            effects.append(Halted(differs))
         match command:
             case Run():
                 self._note_run(command, entry.index, is_own=proposed is not None)
@@ -669,7 +689,14 @@ class Member:
         effects = self._on_log(event)
         if self.log.term and not self._halted:
             self._expire(event.now_ns, effects)
+            self._compare(event.now_ns, effects)
         return effects
+
+    def _compare(self, now_ns: int, effects: list[MemberEffect]) -> None:
+        due_ns = self._digest_due_ns
+        if due_ns is not None and now_ns >= due_ns and not self._is_log_full:
+            check = self._divergence.propose(now_ns)
+            self._propose(encode_command(check), check, effects)
 
     def _expire(self, now_ns: int, effects: list[MemberEffect]) -> None:
         """Propose the end of sessions that were silent for too long. Until that is settled nothing renews them."""
@@ -706,6 +733,7 @@ class Member:
         """It does not lead: nobody waits, and whoever watched was let go."""
         self.catalog = event.catalog
         self._committed.clear()
+        self._divergence.forget()
         self._applied_index = event.index
         self._lifetimes = Lifetimes(self.catalog.sessions, event.now_ns)
         self._watches = Watches(self.catalog.revision)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["CLUSTER_TOKEN", "Members"]
 
 CLUSTER_TOKEN = bytes(15) + b"\x01"
+DIGEST_ENTRIES = 20  # Between two comparisons of the members' states.
 RETAINED_BYTES_MAX = (0, 16 << 10, 1 << 30)  # So whoever is behind is given a snapshot now and then.
 SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Of commands: a run passes a few snapshots.
 
@@ -200,6 +201,7 @@ class Members:
             now_ns=world.now_of(name),
             chance=random.Random(f"metadata {self._tag(name)} {directory.starts}"),
             requests_waiting_max=world.requests_waiting_max,
+            digest_entries=DIGEST_ENTRIES,
         )
         directory.starts += 1
         if self.watch is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from embedbk.host import snapshotting
-from embedbk.metadata import catalog, commands, cutting
+from embedbk.metadata import catalog, commands, cutting, divergence
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog
 from embedbk.storage import metadata_log, metadata_store, older_snapshots, snapshot_format, snapshots
 
@@ -40,6 +40,7 @@ def test_commands_have_the_tags_and_fields_of_the_page() -> None:
             commands.Run,
             commands.BeginGeneration,
             commands.StartMember,
+            commands.CheckDigest,
         )
     ]
     assert found == table("| tag | command | fields |")
@@ -84,6 +85,7 @@ def test_the_pieces_and_the_file_of_a_snapshot_are_those_of_the_page() -> None:
     assert snapshotting.RETRY_NS_MAX == 10 * 60 * 1_000_000_000
     assert metadata_store.SNAPSHOT_DUE_BYTES == 16 << 20
     assert metadata_store.SNAPSHOT_DUE_BYTES_MAX == 256 << 20
+    assert (divergence.DIGEST_ENTRIES, divergence.DIGEST_NS) == (10_000, 60_000_000_000)
 
 
 def test_bounds_are_those_of_the_page() -> None:

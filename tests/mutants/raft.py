@@ -371,4 +371,37 @@ MUTANTS = (
         ),
         ("tests/metadata/test_raft_log.py::test_behind_a_snapshot_no_more_stays_than_the_bound",),
     ),
+    Mutant(
+        "divergence-is-not-looked-for",
+        "I72",
+        "no leader ever proposes that the members compare their states",
+        (
+            (
+                "embedbk/metadata/member.py",
+                "if due_ns is not None and now_ns >= due_ns and not self._is_log_full:",
+                "if False:",
+            ),
+        ),
+        ("tests/sim/test_members.py::test_a_member_whose_state_differs_is_found_and_stops_serving",),
+    ),
+    Mutant(
+        "divergence-compared-with-the-state-of-now",
+        "I72",
+        "what a member has now is compared with what the leader had at the comparison before",
+        (
+            (
+                "embedbk/metadata/divergence.py",
+                "before.index != command.index or before.digest == command.digest",
+                "before.index != command.index or self._noted.digest == command.digest",
+            ),
+        ),
+        ("tests/sim/test_members.py::test_seeds_with_several_members_keep_everything",),
+    ),
+    Mutant(
+        "divergence-found-and-served-on",
+        "I72",
+        "a member that knows that its state differs goes on",
+        (("embedbk/metadata/member.py", "            effects.append(Halted(differs))\n", ""),),
+        ("tests/sim/test_members.py::test_a_member_whose_state_differs_is_found_and_stops_serving",),
+    ),
 )

@@ -1,6 +1,6 @@
 """Several metadata members in whole clusters: production members, their stores and their links (METADATA.md, RAFT.md).
 
-The stories of the plan for the quorum (1, 2, 3, 10 to 13), and planted faults that the checks of every seed must find.
+The stories of the plan for the quorum (1, 2, 3, 10 to 13, 23), and planted faults that the checks of all seeds find.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from embedbk.codec.metadata_messages import (
     TxnDone,
     Value,
 )
+from embedbk.errors import StorageError
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.leading import Leading
 from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Policy
+from embedbk.testing.members import DIGEST_ENTRIES
 from embedbk.testing.members_liveness import agree_at_last, has_leader
 from embedbk.testing.plan import make_plan
 from embedbk.testing.promises import Promises
@@ -255,6 +257,23 @@ def several(first_seed: int, count: int) -> list[str]:
         if outcome.violation:
             return [outcome.invariant]
     return []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_member_whose_state_differs_is_found_and_stops_serving(seed: int) -> None:
+    """Story 23, I72: divergence in one member's store is found at the next comparison; the others go on."""
+    quorum = Quorum(seed, 3)
+    assert quorum.put("/a")
+    wrong = next(name for name in quorum.members.voters if name != quorum.leader)
+    catalog = quorum.world.nodes[wrong].core.catalog
+    assert quorum.world.run_until(lambda: catalog.get("/a").record is not None, 20 * SECOND)
+    catalog._delete("/a", catalog.revision)  # As if a bit had been flipped: no command did it.
+    for number in range(3 * DIGEST_ENTRIES):
+        assert quorum.put(f"/k/{number}")
+    found = quorum.world.nodes[wrong].failure
+    assert isinstance(found, StorageError) and "state was" in str(found)
+    assert all(quorum.world.nodes[name].failure is None for name in quorum.members.voters if name != wrong)
+    assert quorum.has("/a")
 
 
 def test_seeds_with_several_members_keep_everything() -> None:

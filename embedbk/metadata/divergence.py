@@ -1,0 +1,60 @@
+"""Whether this member's state is still that of the others: compared through the log (METADATA.md, 2; I72). Pure.
+
+A leader proposes `CheckDigest` every so many entries, or after a while. Whoever applies one notes what its own state
+was there, and compares what it noted at the one before with what the leader had noted: both had applied the same
+entries then, so they must be equal. A member that differs cannot know which of the two is wrong: it must not serve.
+"""
+
+from __future__ import annotations
+
+from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.commands import CheckDigest
+
+__all__ = ["DIGEST_ENTRIES", "DIGEST_NS", "Divergence"]
+
+DIGEST_ENTRIES = 10_000  # Between two comparisons at most.
+DIGEST_NS = 60_000_000_000  # And so long, where anything was applied meanwhile.
+
+
+class Divergence:
+    """Of one member."""
+
+    def __init__(self, entries: int = DIGEST_ENTRIES) -> None:
+        self._entries = entries
+        self._applied = 0  # Entries since the last comparison.
+        self._since_ns = 0
+        self._noted = CheckDigest(0, b"")  # What this member's state was at the last comparison.
+        self._is_asked = False  # Proposed and not applied.
+
+    def begin_to_lead(self, now_ns: int) -> None:
+        self._since_ns, self._is_asked = now_ns, False
+
+    def forget(self) -> None:
+        """The state was replaced by another member's: nothing of it was noted here."""
+        self._noted = CheckDigest(0, b"")
+
+    @property
+    def due_ns(self) -> int | None:
+        """When a leader is to propose; None: nothing was applied, or it is under way."""
+        if self._is_asked or not self._applied:
+            return None
+        return self._since_ns if self._applied >= self._entries else self._since_ns + DIGEST_NS
+
+    def propose(self, now_ns: int) -> CheckDigest:
+        self._is_asked, self._since_ns = True, now_ns
+        return self._noted
+
+    def apply(self, index: int, command: object, catalog: Catalog) -> str:
+        """An entry was applied. Why this member must not serve; empty: it may."""
+        if not isinstance(command, CheckDigest):
+            self._applied += 1
+            return ""
+        before, self._noted = self._noted, CheckDigest(index, catalog.fast_digest)
+        self._applied, self._is_asked = 0, False
+        if before.index != command.index or before.digest == command.digest:
+            return ""
+        return (
+            f"at entry {command.index} this member's state was {before.digest.hex()}, and that of the leader "
+            f"{command.digest.hex()}: one of them is wrong, in memory or on its disk. Start this member again; if it "
+            "says so again, compare with a third member, and let the one that differs join anew with an empty directory"
+        )
