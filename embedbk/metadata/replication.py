@@ -151,9 +151,11 @@ def on_heartbeat_reply(state: RaftState, member: MemberId, progress: Progress, r
         return
     # It is there, and the answer was lost or waits for a disk: a question without entries brings it again.
     term = state.log.term_at(last)
-    if term is not None:
-        state.send(member, Append(last, term, (), state.commit_index))
-        progress.in_flight[0] = (last, size, reply.round)
+    if term is None:  # It went behind a snapshot meanwhile, so nothing can be asked of it.
+        progress.probe(reply.received_index + 1)
+        return
+    state.send(member, Append(last, term, (), state.commit_index))
+    progress.in_flight[0] = (last, size, reply.round)
 
 
 # --- A follower --------------------------------------------------------------------------------------------

@@ -122,6 +122,12 @@ def restart(world: World, name: str) -> None:
             _go_on_behind(world, name)
 
 
+def _come_back(world: World, name: str) -> None:
+    """A fault is over. Once all have stopped everybody is back, and whoever is down again has another reason."""
+    if not world.is_healed:
+        restart(world, name)
+
+
 def _go_on_behind(world: World, name: str) -> None:
     """A harmed disk was refused: it is lost, or its owner gives the word to go on behind a damaged journal (P7.4)."""
     if isinstance(world.refused[name], DamagedJournal | UnreadableJournal) and world.chance.random() < 0.5:
@@ -135,7 +141,7 @@ def _crash(world: World, step: Step, chance: random.Random) -> bool:
     if step.target not in world.nodes:
         return False
     world.crash(step.target)
-    world.after(step.for_ns, lambda: restart(world, step.target))
+    world.after(step.for_ns, lambda: _come_back(world, step.target))
     return True
 
 
@@ -165,7 +171,7 @@ def _crash_loop(world: World, step: Step, chance: random.Random) -> bool:
         if step.target in world.nodes:
             world.crash(step.target)
         left -= 1
-        world.after(chance.randint(1, 50) * MS, lambda: restart(world, step.target))
+        world.after(chance.randint(1, 50) * MS, lambda: _come_back(world, step.target))
         if left:
             world.after(chance.randint(1, 120) * MS, again)
 
@@ -179,7 +185,7 @@ def _power_cut(world: World, step: Step, chance: random.Random) -> bool:
     for name in down:
         world.crash(name)
     for name in down:
-        world.after(step.for_ns + chance.randint(0, 20) * MS, lambda name=name: restart(world, name))  # type: ignore[misc]
+        world.after(step.for_ns + chance.randint(0, 20) * MS, lambda name=name: _come_back(world, name))  # type: ignore[misc]
     return bool(down)
 
 
@@ -471,7 +477,7 @@ def _harm(world: World, step: Step, chance: random.Random) -> bool:
         world.note(disk.harm(step.kind, chance, before))
         if disk.is_harmed:
             world.tell("on_disk_harmed", name)
-        world.after(chance.randint(1, 500) * MS, lambda: restart(world, name))
+        world.after(chance.randint(1, 500) * MS, lambda: _come_back(world, name))
 
     world.after(step.for_ns, strike)
     return True
@@ -490,7 +496,7 @@ def _old_copy(world: World, step: Step, chance: random.Random) -> bool:
         if name in world.nodes:
             world.crash(name)
         world.doubt(name, before)
-        world.after(chance.randint(1, 500) * MS, lambda: restart(world, name))
+        world.after(chance.randint(1, 500) * MS, lambda: _come_back(world, name))
 
     world.after(step.for_ns, strike)
     return True
@@ -513,7 +519,7 @@ def _older_disk(world: World, step: Step, chance: random.Random) -> bool:
         return False
     before, incarnation = world.disks[name].remember(), world.disks[name].incarnation
     world.crash(name)
-    world.after(chance.randint(1, 100) * MS, lambda: restart(world, name))
+    world.after(chance.randint(1, 100) * MS, lambda: _come_back(world, name))
 
     def strike() -> None:
         if world.is_healed or name in world.lost or world.disks[name].incarnation != incarnation:
@@ -522,7 +528,7 @@ def _older_disk(world: World, step: Step, chance: random.Random) -> bool:
             return  # The cluster does not know yet that it started behind the copy.
         world.crash(name)
         world.restore(name, before)
-        world.after(chance.randint(1, 500) * MS, lambda: restart(world, name))
+        world.after(chance.randint(1, 500) * MS, lambda: _come_back(world, name))
 
     world.after(step.for_ns + 200 * MS, strike)
     return True
@@ -535,7 +541,7 @@ def _newest_gone(world: World, step: Step, chance: random.Random) -> bool:
         return False
     world.crash(name)
     is_done = world.drop_newest(name)
-    world.after(step.for_ns, lambda: restart(world, name))
+    world.after(step.for_ns, lambda: _come_back(world, name))
     return is_done
 
 
@@ -686,7 +692,7 @@ def _member_wipe(world: World, step: Step, chance: random.Random) -> bool:
     if not world.members.may_lose(step.target):
         return False
     world.members.wipe(step.target)
-    world.after(step.for_ns, lambda: restart(world, step.target))
+    world.after(step.for_ns, lambda: _come_back(world, step.target))
     return True
 
 

@@ -404,4 +404,19 @@ MUTANTS = (
         (("embedbk/metadata/member.py", "            effects.append(Halted(differs))\n", ""),),
         ("tests/sim/test_members.py::test_a_member_whose_state_differs_is_found_and_stops_serving",),
     ),
+    Mutant(
+        "lost-answer-behind-a-snapshot-is-never-had",
+        "L6",
+        "a follower whose answer was lost, and whose entry is gone from the leader's log, is sent nothing any more",
+        (
+            (
+                "embedbk/metadata/replication.py",
+                "        progress.probe(reply.received_index + 1)\n        return\n    state.send",
+                "        return\n    state.send",
+            ),
+        ),
+        (
+            "tests/quorum/test_scenarios.py::test_a_lost_answer_is_had_again_though_its_entry_went_behind_a_snapshot",
+        ),
+    ),
 )

@@ -36,6 +36,7 @@ from embedbk.metadata.raft_vocabulary import (
     RequestVote,
     Retired,
     Send,
+    SnapshotSaved,
     Tick,
     VoteReply,
 )
@@ -351,6 +352,26 @@ def test_entries_of_earlier_terms_are_committed_by_one_of_the_own() -> None:
     assert raft.commit_index == 0
     told(raft, B, raft.term, AppendReply(is_accepted=True, index=2), at_ms=2004)
     assert raft.commit_index == 2
+
+
+def test_a_lost_answer_is_had_again_though_its_entry_went_behind_a_snapshot() -> None:
+    """L6, RAFT.md 5: what is in flight and not answered is asked for again with each round. Where its entry has gone
+    behind a snapshot nothing can be asked of it: then the follower gets what follows what it has, or the snapshot."""
+    raft = alone()
+    elected(raft)
+    for other in (B, C):
+        told(raft, other, 1, AppendReply(is_accepted=True, index=1), at_ms=2003)
+    for number, body in ((1, b"x"), (2, b"y")):
+        sent(raft, raft.step(Propose(2004 * MS, number, (body,))), 2004)
+    told(raft, B, 1, AppendReply(is_accepted=True, index=3), at_ms=2005)  # Those of c are lost; it has both.
+    raft.step(SnapshotSaved(2006 * MS, 3, 4))
+    bodies = [
+        message.body
+        for round_ in range(1, 9)
+        for message in told(raft, C, 1, HeartbeatReply(round_, 3, is_installing=False), at_ms=2008 + round_)
+        if message.receiver == C
+    ]
+    assert any(isinstance(body, Append) and body.previous_index == 3 for body in bodies), bodies
 
 
 def test_a_leader_counts_itself_when_its_own_disk_has_it() -> None:
