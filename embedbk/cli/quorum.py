@@ -285,6 +285,7 @@ def _member_as_json(seen: Seen, member: MemberTold) -> dict[str, Any]:
         "commit_index": own.commit_index if own is not None else None,
         "applied_index": own.applied_index if own is not None else None,
         "has_doubt": own.has_doubt if own is not None else None,
+        "log_bytes": own.log_bytes if own is not None else None,
     }
 
 

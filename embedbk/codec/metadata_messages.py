@@ -347,7 +347,7 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     whoever holds nothing, and so knows no cluster either (cluster_token empty).
 
     configuration: the index of the entry in which it stands. leader empty: nobody is known. has_doubt: its disk may
-    have lost something, so it votes for nobody yet.
+    have lost something, so it votes for nobody yet. log_bytes: of memory, that the entries take which it keeps.
     """
 
     cluster_token: _Name
@@ -364,6 +364,7 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     election_base_ms: _Number
     members: Annotated[tuple[MemberTold, ...], msgspec.Meta(max_length=MEMBERS_MAX)]
     has_doubt: bool = False
+    log_bytes: _Number = 0
 
 
 Result = (

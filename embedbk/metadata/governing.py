@@ -215,6 +215,7 @@ def told(raft: Raft, cluster_token: bytes, endpoints: tuple[str, ...]) -> Quorum
         configuration.election_base_ms,
         tuple(_told_of(raft, configuration, each, endpoints) for each in configuration.members),
         raft.has_doubt,
+        raft.log.memory_bytes,
     )
 
 

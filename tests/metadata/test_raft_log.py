@@ -6,9 +6,11 @@ import random
 
 import pytest
 
+from embedbk.metadata.governing import told
 from embedbk.metadata.quorum import Configuration, MemberId
+from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_log import RETAINED_BYTES_MAX, RaftLog, memory_bytes
-from embedbk.metadata.raft_vocabulary import Entry
+from embedbk.metadata.raft_vocabulary import Boot, Entry
 
 ONE = Configuration((MemberId("m1", b"1" * 16),))
 
@@ -83,3 +85,13 @@ def test_the_bytes_are_those_of_the_entries_after_any_course(seed: int) -> None:
         held = log.between(log.first_index, log.last_index)
         assert [each.index for each in held] == list(range(log.first_index, log.last_index + 1))
         assert log.memory_bytes == sum(map(memory_bytes, held))
+
+
+def test_a_member_says_how_much_of_the_log_it_keeps() -> None:
+    """RAFT.md, 3: its status shows the bytes of memory of its entries, fewer once a snapshot stands for them."""
+    log = log_of(10, 0)
+    boot = Boot(ONE.voters[0], b"nonce")
+    raft = Raft(boot, log, term=1, vote=None, now_ns=0, chance=random.Random(1))
+    assert told(raft, bytes(16), ()).log_bytes == 10 * memory_bytes(entry(1))
+    log.let_go(7, 1)
+    assert told(raft, bytes(16), ()).log_bytes == 3 * memory_bytes(entry(1))
