@@ -45,6 +45,7 @@ from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.commands import (
     RULES_KEEP_REFUSALS,
+    RULES_MAKE_WAY,
     BeginGeneration,
     CheckDigest,
     Command,
@@ -292,7 +293,7 @@ class Catalog:
         if isinstance(command.operation, AllocIds):
             result = self._alloc_ids(command.operation)
         else:
-            result = self._transact(session, command.operation, keeps_refusals)
+            result = self._transact(session, command.operation, command.rules)
         if keeps_refusals or not isinstance(result, Refusal):
             session.kept[command.sequence] = result
             self.sessions_bytes += KEPT_BYTES
@@ -307,10 +308,13 @@ class Catalog:
         self.next_id += operation.count
         return Allocated(first, operation.count)
 
-    def _transact(self, session: Session, txn: Txn, has_shares: bool) -> Result:
+    def _transact(self, session: Session, txn: Txn, rules: int) -> Result:
         if not all(self._holds(compare) for compare in txn.when):
             return TxnDone(False, self.revision)
-        refusal = self._check_room(session, txn) if has_shares else self._check_room_before(session, txn)
+        if rules >= RULES_KEEP_REFUSALS:
+            refusal = self._check_room(session, txn, makes_way=rules >= RULES_MAKE_WAY)
+        else:
+            refusal = self._check_room_before(session, txn)
         if refusal is not None:
             return refusal
         revision = self.revision + 1
@@ -330,10 +334,11 @@ class Catalog:
             return compare.revision == ABSENT
         return compare.revision in (ANY, record.revision)
 
-    def _check_room(self, session: Session, txn: Txn) -> Refusal | None:
+    def _check_room(self, session: Session, txn: Txn, *, makes_way: bool) -> Refusal | None:
         """Whether what a transaction adds has room. A session's first ephemeral records (`session_share_bytes`) need
-        none, so that who has a session can register; keys that are there may grow into a reserve of their own."""
-        growth, has_new = 0, False
+        none, so that who has a session can register; keys that are there may grow into a reserve of their own, and
+        makes_way: so may a transaction that deletes as many keys as it makes (P10.7)."""
+        growth = made = 0
         ephemeral = {session.session: session.ephemeral_bytes}  # By session, in bytes after the transaction.
         count = len(session.keys)
         for change in txn.then:
@@ -349,7 +354,9 @@ class Catalog:
                 if change.is_ephemeral:
                     ephemeral[session.session] += put_bytes(change)
                     count += 1
-                has_new = has_new or before is None
+                made += before is None
+            elif makes_way:
+                made -= before is not None
         if count > max(self.limits.ephemeral_keys_max, len(session.keys)):
             return Refusal(
                 "BAD_REQUEST",
@@ -359,7 +366,7 @@ class Catalog:
         for number, owned in ephemeral.items():
             growth -= min(share, owned) - min(share, self.sessions[number].ephemeral_bytes)
         held = self.bytes - self.shared_bytes
-        allowed = self.limits.catalog_bytes_max + (0 if has_new else self.limits.catalog_reserve_bytes)
+        allowed = self.limits.catalog_bytes_max + (0 if made > 0 else self.limits.catalog_reserve_bytes)
         return _no_room(held, growth, allowed) if growth > 0 and held + growth > allowed else None
 
     def _check_room_before(self, session: Session, txn: Txn) -> Refusal | None:

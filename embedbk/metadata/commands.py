@@ -17,6 +17,7 @@ __all__ = [
     "COMMAND_VERSION",
     "RULES",
     "RULES_KEEP_REFUSALS",
+    "RULES_MAKE_WAY",
     "BeginGeneration",
     "CheckDigest",
     "Command",
@@ -32,11 +33,12 @@ COMMAND_VERSION = (
     2  # Of what is logged now; what is known reaches back to 1, whose fields all have their places.
 )
 RULES = (
-    2  # By which what is logged now is decided; a command of an older log keeps those that it was decided by.
+    3  # By which what is logged now is decided; a command of an older log keeps those that it was decided by.
 )
 RULES_KEEP_REFUSALS = (
     2  # Refusals are kept like every answer; ephemeral keys have shares; a swap of them counts once.
 )
+RULES_MAKE_WAY = 3  # Whoever deletes as many keys as it makes may use the reserve: so tombstones have room.
 
 
 class StartSession(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -95,9 +97,14 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(body: bytes | memoryview) -> Command:
-    """Raises StorageError for bytes that are not a command of a version this code knows."""
+    """Raises StorageError for bytes that are not a command of a version, and under rules, that this code knows."""
     block = memoryview(body)
     if not block or not 1 <= block[0] <= COMMAND_VERSION:
         found = block[0] if block else "nothing"
         raise StorageError(f"metadata command has version {found}; this embedbk knows 1 to {COMMAND_VERSION}")
-    return unpack(_decoder, block[1:], StorageError, f"these {len(block)} bytes are no metadata command")
+    command = unpack(_decoder, block[1:], StorageError, f"these {len(block)} bytes are no metadata command")
+    if isinstance(command, Run) and not 1 <= command.rules <= RULES:
+        raise StorageError(
+            f"metadata command is decided by rules {command.rules}; this embedbk knows 1 to {RULES}"
+        )
+    return command

@@ -389,6 +389,25 @@ def test_a_full_catalog_still_deletes() -> None:
     assert catalog.bytes == 0
 
 
+def test_a_full_catalog_takes_a_tombstone_in_the_place_of_a_ledger() -> None:
+    """P10.7: a reserve in which deletion, closing and fencing still pass: whoever deletes as many keys as it makes may
+    use it, and nobody fills it with keys."""
+    catalog = Catalog(Limits(catalog_bytes_max=2000, catalog_reserve_bytes=500))
+    client = Client(catalog)
+    number = 0
+    while isinstance(client.put(f"/ledgers/{number}", bytes(100)), TxnDone):
+        number += 1
+    stone = bytes(130)
+    moved = [Delete("/ledgers/0"), Put("/deleted/0", stone)]
+    assert isinstance(client.run(Txn([], moved)), TxnDone)
+    refused(client.run(Txn([], [Delete("/ledgers/nobody"), Put("/deleted/1", stone)])), "UNAVAILABLE")
+    refused(client.run(Txn([], [Delete("/ledgers/1"), Put("/a", stone), Put("/b", stone)])), "UNAVAILABLE")
+    for each in range(1, number):
+        answer = client.run(Txn([], [Delete(f"/ledgers/{each}"), Put(f"/deleted/{each}", bytes(1000))]))
+    refused(answer, "UNAVAILABLE")  # The reserve has an end, too.
+    assert catalog.bytes <= 2500
+
+
 def test_sessions_and_their_ephemeral_keys_are_bounded() -> None:
     catalog = Catalog(Limits(sessions_max=1, ephemeral_keys_max=2))
     client = Client(catalog)
@@ -421,7 +440,7 @@ def random_command(chance: random.Random, catalog: Catalog, sequences: dict[int,
     below = max(1, sequence - chance.randrange(4))
     if kind == 2:
         return Run(
-            session, max(1, sequence), below, AllocIds(chance.randrange(1, 4)), chance.choice([1, RULES])
+            session, max(1, sequence), below, AllocIds(chance.randrange(1, 4)), chance.choice([1, 2, RULES])
         )
     keys = [f"/k{n}" for n in range(6)]
     when = [
@@ -434,7 +453,7 @@ def random_command(chance: random.Random, catalog: Catalog, sequences: dict[int,
         else Delete(key)
         for key in chance.sample(keys, chance.randrange(1, 4))
     ]
-    return Run(session, max(1, sequence), below, Txn(when, then), chance.choice([1, RULES]))
+    return Run(session, max(1, sequence), below, Txn(when, then), chance.choice([1, 2, RULES]))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -468,6 +487,14 @@ def test_same_commands_same_catalog(seed: int) -> None:
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x01", b"\x02\x91\x01", b"\x01\x93\x09\x00\x00"])
 def test_bytes_that_are_no_command_are_refused(data: bytes) -> None:
     with pytest.raises(StorageError):
+        decode_command(data)
+
+
+@pytest.mark.parametrize("rules", [0, RULES + 1])
+def test_a_command_under_rules_that_are_not_known_is_refused_by_their_number(rules: int) -> None:
+    """METADATA.md, 2: this build would decide it otherwise than the others."""
+    data = encode_command(Run(1, 1, 1, Txn([], []), rules))
+    with pytest.raises(StorageError, match=f"rules {rules}; this embedbk knows 1 to {RULES}"):
         decode_command(data)
 
 
