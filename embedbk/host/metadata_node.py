@@ -47,6 +47,7 @@ from embedbk.metadata.vocabulary import (
     RequestReceived,
     Said,
     SendEvents,
+    StateDamaged,
     Tick,
     TurnEnded,
 )
@@ -144,6 +145,8 @@ class MetadataNode:
             self._install(now_ns)
         elif self.failure is None:
             self._snapshotting.step(self.core, now_ns)
+            if self._snapshotting.damage:
+                self._step_core(StateDamaged(now_ns, self._snapshotting.damage))
 
     def has_news(self) -> bool:
         return self.transport.has_events()

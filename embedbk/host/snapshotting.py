@@ -31,6 +31,7 @@ class Snapshotting:
         self._not_before_ns = 0
         self._retry_ns = RETRY_NS_MIN
         self._has_failed = False  # The last one that was begun.
+        self.damage = ""  # Why the state that was cut must not be served.
 
     def step(self, core: Member, now_ns: int) -> None:
         """Between two steps of the core; everything that it asked for was carried out."""
@@ -84,9 +85,16 @@ class Snapshotting:
         if piece is not None:
             snapshots.add(piece)
             return
-        self._cut = None
+        is_true, self._cut = self._cut.is_true, None
         core.catalog.end_cut()
-        snapshots.end()
+        if is_true:
+            snapshots.end()
+        else:
+            self._store.abandon_snapshot()
+            self.damage = (
+                "a record of the catalog is not as it was put: it changed in memory. Start this member again: it reads "
+                "its state from the disk; if this is said again, look after the memory of this machine"
+            )
 
     def _give_up(self, core: Member, now_ns: int, failure: str) -> None:
         """I53: without room for a snapshot everything goes on, and the log grows meanwhile."""

@@ -475,7 +475,8 @@ class Catalog:
             len(self.spared),
             self.fast_digest,
         )
-        self._cut = Cut(head, self.sessions, self._records, self._keys, list(self.starts), list(self.spared))
+        starts, spared = list(self.starts), list(self.spared)
+        self._cut = Cut(head, self.sessions, self._records, self._keys, starts, spared, self._records_sum)
         return self._cut
 
     def end_cut(self) -> None:

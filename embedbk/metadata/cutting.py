@@ -19,6 +19,7 @@ import msgspec
 
 from embedbk.codec.metadata_messages import Record, Reign, Result
 from embedbk.errors import ensure
+from embedbk.metadata.digesting import record_digest
 from embedbk.metadata.limits import KEPT_BYTES, record_bytes, text_bytes
 from embedbk.metadata.sorted_keys import SortedKeys
 
@@ -126,8 +127,11 @@ class Cut:
         keys: SortedKeys,
         starts: list[Reign],
         spared: list[tuple[int, int]],
+        records_sum: int,
     ) -> None:
+        """records_sum: of the records' digests, as the catalog has kept it."""
         self.head = head
+        self._sum_left = records_sum  # Without those that were cut.
         self._head: Head | None = head
         self._sessions = sessions
         self._records = records
@@ -140,6 +144,11 @@ class Cut:
         self._parked: dict[str, Record | None] = {}  # Of keys that were not reached; None: it was not there.
         self._parked_keys = SortedKeys()  # Of _parked those that were there: they may be gone by now.
         self._starts, self._spared = deque(starts), deque(spared)
+
+    @property
+    def is_true(self) -> bool:
+        """Once all is cut: every record was as it had been put. If not, one has changed where it lay (I72)."""
+        return self._sum_left == 0
 
     @property
     def parked_count(self) -> int:
@@ -209,6 +218,7 @@ class Cut:
                 break
         ensure(looked > 0, "records of a snapshot are missing")
         self._left -= len(taken)
+        self._sum_left -= sum(map(record_digest, taken))
         for key in reached:
             self._parked_keys.remove(key)
         if not self._left:

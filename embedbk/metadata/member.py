@@ -65,6 +65,7 @@ from embedbk.metadata.vocabulary import (
     RequestReceived,
     Said,
     SendEvents,
+    StateDamaged,
     Tick,
     TurnEnded,
 )
@@ -96,6 +97,7 @@ MemberEvent = (
     | RequestReceived
     | LinkLost
     | JournalFailed
+    | StateDamaged
     | CatalogReplaced
     | TurnEnded
     | raft_vocabulary.Event  # Tick among them.
@@ -683,6 +685,10 @@ class Member:
         self._halted = True
         return [Halted(f"the metadata journal failed: {event.reason}")]
 
+    def _on_damaged(self, event: StateDamaged) -> list[MemberEffect]:
+        self._halted = True
+        return [Halted(event.reason)]
+
     # --- Sessions and links ------------------------------------------------------------------------------
 
     def _on_tick(self, event: Tick) -> list[MemberEffect]:
@@ -745,6 +751,7 @@ class Member:
         RequestReceived: _on_request,
         LinkLost: _on_link_lost,
         JournalFailed: _on_failed,
+        StateDamaged: _on_damaged,
         CatalogReplaced: _on_replaced,
         Tick: _on_tick,
     }

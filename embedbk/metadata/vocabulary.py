@@ -31,6 +31,7 @@ __all__ = [
     "Halted",
     "HangUp",
     "JournalFailed",
+    "StateDamaged",
     "LinkLost",
     "MemberStarted",
     "MessageReceived",
@@ -96,6 +97,13 @@ class CatalogReplaced(Struct):
 
 class JournalFailed(Struct):
     """The journal stopped for good (P7.6)."""
+
+    now_ns: int
+    reason: str
+
+
+class StateDamaged(Struct):
+    """The catalog is not what was applied: nothing of it may be shown any more (I72)."""
 
     now_ns: int
     reason: str

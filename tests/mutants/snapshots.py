@@ -158,4 +158,11 @@ MUTANTS = (
             "tests/metadata/test_cutting.py::test_a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile",
         ),
     ),
+    Mutant(
+        "what-was-cut-is-not-summed-up",
+        "I72",
+        "a record that changed in memory is written into every snapshot",
+        (("embedbk/host/snapshotting.py", "        if is_true:\n", "        if is_true or True:\n"),),
+        ("tests/sim/test_members.py::test_a_record_that_changed_where_it_lay_is_found_by_the_next_snapshot",),
+    ),
 )

@@ -9,6 +9,7 @@ import itertools
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from embedbk.codec.metadata_messages import (
     Allocated,
@@ -274,6 +275,23 @@ def test_a_member_whose_state_differs_is_found_and_stops_serving(seed: int) -> N
     assert isinstance(found, StorageError) and "state was" in str(found)
     assert all(quorum.world.nodes[name].failure is None for name in quorum.members.voters if name != wrong)
     assert quorum.has("/a")
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_record_that_changed_where_it_lay_is_found_by_the_next_snapshot(members: int) -> None:
+    """I72: a bit that flips in memory is in no sum; each snapshot sums up what it cuts, and the member ends."""
+    quorum = Quorum(1, members)
+    assert quorum.put("/a")
+    wrong = quorum.members.voters[0]
+    catalog = quorum.world.nodes[wrong].core.catalog
+    assert quorum.world.run_until(lambda: catalog.get("/a").record is not None, 20 * SECOND)
+    catalog._records["/a"] = replace(catalog._records["/a"], value=b"y")
+    for number in range(400):
+        if quorum.world.nodes[wrong].failure is not None or not quorum.put(f"/k/{number}", 5 * SECOND):
+            break
+    assert "not as it was put" in str(quorum.world.nodes[wrong].failure)
+    if members > 1:
+        assert quorum.put("/last") and quorum.has("/a")
 
 
 def test_seeds_with_several_members_keep_everything() -> None:
