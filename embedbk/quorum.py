@@ -30,7 +30,7 @@ from embedbk.errors import MetadataUnavailable, OperationTimeout, UsageError
 from embedbk.host.inquiring import Inquiry
 from embedbk.host.loop import Loop, clock_ns
 from embedbk.ids import INCARNATION_BYTES
-from embedbk.metadata.governing import IS_MEMBER
+from embedbk.metadata.governing import IS_FORMING, IS_MEMBER
 from embedbk.ports import Identity
 from embedbk.transports import open_transport
 
@@ -155,10 +155,16 @@ class Quorum:
         prepare = PrepareFormation(os.urandom(16), self._endpoints[0], tuple(self._endpoints))
         promised: dict[str, str] = {}
         missed: dict[str, str] = {}
+        busy: dict[
+            str, str
+        ] = {}  # Who has promised another formation: that one may have failed, and its promises end.
         refused: list[str] = []
 
         def heard(endpoint: str, result: Result) -> None:
-            if isinstance(result, FormationPromised) and result.nonce == prepare.nonce:
+            busy.pop(endpoint, None)
+            if isinstance(result, Refusal) and result.code == IS_FORMING:
+                busy[endpoint] = result.text
+            elif isinstance(result, FormationPromised) and result.nonce == prepare.nonce:
                 promised[endpoint] = result.name
             else:
                 text = result.text if isinstance(result, Refusal) else "is no blank metadata member"
@@ -166,6 +172,7 @@ class Quorum:
 
         inquiry = self._inquiry(self._endpoints, prepare, heard, missed.__setitem__)
         self._run(inquiry, lambda: bool(refused) or len(promised) == len(self._endpoints))
+        refused += [f"{endpoint}: {text}" for endpoint, text in busy.items()]
         names = sorted(promised.values())
         if not refused and len(set(names)) < len(names):
             refused.append(f"two members have one name, of {', '.join(names)}")

@@ -24,11 +24,11 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Result,
 )
-from embedbk.metadata.governing import REFUSED
+from embedbk.metadata.governing import IS_FORMING, REFUSED
 
 __all__ = ["PROMISE_NS", "Forming"]
 
-PROMISE_NS = 10_000_000_000  # Behind the last time that it was asked for.
+PROMISE_NS = 2_000_000_000  # Behind the last time that it was asked for.
 
 
 class Forming:
@@ -62,7 +62,9 @@ class Forming:
         held = self._promised if now_ns < self._until_ns else None
         if self.is_founder or (held is not None and held != asked):
             where = held.founder if held is not None else "itself"
-            return Refusal(REFUSED, f"{self._name} takes part in another formation, whose founder is {where}")
+            return Refusal(
+                IS_FORMING, f"{self._name} takes part in another formation, whose founder is {where}"
+            )
         if held is None and self.met:
             return Refusal(REFUSED, f"{self._name} is to join the cluster {self.met.hex()}, by its --join")
         self._promised, self._until_ns = asked, now_ns + PROMISE_NS

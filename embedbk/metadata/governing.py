@@ -43,11 +43,12 @@ from embedbk.metadata.raft_vocabulary import (
 )
 from embedbk.metadata.vocabulary import Reply
 
-__all__ = ["IS_MEMBER", "REFUSED", "RETIRED", "TAKEN", "Governing", "told"]
+__all__ = ["IS_FORMING", "IS_MEMBER", "REFUSED", "RETIRED", "TAKEN", "Governing", "told"]
 
 REFUSED = "REFUSED"  # Refusal.code: not now; the text says why, and it may be asked again.
 RETIRED = "RETIRED"  # Never: that member was taken out.
 TAKEN = "TAKEN"  # Not under this name, or not by this process: another one is heard.
+IS_FORMING = "IS_FORMING"  # Not now: who is asked has promised another formation, for a while.
 IS_MEMBER = "IS_MEMBER"  # Who is asked to form a cluster has one.
 WAITING_MAX = 64  # Requests whose change is under way.
 
