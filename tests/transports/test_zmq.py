@@ -237,13 +237,18 @@ def test_a_body_may_go_on_in_a_second_part(arena: Arena, raw: Callable[[str], Ra
     assert transport.counters.garbage == 0
 
 
+def with_a_flipped_bit(sealed: bytes) -> bytes:
+    """Never the same bytes: the nonces are by chance, so a fixed last byte is at times the right one."""
+    return sealed[:-1] + bytes([sealed[-1] ^ 1])
+
+
 def test_what_is_wrong_in_one_part_is_wrong_in_two(arena: Arena, raw: Callable[[str], Raw]) -> None:
     """T10, P7.2: parts that do not add up end their link; those of another link are dropped."""
     node, transport, endpoint = listening(arena)
     for head, tail in (
         (lambda prefix: seal(prefix, 5), b"1234"),
         (lambda prefix: seal(prefix, 5), b"123456"),
-        (lambda prefix: seal(prefix, 5)[:-1] + b"?", b"12345"),
+        (lambda prefix: with_a_flipped_bit(seal(prefix, 5)), b"12345"),
         (lambda prefix: seal(prefix, 0), b"1"),
         (lambda prefix: b"", b""),
     ):
