@@ -6,8 +6,7 @@
  *     pending ring   | told | due | due | waits for its token | ...
  *                           ^ head                             ^ end
  *
- * Every reader of bytes here is strict: what it does not know by heart it passes, and the
- * core says what is wrong with it.
+ * What is not read here as a common add is passed, and the core says what is wrong with it.
  */
 #include "add_path.h"
 
@@ -17,13 +16,14 @@
 #include "frame_header.h"
 #include "id_map.h"
 #include "lac_path.h"
-#include "message.h"
+#include "message_reader.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NO_ENTRY (-1)
+#define ADD_FIELDS 5u
 #define PENDING_MIN 64u
 #define RECORD_OVERHEAD_BYTES 64u /* as storage/bookie_storage.py counts it */
 #define ANSWER_BYTES_MAX 128u /* a message with one answer: 32 + 1 + 1 + 2 * 9 + 1 + 3 * 9 + 1 */
@@ -109,21 +109,16 @@ static bool make_room(struct ebk_add_path *path)
 
 /* ---- reading a message ---------------------------------------------------------------- */
 
-/* AddRequest: [incarnation, nonce, seating, recovery, deferred], of a normal add for this incarnation. */
-static bool read_control(const struct ebk_add_path *path, const uint8_t *from, size_t size, struct ebk_add *add)
+/* AddRequest: [incarnation, nonce, seating, recovery, deferred], perhaps without the last: of a normal add for us. */
+static bool read_control(const struct ebk_add_path *path, struct ebk_control *control, struct ebk_add *add)
 {
-    const uint8_t *const end = from + size;
-    if (size < 3 + EBK_INCARNATION_BYTES || (from[0] != 0x94 && from[0] != 0x95)) return false;
-    const unsigned flags = from[0] == 0x95 ? 2 : 1;
-    if (from[1] != 0xC4 || from[2] != EBK_INCARNATION_BYTES) return false;
-    if (memcmp(from + 3, path->settings.incarnation, EBK_INCARNATION_BYTES) != 0) return false;
-    from = ebk_read_count(from + 3 + EBK_INCARNATION_BYTES, end, &add->nonce);
-    if (from == NULL) return false;
-    from = ebk_read_count(from, end, &add->seating);
-    if (from == NULL || add->seating > INT64_MAX || (size_t)(end - from) != flags) return false;
-    for (unsigned i = 0; i < flags; i++)
-        if (from[i] != 0xC2) return false; /* Not by recovery, not deferred. */
-    return true;
+    const unsigned fields = ebk_read_array(control);
+    ebk_read_incarnation(control, path->settings.incarnation);
+    add->nonce = ebk_read_number(control, UINT64_MAX);
+    add->seating = ebk_read_number(control, INT64_MAX);
+    const bool by_recovery = ebk_read_bool(control);
+    const bool is_deferred = fields == ADD_FIELDS && ebk_read_bool(control);
+    return (fields == ADD_FIELDS || fields == ADD_FIELDS - 1) && ebk_control_is_read(control) && !by_recovery && !is_deferred;
 }
 
 static bool read_frame_header(const uint8_t *from, struct ebk_add *add)
@@ -152,25 +147,17 @@ static bool read_frame_header(const uint8_t *from, struct ebk_add *add)
     return add->has_lac || (add->lac == NO_ENTRY && add->lac_length == 0);
 }
 
-static bool read_message(const struct ebk_add_path *path, const uint8_t *head, size_t head_size, const uint8_t *tail,
-                         size_t tail_size, struct ebk_add *add)
+static bool read_add(const struct ebk_add_path *path, const uint8_t *head, size_t head_size, const uint8_t *tail,
+                     size_t tail_size, struct ebk_add *add)
 {
-    if (head_size < EBK_MESSAGE_HEADER_BYTES + EBK_FRAME_HEADER_BYTES || head_size + tail_size > EBK_MESSAGE_BYTES_MAX) return false;
-    if (memcmp(head, "EBKM", 4) != 0 || head[EBK_MESSAGE_AT_VERSION] != EBK_MESSAGE_VERSION ||
-        head[EBK_MESSAGE_AT_KIND] != EBK_KIND_ADD_REQUEST || ebk_load_u16(head + EBK_MESSAGE_AT_FRAME_COUNT) != 1 ||
-        ebk_load_u32(head + EBK_MESSAGE_AT_RESERVED) != 0)
+    struct ebk_message message;
+    if (!ebk_message_read(head, head_size, tail_size, &message) || message.kind != EBK_KIND_ADD_REQUEST || message.frame_count != 1)
         return false;
-    const uint64_t control_size = ebk_load_u32(head + EBK_MESSAGE_AT_CONTROL_SIZE);
-    const uint64_t frames_size = ebk_load_u32(head + EBK_MESSAGE_AT_FRAMES_SIZE);
-    const uint64_t frame_at = EBK_MESSAGE_HEADER_BYTES + control_size;
-    if (frame_at + EBK_FRAME_HEADER_BYTES > head_size || frame_at + frames_size != head_size + tail_size) return false;
-    const uint32_t crc = ebk_crc32c(ebk_crc32c(0, head, EBK_MESSAGE_AT_CRC), head + EBK_MESSAGE_HEADER_BYTES, control_size);
-    if (crc != ebk_load_u32(head + EBK_MESSAGE_AT_CRC)) return false;
-    if (!read_control(path, head + EBK_MESSAGE_HEADER_BYTES, control_size, add)) return false;
-    if (!read_frame_header(head + frame_at, add) || frames_size != EBK_FRAME_HEADER_BYTES + add->body_size) return false;
+    if ((size_t)(head + head_size - message.frames) < EBK_FRAME_HEADER_BYTES || !read_control(path, &message.control, add)) return false;
+    if (!read_frame_header(message.frames, add) || message.frames_size != EBK_FRAME_HEADER_BYTES + add->body_size) return false;
     if (tail_size > 0 && tail_size != add->body_size) return false; /* Not handed over as header(s), then body. */
-    add->request_id = ebk_load_u64(head + EBK_MESSAGE_AT_REQUEST);
-    add->body = tail_size > 0 ? tail : head + frame_at + EBK_FRAME_HEADER_BYTES;
+    add->request_id = message.request_id;
+    add->body = tail_size > 0 ? tail : message.frames + EBK_FRAME_HEADER_BYTES;
     return true;
 }
 
@@ -260,12 +247,13 @@ int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *h
     struct ebk_add add;
     struct ebk_tail_path *const readers = path->settings.tail;
     if (path->is_stopped) return EBK_ADD_PASSED;
-    if (head_size > EBK_MESSAGE_AT_KIND && ebk_is_lacs(head[EBK_MESSAGE_AT_KIND]))
+    const int kind = ebk_message_claims(head, head_size);
+    if (ebk_is_lacs(kind))
         return tail_size == 0 && take_lacs(path, head, head_size) ? EBK_ADD_TAKEN : EBK_ADD_PASSED;
-    if (head_size > EBK_MESSAGE_AT_KIND && head[EBK_MESSAGE_AT_KIND] != EBK_KIND_ADD_REQUEST)
+    if (kind != EBK_KIND_ADD_REQUEST)
         return readers != NULL && tail_size == 0 && ebk_tail_take(readers, link, head, head_size) ? EBK_ADD_TAKEN
                                                                                                   : EBK_ADD_PASSED;
-    if (!read_message(path, head, head_size, tail, tail_size, &add)) return EBK_ADD_PASSED;
+    if (!read_add(path, head, head_size, tail, tail_size, &add)) return EBK_ADD_PASSED;
     struct ebk_ledger_row *row = ebk_table_find(path->settings.table, add.ledger_id);
     if (!is_plain(row, &add)) return EBK_ADD_PASSED;
     const bool wakes = !is_quiet(row, &add);

@@ -10,7 +10,7 @@
 #include "bytes.h"
 #include "errors.h"
 #include "link_adds.h"
-#include "message.h"
+#include "message_reader.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define SLOTS_MIN 64u
+#define ANSWER_FIELDS 8u
 
 /* Places in one answer among several. */
 #define AT_REQUEST 0
@@ -158,23 +159,19 @@ static struct slot *expected(const struct ebk_answers *answers, const struct ebk
 
 /* AddAnswer, as a message has it alone: [status, nonce, seating, recovery, ledger_id, first_entry, last_entry,
  * is_followed], perhaps without the last. */
-static bool read_one(const uint8_t *from, const uint8_t *end, struct ebk_asked *said, bool *is_followed)
+static bool read_one(struct ebk_control *control, struct ebk_asked *said, bool *is_followed)
 {
-    uint64_t status, first, last;
-    if (from == end || (*from != 0x97 && *from != 0x98)) return false;
-    const bool has_more = *from++ == 0x98;
-    if ((from = ebk_read_count(from, end, &status)) == NULL || status != EBK_STATUS_OK) return false;
-    if ((from = ebk_read_count(from, end, &said->nonce)) == NULL) return false;
-    if ((from = ebk_read_count(from, end, &said->seating)) == NULL) return false;
-    if (from == end || *from++ != 0xC2) return false; /* Not to an add by recovery. */
-    if ((from = ebk_read_count(from, end, &said->ledger_id)) == NULL) return false;
-    if ((from = ebk_read_count(from, end, &first)) == NULL || first > INT64_MAX) return false;
-    if ((from = ebk_read_count(from, end, &last)) == NULL || last > INT64_MAX) return false;
-    said->first = (int64_t)first;
-    said->last = (int64_t)last;
-    *is_followed = has_more && from != end && *from == 0xC3;
-    if (has_more && (from == end || (*from != 0xC2 && *from != 0xC3))) return false;
-    return from + has_more == end;
+    const unsigned fields = ebk_read_array(control);
+    const uint64_t status = ebk_read_number(control, UINT8_MAX);
+    said->nonce = ebk_read_number(control, UINT64_MAX);
+    said->seating = ebk_read_number(control, UINT64_MAX);
+    const bool by_recovery = ebk_read_bool(control);
+    said->ledger_id = ebk_read_number(control, UINT64_MAX);
+    said->first = (int64_t)ebk_read_number(control, INT64_MAX);
+    said->last = (int64_t)ebk_read_number(control, INT64_MAX);
+    *is_followed = fields == ANSWER_FIELDS && ebk_read_bool(control);
+    return (fields == ANSWER_FIELDS || fields == ANSWER_FIELDS - 1) && ebk_control_is_read(control) &&
+           status == EBK_STATUS_OK && !by_recovery;
 }
 
 static bool read_record(const uint8_t *from, struct ebk_asked *said, bool *is_followed)
@@ -189,16 +186,6 @@ static bool read_record(const uint8_t *from, struct ebk_asked *said, bool *is_fo
     *is_followed = from[AT_FOLLOWED] == 1;
     return from[AT_STATUS] == EBK_STATUS_OK && from[AT_RECOVERY] == 0 && from[AT_FOLLOWED] <= 1 &&
            memcmp(from + AT_RESERVED, none, sizeof none) == 0;
-}
-
-/* The records of a message with several answers, or NULL: a byte string that fills the control part. */
-static const uint8_t *records_in(const uint8_t *from, const uint8_t *end, uint32_t *count)
-{
-    uint32_t size;
-    if (from == end || *from++ != 0x91 || (from = ebk_read_bytes_head(from, end, &size)) == NULL) return NULL;
-    if (size == 0 || size % EBK_ADD_ANSWER_BYTES != 0 || size != (size_t)(end - from)) return NULL;
-    *count = size / EBK_ADD_ANSWER_BYTES;
-    return from;
 }
 
 static bool make_room(struct ebk_answers *answers, uint32_t more)
@@ -242,8 +229,13 @@ void ebk_answers_answered(struct ebk_answers *answers, uint64_t request_id)
     if (slot->asked.request_id == request_id && is_open(slot)) (void)count_in_group(answers, slot);
 }
 
-static int take_records(struct ebk_answers *answers, uint64_t link, const uint8_t *records, uint32_t record_count)
+/* AddAnswers: [records]. */
+static int take_several(struct ebk_answers *answers, uint64_t link, struct ebk_control *control)
 {
+    uint32_t record_count;
+    const unsigned fields = ebk_read_array(control);
+    const uint8_t *const records = ebk_read_records(control, EBK_ADD_ANSWER_BYTES, &record_count);
+    if (fields != 1 || !ebk_control_is_read(control)) return EBK_ANSWERS_PASSED;
     struct ebk_asked said = {.link = link};
     bool is_followed = false;
     for (uint32_t i = 0; i < record_count; i++) {
@@ -259,31 +251,23 @@ static int take_records(struct ebk_answers *answers, uint64_t link, const uint8_
     return EBK_ANSWERS_COUNTED;
 }
 
-int ebk_answers_take(struct ebk_answers *answers, uint64_t link, const uint8_t *message, size_t size)
+static int take_one(struct ebk_answers *answers, uint64_t link, struct ebk_message *message)
 {
-    if (size < EBK_MESSAGE_HEADER_BYTES || size > EBK_MESSAGE_BYTES_MAX) return EBK_ANSWERS_PASSED;
-    const uint8_t kind = message[EBK_MESSAGE_AT_KIND];
-    const bool is_one = kind == EBK_KIND_ADD_ANSWER;
-    if ((!is_one && kind != EBK_KIND_ADD_ANSWERS) || memcmp(message, "EBKM", 4) != 0 ||
-        message[EBK_MESSAGE_AT_VERSION] != EBK_MESSAGE_VERSION ||
-        ebk_load_u16(message + EBK_MESSAGE_AT_FRAME_COUNT) != 0 || ebk_load_u32(message + EBK_MESSAGE_AT_FRAMES_SIZE) != 0 ||
-        ebk_load_u32(message + EBK_MESSAGE_AT_RESERVED) != 0 ||
-        ebk_load_u32(message + EBK_MESSAGE_AT_CONTROL_SIZE) != size - EBK_MESSAGE_HEADER_BYTES)
-        return EBK_ANSWERS_PASSED;
-    const uint8_t *const control = message + EBK_MESSAGE_HEADER_BYTES, *const end = message + size;
-    const uint32_t crc = ebk_crc32c(ebk_crc32c(0, message, EBK_MESSAGE_AT_CRC), control, (size_t)(end - control));
-    if (crc != ebk_load_u32(message + EBK_MESSAGE_AT_CRC)) return EBK_ANSWERS_PASSED;
-    if (!is_one) {
-        uint32_t record_count;
-        const uint8_t *records = records_in(control, end, &record_count);
-        return records == NULL ? EBK_ANSWERS_PASSED : take_records(answers, link, records, record_count);
-    }
-    struct ebk_asked said = {.link = link, .request_id = ebk_load_u64(message + EBK_MESSAGE_AT_REQUEST)};
+    struct ebk_asked said = {.link = link, .request_id = message->request_id};
     bool is_followed = false;
-    struct slot *slot = read_one(control, end, &said, &is_followed) ? expected(answers, &said) : NULL;
+    struct slot *slot = read_one(&message->control, &said, &is_followed) ? expected(answers, &said) : NULL;
     if (slot == NULL || !make_room(answers, 1)) return EBK_ANSWERS_PASSED;
     count(answers, slot, is_followed);
     return EBK_ANSWERS_COUNTED;
+}
+
+int ebk_answers_take(struct ebk_answers *answers, uint64_t link, const uint8_t *bytes, size_t size)
+{
+    struct ebk_message message;
+    const int kind = ebk_message_claims(bytes, size);
+    if (kind != EBK_KIND_ADD_ANSWER && kind != EBK_KIND_ADD_ANSWERS) return EBK_ANSWERS_PASSED;
+    if (!ebk_message_read(bytes, size, 0, &message) || message.frame_count != 0) return EBK_ANSWERS_PASSED;
+    return kind == EBK_KIND_ADD_ANSWER ? take_one(answers, link, &message) : take_several(answers, link, &message.control);
 }
 
 const struct ebk_counted *ebk_answers_tell(struct ebk_answers *answers)

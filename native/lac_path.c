@@ -6,11 +6,10 @@
 
 #include "bytes.h"
 #include "errors.h"
-#include "message.h"
+#include "message_reader.h"
 
 #include <string.h>
 
-#define LAC_MAX ((uint64_t)INT64_MAX / 2) /* codec/messages.py says why */
 #define RECORD_BYTES 16u
 #define AT_LEDGER 0
 #define AT_LAC 8
@@ -19,44 +18,28 @@
 
 _Static_assert(AT_KEY + EBK_KEY_BYTES == EBK_LAC_BYTES, "the key is the last field");
 
-/* [incarnation, LACs], for this incarnation. NULL: it is not; else where they begin. */
-static const uint8_t *read_control(const struct ebk_lac_terms *terms, const uint8_t *from, const uint8_t *end, uint32_t *count)
+/* ExplicitLacs, LacHints: [incarnation, LACs], for this incarnation. NULL: it is not; else the LACs. */
+static const uint8_t *read_lacs(const struct ebk_lac_terms *terms, struct ebk_message *message, uint32_t *count)
 {
-    uint32_t size;
-    if ((size_t)(end - from) < 3 + EBK_INCARNATION_BYTES || from[0] != 0x92 || from[1] != 0xC4 || from[2] != EBK_INCARNATION_BYTES ||
-        memcmp(from + 3, terms->incarnation, EBK_INCARNATION_BYTES) != 0)
-        return NULL;
-    from = ebk_read_bytes_head(from + 3 + EBK_INCARNATION_BYTES, end, &size);
-    if (from == NULL || size != (size_t)(end - from) || size == 0 || size % EBK_LAC_BYTES != 0) return NULL;
-    *count = size / EBK_LAC_BYTES;
-    return *count <= EBK_LACS_MAX ? from : NULL;
-}
-
-static const uint8_t *read_message(const struct ebk_lac_terms *terms, const uint8_t *message, size_t size, uint32_t *count)
-{
-    if (size < EBK_MESSAGE_HEADER_BYTES || memcmp(message, "EBKM", 4) != 0 ||
-        message[EBK_MESSAGE_AT_VERSION] != EBK_MESSAGE_VERSION ||
-        ebk_load_u16(message + EBK_MESSAGE_AT_FRAME_COUNT) != 0 || ebk_load_u32(message + EBK_MESSAGE_AT_FRAMES_SIZE) != 0 ||
-        ebk_load_u32(message + EBK_MESSAGE_AT_RESERVED) != 0 ||
-        ebk_load_u32(message + EBK_MESSAGE_AT_CONTROL_SIZE) != size - EBK_MESSAGE_HEADER_BYTES)
-        return NULL;
-    const uint8_t *const control = message + EBK_MESSAGE_HEADER_BYTES, *const end = message + size;
-    const uint32_t crc = ebk_crc32c(ebk_crc32c(0, message, EBK_MESSAGE_AT_CRC), control, (size_t)(end - control));
-    return crc == ebk_load_u32(message + EBK_MESSAGE_AT_CRC) ? read_control(terms, control, end, count) : NULL;
+    struct ebk_control *const control = &message->control;
+    const unsigned fields = ebk_read_array(control);
+    ebk_read_incarnation(control, terms->incarnation);
+    const uint8_t *const lacs = ebk_read_records(control, EBK_LAC_BYTES, count);
+    return message->frame_count == 0 && fields == 2 && ebk_control_is_read(control) && *count <= EBK_LACS_MAX ? lacs : NULL;
 }
 
 /* The row says that the core would take it. */
 static struct ebk_ledger_row *common_row(const struct ebk_lac_terms *terms, const uint8_t *from)
 {
     const uint64_t ledger_id = ebk_load_u64(from + AT_LEDGER);
-    if (ledger_id > INT64_MAX || ebk_load_u64(from + AT_LAC) > LAC_MAX || ebk_load_u64(from + AT_LENGTH) > INT64_MAX) return NULL;
+    if (ledger_id > INT64_MAX || ebk_load_u64(from + AT_LAC) > (uint64_t)EBK_LAC_MAX || ebk_load_u64(from + AT_LENGTH) > INT64_MAX) return NULL;
     struct ebk_ledger_row *row = ebk_table_find(terms->table, ledger_id);
     const bool is_common = row != NULL && row->has_key && memcmp(row->key, from + AT_KEY, EBK_KEY_BYTES) == 0 &&
                            !row->is_fenced && !row->in_limbo && !row->is_dropped;
     return is_common ? row : NULL;
 }
 
-bool ebk_is_lacs(uint8_t kind)
+bool ebk_is_lacs(int kind)
 {
     return kind == EBK_KIND_EXPLICIT_LACS || kind == EBK_KIND_LAC_HINTS;
 }
@@ -66,10 +49,12 @@ bool ebk_lac_path_take(const struct ebk_lac_terms *terms, const uint8_t *message
     uint32_t count;
     *records = 0;
     if (terms->tail == NULL || !ebk_tail_is_open(terms->tail)) return false;
-    const uint8_t *const lacs = read_message(terms, message, size, &count);
+    struct ebk_message read;
+    if (!ebk_message_read(message, size, 0, &read)) return false;
+    const uint8_t *const lacs = read_lacs(terms, &read, &count);
     if (lacs == NULL) return false;
-    EBK_ASSERT(ebk_is_lacs(message[EBK_MESSAGE_AT_KIND]));
-    const bool are_hints = message[EBK_MESSAGE_AT_KIND] == EBK_KIND_LAC_HINTS;
+    EBK_ASSERT(ebk_is_lacs(read.kind));
+    const bool are_hints = read.kind == EBK_KIND_LAC_HINTS;
     if (!are_hints && !ebk_journals_has_room(terms->journals, terms->slots_kept + count)) return false;
     for (uint32_t i = 0; i < count; i++)
         if (common_row(terms, lacs + (size_t)i * EBK_LAC_BYTES) == NULL) return false;

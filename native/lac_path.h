@@ -37,7 +37,7 @@ struct ebk_lac_terms {
 };
 
 /* This kind of message is offered here. */
-bool ebk_is_lacs(uint8_t kind);
+bool ebk_is_lacs(int kind);
 /* Offer a message of that kind, without frames. *records: how many were queued. False: it is passed, nothing was changed. */
 bool ebk_lac_path_take(const struct ebk_lac_terms *terms, const uint8_t *message, size_t size, uint32_t *records);
 

@@ -1,4 +1,5 @@
-/* message.h: the header of a message, and the few forms of MessagePack in control parts (codec/WIRE.md 3). */
+/* message.h: the header of a message, and the few forms of MessagePack in control parts, as they are written
+ * (codec/WIRE.md 3); message_reader.h reads them. */
 #ifndef EBK_MESSAGE_H
 #define EBK_MESSAGE_H
 
@@ -23,25 +24,9 @@
 /* In control parts. */
 #define EBK_INCARNATION_BYTES 16u
 #define EBK_STATUS_OK 0u
+#define EBK_LAC_MAX (INT64_MAX / 2) /* codec/messages.py says why */
 
-/* A MessagePack number that is not negative. Returns the bytes behind it, or NULL. */
-static inline const uint8_t *ebk_read_count(const uint8_t *from, const uint8_t *end, uint64_t *value)
-{
-    if (from >= end) return NULL;
-    const uint8_t head = *from++;
-    if (head < 0x80) {
-        *value = head;
-        return from;
-    }
-    if (head < 0xCC || head > 0xCF) return NULL;
-    const unsigned size = 1u << (head - 0xCC);
-    if ((size_t)(end - from) < size) return NULL;
-    *value = 0;
-    for (unsigned i = 0; i < size; i++) *value = *value << 8 | *from++; /* MessagePack is big-endian. */
-    return from;
-}
-
-/* The same, written as short as it gets, as msgspec writes it. Returns where to go on. */
+/* A MessagePack number, written as short as it gets, as msgspec writes it. Returns where to go on. */
 static inline uint8_t *ebk_write_count(uint8_t *to, uint64_t value)
 {
     const unsigned size = value < 0x80 ? 0 : value <= UINT8_MAX ? 1 : value <= UINT16_MAX ? 2 : value <= UINT32_MAX ? 4 : 8;
@@ -52,17 +37,6 @@ static inline uint8_t *ebk_write_count(uint8_t *to, uint64_t value)
     *to++ = (uint8_t)(size == 1 ? 0xCC : size == 2 ? 0xCD : size == 4 ? 0xCE : 0xCF);
     for (unsigned i = 0; i < size; i++) *to++ = (uint8_t)(value >> (8 * (size - 1 - i)));
     return to;
-}
-
-/* The head of a byte string in MessagePack. Returns where its bytes begin, or NULL. */
-static inline const uint8_t *ebk_read_bytes_head(const uint8_t *from, const uint8_t *end, uint32_t *size)
-{
-    if (from >= end || *from < 0xC4 || *from > 0xC6) return NULL;
-    const unsigned width = 1u << (*from++ - 0xC4);
-    if ((size_t)(end - from) < width) return NULL;
-    *size = 0;
-    for (unsigned i = 0; i < width; i++) *size = *size << 8 | *from++;
-    return from;
 }
 
 /* The head of a byte string in MessagePack, as short as it gets. */

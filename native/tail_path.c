@@ -13,14 +13,12 @@
 #include "crc32c.h"
 #include "errors.h"
 #include "frame_header.h"
-#include "message.h"
+#include "message_reader.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define CONTROL_BYTES_MAX 32u /* 1 + 1 + 3 * 9 + 1, of an answer */
-#define LAC_MAX ((uint64_t)INT64_MAX / 2) /* codec/messages.py says why */
-#define MINUS_ONE 0xFFu /* MessagePack's */
 #define TRUE 0xC3u
 #define FALSE 0xC2u
 
@@ -92,16 +90,6 @@ int64_t ebk_tail_deadline(const struct ebk_tail_path *tail)
 
 /* ---- taking --------------------------------------------------------------------------- */
 
-/* What stands behind the incarnation in a control part of `fields` fields that is for us; NULL: it is not. */
-static const uint8_t *read_begin(const struct ebk_tail_path *tail, const uint8_t *from, const uint8_t *end, unsigned fields,
-                                 uint64_t *ledger_id)
-{
-    if ((size_t)(end - from) < 3 + EBK_INCARNATION_BYTES || from[0] != (0x90 | fields) || from[1] != 0xC4 ||
-        from[2] != EBK_INCARNATION_BYTES || memcmp(from + 3, tail->settings.incarnation, EBK_INCARNATION_BYTES) != 0)
-        return NULL;
-    return ebk_read_count(from + 3 + EBK_INCARNATION_BYTES, end, ledger_id);
-}
-
 /* A row of which nothing may have been lost, and that takes adds. */
 static struct ebk_ledger_row *plain_row(const struct ebk_tail_path *tail, uint64_t ledger_id)
 {
@@ -132,23 +120,22 @@ void ebk_tail_wake(struct ebk_tail_path *tail, struct ebk_ledger_row *row)
 }
 
 /* LacRequest: [incarnation, ledger_id, after_lac, wait_ms, bytes_max], of who waits. */
-static bool take_poll(struct ebk_tail_path *tail, uint64_t link, uint64_t request_id, const uint8_t *from, const uint8_t *end)
+static bool take_poll(struct ebk_tail_path *tail, uint64_t link, struct ebk_message *message)
 {
-    uint64_t ledger_id, after = 0, wait_ms, bytes_max;
-    from = read_begin(tail, from, end, 5, &ledger_id);
-    if (from == NULL || from == end || ledger_id > INT64_MAX) return false;
-    const bool is_from_start = *from == MINUS_ONE;
-    from = is_from_start ? from + 1 : ebk_read_count(from, end, &after);
-    if (from == NULL || (from = ebk_read_count(from, end, &wait_ms)) == NULL ||
-        ebk_read_count(from, end, &bytes_max) != end || after > LAC_MAX || wait_ms == 0 || wait_ms > INT64_MAX ||
-        bytes_max > UINT32_MAX)
-        return false;
+    struct ebk_control *const control = &message->control;
+    const unsigned fields = ebk_read_array(control);
+    ebk_read_incarnation(control, tail->settings.incarnation);
+    const uint64_t ledger_id = ebk_read_number(control, INT64_MAX);
+    const int64_t after = ebk_read_number_or_minus_one(control, EBK_LAC_MAX);
+    uint64_t wait_ms = ebk_read_number(control, INT64_MAX);
+    uint64_t bytes_max = ebk_read_number(control, UINT32_MAX);
+    if (fields != 5 || !ebk_control_is_read(control) || wait_ms == 0) return false;
     struct ebk_ledger_row *row = plain_row(tail, ledger_id);
     if (row == NULL) return false;
     if (wait_ms > tail->settings.wait_ms_max) wait_ms = tail->settings.wait_ms_max;
     if (bytes_max > tail->settings.bytes_max) bytes_max = tail->settings.bytes_max;
-    struct ebk_poll poll = {.link = link, .request_id = request_id, .ledger_id = ledger_id,
-                            .after_lac = is_from_start ? -1 : (int64_t)after,
+    struct ebk_poll poll = {.link = link, .request_id = message->request_id, .ledger_id = ledger_id,
+                            .after_lac = after,
                             .until_ns = tail->now_ns + (int64_t)wait_ms * 1000000,
                             .lac = row->lac, .lac_length = row->lac_length, .bytes_max = (uint32_t)bytes_max};
     if (row->lac > poll.after_lac) {
@@ -174,50 +161,41 @@ static bool make_told_room(struct ebk_tail_path *tail)
 }
 
 /* ExplicitLacRequest: [incarnation, ledger_id, ledger_key, lac, lac_length, is_hint, wants_answer], a hint. */
-static bool take_hint(struct ebk_tail_path *tail, uint64_t link, uint64_t request_id, const uint8_t *from, const uint8_t *end)
+static bool take_hint(struct ebk_tail_path *tail, uint64_t link, struct ebk_message *message)
 {
-    uint64_t ledger_id, lac, lac_length;
-    from = read_begin(tail, from, end, 7, &ledger_id);
-    if (from == NULL || (size_t)(end - from) < 2 + EBK_KEY_BYTES || from[0] != 0xC4 || from[1] != EBK_KEY_BYTES) return false;
-    const uint8_t *const key = from + 2;
-    from = ebk_read_count(key + EBK_KEY_BYTES, end, &lac);
-    if (from == NULL || (from = ebk_read_count(from, end, &lac_length)) == NULL || end - from != 2 || from[0] != TRUE ||
-        (from[1] != TRUE && from[1] != FALSE) || lac > LAC_MAX || lac_length > INT64_MAX)
-        return false;
-    const bool wants_answer = from[1] == TRUE;
+    struct ebk_control *const control = &message->control;
+    const unsigned fields = ebk_read_array(control);
+    ebk_read_incarnation(control, tail->settings.incarnation);
+    const uint64_t ledger_id = ebk_read_number(control, UINT64_MAX);
+    const uint8_t *const key = ebk_read_bytes(control, EBK_KEY_BYTES);
+    const int64_t lac = (int64_t)ebk_read_number(control, EBK_LAC_MAX);
+    const uint64_t lac_length = ebk_read_number(control, INT64_MAX);
+    const bool is_hint = ebk_read_bool(control);
+    const bool wants_answer = ebk_read_bool(control);
+    if (fields != 7 || !ebk_control_is_read(control) || !is_hint) return false;
     struct ebk_ledger_row *row = plain_row(tail, ledger_id);
     if (row == NULL || !row->has_key || memcmp(row->key, key, EBK_KEY_BYTES) != 0) return false;
     if (wants_answer) {
         if (!make_told_room(tail)) return false;
         const bool is_awaited = ebk_tail_is_followed(tail, ledger_id);
         tail->told[tail->told_count++] =
-            (struct told){.link = link, .request_id = request_id, .ledger_id = ledger_id, .is_awaited = is_awaited};
+            (struct told){.link = link, .request_id = message->request_id, .ledger_id = ledger_id, .is_awaited = is_awaited};
     }
-    if ((int64_t)lac > row->lac) {
-        row->lac = (int64_t)lac;
+    if (lac > row->lac) {
+        row->lac = lac;
         row->lac_length = lac_length;
         ebk_tail_wake(tail, row);
     }
     return true;
 }
 
-bool ebk_tail_take(struct ebk_tail_path *tail, uint64_t link, const uint8_t *message, size_t size)
+bool ebk_tail_take(struct ebk_tail_path *tail, uint64_t link, const uint8_t *bytes, size_t size)
 {
-    if (!tail->is_open || size < EBK_MESSAGE_HEADER_BYTES || memcmp(message, "EBKM", 4) != 0 ||
-        message[EBK_MESSAGE_AT_VERSION] != EBK_MESSAGE_VERSION)
-        return false;
-    const uint8_t kind = message[EBK_MESSAGE_AT_KIND];
-    if ((kind != EBK_KIND_LAC_REQUEST && kind != EBK_KIND_EXPLICIT_LAC_REQUEST) ||
-        ebk_load_u16(message + EBK_MESSAGE_AT_FRAME_COUNT) != 0 || ebk_load_u32(message + EBK_MESSAGE_AT_FRAMES_SIZE) != 0 ||
-        ebk_load_u32(message + EBK_MESSAGE_AT_RESERVED) != 0 ||
-        ebk_load_u32(message + EBK_MESSAGE_AT_CONTROL_SIZE) != size - EBK_MESSAGE_HEADER_BYTES)
-        return false;
-    const uint8_t *const control = message + EBK_MESSAGE_HEADER_BYTES, *const end = message + size;
-    const uint32_t crc = ebk_crc32c(ebk_crc32c(0, message, EBK_MESSAGE_AT_CRC), control, (size_t)(end - control));
-    if (crc != ebk_load_u32(message + EBK_MESSAGE_AT_CRC)) return false;
-    const uint64_t request_id = ebk_load_u64(message + EBK_MESSAGE_AT_REQUEST);
-    return kind == EBK_KIND_LAC_REQUEST ? take_poll(tail, link, request_id, control, end)
-                                        : take_hint(tail, link, request_id, control, end);
+    struct ebk_message message;
+    const int kind = ebk_message_claims(bytes, size);
+    if (!tail->is_open || (kind != EBK_KIND_LAC_REQUEST && kind != EBK_KIND_EXPLICIT_LAC_REQUEST)) return false;
+    if (!ebk_message_read(bytes, size, 0, &message) || message.frame_count != 0) return false;
+    return kind == EBK_KIND_LAC_REQUEST ? take_poll(tail, link, &message) : take_hint(tail, link, &message);
 }
 
 /* ---- telling -------------------------------------------------------------------------- */

@@ -36,7 +36,17 @@ ADD_PATH_SOURCES = [
     *sorted(NATIVE.glob("store*.c")),
     *(
         NATIVE / f"{name}.c"
-        for name in ("add_path", "frame", "journals", "parked", "table", "tail_path", "lac_path", "xxh3")
+        for name in (
+            "add_path",
+            "frame",
+            "journals",
+            "lac_path",
+            "message_reader",
+            "parked",
+            "table",
+            "tail_path",
+            "xxh3",
+        )
     ),
 ]
 LOCAL_ADDS_SOURCES = [
@@ -53,6 +63,7 @@ LINK_ADDS_SOURCES = [
         "link_adds",
         "link_sender",
         "link_tray",
+        "message_reader",
         "block_pool",
         "packer",
         "wait_set",

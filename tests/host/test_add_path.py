@@ -440,6 +440,28 @@ def test_numbers_travel_in_any_width() -> None:
     assert not beside.judge(b"".join(bytes(piece) for piece in pieces))  # No count may be so high.
 
 
+def with_control(whole: bytes, control: bytes) -> bytes:
+    """A message with another control part: whole, and sound, as far as its header says."""
+    body = bytearray(whole[:MESSAGE_HEADER_BYTES] + control)
+    end = MESSAGE_HEADER_BYTES + int.from_bytes(whole[8:12], "little")
+    body[8:12] = len(control).to_bytes(4, "little")
+    reseal_control(body)
+    return bytes(body) + whole[end:]
+
+
+def test_bytes_behind_the_last_field_are_the_cores() -> None:
+    """WIRE 3, P3.7: a control part is read to its end; who writes more fields means more than we know."""
+    beside, sealed = Beside(), frame(7, 0, [b"x"])
+    pieces = encode_message(
+        1, AddRequest(INCARNATION, 1, 1, False), [(encode_frame_header(sealed, KEY), sealed)]
+    )
+    whole = b"".join(bytes(piece) for piece in pieces)
+    control = whole[MESSAGE_HEADER_BYTES : MESSAGE_HEADER_BYTES + int.from_bytes(whole[8:12], "little")]
+    assert beside.judge(with_control(whole, control))
+    for beyond in (b"\0", b"\xc2", b"\xc0\xc0"):
+        assert not beside.judge(with_control(whole, control + beyond))
+
+
 def test_a_message_may_come_in_two_pieces() -> None:
     """Within a process the body of a frame is handed over as it lies in the writer's block; only there it is cut."""
     beside, sealed = Beside(), frame(7, 0, [b"x", b"y"])

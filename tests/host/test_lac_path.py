@@ -11,6 +11,7 @@ import pytest
 
 from embedbk.codec.messages import (
     EXPLICIT_LACS_MAX,
+    MESSAGE_HEADER_BYTES,
     Control,
     ExplicitLacRequest,
     ExplicitLacs,
@@ -27,7 +28,7 @@ from embedbk.ids import NO_ENTRY
 from embedbk.storage.journal import SLOT_COUNT
 from embedbk.storage.native import lib
 from tests.host.place import KEY, add, frame
-from tests.host.test_add_path import INCARNATION, Beside, reseal_control
+from tests.host.test_add_path import INCARNATION, Beside, reseal_control, with_control
 from tests.host.test_tail_path import OTHER, READER, WRITER, Tail
 
 OTHER_KEY = b"other key, 16 B."
@@ -195,6 +196,21 @@ def test_no_bit_of_a_lac_is_overlooked(are_hints: bool) -> None:
         assert not judge(beside, whole[:size])
     assert not judge(beside, whole + b"\0")
     assert taken > 300  # Request id, LACs and lengths may be other ones.
+
+
+def test_one_that_is_cut_short_is_the_cores() -> None:
+    """Rule P6.2: records come whole, whatever sums and lengths of the message say."""
+    message = pack_explicit_lacs([lac_of(7, 3), lac_of(7, 5)])
+    whole = b"".join(bytes(piece) for piece in encode_message(0, message))
+    beside = Beside()
+    beside.open_for_readers()
+    control = whole[MESSAGE_HEADER_BYTES:]
+    head, lacs = control[: -len(message.lacs)], message.lacs
+    assert head[-2:] == bytes([0xC4, len(lacs)])
+    assert judge(beside, with_control(whole, control))
+    for size in range(len(lacs)):
+        cut = with_control(whole, head[:-1] + bytes([size]) + lacs[:size])
+        assert judge(beside, cut) == (size == len(lacs) // 2)
 
 
 def judge(beside: Beside, body: bytes) -> bool:

@@ -34,11 +34,8 @@ MUTANTS = (
         (
             (
                 "native/add_path.c",
-                (
-                    "    if (memcmp(from + 3, path->settings.incarnation, "
-                    "EBK_INCARNATION_BYTES) != 0) return false;\n"
-                ),
-                "",
+                "    ebk_read_incarnation(control, path->settings.incarnation);\n",
+                "    (void)ebk_read_bytes(control, EBK_INCARNATION_BYTES);\n",
             ),
         ),
         ("tests/host/test_add_path.py::test_the_same_requests_have_the_same_answers",),

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _COUNTED = "tests/codec/test_answers.py::test_"
+_READER = "native/message_reader.c"
 
 MUTANTS = (
     Mutant(
@@ -29,5 +30,39 @@ MUTANTS = (
         "an answer to a request of a seat that was replaced is counted for the one that holds it now",
         (("native/answers.c", " && asked->seating == said->seating &&", " &&"),),
         (_COUNTED + "any_other_answer_is_passed",),
+    ),
+    Mutant(
+        "sums-of-messages-are-not-looked-at-in-c",
+        "T10 P3.7",
+        "a message with a flipped bit is taken past the cores",
+        ((_READER, "if (crc != ebk_load_u32(head + EBK_MESSAGE_AT_CRC)) return false;", "(void)crc;"),),
+        ("tests/host/test_add_path.py::test_no_bit_is_overlooked", _COUNTED + "no_bit_is_overlooked"),
+    ),
+    Mutant(
+        "a-number-beyond-its-bound-is-read-in-c",
+        "P4.4 P6.2",
+        "a seating, a LAC or an id that no core would take is taken past them",
+        ((_READER, "    if (value > max) refuse(control);\n", ""),),
+        ("tests/host/test_add_path.py::test_numbers_travel_in_any_width",),
+    ),
+    Mutant(
+        "what-stands-behind-the-last-field-is-not-seen-in-c",
+        "P3.7",
+        "a control part that goes on behind its last field is taken past the cores",
+        (
+            (
+                "native/message_reader.h",
+                "control->at != NULL && control->at == control->end",
+                "control->at != NULL",
+            ),
+        ),
+        ("tests/host/test_add_path.py::test_bytes_behind_the_last_field_are_the_cores",),
+    ),
+    Mutant(
+        "records-that-are-cut-short-are-read-in-c",
+        "P3.7 P6.2",
+        "LACs whose last one is cut short are taken past the cores, with what lies behind the message",
+        ((_READER, "length % size != 0 || ", ""),),
+        ("tests/host/test_lac_path.py::test_one_that_is_cut_short_is_the_cores",),
     ),
 )
