@@ -369,7 +369,7 @@ class _Asking:
         endpoint = self._seeker.dial(now_ns)
         if endpoint is not None:
             self._link = self._transport.connect(endpoint)
-            patience_ns = self._seeker.patience_ns(_PATIENCE_NS)
+            patience_ns = self._seeker.patience_ns(now_ns, _PATIENCE_NS)
             self._give_up_ns = None if patience_ns is None else now_ns + patience_ns
         elif self._link is not None and self._give_up_ns is not None and now_ns >= self._give_up_ns:
             self._give_up_ns = None

@@ -547,7 +547,7 @@ class Client:
     def _owe(self, now_ns: int, first_ns: int) -> None:
         """The peer owes a word from now on, unless it does already."""
         if self._owed_ns is None:
-            self._owed_ns, self._patience_ns = now_ns, self._seeker.patience_ns(first_ns)
+            self._owed_ns, self._patience_ns = now_ns, self._seeker.patience_ns(now_ns, first_ns)
 
     def _seek(self, now_ns: int, effects: list[ClientEffect]) -> None:
         """Dial whom it is time to dial; leave whoever was silent for too long."""

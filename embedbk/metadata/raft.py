@@ -364,6 +364,8 @@ class Raft:
             progress = self._leading.progress[member]
             progress.forget()
             progress.heard_ns = None
+        if event.boot == self._state.leader:
+            self._state.lose_leader()
 
     def _on_durable(self, event: Durable) -> None:
         self._state.note_durable(event.sequence)

@@ -169,6 +169,13 @@ class RaftState:
         """A random time from one to two bases from now, so that not all begin at once."""
         self.election_due_ns = self.now_ns + int(self.base_ns * (1 + self._chance.random()))
 
+    def lose_leader(self) -> None:
+        """Its process has ended, or nothing joins them any more: that is no silence that has to be waited for. A
+        random time from a quarter to three quarters of a base is enough for a new link, and not all begin at once."""
+        self.heard_leader_ns = None
+        due_ns = self.now_ns + int(self.base_ns * (0.25 + self._chance.random() / 2))
+        self.election_due_ns = min(self.election_due_ns, due_ns)
+
     # --- Log ---------------------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[Entry]) -> None:

@@ -3,7 +3,8 @@
 Only the leader serves, and any member's address is enough to find it: whoever does not lead names who does, and all
 members. A name is followed at once, but not one behind another without end: two that name each other, or a leader that
 is gone, cost a pause like everybody who does not answer. The addresses have their turns, so that a wrong name keeps
-none of them away. Pauses and patience grow with each round in vain, and begin anew behind the first answer.
+none of them away. Pauses and patience are shares of the time that was spent in vain, so whoever leads in the end is
+found soon, measured by what it took to come to lead; they begin anew behind the first answer.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from collections.abc import Sequence
 
 __all__ = ["ADDRESSES_MAX", "PATIENCE_NS_MAX", "PAUSE_NS_MAX", "PAUSE_NS_MIN", "Seeker"]
 
-PAUSE_NS_MIN = 50_000_000  # Before the next member is dialled; doubles with each round in vain.
+PAUSE_NS_MIN = 50_000_000  # Before the next member is dialled.
 PAUSE_NS_MAX = 1_000_000_000
+PAUSE_SHARE = 10  # A tenth of the time that was spent in vain.
+PATIENCE_SHARE = 2
 PATIENCE_NS_MAX = 15_000_000_000
 HOPS_MAX = 2  # Names followed one behind another before the next pause.
 NAMED_MAX = 4  # Addresses of one leader that are tried.
 ADDRESSES_MAX = 64  # Of those that were given, that a leader told, and that others told, each.
-_DOUBLINGS_MAX = 16
 
 
 class Seeker:
@@ -38,7 +40,7 @@ class Seeker:
         self._hops = 0  # Names followed since an address had its turn.
         self._turn = ""  # Which address had it last.
         self._left = ""  # Which was left last.
-        self._tries = 0  # Dialled since the last answer of a leader.
+        self._since_ns: int | None = None  # Looked for in vain, since the last answer of a leader.
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -50,19 +52,19 @@ class Seeker:
         if self.dial_at_ns is None or now_ns < self.dial_at_ns:
             return None
         self.dial_at_ns = None
-        self._tries += 1
         self.at = self._named.popleft() if self._named else self._next()
         return self.at
 
     def left(self, now_ns: int) -> None:
         """The link ended, or could not be had."""
         self._left, self.at = self.at, ""
+        in_vain_ns = self._in_vain_ns(now_ns)
         if not self.given:
             return
         if self._named:
             self.dial_at_ns = now_ns
         else:
-            self.dial_at_ns = now_ns + self._grown(PAUSE_NS_MIN, PAUSE_NS_MAX)
+            self.dial_at_ns = now_ns + min(max(PAUSE_NS_MIN, in_vain_ns // PAUSE_SHARE), PAUSE_NS_MAX)
 
     def redirected(self, leader: Sequence[str], members: Sequence[str]) -> None:
         """Who was asked does not lead. leader: where it says that the leader is; members: where all are."""
@@ -80,14 +82,14 @@ class Seeker:
 
     def answered(self) -> None:
         """A leader answered."""
-        self._tries = self._hops = 0
+        self._since_ns, self._hops = None, 0
         self._named.clear()
 
-    def patience_ns(self, first_ns: int) -> int | None:
+    def patience_ns(self, now_ns: int, first_ns: int) -> int | None:
         """How long to wait for a word of who was dialled or asked. None: for ever, since nobody else is known."""
         if len(self.addresses) < 2:
             return None
-        return self._grown(first_ns, max(PATIENCE_NS_MAX, first_ns))
+        return max(first_ns, min(self._in_vain_ns(now_ns) // PATIENCE_SHARE, PATIENCE_NS_MAX))
 
     def _next(self) -> str:
         """The address whose turn it is; not the one that was just left, if there is another."""
@@ -99,9 +101,11 @@ class Seeker:
         self._turn = known[at % len(known)]
         return self._turn
 
-    def _grown(self, first_ns: int, most_ns: int) -> int:
-        rounds = max(self._tries - 1, 0) // max(len(self.addresses), 1)
-        return min(first_ns << min(rounds, _DOUBLINGS_MAX), most_ns)
+    def _in_vain_ns(self, now_ns: int) -> int:
+        """Since when nobody answers as a leader does: from the first look at it on."""
+        if self._since_ns is None:
+            self._since_ns = now_ns
+        return now_ns - self._since_ns
 
 
 def _distinct(endpoints: Sequence[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.client import IN_FLIGHT_MAX
 from embedbk.metadata.raft import Raft
-from embedbk.metadata.seeking import HOPS_MAX, PAUSE_NS_MAX, PAUSE_NS_MIN, Seeker
+from embedbk.metadata.seeking import HOPS_MAX, PAUSE_NS_MAX, PAUSE_NS_MIN, PAUSE_SHARE, Seeker
 from embedbk.metadata.vocabulary import Connected, Disconnected
 from tests.metadata.world import MS, SECOND, Peer, World, through_the_wire
 
@@ -40,19 +40,21 @@ def dial(seeker: Seeker, now_ns: int = 0) -> str:
     return found
 
 
-def test_every_address_has_its_turn_and_pauses_grow_with_each_round() -> None:
+def test_every_address_has_its_turn_and_pauses_grow_with_the_time_in_vain() -> None:
     seeker = Seeker(["a", "b", "c", "a"])
     now, dialled, pauses = 0, [], []
-    for _ in range(30):
+    for _ in range(90):
         before = now
         now = max(now, seeker.dial_at_ns or 0)
         pauses.append(now - before)
         dialled.append(dial(seeker, now))
         assert seeker.dial(now) is None, "one at a time"
         seeker.left(now)
-    assert dialled == ["a", "b", "c"] * 10
+    assert dialled == ["a", "b", "c"] * 30
     assert pauses[1:] == sorted(pauses[1:])
     assert pauses[1:4] == [PAUSE_NS_MIN] * 3
+    for number, pause in enumerate(pauses[1:-1], 1):
+        assert pause <= max(PAUSE_NS_MIN, sum(pauses[:number]) // PAUSE_SHARE), "a share of what was waited"
     assert pauses[-1] == PAUSE_NS_MAX
     dial(seeker)
     seeker.answered()
@@ -99,8 +101,9 @@ def test_what_a_leader_told_outlives_what_others_say() -> None:
     seeker.redirected([], ["m1", "given"])
     assert seeker.learnt == ("m2", "m3")
     assert seeker.addresses == ("m2", "m3", "m1", "given")
-    assert seeker.patience_ns(SECOND) == SECOND
-    assert Seeker(["alone"]).patience_ns(SECOND) is None, "nobody else to go to"
+    assert seeker.patience_ns(0, SECOND) == SECOND
+    assert seeker.patience_ns(8 * SECOND, SECOND) == 4 * SECOND
+    assert Seeker(["alone"]).patience_ns(0, SECOND) is None, "nobody else to go to"
 
 
 class ToldLog(AgreedLog):
@@ -272,6 +275,27 @@ def test_a_leader_that_is_silent_is_left_before_the_session_ends() -> None:
     world.advance(3 * SECOND)
     assert peer.results[token] == TxnDone(True, 2)
     assert (peer.lost, len(peer.sessions)) == ([], 1)
+
+
+@pytest.mark.parametrize("without_ms", [150, 700, 2_000, 6_000])
+def test_who_leads_in_the_end_is_found_soon(without_ms: int) -> None:
+    """P10.1: the leader is gone, and for a while nobody leads. The next one is asked within two pauses, each at most
+    a tenth of that while, however often those who do not lead were asked in vain."""
+    world = Members()
+    peer = world.seeker("a", *NAMES, ttl_ms=60_000)
+    assert world.do(peer, put("/x")) == TxnDone(True, 1)
+    world.become("m1", "gone")
+    for name in ("m2", "m3"):
+        world.become(name, "m1")  # Both name it still.
+    world.leader = ""
+    token = world.ask(peer, put("/x"))
+    world.advance(without_ms * MS)
+    assert token not in peer.results
+    world.lead("m3", before="gone")
+    world.become("m2", "up")
+    most_ms = 2 * max(PAUSE_NS_MIN // MS, without_ms // PAUSE_SHARE) + 50
+    world.advance(most_ms * MS)
+    assert peer.results[token] == TxnDone(True, 2)
 
 
 def test_a_member_that_is_only_slow_is_waited_for_in_the_end() -> None:

@@ -37,6 +37,23 @@ MUTANTS = (
         ("tests/sim/test_members.py::test_a_leader_that_wakes_up_answers_no_read_that_lay_there",),
     ),
     Mutant(
+        "raft-a-dead-leader-is-waited-for",
+        "RAFT.md 4",
+        "whoever loses the last link with its leader waits for one to two election bases all the same",
+        ((_CORE, "        if event.boot == self._state.leader:\n", "        if False:\n"),),
+        (
+            _STORY + "a_leader_whose_process_is_gone_is_not_waited_for",
+            _STORY + "the_next_leader_comes_within_a_base_when_the_last_one_is_killed",
+        ),
+    ),
+    Mutant(
+        "raft-any-lost-link-is-the-leaders",
+        "I78",
+        "a follower that loses the link with another follower, or with a process before, helps to depose its leader",
+        ((_CORE, "        if event.boot == self._state.leader:\n", "        if True:\n"),),
+        (_STORY + "a_leader_whose_process_is_gone_is_not_waited_for",),
+    ),
+    Mutant(
         "raft-vote-is-told-before-it-is-durable",
         "I61",
         "a granted vote leaves before term and vote are on the disk",

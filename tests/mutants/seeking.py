@@ -65,8 +65,15 @@ MUTANTS = (
         "client-has-no-more-patience",
         "P10.1",
         "a leader that is only slow is left again and again",
-        ((_SEEKING, "        return self._grown(first_ns, max(PATIENCE_NS_MAX, first_ns))\n", "        return first_ns\n"),),
+        ((_SEEKING, "        return max(first_ns, min(self._in_vain_ns(now_ns) // PATIENCE_SHARE, PATIENCE_NS_MAX))\n", "        return first_ns\n"),),
         (_HERE + "a_member_that_is_only_slow_is_waited_for_in_the_end",),
+    ),
+    Mutant(
+        "client-pauses-by-the-number-of-rounds",
+        "P10.1",
+        "the pauses of a client double with each round in vain, so the next leader is found long after it leads",
+        ((_SEEKING, "in_vain_ns // PAUSE_SHARE)", "in_vain_ns)"),),
+        (_HERE + "who_leads_in_the_end_is_found_soon",),
     ),
     Mutant(
         "client-follows-every-name-at-once",

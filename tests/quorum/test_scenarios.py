@@ -25,6 +25,7 @@ from embedbk.metadata.raft_vocabulary import (
     LearnersRequested,
     Message,
     NoticeRetired,
+    PeerLost,
     Persist,
     PreVote,
     PreVoteReply,
@@ -280,6 +281,63 @@ def test_a_doubtful_disk_votes_for_nobody_until_it_has_all_again() -> None:
     assert raft.has_doubt
     told(raft, B, 4, Append(2, 3, (Entry(3, 3, b"z"), Entry(4, 4, None)), 4), at_ms=9002)
     assert not raft.has_doubt, "it holds a committed entry of a newer term"
+
+
+def test_a_leader_whose_process_is_gone_is_not_waited_for() -> None:
+    """RAFT.md, 4: a link that is gone is no silence. Who hears so helps others at once, and stands within three
+    quarters of a base, as long as it hears nothing of that leader again."""
+    raft = alone(term=3)
+    told(raft, B, 3, Heartbeat(0, 1), at_ms=100)
+    told(raft, C, 3, PreVote(4, 0, 0), at_ms=101)
+    raft.step(PeerLost(101 * MS, Boot(C, b"1")))
+    assert told(raft, C, 3, PreVote(4, 0, 0), at_ms=102)[0].body == PreVoteReply(4, is_granted=False)
+    raft.step(PeerLost(103 * MS, Boot(B, b"before")))
+    assert told(raft, C, 3, PreVote(4, 0, 0), at_ms=104)[0].body == PreVoteReply(4, is_granted=False)
+    raft.step(PeerLost(110 * MS, Boot(B, b"1")))
+    assert told(raft, C, 3, PreVote(4, 0, 0), at_ms=111)[0].body == PreVoteReply(4, is_granted=True)
+    assert raft.deadline_ns is not None
+    assert 110 + BASE_MS // 4 <= raft.deadline_ns // MS <= 110 + BASE_MS * 3 // 4
+    told(raft, B, 3, Heartbeat(0, 1), at_ms=130)
+    assert raft.deadline_ns >= (130 + BASE_MS) * MS, "it is linked again"
+    assert told(raft, C, 3, PreVote(4, 0, 0), at_ms=131)[0].body == PreVoteReply(4, is_granted=False)
+
+
+def test_a_link_that_flaps_calls_no_election() -> None:
+    """I78: one follower loses its leader again and again; the other hears it, and helps nobody."""
+    world = settled()
+    leader = world.leader()
+    assert leader is not None
+    assert leader.raft is not None
+    term, other = leader.raft.term, world.named(next(name for name in "abc" if name != leader.member.name))
+    for _ in range(20):
+        world.cut(leader.member.name, other.member.name)
+        other.step(PeerLost(world.now_ns, leader.boot))
+        world.run(0.9 * BASE_MS)
+        world.heal()
+        world.run(0.1 * BASE_MS)
+    assert (world.leader(), leader.raft.term) == (leader, term)
+    commit(world)
+
+
+def test_the_next_leader_comes_within_a_base_when_the_last_one_is_killed() -> None:
+    """Those that are left hear that its links are gone."""
+    took = []
+    for seed in range(20):
+        world = settled(seed=seed)
+        leader = world.leader()
+        assert leader is not None
+        boot = leader.boot
+        leader.crash()
+        for other in world.members.values():
+            if other is not leader:
+                other.step(PeerLost(world.now_ns, boot))
+        began_ms = world.now_ms
+        while world.leader() is None:
+            world.run(5)
+        took.append((world.now_ms - began_ms) / BASE_MS)
+    took.sort()
+    assert took[10] <= 0.75, took
+    assert took[18] <= 2.5, took
 
 
 def test_a_message_for_another_incarnation_is_nobodys() -> None:
