@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks import Row, _metadata_quorum, is_wanted, workplace
 from embedbk.cluster import environment
 from embedbk.codec.ledger_metadata import ledger_key_path
-from embedbk.codec.metadata_messages import Record
+from embedbk.codec.metadata_messages import GENERATION_BITS, Record
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import StartMember, encode_command
@@ -34,6 +34,7 @@ from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY, read_header, rea
 
 LEDGER_COUNT = 1_000_000
 VALUE_BYTES = 250
+FIRST_REVISION = 1 << GENERATION_BITS
 RUNS = 3
 
 ROWS = ("metadata/1M/snapshot", "metadata/1M/load", "metadata/1M/stall")
@@ -88,7 +89,7 @@ def filled() -> Catalog:
     for at in range(0, LEDGER_COUNT, 1000):
         catalog.take_records(
             [
-                Record(key, number.to_bytes(VALUE_BYTES, "big"), 1, 1)
+                Record(key, number.to_bytes(VALUE_BYTES, "big"), FIRST_REVISION + number, FIRST_REVISION + number)
                 for number, key in enumerate(keys[at : at + 1000], at)
             ]
         )

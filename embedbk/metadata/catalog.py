@@ -66,7 +66,7 @@ from embedbk.metadata.limits import (
     record_bytes,
     text_bytes,
 )
-from embedbk.metadata.sorted_keys import SortedKeys
+from embedbk.metadata.packed_records import PackedRecords
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -120,8 +120,9 @@ class Catalog:
         self.shared_bytes = 0  # Of these, ephemeral records within the shares of their sessions.
         self.sessions_bytes = 0  # Of all sessions, with their shares and the answers that are kept for them.
         self._records_sum = 0  # Of the digests of all records; taken modulo by digest_of.
-        self._records: dict[str, Record] = {}
-        self._keys = SortedKeys()  # Those of _records, by code point, which is also UTF-8 order.
+        self._records = (
+            PackedRecords()
+        )  # In the order of their keys by code point, which is also UTF-8 order.
         self.history = History(0, limits.history_bytes_max, limits.history_changes_max)
         self._cut: Cut | None = None  # Told of every change before it is made.
 
@@ -135,10 +136,9 @@ class Catalog:
         limit = min(limit, self.limits.list_records_max)
         page: list[Record] = []
         page_bytes = 0
-        for key in self._keys.begin(prefix, after):
-            if not key.startswith(prefix):
+        for record in self._records.begin(prefix, after):
+            if not record.key.startswith(prefix):
                 break
-            record = self._records[key]
             page_bytes += record_bytes(record)
             if len(page) == limit or (page and page_bytes > self.limits.list_bytes_max):
                 return Listed(page, True, self.revision)
@@ -392,9 +392,7 @@ class Catalog:
         owner = session.session if put.is_ephemeral else 0
         created = before.created if before else revision
         record = Record(put.key, put.value, created, revision, owner)
-        if before is None:
-            self._keys.add(put.key)
-        self._records[put.key] = record
+        self._records.put(record)
         self._records_sum += record_digest(record)
         self.bytes += record_bytes(record)
         if owner:
@@ -406,8 +404,7 @@ class Catalog:
         """Delete a key that exists; returns the event that says so."""
         before = self._forget(key)
         assert before is not None
-        del self._records[key]
-        self._keys.remove(key)
+        self._records.remove(key)
         return Record(key, None, before.created, revision)
 
     def _forget(self, key: str) -> Record | None:
@@ -476,7 +473,7 @@ class Catalog:
             self.fast_digest,
         )
         starts, spared = list(self.starts), list(self.spared)
-        self._cut = Cut(head, self.sessions, self._records, self._keys, starts, spared, self._records_sum)
+        self._cut = Cut(head, self.sessions, self._records, starts, spared, self._records_sum)
         return self._cut
 
     def end_cut(self) -> None:
@@ -493,7 +490,7 @@ class Catalog:
                 next_id=self.next_id,
                 sessions_started=self.sessions_started,
                 sessions=[image_of(session) for session in self.sessions.values()],
-                records=[self._records[key] for key in self._keys.begin("")],
+                records=list(self._records.begin()),
                 start_count=self.start_count,
                 starts=self.starts,
                 spared=self.spared,
@@ -533,11 +530,10 @@ class Catalog:
 
     def take_records(self, records: Sequence[Record]) -> None:
         """In key order, all of them behind those that are there. Raises StorageError: they are not, or one is of a
-        session that is not there."""
-        if not self._keys.extend([record.key for record in records]):
+        session that is not there, or holds what no record does."""
+        if not self._records.extend(records):
             raise StorageError("the keys of a metadata snapshot are out of order")
         for record in records:
-            self._records[record.key] = record
             self._records_sum += record_digest(record)
             self.bytes += record_bytes(record)
             if record.session:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from heapq import merge
+from operator import itemgetter
 from typing import Protocol
 
 import msgspec
@@ -21,6 +22,7 @@ from embedbk.codec.metadata_messages import Record, Reign, Result
 from embedbk.errors import ensure
 from embedbk.metadata.digesting import record_digest
 from embedbk.metadata.limits import KEPT_BYTES, record_bytes, text_bytes
+from embedbk.metadata.packed_records import PackedRecords
 from embedbk.metadata.sorted_keys import SortedKeys
 
 __all__ = [
@@ -116,15 +118,14 @@ class Cut:
     """The state at the moment when this was made, piece by piece.
 
     Whoever changes the catalog says so before: `keep_record`, `keep_session`. head, starts and spared are copies;
-    sessions, records and keys are the catalog's own.
+    sessions and records are the catalog's own.
     """
 
     def __init__(
         self,
         head: Head,
         sessions: Mapping[int, Session],
-        records: Mapping[str, Record],
-        keys: SortedKeys,
+        records: PackedRecords,
         starts: list[Reign],
         spared: list[tuple[int, int]],
         records_sum: int,
@@ -135,7 +136,6 @@ class Cut:
         self._head: Head | None = head
         self._sessions = sessions
         self._records = records
-        self._keys = keys
         # By number, in the catalog's order: those that the walk has not reached, with what is parked of them.
         self._images: dict[int, SessionImage | None] = dict.fromkeys(sessions)
         self._order = deque(sessions)
@@ -202,9 +202,8 @@ class Cut:
         taken: list[Record] = []
         reached: list[str] = []
         looked = size = 0
-        for key in self._keys_ahead():
+        for key, record in self._ahead():
             self._after = key
-            record = self._records.get(key)
             if key in self._parked:
                 record = self._parked.pop(key)
                 if record is not None:
@@ -225,17 +224,17 @@ class Cut:
             self._parked, self._parked_keys = {}, SortedKeys()  # What came since, behind the last of them.
         return Records(taken)
 
-    def _keys_ahead(self) -> Iterator[str]:
-        """Those that were not reached, each once, in order: what is there now, and what was when the cut began."""
-        there = self._keys.begin("", self._after)
+    def _ahead(self) -> Iterator[tuple[str, Record | None]]:
+        """The keys that were not reached, each once, in order: what is there now, and what was when the cut began."""
+        there = ((record.key, record) for record in self._records.begin("", self._after))
         if not self._parked:
             yield from there
             return
-        last = ""
-        for key in merge(there, self._parked_keys.begin("", self._after)):
+        last, gone = "", ((key, None) for key in self._parked_keys.begin("", self._after))
+        for key, record in merge(there, gone, key=itemgetter(0)):
             if key != last:
                 last = key
-                yield key
+                yield key, record
 
     def _take_starts(self) -> Starts | None:
         starts = [self._starts.popleft() for _ in range(min(SLICE_RECORDS, len(self._starts)))]

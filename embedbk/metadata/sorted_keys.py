@@ -6,8 +6,7 @@ A list of a million keys moves megabytes for each that is put in its midst; here
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
 
 __all__ = ["SortedKeys"]
 
@@ -35,16 +34,6 @@ class SortedKeys:
             self._lasts[at : at + 1] = [chunk[CHUNK_KEYS - 1], chunk[-1]]
         else:
             self._lasts[at] = chunk[-1]
-
-    def extend(self, keys: Sequence[str]) -> bool:
-        """Add keys in order that are greater than all that are there; False, and nothing is added, if they are not."""
-        if not keys or (self._lasts and keys[0] <= self._lasts[-1]):
-            return not keys
-        if any(one >= next_one for one, next_one in pairwise(keys)):
-            return False
-        self._chunks += [list(keys[at : at + CHUNK_KEYS]) for at in range(0, len(keys), CHUNK_KEYS)]
-        self._lasts += [chunk[-1] for chunk in self._chunks[len(self._lasts) :]]
-        return True
 
     def remove(self, key: str) -> None:
         """Remove a key that is there."""

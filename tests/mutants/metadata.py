@@ -29,6 +29,13 @@ _CUTS = "tests/metadata/test_cutting.py::test_"
 _IS_THE_CUT = _CUTS + "a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile"
 
 MUTANTS = (
+    Mutant(
+        "catalog-a-changed-record-is-packed-as-new",
+        "P2.2",
+        "a record that was changed since it was made loses the revision at which it was made",
+        (("embedbk/metadata/packed_records.py", "    if record.created != record.revision:\n", "    if False:\n"),),
+        ("tests/metadata/test_packed_records.py::test_records_are_what_was_put_whatever_comes_and_goes",),
+    ),
     # A member on the log that several agree on.
     Mutant(
         "cut-off-leader-renews",
@@ -133,7 +140,7 @@ MUTANTS = (
         "cut-without-what-was-deleted",
         "I80",
         "a snapshot lacks the records that were deleted while it was cut",
-        ((_CUTTING, 'in merge(there, self._parked_keys.begin("", self._after)):', "in there:"),),
+        ((_CUTTING, "in merge(there, gone, key=itemgetter(0)):", "in there:"),),
         (_IS_THE_CUT,),
     ),
     Mutant(

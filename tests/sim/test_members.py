@@ -285,7 +285,9 @@ def test_a_record_that_changed_where_it_lay_is_found_by_the_next_snapshot(member
     wrong = quorum.members.voters[0]
     catalog = quorum.world.nodes[wrong].core.catalog
     assert quorum.world.run_until(lambda: catalog.get("/a").record is not None, 20 * SECOND)
-    catalog._records["/a"] = replace(catalog._records["/a"], value=b"y")
+    record = catalog._records.get("/a")
+    assert record is not None
+    catalog._records.put(replace(record, value=b"y"))
     for number in range(400):
         if quorum.world.nodes[wrong].failure is not None or not quorum.put(f"/k/{number}", 5 * SECOND):
             break
