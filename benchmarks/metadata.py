@@ -89,7 +89,9 @@ def filled() -> Catalog:
     for at in range(0, LEDGER_COUNT, 1000):
         catalog.take_records(
             [
-                Record(key, number.to_bytes(VALUE_BYTES, "big"), FIRST_REVISION + number, FIRST_REVISION + number)
+                Record(
+                    key, number.to_bytes(VALUE_BYTES, "big"), FIRST_REVISION + number, FIRST_REVISION + number
+                )
                 for number, key in enumerate(keys[at : at + 1000], at)
             ]
         )

@@ -33,7 +33,13 @@ MUTANTS = (
         "catalog-a-changed-record-is-packed-as-new",
         "P2.2",
         "a record that was changed since it was made loses the revision at which it was made",
-        (("embedbk/metadata/packed_records.py", "    if record.created != record.revision:\n", "    if False:\n"),),
+        (
+            (
+                "embedbk/metadata/packed_records.py",
+                "    if record.created != record.revision:\n",
+                "    if False:\n",
+            ),
+        ),
         ("tests/metadata/test_packed_records.py::test_records_are_what_was_put_whatever_comes_and_goes",),
     ),
     # A member on the log that several agree on.
