@@ -21,11 +21,10 @@ from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Placement, Settings, check_seconds
 from embedbk.deleting import DeletedLedger
 from embedbk.devices import Devices
-from embedbk.errors import OperationTimeout
+from embedbk.errors import OperationTimeout, UsageError
 from embedbk.explaining import Explanation
 from embedbk.ids import Position, check_log_name
 from embedbk.ledger import quorum_of, traits_of
-from embedbk.log import Owned
 from embedbk.log_reading import LogReading, Start
 from embedbk.password import Password
 from embedbk.reading import (
@@ -38,6 +37,7 @@ from embedbk.reading import (
     entries_of,
     record_batch_maker,
 )
+from embedbk.renewing import Owned, Succession
 from embedbk.runtime import Runtime, refuse_pickling
 from embedbk.waiting import run_async
 
@@ -311,6 +311,7 @@ class LogWriter(_Writer):
     def __init__(self, name: str, owned: Owned) -> None:
         super().__init__(owned.appending)
         self.name = name
+        self._line = Succession(owned)
         self._taken = owned.taken
 
     @property
@@ -336,8 +337,13 @@ class LogWriter(_Writer):
     ) -> Position:
         terms = terms_of(timeout_s, entry_id, after, producer)
         if terms is PLAIN:
-            return await self._appending.append_awaited(data)
-        return await run_async(self._appending.append(data, terms))
+            appending = self._appending
+            try:
+                return await appending.append_awaited(data)
+            except UsageError:
+                if not self._line.has_left(appending):
+                    raise
+        return await run_async(self._line.through(lambda now, left: now.append(data, left), terms))
 
     async def append_batch(
         self,
@@ -350,17 +356,53 @@ class LogWriter(_Writer):
     ) -> Position:
         """All parts as one entry: all of them are there, or none."""
         terms = terms_of(timeout_s, entry_id, after, producer)
-        return await run_async(self._appending.append_batch(parts, terms))
+        return await run_async(self._line.through(lambda now, left: now.append_batch(parts, left), terms))
 
     def append_nowait(self, data: Buffer) -> Ticket:
-        """Queue one entry, to be awaited; raises OperationTimeout, definite, when there is no room."""
-        return self._queue_nowait(data)
+        """Queue one entry, to be awaited; raises OperationTimeout, definite, when there is no room, or while `renew`
+        is on its way to a new ledger."""
+        appending = self._appending
+        try:
+            return self._queue_nowait(data)
+        except UsageError as refused:
+            if not self._line.has_left(appending):
+                raise
+            raise OperationTimeout(
+                "the log is on its way to a new ledger; nothing was appended",
+                definite=True,
+                hint="await the appending call, which waits for it",
+            ) from refused
 
     async def append_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
-        return await run_async(self._appending.append_many(items, timeout_s))
+        terms = terms_of(timeout_s, None, None, None)
+        steps = self._line.through(lambda now, left: now.append_many(items, left.timeout_s), terms)
+        return await run_async(steps)
+
+    async def renew(
+        self,
+        *,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+    ) -> None:
+        """As `embedbk.LogWriter.renew`: appends of other tasks wait meanwhile."""
+        runtime = self._appending.runtime
+        quorum = await run_async(quorum_of(runtime, ensemble_size, write_quorum, ack_quorum))
+        await run_async(self._line.renew(quorum))
+        self._taken, self._appending = self._line.owned.taken, self._line.appending
 
     async def close(self) -> Position:
-        return Position(self.ledger_id, await run_async(self._appending.close()))
+        of, last = await run_async(self._line.close())
+        return Position(of.ledger_id, last)
+
+    def release(self) -> None:
+        self._line.release()
+
+    async def _leave(self, is_normal: bool) -> None:
+        if is_normal:
+            await self.close()
+        else:
+            self.release()
 
 
 class LedgerReader(_Closing):

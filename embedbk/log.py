@@ -9,22 +9,23 @@ import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
+from embedbk.appending import PLAIN, Appended, Appending, Terms, Ticket, terms_of
 from embedbk.codec.ledger_metadata import decode_log_list, encode_log_list, log_key_path
 from embedbk.codec.metadata_messages import Get, Value
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Placement, Quorum, check_seconds
 from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogTakeover, TakenOver
-from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError
+from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError, UsageError
 from embedbk.host.operations import OneResult
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 from embedbk.ledger import Traits, begin_writing, iterate, patience_with, queue_blocking, quorum_of, traits_of
 from embedbk.log_reading import LogReading, Start
 from embedbk.password import Password
 from embedbk.reading import Batch, Entry, Located, Segment, batch_of, entries_of, record_batch_maker
+from embedbk.renewing import Owned, Succession
 from embedbk.runtime import Runtime, refuse_pickling
 from embedbk.waiting import run_blocking
 
@@ -36,19 +37,22 @@ _PRODUCER_ENTRIES_MAX = 10_000  # Read back by a new writer to learn who produce
 _LIST_TELL = 0.8  # A list of ledgers that has used so much of its bytes is told at each takeover.
 
 
-class Owned(NamedTuple):
-    """A log that this process took over: the list as it stands, and the handle of its newest ledger."""
-
-    taken: TakenOver
-    appending: Appending
-
-
-async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quorum, traits: Traits) -> Owned:
-    """Fence whoever wrote before, close their ledgers, list a new one (P8.1)."""
+async def take_over(
+    runtime: Runtime,
+    name: str,
+    password: Password,
+    quorum: Quorum,
+    traits: Traits,
+    *,
+    owner: bytes = b"",
+    renews: int | None = None,
+) -> Owned:
+    """Fence whoever wrote before, close their ledgers, list a new one (P8.1). owner, renews: as `LogTakeover` takes
+    them, of who has the log already."""
     runtime.check()
     core = LogTakeover(
         name,
-        runtime.owner().encode(),
+        owner or runtime.owner().encode(),
         quorum,
         password.key,
         password.verifier,
@@ -61,6 +65,7 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         password.mac_key,
         await patience_with(runtime, quorum),
         runtime.contending.losses(name, runtime.now_ns()),
+        renews,
     )
     began_s = runtime.clock_s()
 
@@ -104,7 +109,15 @@ async def take_over(runtime: Runtime, name: str, password: Password, quorum: Quo
         runtime, taken.metadata, taken.revision, password, what, traits.options, explain
     )
     _continue_behind(runtime, name, password, taken, appending)
-    return Owned(taken, appending)
+
+    word = b""
+
+    async def again(wanted: Quorum) -> Owned:
+        nonlocal word  # The same if it is called again: an epoch that was put before is known by it.
+        word = word or f"{runtime.owner()} {runtime.chance.getrandbits(64):016x}".encode()
+        return await take_over(runtime, name, password, wanted, traits, owner=word, renews=taken.epoch)
+
+    return Owned(taken, appending, again)
 
 
 def _tell_size(name: str, taken: TakenOver) -> None:
@@ -177,7 +190,8 @@ class LogWriter:
 
     def __init__(self, name: str, owned: Owned) -> None:
         self.name = name
-        self._taken, self._appending = owned
+        self._line = Succession(owned)
+        self._taken, self._appending = owned.taken, owned.appending
 
     @property
     def epoch(self) -> int:
@@ -237,8 +251,13 @@ class LogWriter:
         """
         terms = terms_of(timeout_s, entry_id, after, producer)
         if terms is PLAIN:
-            return self._appending.append_blocking(data, "aio.LogWriter.append")
-        steps = self._appending.append(data, terms)
+            appending = self._appending
+            try:
+                return appending.append_blocking(data, "aio.LogWriter.append")
+            except UsageError:
+                if not self._line.has_left(appending):
+                    raise
+        steps = self._line.through(lambda now, left: now.append(data, left), terms)
         return run_blocking(steps, "aio.LogWriter.append")
 
     def append_batch(
@@ -255,7 +274,7 @@ class LogWriter:
         The arguments and errors are those of `append`; the bounds are those of one entry, and 8192 parts.
         """
         terms = terms_of(timeout_s, entry_id, after, producer)
-        steps = self._appending.append_batch(parts, terms)
+        steps = self._line.through(lambda now, left: now.append_batch(parts, left), terms)
         return run_blocking(steps, "aio.LogWriter.append_batch")
 
     @property
@@ -265,11 +284,48 @@ class LogWriter:
 
     def append_nowait(self, data: Buffer) -> Ticket:
         """Queue one entry; blocks only while as many bytes are in flight as are allowed."""
-        return queue_blocking(self._appending, data, "aio.LogWriter.append")
+        appending = self._appending
+        try:
+            return queue_blocking(appending, data, "aio.LogWriter.append")
+        except UsageError:
+            if not self._line.has_left(appending):
+                raise
+
+        async def queue(now: Appending, _: Terms) -> Ticket:
+            return Ticket(now, await now.queue(data))
+
+        return run_blocking(self._line.through(queue, PLAIN), "aio.LogWriter.append")
 
     def append_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
         """Append all items as consecutive entries; returns when the last is durable."""
-        return run_blocking(self._appending.append_many(items, timeout_s), "aio.LogWriter.append_many")
+        terms = terms_of(timeout_s, None, None, None)
+        steps = self._line.through(lambda now, left: now.append_many(items, left.timeout_s), terms)
+        return run_blocking(steps, "aio.LogWriter.append_many")
+
+    def renew(
+        self,
+        *,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+    ) -> None:
+        """Go over to a new ledger, by taking the log over from ourselves: for one of other sizes, say, when there are
+        more bookies than there were (P8.1). Left out: 3/3/2, or 1/1/1 with fewer than three bookies.
+
+        Appends of other threads wait meanwhile, and none fails; the ledger of before is closed behind all that was
+        appended to it. `epoch`, `ledger_id` and `first_offset` are new then.
+
+        Raises:
+            UsageError: the sizes are not allowed, or the writer was closed; nothing was changed.
+            NotEnoughBookies: fewer than ensemble_size take entries now; nothing was changed.
+            OperationTimeout: appends did not end, or the ledger is not closed yet: call it again.
+            LedgerFenced: another process has the log. Any other: the ledger before is closed and there is no new one:
+                appends are refused, definitely, until this was called again.
+        """
+        wanted = quorum_of(self._appending.runtime, ensemble_size, write_quorum, ack_quorum)
+        quorum = run_blocking(wanted, "aio.LogWriter.renew")
+        run_blocking(self._line.renew(quorum), "aio.LogWriter.renew")
+        self._taken, self._appending = self._line.owned.taken, self._line.appending
 
     @property
     def durability(self) -> str:
@@ -286,12 +342,12 @@ class LogWriter:
 
     def close(self) -> Position:
         """Wait for what was appended and close the ledger; the position of its last entry."""
-        last = run_blocking(self._appending.close(), "aio.LogWriter.close")
-        return Position(self.ledger_id, last)
+        of, last = run_blocking(self._line.close(), "aio.LogWriter.close")
+        return Position(of.ledger_id, last)
 
     def release(self) -> None:
         """Let go of the log without touching cluster state; the next writer recovers it."""
-        self._appending.release()
+        self._line.release()
 
     def __enter__(self) -> Self:
         return self

@@ -144,9 +144,15 @@ class LogTakeover(Machine):
         mac_key: bytes = b"",
         patience: Patience = NO_PATIENCE,
         losses: int = 0,
+        renews: int | None = None,
     ) -> None:
-        """losses: how often this process lost the log lately, one after the other (core/contending.py)."""
+        """losses: how often this process lost the log lately, one after the other (core/contending.py).
+
+        renews: the epoch of the owner who takes the log over from itself; if anybody else has it by now, it is fenced.
+        `owner` is then a word that no other takeover has.
+        """
         self.name = name
+        self.renews = renews
         self.losses = losses
         self.patience = patience  # With bookies for the new ledger.
         self.digest_type = digest  # Of the new ledger.
@@ -198,7 +204,23 @@ class LogTakeover(Machine):
 
     def _take_epoch(self) -> list[Effect]:
         """The revision of our own put is the epoch: cluster-wide, strictly rising (P9.2)."""
-        return [Transact("epoch", [], [Put(log_owner_path(self.name), self.owner)])]
+        path = log_owner_path(self.name)
+        when = [] if self.renews is None else [Compare(path, self.renews)]
+        return [Transact("epoch", when, [Put(path, self.owner)])]
+
+    def _on_holder(self, event: KeyRead) -> list[Effect]:
+        """The log was not taken over from itself: another owner has it, or an earlier put of ours landed."""
+        if event.value == self.owner:
+            self.renews = event.revision
+            return self._take_epoch()
+        return self._end(
+            LedgerFenced(
+                f"log {self.name!r} was taken over: the fencing token of this writer is {self.renews}, and "
+                f"{event.revision} has the log",
+                hint="one writer at a time: open a new writer only if this process should be the one",
+                definite=True,
+            )
+        )
 
     def _read_list(self) -> list[Effect]:
         self.stage = _Stage.LIST
@@ -213,6 +235,8 @@ class LogTakeover(Machine):
         kind = event.tag[0] if isinstance(event.tag, tuple) else event.tag
         if kind == "sub":
             return self._step_sub(event)
+        if kind == "holder" and self.stage is _Stage.EPOCH:
+            return self._on_holder(event)
         if kind == "list" and self.stage is _Stage.LIST:
             return self._on_list(event)
         if kind == "ledger" and self.stage is _Stage.RECOVER:
@@ -376,6 +400,8 @@ class LogTakeover(Machine):
         if isinstance(event.tag, tuple):
             return self._step_sub(event)
         if event.tag == "epoch" and self.stage is _Stage.EPOCH:
+            if not event.is_done:
+                return [ReadKey("holder", log_owner_path(self.name))]
             self.epoch = event.revision
             return self._read_list()
         if self.stage is _Stage.UNDO:

@@ -28,6 +28,7 @@ from embedbk.ids import Member, Position
 from embedbk.log_reading import LogReading
 from embedbk.password import Password
 from embedbk.reading import LedgerReading, Located, entries_of
+from embedbk.renewing import Succession
 from embedbk.runtime import Runtime
 from embedbk.testing.actor import Repair
 from embedbk.testing.plan import MS, SECOND
@@ -167,12 +168,17 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
     yield from _ready(world, client)
     runtime = _runtime(world, client)
     placed: dict[int, Position] = {}
+    line: Succession | None = None
     for _ in range(chance.randint(1, 3)):
         password = Password(PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b"")
-        steps = log.take_over(runtime, LOG, password, quorum, _traits(world, runtime, chance))
+        traits = _traits(world, runtime, chance)
         try:
-            _, appending = yield from awaited(runtime, steps)
-            _watch(world, client, appending)
+            if line is not None and not line.appending.is_over:
+                yield from awaited(runtime, line.renew(quorum))  # It takes the log over from itself.
+            else:
+                steps = log.take_over(runtime, LOG, password, quorum, traits)
+                line = Succession((yield from awaited(runtime, steps)))
+            appending = _watch(world, client, line.appending)
             yield from _append_all(
                 world, client, runtime, appending, chance, placed, int(client[1:]), password
             )

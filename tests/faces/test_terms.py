@@ -14,7 +14,6 @@ import embedbk
 from embedbk import aio
 from embedbk.codec.attributes import PARTS_MAX
 from embedbk.config import ENTRY_BYTES_MAX
-from embedbk.log import Owned
 from embedbk.testing import Cluster
 
 Fate = embedbk.Fate
@@ -468,4 +467,4 @@ def test_a_cancelled_append_leaves_a_producer_s_past_to_the_next_one(
 
 
 def _owned(writer: embedbk.LogWriter) -> Any:
-    return Owned(writer._taken, writer._appending)
+    return writer._line.owned

@@ -25,6 +25,32 @@ _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
 
 MUTANTS = (
     Mutant(
+        "renewal-takes-the-log-from-others",
+        "P8.1 P8.4",
+        "who takes a log over from itself gets it also when another has it by now",
+        (
+            (
+                _LOG,
+                "        when = [] if self.renews is None else [Compare(path, self.renews)]\n",
+                "        when = [] if self.renews is None else [Compare(path, self.renews)][1:]\n",
+            ),
+        ),
+        (_P8 + "an_owner_takes_the_log_over_from_itself_only",),
+    ),
+    Mutant(
+        "renewal-forgets-its-own-epoch",
+        "P8.1",
+        "an owner whose put was not answered takes its own epoch for another's",
+        (
+            (
+                _LOG,
+                "        if event.value == self.owner:\n            self.renews = event.revision\n            return self._take_epoch()\n",
+                "",
+            ),
+        ),
+        (_P8 + "an_owner_knows_an_epoch_that_it_put_before",),
+    ),
+    Mutant(
         "timeout-is-absent",
         "P5.2c",
         "recovery takes a read that failed on the way for NoSuchEntry",

@@ -13,15 +13,43 @@ _DELETING = "embedbk/deleting.py"
 _LOG_READING = "embedbk/log_reading.py"
 _PRODUCERS = "embedbk/core/producers.py"
 _READING = "embedbk/reading.py"
+_RENEWING = "embedbk/renewing.py"
 
 _BEGINNING = "tests/faces/test_beginning.py::test_"
 _DELETING_LOGS = "tests/scenarios/test_deleting_logs.py::test_"
 _LEDGERS = "tests/faces/test_ledger.py::test_"
 _LOGS = "tests/faces/test_log.py::test_"
 _NO_EMPTIES = "tests/scenarios/test_log_without_empties.py::test_"
+_RENEWALS = "tests/faces/test_renewing.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "append-fails-while-the-log-goes-over",
+        "P8.1",
+        "an append that finds the ledger of before closed is refused instead of waiting for the next one",
+        (
+            (
+                _RENEWING,
+                "        return appending.is_over and is_before and not self._has_ended\n",
+                "        return appending.is_over and is_before and self._has_ended\n",
+            ),
+        ),
+        (_RENEWALS + "appends_of_other_threads_wait_and_none_fails",),
+    ),
+    Mutant(
+        "ledger-closed-for-one-that-cannot-be-made",
+        "P8.1 CL01",
+        "a writer closes its ledger though there are too few bookies for the next one",
+        (
+            (
+                _RENEWING,
+                "        if there < quorum.ensemble_size:\n",
+                "        if there < 0:\n",
+            ),
+        ),
+        (_RENEWALS + "too_few_bookies_leave_the_writer_where_it_is",),
+    ),
     Mutant(
         "producers-forgotten-by-a-takeover",
         "P3",

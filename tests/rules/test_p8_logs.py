@@ -596,3 +596,42 @@ def test_rivals_in_any_order_of_events(rivals: int) -> None:
             offset += segment.last_entry + 1
             world.check_end(segment.ledger_id)
     assert finished >= 150  # At least one rival of each seed got through.
+
+
+def _renewal(world: World, over: TakenOver, name: str = "p again") -> Client:
+    core = LogTakeover(
+        LOG, name.encode(), THREE, KEY, bytes(16), 0, world.bookies, world.chance, renews=over.epoch
+    )
+    return world.client(name, core)
+
+
+def test_an_owner_takes_the_log_over_from_itself_only() -> None:
+    """P8.1: it "gets its next epoch only while its last one is the newest"."""
+    world = World()
+    first = take(world)
+    renewal = _renewal(world, first)
+    renewal.start()
+    world.run(until=lambda: renewal.has_ended)
+    second = taken(renewal)
+    assert second.epoch > first.epoch
+    late = _renewal(world, first, "late")
+    late.start()
+    world.run(until=lambda: late.has_ended)
+    assert isinstance(late.ended.error, LedgerFenced)
+    assert late.ended.error.definite
+    assert str(second.epoch) in str(late.ended.error)
+    again = _renewal(world, second, "still")
+    again.start()
+    world.run(until=lambda: again.has_ended)
+    assert taken(again).epoch > second.epoch
+
+
+def test_an_owner_knows_an_epoch_that_it_put_before() -> None:
+    """P8.1: the answer to its put was lost, or it failed half-way: its own word stands there, and it goes on."""
+    world = World()
+    first = take(world)
+    for number in range(2):
+        renewal = _renewal(world, first)  # Both with the epoch of before, as if the first had not been heard.
+        renewal.start()
+        world.run(until=lambda renewal=renewal: renewal.has_ended)  # type: ignore[misc]
+        assert taken(renewal).epoch > first.epoch, number
