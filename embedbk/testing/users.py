@@ -395,7 +395,7 @@ def _use_and_delete_a_log(
     password = Password(b"")
     if chance.random() < 0.7:
         steps = log.take_over(runtime, BRIEF_LOG, password, quorum, _traits(world, runtime, chance))
-        _, appending = yield from awaited(runtime, steps)
+        appending = (yield from awaited(runtime, steps)).appending
         _watch(world, client, appending)
         for _ in range(chance.choice([0, 0, 1, 5])):
             yield from awaited(runtime, appending.append(b"%s in brief" % client.encode()))

@@ -55,7 +55,7 @@ def take_over_soon(cluster: Cluster, client: str, *payloads: bytes) -> None:
     def steps() -> Steps:
         yield Sleep(500_000_000)
         taking = logs.take_over(runtime, NAME, Password(b""), Quorum(3, 3, 2), traits)
-        _, appending = yield from awaited(runtime, taking)
+        appending = (yield from awaited(runtime, taking)).appending
         yield Sleep(2_000_000_000)  # What left is deleted, and every reader has heard of it.
         for payload in payloads:
             yield from awaited(runtime, appending.append(payload))
