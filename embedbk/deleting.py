@@ -29,6 +29,7 @@ from embedbk.codec.ledger_metadata import (
     log_owner_path,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
+from embedbk.codec.registration import PLACEMENTS_PREFIX, placement_path
 from embedbk.codec.tombstone import (
     DELETED_PREFIX,
     TOMBSTONE_VERSION,
@@ -38,12 +39,16 @@ from embedbk.codec.tombstone import (
     tombstone_path,
 )
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError, UsageError
+from embedbk.metadata.limits import DEFAULT_LIMITS
 from embedbk.password import Password
 from embedbk.reading import check_ledger_id, no_such_ledger
 from embedbk.runtime import Runtime
 
 __all__ = ["DeletedLedger", "delete", "delete_log", "deleted", "forget_deleted", "undelete"]
 
+_NAMED_MAX = (
+    DEFAULT_LIMITS.txn_operations_max - 2
+)  # Bookies that one transaction can compare beside two keys.
 _ROUNDS_MAX = 20  # The metadata changed under the deletion so often: somebody is at work on the ledger.
 
 
@@ -183,10 +188,36 @@ async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None
             hint="bk.deleted_ledgers() lists those that can be brought back",
         )
     metadata = decode_tombstone(value).metadata
-    password.check(decode_ledger_metadata(metadata, ledger_id))
+    ledger = decode_ledger_metadata(metadata, ledger_id)
+    password.check(ledger)
     when = [Compare(key, revision), Compare(ledger_key_path(ledger_id), ABSENT)]
-    if not await runtime.transact(when, [Delete(key), Put(ledger_key_path(ledger_id), metadata)], what):
-        raise MetadataConflict(f"somebody else brought ledger {ledger_id} back, or forgot it, just now")
+    for _ in range(_ROUNDS_MAX):
+        placements = await _placements(runtime, ledger, what)
+        then: list[Put | Delete] = [Delete(key), Put(ledger_key_path(ledger_id), metadata)]
+        if await runtime.transact([*when, *placements], then, what):
+            return
+        _, is_now = await runtime.get(key, what)
+        back, _ = await runtime.get(ledger_key_path(ledger_id), what)
+        if is_now != revision or back is not None:
+            raise MetadataConflict(f"somebody else brought ledger {ledger_id} back, or forgot it, just now")
+    raise MetadataConflict(
+        f"bookies of ledger {ledger_id} went read-only {_ROUNDS_MAX} times while it was brought back; it stays deleted",
+        hint="bring it back again",
+    )
+
+
+async def _placements(runtime: Runtime, ledger: LedgerMetadata, what: str) -> list[Compare]:
+    """That every bookie which the ledger names has the placement that it has now (P10.6). A read-only one may be named
+    again, since it has the copies; whoever removes one must look for tombstones, too."""
+    named = {bookie_id for fragment in ledger.fragments for bookie_id, _ in fragment.ensemble}
+    if len(named) > _NAMED_MAX:
+        raise MetadataConflict(
+            f"ledger {ledger.ledger_id} names {len(named)} bookies; one of at most {_NAMED_MAX} can be brought back",
+            hint="its entries stay where they are as long as nobody forgets the deleted ledgers",
+        )
+    stand = {record.key: record.revision for record in await runtime.list_keys(PLACEMENTS_PREFIX, what)}
+    paths = [placement_path(bookie_id) for bookie_id in sorted(named)]
+    return [Compare(path, stand.get(path, ABSENT)) for path in paths]
 
 
 async def deleted(runtime: Runtime) -> list[DeletedLedger]:

@@ -1,5 +1,6 @@
 """What the cluster knows of a bookie: under its ephemeral key where it is (RP47: an id is not an address), in its
-cookie which directories and which start of them the id is bound to (P7.2, P7.9)."""
+cookie which directories and which start of them the id is bound to (P7.2, P7.9), under its placement when something
+may be placed there (P10.6)."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN, START_ID
 __all__ = [
     "BOOKIES_PREFIX",
     "COOKIE_VERSION",
+    "PLACEMENTS_PREFIX",
     "REGISTRATION_VERSION",
     "Registration",
     "COOKIES_PREFIX",
@@ -25,6 +27,7 @@ __all__ = [
     "decode_registration",
     "encode_cookie",
     "encode_registration",
+    "placement_path",
     "registration_path",
 ]
 
@@ -32,7 +35,7 @@ REGISTRATION_VERSION = 1
 COOKIE_VERSION = 2
 BOOKIES_PREFIX = "/bookies/"
 COOKIES_PREFIX = "/cookies/"
-
+PLACEMENTS_PREFIX = "/placements/"
 
 ENDPOINTS_MAX = JOURNALS_MAX = 16
 TEXT_CHARS_MAX = 512  # Of an endpoint, and of a location.
@@ -57,6 +60,8 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     location: _Text = ""  # "zone/rack" (RP38, RP40); nothing where nobody said it.
     start: _Start = b""  # Random number of this start: endpoints may be the same after a kill (P7.9).
     why: _Text = ""  # It is read-only, in a few words for people; empty while it is writable.
+    # Revision of its placement as of this registration (P10.6); None: an older build, or no room for that key.
+    placement: _Count | None = None
 
 
 _decoder = msgspec.msgpack.Decoder(Registration)
@@ -64,6 +69,11 @@ _decoder = msgspec.msgpack.Decoder(Registration)
 
 def registration_path(bookie_id: str) -> str:
     return BOOKIES_PREFIX + bookie_id
+
+
+def placement_path(bookie_id: str) -> str:
+    """A key whose revision every transaction compares that newly names the bookie (P10.6). Its value is empty."""
+    return PLACEMENTS_PREFIX + bookie_id
 
 
 def encode_registration(value: Registration) -> bytes:

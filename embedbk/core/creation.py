@@ -23,6 +23,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.machine import Handlers, Machine, earliest
+from embedbk.core.naming import Naming
 from embedbk.core.placement import Chance, fill_seats
 from embedbk.core.vocabulary import (
     AllocateIds,
@@ -90,6 +91,7 @@ class Creation(Machine):
         self.durability = durability
         self.digest_type = digest
         self.metadata: LedgerMetadata | None = None
+        self.naming = Naming()
         self.retry_at: int | None = None
 
     @property
@@ -116,8 +118,9 @@ class Creation(Machine):
             return self._wait(now_ns, self._too_few)
         if self.ledger_id is None:
             return [AllocateIds("id", 1)]
+        usable = self.naming.usable(self.bookies)
         seats = fill_seats(
-            [None] * self.quorum.ensemble_size, self.bookies, (), self.quorum, self.placement, self.chance
+            [None] * self.quorum.ensemble_size, usable, (), self.quorum, self.placement, self.chance
         )
         members = [member for member in seats if member is not None]
         if len(members) < len(seats):
@@ -125,7 +128,7 @@ class Creation(Machine):
         return self._make(self.ledger_id, tuple(members))
 
     def _writable_count(self) -> int:
-        return sum(1 for info in self.bookies if info.is_writable)
+        return sum(1 for info in self.naming.usable(self.bookies) if info.is_writable)
 
     def _wait(self, now_ns: int, error: Callable[[int], NotEnoughBookies]) -> list[Effect]:
         away = self._away()
@@ -137,7 +140,7 @@ class Creation(Machine):
 
     def _away(self) -> list[str]:
         """Who is known and takes no new ledgers, with the reason that can be seen from here."""
-        listed = {info.member.bookie_id: info.is_writable for info in self.bookies}
+        listed = {info.member.bookie_id: info.is_writable for info in self.naming.usable(self.bookies)}
         return [
             f"{bookie_id} is {'read-only' if bookie_id in listed else 'not registered'}"
             for bookie_id in sorted({*self.patience.known, *listed})
@@ -171,6 +174,7 @@ class Creation(Machine):
         )
 
     def _make(self, ledger_id: int, members: tuple[Member, ...]) -> list[Effect]:
+        self.naming.choose(members, self.bookies)
         self.metadata = LedgerMetadata(
             METADATA_VERSION,
             ledger_id,
@@ -192,13 +196,14 @@ class Creation(Machine):
     def _put(self) -> list[Effect]:
         assert self.metadata is not None
         key = ledger_key_path(self.metadata.ledger_id)
-        return [Transact("create", [Compare(key, ABSENT)], [Put(key, encode_ledger_metadata(self.metadata))])]
+        when = [Compare(key, ABSENT), *self.naming.compares((), self.metadata.fragments)]
+        return [Transact("create", when, [Put(key, encode_ledger_metadata(self.metadata))])]
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         assert self.metadata is not None
         if event.is_done:
             return [Ended(None, (self.metadata, event.revision))]
-        return [ReadKey("created", ledger_key_path(self.metadata.ledger_id))]
+        return [*self.naming.ask()] or [ReadKey("created", ledger_key_path(self.metadata.ledger_id))]
 
     def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
         assert self.metadata is not None
@@ -216,10 +221,14 @@ class Creation(Machine):
         ]
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
-        """The id is ours alone, so what stands there is our own lost success; absent proves nothing: put again."""
+        """The id is ours alone, so what stands there is our own lost success; absent proves nothing: put again. Behind
+        a placement that has changed it proves that nothing was made, nor will be: others are chosen (P10.6)."""
         assert self.metadata is not None
+        if self.naming.is_mine(event):
+            is_last = self.naming.take(event)
+            return [ReadKey("created", ledger_key_path(self.metadata.ledger_id))] if is_last else []
         if event.value is None:
-            return self._put()
+            return self._go_on(event.now_ns) if self.naming.is_outdated else self._put()
         if event.value == encode_ledger_metadata(self.metadata):
             return [Ended(None, (self.metadata, event.revision))]
         return [Ended(MetadataConflict(f"ledger id {self.metadata.ledger_id} was handed out twice"))]
@@ -232,6 +241,7 @@ class Creation(Machine):
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
         self.bookies = event.bookies
+        self.naming.listed(event.bookies)
         return self._go_on(event.now_ns) if self.is_short else []
 
     def _on_tick(self, event: Tick) -> list[Effect]:

@@ -30,6 +30,7 @@ from embedbk.config import ANYWHERE, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, Placeme
 from embedbk.core.ensemble_change import change_fragments, propose
 from embedbk.core.in_flight import InFlight
 from embedbk.core.machine import Handlers, Machine, earliest
+from embedbk.core.naming import Naming
 from embedbk.core.placement import Chance
 from embedbk.core.quorum import Verdict, has_coverage, recovery_verdict, write_set
 from embedbk.core.vocabulary import (
@@ -112,6 +113,7 @@ class Recovery(Machine):
         self.proposed: LedgerMetadata | None = None  # What a compare-and-set in flight would publish.
         self.unsettled = False  # A compare-and-set came back unknown: it may still land (P2.2).
         self.is_reading_metadata = False
+        self.naming = Naming()
         self.in_flight: InFlight | None = None  # Write-backs, once the start is known.
         self.next_seating = 1  # Where the next round's seatings go on.
         self.avoid_until: dict[str, int] = {}  # Bookie id -> when it may be chosen for a seat again.
@@ -186,13 +188,15 @@ class Recovery(Machine):
     def _publish(self, proposed: LedgerMetadata) -> list[Effect]:
         self.proposed = proposed
         key = ledger_key_path(self.ledger_id)
-        return [Transact("cas", [Compare(key, self.revision)], [Put(key, encode_ledger_metadata(proposed))])]
+        placements = self.naming.compares(self.metadata.fragments, proposed.fragments)
+        when = [Compare(key, self.revision), *placements]
+        return [Transact("cas", when, [Put(key, encode_ledger_metadata(proposed))])]
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if self.proposed is None:
             return []
         if not event.is_done:
-            return self._read_metadata()
+            return [*self.naming.ask()] or self._read_metadata()
         return self._published(event.now_ns, event.revision)
 
     def _published(self, now_ns: int, revision: int) -> list[Effect]:
@@ -235,11 +239,15 @@ class Recovery(Machine):
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
         """Our compare-and-set was refused or is unknown: decide anew on what is published (P2.2, P5.2e)."""
+        if self.naming.is_mine(event):
+            return self._read_metadata() if self.proposed is not None and self.naming.take(event) else []
         self.is_reading_metadata = False
         if self.proposed is None:
             return []
         if event.value is None:
             return self._end(NoSuchLedger(f"ledger {self.ledger_id} was deleted while it was recovered"))
+        if event.revision == self.revision and self.naming.is_outdated:
+            return self._choose_anew(event.now_ns)
         if event.revision == self.revision:
             return self._publish(self.proposed)  # The same old version proves nothing: win it, or be refused.
         if event.value == encode_ledger_metadata(self.proposed):
@@ -256,6 +264,16 @@ class Recovery(Machine):
             return self._close()  # Only earlier fragments changed (repair): the verdicts stand.
         self._begin_round()
         return self._begin(event.now_ns)
+
+    def _choose_anew(self, now_ns: int) -> list[Effect]:
+        """Somebody to whom we wrote back was not to be named any more (P10.6). The old version of the ledger, read
+        behind that, proves that the closing was not made, nor will be: recover again, with others."""
+        if not self.naming.is_confirmed:
+            self.naming.is_confirmed = True
+            return self._read_metadata()
+        self.proposed, self.unsettled = None, False
+        self._begin_round()
+        return self._begin(now_ns)
 
     # Fencing (P5.2b).
 
@@ -472,9 +490,11 @@ class Recovery(Machine):
         if not self.in_flight.failed_seats or not self.in_flight.pending:
             return []
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
-        proposal = propose(self.in_flight, self.bookies, avoid, self.chance, self.options.placement)
+        usable = self.naming.usable(self.bookies)
+        proposal = propose(self.in_flight, usable, avoid, self.chance, self.options.placement)
         if proposal is None:
             return self._take_back(avoid, now_ns)
+        self.naming.choose((each.member for each in proposal.seatings), self.bookies)
         self.fragments = change_fragments(self.fragments, proposal)
         fresh = self.in_flight.replace(proposal.seatings)
         return list(self.in_flight.resend(fresh, now_ns, None, 0))
@@ -550,6 +570,7 @@ class Recovery(Machine):
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
         known = {info.member for info in self.bookies}
         self.bookies = event.bookies
+        self.naming.listed(event.bookies)
         for info in event.bookies:
             if info.member not in known:
                 self.avoid_until.pop(info.member.bookie_id, None)  # It came back just now.

@@ -41,6 +41,7 @@ _WRITER_NEW: dict[str, Any] = {
     "error": None,
     "failures": {},
     "is_reading_metadata": False,
+    "naming": None,
     "proposal": None,
     "proposed": None,
     "refusal": None,

@@ -107,6 +107,9 @@ class BookieInfo(NamedTuple):
     location: str = ""  # "zone/rack", or nothing.
     free_bytes: int = 0
     is_quarantined: bool = False  # Failed often lately: chosen only where nobody else is left (RP45).
+    placement: int | None = (
+        None  # What naming it compares (P10.6); None: an older build, nothing is compared.
+    )
 
 
 # --- Events of clients -----------------------------------------------------------------------------------

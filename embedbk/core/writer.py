@@ -32,6 +32,7 @@ from embedbk.core.ensemble_change import Proposal, change_fragments, propose
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms
 from embedbk.core.machine import Handlers, Machine, earliest
+from embedbk.core.naming import Naming, newly_seated
 from embedbk.core.placement import Chance
 from embedbk.core.seating import Seating
 from embedbk.core.standstill import Standstill, not_enough_bookies
@@ -144,6 +145,7 @@ class Writer(Machine):
         "lap",
         "last_active_ns",
         "metadata",
+        "naming",
         "options",
         "pressed_again_ns",
         "proposal",
@@ -190,6 +192,7 @@ class Writer(Machine):
         self.proposed: LedgerMetadata | None = None
         self.change_count = 0  # Ensemble changes published.
         self.failures: avoided.Failures = _NOBODY  # Of bookies, lately.
+        self.naming: Naming | None = None  # From the first change on that is not settled.
         self.cas_number = 0  # Of the compare-and-set in flight; an outcome of another one decides nothing.
         self.pressed_again_ns = 0  # At the bound of what is kept: when to look again who is silent.
         # Metadata would not take the last change: until when none is tried, and why.
@@ -502,7 +505,7 @@ class Writer(Machine):
             return self._check_usable(now_ns)
         proposal = propose(
             self.in_flight,
-            self.bookies,
+            self._usable,
             avoided.avoided(self.failures, now_ns),
             self.chance,
             self.options.placement,
@@ -629,7 +632,7 @@ class Writer(Machine):
         """They have not failed: what they answer counts until the change is settled, and if nobody can be found for
         their seats, they stay. Nobody who fails often is found (RP45)."""
         avoid = avoided.avoided(self.failures, now_ns)
-        bookies = [info for info in self.bookies if not info.is_quarantined]
+        bookies = [info for info in self._usable if not info.is_quarantined]
         proposal = propose(self.in_flight, bookies, avoid, self.chance, self.options.placement, late)
         if proposal is None:
             return []
@@ -729,23 +732,32 @@ class Writer(Machine):
             refusal="" if self.refusal is None else self.refusal[1],
         )
 
+    @property
+    def _usable(self) -> tuple[BookieInfo, ...]:
+        return self.bookies if self.naming is None else self.naming.usable(self.bookies)
+
     def _send_change(self) -> list[Effect]:
         assert self.proposal is not None
         fragments = change_fragments(self.metadata.fragments, self.proposal)
         self.proposed = self.metadata.with_changes(fragments=fragments)
+        self.naming = self.naming or Naming()
+        self.naming.choose(newly_seated(self.metadata.fragments, fragments), self.bookies)
         return [self._compare_and_set(self.proposed)]
 
     def _compare_and_set(self, metadata: LedgerMetadata) -> Effect:
         key = ledger_key_path(self.ledger_id)
         self.cas_number += 1
         put = Put(key, encode_ledger_metadata(metadata))
-        return Transact(("cas", self.cas_number), [Compare(key, self.revision)], [put])
+        fragments = self.metadata.fragments, metadata.fragments
+        placements = self.naming.compares(*fragments) if self.naming is not None else []
+        return Transact(("cas", self.cas_number), [Compare(key, self.revision), *placements], [put])
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if self.proposed is None or event.tag[1] != self.cas_number:
             return []
         if not event.is_done:
-            return self._read_metadata()
+            asked = self.naming.ask() if self.naming is not None else []
+            return [*asked] or self._read_metadata()
         return self._settled(event.now_ns, event.revision)
 
     def _settled(self, now_ns: int, revision: int) -> list[Effect]:
@@ -756,6 +768,7 @@ class Writer(Machine):
             return self._end(None)
         assert self.proposal is not None
         proposal, self.proposal = self.proposal, None
+        self.naming = None
         self.refusal = None
         self.change_count += 1
         if self.in_flight.times is not None:
@@ -798,10 +811,15 @@ class Writer(Machine):
             # A change before may land yet: until metadata says more, adds need their quorum in both (P2.2, P4.2).
             self.retry_at = until_ns
             return []
+        return self._drop_change(event.now_ns)
+
+    def _drop_change(self, now_ns: int) -> list[Effect]:
+        """It was not published, and never will be."""
         self.proposed = self.proposal = None
-        effects = self._advance(event.now_ns)
-        effects += self._consider_change(event.now_ns)
-        self._note_stall(event.now_ns)
+        self.unsettled = False
+        effects = self._advance(now_ns)
+        effects += self._consider_change(now_ns)
+        self._note_stall(now_ns)
         return effects + (self._go_on_closing() if self.state is WriterState.CLOSING else [])
 
     def _close_refused(self, reason: str) -> list[Effect]:
@@ -822,6 +840,9 @@ class Writer(Machine):
         return []
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
+        if Naming.is_mine(event):
+            is_read = self.proposed is not None and self.naming is not None and self.naming.take(event)
+            return self._read_metadata() if is_read else []
         self.is_reading_metadata = False
         if self.proposed is None and not self.standstill.is_short:
             return []
@@ -836,6 +857,8 @@ class Writer(Machine):
                 self._stand_still(event.now_ns) if found.state == LedgerState.OPEN else self._overtaken(found)
             )
         if event.revision == self.revision:
+            if self.naming is not None and self.naming.is_outdated:
+                return self._choose_anew(self.naming, event.now_ns)
             # The same old version proves nothing. Sending the same CAS again from it either wins or is refused.
             return [self._compare_and_set(self.proposed)]
         is_change = self.proposal is not None and found.state == LedgerState.OPEN
@@ -850,6 +873,14 @@ class Writer(Machine):
         if self.proposal is not None:
             return self._send_change()
         return self._go_on_closing()
+
+    def _choose_anew(self, naming: Naming, now_ns: int) -> list[Effect]:
+        """Somebody who was chosen is no longer as it was listed (P10.6). The old version of the ledger, read behind
+        that, proves that the change was not made, nor will be."""
+        if not naming.is_confirmed:
+            naming.is_confirmed = True
+            return self._read_metadata()
+        return self._drop_change(now_ns)
 
     def _overtaken(self, found: LedgerMetadata | None) -> list[Effect]:
         """Somebody else recovered, closed or deleted the ledger (P4.3, P5.1)."""
@@ -905,6 +936,8 @@ class Writer(Machine):
                 # It came back just now.
                 self.failures = avoided.came_back(self.failures, info.member.bookie_id, event.now_ns)
         self.bookies = event.bookies
+        if self.naming is not None and not self.naming.listed(event.bookies) and self.proposed is None:
+            self.naming = None
         return self._look_for_bookies(event.now_ns)
 
     def _on_tick(self, event: Tick) -> list[Effect]:

@@ -733,6 +733,7 @@ class ClientNode:
                 registration.location,
                 registration.free_bytes,
                 bookie_id in self.quarantine.held,
+                registration.placement,
             )
             for bookie_id, registration in sorted(self.registrations.items())
         )

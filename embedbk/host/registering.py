@@ -1,5 +1,5 @@
-"""A bookie's place in the list of bookies: counts its start in the cookie, and keeps its registration under the session
-(P7.2, P7.9).
+"""A bookie's place in the list of bookies: counts its start in the cookie, keeps its registration under the session
+(P7.2, P7.9), and raises its placement when it goes read-only (P10.6).
 
 Decides what the cookie means for this start: whose directories these are, whether they are an older copy, and which of
 two processes with one identity stays. Leaves to others: what a bookie may serve meanwhile (`core/bookie.py`), limbo
@@ -7,7 +7,8 @@ two processes with one identity stays. Leaves to others: what a bookie may serve
 elsewhere too, tells its node, which ends everything.
 
     session ─▶ limbo, where something may be lost ─▶ cookie ─▶ registration ─▶ is another start of it alive?
-        ─▶ both in one transaction, over the values that were read ─▶ settled; told again when more is durable
+        ─▶ its placement, made if it is absent ─▶ all in one transaction, over what was read ─▶ settled; told again when
+        more is durable
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from embedbk.codec.registration import (
     decode_registration,
     encode_cookie,
     encode_registration,
+    placement_path,
     registration_path,
 )
 from embedbk.core.bookie import Bookie
@@ -296,7 +298,8 @@ class Registering:
         known = b"" if record is None else record.value or b""
         lack = "" if cookie is None or known == self._suffered else self._lack_of(cookie)
         if cookie is None or not lack:
-            self._put(now_ns, record, cookie, registered)
+            go_on = partial(self._put, record=record, cookie=cookie, registered=registered, there=there)
+            self._read_placement(now_ns, go_on)
             return
         try:
             self._storage.note_less(lack)
@@ -327,11 +330,44 @@ class Registering:
             return f"record {told} of its journal {number} was durable, and the last one there is {have}"
         return ""
 
+    def _read_placement(self, now_ns: int, go_on: Callable[[int, int | None], None]) -> None:
+        """The revision of its placement; made where it is absent, so that it can be raised in a full catalog, too.
+        Where there is no room to make it, the bookie is listed without, and nothing compares it (P10.6)."""
+        key = placement_path(self._bookie_id)
+
+        def on_read(now_ns: int, result: Result) -> None:
+            if not isinstance(result, Value):
+                self._again(now_ns)
+            elif result.record is not None:
+                go_on(now_ns, result.record.revision)
+            else:
+                self._metadata.request(now_ns, Txn([Compare(key, ABSENT)], [Put(key, b"")]), on_made)
+
+        def on_made(now_ns: int, result: Result) -> None:
+            if isinstance(result, TxnDone) and result.is_done:
+                go_on(now_ns, result.revision)
+            elif isinstance(result, Refusal) and not is_unknown(result):
+                go_on(now_ns, None)
+            else:
+                self._again(now_ns)
+
+        self._metadata.request(now_ns, Get(key), on_read)
+
     def _put(
-        self, now_ns: int, record: Record | None, cookie: Cookie | None, registered: Record | None
+        self,
+        now_ns: int,
+        placement: int | None,
+        *,
+        record: Record | None,
+        cookie: Cookie | None,
+        registered: Record | None,
+        there: Registration | None,
     ) -> None:
         """Only over what was read. A late one of the process before, which the network still carried when that process
-        died, must not take the place of ours and then go with its session."""
+        died, must not take the place of ours and then go with its session.
+
+        Read-only, it raises its placement, unless it is listed as read-only since the last time: whoever chose it from
+        an older list compares an older revision. Listed as writable it shows the revision that this compares."""
         key, place = cookie_path(self._bookie_id), registration_path(self._bookie_id)
         when = [
             Compare(key, ABSENT if record is None else record.revision),
@@ -342,6 +378,11 @@ class Registering:
         if cookie != own:
             then.append(Put(key, encode_cookie(own)))
         self._is_writable = self._core.is_writable
+        was_raised = there is not None and not there.is_writable and there.placement is not None
+        if placement is not None:
+            when.append(Compare(placement_path(self._bookie_id), placement))
+            if not self._is_writable and not was_raised:
+                then.append(Put(placement_path(self._bookie_id), b""))
         registration = encode_registration(
             Registration(
                 REGISTRATION_VERSION,
@@ -353,6 +394,7 @@ class Registering:
                 self._location,
                 self._storage.starts.id,
                 "" if self._is_writable else self._why(),
+                placement,
             )
         )
         session = self._metadata.session

@@ -23,13 +23,15 @@ from embedbk.codec.ledger_metadata import (
     ledger_of_key,
 )
 from embedbk.codec.metadata_messages import Txn, TxnDone
+from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.core.bookie import Bookie
 from embedbk.core.lac_reader import LacWait
 from embedbk.core.recovery import Recovery
-from embedbk.core.vocabulary import Send, Tick
+from embedbk.core.vocabulary import KeyRead, Send, Tick
 from embedbk.core.writer import Writer
+from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY
 from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import Reply as MemberReply
@@ -68,6 +70,9 @@ class Invariants(Observer):
             Member: self._on_member,
         }
         self._lists: dict[str, frozenset[int]] = {}  # Key of a log's list -> the ledgers that it names.
+        self._closed: dict[
+            str, int
+        ] = {}  # Bookie that was listed as read-only last -> revision of that (P10.6).
         self._parked: dict[Any, tuple[int, int]] = {}  # Reader core -> (second, requests sent in it).
         self._ticks: dict[Any, tuple[int, int]] = {}  # Core -> (time of its last tick, ticks at that time).
         self._lives: dict[str, int] = {}  # Node -> how often it was started.
@@ -80,9 +85,16 @@ class Invariants(Observer):
         self.ghost.step += 1
         if type(event) is Tick:
             self._not_in_a_circle(node, core, event)
+        if type(event) is KeyRead:
+            self._note_naming(core, event)
         check = self._cores.get(type(core))
         if check is not None:
             check(node, core, event, effects)
+
+    def _note_naming(self, core: Any, event: KeyRead) -> None:
+        naming = getattr(core, "naming", None)
+        if naming is not None and naming.is_mine(event) and naming.is_outdated:
+            self.sometimes.note("placement was another")
 
     def on_add_sent(self, client: str, core: Writer, frame: Frame, send: Send) -> None:
         self.ghost.step += 1
@@ -268,6 +280,8 @@ class Invariants(Observer):
             self._on_sign(revision, key, is_there=new is not None)
         if key.startswith("/logs/"):
             self._on_log(key, new)
+        if key.startswith(BOOKIES_PREFIX) and new is not None:
+            self._on_registration(revision, key.removeprefix(BOOKIES_PREFIX), new)
         if not key.startswith(LEDGERS_PREFIX):
             return
         ghost = self.ghost
@@ -288,6 +302,7 @@ class Invariants(Observer):
         life.closed_once(ledger, value)
         life.change_starts_at_the_lac(ledger, value)
         life.recovery_publishes_once(ledger, value)
+        life.named_while_it_may_be(ledger, value, self._closed)
         life.repair_is_safe(ghost, ledger, value)
         if value.is_closed:
             life.acked_is_inside(ledger, value)
@@ -302,6 +317,17 @@ class Invariants(Observer):
             self._note_change(ledger, before, value)
             if before.fragments != value.fragments:
                 adding.acknowledged_is_kept(ghost, ledger, 0, ledger.acked)
+
+    def _on_registration(self, revision: int, bookie_id: str, new: bytes) -> None:
+        try:
+            registration = decode_registration(new, bookie_id)
+        except StorageError:
+            return  # A stranger's.
+        if registration.is_writable or registration.placement is None:
+            self._closed.pop(bookie_id, None)
+        else:
+            self._closed.setdefault(bookie_id, revision)
+            self.sometimes.note("placement raised")
 
     def _on_log(self, key: str, new: bytes | None) -> None:
         """A log's list comes, changes or goes; or what left it, and is deleted behind it."""

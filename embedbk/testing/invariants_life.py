@@ -11,6 +11,7 @@ from embedbk.codec.frame import split
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState, decode_ledger_metadata
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.limbo import is_named
+from embedbk.core.naming import newly_seated
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY
 from embedbk.ports import DurableBookie, EntriesFound
@@ -29,6 +30,7 @@ __all__ = [
     "fragments_are_sane",
     "length_is_the_sum",
     "listed_is_there",
+    "named_while_it_may_be",
     "nothing_was_collected",
     "recovery_publishes_once",
     "repair_is_safe",
@@ -90,6 +92,22 @@ def length_is_the_sum(ledger: LedgerGhost, new: LedgerMetadata) -> None:
         raise Violation(
             "I37", f"ledger {ledger.ledger_id} closed with length {new.length}, its payloads have {wanted}"
         )
+
+
+def named_while_it_may_be(ledger: LedgerGhost, new: LedgerMetadata, closed: Mapping[str, int]) -> None:
+    """P10.6: who is placed nowhere any more. Behind the change in which a bookie was listed as read-only and raised its
+    placement (closed: bookie id -> its revision) no ledger newly names it, before it is listed as writable again. A
+    ledger that is brought back names it again, and what repair does to closed fragments is not looked at."""
+    old = ledger.metadata
+    if (old is None and ledger.deleted is not None) or (old is not None and old.is_closed):
+        return
+    for member in newly_seated(old.fragments if old is not None else (), new.fragments):
+        if member.bookie_id in closed:
+            raise Violation(
+                "P10.6",
+                f"ledger {ledger.ledger_id} newly names {member.bookie_id}, which is read-only since revision "
+                f"{closed[member.bookie_id]}",
+            )
 
 
 def fragments_are_sane(new: LedgerMetadata) -> None:

@@ -78,6 +78,8 @@ SOMETIMES = {
     "newest file missed": "a bookie found by its journal's note that the newest file of it was gone",
     "older disk found out": "a bookie learned from its cookie that its directories are an older copy",
     "older metadata met": "a bookie met metadata that is older than it met before",
+    "placement raised": "a bookie was listed as read-only, and raised its placement",
+    "placement was another": "a transaction was refused since a bookie that it names had raised its placement",
     "process killed": "a process ended without a word",
     "read answered unknown": "a bookie could not tell about an entry that it was asked for",
     "read asked another copy": "a read did not wait for the first bookie",
@@ -120,6 +122,7 @@ DIRECTED: dict[str, str] = {
     "close refused for good": "a close takes no more room than the open ledger had, up to entry 127",
     "flush failed": "few flushes begin in the moment; tests/storage/test_random_orders.py goes through them",
     "ledger dropped": "a round of collection is longer than a run",
+    "placement was another": "a bookie goes read-only between a choice and its transaction, which takes milliseconds",
     "wrong incarnation": "nobody dials a bookie whose registration names another incarnation than it asks for",
 }
 

@@ -41,6 +41,7 @@ from embedbk.codec.messages import (
     is_final,
 )
 from embedbk.codec.metadata_messages import ABSENT, ANY, Compare, Delete, Put
+from embedbk.codec.registration import placement_path
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.limbo import is_named, share_of
@@ -413,6 +414,13 @@ class Catalog:
         value, revision = self.values[ledger_key_path(ledger_id)]
         return decode_ledger_metadata(value), revision
 
+    def placement(self, bookie_id: str) -> int | None:
+        """None where it has none, as of an older build."""
+        return self.values.get(placement_path(bookie_id), (b"", None))[1]
+
+    def raise_placement(self, bookie_id: str) -> None:
+        self.transact([], [Put(placement_path(bookie_id), b"")])
+
     # Outcomes, as the test chooses.
 
     def answer(self, operation: Operation) -> list[Effect]:
@@ -479,7 +487,7 @@ class World:
     def bookies(self) -> tuple[BookieInfo, ...]:
         """What clients see registered."""
         return tuple(
-            BookieInfo(node.member, node.core.is_writable)
+            BookieInfo(node.member, node.core.is_writable, placement=self.catalog.placement(node.bookie_id))
             for node in self.nodes.values()
             if node.bookie_id not in self.down
         )

@@ -1,0 +1,107 @@
+"""Newly naming a bookie in a ledger's metadata, and what that compares: its placement (P10.6).
+
+Whoever chose a bookie looked at a list that may be old. So the transaction that names it compares the placement under
+which it was listed as writable; a bookie that goes read-only raises it, and nothing lands there afterwards. Decides
+what is compared, and which choice is outdated. Leaves to others: choosing (`placement`), publishing (creation, the
+writer, recovery's close), raising (`host/registering`).
+
+An answer says that something was not as compared, never what: then the placements are read, and behind them the
+ledger's own key. Where a placement has another revision than was compared, that transaction never comes to pass, since
+a revision does not come back; if the key then is as before it did not either, and the choice may be made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from embedbk.codec.ledger_metadata import Fragment
+from embedbk.codec.metadata_messages import ABSENT, Compare
+from embedbk.codec.registration import placement_path
+from embedbk.core.vocabulary import BookieInfo, KeyRead, ReadKey
+from embedbk.ids import Member
+
+__all__ = ["Naming", "newly_seated"]
+
+_PLACEMENT = "placement"  # First part of the tag of a read.
+
+
+def newly_seated(before: Sequence[Fragment], after: Sequence[Fragment]) -> set[Member]:
+    """Who got a seat where the last fragment was; what repair does to earlier ones is not looked at."""
+    known = set(before[-1].members) if before else set()
+    return {member for each in after[max(0, len(before) - 1) :] for member in each.members} - known
+
+
+class Naming:
+    """What one handle chose and compares."""
+
+    __slots__ = ("_chosen", "_compared", "_outdated", "_unread", "is_confirmed")
+
+    def __init__(self) -> None:
+        self._chosen: dict[str, int | None] = {}  # Bookie id -> its placement when it was chosen.
+        self._compared: dict[str, int] = {}  # By the transaction that is under way.
+        self._unread: set[str] = set()  # Of these, whose placement is not read yet.
+        self._outdated: set[tuple[str, int | None]] = (
+            set()
+        )  # (bookie id, placement) of choices that were too late.
+        self.is_confirmed = False  # The ledger's key is read again, behind a placement that has changed.
+
+    def usable(self, bookies: tuple[BookieInfo, ...]) -> tuple[BookieInfo, ...]:
+        """The bookies, of which those are not writable that are listed as they are no longer."""
+        if not self._outdated:
+            return bookies
+        return tuple(
+            info._replace(is_writable=False) if self._key_of(info) in self._outdated else info
+            for info in bookies
+        )
+
+    def listed(self, bookies: Iterable[BookieInfo]) -> bool:
+        """A newer list came: what it shows anew is not outdated. Whether anything still is."""
+        if self._outdated:
+            self._outdated &= {self._key_of(info) for info in bookies}
+        return bool(self._outdated)
+
+    def choose(self, members: Iterable[Member], bookies: Iterable[BookieInfo]) -> None:
+        """These are chosen from this list. Of one that is not writable there what was noted before stands."""
+        chosen = set(members)
+        for info in bookies:
+            if info.is_writable and info.member in chosen:
+                self._chosen[info.member.bookie_id] = info.placement
+
+    def compares(self, before: Sequence[Fragment], after: Sequence[Fragment]) -> list[Compare]:
+        """For the transaction that puts `after` in the place of `before`. Of a bookie that has no placement, of an
+        older build, nothing is compared."""
+        self.is_confirmed = False
+        self._unread.clear()
+        named = sorted({each.bookie_id for each in newly_seated(before, after)})
+        noted = ((bookie_id, self._chosen[bookie_id]) for bookie_id in named)
+        self._compared = {bookie_id: number for bookie_id, number in noted if number is not None}
+        return [Compare(placement_path(bookie_id), number) for bookie_id, number in self._compared.items()]
+
+    def ask(self) -> list[ReadKey]:
+        """That transaction was refused: whether a placement was why. Nothing where it compared none."""
+        self._unread = set(self._compared)
+        return [ReadKey((_PLACEMENT, bookie_id), placement_path(bookie_id)) for bookie_id in self._compared]
+
+    @staticmethod
+    def is_mine(event: KeyRead) -> bool:
+        return isinstance(event.tag, tuple) and event.tag[0] == _PLACEMENT
+
+    def take(self, event: KeyRead) -> bool:
+        """One of them is read; whether this was the last."""
+        bookie_id = event.tag[1]
+        if bookie_id not in self._unread:
+            return False  # Of a transaction before.
+        self._unread.discard(bookie_id)
+        revision = ABSENT if event.value is None else event.revision
+        if self._compared[bookie_id] != revision:
+            self._outdated.add((bookie_id, self._compared[bookie_id]))
+        return not self._unread
+
+    @property
+    def is_outdated(self) -> bool:
+        """A placement that was compared is another one now: that transaction never comes to pass."""
+        return any(pair in self._outdated for pair in self._compared.items())
+
+    @staticmethod
+    def _key_of(info: BookieInfo) -> tuple[str, int | None]:
+        return info.member.bookie_id, info.placement

@@ -1,0 +1,110 @@
+"""The placement of a bookie: who raises it, who compares it (P10.6)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_REGISTERING = "embedbk/host/registering.py"
+_NAMING = "embedbk/core/naming.py"
+
+_RULES = "tests/rules/test_p10_placement.py::test_"
+_LISTED = "tests/host/test_placements.py::test_"
+_BESIDE = "tests/scenarios/test_read_only_beside_a_choice.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "a-creation-compares-no-placement",
+        "P10.6",
+        "a ledger is made on a bookie that went read-only since it was chosen",
+        (
+            (
+                "embedbk/core/creation.py",
+                "        when = [Compare(key, ABSENT), *self.naming",
+                "        when = [Compare(key, ABSENT)] or [*self.naming",
+            ),
+        ),
+        (_RULES + "a_creation_does_not_land_on_a_bookie_that_went_read_only_behind_the_choice",),
+    ),
+    Mutant(
+        "a-change-compares-no-placement",
+        "P10.6",
+        "an ensemble change seats a bookie that went read-only since it was chosen",
+        (
+            (
+                "embedbk/core/writer.py",
+                "[Compare(key, self.revision), *placements]",
+                "[Compare(key, self.revision)]",
+            ),
+        ),
+        (_BESIDE + "an_ensemble_change_seats_another_one",),
+    ),
+    Mutant(
+        "a-close-compares-no-placement",
+        "P10.6",
+        "a recovery closes with a bookie that went read-only since it was chosen",
+        (
+            (
+                "embedbk/core/recovery.py",
+                "[Compare(key, self.revision), *placements]",
+                "[Compare(key, self.revision)]",
+            ),
+        ),
+        (_RULES + "recovery_closes_on_nobody_who_went_read_only_behind_the_choice",),
+    ),
+    Mutant(
+        "who-is-brought-back-compares-no-placement",
+        "P10.6",
+        "a ledger comes back on bookies of which nobody looked whether they are to be removed",
+        (("embedbk/deleting.py", "transact([*when, *placements], then", "transact([*when], then"),),
+        (_BESIDE + "a_ledger_is_brought_back_beside_a_bookie_that_goes_read_only",),
+    ),
+    Mutant(
+        "read-only-raises-nothing",
+        "P10.6",
+        "a bookie is listed as read-only, and whoever chose it before names it all the same",
+        (
+            (
+                _REGISTERING,
+                "            if not self._is_writable and not was_raised:\n",
+                "            if self._is_writable and not was_raised and False:\n",
+            ),
+        ),
+        (_LISTED + "read_only_raises_it_once_and_writable_shows_the_new_one",),
+    ),
+    Mutant(
+        "each-word-of-a-read-only-bookie-raises-it",
+        "P10.6",
+        "a read-only bookie raises its placement each time it tells how much is durable: a removal never ends",
+        ((_REGISTERING, "not self._is_writable and not was_raised:", "not self._is_writable:"),),
+        (_LISTED + "read_only_raises_it_once_and_writable_shows_the_new_one",),
+    ),
+    Mutant(
+        "the-build-before-counts-as-raised",
+        "P10.6 P10.8",
+        "a registration of a build that raises nothing is taken for one behind a raise",
+        ((_REGISTERING, "not there.is_writable and there.placement is not None", "not there.is_writable"),),
+        (_LISTED + "behind_a_registration_of_the_build_before_it_is_raised",),
+    ),
+    Mutant(
+        "no-room-for-a-placement-no-bookie",
+        "P10.6 P10.7",
+        "a bookie that finds no room for its placement in a full catalog is never listed",
+        ((_REGISTERING, "                go_on(now_ns, None)\n", "                self._again(now_ns)\n"),),
+        (_LISTED + "in_a_full_catalog_a_bookie_without_one_is_listed_without",),
+    ),
+    Mutant(
+        "an-outdated-choice-is-made-again",
+        "P10.6",
+        "who was found to have gone is chosen again from the same list, without end",
+        (
+            (
+                _NAMING,
+                "        if not self._outdated:\n            return bookies\n",
+                "        if self is not None:\n            return bookies\n",
+            ),
+        ),
+        (_RULES + "a_creation_for_which_too_few_are_left_says_so_and_made_nothing",),
+    ),
+)
