@@ -56,7 +56,8 @@ def test_read_only_raises_it_once_and_writable_shows_the_new_one(place: Place) -
     become(place, is_writable=False)
     raised = placement(place)
     assert raised is not None and first is not None and raised > first
-    assert place.metadata.core.catalog._records[registration_path("b1")].revision == raised
+    record = place.metadata.core.catalog._records.get(registration_path("b1"))
+    assert record is not None and record.revision == raised
     place.bookie("b1").registering.register(place.now_ns)
     place.run_for(SECOND)
     assert placement(place) == raised
@@ -80,11 +81,10 @@ def test_behind_a_registration_of_the_build_before_it_is_raised(place: Place) ->
     first = placement(place)
     own = listed(place)
     older = Registration(own.version, "b1", own.incarnation, own.endpoints, False, 0, "", own.start)
-    place.bookie("b1").core.is_writable = False
     change(place, Put(registration_path("b1"), encode_registration(older)))
-    become(place, is_writable=False)
-    place.bookie("b1").registering.register(place.now_ns)
+    place.bookie("b1").core.is_writable = False
     place.until(lambda: listed(place).placement is not None)
+    assert not listed(place).is_writable
     assert placement(place) != first
 
 
@@ -97,7 +97,7 @@ def test_in_a_full_catalog_a_bookie_without_one_is_listed_without(place: Place) 
     become(place, is_writable=False)
     assert placement(place) != first
     become(place, is_writable=True)
-    catalog._records.pop(placement_path("b1"))
+    catalog._records.remove(placement_path("b1"))
     place.bookie("b1").registering.register(place.now_ns)
     place.until(lambda: listed(place).placement is None)
     assert shown(place).is_writable
