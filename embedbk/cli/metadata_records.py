@@ -15,6 +15,7 @@ from embedbk.storage.journal_reader import Record
 from embedbk.storage.metadata_log import (
     KIND_COMMAND,
     KIND_IDENTITY,
+    KIND_SALVAGED,
     KIND_SNAPSHOT,
     KIND_STEP,
     decode_identity,
@@ -31,6 +32,7 @@ _NAMES = {
     KIND_IDENTITY: "IDENTITY",
     KIND_NAMED: "NAMED",
     KIND_STEP: "STEP",
+    KIND_SALVAGED: "SALVAGED",
 }
 
 

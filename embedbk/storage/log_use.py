@@ -11,11 +11,13 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from embedbk.errors import StorageError
 from embedbk.metadata.raft_vocabulary import Doubt
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.member_notes import MemberNotes, Used, what_is_missing
-from embedbk.storage.metadata_log import LogFound, MemberIdentity, Start
+from embedbk.storage.metadata_log import LogFound, MemberIdentity, Salvaged, Start
 
 __all__ = ["JOIN_AGAIN", "NOTE_SYNCED_BYTES", "LogUse", "Verdict", "check_used", "is_of", "missing_in"]
 
@@ -76,6 +78,8 @@ def check_used(
             hint="give the member its own directory back, whole",
         )
     missing = missing_in(used, found, last_token)
+    if is_several and found.salvaged is not None:
+        return Verdict(used, doubt=_doubt_behind_damage(used, found, found.salvaged, missing))
     if is_several:
         return Verdict(used, doubt=_doubt_of(used, found, missing))
     if missing and found.last_index == 0:
@@ -112,6 +116,21 @@ def _doubt_of(used: Used | None, found: LogFound, missing: str) -> Doubt | None:
         doubt.term,
     )
     return doubt
+
+
+def _doubt_behind_damage(
+    used: Used | None, found: LogFound, salvaged: Salvaged, missing: str
+) -> Doubt | None:
+    """That of a log which begins behind a damaged one, as long as no later start has noted anything."""
+    later = _doubt_of(used, found, missing)
+    if used is not None and used.start_count > salvaged.start_count:
+        return later
+    known = salvaged.doubt
+    if later is None:
+        return known
+    return Doubt(
+        max(known.term, later.term), max(known.acknowledged_index, later.acknowledged_index, found.last_index)
+    )
 
 
 def missing_in(used: Used | None, found: LogFound, last_token: int) -> str:
@@ -157,6 +176,17 @@ class LogUse:
         )
         if self._failure:
             raise StorageError(f"metadata log: nothing can be noted beside it: {self._failure}")
+
+    def keep_doubt(self, used: Used) -> None:
+        """Before the first record of a start that found less than was used: with that record the log may look whole
+        again. used: the note so far. Raises StorageError: it cannot be noted."""
+        doubt = self._doubt
+        assert doubt is not None
+        noted = replace(used, term=doubt.term, last_index=doubt.acknowledged_index, has_doubt=True)
+        self._write(noted, is_synced=True)
+        self._noted_token = 0
+        if self._failure:
+            raise StorageError(f"metadata log: its doubt cannot be noted: {self._failure}")
 
     def add(self, size: int) -> None:
         """So many bytes were queued."""

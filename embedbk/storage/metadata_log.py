@@ -23,8 +23,8 @@ from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import Run, StartMember, decode_command
 from embedbk.metadata.log_records import check_entries, decode_persist
 from embedbk.metadata.quorum import Configuration, MemberId
-from embedbk.metadata.raft_log import RaftLog
-from embedbk.metadata.raft_vocabulary import Boot, Doubt, Entry
+from embedbk.metadata.raft_log import RaftLog, entry_bytes
+from embedbk.metadata.raft_vocabulary import Boot, Doubt, Entry, Persist
 from embedbk.ports import Journal
 from embedbk.storage.log_marks import LogMarks
 from embedbk.storage.older_snapshots import OlderSnapshots
@@ -37,15 +37,19 @@ __all__ = [
     "IDENTITY",
     "KIND_COMMAND",
     "KIND_IDENTITY",
+    "KIND_SALVAGED",
     "KIND_SNAPSHOT",
     "KIND_STEP",
     "OLDER_IDENTITY",
+    "SALVAGED",
     "Beginning",
     "LogFound",
     "MemberIdentity",
+    "Salvaged",
     "Start",
     "decode_identity",
     "encode_identity",
+    "parts_of",
     "read_log",
 ]
 
@@ -57,6 +61,13 @@ KIND_COMMAND = (
 KIND_SNAPSHOT = 2  # Of an older build: ledger_id is the index that the snapshot stands for; the body a chunk.
 KIND_IDENTITY = 3  # The body is `IDENTITY` and the member's name.
 KIND_STEP = 5  # The body is `encode_persist`, ledger_id the index of the last entry behind it.
+KIND_SALVAGED = (
+    6  # The body is `SALVAGED`: the log begins here, behind one that was damaged (log_salvage.py).
+)
+
+# version, starts of the member until then, and its doubt: term, index
+SALVAGED = struct.Struct("<BQQQ")
+SALVAGED_VERSION = 1
 
 # version, cluster token, incarnation, flags, start count, start nonce, bytes of the name that follows
 IDENTITY = struct.Struct(f"<B16s16sBQ{START_ID_BYTES}sB")
@@ -66,6 +77,7 @@ OLDER_IDENTITY = struct.Struct("<B16s16s")
 OLDER_IDENTITY_VERSION = 1
 FOUNDER = 1  # Flag: it began the cluster, and is its only voter as long as the log names no other.
 
+RECORD_BYTES_MAX = 1 << 20  # Of entries in one record, if there are several: a journal bounds its records.
 ENTRY_OVERHEAD_BYTES = 64  # What an entry costs beside its body, for the sum by which a snapshot is due.
 
 
@@ -91,6 +103,30 @@ class MemberIdentity:
     def first_configuration(self) -> Configuration:
         """What holds as long as the log says nothing else. Who did not begin the cluster votes for nobody."""
         return Configuration((self.member,) if self.is_founder else ())
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What of a damaged log is known beside the records that were taken over. doubt: what the member may have
+    acknowledged; it holds as long as no later start has noted anything else."""
+
+    start_count: int
+    doubt: Doubt
+
+    def encode(self) -> bytes:
+        return SALVAGED.pack(
+            SALVAGED_VERSION, self.start_count, self.doubt.term, self.doubt.acknowledged_index
+        )
+
+    @classmethod
+    def decode(cls, token: int, body: bytes | memoryview) -> Salvaged:
+        """Raises StorageError: it is none of a version that this code knows."""
+        if len(body) != SALVAGED.size or body[0] != SALVAGED_VERSION:
+            raise StorageError(
+                f"metadata log: record {token} tells of no salvage in version {SALVAGED_VERSION}"
+            )
+        _, start_count, term, index = SALVAGED.unpack(body)
+        return cls(start_count, Doubt(term, index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +198,7 @@ class LogFound:
     )  # Nonce by count, of those that are still in the log.
     snapshots: Found = field(default_factory=lambda: Found(None, [], []))
     marks: LogMarks = field(default_factory=LogMarks)
+    salvaged: Salvaged | None = None  # It begins behind one that was damaged.
 
     @property
     def last_index(self) -> int:
@@ -177,7 +214,8 @@ class LogFound:
 
     @property
     def start_count(self) -> int:
-        return max(self.starts, default=0)
+        before = self.salvaged.start_count if self.salvaged is not None else 0
+        return max(before, *self.starts, 0)
 
     def older_starts(self, count: int) -> tuple[int, bytes | None]:
         """As notes of older builds count: `StartMember` in the log, and the nonce of that number `count`."""
@@ -278,6 +316,8 @@ class _Reader:
                 self._take_command(token, number, body)
             case _ if kind == KIND_IDENTITY:
                 self._take_identity(token, body)
+            case _ if kind == KIND_SALVAGED:
+                self._take_salvaged(token, body)
             case _ if kind == KIND_NAMED:
                 self._take_name(Named.decode(token, number, body))
             case _ if kind == KIND_SNAPSHOT:
@@ -285,7 +325,7 @@ class _Reader:
                     self.found.snapshot_bytes = len(self._older.data)
             case _:
                 raise StorageError(
-                    f"metadata log: record {token} is of kind {kind}, known are 1 to {KIND_STEP}"
+                    f"metadata log: record {token} is of kind {kind}, known are 1 to {KIND_SALVAGED}"
                 )
 
     def _take_command(self, token: int, index: int, body: memoryview) -> None:
@@ -320,7 +360,7 @@ class _Reader:
 
     def _add(self, token: int, keep_index: int, entries: tuple[Entry, ...]) -> None:
         found = self.found
-        if self._last is None and keep_index > found.index and (self._base or self._first_token <= 1):
+        if self._last is None and keep_index > found.index and (self._base or self._is_first(found)):
             raise StorageError(
                 f"metadata log: its first command is {keep_index + 1}, and the snapshot before it ends with "
                 f"{found.index}"
@@ -333,6 +373,15 @@ class _Reader:
         found.entries += entries[max(0, found.index - keep_index) :]
         self._last = keep_index + len(entries)
         found.marks.note(keep_index, self._last, token)
+
+    def _is_first(self, found: LogFound) -> bool:
+        """Nothing of the log was trimmed before what is read."""
+        return self._first_token <= 1 or found.salvaged is not None
+
+    def _take_salvaged(self, token: int, body: memoryview) -> None:
+        if token != self._first_token:
+            raise StorageError(f"metadata log: record {token} says that the log begins with it")
+        self.found.salvaged = Salvaged.decode(token, body)
 
     def _take_name(self, named: Named) -> None:
         if named == self._base:
@@ -369,7 +418,7 @@ class _Reader:
     def end(self, limits: Limits) -> LogFound:
         found, last = self.found, self._last
         older, files = self._older, found.snapshots
-        has_begin = self._first_token <= 1 or self._base is not None
+        has_begin = self._is_first(found) or self._base is not None
         if not has_begin and older.index:
             self._begin_with_older(limits)
         elif not has_begin and (last or older.is_begun or self.named):
@@ -421,3 +470,18 @@ class _Reader:
         found.entries = [entry for entry in found.entries if entry.index > older.index]
         found.catalog = Catalog.restore(older.data, limits)
         found.index, found.base_term = older.index, FIRST_TERM
+
+
+def parts_of(record: Persist) -> Iterator[Persist]:
+    """Records that a journal takes: each adds to the one before, so that a crash between them leaves a prefix."""
+    if len(record.entries) <= 1:
+        yield record
+        return
+    keep_index, part, size = record.keep_index, list[Entry](), 0
+    for entry in record.entries:
+        if part and size + entry_bytes(entry) > RECORD_BYTES_MAX:
+            yield Persist(record.sequence, record.term, record.vote, keep_index, tuple(part))
+            keep_index, part, size = keep_index + len(part), [], 0
+        part.append(entry)
+        size += entry_bytes(entry)
+    yield Persist(record.sequence, record.term, record.vote, keep_index, tuple(part))

@@ -27,12 +27,13 @@ from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
 from embedbk.metadata.commands import BeginGeneration, decode_command
 from embedbk.metadata.log_records import encode_persist
 from embedbk.metadata.quorum import Configuration
-from embedbk.metadata.raft_log import RETAINED_BYTES_MAX, RaftLog, entry_bytes
+from embedbk.metadata.raft_log import RETAINED_BYTES_MAX, RaftLog
 from embedbk.metadata.raft_vocabulary import Boot, Entry, Persist
 from embedbk.ports import Journal
 from embedbk.storage.journal import FILE_BYTES, FIRST_FILE_BYTES, DamagedJournal
 from embedbk.storage.journal import Journal as DiskJournal
 from embedbk.storage.layout import LOSS_FILE
+from embedbk.storage.log_salvage import finish_salvage, salvage_log
 from embedbk.storage.log_use import JOIN_AGAIN, LogUse, check_used, is_of
 from embedbk.storage.member_notes import FileNotes, MemberNotes, Used
 from embedbk.storage.memory_disk import MemoryDisk
@@ -45,6 +46,7 @@ from embedbk.storage.metadata_log import (
     MemberIdentity,
     Start,
     encode_identity,
+    parts_of,
     read_log,
 )
 from embedbk.storage.probe import choose_sync
@@ -60,7 +62,6 @@ SNAPSHOT_DUE_BYTES_MAX = (
     256 << 20
 )  # At most, however large the last snapshot is: they lie in memory until then.
 SNAPSHOT_DUE_FACTOR = 4  # And at least so many times the last snapshot: about a fifth of what is written.
-RECORD_BYTES_MAX = 1 << 20  # Of entries in one record, if there are several: a journal bounds its records.
 
 
 def open_metadata_store(
@@ -98,35 +99,61 @@ def open_metadata_store(
         notes, word = FileNotes(Path(directory)), Path(directory) / LOSS_FILE
         may_have_lost = may_have_lost or word.exists()
     sync_apart = io is None and choose_sync(os.path.dirname(directory)).is_apart
-    with _hinting_at_copies():
-        journal = DiskJournal(
-            directory,
+    first_file_bytes = max(FIRST_FILE_BYTES, -(-file_bytes_min // 4096) * 4096)
+    place = os.fspath(directory)
+    files = SnapshotFiles(os.path.join(place, SNAPSHOT_DIRECTORY), io=io, threaded=threaded and io is None)
+
+    def open_journal() -> DiskJournal:
+        return DiskJournal(
+            place,
             io=io,
             file_bytes=file_bytes,
-            first_file_bytes=max(FIRST_FILE_BYTES, -(-file_bytes_min // 4096) * 4096),
+            first_file_bytes=first_file_bytes,
             threaded=threaded,
             sync_apart=sync_apart,
         )
-    try:
-        with _hinting_at_copies():
+
+    def opened() -> MetadataStore:
+        journal = open_journal()
+        try:
+            if finish_salvage(place, journal, io):
+                journal.close()
+                journal = open_journal()
             store = MetadataStore(
                 journal,
                 journal.facts().first_token,
                 limits=limits,
                 snapshot_due_bytes=snapshot_due_bytes,
-                snapshots=SnapshotFiles(
-                    os.path.join(directory, SNAPSHOT_DIRECTORY), io=io, threaded=threaded and io is None
-                ),
+                snapshots=files,
                 new_identity=new_identity,
                 notes=notes,
                 may_have_lost=may_have_lost,
                 word=word,
             )
-        journal.wait(journal.next_token() - 1)  # Nobody may hear of an identity that a crash could take back.
-        return store
-    except BaseException:
-        journal.close()
-        raise
+            journal.wait(
+                journal.next_token() - 1
+            )  # Nobody may hear of an identity that a crash could take back.
+            return store
+        except BaseException:
+            journal.close()
+            raise
+
+    with _hinting_at_copies():
+        try:
+            return opened()
+        except DamagedJournal as damage:
+            if may_have_lost:
+                raise
+            salvage_log(
+                place,
+                damage,
+                io=io,
+                file_bytes=min(first_file_bytes, file_bytes),
+                limits=limits,
+                snapshots=files,
+                notes=notes,
+            )
+        return opened()
 
 
 @contextmanager
@@ -212,6 +239,8 @@ class MetadataStore:
             self._use = LogUse(notes, word, self.identity, self.start, verdict)
             if not self.begins_generation and not is_of(verdict.used, self.identity):
                 self._use.begin()
+            elif verdict.doubt is not None and verdict.used is not None:
+                self._use.keep_doubt(verdict.used)
         # What is noted of this start is noted behind this record; with a new generation, behind the one that begins it.
         self._start_token: int | None = self._append_identity()
         if self.begins_generation:
@@ -281,7 +310,7 @@ class MetadataStore:
         if record.keep_index < self._index:
             self._cut_queued(record.keep_index)
         token = 0
-        for part in _parts(record):
+        for part in parts_of(record):
             token = self._append_step(part)
             if self.begins_generation and self._start_token is None and _begins_generation(part.entries):
                 self._start_token = token
@@ -424,21 +453,6 @@ def _identity_of_new(used: Used | None, new_identity: MemberIdentity | None) -> 
     if used is None or not identity.is_founder:
         return identity
     return MemberIdentity(used.cluster_token, used.incarnation, identity.name)
-
-
-def _parts(record: Persist) -> Iterator[Persist]:
-    """Records that a journal takes: each adds to the one before, so that a crash between them leaves a prefix."""
-    if len(record.entries) <= 1:
-        yield record
-        return
-    keep_index, part, size = record.keep_index, list[Entry](), 0
-    for entry in record.entries:
-        if part and size + entry_bytes(entry) > RECORD_BYTES_MAX:
-            yield Persist(record.sequence, record.term, record.vote, keep_index, tuple(part))
-            keep_index, part, size = keep_index + len(part), [], 0
-        part.append(entry)
-        size += entry_bytes(entry)
-    yield Persist(record.sequence, record.term, record.vote, keep_index, tuple(part))
 
 
 def _begins_generation(entries: tuple[Entry, ...]) -> bool:

@@ -55,7 +55,10 @@ def test_records_have_the_kinds_of_the_page() -> None:
         str(metadata_log.KIND_IDENTITY),
         str(snapshots.KIND_NAMED),
         str(metadata_log.KIND_STEP),
+        str(metadata_log.KIND_SALVAGED),
     ]
+    rows = PAGE.split("<!-- table: salvaged -->\n")[1].split("\n\n")[0].splitlines()[2:]
+    assert sum(int(row.split("|")[2]) for row in rows) == metadata_log.SALVAGED.size
     assert f"**Name of a snapshot**, {snapshots.NAMED.size} bytes" in PAGE
     assert f"**Identity**, {metadata_log.IDENTITY.size} bytes" in PAGE
     assert older_snapshots.CHUNK.size == 4 + 4 + 8

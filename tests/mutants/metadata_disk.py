@@ -24,6 +24,60 @@ _BYTES = "tests/metadata/test_log_records.py::test_"
 
 MUTANTS = (
     Mutant(
+        "salvage-takes-what-stands-behind-a-hole",
+        "I81 I65",
+        "a step behind missing records is put behind entries of which nobody can tell whether they still held",
+        (
+            (
+                "embedbk/storage/log_salvage.py",
+                "                self._settle(run, entries)\n                run, entries = _Run(token), []\n",
+                "                self._settle(run, entries)\n                run = _Run(token, run.last)\n",
+            ),
+        ),
+        ("tests/storage/test_log_salvage.py::test_every_byte_may_rot_and_it_goes_on_with_a_log_that_it_had",),
+    ),
+    Mutant(
+        "salvage-knows-no-doubt",
+        "I81",
+        "a log that begins behind a damaged one is taken for all that the member ever had",
+        (
+            (
+                "embedbk/storage/log_use.py",
+                "    if is_several and found.salvaged is not None:\n",
+                "    if is_several and found.salvaged is not None:\n        return Verdict(used)\n    if False:\n",
+            ),
+        ),
+        ("tests/storage/test_log_salvage.py::test_every_byte_may_rot_and_it_goes_on_with_a_log_that_it_had",),
+    ),
+    Mutant(
+        "salvage-gives-the-damaged-log-up-first",
+        "I42",
+        "the journal begins anew before what is whole of the damaged one is durable anywhere else",
+        (
+            (
+                "embedbk/storage/log_salvage.py",
+                "        _write(SnapshotFiles(directory, io=io), _Kept(_VERSION, first_token, whole.kept(used)))\n        salvage.finish()\n",
+                "        salvage.finish()\n        _write(SnapshotFiles(directory, io=io), _Kept(_VERSION, first_token, whole.kept(used)))\n",
+            ),
+        ),
+        ("tests/storage/test_log_salvage.py::test_the_power_may_go_before_every_call_of_a_salvage",),
+    ),
+    Mutant(
+        "doubt-is-forgotten-with-the-first-record-of-a-start",
+        "I81 P10.3",
+        "a start that found less than was used and dies before its first note is followed by one that knows of no loss",
+        (
+            (
+                "embedbk/storage/metadata_store.py",
+                "            elif verdict.doubt is not None and verdict.used is not None:\n",
+                "            elif False:\n",
+            ),
+        ),
+        (
+            "tests/storage/test_doubt.py::test_a_doubt_is_noted_before_the_start_that_found_it_writes_anything",
+        ),
+    ),
+    Mutant(
         "trim-forgets-term-and-vote",
         "I61",
         "what stands in trimmed records alone is gone: a member votes twice in a term",

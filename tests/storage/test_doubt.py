@@ -74,6 +74,18 @@ def test_a_doubt_lasts_over_starts_until_the_core_has_none() -> None:
     assert life.restart() is None
 
 
+def test_a_doubt_is_noted_before_the_start_that_found_it_writes_anything() -> None:
+    """I81: its own first record fills the place of the one that is missing; killed before it noted anything else, it
+    is followed by a start that finds as many records as were used."""
+    life = Life()
+    life.step(Persist(0, 4, None, 1, (Entry(2, 4, None), Entry(3, 4, None))))
+    records = life.journal.crash()
+    life.journal = MemoryJournal(records[:-1])
+    MetadataStore(life.journal, life.journal.first_token(), new_identity=IDENTITY, notes=life.notes)
+    life.journal.commit()  # It is killed here.
+    assert life.restart() == Doubt(4, 3)
+
+
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_entries_that_were_lawfully_taken_back_are_no_loss(is_stopped: bool) -> None:
     """METADATA 2.5: judged by the newest durable record, never by the highest acknowledged index: a truncation and a

@@ -19,7 +19,7 @@ from embedbk.metadata.commands import Run, StartSession, decode_command, encode_
 from embedbk.metadata.log_records import encode_configuration
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_vocabulary import Boot, Entry, Persist
-from embedbk.storage import metadata_store
+from embedbk.storage import metadata_log
 from embedbk.storage.log_marks import MARKS_MAX, LogMarks
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
@@ -116,7 +116,7 @@ def test_a_step_with_more_than_a_record_holds_is_several_and_told_as_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each adds to the one before: a crash between them leaves a prefix, which nobody was told of."""
-    monkeypatch.setattr(metadata_store, "RECORD_BYTES_MAX", 200)
+    monkeypatch.setattr(metadata_log, "RECORD_BYTES_MAX", 200)
     journal = MemoryJournal()
     store = opened(journal)
     store.persist(Persist(1, 1, None, 0, tuple(Entry(index, 1, command(1)) for index in range(1, 5))))
