@@ -189,6 +189,10 @@ class Client(_Closing):
     def url(self) -> str:
         return self._blocking.url
 
+    async def listen(self, endpoint: str = "tcp://127.0.0.1:0") -> str:
+        """As `embedbk.Client.listen`."""
+        return await run_async(self._blocking._listen(endpoint))
+
     async def bookies(self) -> list[BookieState]:
         return await run_async(bookie_states(self._runtime))
 

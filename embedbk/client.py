@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
 from embedbk import deleting, explaining, ledger
-from embedbk.address import is_address
+from embedbk.address import is_address, url_of
 from embedbk.bookie_states import BookieState, bookie_states
 from embedbk.config import Placement, Settings, settings_of
 from embedbk.deleting import DeletedLedger
 from embedbk.devices import IN_PLACE, Devices
 from embedbk.embedded import Opened, connect, open_directory
-from embedbk.errors import UsageError
+from embedbk.errors import EmbedbkError, UsageError
 from embedbk.explaining import Explanation
 from embedbk.ids import check_log_name
 from embedbk.ledger import LedgerReader, LedgerWriter, quorum_of, traits_of
@@ -23,7 +24,7 @@ from embedbk.log import Log
 from embedbk.password import Password
 from embedbk.reading import LedgerReading
 from embedbk.runtime import refuse_pickling
-from embedbk.waiting import run_blocking
+from embedbk.waiting import Outcome, run_blocking
 
 __all__ = ["Client", "open_client", "start"]
 
@@ -151,8 +152,39 @@ class Client:
         if self._opened.url is None:
             raise UsageError(
                 f"{self._runtime.name} is reached from this process only",
-                hint='open it with listen="tcp://127.0.0.1:0" to serve other processes',
+                hint='client.listen("tcp://127.0.0.1:0") lets other processes reach it',
             )
+        return self._opened.url
+
+    def listen(self, endpoint: str = "tcp://127.0.0.1:0") -> str:
+        """Let other processes reach an embedded cluster from now on, so that members and bookies can join it; its
+        address, as `url` gives it. Nothing stops meanwhile. A directory whose cluster has nodes elsewhere listens there
+        when it is opened again, too.
+
+        Raises:
+            UsageError: the endpoint is not allowed or in use, or the cluster is reached from elsewhere already.
+            StorageError: the place cannot be noted in the directory.
+        """
+        return run_blocking(self._listen(endpoint), "aio.Client.listen")
+
+    async def _listen(self, endpoint: str) -> str:
+        runtime, listen = self._runtime, self._opened.listen
+        runtime.check()
+        if not isinstance(endpoint, str) or not endpoint.startswith(("tcp://", "ipc://")):
+            raise UsageError(f"endpoint {endpoint!r} is not understood: tcp://HOST:PORT or ipc:///PATH")
+        if listen is None or self._opened.url is not None:
+            raise UsageError(f"{runtime.name} is reached from other processes already", hint="url says where")
+        done: Future[list[str]] = Future()
+
+        def begin() -> None:
+            try:
+                done.set_result(listen(endpoint))
+            except EmbedbkError as refused:
+                done.set_exception(refused)
+
+        runtime.call(begin)
+        endpoints = await Outcome(done, runtime.settings.operation_timeout_s, f"listening at {endpoint}")
+        self._opened.url = url_of(endpoints)
         return self._opened.url
 
     def bookies(self) -> list[BookieState]:

@@ -6,6 +6,7 @@ and other processes reach them.
     DIRECTORY/OWNER         which process has it
     DIRECTORY/metadata/     log of the metadata member; the cluster's token is minted with it
     DIRECTORY/b1/ b2/ ...   one bookie each; its journals and entry logs may stand on other devices (devices.py)
+    DIRECTORY/BOOKIES       which bookies live here, an id on each line: the cluster may have others elsewhere
 
 `embedbk.cluster` lays its directory out alike, so that a cluster grows out of this process by stopping here and
 starting there.
@@ -28,6 +29,7 @@ from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
 from embedbk.core.collector import CollectorOptions
 from embedbk.devices import IN_PLACE, Devices
+from embedbk.entering import announcing_of, note_endpoints, others_of
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
@@ -37,6 +39,7 @@ from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import INCARNATION_BYTES, Member
 from embedbk.metadata.client import Client as MetadataClient
 from embedbk.ports import Identity, Transport
+from embedbk.quorum import listened_at
 from embedbk.runtime import Runtime
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import hold_directory
@@ -45,6 +48,7 @@ from embedbk.storage.local_adds import NativeNear, NativeWaiter
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
 from embedbk.transports import open_transport
+from embedbk.transports.widened import WidenedTransport
 from embedbk.transports.zmq_adds import backlog_of_process
 
 __all__ = ["BOOKIES_DEFAULT", "BOOKIES_MAX", "Opened", "connect", "open_directory"]
@@ -57,6 +61,7 @@ BOOKIES_MAX = 64  # In one process; more are no gain.
 METADATA_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size needs.
 
 _METADATA = "metadata"
+_BOOKIES_FILE = "BOOKIES"
 _BOOKIE = re.compile(r"b[1-9][0-9]*")
 _LOCAL_SCHEME = "local://"
 _LOCAL = "local://*"
@@ -72,6 +77,9 @@ class Opened:
     ]  # Id and endpoints of those that must be registered before a caller is served.
     url: str | None
     failures: list[Callable[[], EmbedbkError | None]] = field(default_factory=list)
+    listen: Callable[[str], list[str]] | None = (
+        None  # For nodes of this process: where they are reached then.
+    )
 
     async def ready(self) -> None:
         """Until the cluster answers and its bookies are registered."""
@@ -134,12 +142,42 @@ class _Building:
         )
         self.opened.append(store.close)
         token = store.identity.cluster_token
-        known = [key.rpartition("/")[2] for key in store.keys(cookie_path(""))]
+        everywhere = [key.rpartition("/")[2] for key in store.keys(cookie_path(""))]
+        noted = self._noted_bookies()
+        known = [each for each in everywhere if noted is None or each in noted]
+        bookie_ids = self._bookie_ids(known, bookies, {*everywhere} - {*known})
         stores = [
-            self._open_bookie(bookie_id, token, is_known=bookie_id in known)
-            for bookie_id in self._bookie_ids(known, bookies)
+            self._open_bookie(bookie_id, token, is_known=bookie_id in known) for bookie_id in bookie_ids
         ]
-        return self._start(token, store, stores, owner)
+        self._note_bookies(bookie_ids, noted)
+        return self._start(token, store, stores, owner, has_elsewhere=len(known) < len(everywhere))
+
+    def _noted_bookies(self) -> set[str] | None:
+        """Those that live here; None: nobody noted it, and all are taken to."""
+        try:
+            return set((self.root / _BOOKIES_FILE).read_text("ascii").split())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as refused:
+            raise StorageError(
+                f"{self.root / _BOOKIES_FILE} cannot be read: {refused}",
+                definite=True,
+                hint="write into it the bookies that live in this directory, an id on each line",
+            ) from refused
+
+    def _note_bookies(self, bookie_ids: list[str], noted: set[str] | None) -> None:
+        """Before any of them is registered."""
+        if noted == set(bookie_ids):
+            return
+        part = self.root / f"{_BOOKIES_FILE}.part"
+        try:
+            with part.open("w", encoding="ascii") as file:
+                file.writelines(f"{each}\n" for each in bookie_ids)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self.root / _BOOKIES_FILE)
+        except OSError as refused:
+            raise StorageError(f"{part} cannot be written: {refused}", definite=True) from refused
 
     def _begin(self) -> None:
         """Refuse what is no place for a cluster, and a new cluster where none is to be made; say so where one is."""
@@ -180,11 +218,13 @@ class _Building:
             hint="give an empty directory, or the one that the cluster was made in",
         )
 
-    def _bookie_ids(self, known: list[str], asked: int | None) -> list[str]:
-        """Those that the cluster knows or that have a directory; at the first start as many as asked for."""
+    def _bookie_ids(self, known: list[str], asked: int | None, elsewhere: set[str]) -> list[str]:
+        """Those that the cluster knows or that have a directory; at the first start as many as asked for. elsewhere:
+        ids that others of the cluster have."""
         ids = set(known)
         if known:
-            ids.update(path.name for path in self.root.iterdir() if _BOOKIE.fullmatch(path.name))
+            there = {path.name for path in self.root.iterdir() if _BOOKIE.fullmatch(path.name)}
+            ids |= there - elsewhere
         if not self.create and asked is not None and asked > len(ids):
             raise UsageError(
                 f"bookies={asked}: {self.root} has {len(ids)} ({', '.join(sorted(ids))}), and create=False makes none",
@@ -198,7 +238,9 @@ class _Building:
             )
         numbers = itertools.count(1)
         while len(ids) < (asked or (len(ids) if known else BOOKIES_DEFAULT)):
-            ids.add(f"b{next(numbers)}")
+            bookie_id = f"b{next(numbers)}"
+            if bookie_id not in elsewhere:
+                ids.add(bookie_id)
         return sorted(ids, key=lambda bookie_id: (len(bookie_id), bookie_id))
 
     def _open_bookie(self, bookie_id: str, token: bytes, *, is_known: bool) -> BookieStorage:
@@ -231,19 +273,41 @@ class _Building:
         self.opened.append(storage.close)
         return storage
 
-    def _start(self, token: bytes, store: MetadataStore, stores: list[BookieStorage], owner: int) -> Opened:
+    def _start(
+        self,
+        token: bytes,
+        store: MetadataStore,
+        stores: list[BookieStorage],
+        owner: int,
+        *,
+        has_elsewhere: bool,
+    ) -> Opened:
         nears = self._nears(stores)
         waiter = NativeWaiter(list(nears.values()))
         loop = Loop("embedbk", waiter)
         own = store.boot
         member = Identity("metadata", own.member.name, own.member.incarnation, token, own.nonce)
-        transport = _transport(self.listen or _LOCAL, member, self.settings)
+        noted = listened_at(self.root / _METADATA)
+        if (
+            self.listen is None
+            and noted
+            and (len(store.beginning.log.configuration.members) > 1 or has_elsewhere)
+        ):
+            self.listen = noted[0]  # Others look for it there.
+        if self.listen is None and len(store.beginning.log.configuration.members) > 1:
+            raise UsageError(
+                f"{self.root}: its cluster has other metadata members, and it is not known where this one listened",
+                hint='open it with listen="tcp://127.0.0.1:0": the others learn the new place',
+            )
+        transport = self._open_transport(member)
         self.opened.append(transport.close)
         metadata = MetadataNode(store, transport, [self.listen or _LOCAL], now_ns=clock_ns())
+        if self.listen is not None:
+            note_endpoints(self.root / _METADATA, metadata.endpoints)
         nodes: list[BookieNode] = []
         for storage in stores:
             who = Identity("bookie", storage.bookie_id, storage.incarnation, token, storage.starts.id)
-            transport = _transport(self.listen or _LOCAL, who, self.settings)
+            transport = self._open_transport(who)
             self.opened.append(transport.close)
             endpoint = _beside(self.listen, storage.bookie_id)
             client = _metadata_client(f"bookie {storage.bookie_id}", token, self.settings)
@@ -261,9 +325,13 @@ class _Building:
             node.near = nears[Member(storage.bookie_id, storage.incarnation)]
             nodes.append(node)
         loop.add(metadata)
+        announcing = None
+        if others_of(metadata):
+            announcing = announcing_of(metadata, [], lambda where, who: _transport(where, who, self.settings))
+            loop.add(announcing)
         for node in nodes:
             loop.add(node)
-        transport = _transport(metadata.endpoints[0], _client_identity(token), self.settings)
+        transport = self._open_transport(_client_identity(token))
         self.opened.append(transport.close)
         url = url_of(metadata.endpoints) if self.listen is not None else None
         runtime = _client(
@@ -276,9 +344,31 @@ class _Building:
             lambda node: node.add_locally(waiter, nears),
         )
         runtime.after_close.append(lambda: os.close(owner))
+        widening: list[MetadataNode | BookieNode | ClientNode] = [metadata, *nodes, runtime.node]
+        for each in widening:
+            _look_again_when_widened(loop, each)
         opened = Opened(runtime, {node.bookie_id: node.endpoints for node in nodes}, url)
         opened.failures = [lambda: metadata.failure, *(_failure_of(node) for node in nodes)]
+        if announcing is not None:
+            opened.failures.append(lambda: announcing.failure)
+        if self.listen is None:
+
+            def listen(endpoint: str) -> list[str]:
+                """On the host's thread."""
+                endpoints = metadata.listen(endpoint)
+                note_endpoints(self.root / _METADATA, endpoints)
+                for node in nodes:
+                    node.listen(loop.now_ns(), _beside(endpoint, node.bookie_id))
+                return endpoints
+
+            opened.listen = listen
         return opened
+
+    def _open_transport(self, identity: Identity) -> Transport:
+        """Without listen= inside this process, until somebody is to be reached elsewhere."""
+        if self.listen is not None:
+            return _transport(self.listen, identity, self.settings)
+        return WidenedTransport(identity, lambda endpoint, who: _transport(endpoint, who, self.settings))
 
     @staticmethod
     def _nears(stores: list[BookieStorage]) -> dict[Member, NativeNear]:
@@ -287,6 +377,11 @@ class _Building:
             assert storage.add_path is not None
             nears[Member(storage.bookie_id, storage.incarnation)] = NativeNear(storage.add_path)
         return nears
+
+
+def _look_again_when_widened(loop: Loop, node: MetadataNode | BookieNode | ClientNode) -> None:
+    if isinstance(node.transport, WidenedTransport):
+        node.transport.on_widened = lambda: loop.look_again(node)
 
 
 def _client(

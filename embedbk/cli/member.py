@@ -11,14 +11,11 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from embedbk.beginning import holds_log
 from embedbk.cli.serving import Serving
-from embedbk.codec.metadata_messages import JoinAsLearner, MemberName, QuorumStatus, QuorumTold, Result
-from embedbk.errors import StorageError, UsageError
-from embedbk.host.announcing import Announcing
+from embedbk.codec.metadata_messages import QuorumStatus, QuorumTold, Result
+from embedbk.errors import UsageError
 from embedbk.host.blank_member import BlankMember
 from embedbk.host.inquiring import Inquiry
 from embedbk.host.loop import clock_ns
@@ -26,11 +23,7 @@ from embedbk.host.reminders import Reminders
 from embedbk.ids import INCARNATION_BYTES, check_member_name
 from embedbk.metadata.joining import Adoption
 from embedbk.ports import Identity, Transport
-from embedbk.quorum import ENDPOINTS_FILE
 from embedbk.storage.metadata_log import FIRST_MEMBER, MemberIdentity
-
-if TYPE_CHECKING:
-    from embedbk.host.metadata_node import MetadataNode
 
 __all__ = ["EPILOG", "add_arguments", "run_member"]
 
@@ -83,6 +76,7 @@ def run_member(
     Raises:
         UsageError, StorageError: it cannot, or must not; the message says which command helps.
     """
+    from embedbk.entering import announcing_of, is_known, note_endpoints, others_of
     from embedbk.host.metadata_node import MetadataNode
     from embedbk.storage.metadata_store import open_metadata_store
 
@@ -104,7 +98,7 @@ def run_member(
         opened.callback(transport.close)
         node = MetadataNode(store, transport, listen, now_ns=clock_ns())
         opened.callback(node.close)
-        known = _others(node)
+        known = others_of(node)
         if not own.is_founder and not known and not seeds:
             raise UsageError(
                 f"member {own.name} in {options.dir} was not let in yet, and knows no other member",
@@ -112,19 +106,13 @@ def run_member(
             )
         announcing = None
         if known or seeds:
-            where = list(dict.fromkeys((*seeds, *known, *node.endpoints)))
-            member = MemberName(own.name, own.incarnation)
-            operation = JoinAsLearner(own.cluster_token, member, store.boot.nonce, tuple(node.endpoints))
-            speaker = Identity("client", own.name, os.urandom(INCARNATION_BYTES), own.cluster_token)
-            announcing = Announcing(
-                transport_of(where[0], speaker), where, operation, lambda: _is_known(node)
-            )
+            announcing = announcing_of(node, seeds, transport_of)
         opened.pop_all()
-    _note_endpoints(options.dir, node.endpoints)
+    note_endpoints(options.dir, node.endpoints)
     settle()
     serving.serve(
         node,
-        is_ready=lambda: announcing is None or _is_known(node) or bool(known),
+        is_ready=lambda: announcing is None or is_known(node) or bool(known),
         failure=lambda: node.failure or (announcing.failure if announcing is not None else None),
         report=lambda: {
             "role": "metadata",
@@ -135,31 +123,6 @@ def run_member(
         },
         beside=[announcing] if announcing is not None else [],
     )
-
-
-def _others(node: MetadataNode) -> list[str]:
-    """Where the other members are, as this one's own log has it."""
-    configuration, own = node.log.raft.configuration, node.log.raft.member
-    return [
-        endpoint
-        for member in configuration.members
-        if member != own
-        for endpoint in configuration.endpoints_of(member)
-    ]
-
-
-def _is_known(node: MetadataNode) -> bool:
-    configuration, own = node.log.raft.configuration, node.log.raft.member
-    return own in configuration.members and configuration.endpoints_of(own) == tuple(node.endpoints)
-
-
-def _note_endpoints(directory: Path, endpoints: Sequence[str]) -> None:
-    part = directory / f"{ENDPOINTS_FILE}.part"
-    try:
-        part.write_text("".join(f"{endpoint}\n" for endpoint in endpoints))
-        part.replace(directory / ENDPOINTS_FILE)
-    except OSError as refused:
-        raise StorageError(f"{part} cannot be written: {refused}", definite=True) from refused
 
 
 # --- What an empty directory becomes ----------------------------------------------------------------------

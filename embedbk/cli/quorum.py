@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from embedbk.address import endpoints_of, is_address
+from embedbk.beginning import holds_log
 from embedbk.codec.metadata_messages import (
     ChangeLearners,
     ChangeVoters,
@@ -116,6 +117,12 @@ def _endpoints(at: str | None) -> list[str]:
     if is_address(at):
         return endpoints_of(at)
     endpoints = listened_at(Path(at))
+    if not endpoints and holds_log(Path(at) / "metadata"):
+        raise UsageError(
+            f"--at {at}: nobody reaches its metadata member from another process: it is embedded, and was opened "
+            "without listen=, or is not open",
+            hint='in the process that has it open: client.listen("tcp://127.0.0.1:0"); else open it with listen=',
+        )
     if not endpoints:
         raise UsageError(
             f"--at {at}: no metadata member listened from this directory",

@@ -202,6 +202,14 @@ class BookieNode:
         """Whether clients find it: its key was put under the session that lives now."""
         return self.registering.is_done
 
+    def listen(self, now_ns: int, endpoint: str) -> None:
+        """Be reached there, too, by other processes, which find it so from now on.
+
+        Raises UsageError: it cannot be bound; nothing was changed.
+        """
+        self.endpoints = [self.transport.listen(endpoint), *self.endpoints]
+        self.registering.listens_at(now_ns, self.endpoints)
+
     def step(self, now_ns: int) -> None:
         has_told = self._tell_durable(now_ns)
         if self.waiting:

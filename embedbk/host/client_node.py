@@ -96,6 +96,7 @@ UNTOLD_NS = 5_000_000  # An answer that nobody needs for a quorum is told at the
 _COMMON = frozenset(
     {FrameSealed, AddedNearby, AddsAnswered}
 )  # Told to a core that nothing uncommon happens to.
+_LOCAL_SCHEME = "local://"
 _REGISTERED_ELSEWHERE = "registered in another incarnation"
 UNANSWERED_MAX = 1 << 17  # Requests to one bookie that it has not answered yet; more fail at once.
 
@@ -149,6 +150,7 @@ class ClientNode:
         self.operations: dict[Operation, None] = {}  # All but the writing handles, which are these:
         self.own_lacs = OwnLacs()
         self.registrations: dict[str, Registration] = {}
+        self._beside: frozenset[Member] = frozenset()  # Bookies on the loop of this node.
         self.unread = Unread("the client")
         self.bookies: tuple[BookieInfo, ...] = ()
         self.cluster_token = b""
@@ -227,6 +229,7 @@ class ClientNode:
     def add_locally(self, waiter: NativeWaiter, nears: Mapping[Member, NativeNear]) -> None:
         """From now on writers reach these bookies, which are on this node's loop, without messages where they can."""
         self.courses = LocalAdds(waiter, nears, self._queue, self._hear, self._look_again)
+        self._beside = frozenset(nears)
 
     def _queue(self, operation: Operation, event: Event) -> None:
         self._events.append((operation, event))
@@ -566,7 +569,7 @@ class ClientNode:
         if now_ns < self._dial_after.get(member, 0):
             return "link lost"
         self._dial_after.pop(member, None)
-        endpoint = registration.endpoints[0] if registration.endpoints else ""
+        endpoint = self._endpoint_of(member, registration)
         try:
             link = self._connect(endpoint, member)
         except UsageError as refused:  # Another machine's address, say, or no link left to have.
@@ -574,6 +577,13 @@ class ClientNode:
             return f"cannot be dialled: {refused}"
         peer = self._peers[member] = self._peer_of_link[link] = _Peer(member, endpoint, link)
         return peer
+
+    def _endpoint_of(self, member: Member, registration: Registration) -> str:
+        """The first, which everybody reaches; of a bookie on this loop the one inside the process, if it has one."""
+        inside = [each for each in registration.endpoints if each.startswith(_LOCAL_SCHEME)]
+        if inside and member in self._beside:
+            return inside[0]
+        return registration.endpoints[0] if registration.endpoints else ""
 
     def _connect(self, endpoint: str, member: Member) -> int:
         expect = Identity("bookie", member.bookie_id, member.incarnation, self.cluster_token)
@@ -586,7 +596,7 @@ class ClientNode:
             registration = self.registrations.get(peer.member.bookie_id)
             if registration is None or registration.incarnation != peer.member.incarnation:
                 continue
-            endpoint = registration.endpoints[0] if registration.endpoints else ""
+            endpoint = self._endpoint_of(peer.member, registration)
             if endpoint == peer.endpoint:
                 continue
             try:

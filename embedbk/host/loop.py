@@ -56,7 +56,8 @@ class Node(Protocol):
         ...
 
     def filenos(self) -> list[int]:
-        """Descriptors whose readability means that `step` has something to do. The same from `Loop.add` to `close`."""
+        """Descriptors whose readability means that `step` has something to do. The same from `Loop.add` to `close`, or
+        more behind `Loop.look_again`."""
         ...
 
     def close(self, failure: BaseException | None = None) -> None:
@@ -147,6 +148,18 @@ class Loop:
         # Of several of them none could see to the others, so all wait in the loop; as where the poll has work itself.
         waiters = [(each, each.node) for each in self._places if isinstance(each.node, Waiter)]
         self._waiter = waiters[0] if len(waiters) == 1 and not self._is_own_poll else None
+
+    def look_again(self, node: Node) -> None:
+        """A node has more descriptors than it had, because it speaks with other processes now. From the loop's own
+        thread, or before `start`."""
+        for place in self._places:
+            if place.node is node:
+                for fileno in node.filenos():
+                    if fileno not in self._by_fileno:
+                        self._by_fileno[fileno] = place
+                        self._poll.register(fileno, select.POLLIN)
+                place.is_due = True
+        self._filenos = (self._wake, *self._by_fileno)
 
     def start(self) -> None:
         self.thread.start()

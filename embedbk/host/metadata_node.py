@@ -148,6 +148,18 @@ class MetadataNode:
             if self._snapshotting.damage:
                 self._step_core(StateDamaged(now_ns, self._snapshotting.damage))
 
+    def listen(self, endpoint: str) -> list[str]:
+        """Be reached there from now on, by other processes; where. They are told of no place inside this one.
+
+        Raises UsageError: it cannot be bound; nothing was changed.
+        """
+        self.endpoints = [self.transport.listen(endpoint)]
+        self._governing.listens_at(self.endpoints)
+        logger.info(
+            "metadata member %s is reached at %s", self.store.identity.name, ", ".join(self.endpoints)
+        )
+        return self.endpoints
+
     def has_news(self) -> bool:
         return self.transport.has_events()
 

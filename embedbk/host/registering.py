@@ -166,6 +166,11 @@ class Registering:
             if self.is_done and self._storage.durable_tokens() != self._told:
                 self.register(now_ns)
 
+    def listens_at(self, now_ns: int, endpoints: Sequence[str]) -> None:
+        """It is found there from now on."""
+        self._endpoints = list(endpoints)
+        self.register(now_ns)
+
     def register_at(self, when_ns: int) -> None:
         self._again_ns = when_ns
 

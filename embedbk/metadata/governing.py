@@ -63,6 +63,9 @@ class Governing:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[int, MetadataRequest]] = {}  # By token: link and request.
 
+    def listens_at(self, endpoints: Sequence[str]) -> None:
+        self._endpoints = tuple(endpoints)
+
     def ask(
         self, now_ns: int, link: int, request: MetadataRequest, raft: Raft, not_leader: NotLeader
     ) -> tuple[Event | None, Reply | None]:

@@ -10,6 +10,7 @@ __all__ = ["MUTANTS"]
 
 _APPENDING = "embedbk/appending.py"
 _DELETING = "embedbk/deleting.py"
+_EMBEDDED = "embedbk/embedded.py"
 _LOG_READING = "embedbk/log_reading.py"
 _PRODUCERS = "embedbk/core/producers.py"
 _READING = "embedbk/reading.py"
@@ -17,6 +18,7 @@ _RENEWING = "embedbk/renewing.py"
 
 _BEGINNING = "tests/faces/test_beginning.py::test_"
 _DELETING_LOGS = "tests/scenarios/test_deleting_logs.py::test_"
+_GROWING = "tests/cluster/test_growth_in_place.py::test_"
 _LEDGERS = "tests/faces/test_ledger.py::test_"
 _LOGS = "tests/faces/test_log.py::test_"
 _NO_EMPTIES = "tests/scenarios/test_log_without_empties.py::test_"
@@ -36,6 +38,32 @@ MUTANTS = (
             ),
         ),
         (_RENEWALS + "appends_of_other_threads_wait_and_none_fails",),
+    ),
+    Mutant(
+        "grown-directory-listens-nowhere",
+        "P10.3",
+        "a directory whose cluster has other members is opened where none of them finds it",
+        (
+            (
+                _EMBEDDED,
+                "            self.listen = noted[0]  # Others look for it there.\n",
+                "            assert noted\n",
+            ),
+        ),
+        (_GROWING + "one_process_grows_to_three_members_and_three_bookies",),
+    ),
+    Mutant(
+        "bookies-elsewhere-are-missed-here",
+        "P7.2",
+        "a directory is refused since bookies of other processes have none in it",
+        (
+            (
+                _EMBEDDED,
+                "        known = [each for each in everywhere if noted is None or each in noted]\n",
+                "        known = [each for each in everywhere if noted is None or each]\n",
+            ),
+        ),
+        (_GROWING + "one_process_grows_to_three_members_and_three_bookies",),
     ),
     Mutant(
         "ledger-closed-for-one-that-cannot-be-made",

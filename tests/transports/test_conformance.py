@@ -9,7 +9,10 @@ from typing import Any
 
 from embedbk.ports import Identity, Transport
 from embedbk.transports.conformance import Arena, TransportConformance
+from embedbk.transports.local import LocalTransport
 from embedbk.transports.sim import CALM, SimNetwork, SimTransport
+from embedbk.transports.widened import WidenedTransport
+from embedbk.transports.zmq import ZmqTransport
 from tests.transports.arenas import LocalArena, TcpArena
 from tests.transports.offering import OfferingLocal, OfferingZmq
 
@@ -69,6 +72,25 @@ class OfferingTcpArena(TcpArena):
 
 class OfferingLocalArena(LocalArena):
     opens = OfferingLocal
+
+
+class WidenedTcpArena(TcpArena):
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        return WidenedTransport(identity, lambda _, who: ZmqTransport(who, **settings))
+
+
+class WidenedLocalArena(LocalArena):
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        local = LocalTransport(identity, **settings)
+        return WidenedTransport(identity, lambda _, who: ZmqTransport(who), local)
+
+
+class TestWidenedByTcp(TransportConformance):
+    arena_type = WidenedTcpArena
+
+
+class TestWidenedInside(TransportConformance):
+    arena_type = WidenedLocalArena
 
 
 class TestLocal(TransportConformance):

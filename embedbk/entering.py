@@ -1,0 +1,60 @@
+"""A metadata member's way into its configuration, for whoever runs it: where it listens is noted, and announced.
+
+Decides what stands in its directory of that (`ENDPOINTS`), and when others have to hear of it: whoever began alone and
+stayed alone tells nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from embedbk.codec.metadata_messages import JoinAsLearner, MemberName
+from embedbk.errors import StorageError
+from embedbk.host.announcing import Announcing
+from embedbk.host.metadata_node import MetadataNode
+from embedbk.ids import INCARNATION_BYTES
+from embedbk.ports import Identity, Transport
+from embedbk.quorum import ENDPOINTS_FILE
+
+__all__ = ["announcing_of", "is_known", "note_endpoints", "others_of"]
+
+
+def others_of(node: MetadataNode) -> list[str]:
+    """Where the other members are, as this one's own log has it."""
+    configuration, own = node.log.raft.configuration, node.log.raft.member
+    return [
+        endpoint
+        for member in configuration.members
+        if member != own
+        for endpoint in configuration.endpoints_of(member)
+    ]
+
+
+def is_known(node: MetadataNode) -> bool:
+    """Whether the configuration has this member where it listens."""
+    configuration, own = node.log.raft.configuration, node.log.raft.member
+    return own in configuration.members and configuration.endpoints_of(own) == tuple(node.endpoints)
+
+
+def announcing_of(
+    node: MetadataNode, seeds: Sequence[str], transport_of: Callable[[str, Identity], Transport]
+) -> Announcing:
+    """What tells the leader where this member is, until the configuration says so. seeds: where others may be."""
+    own = node.store.identity
+    where = list(dict.fromkeys((*seeds, *others_of(node), *node.endpoints)))
+    member = MemberName(own.name, own.incarnation)
+    operation = JoinAsLearner(own.cluster_token, member, node.store.boot.nonce, tuple(node.endpoints))
+    speaker = Identity("client", own.name, os.urandom(INCARNATION_BYTES), own.cluster_token)
+    return Announcing(transport_of(where[0], speaker), where, operation, lambda: is_known(node))
+
+
+def note_endpoints(directory: Path, endpoints: Sequence[str]) -> None:
+    """Raises StorageError: the note cannot be written."""
+    part = directory / f"{ENDPOINTS_FILE}.part"
+    try:
+        part.write_text("".join(f"{endpoint}\n" for endpoint in endpoints))
+        part.replace(directory / ENDPOINTS_FILE)
+    except OSError as refused:
+        raise StorageError(f"{part} cannot be written: {refused}", definite=True) from refused
