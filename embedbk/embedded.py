@@ -144,7 +144,7 @@ class _Building:
         token = store.identity.cluster_token
         everywhere = [key.rpartition("/")[2] for key in store.keys(cookie_path(""))]
         noted = self._noted_bookies()
-        known = [each for each in everywhere if noted is None or each in noted]
+        known = [each for each in everywhere if noted is None or each in noted or (self.root / each).is_dir()]
         bookie_ids = self._bookie_ids(known, bookies, {*everywhere} - {*known})
         stores = [
             self._open_bookie(bookie_id, token, is_known=bookie_id in known) for bookie_id in bookie_ids

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import embedbk
+from embedbk.cluster import Cluster
 from embedbk.config import Settings
 
 pytestmark = pytest.mark.xdist_group("processes")
@@ -157,3 +158,13 @@ def test_bookies_elsewhere_keep_their_names(tmp_path: Path) -> None:
         assert bk.url == f"embedbk://ipc:{tmp_path}/m.sock"
         assert {each.bookie_id for each in bk.bookies() if each.state == "writable"} == {"b1", "b3"}
     assert (data / "BOOKIES").read_text().split() == ["b1", "b3"]
+
+
+def test_bookies_that_a_cluster_added_in_the_directory_are_opened_too(tmp_path: Path) -> None:
+    """The note names who lives here; a directory that another process made beside them is no less at home."""
+    with embedbk.open(tmp_path / "data", bookies=1, settings=PATIENT):
+        pass
+    with Cluster(tmp_path / "data", bookies=2, settings=PATIENT):
+        pass
+    with embedbk.open(tmp_path / "data", settings=PATIENT) as bk:
+        assert {each.bookie_id for each in bk.bookies() if each.state == "writable"} == {"b1", "b2"}

@@ -59,7 +59,7 @@ MUTANTS = (
         (
             (
                 _EMBEDDED,
-                "        known = [each for each in everywhere if noted is None or each in noted]\n",
+                "        known = [each for each in everywhere if noted is None or each in noted or (self.root / each).is_dir()]\n",
                 "        known = [each for each in everywhere if noted is None or each]\n",
             ),
         ),
