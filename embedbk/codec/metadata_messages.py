@@ -18,6 +18,9 @@ __all__ = [
     "FormationPromised",
     "PrepareFormation",
     "ABSENT",
+    "Acquire",
+    "Claimed",
+    "Release",
     "ANY",
     "BUSY",
     "ENDPOINTS_MAX",
@@ -213,6 +216,22 @@ class ChangeLearners(msgspec.Struct, frozen=True, array_like=True, tag=24):
     learners: _MemberNames
 
 
+class Acquire(msgspec.Struct, frozen=True, array_like=True, tag=65):
+    """Let this session hold the lock, at once or when all who asked before it went. Asked again, it says how that
+    stands. value: shown to everybody while the session waits and while it holds (who it is, where it is reached)."""
+
+    name: str
+    value: bytes = b""
+
+
+class Release(msgspec.Struct, frozen=True, array_like=True, tag=66):
+    """Give the lock to the next one, or wait for it no longer. epoch: only if it is held under this one; 0: whatever
+    this session has of it."""
+
+    name: str
+    epoch: _Number = 0
+
+
 class PrepareFormation(msgspec.Struct, frozen=True, array_like=True, tag=75):
     """Will you take part in the formation of a cluster that none of you has yet? Asked again and again by who forms it;
     a promise ends soon after the last time. founder: where the member is reached that is to mint the token."""
@@ -231,7 +250,8 @@ class BeginFormation(msgspec.Struct, frozen=True, array_like=True, tag=76):
 Formation = PrepareFormation | BeginFormation
 Governance = JoinAsLearner | ChangeVoters | TransferLeadership | QuorumStatus | ChangeLearners | Formation
 Operation = (
-    OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell | Governance
+    OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell | Acquire
+    | Release | Governance
 )  # fmt: skip
 
 
@@ -283,6 +303,15 @@ class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=36):
 
     revision: int
     members: _Endpoints = ()
+
+
+class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=70):
+    """What a session has of a lock. epoch: of its hold, the fencing token (P9.2); 0: it waits. asked: the revision at
+    which it asked; who asked at a lower one has its turn before."""
+
+    epoch: int
+    asked: int
+    revision: int  # Of the catalog.
 
 
 class Reign(msgspec.Struct, frozen=True, array_like=True):
@@ -379,6 +408,7 @@ Result = (
     | NotLeader
     | QuorumTold
     | FormationPromised
+    | Claimed
 )
 
 

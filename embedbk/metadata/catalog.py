@@ -13,6 +13,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Self
 
 import msgspec
@@ -24,8 +25,10 @@ from embedbk.codec.metadata_messages import (
     BUSY,
     GENERATION_BITS,
     Acknowledged,
+    Acquire,
     Allocated,
     AllocIds,
+    Claimed,
     CloseSession,
     Compare,
     Listed,
@@ -33,6 +36,7 @@ from embedbk.codec.metadata_messages import (
     Record,
     Refusal,
     Reign,
+    Release,
     Result,
     Told,
     Txn,
@@ -43,6 +47,7 @@ from embedbk.codec.tombstone import tombstone_path
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
+from embedbk.metadata.claims import lock_of, lock_path, waiting_path, waiting_prefix
 from embedbk.metadata.commands import (
     RULES_KEEP_REFUSALS,
     RULES_MAKE_WAY,
@@ -292,6 +297,10 @@ class Catalog:
             )
         if isinstance(command.operation, AllocIds):
             result = self._alloc_ids(command.operation)
+        elif isinstance(command.operation, Acquire):
+            result = self._acquire(session, command.operation)
+        elif isinstance(command.operation, Release):
+            result = self._release(session, command.operation)
         else:
             result = self._transact(session, command.operation, command.rules)
         if keeps_refusals or not isinstance(result, Refusal):
@@ -307,6 +316,55 @@ class Catalog:
         first = self.next_id
         self.next_id += operation.count
         return Allocated(first, operation.count)
+
+    def _acquire(self, session: Session, asked: Acquire) -> Result:
+        """P9.3: at once where nobody holds it, else behind all who wait."""
+        known = self._claim_of(session, asked.name)
+        if known is not None:
+            return Claimed(known.revision if lock_of(known.key) else 0, known.created, self.revision)
+        revision, is_free = self.revision + 1, lock_path(asked.name) not in self._records
+        key = lock_path(asked.name) if is_free else waiting_path(asked.name, revision)
+        if not is_free and self._count_waiting(asked.name) >= self.limits.lock_waiters_max:
+            most = self.limits.lock_waiters_max
+            return Refusal("UNAVAILABLE", f"{most} sessions wait for lock {asked.name!r}, and no more may")
+        put = Put(key, asked.value, True)
+        refusal = self._check_room(session, Txn([], [put]), makes_way=True)
+        if refusal is not None:
+            return refusal
+        self._commit(revision, [self._put(put, revision, session)])
+        return Claimed(revision if is_free else 0, revision, revision)
+
+    def _release(self, session: Session, asked: Release) -> Result:
+        known = self._claim_of(session, asked.name)
+        if known is None or (asked.epoch and (not lock_of(known.key) or known.revision != asked.epoch)):
+            return TxnDone(False, self.revision)
+        revision = self.revision + 1
+        changed = {known.key: self._delete(known.key, revision)}
+        if lock_of(known.key):
+            self._hand_over(asked.name, revision, changed)
+        self._commit(revision, list(changed.values()))
+        return TxnDone(True, revision)
+
+    def _claim_of(self, session: Session, name: str) -> Record | None:
+        """The key under which this session holds the lock or waits for it."""
+        waiting = waiting_prefix(name)
+        key = next((key for key in session.keys if key == lock_path(name) or key.startswith(waiting)), None)
+        return self._records.get(key) if key else None
+
+    def _count_waiting(self, name: str) -> int:
+        prefix, most = waiting_prefix(name), self.limits.lock_waiters_max
+        return sum(record.key.startswith(prefix) for record in islice(self._records.begin(prefix), most))
+
+    def _hand_over(self, name: str, revision: int, changed: dict[str, Record]) -> None:
+        """Nobody holds it any more: in this very command whoever asked first of those who wait holds it."""
+        prefix = waiting_prefix(name)
+        first = next(self._records.begin(prefix), None)
+        if first is None or not first.key.startswith(prefix):
+            return
+        assert first.value is not None
+        changed[first.key] = self._delete(first.key, revision)
+        put = Put(lock_path(name), first.value, True)
+        changed[put.key] = self._put(put, revision, self.sessions[first.session], asked=first.created)
 
     def _transact(self, session: Session, txn: Txn, rules: int) -> Result:
         if not all(self._holds(compare) for compare in txn.when):
@@ -387,10 +445,11 @@ class Catalog:
             )
         return None
 
-    def _put(self, put: Put, revision: int, session: Session) -> Record:
+    def _put(self, put: Put, revision: int, session: Session, asked: int = 0) -> Record:
+        """asked: the revision at which the holder of a lock asked for it."""
         before = self._forget(put.key)
         owner = session.session if put.is_ephemeral else 0
-        created = before.created if before else revision
+        created = before.created if before else asked or revision
         record = Record(put.key, put.value, created, revision, owner)
         self._records.put(record)
         self._records_sum += record_digest(record)
@@ -438,9 +497,11 @@ class Catalog:
         if self._cut is not None:
             self._cut.keep_session(session)
         revision = self.revision + 1
-        deleted = [self._delete(key, revision) for key in sorted(session.keys)]
+        changed = {key: self._delete(key, revision) for key in sorted(session.keys)}
         self.sessions_bytes -= self._session_bytes(self.sessions.pop(session.session))
-        self._commit(revision, deleted)
+        for name in [name for key in changed if (name := lock_of(key))]:
+            self._hand_over(name, revision, changed)
+        self._commit(revision, list(changed.values()))
         return Acknowledged(self.revision)
 
     def _commit(self, revision: int, records: list[Record]) -> None:

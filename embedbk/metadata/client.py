@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self
 from embedbk.codec.metadata_messages import (
     BUSY,
     Acknowledged,
+    Acquire,
     AllocIds,
     CloseSession,
     Get,
@@ -36,6 +37,7 @@ from embedbk.codec.metadata_messages import (
     Operation,
     Record,
     Refusal,
+    Release,
     Result,
     SessionOpened,
     Tell,
@@ -385,7 +387,7 @@ class Client:
 
     def _on_requested(self, event: Requested, effects: list[ClientEffect]) -> None:
         refusal = self._ended or check_operation(event.operation)
-        if not isinstance(event.operation, Get | List | Tell | Txn | AllocIds):
+        if not isinstance(event.operation, Get | List | Tell | Txn | AllocIds | Acquire | Release):
             refusal = Refusal("BAD_REQUEST", f"{type(event.operation).__name__} is not for hosts to ask")
         elif refusal is None and len(self._outstanding) >= REQUESTS_MAX:
             text = f"{len(self._outstanding)} requests of this client wait, allowed are {REQUESTS_MAX}"

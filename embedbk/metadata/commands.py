@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from embedbk.codec.metadata_messages import AllocIds, CloseSession, Txn
+from embedbk.codec.metadata_messages import Acquire, AllocIds, CloseSession, Release, Txn
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 
@@ -19,6 +19,7 @@ __all__ = [
     "RULES_KEEP_REFUSALS",
     "RULES_MAKE_WAY",
     "BeginGeneration",
+    "Changing",
     "CheckDigest",
     "Command",
     "ExpireSession",
@@ -58,13 +59,16 @@ class ExpireSession(msgspec.Struct, frozen=True, array_like=True, tag=2):
     term: int = 0  # 0: of version 1, from before there were terms.
 
 
+Changing = Txn | AllocIds | CloseSession | Acquire | Release  # Operations that are run as commands.
+
+
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """An operation of a session, run at most once under its sequence."""
 
     session: int
     sequence: int
     done_below: int
-    operation: Txn | AllocIds | CloseSession
+    operation: Changing
     rules: int = 1
 
 

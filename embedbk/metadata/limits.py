@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from embedbk.codec.metadata_messages import (
     ANY,
+    Acquire,
     AllocIds,
     Get,
     List,
@@ -15,11 +16,13 @@ from embedbk.codec.metadata_messages import (
     Put,
     Record,
     Refusal,
+    Release,
     Txn,
     Watch,
 )
 from embedbk.config import METADATA_VALUE_BYTES_MAX
 from embedbk.ids import is_text
+from embedbk.metadata.claims import is_of_locks, waiting_path
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -64,6 +67,7 @@ class Limits:
     catalog_reserve_bytes: int = (
         64 << 20
     )  # Beyond it, for what grows keys that are there: ledgers must close.
+    lock_waiters_max: int = 1024  # Sessions that wait for one lock.
     history_bytes_max: int = 16 << 20  # Changes kept for watchers that resume; not part of the state.
     history_changes_max: int = 20_000
 
@@ -79,6 +83,8 @@ def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Re
         reason = f"{broken[0][:40]!r} has half of a surrogate pair: allowed is what UTF-8 can say"
     elif isinstance(operation, Txn):
         reason = _check_txn(operation, limits)
+    elif isinstance(operation, Acquire | Release):
+        reason = _check_lock(operation, limits)
     elif isinstance(operation, AllocIds) and not 1 <= operation.count <= limits.alloc_ids_max:
         reason = f"{operation.count} ids asked for, allowed are 1 to {limits.alloc_ids_max}"
     elif isinstance(operation, OpenSession) and text_bytes(operation.label) > limits.key_bytes_max:
@@ -107,7 +113,19 @@ def _texts(operation: Operation) -> list[str]:
             return [prefix, after]
         case Watch(_, prefix):
             return [prefix]
+        case Acquire(name) | Release(name):
+            return [name]
     return []
+
+
+def _check_lock(operation: Acquire | Release, limits: Limits) -> str:
+    name = operation.name
+    if not name or "/" in name or not _is_path(waiting_path(name, 0), limits):
+        most = limits.key_bytes_max - len(waiting_path("", 0))
+        return f"lock {name[:40]!r}: allowed are names of 1 to {most} bytes without '/'"
+    if isinstance(operation, Acquire) and len(operation.value) > limits.value_bytes_max:
+        return f"lock {name!r}: {len(operation.value)} bytes of value, allowed are {limits.value_bytes_max}"
+    return ""
 
 
 def _check_txn(txn: Txn, limits: Limits) -> str:
@@ -126,6 +144,8 @@ def _check_txn(txn: Txn, limits: Limits) -> str:
             return f"key {compare.key!r} compared with revision {compare.revision}: there is none below 0"
     if len({change.key for change in txn.then}) != len(txn.then):
         return "a transaction changes the same key twice"
+    if locked := [change.key for change in txn.then if is_of_locks(change.key)]:
+        return f"{locked[0][:40]!r} is of a lock: ask with Acquire and Release; a transaction may compare with it"
     size = 0
     for change in txn.then:
         if isinstance(change, Put):

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Protocol, Self
 from embedbk.codec.metadata_messages import (
     BUSY,
     Acknowledged,
+    Acquire,
     AllocIds,
     CloseSession,
     Get,
@@ -31,6 +32,7 @@ from embedbk.codec.metadata_messages import (
     MetadataRequest,
     OpenSession,
     Refusal,
+    Release,
     Result,
     SessionOpened,
     Tell,
@@ -44,6 +46,7 @@ from embedbk.metadata.command_log import CommandLog, Committed, Entry, ReadReady
 from embedbk.metadata.commands import (
     RULES,
     BeginGeneration,
+    Changing,
     Command,
     ExpireSession,
     Run,
@@ -90,7 +93,7 @@ EXPIRED_KEYS_PER_TICK = 512  # Likewise; the keys of one session go together, ho
 
 EXPIRY_BYTES = 64  # That the end of a session takes in the log, at most.
 
-_CHANGES = (Txn, AllocIds, CloseSession)  # Operations that are run as commands.
+_CHANGES = (Txn, AllocIds, CloseSession, Acquire, Release)  # Operations that are run as commands.
 
 MemberEvent = (
     MemberStarted
@@ -409,7 +412,7 @@ class Member:
             self._answer(asked, Refusal("SESSION_GONE", text), answers)
             return
         match request.operation:
-            case Txn() | AllocIds() | CloseSession():
+            case Txn() | AllocIds() | CloseSession() | Acquire() | Release():
                 kept = self.catalog.kept_reply(*asked.key)
                 if kept is not None:
                     self._answer(asked, kept, answers)
@@ -433,9 +436,7 @@ class Member:
         request = asked.request
         answers.append(Reply(asked.link, MetadataReply(request.session, request.sequence, result)))
 
-    def _run(
-        self, asked: _Asked, operation: Txn | AllocIds | CloseSession, effects: list[MemberEffect]
-    ) -> None:
+    def _run(self, asked: _Asked, operation: Changing, effects: list[MemberEffect]) -> None:
         request = asked.request
         proposed = self._runs.get(asked.key)  # A repeat over another link has the outcome of the first.
         if proposed is not None:

@@ -163,7 +163,8 @@ class MessageReceived(Struct):
 
 
 class Requested(Struct):
-    """Run an operation (Get, List, Tell, Txn, AllocIds); exactly one `Completed` with its token follows."""
+    """Run an operation (Get, List, Tell, Txn, AllocIds, Acquire, Release); exactly one `Completed` with its token
+    follows."""
 
     now_ns: int
     token: Token

@@ -6,18 +6,22 @@ import random
 
 from embedbk.codec.metadata_messages import (
     ABSENT,
+    Acquire,
     AllocIds,
+    Claimed,
     Compare,
     Delete,
     Get,
     List,
     Operation,
     Put,
+    Release,
     Result,
     Txn,
     Value,
 )
 from embedbk.testing.history import Call, check_history
+from embedbk.testing.lock_history import check_locks
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
 
@@ -25,6 +29,7 @@ __all__ = ["Askers"]
 
 CLIENTS = 2
 KEYS = tuple(f"/asked/{number}" for number in range(3))
+LOCK = "asked"
 AT_ONCE = 4  # Requests of one client that wait for answers.
 ANSWERED_NS = 60 * SECOND  # Once faults have stopped.
 
@@ -47,6 +52,7 @@ class Askers:
             late = next(call for call in open_calls if call.answered_ns is None)
             raise Violation("L8", f"{late.client} has no answer to {late.operation}")
         world.sometimes["history of metadata clients checked"] += check_history(self._calls) > 0
+        world.sometimes["lock handed over"] += check_locks(self._calls) > 0
 
     def _ask_on(self, name: str, chance: random.Random, for_ns: int) -> Steps:
         link, begun = self._world.nodes[name].metadata, self._world.now_ns
@@ -63,7 +69,9 @@ class Askers:
         key, value = chance.choice(KEYS), f"{name} {len(self._calls)}".encode()
         shown = [call.result for call in self._calls if isinstance(call.result, Value)]
         seen = next((each.record for each in reversed(shown) if each.record is not None), None)
-        match chance.choice(["put", "get", "get", "make", "swap", "delete", "list", "ids"]):
+        match chance.choice(
+            ["put", "get", "get", "make", "swap", "delete", "list", "ids", "lock", "lock", "release"]
+        ):
             case "put":
                 return Txn(
                     [], [Put(key, value), *([Put(f"{key}/also", value)] if chance.random() < 0.3 else [])]
@@ -74,11 +82,20 @@ class Askers:
                 return Txn([Compare(seen.key, seen.revision)], [Put(seen.key, value)])
             case "delete":
                 return Txn([], [Delete(key)])
+            case "lock":
+                return Acquire(LOCK, name.encode())
+            case "release":
+                return Release(LOCK, self._held(name) if chance.random() < 0.5 else 0)
             case "list":
                 return List("/asked/", "", 100)
             case "ids":
                 return AllocIds(chance.randint(1, 3))
         return Get(key)
+
+    def _held(self, name: str) -> int:
+        """The epoch that this client was told last; 0: none."""
+        own = [call.result for call in self._calls if call.client == name]
+        return next((each.epoch for each in reversed(own) if isinstance(each, Claimed)), 0)
 
     def _ask(self, name: str, operation: Operation) -> Call:
         world = self._world

@@ -21,6 +21,7 @@ from embedbk.codec.metadata_messages import (
     ABSENT,
     ANY,
     Allocated,
+    Claimed,
     Compare,
     Delete,
     Get,
@@ -76,7 +77,7 @@ def _is_open(call: Call) -> bool:
 
 def _revision(call: Call) -> int | None:
     result = call.result
-    return result.revision if isinstance(result, Value | Listed | TxnDone) else None
+    return result.revision if isinstance(result, Value | Listed | TxnDone | Claimed) else None
 
 
 def _sightings(call: Call) -> Iterator[Record]:
@@ -232,8 +233,7 @@ class _State:
         elif isinstance(result, Listed):
             assert isinstance(operation, List)
             self._page(call, operation, result, revision)
-        elif isinstance(result, TxnDone):
-            assert isinstance(operation, Txn)
+        elif isinstance(result, TxnDone) and isinstance(operation, Txn):  # Locks: lock_history.py.
             self._compare(call, operation.when, revision, holds=result.is_done)
             for change in operation.then if result.is_done else ():
                 self._keys.pop(change.key, None)

@@ -55,6 +55,7 @@ SOMETIMES = {
     "in limbo": "a bookie put a ledger into limbo",
     "journal failed": "a bookie's journal failed",
     "journal torn": "power went in the middle of a group commit",
+    "lock handed over": "who waited for a lock held it, in the entry that took it from another",
     "late alike": "most bookies of an ensemble were late, and nobody was blamed for it",
     "late bookie replaced": "a creator changed its ensemble because one bookie was late against the others",
     "last fragment empty": "a ledger closed with nothing in its last fragment",

@@ -7,8 +7,10 @@ import pytest
 from embedbk.codec.metadata_messages import (
     ABSENT,
     Acknowledged,
+    Acquire,
     Allocated,
     AllocIds,
+    Claimed,
     CloseSession,
     Compare,
     Delete,
@@ -22,6 +24,7 @@ from embedbk.codec.metadata_messages import (
     Put,
     Record,
     Refusal,
+    Release,
     SessionOpened,
     Txn,
     TxnDone,
@@ -218,6 +221,45 @@ def test_a_write_refused_with_its_session_is_unknown() -> None:
     assert isinstance(peer.results[read], Value)
     assert peer.results[ids] == Allocated(1, 2)
     assert world.do(peer, CREATE) == TxnDone(True, 1)
+
+
+def test_whoever_waits_for_a_lock_sees_its_turn_and_its_epoch() -> None:
+    """P9.3: a client that is gone gives its lock to who asked next, in the change that ends it; a watch tells."""
+    world = World()
+    one, two, three = (world.peer(name) for name in ("a", "b", "c"))
+    two.views.clear()
+    held = world.do(one, Acquire("auditor", b"one"))
+    waits = [world.do(each, Acquire("auditor")) for each in (two, three)]
+    assert [each.epoch for each in (held, *waits) if isinstance(each, Claimed)] == [1, 0, 0]
+    for each in (two, three):
+        world.watch(each, "/locks/auditor")
+    world.settle()
+    world.disconnect(one)
+    world.advance(30 * SECOND)
+    for each in (two, three):
+        record = each.views["/locks/auditor"]["/locks/auditor"]
+        assert (record.session, record.created) == (two.sessions[0], 2)
+        assert record.revision == world.member.catalog.revision
+    world.close(two)
+    world.settle()
+    assert three.views["/locks/auditor"]["/locks/auditor"].session == three.sessions[0]
+    assert world.do(three, Release("auditor")) == TxnDone(True, world.member.catalog.revision)
+
+
+def test_an_acquire_that_was_sent_and_lost_with_its_session_is_unknown() -> None:
+    """P2.2: the next session asks by its own word, behind all who wait then."""
+    world = World()
+    peer = world.peer("a")
+    world.is_committing = False
+    asked = world.ask(peer, Acquire("auditor"))
+    world.deliver_request(peer)
+    world.disconnect(peer)
+    world.advance(30 * SECOND)
+    assert is_unknown(peer.results[asked])
+    world.is_committing = True
+    world.connect(peer)
+    world.advance(30 * SECOND)
+    assert world.member.catalog.get("/locks/auditor").record is None
 
 
 def _end_session(world: World, session: int) -> None:

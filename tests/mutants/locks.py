@@ -1,0 +1,105 @@
+"""Locks and elections of the metadata (P9.3)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_CATALOG = "embedbk/metadata/catalog.py"
+_CLAIMS = "tests/metadata/test_claims.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "lock-is-free-behind-a-session",
+        "P9.3",
+        "the end of a session frees its locks, and whoever waits first has no turn",
+        (
+            (
+                _CATALOG,
+                "            self._hand_over(name, revision, changed)\n        self._commit",
+                "            pass\n        self._commit",
+            ),
+        ),
+        (_CLAIMS + "the_end_of_a_session_gives_all_its_locks_and_places_away_at_one_revision",),
+    ),
+    Mutant(
+        "lock-is-free-behind-a-release",
+        "P9.3",
+        "who releases a lock leaves it to whoever asks next",
+        (
+            (
+                _CATALOG,
+                "        if lock_of(known.key):\n            self._hand_over(asked.name",
+                "        if False:\n            self._hand_over(asked.name",
+            ),
+        ),
+        (_CLAIMS + "a_lock_is_handed_over_in_order_of_asking",),
+    ),
+    Mutant(
+        "lock-goes-to-the-newest",
+        "P9.3",
+        "places in the queue are written so that ten stands before nine",
+        (("embedbk/metadata/claims.py", "{asked:020d}", "{asked}"),),
+        (_CLAIMS + "locks_come_out_right_whatever_happens",),
+    ),
+    Mutant(
+        "lock-asked-again-loses-its-place",
+        "I74",
+        "a session that asks again waits a second time",
+        (
+            (
+                _CATALOG,
+                "        if known is not None:\n            return Claimed(",
+                "        if known is not None and lock_of(known.key):\n            return Claimed(",
+            ),
+        ),
+        (_CLAIMS + "a_lock_is_handed_over_in_order_of_asking",),
+    ),
+    Mutant(
+        "late-release-gives-the-next-hold-away",
+        "P9.3",
+        "Release does not look at the epoch that it names",
+        (
+            (
+                _CATALOG,
+                "(asked.epoch and (not lock_of(known.key) or known.revision != asked.epoch))",
+                "(asked.epoch and not lock_of(known.key))",
+            ),
+        ),
+        (_CLAIMS + "a_late_release_gives_no_later_hold_away",),
+    ),
+    Mutant(
+        "transactions-take-locks",
+        "P9.3",
+        "a transaction may put the key of a lock, and so hold it without having asked",
+        (("embedbk/metadata/limits.py", "if is_of_locks(change.key)]", "if False]"),),
+        (_CLAIMS + "a_transaction_does_not_change_the_keys_of_locks",),
+    ),
+    Mutant(
+        "lock-queue-without-end",
+        "METADATA.md",
+        "any number of sessions wait for one lock",
+        (
+            (
+                _CATALOG,
+                "        if not is_free and self._count_waiting",
+                "        if False and self._count_waiting",
+            ),
+        ),
+        (_CLAIMS + "only_so_many_wait_for_one_lock",),
+    ),
+    Mutant(
+        "locks-that-begin-alike-are-one",
+        "P9.2",
+        "names that begin alike share a queue",
+        (
+            (
+                "embedbk/metadata/claims.py",
+                '    return f"{_WAITING}{name}/"',
+                '    return f"{_WAITING}{name}"',
+            ),
+        ),
+        (_CLAIMS + "names_that_begin_alike_are_different_locks",),
+    ),
+)
