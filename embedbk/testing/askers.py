@@ -69,9 +69,10 @@ class Askers:
         key, value = chance.choice(KEYS), f"{name} {len(self._calls)}".encode()
         shown = [call.result for call in self._calls if isinstance(call.result, Value)]
         seen = next((each.record for each in reversed(shown) if each.record is not None), None)
-        match chance.choice(
-            ["put", "get", "get", "make", "swap", "delete", "list", "ids", "lock", "lock", "release"]
-        ):
+        kinds = ["put", "get", "get", "make", "swap", "delete", "list", "ids"]
+        if chance.random() < 0.4:
+            kinds = ["lock", "lock", "release"]
+        match chance.choice(kinds):
             case "put":
                 return Txn(
                     [], [Put(key, value), *([Put(f"{key}/also", value)] if chance.random() < 0.3 else [])]
