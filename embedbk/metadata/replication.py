@@ -68,6 +68,11 @@ class Progress:
         self.in_flight_bytes = 0
 
     @property
+    def asks_for_known(self) -> bool:
+        """The question under way is whether all is there that the process before acknowledged."""
+        return self.match_index == 0 and 0 < self.known_index == self.next_index - 1
+
+    @property
     def has_room(self) -> bool:
         if self.offered_round is not None:
             return False
@@ -147,7 +152,9 @@ def on_heartbeat_reply(state: RaftState, member: MemberId, progress: Progress, r
         return
     last, size, _ = progress.in_flight[0]
     if reply.received_index < last:
-        progress.probe(reply.received_index + 1)
+        # Another process of this member is asked at what was acknowledged until it answers: what it took so far says
+        # nothing of its disk, which would be filled up, whatever it lost, and nobody told (NoticeDamaged).
+        progress.probe(progress.next_index if progress.asks_for_known else reply.received_index + 1)
         return
     # It is there, and the answer was lost or waits for a disk: a question without entries brings it again.
     term = state.log.term_at(last)

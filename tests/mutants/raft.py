@@ -24,6 +24,19 @@ _SIZES = "tests/quorum/test_quorum_sizes.py::test_"
 
 MUTANTS = (
     Mutant(
+        "raft-unknown-log-is-filled-up-unasked",
+        "P10.3",
+        "a process on an older image is sent what it lacks by its answer to a heartbeat, so that nobody hears of the loss",
+        (
+            (
+                _REPLICATION,
+                "        progress.probe(progress.next_index if progress.asks_for_known else reply.received_index + 1)\n",
+                "        progress.probe(reply.received_index + 1)\n",
+            ),
+        ),
+        (_STORY + "a_disk_with_less_than_it_said_is_named_though_the_first_question_was_lost",),
+    ),
+    Mutant(
         "raft-several-read-as-one-alone-does",
         "I75",
         "a leader of several answers a read at its commit index, though another may lead by then",

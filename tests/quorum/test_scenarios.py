@@ -24,6 +24,7 @@ from embedbk.metadata.raft_vocabulary import (
     LeaderChanged,
     LearnersRequested,
     Message,
+    NoticeDamaged,
     NoticeRetired,
     PeerLost,
     Persist,
@@ -430,6 +431,27 @@ def test_a_lost_answer_is_had_again_though_its_entry_went_behind_a_snapshot() ->
         if message.receiver == C
     ]
     assert any(isinstance(body, Append) and body.previous_index == 3 for body in bodies), bodies
+
+
+def test_a_disk_with_less_than_it_said_is_named_though_the_first_question_was_lost() -> None:
+    """P10.3, RAFT.md 4: another process of C, on an older image, has taken nothing from this leader yet, and its
+    answers to heartbeats say so. It is asked again at the same place, and tells what is missing, before that is filled
+    up."""
+    raft = alone()
+    elected(raft)
+    for number in range(3):
+        sent(raft, raft.step(Propose(2003 * MS, number, (b"x",))), 2003)
+    for other in (B, C):
+        told(raft, other, 1, AppendReply(is_accepted=True, index=4), at_ms=2004)
+    raft.step(PeerLost(2005 * MS, Boot(C, b"1")))
+    for round_ in range(1, 4):
+        asked = told(
+            raft, C, 1, HeartbeatReply(round_, 0, is_installing=False), at_ms=2005 + round_, nonce=b"2"
+        )
+    assert [m.body.previous_index for m in asked if m.receiver == C and isinstance(m.body, Append)] == [4]
+    refused = AppendReply(is_accepted=False, index=2, hint_term=1)
+    effects = raft.step(Received(2010 * MS, Message(1, Boot(C, b"2"), A, refused)))
+    assert [each.told_index for each in effects if isinstance(each, NoticeDamaged)] == [2]
 
 
 def test_a_leader_counts_itself_when_its_own_disk_has_it() -> None:
