@@ -14,7 +14,7 @@ from typing import Any
 from embedbk.codec.messages import AddAnswers, Message, decode_message, split_bundle
 from embedbk.errors import PeerError
 from embedbk.storage.journal import DamagedJournal, UnreadableJournal
-from embedbk.testing import scarcity, stranger
+from embedbk.testing import member_faults, scarcity, stranger
 from embedbk.testing.disks import NativeDisk
 from embedbk.testing.member_names import METADATA
 from embedbk.testing.plan import MS, SECOND, Step
@@ -731,4 +731,5 @@ _BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "members-apart": _members_apart, "member-one-way": _one_way,
     "member-wipe": _member_wipe, "member-old-disk": _member_old_disk,
     "older-disk": _older_disk, "newest-gone": _newest_gone, "clone": _clone,
+    **member_faults.BEGIN,
 }  # fmt: skip

@@ -9,24 +9,25 @@ once, by whichever member applies it first.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_of_key
 from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.host.metadata_node import MetadataNode
-from embedbk.ids import START_ID_BYTES
+from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
-from embedbk.metadata.raft_vocabulary import Entry, Persist
+from embedbk.metadata.raft_state import Role
+from embedbk.metadata.raft_vocabulary import Entry, Persist, SnapshotSaved
 from embedbk.ports import Identity
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
-from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
+from embedbk.storage.metadata_store import SNAPSHOT_DUE_BYTES_MAX, MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.storage.snapshots import Named, Origin
@@ -35,11 +36,13 @@ from embedbk.testing.member_names import METADATA, member_names
 from embedbk.testing.quorum_watch import QuorumWatch
 
 if TYPE_CHECKING:
+    from embedbk.testing.operator import Operator
     from embedbk.testing.world import World
 
 __all__ = ["CLUSTER_TOKEN", "Members"]
 
 CLUSTER_TOKEN = bytes(15) + b"\x01"
+FIRST_ENTRY = 1  # Of the log of several: who votes.
 DIGEST_ENTRIES = 20  # Between two comparisons of the members' states.
 RETAINED_BYTES_MAX = (0, 16 << 10, 1 << 30)  # So whoever is behind is given a snapshot now and then.
 SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Of commands: a run passes a few snapshots.
@@ -61,8 +64,11 @@ class _Directory:
 class Members:
     """Of one world. Who runs is in the world's nodes."""
 
-    def __init__(self, world: World, count: int, policy: Policy, election_base_ms: int) -> None:
-        """All of them vote from the first entry on, which is their configuration; one alone begins its cluster."""
+    def __init__(
+        self, world: World, count: int, policy: Policy, election_base_ms: int, first: int = 0
+    ) -> None:
+        """The first ones, or all, vote from the first entry on, which is their configuration; the others are not there
+        yet (`make`). One alone begins its cluster."""
         self._world = world
         self.names = member_names(count)
         self.election_base_ms = election_base_ms
@@ -70,25 +76,41 @@ class Members:
         self.agreed = Agreed(world)
         self.watch = QuorumWatch(world) if count > 1 else None
         self.wiped: dict[str, None] = {}  # Who lost their directory are other members, which nobody knows.
+        self._places = frozenset(self.names)
         self._directories = {
-            name: _Directory((number + 2).to_bytes(16, "big"), random.Random(f"snapshots {self._tag(name)}"))
-            for number, name in enumerate(self.names)
+            name: _Directory((number + 2).to_bytes(16, "big"), self._chance_of_snapshots(name))
+            for number, name in enumerate(self.names[: first or count])
         }
-        self.configuration = Configuration(
-            tuple(MemberId(name, self._directories[name].incarnation) for name in self.names),
+        voters = tuple(MemberId(name, each.incarnation) for name, each in self._directories.items())
+        # The newest that is committed, and the newest that a leader has begun.
+        self.configuration = self.begun = Configuration(
+            voters,
             policy=policy,
             outgoing_policy=policy,
             election_base_ms=election_base_ms,
-            addresses=tuple(
-                (MemberId(name, self._directories[name].incarnation), (f"sim://{name}",))
-                for name in self.names
-            ),
+            addresses=tuple((voter, (f"sim://{voter.name}",)) for voter in voters),
         )
+        self._configured = self._begun = FIRST_ENTRY  # Where those stand in the log.
+        self.slow_apply: dict[
+            str, int
+        ] = {}  # P5: how long a turn of this member takes that applied something.
+        self.operator: Operator | None = None  # Who changes the voters, once anybody does.
+        self.watchers: dict[Callable[[str, Member], None], None] = {}  # Of faults: told of every step.
+        self.on_joint: list[
+            Callable[[str], None]
+        ] = []  # Told who leads, once, when both sets of voters count.
         if count > 1:
-            for name in self.names:
+            for name in self._directories:
                 self._form(name)
 
     def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def _chance_of_snapshots(self, name: str) -> random.Random:
+        return random.Random(f"snapshots {self._tag(name)}")
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a directory of this name."""
         return name in self._directories
 
     def _tag(self, name: str) -> str:
@@ -106,8 +128,13 @@ class Members:
 
     @property
     def voters(self) -> list[str]:
-        """Those of the first configuration that still are who they were."""
-        return [name for name in self.names if name not in self.wiped]
+        """Those that vote, as far as it is committed, and still are who they were."""
+        return self._alive(self.configuration.voters)
+
+    def _alive(self, members: Sequence[MemberId]) -> list[str]:
+        """Those that have the directory in which they became members."""
+        there = {name: each.incarnation for name, each in self._directories.items()}
+        return [each.name for each in members if there.get(each.name) == each.incarnation]
 
     @property
     def leader(self) -> str | None:
@@ -131,7 +158,7 @@ class Members:
         for name in self.names:
             node = self._world.nodes.get(name)
             if node is None:
-                said.append(f"{name} is down")
+                said.append(f"{name} is {'down' if self.exists(name) else 'not there'}")
                 continue
             raft = node.core.log.raft
             said.append(
@@ -165,8 +192,24 @@ class Members:
             if name not in self._world.nodes:
                 self.start(name)
 
+    def make(self, name: str) -> None:
+        """An empty directory that belongs to this cluster: who starts in it is nobody whom the others know yet."""
+        chance = random.Random(f"made {self._tag(name)} {self._world.now_ns}")
+        self._directories[name] = _Directory(
+            chance.randbytes(INCARNATION_BYTES), self._chance_of_snapshots(name)
+        )
+
+    def remove(self, name: str) -> None:
+        """The member is stopped, and its directory goes."""
+        if name in self._world.nodes:
+            self._world.crash(name)
+        self._world.note(f"{name} is removed")
+        del self._directories[name]
+
     def start(self, name: str, *, may_have_lost: bool = False) -> None:
-        """A process on its directory."""
+        """A process on its directory, if there is one."""
+        if name not in self._directories:
+            return
         world, directory = self._world, self._directories[name]
         journal, chance = directory.journal, directory.chance
         directory.disk.crash(chance.getrandbits(63) | 1)  # As the journal was, when it went down.
@@ -255,20 +298,28 @@ class Members:
             self.watch.forgetful.add(name)
         self.start(name, may_have_lost=may_have_lost)
 
+    def hasten_snapshot(self, name: str) -> None:
+        """Its next turn begins one, if anything was applied since the last."""
+        self._world.nodes[name].store._entry_bytes = SNAPSHOT_DUE_BYTES_MAX
+
     # Losses.
 
     def may_lose(self, name: str) -> bool:
         """Whether the others elect and commit without it for good."""
-        left = len(self.voters) - 1
-        (_, sizes), *_ = self.configuration.halves()
         forgot = bool(self.watch is not None and self.watch.forgetful)
-        return name not in self.wiped and not forgot and left >= max(sizes.commit, sizes.elect)
+        if not self.exists(name) or forgot:
+            return False
+        return all(
+            len([each for each in self._alive(voters) if each != name]) >= max(sizes.commit, sizes.elect)
+            for configuration in (self.configuration, self.begun)
+            for voters, sizes in configuration.halves()
+        )
 
     def may_forget(self, name: str) -> bool:
         """Whether the policy bears that what it promised is gone, and it is who it was."""
         (_, sizes), *_ = self.configuration.halves()
         forgot = {name} | (self.watch.forgetful if self.watch is not None else set())
-        return not self.wiped and len(forgot) <= sizes.forgetful
+        return not self.wiped and self._begun == FIRST_ENTRY and len(forgot) <= sizes.forgetful
 
     def wipe(self, name: str) -> None:
         """Its directory is gone; what starts there next has another incarnation."""
@@ -283,9 +334,38 @@ class Members:
 
     def on_step(self, name: str, core: Member, event: Any, effects: Sequence[Any]) -> None:
         if self.watch is not None:
+            if self.slow_apply.get(name) and core.applied_index > self.watch.applied_by(name):
+                self._be_slow(name, self.slow_apply[name])
             self.watch.look(name, core, event, effects)
+            self._look_at_configuration(name, core, event)
+            for watcher in list(self.watchers):
+                watcher(name, core)
         self.agreed.look(core.catalog)
         self._world.tell("on_step", name, core, event, effects)
+
+    def _be_slow(self, name: str, for_ns: int) -> None:
+        """Its next turn is late; what its disk has under way goes on."""
+        world = self._world
+        world.sometimes["metadata member applied slowly"] += 1
+        world.slow_ns[name] = for_ns
+        world.after(for_ns, lambda: world.slow_ns.pop(name, None))
+
+    def _look_at_configuration(self, name: str, core: Member, event: Any) -> None:
+        raft = core.log.raft  # type: ignore[attr-defined]
+        index = raft.log.configuration_index
+        is_saved = type(event) is SnapshotSaved and event.index == raft.log.snapshot_index
+        if is_saved and raft.log.configuration_at(event.index).is_joint:
+            self._world.sometimes["snapshot of members between two sets of voters"] += 1
+        if index > self._configured and index <= raft.commit_index:
+            self._configured, self.configuration = index, raft.configuration
+        if raft.role is not Role.LEADER or index == self._begun or index <= self._configured - 1:
+            return
+        self._begun, self.begun = index, raft.configuration
+        if self.begun.is_joint:
+            self._world.sometimes["metadata voters changed"] += 1
+            strikes, self.on_joint = self.on_joint, []
+            for strike in strikes:
+                strike(name)
 
 
 def _harm_snapshot(directory: _Directory) -> None:

@@ -1,11 +1,12 @@
-"""What several metadata members must be able to do once faults have stopped: L5, L6, I72."""
+"""What several metadata members must be able to do once faults have stopped: L5 to L7, I72."""
 
 from __future__ import annotations
 
+from embedbk.testing.operator import OPERATOR
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, World
 
-__all__ = ["agree_at_last", "has_leader", "keeps_a_leader"]
+__all__ = ["agree_at_last", "ends_every_change", "has_leader", "keeps_a_leader"]
 
 ELECTED_BASES = (
     20  # A leader's silence is noticed, votes are split now and then, whoever was away comes back.
@@ -16,6 +17,7 @@ SETTLED_BASES = (
 KEPT_NS = 3 * SECOND
 ABOUT_ELECTIONS_MS = 500  # A base: worlds with a longer one are about something else.
 CAUGHT_UP_NS = 60 * SECOND
+CHANGED_NS = 120 * SECOND
 
 
 def has_leader(world: World) -> None:
@@ -43,6 +45,16 @@ def keeps_a_leader(world: World) -> None:
     world.run_for(KEPT_NS)
     if members.term != term:
         raise Violation("L5", f"another election in a healed world, term {term}: {members.describe()}")
+
+
+def ends_every_change(world: World) -> None:
+    """L7: every change of the voters that an operator asked for comes to its end, and none is left half way."""
+    operators = [actor for actor in world.actors if actor.client.startswith(OPERATOR)]
+    if not operators:
+        return
+    if not world.run_until(lambda: all(actor.is_over for actor in operators), CHANGED_NS):
+        waits = ", ".join(actor.client for actor in operators if not actor.is_over)
+        raise Violation("L7", f"{waits}: the change does not end: {world.members.describe()}")
 
 
 def agree_at_last(world: World) -> None:

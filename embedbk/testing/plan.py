@@ -24,6 +24,7 @@ from embedbk.config import Quorum
 from embedbk.metadata.quorum import Policy
 from embedbk.testing.harm import HARMS
 from embedbk.testing.member_names import METADATA, member_names
+from embedbk.testing.member_plan import MORE_MEMBER_KINDS, draw_more
 from embedbk.transports.sim import CALM, Faults
 
 __all__ = ["FAULT_KINDS", "Plan", "Step", "make_plan"]
@@ -53,6 +54,7 @@ FAULT_KINDS = {
     "leader-crash": "P1", "leader-pause": "P4", "leader-stall": "D11", "member-crash": "P1", "member-pause": "P4",
     "member-slow": "P5", "member-slow-disk": "D11", "members-apart": "N7", "member-one-way": "N6",
     "member-wipe": "D13", "member-old-disk": "D13",
+    **MORE_MEMBER_KINDS,
 }  # fmt: skip
 # What applications may make use of; each seed switches some on.
 FEATURES = (
@@ -81,7 +83,7 @@ MEMBER_KINDS = (
     "leader-crash", "leader-pause", "leader-stall", "member-crash", "member-pause", "member-slow", "member-slow-disk",
     "members-apart", "member-one-way", "member-wipe", "member-old-disk",
 )  # fmt: skip
-_OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS, *MEMBER_KINDS)
+_OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS, *MEMBER_KINDS, *MORE_MEMBER_KINDS)
 _HARMFUL = {
     "lost-disk",
     "wipe",
@@ -137,6 +139,7 @@ class Plan:
     policy: Policy = Policy.MAJORITY
     election_base_ms: int = 500
     has_askers: bool = False  # Clients that ask the metadata alone.
+    first_members: int = 0  # So many of them vote from the beginning; 0: all.
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
@@ -218,6 +221,7 @@ def make_plan(
         quorum_of.policy,
         quorum_of.election_base_ms,
         quorum_of.has_askers,
+        quorum_of.first_members,
     )
 
 
@@ -228,6 +232,7 @@ class _QuorumPlan:
     election_base_ms: int = 500
     has_askers: bool = False
     steps: list[Step] = field(default_factory=list)
+    first_members: int = 0
 
 
 def _members(seed: int, duration_ns: int, steps: list[Step], drift: dict[str, int]) -> _QuorumPlan:
@@ -256,6 +261,9 @@ def _members(seed: int, duration_ns: int, steps: list[Step], drift: dict[str, in
                 for_ns = chance.choice([50, 300, 1_500, 2_000]) * MS
                 at_ns, own = chance.randint(0, duration_ns), chance.getrandbits(31)
                 plan.steps.append(Step(0, at_ns, kind, target, other, for_ns, own))
+    more = draw_more(seed, plan.members, plan.policy, duration_ns)
+    plan.steps += [Step(0, *each) for each in more.steps]
+    plan.members, plan.first_members = more.members, more.first_members
     # Idle heartbeats at a short base cost more than what such a world is about.
     plan.election_base_ms = 500 if plan.steps else 2_000
     plan.has_askers = chance.random() < (0.6 if plan.steps else 0.1)

@@ -54,6 +54,10 @@ class QuorumWatch:
         """The last entry that any member has applied."""
         return len(self._entries)
 
+    def applied_by(self, name: str) -> int:
+        """As of the last look at this member."""
+        return self._applied.get(name, 0)
+
     def begin(self, name: str, core: Member) -> None:
         """A process of this member starts."""
         self._starts[name] = self._starts.get(name, 0) + 1

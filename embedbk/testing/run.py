@@ -32,7 +32,7 @@ from embedbk.testing.liveness import (
     waits_for_no_slow_seat,
 )
 from embedbk.testing.member_names import member_names
-from embedbk.testing.members_liveness import agree_at_last, has_leader, keeps_a_leader
+from embedbk.testing.members_liveness import agree_at_last, ends_every_change, has_leader, keeps_a_leader
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
@@ -98,7 +98,7 @@ def run_plan(
     world = World(
         plan.seed, bookies=plan.bookies, faults=plan.network, is_native=plan.is_native,
         devices=plan.devices, has_courses=plan.has_courses, near_clients=plan.near_clients,
-        kept_frames=plan.kept_frames, members=plan.members, policy=plan.policy,
+        kept_frames=plan.kept_frames, members=plan.members, first_members=plan.first_members, policy=plan.policy,
         election_base_ms=plan.election_base_ms,
         observers=[promises, *make_observers(seen)], clocks=clocks,
         metadata_limits=LITTLE_ROOM if "metadata-full" in plan.on else DEFAULT_LIMITS,
@@ -193,6 +193,7 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
     faults.heal(world)
     may_stall = _may_stall(world, plan)
     if plan.members > 1:
+        ends_every_change(world)
         keeps_a_leader(world)
     over = world.run_until(lambda: not world.actors and has_room(world), APPLICATIONS_NS)
     if not over and not may_stall:

@@ -60,8 +60,8 @@ def fill_catalog(world: World, name: str, for_ns: int, chance: random.Random) ->
 
 
 def _is_disk_behind(world: World) -> bool:
-    """The put may stand in a member's log, and be committed when its disk goes on."""
-    nodes = [world.nodes.get(name) for name in world.members.names]
+    """The put may stand in a voter's log, and be committed when its disk goes on."""
+    nodes = [world.nodes.get(name) for name in world.members.voters]
     return any(node is None or node.store.index > node.core.applied_index for node in nodes)
 
 

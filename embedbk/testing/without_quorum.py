@@ -28,7 +28,7 @@ BACK_NS = 60 * SECOND  # For a quorum that is there again to elect, and for whoe
 
 def lose_quorum(world: World, chance: random.Random) -> Callable[[], None]:
     """So many members are gone that the rest is no quorum; returns what brings them back."""
-    names = world.members.names
+    names = world.members.voters
     gone = chance.sample(names, chance.randint((len(names) + 1) // 2, len(names)))
     how = chance.choice(["crash", "pause", "cut"])
     world.note(f"no quorum: {how} {' '.join(gone)}")
@@ -45,7 +45,7 @@ def lose_quorum(world: World, chance: random.Random) -> Callable[[], None]:
                 world.resume(name)
 
         return resume
-    others = (*names, *world.disks, *world.writings)
+    others = (*world.members.names, *world.disks, *world.writings)
     pairs = [(one, other) for one in gone for other in others if one != other]
     for one, other in pairs:
         world.network.block(one, other)

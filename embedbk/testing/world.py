@@ -120,6 +120,7 @@ class World:
         *,
         bookies: int = 5,
         members: int = 1,
+        first_members: int = 0,
         policy: Policy = Policy.MAJORITY,
         election_base_ms: int = 500,
         faults: Faults = CALM,
@@ -134,13 +135,13 @@ class World:
         metadata_limits: Limits = DEFAULT_LIMITS,
         requests_waiting_max: int = REQUESTS_WAITING_MAX,
     ) -> None:
-        """members: of the metadata, all of them voters; policy, election_base_ms: of their
-        quorum. is_native: bookies on the C storage, stepped by hand, instead of its Python twin. devices: so many
-        journals and ledger directories of each. has_courses: clients seal, send and count in C where they can
-        (native/NATIVE.md, "Link adds"). near_clients: are on one loop with the bookies, which are native, and
-        reach them without messages where they can ("Local adds"). kept_frames: so many a handle keeps for seats that
-        are behind, all handles of a client twice as many; 0: as usual. metadata_limits, requests_waiting_max: of the
-        metadata's catalog, at all of its starts, and of its members."""
+        """members: of the metadata, all of them voters, or the first ones where first_members says how many; policy,
+        election_base_ms: of their quorum. is_native: bookies on the C storage, stepped by hand, instead of its Python
+        twin. devices: so many journals and ledger directories of each. has_courses: clients seal, send and count in C
+        where they can (native/NATIVE.md, "Link adds"). near_clients: are on one loop with the bookies, which are
+        native, and reach them without messages where they can ("Local adds"). kept_frames: so many a handle keeps for
+        seats that are behind, all handles of a client twice as many; 0: as usual. metadata_limits,
+        requests_waiting_max: of the metadata's catalog, at all of its starts, and of its members."""
         self.collector = collector
         self.behind_bytes_max = kept_frames * KEPT_FRAME_BYTES or BEHIND_BYTES_MAX
         self.metadata_limits = metadata_limits
@@ -200,7 +201,7 @@ class World:
             str, list[Callable[[], None]]
         ] = {}  # What a paused client's actors would have done.
         self._incarnations = self._starts = 0
-        self.members = Members(self, members, policy, election_base_ms)
+        self.members = Members(self, members, policy, election_base_ms, first_members)
         self.metadata_copy: MetadataCopy | None = None  # Taken on the way, for what comes behind the run.
         self._tell: dict[str, list[Callable[..., None]]] = {}
         self.observers: list[Observer] = []

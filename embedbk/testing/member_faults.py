@@ -1,0 +1,232 @@
+"""Faults of metadata members beside those of faults.py: while voters change, and beside what else runs (RAFT.md).
+
+Decides nothing of when and whom: that is the plan's (member_plan.py). Every fault ends by itself, or when all heals.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from embedbk.metadata.member import Member
+from embedbk.testing.operator import Operator
+from embedbk.testing.plan import Step
+from embedbk.testing.world import MS, SECOND, World
+from embedbk.transports.sim import Rule, Verdict
+
+__all__ = ["BEGIN"]
+
+SIZES = {1: (3,), 3: (1, 5, 5), 5: (3,)}  # From so many voters to so many: by two, as is advised.
+BEHIND_ENTRIES = 3  # What is forgotten, at least.
+
+
+def _voters_change(world: World, step: Step, chance: random.Random) -> bool:
+    """L7: an operator wants more voters, or fewer, and waits until it is so."""
+    operator = _operator(world, step, chance)
+    operator.want(chance.choice(SIZES[operator.count]))
+    return True
+
+
+def _operator(world: World, step: Step, chance: random.Random) -> Operator:
+    """One in a world: two would take turns for ever, as people do."""
+    members = world.members
+    if members.operator is None:
+        members.operator = Operator(world, step.number, chance)
+    return members.operator
+
+
+def _member_rejoin(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: its directory is lost; it joins as somebody else, and takes the vote of who it was (P10.3)."""
+    members = world.members
+    if not members.may_lose(step.target) or step.target not in members.voters:
+        return False
+    members.wipe(step.target)
+    members.start(step.target)
+    operator = _operator(world, step, chance)
+    operator.want(operator.count)
+    return True
+
+
+def _back(world: World, name: str) -> None:
+    if not world.is_healed and name not in world.nodes:
+        world.members.start(name)
+
+
+def _joint_wipe(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: while both sets of voters count, two members lose their directories, as far as a quorum of each is left."""
+
+    def strike(leader: str) -> None:
+        names = list(world.members.names)
+        chance.shuffle(names)
+        count = 0
+        for name in names:
+            if count < 2 and not world.is_healed and world.members.may_lose(name):
+                world.members.wipe(name)
+                world.after(step.for_ns, lambda name=name: _back(world, name))  # type: ignore[misc]
+                count += 1
+        if count == 2:
+            world.sometimes["two members wiped while voters changed"] += 1
+
+    return _when_joint(world, chance, strike)
+
+
+def _joint_crash(world: World, step: Step, chance: random.Random) -> bool:
+    """P1: whoever applies the change first that makes both sets of voters count cuts a snapshot there, and it or the
+    leader is killed soon after."""
+    members = world.members
+
+    def look(name: str, core: Member) -> None:
+        log = core.log.raft.log  # type: ignore[attr-defined]
+        if core.applied_index < log.snapshot_index or not log.configuration_at(core.applied_index).is_joint:
+            return
+        del members.watchers[look]
+        if not world.is_healed:
+            members.hasten_snapshot(name)
+            target = name if chance.random() < 0.5 else members.leader or name
+            world.after(chance.randint(0, 6) * MS, lambda: _kill(world, target, step.for_ns))
+
+    members.watchers[look] = None
+    return True
+
+
+def _kill(world: World, name: str, for_ns: int) -> None:
+    if name in world.nodes and not world.is_healed:
+        world.crash(name)
+        world.after(for_ns, lambda: _back(world, name))
+
+
+def _when_joint(world: World, chance: random.Random, strike: Callable[[str], None]) -> bool:
+    """Soon after a leader has begun a change: what it sends is on its way."""
+    delay_ns = chance.choice([0, 1, 2]) * MS // 2
+    world.members.on_joint.append(lambda leader: world.after(delay_ns, lambda: strike(leader)))
+    return True
+
+
+def _beside_pause(world: World, step: Step, chance: random.Random) -> bool:
+    """P4: an application that runs in the leader's process holds the GIL for 2 s: both stand still."""
+    leader = world.members.leader
+    clients = [name for name in world.writings if name in world.nodes and name not in world.paused]
+    if leader is None or leader in world.paused or not clients:
+        return False
+    for name in (leader, chance.choice(clients)):
+        node = world.nodes[name]
+        world.pause(name)
+        world.after(
+            2 * SECOND,
+            lambda name=name, node=node: world.resume(name) if world.nodes.get(name) is node else None,  # type: ignore[misc]
+        )
+    return True
+
+
+_PROBED = "slow follower whose log was not known"
+_AHEAD = "slow follower sent ahead of its answers"
+_OFFERED = "slow follower offered a snapshot"
+_STATES: dict[str, Callable[[Any], bool]] = {
+    _PROBED: lambda progress: progress.is_probing and progress.offered_round is None,
+    _AHEAD: lambda progress: not progress.is_probing,
+    _OFFERED: lambda progress: progress.offered_round is not None,
+}
+
+
+def _slow_follower(world: World, step: Step, chance: random.Random) -> bool:
+    """P5: when its leader has it in one of three states (RAFT.md, 5), its turns take long and little reaches it."""
+    members, name, mark = world.members, step.target, chance.choice(list(_STATES))
+    slow_ns, narrow = chance.choice([10, 100, 400]) * MS, chance.choice([2_000, 20_000])
+    if name not in world.nodes or members.leader in (None, name):
+        return False
+    if mark != _AHEAD:  # It comes back to a leader that knows nothing of it, or has no entries for it.
+        if mark == _OFFERED:
+            members.hasten_snapshot(members.leader)
+        _kill(world, name, 300 * MS)
+
+    def look(leader: str, core: Member) -> None:
+        progress = _progress_of(core, name)
+        if name not in world.nodes or progress is None or not _STATES[mark](progress):
+            return
+        end_looking()
+        if not world.is_healed:
+            world.sometimes[mark] += 1
+            world.slow_ns[name], world.network.narrow[name] = slow_ns, narrow
+            world.after(step.for_ns, end)
+
+    def end_looking() -> None:
+        members.watchers.pop(look, None)
+
+    def end() -> None:
+        world.slow_ns.pop(name, None)
+        world.network.narrow.pop(name, None)
+
+    members.watchers[look] = None
+    world.after(2 * SECOND, end_looking)
+    return True
+
+
+def _progress_of(core: Member, name: str) -> Any:
+    """As this member has another one; None: it does not lead, or does not hear of it."""
+    leading = core.log.raft._leading  # type: ignore[attr-defined]
+    found = [each for member, each in leading.progress.items() if member.name == name] if leading else []
+    return found[0] if found else None
+
+
+def _follower_old_disk(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: a follower comes back on an image from before some of what it acknowledged to the leader that still leads,
+    under a policy that bears it."""
+    members, leader = world.members, world.members.leader
+    names = [name for name in members.running if name != leader and members.may_forget(name)]
+    if leader is None or not names or members.applied(leader) == 0:
+        return False
+    name = step.target if step.target in names else names[0]
+    before, incarnation = members.copy(name), members.incarnation(name)
+    last = world.nodes[name].log.raft.log.last_index
+
+    def look(who: str, core: Member) -> None:
+        if who != name or core.applied_index < last + BEHIND_ENTRIES:
+            return
+        del members.watchers[look]
+        world.after(0, strike)
+
+    def strike() -> None:
+        if world.is_healed or members.incarnation(name) != incarnation or not members.may_forget(name):
+            return
+        if name in world.nodes:
+            world.crash(name)
+        members.put(name, before)
+
+    members.watchers[look] = None
+    return True
+
+
+def _member_duplication(world: World, step: Step, chance: random.Random) -> bool:
+    """N2: what members say to each other comes twice, the second time late now and then."""
+    names = world.members.names
+
+    def double(sender: str, receiver: str, body: bytes) -> Verdict | None:
+        if sender not in names or receiver not in names or chance.random() > 0.3:
+            return None
+        return Verdict(copies=2, delay_ns=chance.choice([0, 0, 5, 100]) * MS)
+
+    return _with_rule(world, step, double)
+
+
+def _with_rule(world: World, step: Step, rule: Rule) -> bool:
+    world.network.add_rule(rule)
+    world.after(step.for_ns, lambda: world.network.remove_rule(rule))
+    return True
+
+
+def _member_slow_apply(world: World, step: Step, chance: random.Random) -> bool:
+    """P5: a member makes entries durable at once, and its state follows late: turns that apply take 20 or 200 ms."""
+    if step.target not in world.nodes:
+        return False
+    world.members.slow_apply[step.target] = chance.choice([20, 200]) * MS
+    world.after(step.for_ns, lambda: world.members.slow_apply.pop(step.target, None))
+    return True
+
+
+BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
+    "voters-change": _voters_change, "member-rejoin": _member_rejoin, "joint-wipe": _joint_wipe,
+    "joint-crash": _joint_crash, "beside-pause": _beside_pause, "slow-follower": _slow_follower,
+    "follower-old-disk": _follower_old_disk, "member-duplication": _member_duplication,
+    "member-slow-apply": _member_slow_apply,
+}  # fmt: skip

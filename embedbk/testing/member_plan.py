@@ -1,0 +1,81 @@
+"""What befalls metadata members beside `plan.py`: changes of the voters, and faults while they are under way.
+
+Of a chance of its own, so that plans without any of it stay what they were. A world in which voters change has room for
+five members, of which one, three or five are there at first; the others are made by its operators (operator.py).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from embedbk.metadata.quorum import Policy
+from embedbk.testing.member_names import member_names
+
+__all__ = ["MORE_MEMBER_KINDS", "Drawn", "More", "draw_more"]
+
+MS = 1_000_000
+MOST = 5
+
+# Kind -> the fault of TESTING.md, section 5, that it is.
+MORE_MEMBER_KINDS = {
+    "voters-change": "L7", "joint-wipe": "D13", "joint-crash": "P1", "member-rejoin": "D13",
+    "beside-pause": "P4", "slow-follower": "P5", "member-duplication": "N2", "member-slow-apply": "P5",
+    "follower-old-disk": "D13",
+}  # fmt: skip
+_OF_CHANGES = ("joint-wipe", "joint-crash")
+_REST = ("member-rejoin", "beside-pause", "slow-follower", "member-duplication", "member-slow-apply")
+
+
+class Drawn(NamedTuple):
+    """A step of a plan without its number."""
+
+    at_ns: int
+    kind: str
+    target: str
+    other: str
+    for_ns: int
+    seed: int
+
+
+@dataclass(slots=True)
+class More:
+    """members: of the world then; first_members: so many are there at first, 0: all."""
+
+    members: int
+    first_members: int = 0
+    steps: list[Drawn] = field(default_factory=list)
+
+
+def draw_more(seed: int, members: int, policy: Policy, duration_ns: int) -> More:
+    """For a world of several members. Under `rollback-1` the voters stay: three of them elect nobody after a loss."""
+    chance = random.Random(f"more of members {seed}")
+    more, share = More(members), chance.choice([0.0, 0.0, 0.15, 0.4])
+    may_change = policy is Policy.MAJORITY
+    if may_change and chance.random() < 0.3:
+        more.first_members, more.members = chance.choice([1, 3, 5]), MOST
+        names = member_names(MOST)
+        at_ns = 0
+        for _ in range(chance.choice([1, 2, 3])):
+            at_ns += chance.randint(0, max(1, duration_ns // 3))
+            more.steps.append(_step(chance, "voters-change", at_ns, names))
+            for kind in _OF_CHANGES:
+                if chance.random() < 0.4:
+                    more.steps.append(_step(chance, kind, at_ns, names))
+    if policy is Policy.ROLLBACK_1 and chance.random() < 0.6:
+        names = member_names(members)
+        more.steps.append(_step(chance, "follower-old-disk", chance.randint(0, duration_ns // 2), names))
+    for kind in _REST:
+        if chance.random() < share and (may_change or kind != "member-rejoin"):
+            for _ in range(chance.choice([1, 1, 2])):
+                names = member_names(more.members)
+                more.steps.append(_step(chance, kind, chance.randint(0, duration_ns), names))
+    return more
+
+
+def _step(chance: random.Random, kind: str, at_ns: int, names: tuple[str, ...]) -> Drawn:
+    target, other = chance.sample(names, 2)
+    return Drawn(
+        at_ns, kind, target, other, chance.choice([50, 300, 1_500, 2_000]) * MS, chance.getrandbits(31)
+    )
