@@ -26,7 +26,7 @@ def plans(kind: str, first_seed: int) -> Iterator[Plan]:
     [
         ("voters-change", "metadata voters changed", 1003),
         ("joint-wipe", "two members wiped while voters changed", 2058),
-        ("joint-crash", "snapshot of members between two sets of voters", 3069),
+        ("joint-crash", "snapshot of members between two sets of voters", 3107),
         ("follower-old-disk", "metadata member with less than it said", 1005),
         ("member-slow-apply", "metadata member applied slowly", 3563),
         ("slow-follower", "slow follower offered a snapshot", 3618),
