@@ -44,10 +44,10 @@ from embedbk.runtime import Runtime
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import hold_directory
 from embedbk.storage.layout import Layout
-from embedbk.storage.local_adds import NativeNear, NativeWaiter
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
 from embedbk.transports import open_transport
+from embedbk.transports.near import NativeNear, NativeWaiter
 from embedbk.transports.widened import WidenedTransport
 from embedbk.transports.zmq_adds import backlog_of_process
 

@@ -161,7 +161,7 @@ class WaitEnd(Struct, frozen=True):
 
 
 class Near(Protocol):
-    """A bookie as writers on the same loop reach it, past all messages (native/NATIVE.md, "Local adds")."""
+    """A bookie as writers on the same loop reach it, past all messages (native/NATIVE.md, "Near seats")."""
 
     def show(self, *, is_open: bool, is_told: bool) -> None:
         """After each step of its node. is_open: common adds are taken; is_told: the node wants to hear of every rise
@@ -174,11 +174,12 @@ class Near(Protocol):
 
 
 class AddSeat(Struct, frozen=True):
-    """Who gets each frame of a handle."""
+    """Who gets each frame of a handle: over a link, or as a bookie of the same loop."""
 
     link: int
     seating: int  # As its answers name it (P3.8).
     control: bytes  # The control part of each request, encoded.
+    near: Near | None = None  # Then the link and what is said over it are not used.
 
 
 class AddTerms(Struct, frozen=True):
@@ -210,6 +211,7 @@ class SentFacts(Struct, frozen=True):
     is_pressed: bool = False  # So much is kept for seats that are behind that nothing is sealed.
     # Then, by seat: since when it has answered nothing of what it owes; 0: it owes nothing.
     silent_ns: tuple[int, ...] = ()
+    has_unsent: bool = False  # It is ending, and a seat was not sent all of them.
 
 
 class SentFrame(NamedTuple):
@@ -223,11 +225,11 @@ class SentFrame(NamedTuple):
     first_request: int  # Of seat 0; those of the others follow.
     sent_ns: int
     answered: int  # A bit for each seat.
-    unsent: int  # Whose link took nothing of it.
+    unsent: int  # Whose link took nothing of it, or who is near and has it not durable yet.
 
 
 class SentAdds(Protocol):
-    """The adds of one writing handle over links, in C (native/NATIVE.md, "Link adds").
+    """The adds of one writing handle, sealed and sent in C (native/NATIVE.md, "Adds in C").
 
     is_followed: readers wait for what is acknowledged, so nothing is told late.
     """
@@ -262,10 +264,10 @@ class SentAdds(Protocol):
 
 
 class AddSending(Protocol):
-    """Of one transport. On the host's thread, but for `wake_adds`."""
+    """Of one transport, or of a loop with bookies on it. On the host's thread, but for `wake_adds`."""
 
     def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> SentAdds | None:
-        """From now on what this packer has is sealed and sent while `listen_for` waits. None: not over these links."""
+        """From now on what this packer has is sealed and sent while the host waits. None: not over these links."""
         ...
 
     def send_adds(self, now_ns: int) -> None:
@@ -274,6 +276,14 @@ class AddSending(Protocol):
 
     def wake_adds(self) -> None:
         """From any thread: a packer has something. The host's wait ends by that, or takes it into account."""
+        ...
+
+
+class NearWait(AddSending, Protocol):
+    """The wait of a loop with bookies on it."""
+
+    def fileno(self) -> int:
+        """Ready when adds have something to tell."""
         ...
 
 

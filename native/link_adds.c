@@ -1,4 +1,4 @@
-/* link_adds.c: frames from a packer to the links of their seats, and what their answers amount to.
+/* link_adds.c: frames from a packer to their seats, and what their answers amount to.
  *
  *     frames ring   | acknowledged, not answered by all | sealed ...
  *                   ^ tail        ^ next of a seat      ^ head      ^ end, next of the others
@@ -10,25 +10,16 @@
  */
 #include "link_adds.h"
 
-#include "add_path.h"
 #include "ahead.h"
-#include "bytes.h"
-#include "envelope.h"
 #include "errors.h"
-#include "frame_header.h"
 #include "link_inside.h"
-#include "link_tray.h"
-#include "message.h"
+#include "near.h"
 #include "pace.h"
-#include "zmq_calls.h"
-#include "zmq_send.h"
+#include "seat.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define HEADS_BYTES_MAX (EBK_ENVELOPE_BYTES + EBK_MESSAGE_HEADER_BYTES + EBK_LINK_CONTROL_BYTES_MAX + EBK_FRAME_HEADER_BYTES)
-/* Of a body with any frame, without its envelope: what a link must have room for before a frame is sealed. */
-#define BODY_BYTES_MAX (EBK_FRAME_BYTES_MAX + HEADS_BYTES_MAX)
 /* As `inflight_frames_max` of embedbk/core/writer.py: frames that lack their ack quorum. */
 #define OUT_MAX 64
 
@@ -36,6 +27,7 @@ struct place {
     struct ebk_link_frame frame;
     int64_t lac; /* what every seat is told with it, whenever it is sent */
     uint64_t lac_length;
+    uint64_t tokens[EBK_LINK_SEATS_MAX]; /* of near seats: up to where each has to be durable */
 };
 
 struct ebk_link_adds {
@@ -43,6 +35,7 @@ struct ebk_link_adds {
     struct place *places; /* ring; NULL: closed */
     uint64_t place_count;
     uint64_t next[EBK_LINK_SEATS_MAX]; /* by seat: the place that it is sent next */
+    uint64_t durable[EBK_LINK_SEATS_MAX]; /* by near seat: the first place that it has not answered */
     int64_t heard_ns[EBK_LINK_SEATS_MAX]; /* by seat: when it was seen that it had answered */
     uint32_t heard, failed; /* a bit for each seat: answered since that was looked at; nothing is kept for it */
     int64_t answered_sent_ns; /* when the oldest was sent of the frames that were answered since; 0: none was */
@@ -75,7 +68,7 @@ struct ebk_link_adds *ebk_link_adds_new(const struct ebk_link_settings *settings
         return NULL;
     }
     adds->settings = *settings;
-    ebk_answers_keep(settings->answers);
+    if (settings->answers != NULL) ebk_answers_keep(settings->answers);
     adds->lac = adds->lac_told = settings->lac;
     adds->lac_length = settings->lac_length;
     ebk_ahead_begin(&adds->ahead, settings->lac, settings->lac_length);
@@ -144,7 +137,7 @@ static void be_deaf(struct ebk_link_adds *adds)
     adds->is_ending = true;
     if (adds->is_deaf) return;
     adds->is_deaf = true;
-    ebk_answers_forget(adds->settings.answers, adds);
+    if (adds->settings.answers != NULL) ebk_answers_forget(adds->settings.answers, adds);
 }
 
 void ebk_link_adds_close(struct ebk_link_adds *adds)
@@ -200,125 +193,79 @@ static bool wants_frame(const struct ebk_link_adds *adds)
 }
 
 /* For any frame: its size is known only when it is sealed, and then it must go to an ack quorum at once: not to a seat
- * that is behind. *is_lost: to a seat nothing goes at all. */
-static bool have_room(const struct ebk_link_adds *adds, struct ebk_link_sender *sender, bool *is_lost)
+ * that is behind. Where nothing goes to a seat at all, or nothing of ours will make room at a bookie of this loop, the core
+ * goes on. */
+static bool have_room(struct ebk_link_adds *adds, struct ebk_link_sender *sender)
 {
     uint32_t count = 0;
+    bool is_stuck = false;
     for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
-        const struct ebk_sending_link *link = ebk_link_sender_find(sender, adds->settings.seats[seat].link);
-        if (link == NULL) *is_lost = true;
-        count += link != NULL && adds->next[seat] == adds->end && link->room >= BODY_BYTES_MAX;
+        const enum ebk_seat_room room = ebk_seat_room(&adds->settings.seats[seat], sender);
+        if (room == EBK_SEAT_GONE) adds->is_ending = true;
+        is_stuck |= room == EBK_SEAT_FULL && adds->settings.seats[seat].near != NULL && adds->tail == adds->end;
+        count += room == EBK_SEAT_OPEN && adds->next[seat] == adds->end;
     }
-    return !*is_lost && count >= adds->settings.ack_quorum;
+    if (is_stuck && count < adds->settings.ack_quorum) adds->is_ending = true;
+    return !adds->is_ending && count >= adds->settings.ack_quorum;
 }
 
-/* The header of a frame (WIRE.md 2), with the LAC that was the newest when it was sealed. */
-static void write_frame_head(const struct ebk_link_adds *adds, const struct place *place, uint8_t *to)
+static struct ebk_seat_add add_of(const struct ebk_link_adds *adds, uint64_t place)
 {
-    const struct ebk_packed *const packed = &place->frame.packed;
-    const struct ebk_frame_facts facts = {.ledger_id = adds->settings.ledger_id, .count = packed->count,
-                                          .first_entry = packed->first_entry, .last_entry = packed->last_entry};
-    ebk_frame_header_write(to, &facts, packed->size);
-    to[EBK_FRAME_AT_FLAGS] |= EBK_FRAME_FLAG_LAC;
-    ebk_store_u64(to + EBK_FRAME_AT_LAC, (uint64_t)place->lac);
-    ebk_store_u64(to + EBK_FRAME_AT_LAC_LENGTH, place->lac_length);
-    memcpy(to + EBK_FRAME_AT_KEY, adds->settings.key, sizeof adds->settings.key);
-    ebk_store_u32(to + EBK_FRAME_AT_CRC, ebk_crc32c(0, to, EBK_FRAME_AT_CRC));
+    const struct place *const it = place_of(adds, place);
+    return (struct ebk_seat_add){.packed = &it->frame.packed, .lac = it->lac, .lac_length = it->lac_length};
 }
 
-/* Heads and frame as one part. */
-static int send_copied(void *socket, const uint8_t *heads, size_t heads_size, const struct ebk_packed *packed)
-{
-    struct ebk_zmq_message message;
-    if (ebk_zmq.init_size(&message, heads_size + packed->size) < 0) return EBK_NO_MEMORY;
-    uint8_t *to = ebk_zmq.data(&message);
-    memcpy(to, heads, heads_size);
-    memcpy(to + heads_size, packed->body, packed->size);
-    while (ebk_zmq.send(&message, socket, EBK_ZMQ_DONTWAIT) < 0) {
-        if (ebk_zmq.last_error() == EINTR) continue;
-        (void)ebk_zmq.close(&message);
-        return EBK_FULL;
-    }
-    return EBK_OK;
-}
-
-/* One request: envelope, message header, control part, frame. False: nothing was sent. */
-static bool ask(const struct ebk_link_seat *seat, struct ebk_sending_link *link, uint64_t request_id,
-                const uint8_t *frame_head, const struct ebk_packed *packed)
-{
-    uint8_t heads[HEADS_BYTES_MAX];
-    uint8_t *const message = heads + EBK_ENVELOPE_BYTES;
-    uint8_t *end = message + EBK_MESSAGE_HEADER_BYTES;
-    memcpy(end, seat->control, seat->control_size);
-    end += seat->control_size;
-    (void)ebk_message_seal_with(message, EBK_KIND_ADD_REQUEST, 1, EBK_FRAME_HEADER_BYTES + packed->size, request_id, end);
-    memcpy(end, frame_head, EBK_FRAME_HEADER_BYTES);
-    end += EBK_FRAME_HEADER_BYTES;
-    const size_t body_size = (size_t)(end - message) + packed->size;
-    memcpy(heads, link->prefix, EBK_ENVELOPE_PREFIX_BYTES);
-    ebk_store_u32(heads + EBK_ENVELOPE_AT_LENGTH, (uint32_t)body_size);
-    ebk_store_u32(heads + EBK_ENVELOPE_AT_CRC, ebk_crc32c(0, heads, EBK_ENVELOPE_AT_CRC));
-    const size_t heads_size = (size_t)(end - heads);
-    link->is_used = true;
-    int code;
-    if (link->socket == NULL)
-        code = ebk_link_tray_put(link->tray, message, (uint32_t)(end - message), packed->body, packed->size);
-    else if (packed->size <= EBK_LINK_COPIED_BYTES_MAX)
-        code = send_copied(link->socket, heads, heads_size, packed);
-    else
-        code = ebk_zmq_send_frame(link->socket, heads, heads_size, packed->body, packed->size);
-    if (code != EBK_OK) return false;
-    link->sent += body_size;
-    link->room -= body_size;
-    return true;
-}
-
-/* The frame at `place` to one seat. False: nothing was sent. */
-static bool send_to(struct ebk_link_adds *adds, uint32_t seat, struct ebk_sending_link *link, uint64_t place,
-                    const uint8_t *frame_head)
+/* The frame at `place` to one seat that is open. False: nothing was sent. */
+static bool send_to(struct ebk_link_adds *adds, uint32_t seat, struct ebk_link_sender *sender, uint64_t place,
+                    struct ebk_seat_add *add)
 {
     const struct ebk_link_settings *const settings = &adds->settings;
     const struct ebk_link_seat *const to = &settings->seats[seat];
     const struct ebk_link_frame *const frame = at(adds, place);
-    const uint64_t request_id = frame->first_request + seat;
-    if (!ask(to, link, request_id, frame_head, &frame->packed)) {
-        adds->is_ending = true; /* Its link is over, or will be found slow: the core decides. */
+    add->request_id = frame->first_request + seat;
+    if (!ebk_seat_send(settings, to, sender, add, &place_of(adds, place)->tokens[seat])) {
+        adds->is_ending = true; /* Its link is over, or will be found slow, or its core has to decide: ours does. */
         return false;
     }
+    adds->next[seat] = place + 1;
+    if (to->near != NULL) return true;
     const struct ebk_asked asked = {
-        .link = to->link, .request_id = request_id, .group = request_id, .needed = 1, .nonce = settings->nonce,
+        .link = to->link, .request_id = add->request_id, .group = add->request_id, .needed = 1, .nonce = settings->nonce,
         .seating = to->seating, .ledger_id = settings->ledger_id, .first = frame->packed.first_entry,
         .last = frame->packed.last_entry};
     ebk_answers_expect_for(settings->answers, &asked, adds, place, seat);
-    adds->next[seat] = place + 1;
     return true;
 }
 
-/* To a seat that is behind, what its link has room for. */
+/* To a seat that is behind, what it has room for. */
 static void catch_up(struct ebk_link_adds *adds, struct ebk_link_sender *sender)
 {
-    for (uint32_t seat = 0; seat < adds->settings.seat_count && !adds->is_ending; seat++) {
-        if (adds->next[seat] == adds->end) continue;
-        struct ebk_sending_link *link = ebk_link_sender_find(sender, adds->settings.seats[seat].link);
-        while (link != NULL && link->room >= BODY_BYTES_MAX && adds->next[seat] < adds->end) {
+    for (uint32_t seat = 0; seat < adds->settings.seat_count && !adds->is_ending; seat++)
+        while (adds->next[seat] < adds->end && ebk_seat_room(&adds->settings.seats[seat], sender) == EBK_SEAT_OPEN) {
             const uint64_t place = adds->next[seat];
-            uint8_t frame_head[EBK_FRAME_HEADER_BYTES];
-            write_frame_head(adds, place_of(adds, place), frame_head);
-            if (!send_to(adds, seat, link, place, frame_head)) break;
+            struct ebk_seat_add add = add_of(adds, place);
+            if (!send_to(adds, seat, sender, place, &add)) break;
         }
-    }
 }
 
 /* The newest frame to every seat that is not behind and has room. */
 static void send_newest(struct ebk_link_adds *adds, struct ebk_link_sender *sender)
 {
     const uint64_t place = adds->end - 1;
-    uint8_t frame_head[EBK_FRAME_HEADER_BYTES];
-    write_frame_head(adds, place_of(adds, place), frame_head);
-    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
-        struct ebk_sending_link *link = ebk_link_sender_find(sender, adds->settings.seats[seat].link);
-        if (adds->next[seat] == place && link->room >= BODY_BYTES_MAX) (void)send_to(adds, seat, link, place, frame_head);
-    }
+    struct ebk_seat_add add = add_of(adds, place);
+    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++)
+        if (adds->next[seat] == place && ebk_seat_room(&adds->settings.seats[seat], sender) == EBK_SEAT_OPEN)
+            (void)send_to(adds, seat, sender, place, &add);
+}
+
+/* Request ids of the same count as the core's, one for each seat. */
+static uint64_t take_requests(const struct ebk_link_adds *adds)
+{
+    if (adds->settings.answers == NULL) return 0;
+    uint64_t *const next = &ebk_answers_state(adds->settings.answers)->next_request;
+    const uint64_t first = *next;
+    *next += adds->settings.seat_count;
+    return first;
 }
 
 static void push(struct ebk_link_adds *adds, struct ebk_link_sender *sender, int64_t now_ns)
@@ -327,24 +274,18 @@ static void push(struct ebk_link_adds *adds, struct ebk_link_sender *sender, int
     catch_up(adds, sender);
     while (!adds->is_ending && sent < EBK_LINK_TURN_BYTES) {
         ebk_packer_want(adds->settings.packer, woken_count(adds));
-        if (!wants_frame(adds)) break;
-        bool is_lost = false;
-        if (!have_room(adds, sender, &is_lost) || !have_place(adds)) {
-            if (is_lost) adds->is_ending = true;
-            break;
-        }
+        if (!wants_frame(adds) || !have_room(adds, sender) || !have_place(adds)) break;
         struct place *place = place_of(adds, adds->end);
         *place = (struct place){.frame.sent_ns = now_ns, .lac = adds->lac, .lac_length = adds->lac_length};
         if (!ebk_packer_seal(adds->settings.packer, &place->frame.packed)) break;
         EBK_ASSERT(place->frame.packed.first_entry > adds->lac);
-        uint64_t *const request_id = &ebk_answers_state(adds->settings.answers)->next_request;
-        place->frame.first_request = *request_id;
-        *request_id += adds->settings.seat_count;
+        place->frame.first_request = take_requests(adds);
         adds->bytes += place->frame.packed.size;
         sent += place->frame.packed.size;
         adds->end += 1;
         send_newest(adds, sender);
     }
+    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) ebk_seat_flush(&adds->settings.seats[seat]);
 }
 
 /* ---- counting -------------------------------------------------------------------------- */
@@ -372,10 +313,23 @@ static void note_times(struct ebk_link_adds *adds, int64_t now_ns)
     adds->answered_sent_ns = 0;
 }
 
+/* A bookie of this loop has answered what its journals have durable: its tokens ascend along the ring. */
+static void hear_near(struct ebk_link_adds *adds)
+{
+    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
+        const struct ebk_near *near = adds->settings.seats[seat].near;
+        if (near == NULL || adds->durable[seat] == adds->next[seat] || (adds->failed >> seat & 1)) continue;
+        const uint64_t durable = ebk_near_durable(near);
+        while (adds->durable[seat] < adds->next[seat] && place_of(adds, adds->durable[seat])->tokens[seat] <= durable)
+            ebk_link_adds_answered(adds, adds->durable[seat]++, seat, false);
+    }
+}
+
 /* In entry order only: the LAC never passes a frame that is not done (P3.3). */
 static void reap(struct ebk_link_adds *adds, int64_t now_ns)
 {
     const int64_t before = adds->lac;
+    hear_near(adds);
     note_times(adds, now_ns);
     while (adds->head < adds->end &&
            (uint32_t)__builtin_popcount(at(adds, adds->head)->answered) >= adds->settings.ack_quorum) {
@@ -400,7 +354,16 @@ static void reap(struct ebk_link_adds *adds, int64_t now_ns)
 void ebk_link_adds_turn(struct ebk_link_adds *adds, struct ebk_link_sender *sender, int64_t now_ns)
 {
     reap(adds, now_ns);
+    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
+        const struct ebk_near *near = adds->settings.seats[seat].near;
+        if (near != NULL && !ebk_near_is_open(near)) adds->is_ending = true; /* Nobody else will say so. */
+    }
     push(adds, sender, now_ns);
+}
+
+void ebk_link_adds_turn_near(struct ebk_link_adds *adds, int64_t now_ns)
+{
+    ebk_link_adds_turn(adds, NULL, now_ns);
 }
 
 int64_t ebk_link_adds_due_ns(struct ebk_link_adds *adds, int64_t now_ns)
@@ -416,13 +379,14 @@ int64_t ebk_link_adds_due_ns(struct ebk_link_adds *adds, int64_t now_ns)
 
 bool ebk_link_adds_has_more(const struct ebk_link_adds *adds, struct ebk_link_sender *sender)
 {
-    bool is_lost = false;
+    uint32_t count = 0;
     if (adds->is_ending) return false;
     for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
-        const struct ebk_sending_link *link = ebk_link_sender_find(sender, adds->settings.seats[seat].link);
-        if (adds->next[seat] < adds->end && link != NULL && link->room >= BODY_BYTES_MAX) return true;
+        if (ebk_seat_room(&adds->settings.seats[seat], sender) != EBK_SEAT_OPEN) continue;
+        if (adds->next[seat] < adds->end) return true;
+        count += 1;
     }
-    return wants_frame(adds) && have_room(adds, sender, &is_lost);
+    return count >= adds->settings.ack_quorum && wants_frame(adds);
 }
 
 /* By seat, since when it has answered nothing of what it owes. */
@@ -437,15 +401,36 @@ static void look_for_silence(const struct ebk_link_adds *adds, int64_t *silent_n
     }
 }
 
+/* Near seats do not say so with each answer, so they are asked. */
+static uint32_t followed_near(const struct ebk_link_adds *adds)
+{
+    uint32_t followed = 0;
+    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
+        const struct ebk_near *near = adds->settings.seats[seat].near;
+        if (near != NULL && ebk_near_is_followed(near, adds->settings.ledger_id)) followed |= 1u << seat;
+    }
+    return followed;
+}
+
+/* Nothing more is sent this way to a seat that was not sent everything. */
+static bool has_unsent(const struct ebk_link_adds *adds)
+{
+    bool found = false;
+    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++)
+        found |= adds->next[seat] < adds->end && !(adds->failed >> seat & 1);
+    return found && adds->is_ending;
+}
+
 void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_link_facts *facts)
 {
     if (!adds->is_deaf) reap(adds, now_ns);
     *facts = (struct ebk_link_facts){.lac = adds->lac, .lac_length = adds->lac_length, .is_ending = adds->is_ending};
     facts->pending = (uint32_t)(adds->end - adds->head);
+    facts->has_unsent = has_unsent(adds);
     facts->oldest_sent_ns = adds->tail < adds->end ? at(adds, adds->tail)->sent_ns : 0;
     facts->longest_ns = adds->longest_ns;
     adds->longest_ns = 0;
-    facts->followed = adds->followed;
+    facts->followed = adds->followed | followed_near(adds);
     adds->followed_told = adds->lac == adds->lac_told ? adds->followed_told | adds->followed : adds->followed;
     adds->followed = 0;
     adds->lac_told = adds->lac;
@@ -464,6 +449,26 @@ void ebk_link_adds_fail(struct ebk_link_adds *adds, uint32_t seat)
     adds->is_ending = true;
 }
 
+int ebk_link_adds_show(const struct ebk_link_adds *adds, uint64_t place, uint32_t seat, struct ebk_packed *frame,
+                       uint64_t *token, int64_t *lac, uint64_t *lac_length)
+{
+    EBK_ASSERT(seat < adds->settings.seat_count && adds->settings.seats[seat].near != NULL);
+    if (adds->places == NULL || place < adds->tail || place >= adds->next[seat]) return 0;
+    const struct place *const it = place_of(adds, place);
+    *frame = it->frame.packed;
+    *token = it->tokens[seat];
+    *lac = it->lac;
+    *lac_length = it->lac_length;
+    return 1;
+}
+
+/* Stored at a bookie of this loop, and no request is on its way that would be answered. It is asked by one: what it has it
+ * finds there (P3.4b). */
+static bool is_near_only(const struct ebk_link_adds *adds, uint32_t seat, const struct ebk_link_frame *frame)
+{
+    return adds->settings.seats[seat].near != NULL && !(frame->answered >> seat & 1);
+}
+
 int ebk_link_adds_give(struct ebk_link_adds *adds, struct ebk_link_frame *frame)
 {
     be_deaf(adds);
@@ -474,7 +479,7 @@ int ebk_link_adds_give(struct ebk_link_adds *adds, struct ebk_link_frame *frame)
         if (place < adds->head) count_behind(adds, -kept_bytes(&frame->packed));
         if (place >= adds->head || !is_over(adds, place)) {
             for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++)
-                if (adds->next[seat] <= place) frame->unsent |= 1u << seat;
+                if (adds->next[seat] <= place || is_near_only(adds, seat, frame)) frame->unsent |= 1u << seat;
             return 1;
         }
         ebk_packer_release(frame->packed.body);

@@ -1,15 +1,15 @@
-/* link_adds.h: adds of a writing handle over ZeroMQ links, sealed and sent while the loop waits (P3.2, P3.3, P3.7).
+/* link_adds.h: adds of a writing handle, sealed, sent and counted while the loop waits (P3.2, P3.3, P3.7).
  *
- * The counterpart of local_adds.h for bookies in other processes, and as that a shortcut, never a second opinion: a frame
- * is sealed and sent to every seat where the writer's core would do so, by the same bytes; it counts as acknowledged where
- * the core would count it: when ack_quorum seats have answered OK to exactly what was asked, in entry order. All else ends
- * the shortcut. Nothing is sent again then: the core is told which frames are on their way, and who has answered.
+ * A shortcut, never a second opinion: a frame is sealed and sent to every seat where the writer's core would do so; it
+ * counts as acknowledged where the core would count it: when ack_quorum seats have answered OK to exactly what was asked,
+ * in entry order. A seat is reached over a link, or is a bookie of this loop (seat.h). All else ends the shortcut. The core
+ * is told then which frames are on their way, and who has answered.
  * What "common" means, and why each check is enough, is in native/NATIVE.md.
  *
- *     packer ─seal─▶ every seat's link ─▶ ring ─▶ ack_quorum answered: LAC ─▶ all answered: release
- *                                          └──────── ended: given to the core, frame by frame
+ *     packer ─seal─▶ every seat ─▶ ring ─▶ ack_quorum answered: LAC ─▶ all answered: release
+ *                                   └──────── ended: given to the core, frame by frame
  *
- * A seat that is behind holds nobody back: a frame is sealed where ack_quorum links have room, and the others are sent it
+ * A seat that is behind holds nobody back: a frame is sealed where ack_quorum seats have room, and the others are sent it
  * later, in order. What is kept for them is bounded by bytes.
  *
  * One thread, the loop's, but for what says "any thread".
@@ -43,10 +43,12 @@ struct ebk_backlog {
     uint64_t kept_bytes, bytes_max;
 };
 
+struct ebk_near;
 struct ebk_link_sender;
 struct ebk_link_adds;
 
 struct ebk_link_seat {
+    struct ebk_near *near; /* a bookie of this loop, borrowed; NULL: it is reached over the link */
     uint64_t link;
     uint64_t seating;
     uint8_t control[64]; /* the control part of each of its requests (codec/messages.py) */
@@ -55,7 +57,7 @@ struct ebk_link_seat {
 
 struct ebk_link_settings {
     struct ebk_packer *packer;
-    struct ebk_answers *answers;
+    struct ebk_answers *answers; /* NULL: no seat is reached over a link */
     struct ebk_link_seat seats[7];
     uint32_t seat_count;
     uint32_t ack_quorum;
@@ -74,6 +76,7 @@ struct ebk_link_facts {
     uint64_t lac_length;
     uint32_t pending;       /* frames that are not acknowledged */
     bool is_ending;         /* nothing more goes this way */
+    bool has_unsent;        /* then: a seat was not sent all of them */
     int64_t oldest_sent_ns; /* of the frames that a seat has not answered; 0: there is none */
     int64_t longest_ns;     /* that an answer took since it was told last; 0: there was none */
     uint32_t followed;      /* a bit for each seat that said since then that a reader waits there (P6.2) */
@@ -88,7 +91,7 @@ struct ebk_link_frame {
     uint64_t first_request; /* of seat 0; those of the others follow */
     int64_t sent_ns;
     uint32_t answered;      /* a bit for each seat */
-    uint32_t unsent;        /* whose link took nothing; said where it is given */
+    uint32_t unsent;        /* whom the core has to ask: who was sent nothing, or has it and is not durable yet */
 };
 
 EBK_SHORT void ebk_backlog_add(struct ebk_backlog *backlog, int64_t bytes);
@@ -102,12 +105,19 @@ void ebk_link_adds_close(struct ebk_link_adds *adds);
 void ebk_link_adds_free(struct ebk_link_adds *adds);
 /* Any thread: the LAC, told or not, and the length up to it. */
 EBK_SHORT int64_t ebk_link_adds_lac(const struct ebk_link_adds *adds, uint64_t *length);
-/* Any thread: as ebk_local_adds_await. */
+/* Any thread: wait until the entry is acknowledged. is_alone: nobody waits for what is told, so it may be told later.
+ * Returns 1: it is; 0: not yet, after timeout_ms or a signal; EBK_FAILED: not this way, they are closed. */
 int ebk_link_adds_await(struct ebk_link_adds *adds, int64_t entry_id, bool is_alone, int timeout_ms);
 /* What there is to tell; it is told by that. */
 EBK_SHORT void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_link_facts *facts);
 /* This seat has failed: nothing is kept for it any more, it counts for nothing, and nothing more goes this way. */
 EBK_SHORT void ebk_link_adds_fail(struct ebk_link_adds *adds, uint32_t seat);
+/* For who watches: the frame at this place, counted from the first one ever, once this near seat has it; with its token
+ * there, and the LAC that it was told. 0: it has not, or all seats have answered. The body stays the adds' own. */
+EBK_SHORT int ebk_link_adds_show(const struct ebk_link_adds *adds, uint64_t place, uint32_t seat,
+                                 struct ebk_packed *frame, uint64_t *token, int64_t *lac, uint64_t *lac_length);
+/* One turn of adds of which no seat is reached over a link. */
+EBK_SHORT void ebk_link_adds_turn_near(struct ebk_link_adds *adds, int64_t now_ns);
 /* The next frame that is not acknowledged, or that a seat has not answered, in entry order; it is owed an
  * ebk_packer_release. 0: none is left. Nothing goes this way any more, and no answer counts here, from the first one on. */
 EBK_SHORT int ebk_link_adds_give(struct ebk_link_adds *adds, struct ebk_link_frame *frame);

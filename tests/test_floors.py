@@ -34,6 +34,8 @@ NATIVE_IMPORTERS = {
     "embedbk.codec.kernels",
     "embedbk.codec.packer",
     "embedbk.storage.native",
+    "embedbk.transports.adds",
+    "embedbk.transports.near",
     "embedbk.transports.sim_adds",
     "embedbk.transports.zmq_adds",
     "embedbk.transports.zmq_dialled",

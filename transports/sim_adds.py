@@ -13,12 +13,13 @@ from typing import Any
 from embedbk._native import ffi, lib
 from embedbk.codec.answers_twin import Counting
 from embedbk.ports import AddSeat, AddTerms
-from embedbk.transports.zmq_adds import LinkAdds, LinkSender
+from embedbk.transports.adds import AddsInC
+from embedbk.transports.zmq_adds import LinkSender
 
 __all__ = ["SimAdds", "SimLinks"]
 
 
-class SimAdds(LinkAdds):
+class SimAdds(AddsInC):
     """One handle's. Nobody can block: time passes only when all have had their turn."""
 
     def wait(self, entry_id: int, *, is_alone: bool) -> bool:

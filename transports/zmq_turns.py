@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from embedbk.codec.answers_twin import Counting
 from embedbk.ports import AddPath, AddSeat, AddTerms, WaitEnd, WaitTerms
 from embedbk.transports import zmq_adds, zmq_dialled
+from embedbk.transports.adds import AddsInC
 from embedbk.transports.envelope import CREDIT_BYTES
 from embedbk.transports.zmq_accepted import AcceptedLinks, BookieWait, WaitEnded, open_accepted
 from embedbk.transports.zmq_ends import Ends
@@ -171,7 +172,7 @@ class DialledTurns:
 
     # Adds that are sent from C (`ports.AddSending`).
 
-    def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> zmq_adds.LinkAdds | None:
+    def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> AddsInC | None:
         """None: not over these links."""
         sender, counting = self.sender, self._counting
         if sender is None or counting is None:
@@ -179,7 +180,7 @@ class DialledTurns:
         links = [self._ends.links.get(seat.link) for seat in seats]
         if any(link is None or not link.is_up or not link.port.sends_frames for link in links):
             return None
-        adds = zmq_adds.LinkAdds(sender, counting.handle, terms, seats)
+        adds = AddsInC(sender, counting.handle, terms, seats)
         sender.begin(adds)
         return adds
 

@@ -74,8 +74,7 @@ from embedbk.host.signal import AlarmsHeld
 from embedbk.host.unread import Unread
 from embedbk.ids import Member
 from embedbk.metadata.client import Client
-from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport
-from embedbk.storage.local_adds import NativeNear, NativeWaiter
+from embedbk.ports import Identity, LinkDown, LinkUp, Near, NearWait, Received, Transport
 from embedbk.transports.envelope import is_other_disk
 
 __all__ = ["ClientNode"]
@@ -177,7 +176,7 @@ class ClientNode:
         self.courses: Courses | None = None
         if self._answers is not None and self._answers.handle is not None:
             self.courses = LinkAdds(
-                transport, self._link_of, self._note_asked, self._queue, self._hear, self._look_again
+                transport.adds, self._link_of, self._note_asked, self._queue, self._hear, self._look_again
             )
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}
@@ -226,9 +225,9 @@ class ClientNode:
             self.courses.before(operation, event)
         self._events.append((operation, event))
 
-    def add_locally(self, waiter: NativeWaiter, nears: Mapping[Member, NativeNear]) -> None:
+    def add_locally(self, wait: NearWait, nears: Mapping[Member, Near]) -> None:
         """From now on writers reach these bookies, which are on this node's loop, without messages where they can."""
-        self.courses = LocalAdds(waiter, nears, self._queue, self._hear, self._look_again)
+        self.courses = LocalAdds(wait, nears, self._note_asked, self._queue, self._hear, self._look_again)
         self._beside = frozenset(nears)
 
     def _queue(self, operation: Operation, event: Event) -> None:
@@ -452,7 +451,7 @@ class ClientNode:
             peer.outbox.append((0, pieces, sum(map(len, pieces))))
         lacs.clear()
 
-    # Adds that are sent from C (native/NATIVE.md, "Link adds").
+    # Adds that are sent from C (native/NATIVE.md, "Adds in C").
 
     def _link_of(self, member: Member) -> int | None:
         peer = self._peers.get(member)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from embedbk.codec.messages import AddAnswer, Status
@@ -48,8 +48,6 @@ class Course:
     drain_until_ns: int | None = None
     look_ns: int = 0  # When `Courses.look` is wanted; 0: when something moves.
     pressed_again_ns: int = 0  # At the bound of what is kept: when to look again who is silent.
-    # By seat: how far it was durable when it was looked at, and since when it has stood there.
-    stood: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -242,7 +240,7 @@ class Courses(ABC):
         if facts.is_ending:
             if course.drain_until_ns is None:
                 course.drain_until_ns = now_ns + DRAIN_NS
-            if not facts.pending or now_ns >= course.drain_until_ns:
+            if not facts.pending or facts.has_unsent or now_ns >= course.drain_until_ns:
                 self._finish(now_ns, writing, course)
         elif now_ns >= course.look_ns or self.is_pressed(facts):
             self.look(now_ns, writing, course, facts)

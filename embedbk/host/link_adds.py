@@ -1,4 +1,4 @@
-"""Adds of this client's writers over links, sealed and sent while the loop waits (native/NATIVE.md, "Link adds").
+"""Adds of this client's writers over links, sealed and sent while the loop waits (native/NATIVE.md, "Adds in C").
 
 Decides which writers' adds can go that way, and how long a bookie may be silent there. When they do is `courses`';
 what goes, and what is acknowledged by it, is decided in C by the rules of core/writer.py. Nothing is sent twice: at the
@@ -13,12 +13,14 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.messages import AddRequest, encode_control
 from embedbk.codec.packer import Packer
 from embedbk.core.backlog import SILENT_AT_BOUND, look_at_ns, silent_seats
+from embedbk.core.in_flight import InFlight
 from embedbk.core.machine import earliest
+from embedbk.core.seating import Seating
 from embedbk.core.vocabulary import Event, FrameSent, SendFailed, Tag
 from embedbk.host.courses import Course, Courses, silent_ns
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import Member
-from embedbk.ports import AddSeat, AddSending, AddTerms, SentAdds, SentFacts, Transport
+from embedbk.ports import AddSeat, AddSending, AddTerms, SentAdds, SentFacts
 
 __all__ = ["LinkAdds"]
 
@@ -27,14 +29,14 @@ class LinkAdds(Courses):
     """As `Courses`.
 
     Args:
-        transport: over whose links.
+        sending: who seals and sends them; None: nobody can, here or yet.
         link_of: the link to a bookie that takes requests now.
         asked: a request is on its way, and its answer this node's: (member, request id, whose, tag).
     """
 
     def __init__(
         self,
-        transport: Transport,
+        sending: Callable[[], AddSending | None],
         link_of: Callable[[Member], int | None],
         asked: Callable[[Member, int, Operation, Tag], None],
         queue: Callable[[Operation, Event], None],
@@ -42,7 +44,7 @@ class LinkAdds(Courses):
         look_again: Callable[[Writing], None],
     ) -> None:
         super().__init__(queue, hear, look_again)
-        self._transport = transport
+        self._find_sending = sending
         self._link_of = link_of
         self._asked = asked
         self._sending: AddSending | None = None
@@ -60,25 +62,29 @@ class LinkAdds(Courses):
 
     def is_open_to(self, writing: Writing) -> bool:
         if self._sending is None:
-            self._sending = self._transport.adds()
+            self._sending = self._find_sending()
         return self._sending is not None and writing.core.is_plain and type(writing.packer) is Packer
 
     def open(self, writing: Writing) -> SentAdds | None:
         core, in_flight = writing.core, writing.core.in_flight
         assert self._sending is not None
-        seats: list[AddSeat] = []
-        for seating in in_flight.seatings:
-            link = self._link_of(seating.member)
-            if link is None:
-                return None
-            request = AddRequest(seating.member.incarnation, in_flight.nonce, seating.number, recovery=False)
-            seats.append(AddSeat(link, seating.number, encode_control(request)))
+        seats = [self.seat(in_flight, seating) for seating in in_flight.seatings]
+        if None in seats:
+            return None
         terms = AddTerms(
             writing.packer, core.ledger_id, in_flight.ledger_key, in_flight.nonce, core.quorum.ack_quorum,
             core.lac, in_flight.done_length, core.options.inflight_bytes_max, core.options.behind_bytes_max,
             in_flight.backlog,
         )  # fmt: skip
-        return self._sending.open_adds(terms, seats)
+        return self._sending.open_adds(terms, seats)  # type: ignore[arg-type]  # None of them is None.
+
+    def seat(self, in_flight: InFlight, seating: Seating) -> AddSeat | None:
+        """Where the frames of a seat go. None: nothing goes there now."""
+        link = self._link_of(seating.member)
+        if link is None:
+            return None
+        request = AddRequest(seating.member.incarnation, in_flight.nonce, seating.number, recovery=False)
+        return AddSeat(link, seating.number, encode_control(request))
 
     def leave(self, course: Course) -> None:
         """Answers that came count; `give` ends that."""

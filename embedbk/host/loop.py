@@ -114,7 +114,7 @@ class Loop:
     """Runs nodes on one thread until it is stopped."""
 
     def __init__(self, name: str = "embedbk", poll: Poll | None = None) -> None:
-        """poll: waits for it, and perhaps does something useful meanwhile (storage/local_adds.py)."""
+        """poll: waits for it, and perhaps does something useful meanwhile (transports/near.py)."""
         self.failure: BaseException | None = None  # What ended the loop before it was told to stop.
         self._places: list[_Place] = []
         self._by_fileno: dict[int, _Place] = {}

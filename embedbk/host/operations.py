@@ -100,7 +100,7 @@ def is_countable(core: Writer) -> bool:
 
 
 class Ahead(Protocol):
-    """Acknowledgements as they come, from any thread (storage/local_adds.py)."""
+    """Acknowledgements as they come, from any thread (transports/adds.py)."""
 
     def lac(self) -> tuple[int, int]: ...
 

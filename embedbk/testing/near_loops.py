@@ -1,4 +1,4 @@
-"""Clients on one loop with bookies, whose writers' adds go past all messages (native/NATIVE.md, "Local adds").
+"""Clients on one loop with bookies, whose writers' adds go past all messages (native/NATIVE.md, "Near seats").
 
 What a wait of such a loop does in production is done here between the steps of the client: the turns of its adds, in C.
 Decides nothing of them. Cores hear of that later, so who watches cores is told as it happens: this frame was asked of
@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from embedbk.codec.frame import Frame, FrameHeader
+from embedbk.codec.frame import FrameHeader
 from embedbk.codec.messages import AddAnswer, AddRequest, Status
 from embedbk.core.vocabulary import JournalDurable, Reply, RequestReceived, Send, StoreFrame
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Writing
 from embedbk.ids import Member
-from embedbk.storage.local_adds import NativeLocalAdds, NativeNear, NativeWaiter
+from embedbk.transports.adds import AddsInC, StoredNear
+from embedbk.transports.near import NativeNear, NativeWaiter
 
 __all__ = ["NearLoops"]
 
@@ -30,15 +31,14 @@ class _Waiter(NativeWaiter):
     """The wait of a loop that a world drives: whose adds have turns, and who is woken for them."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        self.adds: dict[
-            NativeLocalAdds, int
-        ] = {}  # With the place of the next frame that nobody was told of.
-        self.wake = wake  # type: ignore[method-assign]
+        # With the place of the next frame that nobody was told of, by seat.
+        self.adds: dict[AddsInC, list[int]] = {}
+        self.wake_adds = wake  # type: ignore[method-assign]
 
-    def begin(self, adds: NativeLocalAdds) -> None:
-        self.adds[adds] = 0
+    def begin(self, adds: AddsInC) -> None:
+        self.adds[adds] = [0] * adds.seat_count
 
-    def end(self, adds: NativeLocalAdds) -> None:
+    def end(self, adds: AddsInC) -> None:
         self.adds.pop(adds, None)
 
 
@@ -57,7 +57,7 @@ class _Loop:
     client: str
     node: ClientNode
     waiter: _Waiter
-    opened: list[NativeLocalAdds] = field(default_factory=list)
+    opened: list[AddsInC] = field(default_factory=list)
     bookies: dict[Member, BookieNode] = field(default_factory=dict)
     untold: list[tuple[BookieNode, Any, list[Any]]] = field(default_factory=list)
 
@@ -117,17 +117,14 @@ class NearLoops:
             return False
         if any(self._is_paused(member.bookie_id) for member in loop.bookies):
             return False
-        for adds, place in list(loop.waiter.adds.items()):
+        for adds, places in list(loop.waiter.adds.items()):
             if adds not in loop.opened:
                 loop.opened.append(adds)
-            adds.turn()
-            lac, lac_length = (
-                adds.lac()
-            )  # As it was when these were stored: nothing is durable in the same turn.
-            for frame, tokens in adds.frames_from(place):
-                place += 1
-                self._on_stored(loop, adds, frame, tokens, lac, lac_length)
-            loop.waiter.adds[adds] = place
+            adds.turn(self._now_of(client))
+            for seat in range(adds.seat_count):
+                for stored in adds.stored_from(places[seat], seat):
+                    places[seat] += 1
+                    self._on_stored(loop, adds, seat, stored)
         return bool(loop.untold)
 
     def tell_stored(self, client: str) -> None:
@@ -139,23 +136,20 @@ class NearLoops:
         for node, event, effects in untold:
             _show(node, event, effects)
 
-    def _on_stored(
-        self, loop: _Loop, adds: NativeLocalAdds, frame: Frame, tokens: list[int], lac: int, lac_length: int
-    ) -> None:
+    def _on_stored(self, loop: _Loop, adds: AddsInC, seat: int, stored: StoredNear) -> None:
         core = next(each for each in self._writings_of(loop.client) if each.local is adds).core
+        frame, token, seating = stored.frame, stored.token, core.in_flight.seatings[seat]
         header = FrameHeader(
-            frame.ledger_id, frame.first_entry, frame.last_entry, frame.entry_count, len(frame.body), lac,
-            lac_length, True, core.in_flight.ledger_key,
+            frame.ledger_id, frame.first_entry, frame.last_entry, frame.entry_count, len(frame.body), stored.lac,
+            stored.lac_length, True, core.in_flight.ledger_key,
         )  # fmt: skip
-        for seating, token in zip(core.in_flight.seatings, tokens, strict=True):
-            name = seating.member.bookie_id
-            request = AddRequest(seating.member.incarnation, core.in_flight.nonce, seating.number, False)
-            send = Send(seating.member, request, ("add", seating.number, frame.first_entry), [(b"", frame)])
-            self._tell("on_add_sent", loop.client, core, frame, send)
-            self._stored.setdefault(name, []).append(_Stored(loop.client, core, send, token))
-            node = loop.bookies[seating.member]
-            event = RequestReceived(self._now_of(name), _NO_LINK, token, request, [(header, frame.body)])
-            loop.untold.append((node, event, [StoreFrame(token, frame)]))
+        name = seating.member.bookie_id
+        request = AddRequest(seating.member.incarnation, core.in_flight.nonce, seating.number, False)
+        send = Send(seating.member, request, ("add", seating.number, frame.first_entry), [(b"", frame)])
+        self._tell("on_add_sent", loop.client, core, frame, send)
+        self._stored.setdefault(name, []).append(_Stored(loop.client, core, send, token))
+        event = RequestReceived(self._now_of(name), _NO_LINK, token, request, [(header, frame.body)])
+        loop.untold.append((loop.bookies[seating.member], event, [StoreFrame(token, frame)]))
         self._note("sent to bookies of its loop")
 
     def on_durable(self, bookie: str, node: BookieNode, token: int) -> None:

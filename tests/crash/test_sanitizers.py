@@ -49,27 +49,26 @@ ADD_PATH_SOURCES = [
         )
     ),
 ]
-LOCAL_ADDS_SOURCES = [
+ADDS_SOURCES = [
     *ADD_PATH_SOURCES,
-    *(NATIVE / f"{name}.c" for name in ("local_adds", "ahead", "wait_set", "waiter", "packer", "block_pool")),
-]
-LINK_ADDS_SOURCES = [
-    NATIVE / f"{name}.c"
-    for name in (
-        "ahead",
-        "answers",
-        "crc32c",
-        "errors",
-        "link_adds",
-        "link_sender",
-        "link_tray",
-        "message_reader",
-        "block_pool",
-        "packer",
-        "wait_set",
-        "zmq_calls",
-        "zmq_send",
-    )
+    *(
+        NATIVE / f"{name}.c"
+        for name in (
+            "ahead",
+            "answers",
+            "block_pool",
+            "link_adds",
+            "link_sender",
+            "link_tray",
+            "near",
+            "packer",
+            "seat",
+            "wait_set",
+            "waiter",
+            "zmq_calls",
+            "zmq_send",
+        )
+    ),
 ]
 STORE_SOURCES = [source for source in sorted(NATIVE.glob("*.c")) if "Python.h" not in source.read_text()]
 SEEDS = ("1", "2", "3")
@@ -118,9 +117,9 @@ def test_the_add_path_reads_no_byte_too_far(sanitizer, tmp_path):
 
 def test_adds_past_messages_and_threads_leave_the_sanitizers_silent(sanitizer, tmp_path):
     """P3.2, P3.3: three threads of users, a loop, three journals; the shortcut ends, and disks fail."""
-    program = tmp_path / "local_adds_check"
-    check = PROJECT / "tests" / "crash" / "local_adds_check.c"
-    built = build(sanitizer, program, check, *LOCAL_ADDS_SOURCES)
+    program = tmp_path / "near_adds_check"
+    check = PROJECT / "tests" / "crash" / "near_adds_check.c"
+    built = build(sanitizer, program, check, *ADDS_SOURCES)
     assert built.returncode == 0, built.stderr
     for seed in SEEDS:
         run = subprocess.run([program, seed], capture_output=True, text=True, timeout=300, check=False)
@@ -132,7 +131,7 @@ def test_adds_over_links_and_hostile_answers_leave_the_sanitizers_silent(sanitiz
     and the core gets back what is not answered by all."""
     program = tmp_path / "link_adds_check"
     check = PROJECT / "tests" / "crash" / "link_adds_check.c"
-    built = build(sanitizer, program, check, *LINK_ADDS_SOURCES)
+    built = build(sanitizer, program, check, *ADDS_SOURCES)
     assert built.returncode == 0, built.stderr
     for seed in SEEDS:
         run = subprocess.run([program, seed], capture_output=True, text=True, timeout=300, check=False)

@@ -19,7 +19,14 @@ class Way(Courses):
     def __init__(self) -> None:
         super().__init__(lambda writing, event: None, lambda now_ns: None, lambda writing: None)
         self.facts = SimpleNamespace(
-            lac=0, lac_length=0, pending=1, is_ending=False, followed=0, longest_ns=0, oldest_sent_ns=None
+            lac=0,
+            lac_length=0,
+            pending=1,
+            is_ending=False,
+            has_unsent=False,
+            followed=0,
+            longest_ns=0,
+            oldest_sent_ns=None,
         )
         self.looked = 0
         adds: Any = SimpleNamespace(tell=lambda now_ns: self.facts, close=lambda: None)

@@ -29,8 +29,8 @@ from embedbk.errors import LedgerFenced
 from embedbk.host import courses
 from embedbk.host.operations import Writing
 from embedbk.ids import Member
-from embedbk.storage.local_adds import NativeNear, NativeWaiter
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.transports.near import NativeNear, NativeWaiter
 from tests.host.place import KEY, MS, SECOND, THREE, DiskStorage, Place
 
 ADD_TIMEOUT_NS = 5 * SECOND
@@ -95,11 +95,16 @@ class Side:
         """Waiting comes behind the nodes' steps, and the disks sync meanwhile."""
         for node in list(self.place.nodes.values()):
             node.step(self.place.now_ns)
-        self.waiter.poll(0)
+        self.wait()
         for name, disk in self.place.disks.items():
             if name not in self.place.held:
                 disk.commit()
-        self.waiter.poll(0)
+        self.wait()
+
+    def wait(self) -> None:
+        """What `self.waiter` does while it waits, by the clock of this place."""
+        for adds in list(self.waiter._adds):
+            adds.turn(self.place.now_ns)
 
     def rest(self, turns: int = 14) -> None:
         for _ in range(turns):
@@ -490,8 +495,8 @@ def test_the_wait_tells_ready_descriptors_and_ends_in_time() -> None:
     os.eventfd_write(event, 1)
     assert waiter.poll(-1) == waiter.poll(0) == [(event, select.POLLIN)]
     os.eventfd_read(event)
-    waiter.wake()
-    waiter.wake()
+    waiter.wake_adds()
+    waiter.wake_adds()
     assert waiter.poll(1) == [], "nobody has adds: a wake-up alone concerns no node"
     os.close(event)
 

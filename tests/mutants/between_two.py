@@ -126,34 +126,15 @@ MUTANTS = (
         ("tests/host/test_link_adds.py::test_at_the_bound_only_who_is_not_needed_is_gone_on_without",),
     ),
     Mutant(
-        "slow-is-silent-nearby",
-        "P4.5 P4.7",
-        (
-            "a bookie on the same loop that gets durable all the time, and is behind "
-            "all the time, has failed after the time limit of one add"
-        ),
-        (
-            (
-                "embedbk/host/local_adds.py",
-                ("            (mark, since) if is_behind and mark == before else (mark, now_ns)\n"),
-                "            (mark, since) if is_behind else (mark, now_ns)\n",
-            ),
-        ),
-        ("tests/host/test_local_adds.py::test_slowness_within_the_time_limit_replaces_nobody",),
-    ),
-    Mutant(
         "closed-bookies-are-added-to-nearby",
         "P7.8 P7.4",
         ("a writer on the bookies' loop goes on storing where the core takes no normal adds any more"),
         (
+            ("native/seat.c", "if (!ebk_near_is_open(near)) return EBK_SEAT_GONE;", ""),
             (
-                "native/local_adds.c",
-                "    if (!are_open(adds)) adds->is_ending = true;\n",
-                (
-                    "    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++)\n"
-                    "        if (ebk_near_path(adds->settings.nears[seat]) == NULL) "
-                    "adds->is_ending = true;\n"
-                ),
+                "native/link_adds.c",
+                "        if (near != NULL && !ebk_near_is_open(near)) adds->is_ending = true;",
+                "        (void)near;",
             ),
         ),
         ("tests/host/test_local_adds.py::test_a_bookie_that_is_read_only_stores_nothing",),

@@ -60,10 +60,16 @@ MUTANTS = (
         (_BUSY + "fences_reads_and_recovery_pass_the_adds_that_wait",),
     ),
     Mutant(
-        "one-journal-is-enough-nearby",
+        "stored-is-durable-nearby",
         "P3.2 I40",
-        "an add to bookies of the same loop is acknowledged when one of three journals has it",
-        (("native/local_adds.c", "return count >= adds->settings.ack_quorum;", "return count >= 1;"),),
+        "what a bookie of the same loop has stored, and its journal has not, is acknowledged",
+        (
+            (
+                "native/link_adds.c",
+                "->tokens[seat] <= durable)",
+                "->tokens[seat] <= UINT64_MAX - (durable & 1))",
+            ),
+        ),
         (_LOCAL + "an_append_is_acknowledged_when_an_ack_quorum_is_durable",),
     ),
     Mutant(
@@ -72,19 +78,25 @@ MUTANTS = (
         "a writer on the bookies' loop stores into a ledger that was fenced there",
         (
             (
-                "native/local_adds.c",
-                "if (!ebk_add_path_is_common(ebk_near_path(settings->nears[seat]), &add)) return false;",
-                ";",
+                "native/seat.c",
+                "return ebk_add_path_is_common(path, &stored) ? ebk_add_path_store(path, &stored) : 0;",
+                "return ebk_add_path_store(path, &stored);",
             ),
         ),
         (_LOCAL + "a_fence_ends_it",),
     ),
     Mutant(
-        "held-frame-is-lost-nearby",
+        "who-is-not-durable-is-asked-by-nobody-nearby",
         "P3.1 P3.6",
-        "the frame that no bookie takes as common is not given back to the writer's core",
-        (("native/local_adds.c", "    *frame = adds->held;\n", "    return 0;\n"),),
-        (_LOCAL + "a_fence_ends_it",),
+        "what a bookie of the same loop has stored, and not durable yet, is never asked of it by a message",
+        (
+            (
+                "native/link_adds.c",
+                " || is_near_only(adds, seat, frame)",
+                " || (is_near_only(adds, seat, frame) && false)",
+            ),
+        ),
+        (_LOCAL + "another_event_finds_the_core_as_if_it_had_waited",),
     ),
     Mutant(
         "core-hears-late-nearby",

@@ -1,4 +1,4 @@
-/* local_adds_check.c: adds past all messages, and the loop that waits, under the compiler's sanitizers.
+/* near_adds_check.c: adds to bookies of the same loop, and the loop that waits, under the compiler's sanitizers.
  *
  * Three bookies on disks in memory, with the threads of their journals; a loop; and three threads that append to one
  * writer and wait for what they appended. Each finds its entry acknowledged when its wait says so. Twice: in the first
@@ -8,7 +8,9 @@
 #include "block_pool.h"
 #include "errors.h"
 #include "io.h"
-#include "local_adds.h"
+#include "link_adds.h"
+#include "wait_set.h"
+#include "waiter.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,7 +35,7 @@ struct bookie {
 
 static struct bookie bookies[BOOKIES];
 static struct ebk_packer *packer;
-static struct ebk_local_adds *adds;
+static struct ebk_link_adds *adds;
 static struct ebk_waiter *waiter;
 static atomic_uint users, appended;
 
@@ -88,23 +90,33 @@ static void *use(void *argument)
         atomic_fetch_add(&appended, 1);
         if (should_wake) ebk_waiter_wake(waiter);
         int answer;
-        while ((answer = ebk_local_adds_await(adds, entry, is_alone, 50)) == 0) {
+        while ((answer = ebk_link_adds_await(adds, entry, is_alone, 50)) == 0) {
         }
         uint64_t length;
         if (answer == EBK_FAILED) break;
-        EBK_ASSERT(ebk_local_adds_lac(adds, &length) >= entry && length >= i % PAYLOAD_MAX);
+        EBK_ASSERT(ebk_link_adds_lac(adds, &length) >= entry && length >= i % PAYLOAD_MAX);
     }
     atomic_fetch_sub(&users, 1);
     return NULL;
 }
 
-/* Entries are whole frames, and a frame is one record: the LAC lies in a frame that two journals have. */
-static void check(const struct ebk_local_facts *facts, int64_t before)
+/* What is acknowledged has an ack quorum of journals, as long as it is kept: until all of them have it. */
+static void check(const struct ebk_link_facts *facts, int64_t before)
 {
-    uint32_t have_all = 0;
     EBK_ASSERT(facts->lac >= before && facts->lac < (int64_t)(USERS * APPENDS));
-    for (uint32_t i = 0; i < BOOKIES; i++) have_all += facts->durable[i] >= facts->tokens[i];
-    EBK_ASSERT(facts->pending > 0 || facts->lac < 0 || have_all >= ACK_QUORUM);
+    for (uint64_t place = 0; place < USERS * APPENDS; place++) {
+        uint32_t stored = 0, durable = 0;
+        struct ebk_packed frame = {0};
+        for (uint32_t i = 0; i < BOOKIES; i++) {
+            uint64_t token, length;
+            int64_t lac;
+            if (!ebk_link_adds_show(adds, place, i, &frame, &token, &lac, &length)) continue;
+            EBK_ASSERT(lac < frame.first_entry);
+            stored += 1;
+            durable += ebk_near_durable(bookies[i].near) >= token;
+        }
+        EBK_ASSERT(stored == 0 || frame.last_entry > facts->lac || durable >= ACK_QUORUM);
+    }
 }
 
 static void live(unsigned seed, bool fails)
@@ -112,14 +124,14 @@ static void live(unsigned seed, bool fails)
     waiter = ebk_waiter_new();
     packer = ebk_packer_open(LEDGER, 0, 0, 16 << 10, 1 << 20);
     EBK_ASSERT(waiter != NULL && packer != NULL);
-    struct ebk_local_settings settings = {
+    struct ebk_link_settings settings = {
         .packer = packer, .seat_count = BOOKIES, .ack_quorum = ACK_QUORUM, .ledger_id = LEDGER, .lac = -1,
-        .bytes_max = 1 << 20};
+        .bytes_max = 1 << 20, .behind_max = 32 << 20};
     for (uint32_t i = 0; i < BOOKIES; i++) {
         open_bookie(&bookies[i]);
-        settings.nears[i] = bookies[i].near;
+        settings.seats[i].near = bookies[i].near;
     }
-    adds = ebk_local_adds_new(&settings);
+    adds = ebk_link_adds_new(&settings);
     EBK_ASSERT(adds != NULL && ebk_waiter_begin(waiter, adds) == EBK_OK);
     pthread_t threads[USERS];
     atomic_store(&users, USERS);
@@ -127,7 +139,7 @@ static void live(unsigned seed, bool fails)
     for (uint32_t i = 0; i < USERS; i++) EBK_ASSERT(pthread_create(&threads[i], NULL, use, i ? packer : NULL) == 0);
 
     const uint32_t until = 200 + seed * 97 % 400;
-    struct ebk_local_facts facts = {.lac = -1};
+    struct ebk_link_facts facts = {.lac = -1};
     uint32_t failed = 0;
     while (!facts.is_ending) {
         int ready[READY];
@@ -137,26 +149,28 @@ static void live(unsigned seed, bool fails)
             for (uint32_t bookie = 0; bookie < BOOKIES; bookie++)
                 if (ready[i] == ebk_near_event(bookies[bookie].near, 0))
                     ebk_near_show(bookies[bookie].near, !ebk_add_path_has_failed(bookies[bookie].path), false);
-        if (atomic_load(&appended) > until && !fails) ebk_local_adds_end(adds);
+        if (atomic_load(&appended) > until && !fails) ebk_link_adds_fail(adds, 0);
         for (; fails && failed < 2 && atomic_load(&appended) > until + failed; failed++)
             ebk_memory_disk_fail(bookies[failed].disk, EBK_CALL_WRITE, 1, 5, true);
-        ebk_local_adds_tell(adds, &facts);
+        ebk_link_adds_tell(adds, ebk_wait_now_ns(), &facts);
         check(&facts, before);
         if (atomic_load(&users) == 0) break;
     }
     if (facts.is_ending) {
-        struct ebk_packed frame;
+        struct ebk_link_frame frame;
         int64_t next = facts.lac + 1;
-        while (ebk_local_adds_give(adds, &frame)) {
-            EBK_ASSERT(frame.first_entry == next && frame.body[0] == 1); /* The version of an entry. */
-            next = frame.last_entry + 1;
-            ebk_packer_release(frame.body);
+        while (ebk_link_adds_give(adds, &frame)) {
+            const struct ebk_packed *const packed = &frame.packed;
+            /* Also what is acknowledged, where a bookie has it not durable. */
+            EBK_ASSERT((packed->last_entry <= facts.lac || packed->first_entry == next) && packed->body[0] == 1);
+            if (packed->last_entry > facts.lac) next = packed->last_entry + 1;
+            ebk_packer_release(packed->body);
         }
     }
     ebk_waiter_end(waiter, adds);
-    ebk_local_adds_close(adds);
+    ebk_link_adds_close(adds);
     for (uint32_t i = 0; i < USERS; i++) pthread_join(threads[i], NULL);
-    ebk_local_adds_free(adds);
+    ebk_link_adds_free(adds);
     for (uint32_t i = 0; i < BOOKIES; i++) close_bookie(&bookies[i]);
     ebk_packer_unref(packer);
     ebk_waiter_free(waiter);

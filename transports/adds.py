@@ -1,0 +1,141 @@
+"""The adds of a writing handle that are sealed, sent and counted in C: the handle of native/link_adds.h.
+
+Decides nothing: what goes this way, and what counts as acknowledged, is decided in C by the rules of core/writer.py,
+and said in native/NATIVE.md ("Adds in C"). When a writer's adds go this way is host/courses.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from embedbk._native import ffi, lib
+from embedbk.codec.frame import Frame
+from embedbk.errors import UsageError
+from embedbk.ports import AddSeat, AddTerms, SentFacts, SentFrame
+
+__all__ = ["AddsInC", "StoredNear", "Turns"]
+
+AWAIT_MS = 1000  # Without a look for signals that another thread was given.
+
+
+class Turns(Protocol):
+    """Who gives adds their turns."""
+
+    def end(self, adds: AddsInC) -> None: ...
+
+
+class StoredNear:
+    """A frame that a bookie of the same loop has, for who watches (testing)."""
+
+    __slots__ = ("frame", "lac", "lac_length", "token")
+
+    def __init__(self, frame: Frame, token: int, lac: int, lac_length: int) -> None:
+        """token: up to where that bookie has to be durable. lac, lac_length: as it was told with the frame."""
+        self.frame = frame
+        self.token = token
+        self.lac = lac
+        self.lac_length = lac_length
+
+
+class AddsInC:
+    """`ports.SentAdds`. Keeps the packer, what counts answers and the bookies of its loop alive.
+
+    Args:
+        turns: who gives these adds their turns.
+        answers: where answers that come over links are counted; None: no seat is reached over one.
+    """
+
+    def __init__(self, turns: Turns, answers: Any, terms: AddTerms, seats: Sequence[AddSeat]) -> None:
+        if len(seats) > lib.EBK_LINK_SEATS_MAX:
+            raise UsageError(f"{len(seats)} seats; at most {lib.EBK_LINK_SEATS_MAX} are asked from C")
+        nears = [seat.near for seat in seats]
+        self._parts = (terms.packer, answers, terms.backlog, nears)
+        self._turns = turns
+        self._ledger_id = terms.ledger_id
+        self.is_followed = False
+        settings = ffi.new("struct ebk_link_settings *")
+        settings.packer = terms.packer.handle
+        settings.answers = ffi.NULL if answers is None else answers
+        settings.ledger_id, settings.key, settings.nonce = terms.ledger_id, terms.ledger_key, terms.nonce
+        settings.seat_count, settings.ack_quorum = len(seats), terms.ack_quorum
+        for place, seat in zip(settings.seats, seats, strict=False):
+            place.near = ffi.NULL if seat.near is None else seat.near.handle  # type: ignore[attr-defined]
+            place.link, place.seating = seat.link, seat.seating
+            ffi.buffer(place.control)[: len(seat.control)] = seat.control
+            place.control_size = len(seat.control)
+        settings.lac, settings.lac_length = terms.lac, terms.lac_length
+        settings.bytes_max, settings.behind_max = terms.bytes_max, terms.behind_max
+        backlog = None if terms.backlog is None else terms.backlog.handle
+        settings.backlog = ffi.NULL if backlog is None else backlog
+        self.seat_count = len(seats)
+        made = lib.ebk_link_adds_new(settings)
+        if made == ffi.NULL:
+            raise MemoryError("no memory for the adds of a handle")
+        self.handle: Any = ffi.gc(made, lib.ebk_link_adds_free)
+        self._length = ffi.new("uint64_t *")
+        self._facts = ffi.new("struct ebk_link_facts *")
+
+    def tell(self, now_ns: int) -> SentFacts:
+        facts = self._facts
+        lib.ebk_link_adds_tell(self.handle, now_ns, facts)
+        oldest_sent_ns = facts.oldest_sent_ns or None
+        return SentFacts(
+            facts.lac,
+            facts.lac_length,
+            facts.pending,
+            facts.is_ending,
+            oldest_sent_ns,
+            facts.longest_ns,
+            facts.followed,
+            tuple(facts.heard_ns[0 : self.seat_count]),
+            facts.is_pressed,
+            tuple(facts.silent_ns[0 : self.seat_count]) if facts.is_pressed else (),
+            facts.has_unsent,
+        )
+
+    def fail(self, seat: int) -> None:
+        lib.ebk_link_adds_fail(self.handle, seat)
+
+    def give(self) -> Iterator[SentFrame]:
+        self._turns.end(self)
+        found = ffi.new("struct ebk_link_frame *")
+        while lib.ebk_link_adds_give(self.handle, found):
+            packed = found.packed
+            body = bytes(ffi.buffer(packed.body, packed.size))
+            lib.ebk_packer_release(packed.body)
+            yield SentFrame(
+                packed.first_entry, packed.last_entry, packed.count, packed.length, body,
+                found.first_request, found.sent_ns, found.answered, found.unsent,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        self._turns.end(self)
+        lib.ebk_link_adds_close(self.handle)
+
+    def turn(self, now_ns: int) -> None:
+        """What a wait of the loop does, where no seat is reached over a link, for a loop that has none (testing)."""
+        lib.ebk_link_adds_turn_near(self.handle, now_ns)
+
+    def stored_from(self, place: int, seat: int) -> Iterator[StoredNear]:
+        """What a near seat was sent, from the frame at this place on (0: the first one ever), for who watches."""
+        packed, token = ffi.new("struct ebk_packed *"), ffi.new("uint64_t *")
+        lac, length = ffi.new("int64_t *"), ffi.new("uint64_t *")
+        while lib.ebk_link_adds_show(self.handle, place, seat, packed, token, lac, length):
+            body = memoryview(bytes(ffi.buffer(packed.body, packed.size)))
+            frame = Frame(
+                self._ledger_id, packed.first_entry, packed.last_entry, packed.count, packed.length, body
+            )
+            yield StoredNear(frame, token[0], lac[0], length[0])
+            place += 1
+
+    # Any thread.
+
+    def lac(self) -> tuple[int, int]:
+        return lib.ebk_link_adds_lac(self.handle, self._length), self._length[0]
+
+    def wait(self, entry_id: int, *, is_alone: bool) -> bool:
+        may_be_late = is_alone and not self.is_followed
+        while not (answer := lib.ebk_link_adds_await(self.handle, entry_id, may_be_late, AWAIT_MS)):
+            pass  # A moment for signals.
+        return bool(answer > 0)

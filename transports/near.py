@@ -1,0 +1,100 @@
+"""Bookies of this loop as its writers reach them, and the wait of such a loop: handles of native/near.h and waiter.h.
+
+Decides nothing: what is stored there, and what counts as acknowledged, is decided in C by the rules of core/writer.py
+and core/bookie.py, and said in native/NATIVE.md ("Near seats"). When a writer's adds go this way is
+host/local_adds.py's.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Sequence
+from typing import Any
+
+from embedbk._native import ffi, lib
+from embedbk.errors import StorageError
+from embedbk.ports import AddSeat, AddTerms
+from embedbk.transports.adds import AddsInC
+
+__all__ = ["NativeNear", "NativeWaiter"]
+
+READY_MAX = 64  # Descriptors told by one wait; others are told by the next.
+
+
+class NativeNear:
+    """`ports.Near`: a bookie of this loop. Its node shows after each step what it takes, and leaves before its storage
+    closes.
+
+    Args:
+        path: what takes common adds there (`storage.add_path.NativeAddPath`).
+    """
+
+    def __init__(self, path: Any) -> None:
+        made = lib.ebk_near_new(path.handle)
+        if made == ffi.NULL:
+            raise StorageError("no memory for a near bookie", definite=True)
+        self.handle: Any = ffi.gc(made, lib.ebk_near_free)
+        self._path: Any = path  # Kept alive.
+
+    def show(self, *, is_open: bool, is_told: bool) -> None:
+        """is_open: common adds are taken. is_told: the node wants to hear of every rise of `durable`."""
+        lib.ebk_near_show(self.handle, is_open, is_told)
+
+    def leave(self) -> None:
+        lib.ebk_near_leave(self.handle)
+        self._path = None
+
+    def filenos(self) -> list[int]:
+        """Of its journals."""
+        found = (int(lib.ebk_near_event(self.handle, part)) for part in range(lib.EBK_JOURNALS_MAX))
+        return [fileno for fileno in found if fileno >= 0]
+
+
+class NativeWaiter:
+    """`ports.NearWait`. As `select.poll()`, for readability; gives adds their turns while it waits, without the GIL."""
+
+    def __init__(self, nears: Sequence[NativeNear] = ()) -> None:
+        made = lib.ebk_waiter_new()
+        if made == ffi.NULL:
+            raise StorageError("no descriptor or no memory for a loop", definite=True)
+        self.handle: Any = ffi.gc(made, lib.ebk_waiter_free)
+        self._nears = {fileno: near for near in nears for fileno in near.filenos()}
+        self._adds: dict[AddsInC, None] = {}  # Kept alive.
+        self._fileno = int(lib.ebk_waiter_fileno(self.handle))
+        self._ready = ffi.new("int[]", READY_MAX)
+
+    def fileno(self) -> int:
+        """Told as ready when adds have something to tell; waited for from the beginning."""
+        return self._fileno
+
+    def register(self, fileno: int, _events: int = select.POLLIN) -> None:
+        if fileno == self._fileno:
+            return
+        near = self._nears.get(fileno)
+        if lib.ebk_waiter_add(self.handle, fileno, ffi.NULL if near is None else near.handle) < 0:
+            raise StorageError(f"descriptor {fileno} cannot be waited for", definite=True)
+
+    def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
+        count = lib.ebk_waiter_wait(self.handle, timeout_ms, self._ready, READY_MAX)
+        return [(fileno, select.POLLIN) for fileno in self._ready[0:count]]
+
+    def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> AddsInC:
+        adds = AddsInC(self, None, terms, seats)
+        self.begin(adds)
+        return adds
+
+    def send_adds(self, now_ns: int) -> None:
+        """Their turns come with each wait."""
+
+    def begin(self, adds: AddsInC) -> None:
+        if lib.ebk_waiter_begin(self.handle, adds.handle) < 0:
+            raise StorageError("no memory for the adds of a handle", definite=True)
+        self._adds[adds] = None
+
+    def end(self, adds: AddsInC) -> None:
+        lib.ebk_waiter_end(self.handle, adds.handle)
+        self._adds.pop(adds, None)
+
+    def wake_adds(self) -> None:
+        """From any thread: adds have something to seal."""
+        lib.ebk_waiter_wake(self.handle)
