@@ -34,6 +34,9 @@ __all__ = ["run_quorum"]
 AT_VARIABLE = "EMBEDBK_CLUSTER"
 
 
+WARN_PERCENT = 80  # Of the bound of the catalog: from here on the status says what holds most (P10.7).
+
+
 def run_quorum(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
@@ -293,6 +296,9 @@ def _member_as_json(seen: Seen, member: MemberTold) -> dict[str, Any]:
         "applied_index": own.applied_index if own is not None else None,
         "has_doubt": own.has_doubt if own is not None else None,
         "log_bytes": own.log_bytes if own is not None else None,
+        "bytes_by_kind": dict(own.weights) if own is not None else None,
+        "held_bytes": own.held_bytes if own is not None else None,
+        "held_bytes_max": own.held_max if own is not None else None,
     }
 
 
@@ -317,9 +323,25 @@ def _as_text(seen: Seen) -> str:
     lines += [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
+    lines += _room_of(best)
     if any(each.role == "learner" for each in best.members):
         lines.append("a learner receives the log and has no vote: embedbk quorum join lets all of them vote")
     return "\n".join(lines)
+
+
+def _room_of(best: QuorumTold) -> list[str]:
+    """How full the catalog is; where it is nearly full, of what, and what makes room (P10.7)."""
+    if not best.held_max:
+        return []  # Of a build that does not tell.
+    share = 100 * best.held_bytes // best.held_max
+    line = f"records: {best.held_bytes} of {best.held_max} bytes, {share} %"
+    if share < WARN_PERCENT:
+        return [line]
+    largest = sorted(best.weights, key=lambda each: -each[1])[:3]
+    what = ", ".join(f"{kind} {size}" for kind, size in largest if size)
+    return [
+        f"{line}: soon nothing new can be created ({what}); delete ledgers and logs, and forget deleted ones"
+    ]
 
 
 def _where(told: QuorumTold) -> list[str]:

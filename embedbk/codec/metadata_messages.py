@@ -371,12 +371,16 @@ class FormationPromised(msgspec.Struct, frozen=True, array_like=True, tag=77):
     name: _Member
 
 
+KINDS_MAX = 64
+
+
 class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     """What one member knows. role: "leader", "candidate", "follower", "learner" for whoever has no vote, or "blank" for
     whoever holds nothing, and so knows no cluster either (cluster_token empty).
 
     configuration: the index of the entry in which it stands. leader empty: nobody is known. has_doubt: its disk may
     have lost something, so it votes for nobody yet. log_bytes: of memory, that the entries take which it keeps.
+    weights: bytes of its records by kind. held_bytes, held_max: what counts against the bound of the catalog, and that.
     """
 
     cluster_token: _Name
@@ -394,6 +398,9 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     members: Annotated[tuple[MemberTold, ...], msgspec.Meta(max_length=MEMBERS_MAX)]
     has_doubt: bool = False
     log_bytes: _Number = 0
+    weights: Annotated[tuple[tuple[_Member, _Number], ...], msgspec.Meta(max_length=KINDS_MAX)] = ()
+    held_bytes: _Number = 0
+    held_max: _Number = 0
 
 
 Result = (

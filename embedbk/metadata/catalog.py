@@ -72,6 +72,7 @@ from embedbk.metadata.limits import (
     text_bytes,
 )
 from embedbk.metadata.packed_records import PackedRecords
+from embedbk.metadata.weights import Weights
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -122,6 +123,7 @@ class Catalog:
         self.starts: list[Reign] = []
         self.spared: list[tuple[int, int]] = []  # Ranges of ids of which a lost future may have made ledgers.
         self.bytes = 0  # Of all records.
+        self.weights = Weights()  # The same by kind.
         self.shared_bytes = 0  # Of these, ephemeral records within the shares of their sessions.
         self.sessions_bytes = 0  # Of all sessions, with their shares and the answers that are kept for them.
         self._records_sum = 0  # Of the digests of all records; taken modulo by digest_of.
@@ -454,6 +456,7 @@ class Catalog:
         self._records.put(record)
         self._records_sum += record_digest(record)
         self.bytes += record_bytes(record)
+        self.weights.add(record.key, record_bytes(record))
         if owner:
             session.keys[put.key] = None
             self._weigh(session, record_bytes(record))
@@ -473,6 +476,7 @@ class Catalog:
             self._cut.keep_record(key, before)
         if before is not None:
             self.bytes -= record_bytes(before)
+            self.weights.add(key, -record_bytes(before))
             self._records_sum -= record_digest(before)
             if before.session:
                 owner = self.sessions[before.session]
@@ -597,6 +601,7 @@ class Catalog:
         for record in records:
             self._records_sum += record_digest(record)
             self.bytes += record_bytes(record)
+            self.weights.add(record.key, record_bytes(record))
             if record.session:
                 owner = self.sessions.get(record.session)
                 if owner is None:

@@ -8,7 +8,9 @@ says what shall be, so whoever repeats it changes nothing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from embedbk.codec.metadata_messages import (
     Acknowledged,
@@ -30,6 +32,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.errors import UsageError
 from embedbk.ids import INCARNATION_BYTES, check_member_name
+from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_state import Role
@@ -43,7 +46,7 @@ from embedbk.metadata.raft_vocabulary import (
 )
 from embedbk.metadata.vocabulary import Reply
 
-__all__ = ["IS_FORMING", "IS_MEMBER", "REFUSED", "RETIRED", "TAKEN", "Governing", "told"]
+__all__ = ["IS_FORMING", "IS_MEMBER", "REFUSED", "RETIRED", "TAKEN", "Governing", "told", "weighed"]
 
 REFUSED = "REFUSED"  # Refusal.code: not now; the text says why, and it may be asked again.
 RETIRED = "RETIRED"  # Never: that member was taken out.
@@ -56,10 +59,13 @@ WAITING_MAX = 64  # Requests whose change is under way.
 class Governing:
     """Of one member."""
 
-    def __init__(self, cluster_token: bytes, endpoints: Sequence[str]) -> None:
-        """endpoints: where this member is reached."""
+    def __init__(
+        self, cluster_token: bytes, endpoints: Sequence[str], catalog: Callable[[], Catalog] = Catalog
+    ) -> None:
+        """endpoints: where this member is reached. catalog: which one it has now."""
         self._token = cluster_token
         self._endpoints = tuple(endpoints)
+        self._catalog = catalog
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[int, MetadataRequest]] = {}  # By token: link and request.
 
@@ -74,7 +80,8 @@ class Governing:
         operation = request.operation
         assert isinstance(operation, Governance)
         if isinstance(operation, QuorumStatus):
-            return None, _reply(link, request, told(raft, self._token, self._endpoints))
+            own = weighed(told(raft, self._token, self._endpoints), self._catalog())
+            return None, _reply(link, request, own)
         if isinstance(operation, Formation):
             text = f"{raft.member.name} is a member of the cluster {self._token.hex()} already"
             return None, _reply(link, request, Refusal(IS_MEMBER, text))
@@ -221,6 +228,12 @@ def told(raft: Raft, cluster_token: bytes, endpoints: tuple[str, ...]) -> Quorum
         raft.has_doubt,
         raft.log.memory_bytes,
     )
+
+
+def weighed(status: QuorumTold, catalog: Catalog) -> QuorumTold:
+    """With what this member's catalog holds (P10.7)."""
+    held, most = catalog.bytes - catalog.shared_bytes, catalog.limits.catalog_bytes_max
+    return msgspec.structs.replace(status, weights=catalog.weights.told(), held_bytes=held, held_max=most)
 
 
 def _told_of(

@@ -41,6 +41,7 @@ from embedbk.metadata.commands import (
     encode_command,
 )
 from embedbk.metadata.limits import record_bytes
+from embedbk.metadata.weights import KINDS
 
 
 def apply(catalog: Catalog, command: Command) -> Result:
@@ -389,6 +390,25 @@ def test_a_full_catalog_still_deletes() -> None:
     assert catalog.bytes == 0
 
 
+def test_bytes_are_kept_by_kind_as_records_come_and_go() -> None:
+    """P10.7: bytes by kind; what is of no kind that is known makes no kind of its own."""
+    catalog = Catalog()
+    client = Client(catalog)
+    for key in ("/ledgers/1", "/logs/a/list", "/logs/a/owner", "/deleted/1", "/cookies/b1", "/mine/a", "/x"):
+        client.put(key, bytes(100))
+    one = catalog.bytes / 7
+    kinds = dict(catalog.weights.told())
+    assert set(kinds) == set(KINDS)
+    assert kinds["repair marks"] == 0
+    assert kinds["logs"] > 1.9 * one
+    assert kinds["other"] > 1.5 * one
+    assert sum(kinds.values()) == catalog.bytes
+    client.run(Txn([], [Delete("/logs/a/list"), Delete("/logs/a/owner")]))
+    assert dict(catalog.weights.told())["logs"] == 0
+    client.put("/mine/a", bytes(10))
+    assert dict(catalog.weights.told())["other"] == kinds["other"] - 90
+
+
 def test_a_full_catalog_takes_a_tombstone_in_the_place_of_a_ledger() -> None:
     """P10.7: a reserve in which deletion, closing and fencing still pass: whoever deletes as many keys as it makes may
     use it, and nobody fills it with keys."""
@@ -482,6 +502,8 @@ def test_same_commands_same_catalog(seed: int) -> None:
     assert (twin.bytes, twin.shared_bytes, twin.sessions_bytes) == sums
     again = Catalog.restore(catalog.snapshot(), small)
     assert (again.bytes, again.shared_bytes, again.sessions_bytes) == sums
+    assert again.weights.told() == twin.weights.told() == catalog.weights.told()
+    assert sum(size for _, size in catalog.weights.told()) == catalog.bytes
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x01", b"\x02\x91\x01", b"\x01\x93\x09\x00\x00"])
