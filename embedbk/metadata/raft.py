@@ -129,6 +129,11 @@ class Raft:
         return self._state.doubt is not None
 
     @property
+    def is_term_durable(self) -> bool:
+        """Whether anybody else can have heard of this term from this member."""
+        return self._state.is_term_durable
+
+    @property
     def is_alone(self) -> bool:
         """It leads, and no other vote counts: nobody else can have been elected."""
         return self._leading is not None and self._leading.is_alone

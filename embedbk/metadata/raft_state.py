@@ -130,6 +130,11 @@ class RaftState:
         return bool(self._written)
 
     @property
+    def is_term_durable(self) -> bool:
+        """Term and vote stand on the disk: until then nothing of this term has left."""
+        return not self._changed and self._term_sequence <= self._durable_sequence
+
+    @property
     def may_stand(self) -> bool:
         """Whether it may be elected at all."""
         is_fit = self.doubt is None and self.is_installed and not self.is_retired

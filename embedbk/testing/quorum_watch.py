@@ -72,7 +72,8 @@ class QuorumWatch:
         raft = core.log.raft  # type: ignore[attr-defined]
         if type(event) is RequestReceived:
             self._asked(name, event)
-        if raft.role is Role.LEADER:
+        # A member that elects itself alone leads at once, and nobody hears of it before its vote is durable.
+        if raft.role is Role.LEADER and raft.is_term_durable:
             self._leads(f"{name} (start {self._starts[name]})", raft.term)
         if raft.commit_index < self._commits[name]:
             raise Violation(
