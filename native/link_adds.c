@@ -224,7 +224,7 @@ static bool send_to(struct ebk_link_adds *adds, uint32_t seat, struct ebk_link_s
     const struct ebk_link_frame *const frame = at(adds, place);
     add->request_id = frame->first_request + seat;
     if (!ebk_seat_send(settings, to, sender, add, &place_of(adds, place)->tokens[seat])) {
-        adds->is_ending = true; /* Its link is over, or will be found slow, or its core has to decide: ours does. */
+        adds->is_ending = true; /* Its link is over or slow, or its core decides: so does ours. */
         return false;
     }
     adds->next[seat] = place + 1;

@@ -93,7 +93,9 @@ def waits_for_no_slow_seat(world: World, client: str, quorum: Quorum) -> Steps:
         yield from _append_in(world, client, writing, number, APPEND_NS)
     seated = [member.bookie_id for member in writing.core.in_flight.members]
     # One that has just started again answers BUSY until metadata knows of its start: it is one of the others, too.
-    if not (yield Until(lambda: not _idle(world, set(seated)) and writing.core.in_flight.is_at_rest, APPEND_NS)):
+    if not (
+        yield Until(lambda: not _idle(world, set(seated)) and writing.core.in_flight.is_at_rest, APPEND_NS)
+    ):
         return
     slow = chance.sample(seated, slow_count)
     for name in slow:

@@ -336,7 +336,9 @@ class World:
             self.sometimes["newest file missed"] += 1
         node.registering.may_go_alone = not disk.is_less and bookie_of(name) not in self.twins
         if storage.may_have_lost:
-            disk.is_less = False  # It found out by itself, and keeps its word of that until its limbo is durable.
+            disk.is_less = (
+                False  # It found out by itself, and keeps its word of that until its limbo is durable.
+            )
         if self.has_near and bookie_of(name) == name:
             self._near.let_near(node)
         self.enter(name, "bookie", node)

@@ -136,7 +136,7 @@ def test_other_processes_reach_a_cluster_that_listens(
 def test_a_cluster_that_does_not_listen_has_no_url(bk: embedbk.Client) -> None:
     with pytest.raises(embedbk.UsageError, match="this process only") as refused:
         _ = bk.url
-    assert 'listen="tcp://127.0.0.1:0"' in refused.value.hint
+    assert 'client.listen("tcp://127.0.0.1:0")' in refused.value.hint
 
 
 def test_handles_refuse_to_be_pickled(bk: embedbk.Client) -> None:

@@ -128,11 +128,11 @@ def test_a_refused_watch_is_no_end(place: Place) -> None:
 
 def test_dialling_backs_off_and_begins_anew_behind_an_answer(place: Place) -> None:
     made = linked(place, "local://nobody-is-here")
-    place.run_for(10 * SECOND)
+    place.run_for(15 * SECOND)
     pauses = [after - before for before, after in zip(made.dials, made.dials[1:], strict=False)]
     assert pauses == sorted(pauses), "longer and longer"
     assert pauses[-1] >= PAUSE_NS_MAX
-    assert len(made.dials) < 20
+    assert len(made.dials) < 60  # A tenth of the time in vain, from 50 ms on.
     assert "nobody-is-here" in made.link.trouble
     made.link.client.seek(place.metadata.endpoints)
     place.until(lambda: made.link.session != 0)

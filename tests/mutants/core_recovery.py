@@ -108,8 +108,8 @@ MUTANTS = (
         (
             (
                 _RECOVERY,
-                '"cas", [Compare(key, self.revision)], [Put',
-                '"cas", [] if proposed.is_closed else [Compare(key, self.revision)], [Put',
+                "        when = [Compare(key, self.revision), *placements]\n",
+                "        when = [*([] if proposed.is_closed else [Compare(key, self.revision)]), *placements]\n",
             ),
         ),
         (_P5_CONVERGENCE + "recoverers_converge",),

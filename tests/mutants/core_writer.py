@@ -126,8 +126,8 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "[Compare(key, self.revision)], [put])",
-                "[] if metadata.is_closed else [Compare(key, self.revision)], [put])",
+                "[Compare(key, self.revision), *placements], [put])",
+                "placements if metadata.is_closed else [Compare(key, self.revision), *placements], [put])",
             ),
         ),
         (_P5 + "a_refused_close_reads_again_and_decides",),
@@ -230,8 +230,8 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "[Compare(key, self.revision)], [put])",
-                "[Compare(key, self.revision)] if metadata.is_closed else [], [put])",
+                "[Compare(key, self.revision), *placements], [put])",
+                "[Compare(key, self.revision), *placements] if metadata.is_closed else placements, [put])",
             ),
         ),
         (_P4_CROSSING + "a_change_refused_because_of_recovery_fails_the_adds_as_fenced",),
@@ -263,9 +263,9 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        self.proposed = self.metadata.with_changes(fragments=fragments)\n"
+                "        self.naming.choose(newly_seated(self.metadata.fragments, fragments), self.bookies)\n"
                 "        return [self._compare_and_set(self.proposed)]\n",
-                "        self.proposed = self.metadata.with_changes(fragments=fragments)\n"
+                "        self.naming.choose(newly_seated(self.metadata.fragments, fragments), self.bookies)\n"
                 "        fresh = self.in_flight.replace(self.proposal.seatings)\n"
                 "        sends = self.in_flight.resend(fresh, self.last_active_ns, self.lac, self.in_flight.done_length)\n"
                 "        return [self._compare_and_set(self.proposed), *sends]\n",
@@ -756,8 +756,8 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        bookies = [info for info in self.bookies if not info.is_quarantined]\n",
-                "        bookies = [info for info in self.bookies if not info.is_quarantined]\n"
+                "        bookies = [info for info in self._usable if not info.is_quarantined]\n",
+                "        bookies = [info for info in self._usable if not info.is_quarantined]\n"
                 "        for each in late:\n"
                 '            self.in_flight.fail(each.number, "late")\n',
             ),

@@ -181,8 +181,8 @@ MUTANTS = (
         (
             (
                 "native/link_adds.c",
-                "        adds->is_ending = true; /* Its link is over, or will be found slow: the core decides. */\n",
-                "        adds->is_ending = true;\n        adds->next[seat] = place + 1;\n",
+                "        adds->is_ending = true; /* Its link is over or slow, or its core decides: so does ours. */",
+                "        adds->is_ending = true;\n        adds->next[seat] = place + 1;",
             ),
         ),
         ("tests/sim/test_courses.py::test_what_a_link_refuses_is_sent_by_the_core",),
@@ -194,8 +194,8 @@ MUTANTS = (
         (
             (
                 "native/link_adds.c",
-                "                if (adds->next[seat] <= place) frame->unsent |= 1u << seat;\n",
-                "                continue;\n",
+                "if (adds->next[seat] <= place || is_near_only(adds, seat, frame)) frame->unsent |= 1u << seat;",
+                "if (is_near_only(adds, seat, frame)) frame->unsent |= 1u << seat;",
             ),
         ),
         (_LINKS + "what_a_full_link_did_not_take_is_told_as_unsent",),
@@ -220,8 +220,8 @@ MUTANTS = (
         (
             (
                 "native/link_adds.c",
-                "ebk_store_u64(to + EBK_FRAME_AT_LAC, (uint64_t)place->lac);",
-                "ebk_store_u64(to + EBK_FRAME_AT_LAC, (uint64_t)adds->lac);",
+                "    return (struct ebk_seat_add){.packed = &it->frame.packed, .lac = it->lac, ",
+                "    return (struct ebk_seat_add){.packed = &it->frame.packed, .lac = adds->lac, ",
             ),
         ),
         (_LINKS + "where_one_link_is_full_the_others_go_on_and_it_gets_the_same_bytes_later",),
@@ -233,8 +233,8 @@ MUTANTS = (
         (
             (
                 "native/link_adds.c",
-                "return !*is_lost && count >= adds->settings.ack_quorum;",
-                "return !*is_lost && count >= adds->settings.seat_count;",
+                "return !adds->is_ending && count >= adds->settings.ack_quorum;",
+                "return !adds->is_ending && count >= adds->settings.seat_count;",
             ),
         ),
         (_LINKS + "where_one_link_is_full_the_others_go_on_and_it_gets_the_same_bytes_later",),

@@ -149,6 +149,8 @@ class Translator(Observer):
     def _hears(self, handle: int, tag: Any, event: Any) -> None:
         if isinstance(event, Transacted):
             self.tell(("cas told", handle, tag, event.is_done))
+        elif isinstance(event, KeyRead) and isinstance(tag, tuple) and tag[0] == "placement":
+            pass  # Of a bookie (P10.6): what follows from it is seen by what is published.
         elif isinstance(event, KeyRead):
             self.tell(("metadata read", handle, event.revision, _plain(event.value)))
         elif isinstance(event.control, AddAnswer):
