@@ -21,6 +21,8 @@ from embedbk.codec.messages import (
     ReadRequest,
     Status,
 )
+from embedbk.codec.metadata_messages import ABSENT
+from embedbk.codec.registration import placement_path
 from embedbk.core.vocabulary import (
     AddFailed,
     AddsAnswered,
@@ -38,6 +40,7 @@ from embedbk.core.vocabulary import (
     StoreFrame,
     Transact,
     Transacted,
+    TransactRefused,
 )
 from embedbk.errors import PeerError, StorageError
 from embedbk.testing.observer import Observer
@@ -55,6 +58,8 @@ class Translator(Observer):
         self._handles: dict[tuple[int, int], int] = {}
         self._cores: list[Any] = []  # Kept, so that no two of them ever have one identity.
         self._lookups: dict[tuple[str, int], int] = {}
+        self._compared: dict[int, dict[str, int]] = {}  # By handle, beside the ledger's key.
+        self._changes: dict[int, bool] = {}  # By handle: its newest transaction is to change the ensemble.
         self._requests: dict[tuple[str, int, int], tuple[Any, dict[int, bytes]]] = {}
 
     # Nodes.
@@ -113,7 +118,7 @@ class Translator(Observer):
             for member, (_, seating, first_entry) in event.answers:
                 asked = (seating, first_entry, core.in_flight.nonce, False)
                 self.tell(("hear add", self._handle(core, 0), tuple(member), asked, Status.OK.name))
-        elif isinstance(event, Answered | Transacted | KeyRead):
+        elif isinstance(event, Answered | Transacted | TransactRefused | KeyRead):
             sub, tag = _unwrapped(event.tag)
             if name != "LogTakeover" or sub:
                 self._hears(self._handle(core, sub), tag, event)
@@ -132,6 +137,8 @@ class Translator(Observer):
             put = effect.then[0]
             if put.key.startswith(LEDGERS_PREFIX) and effect.when[0].revision > 0:
                 value = _plain(put.value)
+                self._compared[handle] = {each.key: each.revision for each in effect.when[1:]}
+                self._changes[handle] = value["state"] == "OPEN"
                 self.tell(("cas", handle, role, tag, value["ledger"], value))
             return
         control, member = effect.control, tuple(effect.member)
@@ -149,8 +156,12 @@ class Translator(Observer):
     def _hears(self, handle: int, tag: Any, event: Any) -> None:
         if isinstance(event, Transacted):
             self.tell(("cas told", handle, tag, event.is_done))
+        elif isinstance(event, TransactRefused):
+            self.tell(("cas refused", handle, self._changes.get(handle, False)))
         elif isinstance(event, KeyRead) and isinstance(tag, tuple) and tag[0] == "placement":
-            pass  # Of a bookie (P10.6): what follows from it is seen by what is published.
+            compared = self._compared.get(handle, {}).get(placement_path(tag[1]))
+            if compared is not None and compared != (ABSENT if event.value is None else event.revision):
+                self.tell(("placement changed", handle))
         elif isinstance(event, KeyRead):
             self.tell(("metadata read", handle, event.revision, _plain(event.value)))
         elif isinstance(event.control, AddAnswer):

@@ -35,6 +35,7 @@ class Writing:
     acked: dict[int, set[int]] = field(default_factory=dict)  # Entry -> numbers of holdings that have it.
     proposals: list[Metadata] = field(default_factory=list)  # Sent, and not settled (P2.2).
     starts: set[int] = field(default_factory=set)  # First entries of the change that is being tried.
+    is_outdated: bool = False  # A placement that the newest of these compared has changed (P10.6).
 
 
 @dataclass
@@ -110,9 +111,14 @@ class TraceSpec:
         step = (old["state"], new["state"])
         allowed = {
             ("OPEN", "OPEN"), ("OPEN", "IN_RECOVERY"), ("OPEN", "CLOSED"), ("IN_RECOVERY", "CLOSED"),
-            ("CLOSED", "CLOSED"),
+            ("CLOSED", "CLOSED"), ("IN_RECOVERY", "IN_RECOVERY"),
         }  # fmt: skip
         allow(step in allowed, "P2.3: no such transition", step)
+        if step == ("IN_RECOVERY", "IN_RECOVERY"):
+            # Only who moves seats of fragments that nobody writes to (P11.2) publishes this.
+            allow(starts == [first for first, _ in old["fragments"]], "P2.3: recovery's fragments", old, new)
+            allow(new["fragments"][-1] == old["fragments"][-1], "P2.3: recovery's last fragment", old, new)
+            self.recovered_from[ledger] = new
         if old["state"] == "CLOSED":
             allow(new["last"] == old["last"], "P2.3: the end of a closed ledger changed", old, new)
         if step == ("OPEN", "IN_RECOVERY"):
@@ -227,6 +233,18 @@ class TraceSpec:
             "P4.1: only the last fragment changes", kept, proposed["fragments"],
         )  # fmt: skip
         writer.proposals.append(proposed)
+        writer.is_outdated = False
+
+    def _cas_refused(self, handle: int, is_change: bool) -> None:
+        """P2.2: not run, and never will be. One before it may be still."""
+        writer = self.writers.get(handle)
+        if writer is not None and is_change and writer.proposals:
+            writer.proposals.pop()
+
+    def _placement_changed(self, handle: int) -> None:
+        """P10.6: what compared it, and has not landed by now, never does; whether it has, the ledger's key says."""
+        if handle in self.writers:
+            self.writers[handle].is_outdated = True
 
     def _cas_told(self, handle: int, tag: Any, is_done: bool) -> None:
         writer = self.writers.get(handle)
@@ -243,6 +261,9 @@ class TraceSpec:
                 self._seat(writer, found)
             elif published["fragments"] != found["fragments"]:
                 return  # Settled meanwhile, and this answer is older: it proves nothing.
+            elif writer.is_outdated:
+                writer.proposals.clear()
+                writer.starts.clear()
         elif writer.proposals:
             writer.is_failed = True  # P4.3.
 
