@@ -158,10 +158,8 @@ def _new_identity(
             f"embedbk metadata --join HOST:PORT --dir {directory} joins that of the member at this address",
         )
     name = _name(options.name or directory.resolve().name)
-    token, listen = _adopt(name, serving, listen, seeds, transport_of)
-    if not token:
-        return MemberIdentity.mint(name), listen
-    return MemberIdentity(token, os.urandom(INCARNATION_BYTES), name, is_founder=False), listen
+    token, is_founder, listen = _adopt(name, serving, listen, seeds, transport_of)
+    return MemberIdentity(token, os.urandom(INCARNATION_BYTES), name, is_founder), listen
 
 
 def _name(name: str) -> str:
@@ -177,17 +175,17 @@ def _adopt(
     listen: Sequence[str],
     seeds: Sequence[str],
     transport_of: Callable[[str, Identity], Transport],
-) -> tuple[bytes, Sequence[str]]:
-    """The token that a majority of a cluster's voters tell, empty: this one is the founder of a formation; and what it
-    was bound to meanwhile."""
+) -> tuple[bytes, bool, Sequence[str]]:
+    """The token that a majority of a cluster's voters tell, or, True, of the cluster that it is to begin as the founder
+    of a formation; and what it was bound to meanwhile."""
     adoption, reminders = Adoption(seeds), Reminders(logger)
     identity = Identity("client", name, os.urandom(INCARNATION_BYTES), b"")
     listener = Identity("metadata", name, os.urandom(INCARNATION_BYTES), b"")
 
-    def heard(_: str, result: Result) -> None:
+    def heard(endpoint: str, result: Result) -> None:
         if isinstance(result, QuorumTold):
-            adoption.hear(result)
-            blank.forming.met = blank.forming.met or result.cluster_token
+            adoption.hear(endpoint, result, blank.forming.promised)
+            blank.forming.met = adoption.met
             inquiry.also(adoption.endpoints)
 
     inquiry = Inquiry(transport_of(seeds[0], identity), seeds, QuorumStatus(), heard)
@@ -208,4 +206,5 @@ def _adopt(
         return blank.forming.is_founder or (inquiry.has_asked_all and adoption.token != b"")
 
     serving.run_until(inquiry, is_reached, [blank])
-    return b"" if blank.forming.is_founder else adoption.token, blank.endpoints
+    founded = blank.forming.founded
+    return founded or adoption.token, founded != b"", blank.endpoints

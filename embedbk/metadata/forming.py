@@ -3,7 +3,8 @@
 Several members that are all blank may begin a cluster together (RAFT.md, 11): who forms it asks every one of them, and
 only when all have promised is one of them, the founder, told to begin; the others find its cluster as any blank member
 does. A promise is for one formation at a time, so that of two that overlap at most one has all. It is kept in memory
-alone: whoever breaks it by a restart is still blank, and a founder begins at most one cluster.
+alone: whoever breaks it by a restart is still blank, and a founder begins at most one cluster. The formation's nonce
+becomes the token of that cluster, by which those who promised know it from one that stands where they were sent.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Result,
 )
+from embedbk.ids import INCARNATION_BYTES
 from embedbk.metadata.governing import IS_FORMING, REFUSED
 
-__all__ = ["PROMISE_NS", "Forming"]
+__all__ = ["PROMISED_MAX", "PROMISE_NS", "Forming"]
 
 PROMISE_NS = 2_000_000_000  # Behind the last time that it was asked for.
+PROMISED_MAX = 16  # Formations that are remembered, the newest: one of them may have begun.
 
 
 class Forming:
@@ -40,8 +43,16 @@ class Forming:
         self.met = b""  # The cluster that one of its seeds has: it joins that one.
         self._name = name
         self._endpoints = tuple(endpoints)
+        self.promised: tuple[
+            bytes, ...
+        ] = ()  # The nonces of all formations that it promised, the newest last.
         self._promised: PrepareFormation | None = None
         self._until_ns = 0
+
+    @property
+    def founded(self) -> bytes:
+        """The token of the cluster that it is to begin; empty: none."""
+        return self._promised.nonce if self.is_founder and self._promised is not None else b""
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -65,9 +76,17 @@ class Forming:
             return Refusal(
                 IS_FORMING, f"{self._name} takes part in another formation, whose founder is {where}"
             )
+        if len(asked.nonce) != INCARNATION_BYTES:
+            return Refusal(
+                REFUSED,
+                f"a formation's nonce becomes the cluster's token: {len(asked.nonce)} bytes were given, "
+                f"{INCARNATION_BYTES} are allowed",
+            )
         if held is None and self.met:
             return Refusal(REFUSED, f"{self._name} is to join the cluster {self.met.hex()}, by its --join")
         self._promised, self._until_ns = asked, now_ns + PROMISE_NS
+        if asked.nonce not in self.promised:
+            self.promised = (*self.promised, asked.nonce)[-PROMISED_MAX:]
         return FormationPromised(asked.nonce, self._name)
 
     def _begin(self, now_ns: int, nonce: bytes) -> Result:

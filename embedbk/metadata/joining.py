@@ -23,10 +23,22 @@ class Adoption:
         self.seeds = tuple(dict.fromkeys(seeds))
         self._told: dict[MemberName, QuorumTold] = {}
 
-    def hear(self, told: QuorumTold) -> None:
-        """An answer to `QuorumStatus`."""
-        if told.cluster_token and (told.member in self._told or len(self._told) < SEEDS_MAX):
+    def hear(self, endpoint: str, told: QuorumTold, promised: Sequence[bytes] = ()) -> None:
+        """An answer to `QuorumStatus`, from there.
+
+        promised: the formations that this member promised to take part in, each of which becomes a cluster's token. It
+        asks whoever such a formation names, too, and of those no other cluster counts: who named them only meant to
+        form one, and where they are a cluster may stand already.
+        """
+        if not told.cluster_token or (endpoint not in self.endpoints and told.cluster_token not in promised):
+            return
+        if told.member in self._told or len(self._told) < SEEDS_MAX:
             self._told[told.member] = told
+
+    @property
+    def met(self) -> bytes:
+        """The cluster of the first that counts; empty: none."""
+        return next((told.cluster_token for told in self._told.values()), b"")
 
     @property
     def endpoints(self) -> tuple[str, ...]:

@@ -90,10 +90,10 @@ def test_a_member_of_another_cluster_or_one_that_is_silent_makes_it_fail_and_not
     ):
         both = members.url("m1", "m2")
         code, found = quorum("init", "--at", f"{both},ipc:{tmp_path}/older.sock", "--timeout-s", "60")
-        assert (code, found["error"]) == (1, "UsageError")
+        assert (code, found["error"]) == (1, "UsageError"), found
         assert "nothing was begun" in found["message"] and "already" in found["message"]
         code, found = quorum("init", "--at", f"{both},ipc:{tmp_path}/nobody.sock", "--timeout-s", "15")
-        assert (code, found["error"]) == (1, "OperationTimeout")
+        assert (code, found["error"]) == (1, "OperationTimeout"), found
         assert "nobody.sock" in found["message"] and "nothing was begun" in found["message"]
         assert not list(tmp_path.glob("m?/*"))
         code, found = quorum("status", "--at", both)

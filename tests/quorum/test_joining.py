@@ -25,7 +25,7 @@ def told(
 def heard(*answers: QuorumTold) -> Adoption:
     adoption = Adoption(["seed"])
     for answer in answers:
-        adoption.hear(answer)
+        adoption.hear("seed", answer)
     return adoption
 
 
