@@ -65,6 +65,7 @@ __all__ = [
     "LogFacts",
     "LogsListed",
     "LossFound",
+    "MetKept",
     "MetadataChanged",
     "MetadataDoubted",
     "MetadataFailed",
@@ -586,10 +587,18 @@ class AskMetadata(Struct):
 
 
 class KeepMet(Struct):
-    """Keep what was met (a core.witness.Met); is_synced: durably before anything else."""
+    """Keep what was met (a core.witness.Met). is_synced: durably, and MetKept tells the outcome; else it may fail."""
 
     met: Any
     is_synced: bool
+
+
+class MetKept(Struct):
+    """Outcome of a KeepMet that is synced. refused: why it is not kept; empty: it is durable."""
+
+    now_ns: int
+    met: Any
+    refused: str = ""
 
 
 class BeginCollection(Struct):
@@ -669,7 +678,7 @@ Event = (
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold | CollectionBegun | DropAllowed
-    | HeldListed | KeysListed | MetadataTold | LogsListed | SliceCopied | CopyFailed
+    | HeldListed | KeysListed | MetadataTold | MetKept | LogsListed | SliceCopied | CopyFailed
     | WritableSet | SpaceSeen | OperatorAsked | MetadataDoubted
 )  # fmt: skip
 Effect = (

@@ -10,7 +10,8 @@ bookie does not do while that is so (core/collector.py drops nothing, core/space
 
 So an older copy is told from the newest metadata for ever, also when it has more starts, changes and ids by now: its
 chain has another link where this bookie remembers one, or left that link before it came as far as this bookie knows.
-Nothing is learnt from metadata that is older: when the newer is put back, all is well.
+Nothing is learnt from metadata that is older: when the newer is put back, all is well. And nothing is done under a
+newer start before that is durable here: else a crash forgets it, and an older copy is believed after all.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from embedbk.core.vocabulary import (
     KeepMet,
     MetadataFailed,
     MetadataTold,
+    MetKept,
     Started,
     Tick,
 )
@@ -85,22 +87,42 @@ def _extent(met: Met) -> tuple[int, ...]:
     return met.revision >> GENERATION_BITS, met.count, met.revision, met.ids_end
 
 
-class Witness(Machine):
-    """doubt: why the metadata that answered last is an older one; empty: it is not, or none has answered.
+def _met_in(told: Told) -> Met:
+    return Met(told.cluster_token, told.count, told.nonce, told.revision, told.ids_end)
 
-    A question's tag is what was met when it was asked: an answer is judged by that, as a later one may overtake it.
+
+def _link(met: Met | None) -> tuple[int, int, bytes] | None:
+    """The start that was met."""
+    return (met.revision >> GENERATION_BITS, met.count, met.nonce) if met is not None else None
+
+
+class Witness(Machine):
+    """doubt: why the metadata that answered last is an older one; empty: it is not, or none has answered. unkept: why
+    it could not be kept which metadata that is; empty: it is kept.
+
+    A question's tag is what was met when it was asked: an answer is judged by that, as a later one may overtake it. Of
+    an answer from before another start was met nobody can tell whether it goes on from that: it is asked for again.
     """
 
     def __init__(self, met: Met | None, options: WitnessOptions) -> None:
         self.met = met
         self.options = options
-        self.doubt = ""
+        self.doubt = self.unkept = ""
         self.is_judged = False  # Since the session was opened that lives now.
         self.due_ns: int | None = None
 
     @property
     def deadline_ns(self) -> int | None:
         return self.due_ns
+
+    @property
+    def is_doubted(self) -> bool:
+        """Nothing that cannot be taken back may follow from what this metadata says."""
+        return bool(self.doubt or self.unkept)
+
+    def is_met(self, told: Told) -> bool:
+        """Its newest start is the one that was met last."""
+        return self.met is not None and _link(_met_in(told)) == _link(self.met)
 
     def _on_started(self, event: Started) -> list[Effect]:
         """A session was opened, perhaps with another metadata than before."""
@@ -117,16 +139,31 @@ class Witness(Machine):
         return [AskMetadata(self.met)]
 
     def _on_told(self, event: MetadataTold) -> list[Effect]:
-        told = event.told
-        self.doubt = doubt_of(event.tag, told)
-        self.is_judged = True
-        met = Met(told.cluster_token, told.count, told.nonce, told.revision, told.ids_end)
-        before = self.met
-        if self.doubt or (before is not None and _extent(met) <= _extent(before)):
+        if _link(event.tag) != _link(self.met):
+            self.due_ns = event.now_ns
+            return []
+        told, before = event.told, self.met
+        doubt = doubt_of(event.tag, told)
+        met = _met_in(told)
+        is_newer = not doubt and (before is None or _extent(met) > _extent(before))
+        if is_newer and _link(met) != _link(before):
+            if event.tag != before:  # It came further since: whether this goes on from there was not asked.
+                self.due_ns = event.now_ns
+                return []
+            return [KeepMet(met, True)]  # Judged when that is over.
+        self.doubt, self.unkept, self.is_judged = doubt, "", True
+        if not is_newer:
             return []
         self.met = met
-        is_link = before is None or (before.count, before.nonce) != (met.count, met.nonce)
-        return [KeepMet(met, is_link)]
+        return [KeepMet(met, False)]
+
+    def _on_kept(self, event: MetKept) -> list[Effect]:
+        self.doubt, self.unkept, self.is_judged = "", event.refused, True
+        if event.refused:  # It is met when it is told, and can be kept, again.
+            self.due_ns = event.now_ns + self.options.again_ns
+        else:
+            self.met = event.met
+        return []
 
     def _on_failed(self, event: MetadataFailed) -> list[Effect]:
         self.due_ns = event.now_ns + self.options.again_ns
@@ -136,5 +173,6 @@ class Witness(Machine):
         Started: _on_started,
         Tick: _on_tick,
         MetadataTold: _on_told,
+        MetKept: _on_kept,
         MetadataFailed: _on_failed,
     }

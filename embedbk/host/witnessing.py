@@ -16,6 +16,7 @@ from embedbk.core.vocabulary import (
     KeepMet,
     MetadataFailed,
     MetadataTold,
+    MetKept,
     Started,
     Tag,
     Tick,
@@ -54,8 +55,7 @@ class Witnessing:
         self._metadata = metadata
         self._on_judged = on_judged
         self._on_doubt = on_doubt
-        self._unkept = ""  # Why the last could not be written, as it was said.
-        self._owes_sync = False  # The newest start is not kept yet.
+        self._refused = ""  # Why the last could not be written, as it was said.
 
     @property
     def is_judged(self) -> bool:
@@ -63,7 +63,7 @@ class Witnessing:
 
     @property
     def is_doubted(self) -> bool:
-        return bool(self.core.doubt)
+        return self.core.is_doubted
 
     def begin(self, now_ns: int) -> None:
         """A session was opened."""
@@ -87,26 +87,32 @@ class Witnessing:
         met = self.core.met
 
         def done(now_ns: int, result: Result) -> None:
-            if isinstance(result, Told):
-                self._step(MetadataTold(now_ns, met, result))
+            if not isinstance(result, Told):
+                tell(MetadataFailed(now_ns, tag, _reason(result)))
+                return
+            self._step(MetadataTold(now_ns, met, result))
+            if self.core.doubt or self.core.is_met(result):
                 tell(MetadataTold(now_ns, tag, result, self.core.doubt))
             else:
-                tell(MetadataFailed(now_ns, tag, _reason(result)))
+                reason = self.core.unkept or "another start was met meanwhile"
+                tell(MetadataFailed(now_ns, tag, f"it cannot be told which metadata this is: {reason}"))
 
         self._metadata.request(now_ns, _question(met), done)
 
     def _step(self, event: Event) -> None:
-        was_judged, doubt = self.core.is_judged, self.core.doubt
+        was_judged, was_doubted, doubt = self.core.is_judged, self.core.is_doubted, self.core.doubt
         for effect in self.core.step(event):
-            if isinstance(effect, KeepMet):
-                self._keep(effect.met, effect.is_synced)
-            else:
-                assert isinstance(effect, AskMetadata)
+            if isinstance(effect, AskMetadata):
                 self._ask(event.now_ns, effect.tag)
+                continue
+            assert isinstance(effect, KeepMet)
+            refused = self._keep(effect.met, effect.is_synced)
+            if effect.is_synced:
+                self.core.step(MetKept(event.now_ns, effect.met, refused))
         if self.core.doubt != doubt:
             self._say()
-            if bool(doubt) != self.is_doubted:
-                self._on_doubt(event.now_ns, self.is_doubted)
+        if was_doubted != self.is_doubted:
+            self._on_doubt(event.now_ns, self.is_doubted)
         if self.core.is_judged and not was_judged:
             self._on_judged(event.now_ns)
 
@@ -119,16 +125,21 @@ class Witnessing:
 
         self._metadata.request(now_ns, _question(met), done)
 
-    def _keep(self, met: Met, is_synced: bool) -> None:
-        """What cannot be written now is written with the next that is met."""
-        self._owes_sync = self._owes_sync or is_synced
+    def _keep(self, met: Met, is_synced: bool) -> str:
+        """Why it could not; empty: it is kept."""
+        said, self._refused = self._refused, ""
         try:
-            self._storage.keep_met(met, is_synced=self._owes_sync)
-            self._unkept, self._owes_sync = "", False
+            self._storage.keep_met(met, is_synced=is_synced)
         except StorageError as refused:
-            if str(refused) != self._unkept:
-                logger.error("bookie %s cannot keep which metadata it met: %s", self._bookie_id, refused)
-            self._unkept = str(refused)
+            self._refused = str(refused)
+            if said != self._refused:
+                logger.error(
+                    "bookie %s cannot keep which metadata it met: %s%s",
+                    self._bookie_id,
+                    refused,
+                    "; until it can, it drops nothing and takes no normal adds" if is_synced else "",
+                )
+        return self._refused
 
     def _say(self) -> None:
         if self.core.doubt:

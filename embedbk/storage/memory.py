@@ -195,6 +195,8 @@ class MemoryBookieStorage:
     # --- the port ---------------------------------------------------------------------------------------
 
     def keep_met(self, met: Met, *, is_synced: bool) -> None:
+        if is_synced and self.is_read_only:  # A new file, which a device without room has no place for.
+            raise StorageError("which metadata was met cannot be written: no room")
         self.met = met
 
     def next_token(self) -> int:

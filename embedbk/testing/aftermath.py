@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 
 from embedbk.codec.ledger_metadata import ledger_key_path
-from embedbk.codec.metadata_messages import AllocIds, Put, Result, Txn
+from embedbk.codec.metadata_messages import GENERATION_BITS, AllocIds, Put, Result, Txn
 from embedbk.config import Quorum
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.creation import Creation
@@ -85,7 +85,15 @@ def aftermath(
         _until(world, lambda: not _doubts(world, names), "the newest metadata is doubted")
         read_again()
         return
+    full = [name for name in names if chance.random() < 0.3]
+    for name in full:
+        world.disks[name].fill(True)
     members.put(METADATA, members.take(METADATA), may_have_lost=True)
+    if full:
+        world.run_for(HEARD_NS)
+    for name in full:
+        _takes_only_what_it_kept(world, name)
+        world.disks[name].fill(False)
     _until(world, lambda: not _doubts(world, names), "a new generation is doubted")
     world.sometimes["generation begun"] += 1
     if len(names) >= quorum.ensemble_size:
@@ -95,6 +103,18 @@ def aftermath(
     for name in names:
         if gone := held[name] - keys - _held(world, name):
             raise Violation("I35", f"{name} dropped {sorted(gone)} of a lost future in a new generation")
+
+
+def _takes_only_what_it_kept(world: World, name: str) -> None:
+    """P10.5: a crash would bring it back to what stands on its disk, whatever it did under the new generation."""
+    witnessing, storage = world.nodes[name].witnessing, world.nodes[name].storage
+    generation = world.nodes[METADATA].core.catalog.revision >> GENERATION_BITS
+    assert storage.met is not None
+    if storage.met.revision >> GENERATION_BITS == generation:
+        return
+    if not witnessing.is_doubted:
+        raise Violation("P10.5", f"{name} goes on under a generation of which its disk knows nothing")
+    world.sometimes["met metadata not kept"] += 1
 
 
 def _until(world: World, is_reached: Callable[[], bool], what: str) -> None:

@@ -47,6 +47,7 @@ SOMETIMES = {
     "fence survived a restart": "a restarted bookie still held a fence that it had acknowledged",
     "fenced in an ensemble change": "a creator was fenced while its change was in flight",
     "generation begun": "an operator's word began a generation on an older copy of the metadata",
+    "met metadata not kept": "a bookie without room could not keep a new generation, and did nothing under it",
     "flush failed": "an entry log could not be written, and its flush waited to be done again",
     "foreign disk refused": "a bookie with an empty disk under its old name was refused by the cluster",
     "fragment replaced": "a change replaced the last fragment, equal start",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.core.space import OLDER_METADATA
+from embedbk.core.vocabulary import MetadataFailed
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode
@@ -125,11 +126,12 @@ def test_a_bookie_that_restarts_remembers_what_it_met() -> None:
     assert node.core.is_writable
 
 
-def test_what_could_not_be_kept_is_kept_whole_with_the_next() -> None:
-    """P10.5: a newer one of the same start stands behind a kept one only; without that it would count for nothing."""
+def test_nothing_is_done_under_metadata_that_cannot_be_kept() -> None:
+    """P10.5: a start that a bookie cannot keep durably is not met: no normal adds are taken and nothing is dropped
+    under it, reads and fences stay possible (P7.8); with room again it is kept, durably before all else."""
     place = Place(bookies=1)
     node, synced = place.bookie("b1"), list[bool]()
-    failing = [True]
+    failing, first = [True], place.bookie("b1").witnessing.core.met
 
     def keep(met: Met, *, is_synced: bool) -> None:
         if failing[0]:
@@ -139,8 +141,22 @@ def test_what_could_not_be_kept_is_kept_whole_with_the_next() -> None:
     node.storage.keep_met = keep  # type: ignore[method-assign]
     restart_metadata(place, list(place.disks["metadata"].records))
     client = place.start_client()
-    place.until(lambda: (met := node.witnessing.core.met) is not None and met.count == 2)
+    place.until(lambda: node.witnessing.is_doubted)
+    place.run_for(6 * SECOND)
+    assert first is not None
+    assert node.witnessing.core.met is not None
+    assert node.witnessing.core.met.count == first.count == 1
+    assert node.is_registered
+    assert not node.spacing.core.is_writable
+    told: list[object] = []
+    node.witnessing.ask(place.now_ns, "collector", told.append)
+    place.until(lambda: bool(told))
+    assert isinstance(told[0], MetadataFailed)
+    assert "no room" in told[0].reason
     failing[0] = False
+    place.until(lambda: not node.witnessing.is_doubted)
+    assert node.witnessing.core.met.count == 2
+    assert node.spacing.core.is_writable
     for _ in range(2):
         client.metadata.request(place.now_ns, Txn([], [Put("/made", b"")]), lambda *_: None)
         place.run_for(6 * SECOND)

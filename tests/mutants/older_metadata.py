@@ -47,11 +47,54 @@ MUTANTS = (
         (
             (
                 _WITNESS,
-                "        self.doubt = doubt_of(event.tag, told)\n",
-                "        self.doubt = doubt_of(self.met, told)\n",
+                "        doubt = doubt_of(event.tag, told)\n",
+                "        doubt = doubt_of(self.met, told)\n",
             ),
         ),
         (_MET + "an_answer_that_was_overtaken_is_judged_by_what_was_known_when_it_was_asked",),
+    ),
+    Mutant(
+        "an-answer-from-before-another-start-teaches",
+        "P10.5",
+        "of two copies that were asked about the same start a bookie takes both, one behind the other",
+        ((_WITNESS, "        if _link(event.tag) != _link(self.met):\n", "        if event.tag is None:\n"),),
+        (_MET + "of_two_copies_that_answer_late_the_second_is_not_taken",),
+    ),
+    Mutant(
+        "an-answer-from-before-a-start-came-further-teaches",
+        "P10.5",
+        "a copy that left a start before it came as far as the bookie knows is taken, as its answer was late",
+        ((_WITNESS, "            if event.tag != before:", "            if before is None:"),),
+        (_MET + "a_copy_of_the_same_start_that_answers_late_is_not_taken",),
+    ),
+    Mutant(
+        "a-start-is-met-before-it-is-durable",
+        "P10.5",
+        "a bookie that cannot keep which metadata it met goes on as if it had, and forgets it with a crash",
+        (
+            (
+                _WITNESS,
+                '        self.doubt, self.unkept, self.is_judged = "", event.refused, True\n',
+                '        self.doubt, self.is_judged = "", True\n',
+            ),
+        ),
+        (
+            _MET + "nothing_is_done_under_a_start_that_is_not_durable",
+            _COLLECTING + "nothing_is_done_under_metadata_that_cannot_be_kept",
+        ),
+    ),
+    Mutant(
+        "a-collector-hears-of-metadata-that-is-not-kept",
+        "P7.7 P10.5",
+        "a round of collection goes on by the word of metadata that the bookie could not keep",
+        (
+            (
+                "embedbk/host/witnessing.py",
+                "            if self.core.doubt or self.core.is_met(result):\n",
+                "            if self.core.doubt or result:\n",
+            ),
+        ),
+        (_COLLECTING + "nothing_is_done_under_metadata_that_cannot_be_kept",),
     ),
     Mutant(
         "metadata-changed-under-a-page",

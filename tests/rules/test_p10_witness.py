@@ -7,7 +7,16 @@ import random
 import pytest
 
 from embedbk.codec.metadata_messages import GENERATION_BITS, AllocIds, Put, Reign, Told, Txn
-from embedbk.core.vocabulary import AskMetadata, KeepMet, MetadataFailed, MetadataTold, Started, Tick
+from embedbk.core.vocabulary import (
+    AskMetadata,
+    Effect,
+    KeepMet,
+    MetadataFailed,
+    MetadataTold,
+    MetKept,
+    Started,
+    Tick,
+)
 from embedbk.core.witness import Met, Witness, WitnessOptions, doubt_of
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import FIRST_TERM
@@ -122,13 +131,22 @@ def told(count: int, nonce: bytes, revision: int, asked: Reign | None = None) ->
     return Told(TOKEN, count, nonce, revision, revision, [], asked)
 
 
+def hear(witness: Witness, event: MetadataTold, refused: str = "") -> list[Effect]:
+    """The answer, and what came of keeping what was met."""
+    effects = witness.step(event)
+    for effect in effects:
+        if isinstance(effect, KeepMet) and effect.is_synced:
+            assert witness.step(MetKept(event.now_ns, effect.met, refused)) == []
+    return effects
+
+
 def test_a_witness_asks_when_a_session_is_opened_and_now_and_then() -> None:
     """P10.5: and soon again when nobody answers."""
     witness = Witness(None, OPTIONS)
     assert witness.deadline_ns is None
     assert witness.step(Started(0)) == [AskMetadata(None)]
     assert not witness.is_judged
-    assert witness.step(MetadataTold(1, None, told(1, b"one", 5))) == [
+    assert hear(witness, MetadataTold(1, None, told(1, b"one", 5))) == [
         KeepMet(Met(TOKEN, 1, b"one", 5, 5), True)
     ]
     assert witness.is_judged
@@ -144,7 +162,7 @@ def test_a_witness_asks_when_a_session_is_opened_and_now_and_then() -> None:
 def test_what_is_newer_of_the_same_start_is_kept_without_a_sync() -> None:
     """P10.5: a link is kept durably, how far it came costs no sync."""
     witness = Witness(None, OPTIONS)
-    witness.step(MetadataTold(0, None, told(1, b"one", 5)))
+    hear(witness, MetadataTold(0, None, told(1, b"one", 5)))
     first = witness.met
     (kept,) = witness.step(MetadataTold(0, first, told(1, b"one", 6, Reign(b"one", 6, 6))))
     assert kept == KeepMet(Met(TOKEN, 1, b"one", 6, 6), False)
@@ -159,7 +177,7 @@ def test_nothing_is_learnt_from_older_metadata() -> None:
     assert witness.step(MetadataTold(0, MET, older)) == []
     assert witness.doubt
     assert witness.met == MET
-    witness.step(MetadataTold(0, MET, told(4, b"four", 40, Reign(b"three", 20, 30))))
+    hear(witness, MetadataTold(0, MET, told(4, b"four", 40, Reign(b"three", 20, 30))))
     assert not witness.doubt
     assert witness.met == Met(TOKEN, 4, b"four", 40, 40)
 
@@ -167,11 +185,77 @@ def test_nothing_is_learnt_from_older_metadata() -> None:
 def test_an_answer_that_was_overtaken_is_judged_by_what_was_known_when_it_was_asked() -> None:
     """P10.5: two questions of one bookie are answered in any order; neither makes the other older."""
     witness = Witness(MET, OPTIONS)
-    witness.step(MetadataTold(0, MET, told(4, b"four", 40, Reign(b"three", 20, 30))))
+    witness.step(MetadataTold(0, MET, told(3, b"three", 30, Reign(b"three", 30, 30))))
+    assert witness.step(MetadataTold(0, MET, told(3, b"three", 25, Reign(b"three", 25, 30)))) == []
+    assert not witness.doubt
+    further = witness.met
+    hear(witness, MetadataTold(0, further, told(4, b"four", 40, Reign(b"three", 30, 30))))
     assert witness.step(MetadataTold(0, MET, told(3, b"three", 25, Reign(b"three", 25, 31)))) == []
     assert not witness.doubt
     assert witness.met is not None
     assert witness.met.count == 4
+
+
+def test_of_two_copies_that_answer_late_the_second_is_not_taken() -> None:
+    """P10.5: both go on from the start that was met when they were asked, and not from each other: the one that answers
+    second is asked again, about the first, and is older. Neither its answer nor a late one lifts that doubt."""
+    witness = Witness(MET, OPTIONS)
+    hear(witness, MetadataTold(0, MET, told(4, b"four", 40, Reign(b"three", 20, 30))))
+    met = witness.met
+    other = told(9, b"nine", 90, Reign(b"three", 20, 30))
+    assert hear(witness, MetadataTold(7, MET, other)) == []
+    assert witness.met == met
+    assert not witness.is_met(other)
+    assert witness.deadline_ns == 7
+    assert witness.step(Tick(7)) == [AskMetadata(met)]
+    hear(witness, MetadataTold(8, met, told(9, b"nine", 90, Reign(b"other", 80, 80))))
+    assert witness.doubt
+    for late in (other, told(4, b"else", 35, Reign(b"three", 20, 30))):
+        assert hear(witness, MetadataTold(9, MET, late)) == []
+        assert witness.doubt
+
+
+def test_a_copy_of_the_same_start_that_answers_late_is_not_taken() -> None:
+    """P10.5: the start that was met came further since it was asked about; the copy left it before."""
+    witness = Witness(MET, OPTIONS)
+    witness.step(MetadataTold(0, MET, told(3, b"three", 30, Reign(b"three", 30, 40))))
+    met = witness.met
+    assert hear(witness, MetadataTold(7, MET, told(9, b"nine", 90, Reign(b"three", 25, 35)))) == []
+    assert witness.met == met
+    hear(witness, MetadataTold(8, met, told(9, b"nine", 90, Reign(b"three", 25, 35))))
+    assert "came to revision 25" in witness.doubt
+
+
+def test_nothing_is_done_under_a_start_that_is_not_durable() -> None:
+    """P10.5: what a bookie met is durable before anything else is done under it; what could not be kept is not met, is
+    asked for again soon, and until then nothing follows from what it says."""
+    witness = Witness(None, OPTIONS)
+    witness.step(Started(0))
+    newer = MetadataTold(1, None, told(1, b"one", 5))
+    witness.step(newer)
+    assert not witness.is_judged, "nobody said yet that it is durable"
+    assert witness.met is None
+    witness.step(MetKept(2, Met(TOKEN, 1, b"one", 5, 5), "no room"))
+    assert (witness.is_judged, witness.is_doubted, witness.doubt) == (True, True, "")
+    assert witness.met is None
+    assert witness.deadline_ns == 12
+    assert witness.step(Tick(12)) == [AskMetadata(None)]
+    hear(witness, newer)
+    assert not witness.is_doubted
+    assert witness.met == Met(TOKEN, 1, b"one", 5, 5)
+
+
+def test_a_doubt_is_lifted_when_what_goes_on_is_durable() -> None:
+    """P10.5: until then a crash would leave the bookie where it was."""
+    witness = Witness(MET, OPTIONS)
+    hear(witness, MetadataTold(0, MET, told(9, b"nine", 90, Reign(b"other", 80, 80))))
+    good = MetadataTold(1, MET, told(4, b"four", 40, Reign(b"three", 20, 30)))
+    witness.step(good)
+    assert witness.doubt
+    hear(witness, good, "no room")
+    assert witness.is_doubted
+    hear(witness, good)
+    assert not witness.is_doubted
 
 
 def test_only_an_answer_lifts_a_doubt() -> None:
@@ -184,5 +268,5 @@ def test_only_an_answer_lifts_a_doubt() -> None:
     for event in (MetadataFailed(1, MET, "nobody"), Tick(11), MetadataFailed(12, MET, "nobody"), Started(20)):
         witness.step(event)
         assert witness.doubt == doubt, event
-    witness.step(MetadataTold(21, MET, told(4, b"four", 40, Reign(b"three", 20, 30))))
+    hear(witness, MetadataTold(21, MET, told(4, b"four", 40, Reign(b"three", 20, 30))))
     assert not witness.doubt

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from embedbk.core import witness
+from embedbk.core.witness import Witness
 from embedbk.storage import log_use
 from embedbk.testing.plan import Plan, make_plan
 from embedbk.testing.run import Outcome, run_plan
@@ -49,6 +50,16 @@ def test_a_bookie_that_looks_at_the_count_alone_is_found(monkeypatch: pytest.Mon
         witness, "doubt_of", lambda met, told: "older" if met is not None and told.count < met.count else ""
     )
     assert broken().invariant == "P10.5"
+
+
+def test_a_bookie_that_goes_on_under_what_it_cannot_keep_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P10.5: durably before anything else is done under it."""
+    plan = next(plans(132))  # In which bookies have no room when a generation begins.
+    outcome = run_plan(plan)
+    assert not outcome.violation
+    assert outcome.sometimes["met metadata not kept"]
+    monkeypatch.setattr(Witness, "is_doubted", property(lambda self: bool(self.doubt)))
+    assert run_plan(plan).invariant == "P10.5"
 
 
 def test_a_log_that_opens_with_less_than_was_used_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

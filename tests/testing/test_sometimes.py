@@ -33,6 +33,7 @@ _RARE = {
     "last fragment empty",
     "ledger deleted",
     "ledger dropped",
+    "met metadata not kept",
     "metadata member with less than it said",
     "metadata member applied slowly",
     "metadata voters changed",
