@@ -4,9 +4,9 @@ from typing import Any
 
 ffi: Any
 lib: Any
-crc32c: Any  # Put there by ebk_python_calls_install (native/python_calls.h).
-frame_address: Any  # Put there by ebk_python_calls_install (native/python_calls.h).
-gather: Any  # Put there by ebk_gather_install (native/gather.h).
-message_head: Any  # Put there by ebk_python_calls_install (native/python_calls.h).
-packing_type: Any  # Put there by ebk_python_calls_install (native/python_calls.h).
-send_pieces: Any  # Put there by ebk_gather_install (native/gather.h).
+crc32c: Any  # Put there by ebk_python_calls_install (native/python/python_calls.h).
+frame_address: Any  # Put there by ebk_python_calls_install (native/python/python_calls.h).
+gather: Any  # Put there by ebk_gather_install (native/python/gather.h).
+message_head: Any  # Put there by ebk_python_calls_install (native/python/python_calls.h).
+packing_type: Any  # Put there by ebk_python_calls_install (native/python/python_calls.h).
+send_pieces: Any  # Put there by ebk_gather_install (native/python/gather.h).

@@ -90,7 +90,7 @@ class AddPath(Protocol):
 
     @property
     def handle(self) -> Any:
-        """The struct of native/add_path.h, for a transport that offers from C."""
+        """The struct of native/road/add_path.h, for a transport that offers from C."""
         ...
 
     @property

@@ -41,7 +41,7 @@ class SdistWithNative(sdist):
     """Every file of `native/` travels, whichever of them the extension lists as sources."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
-        native = [str(path) for path in sorted(Path("native").iterdir()) if path.is_file()]
+        native = [str(path) for path in sorted(Path("native").rglob("*")) if path.is_file()]
         super().make_release_tree(base_dir, sorted({*files, *native}))
 
 

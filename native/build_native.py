@@ -1,4 +1,4 @@
-"""Build `embedbk._native`: every C file of this folder as one cffi extension (API mode, abi3).
+"""Build `embedbk._native`: every C file of the folders here as one cffi extension (API mode, abi3).
 
 Two ways in:
 
@@ -6,7 +6,7 @@ Two ways in:
 - `python native/build_native.py`, which puts the module into the tree it stands in.
 
 What Python may call stands in the headers, between the lines `/* cffi:begin */` and `/* cffi:end */`; the
-error codes come from the one list in errors.h. So there is no second list to keep in step: a new C file or a new
+error codes come from the one list in base/errors.h. So there is no second list to keep in step: a new C file or a new
 function needs no edit here.
 """
 
@@ -39,17 +39,17 @@ _ERROR = re.compile(r"EBK_ERROR\((EBK_\w+),")
 
 def declarations() -> str:
     """What Python sees of every header, and the error codes as constants."""
-    codes = ["EBK_OK", *_ERROR.findall((NATIVE / "errors.h").read_text())]
+    codes = ["EBK_OK", *_ERROR.findall((NATIVE / "base" / "errors.h").read_text())]
     parts = [f"#define {code} ..." for code in codes]
-    for header in sorted(NATIVE.glob("*.h")):
+    for header in sorted(NATIVE.glob("*/*.h")):
         parts += _DECLARED.findall(header.read_text())
     return re.sub(r"\bEBK_SHORT\b", "", "\n".join(parts))
 
 
 def includes() -> str:
     """The C preamble: every header, so that cffi checks each declaration against the real one."""
-    headers = sorted(NATIVE.glob("*.h"))
-    return "\n".join([f'#include "{header.name}"' for header in headers] + [keep_gil(headers)])
+    headers = sorted(NATIVE.glob("*/*.h"))
+    return "\n".join([f'#include "{header.relative_to(NATIVE)}"' for header in headers] + [keep_gil(headers)])
 
 
 def keep_gil(headers: list[Path]) -> str:
@@ -72,7 +72,7 @@ static inline int ebk_is_short(const char *wrapper) {{ return {tests}; }}
 
 def sources() -> list[str]:
     """Paths relative to the project: setuptools refuses others."""
-    return [f"native/{source.name}" for source in sorted(NATIVE.glob("*.c"))]
+    return [f"native/{source.relative_to(NATIVE)}" for source in sorted(NATIVE.glob("*/*.c"))]
 
 
 def make_ffi() -> cffi.FFI:
@@ -83,7 +83,7 @@ def make_ffi() -> cffi.FFI:
         includes(),
         sources=sources(),
         include_dirs=["native"],
-        depends=[f"native/{header.name}" for header in sorted(NATIVE.glob("*.h"))],
+        depends=[f"native/{header.relative_to(NATIVE)}" for header in sorted(NATIVE.glob("*/*.h"))],
         define_macros=[("Py_LIMITED_API", STABLE_ABI)],
         extra_compile_args=COMPILE_ARGS,
         extra_link_args=LINK_ARGS,

@@ -1,4 +1,4 @@
-"""The adds of a writing handle that are sealed, sent and counted in C: the handle of native/link_adds.h.
+"""The adds of a writing handle that are sealed, sent and counted in C: the handle of native/road/link_adds.h.
 
 Decides nothing: what goes this way, and what counts as acknowledged, is decided in C by the rules of core/writer.py,
 and said in native/NATIVE.md ("Adds in C"). When a writer's adds go this way is host/courses.py's.
@@ -7,11 +7,11 @@ and said in native/NATIVE.md ("Adds in C"). When a writer's adds go this way is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from embedbk._native import ffi, lib
 from embedbk.codec.frame import Frame
-from embedbk.errors import UsageError
+from embedbk.errors import StorageError, UsageError
 from embedbk.ports import AddSeat, AddTerms, SentFacts, SentFrame
 
 __all__ = ["AddsInC", "StoredNear", "Turns"]
@@ -19,10 +19,40 @@ __all__ = ["AddsInC", "StoredNear", "Turns"]
 AWAIT_MS = 1000  # Without a look for signals that another thread was given.
 
 
-class Turns(Protocol):
-    """Who gives adds their turns."""
+class Turns:
+    """Whose adds take turns while a loop waits, and its wake-up by those who append (native/road/turns.h)."""
 
-    def end(self, adds: AddsInC) -> None: ...
+    def __init__(self) -> None:
+        made = lib.ebk_turns_new()
+        if made == ffi.NULL:
+            raise StorageError("no descriptor or no memory for the turns of adds", definite=True)
+        self.handle: Any = ffi.gc(made, lib.ebk_turns_free)
+        self._adds: dict[AddsInC, None] = {}  # Kept alive.
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._adds
+
+    def begin(self, adds: AddsInC) -> None:
+        if lib.ebk_turns_begin(self.handle, adds.handle) < 0:
+            raise StorageError("no memory for the adds of a handle", definite=True)
+        self._adds[adds] = None
+
+    def end(self, adds: AddsInC) -> None:
+        lib.ebk_turns_end(self.handle, adds.handle)
+        self._adds.pop(adds, None)
+
+    def take(self, now_ns: int) -> None:
+        """Each seals and sends as far as allowed, and counts what is acknowledged."""
+        lib.ebk_turns_take(self.handle, now_ns)
+
+    def fileno(self) -> int:
+        """Ready when a packer of these adds has something."""
+        return int(lib.ebk_turns_fileno(self.handle))
+
+    def wake(self) -> None:
+        """From any thread: a packer of these adds has something."""
+        lib.ebk_turns_wake(self.handle)
 
 
 class StoredNear:
@@ -39,23 +69,27 @@ class StoredNear:
 
 
 class AddsInC:
-    """`ports.SentAdds`. Keeps the packer, what counts answers and the bookies of its loop alive.
+    """`ports.SentAdds`. Keeps the packer, the links, what counts answers and the bookies of its loop alive.
 
     Args:
-        turns: who gives these adds their turns.
-        answers: where answers that come over links are counted; None: no seat is reached over one.
+        turns: among which these adds take theirs.
+        links: handle of the links that are sent over; None, with answers: no seat is reached over a link.
+        answers: handle of what counts the answers that come over them.
     """
 
-    def __init__(self, turns: Turns, answers: Any, terms: AddTerms, seats: Sequence[AddSeat]) -> None:
+    def __init__(
+        self, turns: Turns, links: Any, answers: Any, terms: AddTerms, seats: Sequence[AddSeat]
+    ) -> None:
         if len(seats) > lib.EBK_LINK_SEATS_MAX:
             raise UsageError(f"{len(seats)} seats; at most {lib.EBK_LINK_SEATS_MAX} are asked from C")
         nears = [seat.near for seat in seats]
-        self._parts = (terms.packer, answers, terms.backlog, nears)
+        self._parts = (terms.packer, links, answers, terms.backlog, nears)
         self._turns = turns
         self._ledger_id = terms.ledger_id
         self.is_followed = False
         settings = ffi.new("struct ebk_link_settings *")
         settings.packer = terms.packer.handle
+        settings.links = ffi.NULL if links is None else links
         settings.answers = ffi.NULL if answers is None else answers
         settings.ledger_id, settings.key, settings.nonce = terms.ledger_id, terms.ledger_key, terms.nonce
         settings.seat_count, settings.ack_quorum = len(seats), terms.ack_quorum
@@ -115,7 +149,7 @@ class AddsInC:
 
     def turn(self, now_ns: int) -> None:
         """What a wait of the loop does, where no seat is reached over a link, for a loop that has none (testing)."""
-        lib.ebk_link_adds_turn_near(self.handle, now_ns)
+        lib.ebk_link_adds_turn(self.handle, now_ns)
 
     def stored_from(self, place: int, seat: int) -> Iterator[StoredNear]:
         """What a near seat was sent, from the frame at this place on (0: the first one ever), for who watches."""

@@ -1,4 +1,4 @@
-"""Bookies of this loop as its writers reach them, and the wait of such a loop: handles of native/near.h and waiter.h.
+"""Bookies of this loop as its writers reach them, and the wait of such a loop: native/road/near.h and waiter.h.
 
 Decides nothing: what is stored there, and what counts as acknowledged, is decided in C by the rules of core/writer.py
 and core/bookie.py, and said in native/NATIVE.md ("Near seats"). When a writer's adds go this way is
@@ -14,7 +14,7 @@ from typing import Any
 from embedbk._native import ffi, lib
 from embedbk.errors import StorageError
 from embedbk.ports import AddSeat, AddTerms
-from embedbk.transports.adds import AddsInC
+from embedbk.transports.adds import AddsInC, Turns
 
 __all__ = ["NativeNear", "NativeWaiter"]
 
@@ -54,13 +54,13 @@ class NativeWaiter:
     """`ports.NearWait`. As `select.poll()`, for readability; gives adds their turns while it waits, without the GIL."""
 
     def __init__(self, nears: Sequence[NativeNear] = ()) -> None:
-        made = lib.ebk_waiter_new()
+        self.turns = Turns()
+        made = lib.ebk_waiter_new(self.turns.handle)
         if made == ffi.NULL:
             raise StorageError("no descriptor or no memory for a loop", definite=True)
         self.handle: Any = ffi.gc(made, lib.ebk_waiter_free)
         self._nears = {fileno: near for near in nears for fileno in near.filenos()}
-        self._adds: dict[AddsInC, None] = {}  # Kept alive.
-        self._fileno = int(lib.ebk_waiter_fileno(self.handle))
+        self._fileno = self.turns.fileno()
         self._ready = ffi.new("int[]", READY_MAX)
 
     def fileno(self) -> int:
@@ -79,22 +79,13 @@ class NativeWaiter:
         return [(fileno, select.POLLIN) for fileno in self._ready[0:count]]
 
     def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> AddsInC:
-        adds = AddsInC(self, None, terms, seats)
-        self.begin(adds)
+        adds = AddsInC(self.turns, None, None, terms, seats)
+        self.turns.begin(adds)
         return adds
 
     def send_adds(self, now_ns: int) -> None:
         """Their turns come with each wait."""
 
-    def begin(self, adds: AddsInC) -> None:
-        if lib.ebk_waiter_begin(self.handle, adds.handle) < 0:
-            raise StorageError("no memory for the adds of a handle", definite=True)
-        self._adds[adds] = None
-
-    def end(self, adds: AddsInC) -> None:
-        lib.ebk_waiter_end(self.handle, adds.handle)
-        self._adds.pop(adds, None)
-
     def wake_adds(self) -> None:
         """From any thread: adds have something to seal."""
-        lib.ebk_waiter_wake(self.handle)
+        self.turns.wake()

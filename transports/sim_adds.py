@@ -1,4 +1,4 @@
-"""Adds that a simulated client seals and counts in C, over links of the simulated network (native/link_tray.h).
+"""Adds that a simulated client seals and counts in C, over links of the simulated network (native/road/link_tray.h).
 
 Decides nothing of its own: what is sent, and what counts, is C's, by the lines that serve ZeroMQ. Here what was sent is
 laid on a tray for each link, and the network carries it on as any other body: late, twice, damaged or not at all. There
@@ -53,7 +53,7 @@ class SimLinks:
         for seat in seats:
             if seat.link not in self._trays:
                 self._trays[seat.link] = ffi.gc(lib.ebk_link_tray_new(), lib.ebk_link_tray_free)
-        adds = SimAdds(self._sender, self._counting.handle, terms, seats)
+        adds = SimAdds(self._sender, self._sender.links, self._counting.handle, terms, seats)
         self._sender.begin(adds)
         return adds
 
@@ -68,9 +68,9 @@ class SimLinks:
                 continue
             by_window, in_truth = room
             lib.ebk_link_tray_set_room(tray, in_truth)
-            if lib.ebk_link_sender_up_tray(self._sender.handle, link, tray, by_window) < 0:
+            if lib.ebk_links_up_tray(self._sender.links, link, tray, by_window) < 0:
                 raise MemoryError("no memory for a link that adds go over")
-        self._sender.turn(now_ns)
+        self._sender.take(now_ns)
         # Frame by frame, as they left: what a seat gets is not decided by what the seats before it got.
         laid = {link: list(_messages(tray)) for link, tray in self._trays.items()}
         for place in range(max(map(len, laid.values()), default=0)):

@@ -1,4 +1,4 @@
-"""Accepted ZeroMQ links in C (native/zmq_accepted.h), for a transport whose host offers an add path.
+"""Accepted ZeroMQ links in C (native/road/zmq_accepted.h), for a transport whose host offers an add path.
 
 Decides nothing: it is the first branch of `zmq_intake.Intake.on_part`, without an object per body. Where pyzmq's libzmq
 cannot be found by address, or is not the version that pyzmq says, there is none, and the transport does it in Python.
@@ -117,7 +117,7 @@ class WaitEnded(IntEnum):
 
 
 class BookieWait:
-    """The common turn of a bookie, taken again and again in C (native/zmq_bookie_wait.h); made by
+    """The common turn of a bookie, taken again and again in C (native/road/zmq_bookie_wait.h); made by
     `AcceptedLinks.wait_on`.
 
     What a descriptor means: OTHER ends the wait; SOCKET is of one of the sockets; JOURNAL tells of durability.

@@ -1,5 +1,5 @@
 """The links of a ZeroMQ transport that adds are sent over in C, and what all of a process keep for bookies that are
-behind: handles of native/link_adds.h.
+behind: handles of native/road/links.h and of `ebk_backlog` (native/road/link_adds.h).
 
 Decides nothing. Where the answers of a transport are not counted in C, there is none of it.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from embedbk._native import ffi, lib
 from embedbk.config import BACKLOG_BYTES_MAX
 from embedbk.core.backlog import Backlog
-from embedbk.transports.adds import AddsInC
+from embedbk.transports.adds import Turns
 from embedbk.transports.zmq_accepted import address_of
 
 __all__ = ["LinkSender", "SharedBacklog", "backlog_of_process"]
@@ -44,48 +44,24 @@ def backlog_of_process() -> SharedBacklog:
     return _of_process[1]
 
 
-class LinkSender:
-    """The links of one transport that adds go over, and whose they are."""
+class LinkSender(Turns):
+    """Of adds that go over the links of one transport, and those links."""
 
     def __init__(self) -> None:
-        made = lib.ebk_link_sender_new()
+        super().__init__()
+        made = lib.ebk_links_new()
         if made == ffi.NULL:
-            raise MemoryError("no memory or no descriptor for a sender of adds")
-        self.handle: Any = ffi.gc(made, lib.ebk_link_sender_free)
-        self._adds: dict[AddsInC, None] = {}  # Kept alive.
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._adds
-
-    def fileno(self) -> int:
-        """Ready when a packer of these adds has something."""
-        return int(lib.ebk_link_sender_fileno(self.handle))
-
-    def wake(self) -> None:
-        """From any thread."""
-        lib.ebk_link_sender_wake(self.handle)
-
-    def begin(self, adds: AddsInC) -> None:
-        if lib.ebk_link_sender_begin(self.handle, adds.handle) < 0:
-            raise MemoryError("no memory for the adds of a handle")
-        self._adds[adds] = None
-
-    def end(self, adds: AddsInC) -> None:
-        lib.ebk_link_sender_end(self.handle, adds.handle)
-        self._adds.pop(adds, None)
+            raise MemoryError("no memory for links that adds go over")
+        self.links: Any = ffi.gc(made, lib.ebk_links_free)
 
     def show(self, link: int, socket: Any, prefix: bytes, room: int) -> None:
         """This link is up, and takes so many bytes of bodies."""
-        if lib.ebk_link_sender_up(self.handle, link, address_of(socket), prefix, room) < 0:
+        if lib.ebk_links_up(self.links, link, address_of(socket), prefix, room) < 0:
             raise MemoryError("no memory for a link that adds go over")
 
     def down(self, link: int) -> None:
-        lib.ebk_link_sender_down(self.handle, link)
-
-    def turn(self, now_ns: int) -> None:
-        lib.ebk_link_sender_turn(self.handle, now_ns)
+        lib.ebk_links_down(self.links, link)
 
     def sent(self, link: int) -> int:
         """Bytes of bodies since it was asked last."""
-        return int(lib.ebk_link_sender_sent(self.handle, link))
+        return int(lib.ebk_links_sent(self.links, link))

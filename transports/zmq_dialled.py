@@ -1,4 +1,4 @@
-"""Bodies of dialled ZeroMQ links in C (native/zmq_dialled.h), for a transport whose host counts common answers there.
+"""Bodies of dialled ZeroMQ links in C (native/road/zmq_dialled.h), for a transport whose answers are counted there.
 
 Decides nothing: it is the first branch of `zmq_intake.Intake.on_part`, without an object per body. Where pyzmq's libzmq
 cannot be used from C there is none, and the transport does it in Python.
@@ -13,6 +13,7 @@ import zmq
 
 from embedbk._native import ffi, lib
 from embedbk.transports.zmq_accepted import HeldPart, address_of, is_library_found, joined
+from embedbk.transports.zmq_adds import LinkSender
 
 __all__ = ["BOUND", "EMPTY", "WAIT_HELD", "HELD", "DialledLinks", "open_dialled"]
 
@@ -53,7 +54,7 @@ class DialledLinks:
         return self._state.bodies, self._state.bytes
 
     def listen(
-        self, links: Sequence[tuple[Any, int, int, bytes]], others: Sequence[int], sender: Any
+        self, links: Sequence[tuple[Any, int, int, bytes]], others: Sequence[int], sender: LinkSender
     ) -> bool:
         """Have `wait` listen to these links, each (socket, number, descriptor, prefix), watch other descriptors, and
         have adds of this sender take their turns. False: the system refuses."""
@@ -63,7 +64,14 @@ class DialledLinks:
             place.prefix = prefix
         self._sender = sender
         made = lib.ebk_client_wait_new(
-            self._drain, self._answers, sender, given, len(links), list(others), len(others)
+            self._drain,
+            self._answers,
+            sender.links,
+            sender.handle,
+            given,
+            len(links),
+            list(others),
+            len(others),
         )
         self._wait = None if made == ffi.NULL else ffi.gc(made, lib.ebk_client_wait_free)
         return bool(made != ffi.NULL)

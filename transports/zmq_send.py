@@ -1,4 +1,4 @@
-"""Frames to dialled ZeroMQ links from where they stand (native/zmq_send.h), and what of a body can be sent so.
+"""Frames to dialled ZeroMQ links from where they stand (native/wire/zmq_send.h), and what of a body can be sent so.
 
 Decides nothing. Where pyzmq's libzmq cannot be found by address, or is not the version that pyzmq says, bodies are
 joined.

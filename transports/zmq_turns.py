@@ -180,7 +180,7 @@ class DialledTurns:
         links = [self._ends.links.get(seat.link) for seat in seats]
         if any(link is None or not link.is_up or not link.port.sends_frames for link in links):
             return None
-        adds = AddsInC(sender, counting.handle, terms, seats)
+        adds = AddsInC(sender, sender.links, counting.handle, terms, seats)
         sender.begin(adds)
         return adds
 
@@ -193,7 +193,7 @@ class DialledTurns:
         """Their turn, outside of `listen_for`."""
         if self.sender is not None:
             self._show_room(self.sender)
-            self.sender.turn(now_ns)
+            self.sender.take(now_ns)
             self._note_sent(self.sender)
 
     def _dialled(self) -> Iterator[Link]:
@@ -235,7 +235,7 @@ class DialledTurns:
             apart = {self._sockets.fileno(), *(link.port.filenos[0] for link in self._listened)}
             others = [fileno for fileno in (*filenos, *self._sockets.by_fileno) if fileno not in apart]
             self._listened_filenos = filenos
-            if not in_c.listen(of_links, others, self.sender.handle):
+            if not in_c.listen(of_links, others, self.sender):
                 self._listened = None
                 return None
         self.listens = True

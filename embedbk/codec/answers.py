@@ -1,4 +1,4 @@
-"""Common answers to adds, read and counted in C for a client's cores (native/answers.h).
+"""Common answers to adds, read and counted in C for a client's cores (native/road/answers.h).
 
 The contract is `answers_twin.Counting`; `TwinAnswers` there is the plain form, and both pass the same tests.
 """

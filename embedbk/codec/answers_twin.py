@@ -1,4 +1,4 @@
-"""The counting of common answers once more in plain Python, and the contract of both (native/answers.h).
+"""The counting of common answers once more in plain Python, and the contract of both (native/road/answers.h).
 
 It decides nothing: an answer is counted when it says OK to exactly what was asked, on the link on which it was asked;
 what was counted is told to the cores, which count again by their own rules (P3.3, P3.7, P3.8). What is judged here is
@@ -40,7 +40,9 @@ class Counting(Protocol):
     """What a client node needs of it. All calls from the host's thread."""
 
     is_eager: bool  # Every answer is news.
-    handle: Any  # The struct of native/answers.h, for a transport that offers from C; None in plain Python.
+    handle: (
+        Any  # The struct of native/road/answers.h, for a transport that offers from C; None in plain Python.
+    )
 
     @property
     def is_due(self) -> bool:

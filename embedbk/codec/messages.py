@@ -384,7 +384,7 @@ def pack_explicit_lacs(requests: Sequence[ExplicitLacRequest]) -> ExplicitLacs:
 
 
 def encode_control(control: Control) -> bytes:
-    """The control part of a message, for who writes the rest in C (native/link_adds.h)."""
+    """The control part of a message, for who writes the rest in C (native/road/link_adds.h)."""
     return _encode(control)
 
 

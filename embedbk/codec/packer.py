@@ -57,7 +57,7 @@ class Packer(_Native):  # type: ignore[misc]
 
     @property
     def handle(self) -> Any:
-        """The struct of native/packer.h, for who seals in C."""
+        """The struct of native/wire/packer.h, for who seals in C."""
         return ffi.cast("struct ebk_packer *", self._address)
 
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:

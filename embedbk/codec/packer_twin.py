@@ -31,12 +31,12 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 
-# Instead of an entry id; the numbers are those of EBK_FULL, EBK_FAILED and EBK_CONFLICT in native/errors.h.
+# Instead of an entry id; the numbers are those of EBK_FULL, EBK_FAILED and EBK_CONFLICT in native/base/errors.h.
 PACKER_FULL = -1  # Too many bytes unreleased: nothing was appended, try again when a frame was released.
 PACKER_STOPPED = -2  # After stop(): nothing was appended, nor ever will be.
 PACKER_CONFLICT = -13  # Another id than the expected one is the next: nothing was appended.
 
-# Where frames end depends on these, so that both kinds cut the same frames; native/packer.c draws them.
+# Where frames end depends on these, so that both kinds cut the same frames; native/wire/packer.c draws them.
 _NOTE_BYTES = 48
 _NOTE_ALIGN = 8
 
@@ -294,7 +294,7 @@ class TwinPacker:
         return entry_id, was_idle or filled_first
 
     def _make_room(self, whole: int) -> bool:
-        """Find the block for the next entry as native/packer.c does. Whether a first frame became full by it."""
+        """Find the block for the next entry as native/wire/packer.c does. Whether a first frame became full by it."""
         filled_first = False
         if self._open is not None:
             if self._used + whole <= self._capacity:

@@ -57,7 +57,7 @@ _crc = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
 
 
 class Fault(enum.IntEnum):
-    """What is wrong with a body; the numbers are those of native/frame.h."""
+    """What is wrong with a body; the numbers are those of native/wire/frame.h."""
 
     EMPTY = 1
     CUT_SHORT = 2

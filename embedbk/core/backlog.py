@@ -23,7 +23,7 @@ _IN_TIME_NS = 40 * _MS  # So late the second look may be. A client that stood st
 
 
 class Backlog:
-    """Of all handles of one process: bytes kept for bookies that are behind. The form in C is in native/link_adds.h;
+    """Of all handles of one process: bytes kept for bookies that are behind. native/road/link_adds.h has the form in C;
     `handle` is its struct, and None here."""
 
     handle: Any = None

@@ -1,4 +1,4 @@
-"""The add path in C (native/add_path.h) on one bookie's table, store and journals, behind the port `AddPath`.
+"""The add path in C (native/road/add_path.h) on one bookie's table, store and journals, behind the port `AddPath`.
 
 Decides nothing: what is common is decided in C, by the rules of core/bookie.py, and said in native/NATIVE.md.
 """
@@ -55,7 +55,7 @@ class NativeAddPath:
         self._size = ffi.new("size_t *")
 
     def _open_tail(self, table: NativeLedgerTable, store: NativeEntryStore, incarnation: bytes) -> Any:
-        """What readers' polls and writers' hints are offered to (native/tail_path.h)."""
+        """What readers' polls and writers' hints are offered to (native/road/tail_path.h)."""
         settings = ffi.new("struct ebk_tail_settings *")
         settings.table, settings.store, settings.parked = table.handle, store.handle, self.parked.handle
         settings.incarnation, settings.wait_ms_max = incarnation, LAC_WAIT_MS_MAX

@@ -1,8 +1,9 @@
 """The ledger directories of one bookie: which of them take new entry logs (P7.8, I53, scenario 44).
 
 Decides, from what flushes met and how much room there is, where the next flush writes. What was met and what was
-measured is told. Leaves to others: which ledger goes into which directory (native/store_flush.c), what a flush that
-failed means for the journal (bookie_storage.py). Reading does not ask here: the index knows where each entry log is.
+measured is told. Leaves to others: which ledger goes into which directory (native/store/store_flush.c), what a flush
+that failed means for the journal (bookie_storage.py). Reading does not ask here: the index knows where each entry log
+is.
 
     takes part ── no room ──▶ rests for FULL_RESTS flushes ──▶ takes part
                ── any other failure ──▶ put aside until the bookie starts again

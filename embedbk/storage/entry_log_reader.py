@@ -1,7 +1,7 @@
 """A second reader of entry logs, in plain Python and from STORAGE.md alone (I31, I41, I46, ST13).
 
-Decides what one entry log holds and what in it is damage, as native/store_load.c does, but tells all that it finds
-and reads every entry; what the logs of a bookie say together is in entry_logs.py. For the verifier and the `cat`
+Decides what one entry log holds and what in it is damage, as native/store/store_load.c does, but tells all that it
+finds and reads every entry; what the logs of a bookie say together is in entry_logs.py. For the verifier and the `cat`
 commands; the fuzzers compare it with the C reader.
 """
 

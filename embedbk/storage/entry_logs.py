@@ -1,7 +1,7 @@
 """What the entry logs of a bookie say together: which of them count, the log mark, and the verdict on every id.
 
-Decides as native/store_roll.c and native/store_read.c do, in plain Python and from STORAGE.md alone: held, absent or
-unreadable (P7.1, I31, I45). One log by itself is read by entry_log_reader.py.
+Decides as native/store/store_roll.c and native/store/store_read.c do, in plain Python and from STORAGE.md alone: held,
+absent or unreadable (P7.1, I31, I45). One log by itself is read by entry_log_reader.py.
 """
 
 from __future__ import annotations

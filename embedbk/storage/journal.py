@@ -220,7 +220,7 @@ class Journal:
         lib.ebk_journal_kick(self.handle())
 
     def show_busy(self, word: Any, number: int) -> None:
-        """Tell in this word of an entry store while there are groups to write (native/yield.h). Before the first
+        """Tell in this word of an entry store while there are groups to write (native/base/yield.h). Before the first
         record."""
         lib.ebk_journal_show_busy(self.handle(), word, number)
 

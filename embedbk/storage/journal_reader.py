@@ -1,7 +1,7 @@
 """A second reader of a journal's files, in plain Python and from JOURNAL.md alone (I41, I42, I43).
 
-Decides which records a journal holds, where it ends and what in it is damage, as native/journal_replay.c does, but
-tells all that it finds instead of stopping at the first. For the verifier and `embedbk journal cat`; the fuzzers
+Decides which records a journal holds, where it ends and what in it is damage, as native/journal/journal_replay.c does,
+but tells all that it finds instead of stopping at the first. For the verifier and `embedbk journal cat`; the fuzzers
 compare it with the C reader.
 """
 

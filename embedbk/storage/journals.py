@@ -1,8 +1,8 @@
 """The journals of one bookie as one: a record goes to the journal of its ledger, and one count of tokens runs over all.
 
-Decides nothing: which journal, and what is durable of all together, is in native/journals.c, which the C add path
-shares. Here each record of Python's is handed to its journal, and what was borrowed is let go. Any failure of one of
-them is the failure of all (P7.6): a bookie that has lost one device must not go on promising.
+Decides nothing: which journal, and what is durable of all together, is in native/journal/journals.c, which the C add
+path shares. Here each record of Python's is handed to its journal, and what was borrowed is let go. Any failure of one
+of them is the failure of all (P7.6): a bookie that has lost one device must not go on promising.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Journals:
         lib.ebk_journals_kick(self.handle())
 
     def show_busy(self, word: Any) -> None:
-        """Tell in this word of an entry store while there are groups to write (native/yield.h). Before the first
+        """Tell in this word of an entry store while there are groups to write (native/base/yield.h). Before the first
         record."""
         for number, part in enumerate(self.parts):
             part.show_busy(word, number)

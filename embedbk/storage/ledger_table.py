@@ -1,4 +1,4 @@
-"""The ledger table in C (native/table.h), with the words of its twin `core/ledger_table.py`.
+"""The ledger table in C (native/store/table.h), with the words of its twin `core/ledger_table.py`.
 
 A row is the C struct itself: its fields are read and assigned from here and from the C add path, on the loop's thread
 only. Rows live as long as the table.

@@ -1,4 +1,4 @@
-"""A disk in memory for tests and simulation: it can refuse, fail, tear, forget and lie (native/io_memory.c).
+"""A disk in memory for tests and simulation: it can refuse, fail, tear, forget and lie (native/io/io_memory.c).
 
 Decides nothing; it is the second backing of the table of calls through which all C code does its I/O, so the code
 under test is the code that ships. Everything here is deterministic: faults strike at counted calls, crashes draw

@@ -1,6 +1,6 @@
 """The handle of the durable floor on the compiled module: `ffi`, `lib`, and codes turned into errors.
 
-Decides which exception a C code becomes; the list itself stands in native/errors.h. Other modules of
+Decides which exception a C code becomes; the list itself stands in native/base/errors.h. Other modules of
 `storage/` take `ffi` and `lib` from here and from nowhere else (tests/test_floors.py).
 """
 
@@ -32,7 +32,7 @@ _CHECK_VALUE = 0xE3069283  # CRC-32C of "123456789", as its catalogue gives it.
 
 
 def code_name(code: int) -> str:
-    """The name of a code in the list of native/errors.h, as "EBK_DAMAGED"."""
+    """The name of a code in the list of native/base/errors.h, as "EBK_DAMAGED"."""
     return cast(bytes, ffi.string(lib.ebk_error_name(code))).decode()
 
 

@@ -1,7 +1,7 @@
-"""The list of parked polls in C (native/parked.c), behind what `core.parked.Parked` decides.
+"""The list of parked polls in C (native/road/parked.c), behind what `core.parked.Parked` decides.
 
-It is in C because a bookie's shortcut for readers (native/tail_path.c) parks and wakes there, too: one list, as there
-is one ledger table.
+It is in C because a bookie's shortcut for readers (native/road/tail_path.c) parks and wakes there, too: one list, as
+there is one ledger table.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 are good (I55, ST36).
 
 Decides which piece comes next, keeps what was found and where it is, also over a restart. Leaves to others: when a
-piece is read (host/scrub_pace.py), the reading and all sums (native/scrub.c), repair. Records that are only in the
-journal are not read: they are in memory too, and in an entry log soon.
+piece is read (host/scrub_pace.py), the reading and all sums (native/store/scrub.c), repair. Records that are only in
+the journal are not read: they are in memory too, and in an entry log soon.
 """
 
 from __future__ import annotations

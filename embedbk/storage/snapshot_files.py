@@ -1,6 +1,6 @@
 """The directory of a metadata member's snapshots: names, bytes, renames, on a disk or on one in memory.
 
-Decides nothing but how a call of the table of calls (native/io.h) is asked from Python, and that its refusal is an
+Decides nothing but how a call of the table of calls (native/io/io.h) is asked from Python, and that its refusal is an
 OSError with the path in it. What may be written, renamed or removed is others' (snapshot_writer.py, snapshots.py).
 """
 

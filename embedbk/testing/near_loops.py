@@ -19,7 +19,7 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Writing
 from embedbk.ids import Member
-from embedbk.transports.adds import AddsInC, StoredNear
+from embedbk.transports.adds import AddsInC, StoredNear, Turns
 from embedbk.transports.near import NativeNear, NativeWaiter
 
 __all__ = ["NearLoops"]
@@ -27,19 +27,26 @@ __all__ = ["NearLoops"]
 _NO_LINK = -1  # Of what came by no link; its token is its number.
 
 
-class _Waiter(NativeWaiter):
-    """The wait of a loop that a world drives: whose adds have turns, and who is woken for them."""
+class _Turns(Turns):
+    """Taken one by one by the world, which tells what each has done."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         # With the place of the next frame that nobody was told of, by seat.
         self.adds: dict[AddsInC, list[int]] = {}
-        self.wake_adds = wake  # type: ignore[method-assign]
 
     def begin(self, adds: AddsInC) -> None:
         self.adds[adds] = [0] * adds.seat_count
 
     def end(self, adds: AddsInC) -> None:
         self.adds.pop(adds, None)
+
+
+class _Waiter(NativeWaiter):
+    """The wait of a loop that a world drives: whose adds have turns, and who is woken for them."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.turns: _Turns = _Turns()
+        self.wake_adds = wake  # type: ignore[method-assign]
 
 
 @dataclass(slots=True)
@@ -113,11 +120,11 @@ class NearLoops:
         """The turns of a client's adds, and whether they stored anything; who watches bookies is told by `tell_stored`,
         behind what the client's core hears of in its step."""
         loop = self._loops.get(client)
-        if loop is None or not loop.waiter.adds:
+        if loop is None or not loop.waiter.turns.adds:
             return False
         if any(self._is_paused(member.bookie_id) for member in loop.bookies):
             return False
-        for adds, places in list(loop.waiter.adds.items()):
+        for adds, places in list(loop.waiter.turns.adds.items()):
             if adds not in loop.opened:
                 loop.opened.append(adds)
             adds.turn(self._now_of(client))

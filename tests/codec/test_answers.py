@@ -1,4 +1,4 @@
-"""Counting common answers (native/answers.h): both forms say the same, and count nothing else (P3.8)."""
+"""Counting common answers (native/road/answers.h): both forms say the same, and count nothing else (P3.8)."""
 
 from __future__ import annotations
 

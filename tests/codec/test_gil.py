@@ -1,4 +1,4 @@
-"""Short calls into C keep the GIL (native/gil.h): no other thread gets a turn in the middle of the host's work."""
+"""Short calls into C keep the GIL (native/base/gil.h): no other thread gets a turn in the middle of the host's work."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_another_thread_gets_turns_where_the_gil_is_given_away(turns: list[int])
 
 def test_every_mark_is_one_that_the_build_can_read() -> None:
     """A mark that build_native.py does not see would be silently without effect."""
-    for header in NATIVE.glob("*.h"):
+    for header in NATIVE.glob("*/*.h"):
         text = header.read_text()
         marks = len(re.findall(r"^EBK_SHORT\b", text, re.MULTILINE))
         assert marks == len(re.findall(r"\bEBK_SHORT\s+[\w\s*]*?\b(ebk_\w+)\(", text)), header.name

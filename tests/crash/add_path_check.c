@@ -4,13 +4,13 @@
  * exact size, so that one byte too far is seen), commits, answers, a failed disk. Every answer must be for a frame
  * that is durable. Prints nothing and returns 0, or stops where the fault is.
  */
-#include "add_path.h"
-#include "bytes.h"
-#include "crc32c.h"
-#include "errors.h"
-#include "frame.h"
-#include "io.h"
-#include "lac_path.h"
+#include "base/bytes.h"
+#include "base/crc32c.h"
+#include "base/errors.h"
+#include "io/io.h"
+#include "road/add_path.h"
+#include "road/lac_path.h"
+#include "wire/frame.h"
 
 #include <sched.h>
 #include <stdbool.h>

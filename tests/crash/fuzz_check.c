@@ -5,9 +5,9 @@
  * Half of the inputs have their sums made right again, so that what stands behind a sum is reached too: then only
  * memory safety, and that every entry handed out is one, can be judged.
  */
-#include "scrub.h"
+#include "store/scrub.h"
 #include "store_check.h"
-#include "xxh3.h"
+#include "base/xxh3.h"
 
 #define IMAGE_BYTES_MAX (1u << 20)
 

@@ -3,9 +3,9 @@
  * What Python tests cannot see: reads one byte too far, a race between submitter and commit thread, memory that
  * is not given back. Prints nothing and returns 0, or stops where the fault is.
  */
-#include "errors.h"
-#include "io.h"
-#include "journal.h"
+#include "base/errors.h"
+#include "io/io.h"
+#include "journal/journal.h"
 
 #include <pthread.h>
 #include <stdio.h>

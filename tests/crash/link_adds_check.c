@@ -10,14 +10,15 @@
  * back then are the frames that we have not seen answered by all, each with who has answered and who was never asked.
  * Prints nothing and returns 0, or stops where the fault is.
  */
-#include "add_path.h"
-#include "bytes.h"
-#include "envelope.h"
-#include "errors.h"
-#include "frame_header.h"
-#include "link_adds.h"
-#include "message.h"
-#include "zmq_calls.h"
+#include "base/bytes.h"
+#include "base/errors.h"
+#include "road/add_path.h"
+#include "road/link_adds.h"
+#include "road/turns.h"
+#include "wire/envelope.h"
+#include "wire/frame_header.h"
+#include "wire/message.h"
+#include "wire/zmq_calls.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -171,7 +172,8 @@ static int64_t lac;
 static struct link links[SEATS_MAX];
 static struct ebk_answers *answers;
 static struct ebk_packer *packer;
-static struct ebk_link_sender *sender;
+static struct ebk_links *sending;
+static struct ebk_turns *turns;
 static struct ebk_link_adds *adds;
 static atomic_uint users;
 
@@ -361,7 +363,7 @@ static void *use(void *argument)
         own = own * 1664525u + 1013904223u;
         const int64_t entry = ebk_packer_append(packer, payload, (own >> 28) == 0 ? PAYLOAD_MAX : own >> 24, &should_wake);
         EBK_ASSERT(entry >= 0);
-        if (should_wake) ebk_link_sender_wake(sender);
+        if (should_wake) ebk_turns_wake(turns);
         while ((own >> 20) % 4 == 0 && (outcome = ebk_link_adds_await(adds, entry, is_alone, 20)) == 0) {
         }
         uint64_t length;
@@ -412,9 +414,10 @@ static void live(uint32_t way)
     seats = 1 + (uint32_t)draw() % SEATS_MAX;
     ack_quorum = 1 + (uint32_t)draw() % seats;
     answers = ebk_answers_new();
-    sender = ebk_link_sender_new();
+    sending = ebk_links_new();
+    turns = ebk_turns_new();
     packer = ebk_packer_open(LEDGER, 0, 0, 64 << 10, 64 << 20);
-    struct ebk_link_settings settings = {.packer = packer, .answers = answers, .seat_count = seats,
+    struct ebk_link_settings settings = {.packer = packer, .links = sending, .answers = answers, .seat_count = seats,
                                          .ack_quorum = ack_quorum, .ledger_id = LEDGER, .nonce = NONCE, .lac = -1,
                                          .bytes_max = draw() % 2 ? 100 << 10 : 16 << 20,
                                          .behind_max = way == BY_BOUND ? 64 << 10 : 64 << 20};
@@ -426,8 +429,8 @@ static void live(uint32_t way)
         memcpy(settings.seats[seat].control, CONTROL, sizeof CONTROL);
     }
     adds = ebk_link_adds_new(&settings);
-    EBK_ASSERT(answers != NULL && sender != NULL && packer != NULL && adds != NULL);
-    EBK_ASSERT(ebk_link_sender_begin(sender, adds) == EBK_OK);
+    EBK_ASSERT(answers != NULL && sending != NULL && turns != NULL && packer != NULL && adds != NULL);
+    EBK_ASSERT(ebk_turns_begin(turns, adds) == EBK_OK);
     pthread_t threads[USERS], carrier;
     atomic_store(&users, USERS);
     for (uint32_t i = 0; i < USERS; i++) EBK_ASSERT(pthread_create(&threads[i], NULL, use, i ? packer : NULL) == 0);
@@ -442,9 +445,9 @@ static void live(uint32_t way)
         for (uint32_t seat = 0; seat < seats; seat++) {
             memset(prefix, (int)(LINK + seat), sizeof prefix);
             if (!is_down || seat != chosen)
-                EBK_ASSERT(ebk_link_sender_up(sender, LINK + seat, &links[seat], prefix, draw() % 8 ? 8 << 20 : 0) == EBK_OK);
+                EBK_ASSERT(ebk_links_up(sending, LINK + seat, &links[seat], prefix, draw() % 8 ? 8 << 20 : 0) == EBK_OK);
         }
-        ebk_link_sender_turn(sender, now_ns);
+        ebk_turns_take(turns, now_ns);
         for (uint64_t acts = draw() % 6; acts > 0; acts--) draw() % 3 ? answer() : lie();
         count();
         ebk_link_adds_tell(adds, now_ns, &facts);
@@ -464,12 +467,12 @@ static void live(uint32_t way)
         if (way == BY_CORE || way == BY_CLOSE) break;
         links[chosen].refuses = way == BY_REFUSAL;
         if (way == BY_LINK && !is_down) {
-            ebk_link_sender_down(sender, LINK + chosen);
+            ebk_links_down(sending, LINK + chosen);
             is_down = true;
         }
     }
     if (way != BY_CLOSE) check_given();
-    ebk_link_sender_end(sender, adds);
+    ebk_turns_end(turns, adds);
     ebk_link_adds_close(adds);
     for (uint32_t i = 0; i < USERS; i++) pthread_join(threads[i], NULL);
     pthread_mutex_lock(&wire_lock);
@@ -477,7 +480,8 @@ static void live(uint32_t way)
     pthread_mutex_unlock(&wire_lock);
     pthread_join(carrier, NULL);
     ebk_link_adds_free(adds);
-    ebk_link_sender_free(sender);
+    ebk_turns_free(turns);
+    ebk_links_free(sending);
     ebk_answers_free(answers);
     EBK_ASSERT(ebk_packer_state(packer)->frames_out == 0);
     ebk_packer_unref(packer);

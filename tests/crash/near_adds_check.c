@@ -5,12 +5,12 @@
  * life the loop ends the adds at some moment, in the second the disk of one bookie fails, and then that of another. What
  * is acknowledged never passes what two of the journals have. Prints nothing and returns 0, or stops where the fault is.
  */
-#include "block_pool.h"
-#include "errors.h"
-#include "io.h"
-#include "link_adds.h"
-#include "wait_set.h"
-#include "waiter.h"
+#include "base/errors.h"
+#include "base/wait_set.h"
+#include "io/io.h"
+#include "road/link_adds.h"
+#include "road/waiter.h"
+#include "wire/block_pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -36,6 +36,7 @@ struct bookie {
 static struct bookie bookies[BOOKIES];
 static struct ebk_packer *packer;
 static struct ebk_link_adds *adds;
+static struct ebk_turns *turns;
 static struct ebk_waiter *waiter;
 static atomic_uint users, appended;
 
@@ -88,7 +89,7 @@ static void *use(void *argument)
         const int64_t entry = ebk_packer_append(packer, payload, i % PAYLOAD_MAX, &should_wake);
         EBK_ASSERT(entry >= 0);
         atomic_fetch_add(&appended, 1);
-        if (should_wake) ebk_waiter_wake(waiter);
+        if (should_wake) ebk_turns_wake(turns);
         int answer;
         while ((answer = ebk_link_adds_await(adds, entry, is_alone, 50)) == 0) {
         }
@@ -121,7 +122,8 @@ static void check(const struct ebk_link_facts *facts, int64_t before)
 
 static void live(unsigned seed, bool fails)
 {
-    waiter = ebk_waiter_new();
+    turns = ebk_turns_new();
+    waiter = turns == NULL ? NULL : ebk_waiter_new(turns);
     packer = ebk_packer_open(LEDGER, 0, 0, 16 << 10, 1 << 20);
     EBK_ASSERT(waiter != NULL && packer != NULL);
     struct ebk_link_settings settings = {
@@ -132,7 +134,7 @@ static void live(unsigned seed, bool fails)
         settings.seats[i].near = bookies[i].near;
     }
     adds = ebk_link_adds_new(&settings);
-    EBK_ASSERT(adds != NULL && ebk_waiter_begin(waiter, adds) == EBK_OK);
+    EBK_ASSERT(adds != NULL && ebk_turns_begin(turns, adds) == EBK_OK);
     pthread_t threads[USERS];
     atomic_store(&users, USERS);
     atomic_store(&appended, 0);
@@ -167,13 +169,14 @@ static void live(unsigned seed, bool fails)
             ebk_packer_release(packed->body);
         }
     }
-    ebk_waiter_end(waiter, adds);
+    ebk_turns_end(turns, adds);
     ebk_link_adds_close(adds);
     for (uint32_t i = 0; i < USERS; i++) pthread_join(threads[i], NULL);
     ebk_link_adds_free(adds);
     for (uint32_t i = 0; i < BOOKIES; i++) close_bookie(&bookies[i]);
     ebk_packer_unref(packer);
     ebk_waiter_free(waiter);
+    ebk_turns_free(turns);
 }
 
 int main(int argc, char **argv)

@@ -4,9 +4,9 @@
  * checked for the alignment of its address, size and offset (I51). Returns 0, or stops where something is wrong.
  */
 #define _GNU_SOURCE
-#include "errors.h"
-#include "io.h"
-#include "journal.h"
+#include "base/errors.h"
+#include "io/io.h"
+#include "journal/journal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,13 +6,13 @@
 #ifndef EBK_STORE_CHECK_H
 #define EBK_STORE_CHECK_H
 
-#include "bytes.h"
-#include "crc32c.h"
-#include "errors.h"
-#include "frame.h"
-#include "io.h"
-#include "journal_inside.h"
-#include "store_inside.h"
+#include "base/bytes.h"
+#include "base/crc32c.h"
+#include "base/errors.h"
+#include "io/io.h"
+#include "journal/journal_inside.h"
+#include "store/store_inside.h"
+#include "wire/frame.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,64 +13,30 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 NATIVE = PROJECT / "native"
+BY_NAME = {source.stem: source for source in sorted(NATIVE.glob("*/*.c"))}
+
+
+def named(names: str) -> list[Path]:
+    return [BY_NAME[name] for name in names.split()]
+
+
+JOURNAL = sorted(NATIVE.glob("journal/journal*.c"))
 SOURCES = [
-    *sorted(NATIVE.glob("io_memory*.c")),
-    *(
-        NATIVE / f"{name}.c"
-        for name in (
-            "errors",
-            "crc32c",
-            "io_calls",
-            "io_disk",
-            "journal",
-            "journal_open",
-            "journal_files",
-            "journal_replay",
-            "journal_salvage",
-            "journal_used",
-        )
-    ),
+    *sorted(NATIVE.glob("io/*.c")),
+    *named("errors crc32c"),
+    *(path for path in JOURNAL if path.stem != "journals"),
 ]
 ADD_PATH_SOURCES = [
     *SOURCES,
-    *sorted(NATIVE.glob("store*.c")),
-    *(
-        NATIVE / f"{name}.c"
-        for name in (
-            "add_path",
-            "frame",
-            "journals",
-            "lac_path",
-            "message_reader",
-            "parked",
-            "table",
-            "tail_path",
-            "xxh3",
-        )
-    ),
+    *sorted(NATIVE.glob("store/store*.c")),
+    *named("add_path frame journals lac_path message_reader parked table tail_path xxh3"),
 ]
 ADDS_SOURCES = [
     *ADD_PATH_SOURCES,
-    *(
-        NATIVE / f"{name}.c"
-        for name in (
-            "ahead",
-            "answers",
-            "block_pool",
-            "link_adds",
-            "link_sender",
-            "link_tray",
-            "near",
-            "packer",
-            "seat",
-            "wait_set",
-            "waiter",
-            "zmq_calls",
-            "zmq_send",
-        )
-    ),
+    *named("ahead answers block_pool link_adds link_tray links near packer seat turns"),
+    *named("wait_set waiter zmq_calls zmq_send"),
 ]
-STORE_SOURCES = [source for source in sorted(NATIVE.glob("*.c")) if "Python.h" not in source.read_text()]
+STORE_SOURCES = [source for source in BY_NAME.values() if "Python.h" not in source.read_text()]
 SEEDS = ("1", "2", "3")
 
 compiler = shutil.which("gcc") or shutil.which("cc")

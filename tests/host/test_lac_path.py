@@ -1,4 +1,4 @@
-"""The LACs that idle writers tell for good, many in one message: taken in C beside the core (native/lac_path.h).
+"""The LACs that idle writers tell for good, many in one message: taken in C beside the core (native/road/lac_path.h).
 
 `test_add_path` lives through the same stories with and without; here is what only the shortcut has.
 """

@@ -103,8 +103,7 @@ class Side:
 
     def wait(self) -> None:
         """What `self.waiter` does while it waits, by the clock of this place."""
-        for adds in list(self.waiter._adds):
-            adds.turn(self.place.now_ns)
+        self.waiter.turns.take(self.place.now_ns)
 
     def rest(self, turns: int = 14) -> None:
         for _ in range(turns):

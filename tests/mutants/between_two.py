@@ -14,7 +14,7 @@ MUTANTS = (
             "an add that is taken in C leaves no trace for a collector: the ledger is "
             "dropped for what metadata said before it"
         ),
-        (("native/add_path.c", "    row->last_token = (uint64_t)token;\n", ""),),
+        (("native/road/add_path.c", "    row->last_token = (uint64_t)token;\n", ""),),
         ("tests/host/test_add_path.py::test_the_same_requests_have_the_same_answers",),
     ),
     Mutant(
@@ -24,7 +24,7 @@ MUTANTS = (
             "what an add in C changed of a ledger's row stands in the journal only, "
             "and goes when that is trimmed"
         ),
-        (("native/add_path.c", "    ebk_table_mark_dirty(settings->table, row);\n", ""),),
+        (("native/road/add_path.c", "    ebk_table_mark_dirty(settings->table, row);\n", ""),),
         ("tests/host/test_add_path.py::test_the_same_requests_have_the_same_answers",),
     ),
     Mutant(
@@ -33,7 +33,7 @@ MUTANTS = (
         "an add that was meant for the disk before is taken in C",
         (
             (
-                "native/add_path.c",
+                "native/road/add_path.c",
                 "    ebk_read_incarnation(control, path->settings.incarnation);\n",
                 "    (void)ebk_read_bytes(control, EBK_INCARNATION_BYTES);\n",
             ),
@@ -49,7 +49,7 @@ MUTANTS = (
         ),
         (
             (
-                "native/tail_path.c",
+                "native/road/tail_path.c",
                 ("    if (count > 0) (void)ebk_parked_at(tail->settings.parked, last, &first);\n"),
                 "    (void)last;\n",
             ),
@@ -64,7 +64,7 @@ MUTANTS = (
         ("a message of many LACs is taken in C when the journal has room for one: fences wait behind it"),
         (
             (
-                "native/lac_path.c",
+                "native/road/lac_path.c",
                 "!ebk_journals_has_room(terms->journals, terms->slots_kept + count)",
                 "!ebk_journals_has_room(terms->journals, 1)",
             ),
@@ -80,7 +80,7 @@ MUTANTS = (
         ),
         (
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 (
                     "        silent_ns[seat] = sent_ns > adds->heard_ns[seat] ? sent_ns : "
                     "adds->heard_ns[seat];\n"
@@ -99,7 +99,7 @@ MUTANTS = (
         ),
         (
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 "    return adds->behind > 0 && backlog != NULL &&",
                 "    return backlog != NULL &&",
             ),
@@ -130,9 +130,9 @@ MUTANTS = (
         "P7.8 P7.4",
         ("a writer on the bookies' loop goes on storing where the core takes no normal adds any more"),
         (
-            ("native/seat.c", "if (!ebk_near_is_open(near)) return EBK_SEAT_GONE;", ""),
+            ("native/road/seat.c", "if (!ebk_near_is_open(near)) return EBK_SEAT_GONE;", ""),
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 "        if (near != NULL && !ebk_near_is_open(near)) adds->is_ending = true;",
                 "        (void)near;",
             ),
@@ -145,7 +145,7 @@ MUTANTS = (
         ("an older state of a ledger outlives the newer one that says that it was dropped"),
         (
             (
-                "native/table.c",
+                "native/store/table.c",
                 "            if (row != NULL) remove_row(table, row);\n",
                 "            (void)row;\n",
             ),
@@ -161,7 +161,7 @@ MUTANTS = (
         ),
         (
             (
-                "native/journal_used.c",
+                "native/journal/journal_used.c",
                 ("    if (!is_blank || journal->opened_token + 1 < used.first_token) return EBK_OK;\n"),
                 "    if (!is_blank) return EBK_OK;\n",
             ),

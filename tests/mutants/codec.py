@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _COUNTED = "tests/codec/test_answers.py::test_"
-_READER = "native/message_reader.c"
+_READER = "native/wire/message_reader.c"
 
 MUTANTS = (
     Mutant(
@@ -16,11 +16,11 @@ MUTANTS = (
         "a frame that was released is written over while a socket still sends it",
         (
             (
-                "native/packer.c",
+                "native/wire/packer.c",
                 "    ebk_block_ref(note->block);\n    return note->block;",
                 "    return note->block;",
             ),
-            ("native/packer.c", "    ebk_block_unref(held);", "    (void)held;"),
+            ("native/wire/packer.c", "    ebk_block_unref(held);", "    (void)held;"),
         ),
         ("tests/transports/test_zmq_send.py::test_a_frame_on_its_way_stays_as_it_is",),
     ),
@@ -28,7 +28,7 @@ MUTANTS = (
         "answers-count-for-any-seating",
         "P3.8 P4.4",
         "an answer to a request of a seat that was replaced is counted for the one that holds it now",
-        (("native/answers.c", " && asked->seating == said->seating &&", " &&"),),
+        (("native/road/answers.c", " && asked->seating == said->seating &&", " &&"),),
         (_COUNTED + "any_other_answer_is_passed",),
     ),
     Mutant(
@@ -51,7 +51,7 @@ MUTANTS = (
         "a control part that goes on behind its last field is taken past the cores",
         (
             (
-                "native/message_reader.h",
+                "native/wire/message_reader.h",
                 "control->at != NULL && control->at == control->end",
                 "control->at != NULL",
             ),

@@ -14,8 +14,8 @@ _NODE = "tests/host/test_bookie_node.py::test_"
 _LIMBO = "tests/host/test_limbo_asking.py::test_"
 _LOCAL = "tests/host/test_local_adds.py::test_"
 _LINKS = "tests/transports/test_link_adds.py::test_"
-_TAIL = "native/tail_path.c"
-_LACS = "native/lac_path.c"
+_TAIL = "native/road/tail_path.c"
+_LACS = "native/road/lac_path.c"
 _LACS_TESTS = "tests/host/test_lac_path.py::test_"
 _TAIL_TESTS = "tests/host/test_tail_path.py::test_"
 _OWN = "tests/faces/test_own_appends.py::test_"
@@ -65,7 +65,7 @@ MUTANTS = (
         "what a bookie of the same loop has stored, and its journal has not, is acknowledged",
         (
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 "->tokens[seat] <= durable)",
                 "->tokens[seat] <= UINT64_MAX - (durable & 1))",
             ),
@@ -78,7 +78,7 @@ MUTANTS = (
         "a writer on the bookies' loop stores into a ledger that was fenced there",
         (
             (
-                "native/seat.c",
+                "native/road/seat.c",
                 "return ebk_add_path_is_common(path, &stored) ? ebk_add_path_store(path, &stored) : 0;",
                 "return ebk_add_path_store(path, &stored);",
             ),
@@ -91,7 +91,7 @@ MUTANTS = (
         "what a bookie of the same loop has stored, and not durable yet, is never asked of it by a message",
         (
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 " || is_near_only(adds, seat, frame)",
                 " || (is_near_only(adds, seat, frame) && false)",
             ),
@@ -122,7 +122,7 @@ MUTANTS = (
         "a-frame-beside-any-other-over-links",
         "P3.7",
         "frames that are sealed in C do not grow with load",
-        (("native/pace.h", "? 1 : newest_count;", "? 1 : 1;"),),
+        (("native/road/pace.h", "? 1 : newest_count;", "? 1 : 1;"),),
         (_LINKS + "a_partial_frame_waits_until_it_is_as_large_as_the_one_on_its_way",),
     ),
     Mutant(
@@ -131,7 +131,7 @@ MUTANTS = (
         "who appends behind the end of what was sent from C wakes nobody",
         (
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 "    ebk_packer_want(adds->settings.packer, 1);\n    while (adds->tail",
                 "    while (adds->tail",
             ),
@@ -142,7 +142,7 @@ MUTANTS = (
         "one-answer-is-enough-over-links",
         "P3.2",
         "an add that was sent from C is acknowledged when one of three bookies has answered",
-        (("native/link_adds.c", "->answered) >= adds->settings.ack_quorum) {", "->answered) >= 1) {"),),
+        (("native/road/link_adds.c", "->answered) >= adds->settings.ack_quorum) {", "->answered) >= 1) {"),),
         (_LINKS + "an_ack_quorum_acknowledges_and_in_order",),
     ),
     Mutant(
@@ -151,7 +151,7 @@ MUTANTS = (
         "a frame that was sent from C is let go of at its ack quorum, so a seat that is busy never gets it",
         (
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 "while (adds->tail < adds->head && is_over(adds, adds->tail)) {",
                 "while (adds->tail < adds->head) {",
             ),
@@ -164,7 +164,7 @@ MUTANTS = (
         "a late answer counts for the frame that would have its place in a ring which did not grow",
         (
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 "    struct ebk_link_frame *frame = at(adds, place);\n    frame->answered",
                 (
                     "    struct ebk_link_frame *frame = at(adds, place + 64 < adds->end ? place + 64 : place);\n"
@@ -180,7 +180,7 @@ MUTANTS = (
         "a frame that a link did not take waits for an answer that cannot come",
         (
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 "        adds->is_ending = true; /* Its link is over or slow, or its core decides: so does ours. */",
                 "        adds->is_ending = true;\n        adds->next[seat] = place + 1;",
             ),
@@ -193,7 +193,7 @@ MUTANTS = (
         "the core is not told which seats were never sent a frame",
         (
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 "if (adds->next[seat] <= place || is_near_only(adds, seat, frame)) frame->unsent |= 1u << seat;",
                 "if (is_near_only(adds, seat, frame)) frame->unsent |= 1u << seat;",
             ),
@@ -219,9 +219,9 @@ MUTANTS = (
         "a seat that is behind is sent a frame with a LAC that the frame itself is below",
         (
             (
-                "native/link_adds.c",
-                "    return (struct ebk_seat_add){.packed = &it->frame.packed, .lac = it->lac, ",
-                "    return (struct ebk_seat_add){.packed = &it->frame.packed, .lac = adds->lac, ",
+                "native/road/link_adds.c",
+                ".packed = &it->frame.packed, .lac = it->lac, ",
+                ".packed = &it->frame.packed, .lac = adds->lac, ",
             ),
         ),
         (_LINKS + "where_one_link_is_full_the_others_go_on_and_it_gets_the_same_bytes_later",),
@@ -232,7 +232,7 @@ MUTANTS = (
         "nothing is sealed while any of the links has no room",
         (
             (
-                "native/link_adds.c",
+                "native/road/link_adds.c",
                 "return !adds->is_ending && count >= adds->settings.ack_quorum;",
                 "return !adds->is_ending && count >= adds->settings.seat_count;",
             ),
@@ -243,7 +243,13 @@ MUTANTS = (
         "the-host-hears-late-of-the-bound",
         "P4.5",
         "at the bound of what is kept the wait goes on, and nobody looks who is silent",
-        (("native/link_adds.c", "    if (is_pressed(adds) && !adds->is_pressed_told) return now_ns;\n", ""),),
+        (
+            (
+                "native/road/link_adds.c",
+                "    if (is_pressed(adds) && !adds->is_pressed_told) return now_ns;\n",
+                "",
+            ),
+        ),
         (_LINKS + "the_bound_of_the_process_holds_whoever_keeps_something",),
     ),
     Mutant(
@@ -360,7 +366,7 @@ MUTANTS = (
         "an answer that is made in C never says that a reader waits",
         (
             (
-                "native/add_path.c",
+                "native/road/add_path.c",
                 "path->status == EBK_STATUS_OK && path->settings.tail != NULL &&",
                 "path->status != EBK_STATUS_OK &&",
             ),
@@ -371,7 +377,13 @@ MUTANTS = (
         "late-follower-not-told-of-a-course",
         "P6.2",
         "an answer behind the ack quorum of adds past the core says that a reader waits, and the core hears of it late",
-        (("native/link_adds.c", " && (adds->followed & ~adds->followed_told) == 0) return", ") return"),),
+        (
+            (
+                "native/road/link_adds.c",
+                " && (adds->followed & ~adds->followed_told) == 0) return",
+                ") return",
+            ),
+        ),
         (
             "tests/transports/test_link_adds.py::test_who_says_behind_the_quorum_that_a_reader_waits_ends_the_wait",
         ),
@@ -443,7 +455,7 @@ MUTANTS = (
         "who is woken by what a wait in C received is answered when that wait ends",
         (
             (
-                "native/zmq_bookie_wait.c",
+                "native/road/zmq_bookie_wait.c",
                 "        if (is_any_woken(readers)) continue;",
                 "        if (!is_any_woken(readers)) (void)0;",
             ),

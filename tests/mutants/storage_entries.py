@@ -8,7 +8,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_COPY = "native/store_copy.c"
+_COPY = "native/store/store_copy.c"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
 _COMPACTION = "tests/storage/test_compaction.py::test_"
@@ -23,7 +23,7 @@ MUTANTS = (
         "an entry whose bytes fail their sum is told to be absent by the entry store",
         (
             (
-                "native/store_read.c",
+                "native/store/store_read.c",
                 "            found->size += piece->size;\n        }\n",
                 "            found->size += piece->size;\n        } else {\n            add_absent(reading, piece->id, piece->id);\n        }\n",
             ),
@@ -62,7 +62,7 @@ MUTANTS = (
         "the add path gives the journal the message of the link instead of the write cache's copy",
         (
             (
-                "native/add_path.c",
+                "native/road/add_path.c",
                 "EBK_RECORD_FRAME, add->ledger_id, copy, add->body_size,",
                 "EBK_RECORD_FRAME, add->ledger_id, add->body, add->body_size,",
             ),
@@ -75,7 +75,7 @@ MUTANTS = (
         "a flush that is tried again, and the one behind it, write under an id that was given out before",
         (
             (
-                "native/store_flush.c",
+                "native/store/store_flush.c",
                 "            .log_id = ++store->log_id_last,",
                 "            .log_id = store->log_id_last + 1,",
             ),
@@ -88,7 +88,7 @@ MUTANTS = (
         "after a start the ids of entry logs begin anew, and a new log takes the name of an old one",
         (
             (
-                "native/store_roll.c",
+                "native/store/store_roll.c",
                 "            if (log_id > store->log_id_last) store->log_id_last = log_id;\n",
                 "",
             ),
@@ -101,7 +101,7 @@ MUTANTS = (
         "a flush counts before its file's name is durable",
         (
             (
-                "native/store_log.c",
+                "native/store/store_log.c",
                 "    done = flush->io->sync_directory(flush->io, flush->directory);\n",
                 "    done = 0;\n",
             ),
@@ -116,7 +116,7 @@ MUTANTS = (
         "the log mark of a flush counts when one of its directories is durable",
         (
             (
-                "native/store_roll.c",
+                "native/store/store_roll.c",
                 "        if (mark == 0 || !is_whole_flush(store, i)) continue;\n",
                 "        if (mark == 0) continue;\n",
             ),
@@ -129,7 +129,7 @@ MUTANTS = (
         "a flush is taken in although one of its directories has nothing of it",
         (
             (
-                "native/store_flush.c",
+                "native/store/store_flush.c",
                 "        if (store->flushes[i].result < 0) return give_up(store, &store->flushes[i]);\n",
                 "        if (store->flushes[0].result < 0) return give_up(store, &store->flushes[i]);\n",
             ),
@@ -142,7 +142,7 @@ MUTANTS = (
         "what half a flush says of older logs is believed, and those that it left out are deleted",
         (
             (
-                "native/store_roll.c",
+                "native/store/store_roll.c",
                 "        has_all_parts(store, places, count, &descriptor))\n",
                 "        (count > 0 || has_all_parts(store, places, count, &descriptor)))\n",
             ),
@@ -153,7 +153,7 @@ MUTANTS = (
         "stored-state-lifts-a-fence",
         "P5.2f P7.3",
         "a later stored state without the flag lifts a fence",
-        (("native/table.c", "    row->is_fenced |= (flags", "    row->is_fenced = (flags"),),
+        (("native/store/table.c", "    row->is_fenced |= (flags", "    row->is_fenced = (flags"),),
         ("tests/storage/test_ledger_table.py",),
     ),
     Mutant(
@@ -193,7 +193,7 @@ MUTANTS = (
         "scanned-log-is-compacted",
         "P7.1 ST13",
         "a log of which only a scan found something is copied and goes, and with it what it hides",
-        (("native/store_load.c", "    log->is_damaged = true;", "    log->is_damaged = false;"),),
+        (("native/store/store_load.c", "    log->is_damaged = true;", "    log->is_damaged = false;"),),
         (_COMPACTION + "a_log_whose_index_was_lost_is_never_compacted",),
     ),
     Mutant(
@@ -202,7 +202,7 @@ MUTANTS = (
         "one bit of the first copy of an index, and the log is scanned as if there were no other",
         (
             (
-                "native/store_load.c",
+                "native/store/store_load.c",
                 "copy = descriptor->version < EBK_LOG_VERSION; copy < 2; copy++) {\n        log->index",
                 "copy = descriptor->version < EBK_LOG_VERSION; copy < 1; copy++) {\n        log->index",
             ),
@@ -215,7 +215,7 @@ MUTANTS = (
         "where both copies of an index are damaged, the runs that are whole in the second one are not taken",
         (
             (
-                "native/store_join.c",
+                "native/store/store_join.c",
                 "run_at(&joining, copy = other, at, &ledger_id, &run);",
                 "run_at(&joining, copy = one, at, &ledger_id, &run);",
             ),
@@ -228,7 +228,7 @@ MUTANTS = (
         "between two runs that are whole only ids of the first one's ledger may have stood; others are told to be absent",
         (
             (
-                "native/store_load.c",
+                "native/store/store_load.c",
                 "            hole.ledger_behind = ledger_id;\n            hole.id_behind = run.first;\n",
                 "            hole.ledger_behind = hole.ledger_before;\n            hole.id_behind = INT64_MAX;\n",
             ),
@@ -241,7 +241,7 @@ MUTANTS = (
         "a flush that was frozen before a compaction was taken in leaves its sources out of its roll, and their states nobody has",
         (
             (
-                "native/store_flush.c",
+                "native/store/store_flush.c",
                 "log->leaves_with <= store->freeze_count;",
                 "log->leaves_with <= store->freeze_count + 1;",
             ),
@@ -255,14 +255,14 @@ MUTANTS = (
         "adds-use-up-the-queue",
         "P7.8",
         "normal adds are taken until the journal's queue is full, and a fence waits for it",
-        (("native/add_path.h", "    EBK_ADD_SLOTS_KEPT = 1024 ", "    EBK_ADD_SLOTS_KEPT = 8 "),),
+        (("native/road/add_path.h", "    EBK_ADD_SLOTS_KEPT = 1024 ", "    EBK_ADD_SLOTS_KEPT = 8 "),),
         (_BUSY + "fences_have_a_part_of_the_journal_to_themselves",),
     ),
     Mutant(
         "a-flush-yields-for-ever",
         "RP33",
         "beside a journal that is always busy no flush ends, however full the write cache gets",
-        (("native/store.c", "        ebk_yield_enough(&store->yield_word);\n    }", "    }"),),
+        (("native/store/store.c", "        ebk_yield_enough(&store->yield_word);\n    }", "    }"),),
         ("tests/storage/test_yielding.py::test_a_flush_waits_no_more_when_the_cache_wants_its_room",),
     ),
 )

@@ -8,10 +8,11 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_JOURNAL = "native/journal.c"
-_JOURNAL_OPEN = "native/journal_open.c"
-_JOURNAL_REPLAY = "native/journal_replay.c"
-_JOURNAL_SALVAGE = "native/journal_salvage.c"
+_JOURNAL = "native/journal/journal.c"
+_JOURNAL_OPEN = "native/journal/journal_open.c"
+_JOURNAL_REPLAY = "native/journal/journal_replay.c"
+_JOURNAL_GROUPS = "native/journal/journal_groups.c"
+_JOURNAL_SALVAGE = "native/journal/journal_salvage.c"
 
 _JOURNALS = "tests/storage/test_journals.py::test_"
 _SALVAGE = "tests/crash/test_journal_salvage.py::test_"
@@ -26,7 +27,7 @@ MUTANTS = (
         "replay takes records that fail their checksum",
         (
             (
-                _JOURNAL_REPLAY,
+                _JOURNAL_GROUPS,
                 "        if (record->crc != ebk_journal_record_crc(seed, offset + at, record)) return false;\n",
                 "",
             ),
@@ -38,9 +39,9 @@ MUTANTS = (
         "P7.1 I43",
         "replay takes groups of an earlier use of a recycled file",
         (
-            (_JOURNAL_REPLAY, "group->generation != generation || group->position", "group->position"),
+            (_JOURNAL_GROUPS, "group->generation != generation || group->position", "group->position"),
             (
-                _JOURNAL_REPLAY,
+                _JOURNAL_GROUPS,
                 "    return ebk_crc32c(ebk_crc32c(0, identity, EBK_JOURNAL_IDENTITY_BYTES), &generation, sizeof generation);",
                 "    return ebk_crc32c(0, identity, EBK_JOURNAL_IDENTITY_BYTES) + 0 * (uint32_t)generation;",
             ),
@@ -235,7 +236,7 @@ MUTANTS = (
         "a group of an older journal file that is not what was written is stepped over, and what is behind it replayed",
         (
             (
-                "native/journal_replay.c",
+                "native/journal/journal_replay.c",
                 "    if (!valid)\n        return ebk_fault_set",
                 "    while (valid == 0 && replay->offset + BLOCK_BYTES < entry->bytes) {\n"
                 "        replay->offset += BLOCK_BYTES;\n"
@@ -245,7 +246,11 @@ MUTANTS = (
                 "    }\n"
                 "    if (valid <= 0)\n        return ebk_fault_set",
             ),
-            ("native/journal_replay.c", "    if (!replay->has_any) return true;\n", "    return true;\n"),
+            (
+                "native/journal/journal_replay.c",
+                "    if (!replay->has_any) return true;\n",
+                "    return true;\n",
+            ),
         ),
         (
             "tests/crash/test_journal_tail.py::test_a_group_in_the_middle_of_an_older_file_that_rots_is_damage",
@@ -257,7 +262,7 @@ MUTANTS = (
         "an add is acknowledged when another journal has come far enough, and its own has not",
         (
             (
-                "native/journals.c",
+                "native/journal/journals.c",
                 "        if (journals->parts[owner].mark == own[owner]) break;",
                 "        if (journals->parts[owner].mark == own[owner] && owner == 0) break;",
             ),
@@ -296,7 +301,7 @@ MUTANTS = (
         "while a journal's next file is tried again, the bookie says that it has room",
         (
             (
-                "native/journal.c",
+                "native/journal/journal.c",
                 ".prepare_error = stalled != 0 ? stalled : journal->next_error,",
                 ".prepare_error = stalled != 0 ? stalled : journal->next_state == NEXT_REFUSED ? journal->next_error : 0,",
             ),

@@ -8,7 +8,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_WAIT = "native/zmq_bookie_wait.c"
+_WAIT = "native/road/zmq_bookie_wait.c"
 
 _WAITING = "tests/transports/test_waiting.py::test_"
 

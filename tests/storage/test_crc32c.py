@@ -13,7 +13,7 @@ from embedbk.errors import InvariantError
 from embedbk.storage import native
 from embedbk.storage.native import ffi, lib
 
-ERRORS = Path(__file__).parents[2] / "native" / "errors.h"
+ERRORS = Path(__file__).parents[2] / "native" / "base" / "errors.h"
 oracle = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
 KINDS = {
     "portable": lib.EBK_CRC32C_PORTABLE,

@@ -1,4 +1,4 @@
-"""A flush lets a busy journal go first, and never waits for ever (native/yield.h)."""
+"""A flush lets a busy journal go first, and never waits for ever (native/base/yield.h)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,150 @@
+/* store.h: entries by (ledger, entry): write cache, entry logs and their index as one.
+ *
+ * All calls are made by one thread, the bookie's loop; the thread that
+ * ebk_store_flush_start() makes touches only the frozen half of the write cache and its
+ * own file. The format of an entry log is embedbk/storage/STORAGE.md.
+ *
+ *     put ──▶ active half ──freeze──▶ frozen half ──flush──▶ NNNNNNNN.elog
+ *               │ newest                │                       │ index, oldest
+ *               └───────────────────────┴──────── read ─────────┘
+ */
+#ifndef EBK_STORE_H
+#define EBK_STORE_H
+
+#include "base/gil.h"
+#include "io/io.h"
+#include "store/table.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* cffi:begin */
+#define EBK_DIRECTORIES_MAX 16 /* of one store */
+#define EBK_MARKS_MAX 16       /* of journals, told with a mark */
+struct ebk_store;
+
+struct ebk_store_settings {
+    uint8_t cluster_token[16], incarnation[16]; /* in every entry log; a log with others is refused */
+    uint64_t half_bytes_max;  /* address space of each half of the write cache: no put goes beyond */
+    uint64_t half_bytes_kept; /* memory that a half keeps when it is given free */
+};
+
+/* Open the entry logs of all directories and read their index. They are numbered as given, from 0; a log may be in any
+ * of them. text has room for `room` bytes and says, on an error, which file, where and why. Returns EBK_OK with *store;
+ * EBK_DAMAGED, EBK_FOREIGN, EBK_VERSION, EBK_IO, EBK_NO_MEMORY, EBK_USAGE. */
+int ebk_store_open(struct ebk_io *io, const char *const *directories, uint32_t directory_count,
+                   const struct ebk_store_settings *settings, struct ebk_store **store, char *text, size_t room);
+/* Wait for a running flush, give everything back. What is only in the write cache is lost: it is in the journal. */
+void ebk_store_close(struct ebk_store *store);
+
+/* What was found damaged and could be worked around, one line each, NULL beyond the last. */
+EBK_SHORT const char *ebk_store_report(const struct ebk_store *store, uint32_t number);
+/* How many entry logs there are, and the states of ledgers in the footer of each, oldest first.
+ * Returns bytes; *states is borrowed until ebk_store_forget_states(). */
+EBK_SHORT uint32_t ebk_store_log_count(const struct ebk_store *store);
+EBK_SHORT uint32_t ebk_store_log_id(const struct ebk_store *store, uint32_t log); /* ascending */
+EBK_SHORT uint32_t ebk_store_log_directory(const struct ebk_store *store, uint32_t log);
+EBK_SHORT size_t ebk_store_states(const struct ebk_store *store, uint32_t log, const uint8_t **states);
+EBK_SHORT void ebk_store_forget_states(struct ebk_store *store);
+/* The journal token below and at which everything is in entry logs. */
+EBK_SHORT uint64_t ebk_store_mark(const struct ebk_store *store);
+/* The marks of several journals, in their own tokens, which add up to the mark; 0 of them where one journal serves.
+ * Returns how many; at most EBK_MARKS_MAX. */
+EBK_SHORT uint32_t ebk_store_journal_marks(const struct ebk_store *store, uint64_t *marks);
+EBK_SHORT uint64_t ebk_store_entry_count(const struct ebk_store *store); /* in entry logs, replaced ones counted too */
+
+/* Copy a checked frame body into the write cache. *copy stays unchanged until its half is released.
+ * Returns EBK_OK; EBK_FULL when the half has no room, EBK_NO_MEMORY: nothing was taken. */
+EBK_SHORT int ebk_store_put(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, uint32_t count,
+                  const uint8_t *body, size_t size, const uint8_t **copy);
+/* The ledger was dropped, durably: nothing of it is found any more. Its bytes on disk go with their entry logs. */
+EBK_SHORT void ebk_store_drop(struct ebk_store *store, uint64_t ledger_id);
+/* The same for every ledger that the table knows as dropped: after a start. */
+void ebk_store_drop_dead(struct ebk_store *store, const struct ebk_table *table);
+/* Bytes in the write cache that no entry log holds. */
+EBK_SHORT uint64_t ebk_store_cached_bytes(const struct ebk_store *store);
+EBK_SHORT uint64_t ebk_store_active_bytes(const struct ebk_store *store);
+/* A word for ebk_journal_show_busy(), as long as the store lives: while a journal writes, a flush lets it go first,
+ * until bytes_max were put since the freeze (yield.h). */
+EBK_SHORT void *ebk_store_yield_word(struct ebk_store *store, uint64_t bytes_max);
+
+/* Freeze the active half; puts go to the other one from now. states: of the ledgers that changed since the last
+ * freeze (copied). mark: every record up to this journal token is durable, and its content is in the table or in
+ * this store; journal_marks: how far each journal is then, where there are several. Returns EBK_OK; EBK_FULL while a
+ * frozen half is not released; EBK_NO_MEMORY. */
+EBK_SHORT int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t states_size, uint64_t mark,
+                               const uint64_t *journal_marks, uint32_t journal_count);
+/* Write the frozen half, each ledger into one of the directories whose bits are set: one entry log in each of them that
+ * gets a ledger, and at least one. In a thread for each, or at once in the caller's. After a failure it may be called
+ * again, with others too: it writes other files under other ids. */
+int ebk_store_flush_start(struct ebk_store *store, uint32_t directories);
+int ebk_store_flush_now(struct ebk_store *store, uint32_t directories);
+/* What the last flush that ended met in this directory: EBK_OK, also when it wrote nothing there, or an error. */
+EBK_SHORT int ebk_store_flush_code(const struct ebk_store *store, uint32_t directory);
+/* Becomes readable when a flush that was started has ended, until ebk_store_flush_finish(). */
+EBK_SHORT int ebk_store_event_file(const struct ebk_store *store);
+/* Take the ended flush in, once all its logs are durable: its entries are in the index, its mark holds. Returns EBK_OK;
+ * EBK_FULL while it runs; EBK_END when none was started; or the error of one of its logs (ebk_store_failure() says more),
+ * and then none of them counts. */
+EBK_SHORT int ebk_store_flush_finish(struct ebk_store *store);
+/* Nobody borrows the frozen half any more (the journal is past it) and its flush is taken in: use it again. */
+void ebk_store_release(struct ebk_store *store);
+EBK_SHORT const char *ebk_store_failure(const struct ebk_store *store);
+
+/* What one entry log costs, and how much of it still counts. */
+struct ebk_log_facts {
+    uint32_t log_id, directory;
+    bool is_damaged; /* something of it cannot be read: it is never copied from, and never goes */
+    bool is_leaving; /* nothing of it is needed any more but its ledger states, until the next flush has them */
+    uint64_t file_bytes, entries_bytes, live_bytes;
+};
+/* number: below ebk_store_log_count(), oldest first. */
+EBK_SHORT void ebk_store_log_facts(const struct ebk_store *store, uint32_t number, struct ebk_log_facts *facts);
+
+/* Compaction. Begin to copy what lives of at most 64 entry logs into a new one in `directory`; nothing lives: nothing is
+ * copied. Returns EBK_OK; EBK_FULL while another copying goes on; EBK_DAMAGED for a log that is none, damaged or
+ * leaving. */
+int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint32_t count, uint32_t directory);
+/* Copy about so many bytes more, in a thread of its own or at once. */
+int ebk_store_copy_slice(struct ebk_store *store, uint64_t bytes, bool threaded);
+/* Becomes readable when a slice has ended, until ebk_store_copy_poll(). */
+EBK_SHORT int ebk_store_copy_event_file(const struct ebk_store *store);
+/* The slice that ended: 0 more is to be copied, 1 all is in the new log, synced; EBK_FULL while it runs; EBK_END when
+ * nothing is copied; or an error, and nothing is copied any more (ebk_store_failure() says more): EBK_DAMAGED, a source
+ * is left alone from now on. *bytes: of this slice. */
+EBK_SHORT int ebk_store_copy_poll(struct ebk_store *store, uint64_t *bytes);
+/* Behind 1: the ledger states of the sources, borrowed until the commit. They must be dirty in the table before the
+ * commit, so that the next freeze has the newest ones. Returns bytes. */
+EBK_SHORT size_t ebk_store_copy_states(const struct ebk_store *store, const uint8_t **states);
+/* The index names the new log from now on, and the sources leave with the next flush. EBK_OK or EBK_NO_MEMORY. */
+int ebk_store_copy_commit(struct ebk_store *store);
+/* Wait for a running slice and forget what was copied. */
+void ebk_store_copy_abandon(struct ebk_store *store);
+/* Entry logs that leave, and how many of them went now: those that a finished flush has told of. */
+EBK_SHORT uint32_t ebk_store_leaving(const struct ebk_store *store);
+uint32_t ebk_store_remove_left(struct ebk_store *store);
+
+enum { EBK_ABSENT_MAX = 512 };
+struct ebk_found {
+    uint8_t *body; /* NULL: nothing held was found. The caller's, to be given to ebk_found_free() */
+    size_t size;
+    int64_t first, last; /* of the entries in body */
+    uint64_t length;     /* as the last entry says */
+    uint32_t count;
+    uint32_t absent_count;
+    int64_t absent[1024]; /* EBK_ABSENT_MAX pairs (first, last), ascending */
+};
+
+/* Gather entries first..last with bit (id % modulus) set in residues, 1 <= modulus <= 64, ascending, in one block of
+ * at most bytes_max bytes (the first entry always fits). Every entry in body was checked; an absent range is proven
+ * by the index; what is in neither is unreadable or beyond what fitted. Returns EBK_OK, or EBK_NO_MEMORY. */
+int ebk_store_read(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, size_t bytes_max,
+                   uint32_t modulus, uint64_t residues, struct ebk_found *found);
+/* As ebk_store_read() when nothing but memory is needed; else EBK_END, and nothing in *found. */
+EBK_SHORT int ebk_store_read_memory(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last,
+                                    size_t bytes_max, uint32_t modulus, uint64_t residues, struct ebk_found *found);
+EBK_SHORT void ebk_found_free(uint8_t *body);
+/* cffi:end */
+
+#endif

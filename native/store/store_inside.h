@@ -1,0 +1,195 @@
+/* store_inside.h: what the files of the entry store share of the store itself; nobody else includes it. */
+#ifndef EBK_STORE_INSIDE_H
+#define EBK_STORE_INSIDE_H
+
+#include "base/yield.h"
+#include "io/io.h"
+#include "store/store.h"
+#include "store/store_format.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- the store (store.c, store_flush.c) ------------------------------------------------ */
+
+#define EBK_OPEN_LOGS_MAX 64u
+#define EBK_REPORTS_MAX 64u
+#define EBK_REPORT_BYTES 256
+
+enum ebk_flush_state { EBK_FLUSH_NONE, EBK_FLUSH_RUNNING, EBK_FLUSH_ENDED };
+
+/* What writing one log of a flush needs and gives; its thread touches this and the frozen half, nothing else. */
+struct ebk_flush {
+    struct ebk_io *io;
+    const char *directory;
+    uint32_t directory_number;
+    const struct ebk_cache *cache;
+    uint32_t slot, slot_count; /* the ledgers of the cache that it writes: those with this slot */
+    struct ebk_descriptor descriptor; /* log_id, previous_id, token, incarnation, mark, states_size, parts on entry */
+    uint8_t *states; /* with the roll behind them; empty in all but the first log of a flush */
+    uint8_t *index;  /* out: the index section */
+    int result;
+    char text[EBK_REPORT_BYTES];
+    struct ebk_store *store; /* whom its thread tells that it ended */
+    pthread_t thread;
+    bool has_thread;
+};
+
+/* Where a ledger goes among `count` places. The same for ever, as long as there are as many; nothing relies on it. */
+static inline uint32_t ebk_ledger_slot(uint64_t ledger_id, uint32_t count)
+{
+    return count <= 1 ? 0 : ebk_id_map_hash(ledger_id) % count;
+}
+static inline bool ebk_flush_takes(const struct ebk_flush *flush, const struct ebk_cached_ledger *ledger)
+{
+    return ledger->count > 0 && ebk_ledger_slot(ledger->ledger_id, flush->slot_count) == flush->slot;
+}
+
+struct ebk_store {
+    struct ebk_io *io;
+    char (*directories)[EBK_DIRECTORY_BYTES];
+    uint32_t directory_count;
+    struct ebk_store_settings settings;
+    struct ebk_cache halves[2];
+    uint32_t active; /* which half takes puts */
+    bool is_frozen, is_flushed;
+    struct ebk_index index;
+    struct ebk_log **logs; /* ascending ids */
+    uint32_t log_count, log_capacity, open_count;
+    uint64_t clock; /* of uses of files */
+    uint32_t log_id_last; /* highest ever seen, also of unfinished files */
+    uint32_t roll_id; /* of the newest log with a roll, as the start found it; 0: there was none */
+    uint64_t mark, entry_count;
+    uint64_t journal_marks[EBK_MARKS_MAX]; /* that go with mark */
+    uint32_t journal_count;
+    struct ebk_hole *holes; /* of logs: entries whose ids nobody knows, so that none that may have stood there is absent */
+    uint32_t hole_count;
+    char reports[EBK_REPORTS_MAX][EBK_REPORT_BYTES];
+    uint32_t report_count;
+    uint64_t freeze_count;
+    _Atomic uint32_t yield_word; /* yield.h */
+    uint64_t yield_bytes_max;
+    bool is_pressed; /* so much was put since the freeze that a flush yields no more */
+    uint8_t *frozen_states; /* of the ledgers that changed before the freeze */
+    size_t frozen_states_size;
+    uint64_t frozen_mark, frozen_marks[EBK_MARKS_MAX];
+    uint32_t frozen_marks_count;
+    struct ebk_flush flushes[EBK_DIRECTORIES_MAX]; /* one for each log of the flush that goes on */
+    uint32_t flush_count;
+    _Atomic uint32_t flush_left; /* of its logs, are being written */
+    _Atomic int flush_state;
+    char failure[EBK_DIRECTORY_BYTES + EBK_REPORT_BYTES];
+    struct ebk_copy *copy; /* the compaction that goes on (store_copy.c), or NULL */
+    int event_file, copy_event_file;
+    struct ebk_piece *pieces; /* the plan of the read that is going on; kept between reads */
+    uint32_t piece_capacity;
+};
+
+/* Write what the flush takes of its cache as one entry log; fills result, text, index and the rest of the descriptor. */
+void ebk_log_flush(struct ebk_flush *flush);
+
+/* Writes front to back in whole chunks from one aligned buffer: direct where the file system takes it, so that a
+ * flush neither fills the page cache nor makes a sync of it long beside the journal's. */
+struct ebk_log_writer {
+    struct ebk_io *io;
+    const char *path;
+    int file;
+    bool is_direct;
+    uint8_t *chunk;
+    size_t used;
+    uint64_t offset; /* of the chunk in the file */
+    _Atomic uint32_t *yields; /* to journals, before each chunk (yield.h); NULL: to nobody */
+};
+
+/* The parts of writing a log, for what does it piece by piece: sums and sizes, once index and states are there; the file;
+ * what stands before the entries; what stands behind them; sync and close; the final name. Those that answer int64_t
+ * give 0 or -errno, those that answer int a code, and text says more. */
+void ebk_log_seal(struct ebk_flush *flush);
+int ebk_log_create(struct ebk_flush *flush, struct ebk_log_writer *writer, const char *path, uint8_t *chunk);
+int64_t ebk_log_write_head(struct ebk_log_writer *writer, const struct ebk_flush *flush);
+int64_t ebk_log_append(struct ebk_log_writer *writer, const void *bytes, size_t size);
+int64_t ebk_log_append_zeros(struct ebk_log_writer *writer, uint64_t until);
+int64_t ebk_log_write_out(struct ebk_log_writer *writer);
+int64_t ebk_log_write_tail(struct ebk_log_writer *writer, const struct ebk_flush *flush);
+int ebk_log_end(struct ebk_flush *flush, struct ebk_log_writer *writer, int64_t written);
+int ebk_log_publish(struct ebk_flush *flush, const char *tmp);
+int ebk_log_fail(struct ebk_flush *flush, const char *what, int64_t error);
+
+/* store_index.c: put the runs of a log's index section into the index; EBK_DAMAGED when they are not sound. frozen: NULL, or the
+ * half that was written as this log; ledgers dropped meanwhile stay out. */
+int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log, const struct ebk_cache *frozen);
+
+/* ---- the logs of a store (store_logs.c) --------------------------------------------------- */
+
+/* What is said of a log where the start is refused, or goes on in spite of something. refuse answers code. */
+__attribute__((format(printf, 5, 6)))
+int ebk_store_refuse(char *text, size_t room, int code, const struct ebk_log *log, const char *format, ...);
+__attribute__((format(printf, 3, 4)))
+void ebk_store_tell(struct ebk_store *store, const struct ebk_log *log, const char *format, ...);
+int ebk_store_add_log(struct ebk_store *store, struct ebk_log *log); /* in its place by id */
+/* Open the log's file if it is not; -errno when that fails. */
+int ebk_store_log_file(struct ebk_store *store, struct ebk_log *log);
+void ebk_log_free(struct ebk_log *log);
+
+/* ---- one log read from its file (store_source.c) ------------------------------------------ */
+
+/* A log's file while it is read in. */
+struct ebk_log_source {
+    struct ebk_io *io;
+    int file;
+    uint64_t size;
+};
+bool ebk_log_read_whole(const struct ebk_log_source *source, void *to, size_t size, uint64_t offset);
+int ebk_log_read_descriptor(const struct ebk_log_source *source, uint64_t offset, struct ebk_descriptor *descriptor);
+/* Block by block; what cannot be read, and looks like damage then, is zeros. */
+void ebk_log_read_blocks(const struct ebk_log_source *source, uint8_t *to, uint64_t size, uint64_t offset);
+/* A section's bytes in memory of their own, or NULL when they cannot be read or fail their checksum. */
+uint8_t *ebk_log_read_section(const struct ebk_log_source *source, const struct ebk_descriptor *descriptor, uint64_t offset,
+                              uint64_t size, uint32_t crc);
+/* The whole states section of a log, checked, from either copy; NULL when neither is sound, or memory was refused. */
+uint8_t *ebk_log_read_states(struct ebk_io *io, int file, const struct ebk_descriptor *descriptor);
+
+/* ---- the start (store_load.c, store_scan.c, store_roll.c) ---------------------------------- */
+
+/* Read all entry logs of the directories into the store. */
+int ebk_store_load(struct ebk_store *store, char *text, size_t room);
+
+/* Bytes of the entries of a log of which no index says what they are (store_scan.c). Only ids between those of the
+ * neighbours can stand there; with none before it, the ledger is 0 and the entry -1, with none behind it both are the
+ * highest. */
+struct ebk_hole {
+    uint64_t begin, end; /* in the file */
+    uint64_t ledger_before, ledger_behind;
+    int64_t id_before, id_behind;
+    bool is_filled; /* by entries in their order: nothing else stood there, if their number is right */
+};
+/* Put what can be found in it into the index; *count rises by the entries. Returns EBK_OK or EBK_NO_MEMORY. */
+int ebk_store_scan_hole(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log,
+                        struct ebk_hole *hole, uint64_t *count);
+
+/* Which logs are there, and which of them count (store_roll.c). */
+struct ebk_log_place {
+    uint32_t log_id, directory;
+};
+struct ebk_log_list {
+    struct ebk_log_place *places; /* ascending ids */
+    uint32_t count; /* to be loaded */
+    uint32_t all;   /* those from places[count] on are on no roll any more */
+};
+/* List the directories, and apply the newest roll. On an error text says why; clear it in any case. */
+int ebk_log_list_read(struct ebk_store *store, struct ebk_log_list *list, char *text, size_t room);
+void ebk_log_list_clear(struct ebk_log_list *list);
+/* All logs are loaded: remove what a crash has left. */
+void ebk_log_list_tidy(struct ebk_store *store, const struct ebk_log_list *list);
+/* All logs are loaded: the log mark is that of the newest flush of which every log is there (I45). */
+int ebk_store_settle_mark(struct ebk_store *store, char *text, size_t room);
+
+/* store_copy.c: waits for its thread. */
+void ebk_copy_free(struct ebk_copy *copy);
+/* store_flush.c: waits for a running flush and forgets it. */
+void ebk_store_flush_end(struct ebk_store *store);
+
+#endif

@@ -1,0 +1,450 @@
+/* packer.c: frames in blocks.
+ *
+ * A block holds one frame or several small ones, each behind its note:
+ *
+ *     block | note 48 | entry | entry | pad | note 48 | entry | entry | entry |      free      |
+ *             taken, 1 reference              the open frame            ^ used       capacity ^
+ *
+ * The note tells a release everything: no table, no allocation per frame. A frame that is
+ * sealed early leaves its block open for the next one, so a writer that waits for every
+ * entry uses one warm block again and again instead of touching 256 KiB for 100 bytes.
+ * When nothing is out or waits, the block goes back to the pool: of thousands of open
+ * ledgers only those that are written to hold one, and the pool gives the warm one first.
+ * A new frame begins in a block only while half of it is free: a late one would be short.
+ *
+ * References: a block has one from its packer while it is open or full, and one from
+ * each frame that is out. A packer has one from each handle and from each frame that is out.
+ */
+#include "wire/packer.h"
+
+#include "base/bytes.h"
+#include "base/crc32c.h"
+#include "base/errors.h"
+#include "base/lock.h"
+#include "wire/block_pool.h"
+#include "wire/frame.h"
+
+#include <stdlib.h>
+
+#define LAC_NONE (-1)
+#define SLICE_BYTES (64u << 10) /* Appended before the host gets a chance to take the mutex. */
+
+struct note {
+    struct ebk_packer *packer;
+    struct ebk_block *block;
+    uint32_t size;
+    uint32_t is_out;
+};
+_Static_assert(sizeof(struct note) <= EBK_NOTE_BYTES, "a note fits in front of its frame");
+
+struct ebk_packer {
+    struct ebk_packer_state state; /* written under the mutex, read by anybody */
+    struct ebk_lock turn;          /* held by whoever appends, for all that it appends at once */
+    struct ebk_lock mutex;         /* of everything here, for one slice of that; taken after the turn */
+    uint64_t generation; /* of the process that made it */
+    uint64_t ledger_id;
+    uint32_t block_bytes;
+    uint32_t refs;
+    uint32_t wanted;        /* entries of the open frame at which who appends wakes the host; written by one thread only */
+    struct ebk_block *open; /* has room, perhaps no entry */
+    struct ebk_block *full_first, *full_last;
+};
+
+/* Readers look without the mutex: a store is never torn. */
+#define PUBLISH(packer, field, value) __atomic_store_n(&(packer)->state.field, (value), __ATOMIC_RELAXED)
+
+/* ---- life ------------------------------------------------------------------------- */
+
+static int is_of_parent(const struct ebk_packer *packer)
+{
+    return packer->generation != ebk_pool_generation;
+}
+
+struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint64_t length, uint32_t block_bytes,
+                                   uint64_t bytes_max)
+{
+    EBK_ASSERT(next_entry >= 0);
+    EBK_ASSERT(block_bytes > EBK_NOTE_BYTES);
+    struct ebk_packer *packer = calloc(1, sizeof *packer);
+    if (packer == NULL) return NULL;
+    packer->generation = ebk_pool_generation;
+    packer->ledger_id = ledger_id;
+    packer->block_bytes = block_bytes;
+    packer->refs = 1;
+    packer->wanted = 1;
+    packer->state.next_entry = next_entry;
+    packer->state.length = length;
+    packer->state.lac = LAC_NONE;
+    packer->state.bytes_max = bytes_max;
+    return packer;
+}
+
+void ebk_packer_ref(struct ebk_packer *packer)
+{
+    __atomic_add_fetch(&packer->refs, 1, __ATOMIC_RELAXED);
+}
+
+void ebk_packer_unref(struct ebk_packer *packer)
+{
+    if (is_of_parent(packer)) return;
+    if (__atomic_sub_fetch(&packer->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
+    EBK_ASSERT(packer->state.frames_out == 0);
+    if (packer->open != NULL) ebk_block_unref(packer->open);
+    while (packer->full_first != NULL) {
+        struct ebk_block *block = packer->full_first;
+        packer->full_first = block->next;
+        ebk_block_unref(block);
+    }
+    free(packer);
+}
+
+const struct ebk_packer_state *ebk_packer_state(const struct ebk_packer *packer)
+{
+    return &packer->state;
+}
+
+/* In the child of a fork nobody will ever unlock what a thread of the parent held; nothing is done there anyway. */
+static int try_take(const struct ebk_packer *packer, struct ebk_lock *lock)
+{
+    return is_of_parent(packer) || ebk_lock_try(lock);
+}
+
+static void take(const struct ebk_packer *packer, struct ebk_lock *lock)
+{
+    if (!is_of_parent(packer)) ebk_lock_take(lock);
+}
+
+static void give(const struct ebk_packer *packer, struct ebk_lock *lock)
+{
+    if (!is_of_parent(packer)) ebk_lock_give(lock);
+}
+
+int ebk_packer_try_turn(struct ebk_packer *packer)
+{
+    return try_take(packer, &packer->turn);
+}
+
+void ebk_packer_take_turn(struct ebk_packer *packer)
+{
+    take(packer, &packer->turn);
+}
+
+void ebk_packer_end_turn(struct ebk_packer *packer)
+{
+    give(packer, &packer->turn);
+}
+
+int ebk_packer_try_lock(struct ebk_packer *packer)
+{
+    return try_take(packer, &packer->mutex);
+}
+
+void ebk_packer_lock(struct ebk_packer *packer)
+{
+    take(packer, &packer->mutex);
+}
+
+void ebk_packer_unlock(struct ebk_packer *packer)
+{
+    give(packer, &packer->mutex);
+}
+
+/* ---- append ----------------------------------------------------------------------- */
+
+static void queue_full(struct ebk_packer *packer, int *should_wake)
+{
+    struct ebk_block *block = packer->open;
+    packer->open = NULL;
+    block->next = NULL;
+    if (packer->full_first == NULL)
+        packer->full_first = block;
+    else
+        packer->full_last->next = block;
+    packer->full_last = block;
+    if (packer->state.full_count == 0) *should_wake = 1;
+    PUBLISH(packer, full_count, packer->state.full_count + 1);
+    PUBLISH(packer, open_count, 0);
+}
+
+static void begin_frame(struct ebk_block *block, uint32_t begin)
+{
+    block->begin = begin;
+    block->used = begin;
+}
+
+/* Where an entry of `whole` bytes goes: the open block, after this. EBK_OK, or EBK_FULL. */
+static int make_room(struct ebk_packer *packer, uint32_t whole, int *should_wake)
+{
+    struct ebk_block *block = packer->open;
+    if (block != NULL && block->count > 0) {
+        if (whole <= block->capacity - block->used) return 0;
+        queue_full(packer, should_wake);
+    } else if (block != NULL) {
+        const uint32_t note = (block->used + EBK_NOTE_ALIGN - 1) / EBK_NOTE_ALIGN * EBK_NOTE_ALIGN;
+        const uint32_t begin = note + EBK_NOTE_BYTES;
+        if (block->used <= block->capacity / 2 && begin + whole <= block->capacity) {
+            begin_frame(block, begin);
+            return 0;
+        }
+        packer->open = NULL;
+        ebk_block_unref(block);
+    }
+    const uint32_t least = EBK_NOTE_BYTES + whole;
+    block = ebk_pool_take(least > packer->block_bytes ? least : packer->block_bytes);
+    if (block == NULL) return EBK_FULL;
+    begin_frame(block, EBK_NOTE_BYTES);
+    packer->open = block;
+    return 0;
+}
+
+static void write_entry(uint8_t *to, const struct ebk_packer *packer, const uint8_t *attributes,
+                        uint32_t attributes_size, const uint8_t *data, uint32_t size)
+{
+    const struct ebk_packer_state *state = &packer->state;
+    memset(to, 0, EBK_ENTRY_AT_PAYLOAD_SIZE); /* no flags */
+    to[EBK_ENTRY_AT_VERSION] = EBK_ENTRY_VERSION;
+    ebk_store_u16(to + EBK_ENTRY_AT_ATTRIBUTES, (uint16_t)attributes_size);
+    ebk_store_u32(to + EBK_ENTRY_AT_PAYLOAD_SIZE, attributes_size + size);
+    ebk_store_u64(to + EBK_ENTRY_AT_LEDGER, packer->ledger_id);
+    ebk_store_u64(to + EBK_ENTRY_AT_ENTRY, (uint64_t)state->next_entry);
+    ebk_store_u64(to + EBK_ENTRY_AT_LENGTH, state->length + size);
+    ebk_store_u64(to + EBK_ENTRY_AT_LAC, (uint64_t)state->lac);
+    ebk_store_u64(to + EBK_ENTRY_AT_LAC_LENGTH, state->lac_length);
+    memcpy(to + EBK_ENTRY_HEADER_BYTES, attributes, attributes_size);
+    memcpy(to + EBK_ENTRY_HEADER_BYTES + attributes_size, data, size);
+    const size_t checked = EBK_ENTRY_HEADER_BYTES + (size_t)attributes_size + size;
+    ebk_store_u32(to + checked, ebk_crc32c(0, to, checked));
+}
+
+static int64_t append_locked(struct ebk_packer *packer, const uint8_t *attributes, size_t attributes_size,
+                             const uint8_t *data, size_t size, int *should_wake)
+{
+    if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX || attributes_size > EBK_ENTRY_PAYLOAD_BYTES_MAX - size) return EBK_USAGE;
+    if (packer->state.is_stopped || is_of_parent(packer)) return EBK_FAILED;
+    const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + (uint32_t)(attributes_size + size);
+    const uint64_t unreleased = packer->state.unreleased_bytes;
+    /* The first entry always fits, however low the bound: else it never would. */
+    if (unreleased > 0 && unreleased + whole > packer->state.bytes_max) return EBK_FULL;
+    if (make_room(packer, whole, should_wake) != 0) return EBK_FULL;
+
+    struct ebk_block *block = packer->open;
+    const int64_t entry_id = packer->state.next_entry;
+    const uint64_t length = packer->state.length + size;
+    write_entry(block->data + block->used, packer, attributes, (uint32_t)attributes_size, data, (uint32_t)size);
+    if (block->count == 0) block->first_entry = entry_id;
+    block->used += whole;
+    block->count += 1;
+    block->length = length;
+    PUBLISH(packer, open_count, block->count);
+    if (packer->state.full_count == 0 && block->count == packer->wanted) *should_wake = 1;
+    PUBLISH(packer, unreleased_bytes, unreleased + whole);
+    PUBLISH(packer, length, length);
+    PUBLISH(packer, next_entry, entry_id + 1);
+    return entry_id;
+}
+
+int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
+{
+    *should_wake = 0;
+    ebk_packer_lock(packer);
+    const int64_t entry_id = append_locked(packer, (const uint8_t *)"", 0, data, size, should_wake);
+    ebk_packer_unlock(packer);
+    return entry_id;
+}
+
+int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expected, const uint8_t *attributes,
+                                       size_t attributes_size, const uint8_t *data, size_t size, int *should_wake)
+{
+    *should_wake = 0;
+    if (attributes_size > UINT16_MAX) return EBK_USAGE;
+    ebk_packer_lock(packer);
+    int64_t entry_id = EBK_CONFLICT;
+    /* A packer that is stopped says so whatever was expected. */
+    if (expected < 0 || expected == packer->state.next_entry || packer->state.is_stopped || is_of_parent(packer))
+        entry_id = append_locked(packer, attributes, attributes_size, data, size, should_wake);
+    ebk_packer_unlock(packer);
+    return entry_id;
+}
+
+int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
+{
+    ebk_packer_take_turn(packer);
+    const int64_t entry_id = ebk_packer_append_in_turn(packer, data, size, should_wake);
+    ebk_packer_end_turn(packer);
+    return entry_id;
+}
+
+/* Payloads one behind the other at `run`, or each where `each` says: sizes[i] bytes, in slices under the mutex. */
+static int append_slices(struct ebk_packer *packer, const uint8_t *run, const uint8_t *const *each,
+                         const uint32_t *sizes, uint64_t count, struct ebk_appended *out)
+{
+    int64_t answer = 0;
+    *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
+    while (out->taken < count && answer >= 0) {
+        size_t sliced = 0;
+        ebk_packer_lock(packer);
+        while (out->taken < count && sliced < SLICE_BYTES) {
+            const uint32_t size = sizes[out->taken];
+            const uint8_t *data = each != NULL ? each[out->taken] : run;
+            answer = append_locked(packer, (const uint8_t *)"", 0, data, size, &out->should_wake);
+            if (answer < 0) break;
+            if (each == NULL) run += size;
+            sliced += size;
+            out->taken += 1;
+        }
+        ebk_packer_unlock(packer);
+    }
+    return answer < 0 ? (int)answer : 0;
+}
+
+int ebk_packer_append_each_in_turn(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
+                                   uint64_t count, struct ebk_appended *out)
+{
+    return append_slices(packer, NULL, data, sizes, count, out);
+}
+
+int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t size, const uint32_t *sizes,
+                          uint64_t count, struct ebk_appended *out)
+{
+    uint64_t sum = 0;
+    uint32_t largest = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        sum += sizes[i];
+        if (sizes[i] > largest) largest = sizes[i];
+    }
+    *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
+    if (sum != size || largest > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_USAGE;
+    ebk_packer_take_turn(packer);
+    const int answer = append_slices(packer, data, NULL, sizes, count, out);
+    ebk_packer_end_turn(packer);
+    return answer;
+}
+
+void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t lac_length)
+{
+    EBK_ASSERT(lac < packer->state.next_entry);
+    EBK_ASSERT(lac >= packer->state.lac);
+    EBK_ASSERT(lac_length <= packer->state.length);
+    EBK_ASSERT(lac_length >= packer->state.lac_length);
+    PUBLISH(packer, lac, lac);
+    PUBLISH(packer, lac_length, lac_length);
+}
+
+void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_length)
+{
+    ebk_packer_lock(packer);
+    ebk_packer_set_lac_locked(packer, lac, lac_length);
+    ebk_packer_unlock(packer);
+}
+
+void ebk_packer_want(struct ebk_packer *packer, uint32_t count)
+{
+    if (packer->wanted == count) return;
+    ebk_packer_lock(packer); /* Who appends behind this sees it; what was appended before, the caller sees. */
+    packer->wanted = count;
+    ebk_packer_unlock(packer);
+}
+
+void ebk_packer_stop_locked(struct ebk_packer *packer)
+{
+    PUBLISH(packer, is_stopped, 1);
+}
+
+void ebk_packer_stop(struct ebk_packer *packer)
+{
+    ebk_packer_lock(packer);
+    ebk_packer_stop_locked(packer);
+    ebk_packer_unlock(packer);
+}
+
+/* ---- seal and release ------------------------------------------------------------- */
+
+static struct note *note_of(uint8_t *body)
+{
+    return (struct note *)(void *)(body - EBK_NOTE_BYTES);
+}
+
+static int is_idle(const struct ebk_packer *packer)
+{
+    return packer->state.open_count == 0 && packer->state.full_count == 0;
+}
+
+int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out)
+{
+    if (is_of_parent(packer) || is_idle(packer)) return 0;
+    const int is_full = packer->full_first != NULL;
+    struct ebk_block *block = is_full ? packer->full_first : packer->open;
+    uint8_t *body = block->data + block->begin;
+    const uint32_t size = block->used - block->begin;
+    EBK_ASSERT(block->count > 0);
+    *note_of(body) = (struct note){.packer = packer, .block = block, .size = size, .is_out = 1};
+    *out = (struct ebk_packed){
+        .body = body,
+        .size = size,
+        .count = block->count,
+        .first_entry = block->first_entry,
+        .last_entry = block->first_entry + block->count - 1,
+        .length = block->length,
+    };
+    block->count = 0;
+    if (is_full) {
+        packer->full_first = block->next; /* The packer's reference becomes the frame's. */
+        PUBLISH(packer, full_count, packer->state.full_count - 1);
+    } else {
+        ebk_block_ref(block);
+        PUBLISH(packer, open_count, 0);
+    }
+    ebk_packer_ref(packer);
+    PUBLISH(packer, frames_out, packer->state.frames_out + 1);
+    return 1;
+}
+
+int ebk_packer_seal(struct ebk_packer *packer, struct ebk_packed *out)
+{
+    ebk_packer_lock(packer);
+    const int found = ebk_packer_seal_locked(packer, out);
+    ebk_packer_unlock(packer);
+    return found;
+}
+
+struct ebk_packer *ebk_packer_of(uint8_t *body)
+{
+    return note_of(body)->packer;
+}
+
+void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body)
+{
+    struct note *note = note_of(body);
+    if (is_of_parent(packer)) return;
+    EBK_ASSERT(note->is_out == 1);
+    note->is_out = 0;
+    PUBLISH(packer, unreleased_bytes, packer->state.unreleased_bytes - note->size);
+    PUBLISH(packer, frames_out, packer->state.frames_out - 1);
+    ebk_block_unref(note->block);
+    if (packer->state.unreleased_bytes == 0 && packer->open != NULL) {
+        ebk_block_unref(packer->open);
+        packer->open = NULL;
+    }
+}
+
+void *ebk_packer_hold(uint8_t *body)
+{
+    const struct note *note = note_of(body);
+    EBK_ASSERT(note->is_out == 1);
+    ebk_block_ref(note->block);
+    return note->block;
+}
+
+void ebk_packer_let_go(void *held)
+{
+    ebk_block_unref(held);
+}
+
+void ebk_packer_release(uint8_t *body)
+{
+    struct ebk_packer *packer = ebk_packer_of(body);
+    ebk_packer_lock(packer);
+    ebk_packer_release_locked(packer, body);
+    ebk_packer_unlock(packer);
+    ebk_packer_unref(packer);
+}

@@ -1,0 +1,129 @@
+/* packer.h: the open frame of one writing handle: user threads append, the host seals (ARCHITECTURE.md, data path).
+ *
+ * Each entry is made here once, straight into the block from which it is sent and journaled:
+ * header, payload, CRC32C (WIRE.md section 1). Any thread may call any function. Those who
+ * append take turns; the packer's mutex is held for at most 64 KiB or one entry at a time,
+ * so the host never waits for a whole batch.
+ * Blocks come from one pool of the process (block_pool.h).
+ *
+ * After a fork the child's copies of packers are dead: appends answer EBK_FAILED,
+ * releases do nothing. The child may open packers of its own.
+ *
+ * The plain Python form is embedbk/codec/packer_twin.py: same ids, same bytes, same frames.
+ */
+#ifndef EBK_PACKER_H
+#define EBK_PACKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/gil.h"
+
+/* cffi:begin */
+/* Bytes in front of every frame in a block, for the frame's own note; starts on a multiple of EBK_NOTE_ALIGN. */
+enum { EBK_NOTE_BYTES = 48, EBK_NOTE_ALIGN = 8 };
+
+struct ebk_packer;
+
+/* What anybody may read without a call and without the mutex: each number for itself is whole and recent. */
+struct ebk_packer_state {
+    int64_t next_entry;        /* the id that the next entry gets */
+    uint64_t length;           /* payload bytes of the ledger before next_entry */
+    int64_t lac;               /* what new entries carry */
+    uint64_t lac_length;
+    uint64_t unreleased_bytes; /* of entries appended and not in a released frame */
+    uint64_t bytes_max;
+    uint32_t open_count;       /* entries in the open frame */
+    uint32_t full_count;       /* frames that are full and not yet taken */
+    uint32_t is_stopped;
+    uint32_t frames_out;       /* taken and not released */
+};
+
+/* A frame that was taken: entries first..last, dense, verbatim at body. */
+struct ebk_packed {
+    uint8_t *body;
+    uint32_t size;
+    uint32_t count;
+    int64_t first_entry;
+    int64_t last_entry;
+    uint64_t length; /* payload bytes of the ledger up to and including last_entry */
+};
+
+/* How far an append of many came: `taken` entries from first_entry on; should_wake as below. */
+struct ebk_appended {
+    int64_t first_entry;
+    uint64_t taken;
+    int should_wake;
+};
+
+/* A packer with one reference, or NULL without memory. block_bytes is what a usual block holds, notes included. */
+struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint64_t length, uint32_t block_bytes,
+                                   uint64_t bytes_max);
+/* Give a reference back; frames that are out keep what they need. Entries not taken are dropped with the last. */
+void ebk_packer_unref(struct ebk_packer *packer);
+
+/* The numbers of this packer; they live as long as a reference. */
+EBK_SHORT const struct ebk_packer_state *ebk_packer_state(const struct ebk_packer *packer);
+
+/* Append one entry. Returns its id, or nothing was appended and the code says why (errors.h):
+ * EBK_FULL: bytes_max or the pool's bound is reached, try again when a frame was released;
+ * EBK_FAILED: after ebk_packer_stop(); EBK_USAGE: a payload over the limit, or sizes that do not fit the bytes.
+ * *should_wake is set to 1 when the host has something to look at that it had not before (the open frame has reached what
+ * is wanted, or no full one waited), also beside a refusal, else to 0. */
+int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake);
+
+/* Append `count` entries whose payloads lie behind each other in data, sizes[i] bytes each, as far as they fit.
+ * Returns EBK_OK when all were taken, else such a code; *out says how many were. */
+int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t size, const uint32_t *sizes,
+                          uint64_t count, struct ebk_appended *out);
+
+/* What entries appended from now on carry. Wants lac < next_entry, and never a lower one than before. */
+void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
+
+/* From how many entries on the open frame is worth a look: 1 at first; UINT32_MAX, by itself never. Who lowers it looks
+ * afterwards, at once: what was appended before wakes nobody. From one thread. */
+EBK_SHORT void ebk_packer_want(struct ebk_packer *packer, uint32_t count);
+
+/* Take the oldest full frame, or the open one when none is full. Returns 1 with *out set, 0 when nothing waits.
+ * The body stays unchanged until ebk_packer_release(body), which is owed exactly once. */
+int ebk_packer_seal(struct ebk_packer *packer, struct ebk_packed *out);
+void ebk_packer_release(uint8_t *body);
+
+/* No appends from now on; what was appended can still be taken. */
+void ebk_packer_stop(struct ebk_packer *packer);
+/* cffi:end */
+
+/* Keep the bytes of a body that is out as they are, also when its frame is released meanwhile, until
+ * ebk_packer_let_go(what was answered), which is owed exactly once, from any thread and without the GIL: for a socket
+ * that sends them where they stand. What the frame counts for in its packer ends with its release, not with this. */
+void *ebk_packer_hold(uint8_t *body);
+void ebk_packer_let_go(void *held);
+
+/* One more reference. */
+void ebk_packer_ref(struct ebk_packer *packer);
+
+/* The same in parts, for callers that must not wait: take the turn, or the mutex, at once or not at all (1 or 0).
+ * append wants the turn, the `_locked` functions want the mutex; whoever has the mutex waits for nothing. */
+int ebk_packer_try_turn(struct ebk_packer *packer);
+void ebk_packer_take_turn(struct ebk_packer *packer);
+void ebk_packer_end_turn(struct ebk_packer *packer);
+int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake);
+/* As append, with attributes, which count for the limit too. expected: append only if this id is the next, else
+ * EBK_CONFLICT and nothing was appended; below 0: whichever is. */
+int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expected, const uint8_t *attributes,
+                                       size_t attributes_size, const uint8_t *data, size_t size, int *should_wake);
+/* As append_run, for payloads anywhere; data[i] has sizes[i] bytes, each within the limit. */
+int ebk_packer_append_each_in_turn(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
+                                   uint64_t count, struct ebk_appended *out);
+
+int ebk_packer_try_lock(struct ebk_packer *packer);
+void ebk_packer_lock(struct ebk_packer *packer);
+void ebk_packer_unlock(struct ebk_packer *packer);
+int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out);
+void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
+void ebk_packer_stop_locked(struct ebk_packer *packer);
+/* The packer of a body that is out; and its release, after which the frame's reference to the packer is the caller's. */
+struct ebk_packer *ebk_packer_of(uint8_t *body);
+void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body);
+
+#endif
