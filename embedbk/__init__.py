@@ -19,13 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embedbk import aio, spark
-    from embedbk.appending import Appended, Fate, Ticket
-    from embedbk.bookie_states import BookieState
-    from embedbk.client import Client
-    from embedbk.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
+    from embedbk.client.appending import Appended, Fate, Ticket
+    from embedbk.client.batches import Batch, Entry, Segment
+    from embedbk.client.bookie_states import BookieState
+    from embedbk.client.client import Client
+    from embedbk.client.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
+    from embedbk.client.deleting import DeletedLedger
+    from embedbk.client.diagnosis import doctor
+    from embedbk.client.explaining import Explanation
+    from embedbk.client.ledger import LedgerReader, LedgerWriter
+    from embedbk.client.log import Log, LogWriter
     from embedbk.config import Placement, Settings
-    from embedbk.deleting import DeletedLedger
-    from embedbk.diagnosis import doctor
     from embedbk.errors import (
         AppendConflict,
         EmbedbkError,
@@ -47,11 +51,7 @@ if TYPE_CHECKING:
         UsageError,
         WrongPassword,
     )
-    from embedbk.explaining import Explanation
     from embedbk.ids import NO_ENTRY, NO_POSITION, Position
-    from embedbk.ledger import LedgerReader, LedgerWriter
-    from embedbk.log import Log, LogWriter
-    from embedbk.reading import Batch, Entry, Segment
 
 __all__ = [
     "NO_ENTRY",
@@ -101,20 +101,20 @@ __all__ = [
 # Where each public name stands; under another name there where a third word says so.
 _PLACES = """
 aio aio
-appending Appended Fate Ticket
-client Client open=open_client
+client.appending Appended Fate Ticket
+client.client Client open=open_client
 config Placement Settings
-diagnosis doctor
+client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
 errors AppendConflict LogFull Truncated UsageError WrongPassword
 ids NO_ENTRY NO_POSITION Position
-ledger LedgerReader LedgerWriter
-log Log LogWriter
-deleting DeletedLedger
-explaining Explanation
-bookie_states BookieState
-reading Batch Entry Segment
+client.ledger LedgerReader LedgerWriter
+client.log Log LogWriter
+client.deleting DeletedLedger
+client.explaining Explanation
+client.bookie_states BookieState
+client.batches Batch Entry Segment
 spark spark
 """
 

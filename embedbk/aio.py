@@ -13,33 +13,25 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from embedbk import client, deleting, explaining, ledger, log
-from embedbk.appending import PLAIN, Appended, Appending, Ticket, terms_of
-from embedbk.bookie_states import BookieState, bookie_states
+from embedbk.client import client, deleting, explaining, ledger, log
+from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
+from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
+from embedbk.client.bookie_states import BookieState, bookie_states
+from embedbk.client.deleting import DeletedLedger
+from embedbk.client.devices import Devices
+from embedbk.client.explaining import Explanation
+from embedbk.client.ledger import quorum_of, traits_of
+from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.password import Password
+from embedbk.client.reading import LedgerReading, record_batch_maker
+from embedbk.client.renewing import Owned, Succession
+from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.waiting import run_async
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Placement, Settings, check_seconds
-from embedbk.deleting import DeletedLedger
-from embedbk.devices import Devices
 from embedbk.errors import OperationTimeout, UsageError
-from embedbk.explaining import Explanation
 from embedbk.ids import Position, check_log_name
-from embedbk.ledger import quorum_of, traits_of
-from embedbk.log_reading import LogReading, Start
-from embedbk.password import Password
-from embedbk.reading import (
-    Batch,
-    Entry,
-    LedgerReading,
-    Located,
-    Segment,
-    batch_of,
-    entries_of,
-    record_batch_maker,
-)
-from embedbk.renewing import Owned, Succession
-from embedbk.runtime import Runtime, refuse_pickling
-from embedbk.waiting import run_async
 
 __all__ = ["Client", "LedgerReader", "LedgerWriter", "Log", "LogWriter", "open"]
 

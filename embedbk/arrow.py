@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embedbk.reading import Batch
+from embedbk.client.batches import Batch
 
 __all__ = ["SCHEMA", "columns", "record_batch"]
 

@@ -29,10 +29,10 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NoReturn, Self
 
 from embedbk import errors
-from embedbk.address import url_of
-from embedbk.beginning import check_path, holds_log, is_new, make
+from embedbk.client.address import url_of
+from embedbk.client.beginning import check_path, holds_log, is_new, make
+from embedbk.client.devices import Devices
 from embedbk.config import Settings, settings_of
-from embedbk.devices import Devices
 from embedbk.errors import EmbedbkError, OperationTimeout, StorageError, UsageError
 from embedbk.ids import check_bookie_id
 from embedbk.quorum import Quorum, all_vote, listened_at

@@ -189,6 +189,46 @@ def test_packages_that_are_not_everywhere_stay_in_their_rooms() -> None:
     report(broken)
 
 
+def imported_modules(source: Source) -> set[str]:
+    """Those of embedbk that it needs to run, also inside functions; not those that only its types need."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for _, name in imports(source.tree):
+        while name and name not in NAMES:
+            name = name.rpartition(".")[0]
+        found.add(name)
+    return found - {"", "embedbk", source.name}
+
+
+def circle(edges: dict[str, set[str]]) -> list[str]:
+    """One, as the modules on it in order; empty: there is none."""
+    done: set[str] = set()
+
+    def walk(name: str, trail: list[str]) -> list[str]:
+        if name in trail:
+            return [*trail[trail.index(name) :], name]
+        if name in done:
+            return []
+        for other in sorted(edges.get(name, ())):
+            if found := walk(other, [*trail, name]):
+                return found
+        done.add(name)
+        return []
+
+    return next((found for name in sorted(edges) if (found := walk(name, []))), [])
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """Also not on demand. A room's `__init__` shows what stands in it, and is asked for nothing by that."""
+    shown = {name.rpartition(".")[0] for name in NAMES}
+    edges = {source.name: imported_modules(source) - shown for source in read_sources()}
+    assert sum(map(len, edges.values())) > 1000
+    assert not circle(edges)
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
 def test_nobody_imports_transports_by_its_folder() -> None:
     """`transports/` is `embedbk.transports` by a link; under two names it would be two sets of classes."""
     assert (PROJECT / "embedbk" / "transports").is_symlink()

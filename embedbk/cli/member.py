@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from embedbk.beginning import holds_log
 from embedbk.cli.serving import Serving
+from embedbk.client.beginning import holds_log
 from embedbk.codec.metadata_messages import QuorumStatus, QuorumTold, Result
 from embedbk.errors import UsageError
 from embedbk.host.blank_member import BlankMember
@@ -76,7 +76,7 @@ def run_member(
     Raises:
         UsageError, StorageError: it cannot, or must not; the message says which command helps.
     """
-    from embedbk.entering import announcing_of, is_known, note_endpoints, others_of
+    from embedbk.client.entering import announcing_of, is_known, note_endpoints, others_of
     from embedbk.host.metadata_node import MetadataNode
     from embedbk.storage.metadata_store import open_metadata_store
 

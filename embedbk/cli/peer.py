@@ -17,10 +17,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from embedbk.address import endpoints_of, is_address
-from embedbk.beginning import is_new, refuse_new
 from embedbk.cli.member import EPILOG, add_arguments, run_member
 from embedbk.cli.serving import Serving, Stopped
+from embedbk.client.address import endpoints_of, is_address
+from embedbk.client.beginning import is_new, refuse_new
 from embedbk.codec.kernels import keep_freed_memory
 from embedbk.codec.registration import check_place
 from embedbk.config import Settings

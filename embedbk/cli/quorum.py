@@ -14,8 +14,8 @@ from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
-from embedbk.address import endpoints_of, is_address
-from embedbk.beginning import holds_log
+from embedbk.client.address import endpoints_of, is_address
+from embedbk.client.beginning import holds_log
 from embedbk.codec.metadata_messages import (
     ChangeLearners,
     ChangeVoters,

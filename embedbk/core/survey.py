@@ -1,7 +1,7 @@
 """Asking every bookie of a ledger's last fragment what it can tell, and changing nothing (P5.2b, P6.1, P6.2).
 
-Decides nothing: what it hears is for people (embedbk/explaining.py). Nobody is fenced by it, and it waits for nobody
-longer than a moment.
+Decides nothing: what it hears is for people (embedbk/client/explaining.py). Nobody is fenced by it, and it waits for
+nobody longer than a moment.
 """
 
 from __future__ import annotations

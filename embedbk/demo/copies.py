@@ -9,6 +9,7 @@ from collections import Counter
 from typing import ClassVar
 
 from embedbk.client import Client
+from embedbk.client.waiting import run_blocking
 from embedbk.codec import kernels
 from embedbk.codec.frame import frame_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
@@ -18,7 +19,6 @@ from embedbk.core.quorum import write_set_mask
 from embedbk.core.vocabulary import Answered, Effect, Ended, Send, SendFailed, Started
 from embedbk.errors import PeerError
 from embedbk.ids import Member
-from embedbk.waiting import run_blocking
 
 __all__ = ["count_copies"]
 

@@ -13,8 +13,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from embedbk.client.log import Log
 from embedbk.demo.lines import Lines
-from embedbk.log import Log
 
 __all__ = ["Verdict", "compare", "diagnose"]
 

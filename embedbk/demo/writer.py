@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import embedbk
+from embedbk.client.log import LogWriter
 from embedbk.demo.lines import Lines
 from embedbk.errors import EmbedbkError
-from embedbk.log import LogWriter
 
 __all__ = ["AFTER_ALL", "LOG", "main"]
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import embedbk
+from embedbk.client.batches import Batch
 from embedbk.errors import EntryUnreadable
 from embedbk.ids import Position
-from embedbk.reading import Batch
 
 __all__ = ["LedgerRange", "Place", "plan", "read"]
 

@@ -15,10 +15,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from embedbk import arrow
-from embedbk.address import endpoints_of, is_address
+from embedbk.client.address import endpoints_of, is_address
+from embedbk.client.batches import Batch
 from embedbk.errors import UsageError
 from embedbk.ids import check_log_name
-from embedbk.reading import Batch
 from embedbk.spark import reading
 from embedbk.spark.reading import LedgerRange, Place
 

@@ -20,9 +20,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from embedbk.client import Client
-from embedbk.embedded import Opened
+from embedbk.client.embedded import Opened
+from embedbk.client.log import Log
+from embedbk.client.waiting import drive_waits
 from embedbk.errors import MetadataUnavailable, UsageError
-from embedbk.log import Log
 from embedbk.metadata.quorum import VOTERS_MAX
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.testing import faults
@@ -31,7 +32,6 @@ from embedbk.testing.sim_runtime import SimRuntime
 from embedbk.testing.trace import Trace
 from embedbk.testing.world import SECOND, World
 from embedbk.transports.sim import CALM, DROP, Faults, Verdict
-from embedbk.waiting import drive_waits
 
 __all__ = ["Cluster"]
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from embedbk.client.reading import LedgerReading
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
@@ -37,7 +38,6 @@ from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import Reply as MemberReply
 from embedbk.metadata.vocabulary import RequestReceived as MemberRequest
 from embedbk.ports import DurableBookie
-from embedbk.reading import LedgerReading
 from embedbk.testing import invariants_adding as adding
 from embedbk.testing import invariants_life as life
 from embedbk.testing import invariants_reading as reading

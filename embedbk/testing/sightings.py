@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from embedbk.client.reading import LedgerReading
 from embedbk.codec.messages import AddAnswer, ReadAnswer, Status
 from embedbk.core import avoided
 from embedbk.core.backlog import SILENT_AT_BOUND
@@ -41,7 +42,6 @@ from embedbk.errors import LedgerFenced, NotEnoughBookies
 from embedbk.metadata.lifetimes import AWAY_NS
 from embedbk.metadata.member import Member
 from embedbk.metadata.raft_vocabulary import Durable, Persist
-from embedbk.reading import LedgerReading
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
 

@@ -1,7 +1,8 @@
 """The faces' own logic in a simulated client: a runtime whose time is the world's, and how its coroutines are driven.
 
-`embedbk.Client` and its handles are coroutines over `Wait` objects (embedbk/waiting.py). `Cluster` lets time pass while
-one waits; an actor of a world hands its waits to the world with `awaited`, so that many run beside each other.
+`embedbk.Client` and its handles are coroutines over `Wait` objects (embedbk/client/waiting.py). `Cluster` lets time
+pass while one waits; an actor of a world hands its waits to the world with `awaited`, so that many run beside each
+other.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import random
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
+from embedbk.client.runtime import Runtime
+from embedbk.client.waiting import Moved, Outcome, Passed, Settled, Wait
 from embedbk.config import Settings
 from embedbk.errors import OperationTimeout
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Operation, Writing
-from embedbk.runtime import Runtime
 from embedbk.testing.world import SECOND, Sleep, Until, World
-from embedbk.waiting import Moved, Outcome, Passed, Settled, Wait
 
 __all__ = ["SimRuntime", "awaited"]
 

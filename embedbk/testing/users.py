@@ -17,19 +17,20 @@ import random
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from embedbk import deleting, ledger, log
-from embedbk.appending import Appending, Terms
+from embedbk.client import deleting, ledger, log
+from embedbk.client.appending import Appending, Terms
+from embedbk.client.batches import Located, entries_of
+from embedbk.client.log_reading import LogReading
+from embedbk.client.password import Password
+from embedbk.client.reading import LedgerReading
+from embedbk.client.renewing import Succession
+from embedbk.client.runtime import Runtime
 from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
 from embedbk.codec.packer_twin import Packing
 from embedbk.config import Quorum, Settings
 from embedbk.errors import AppendConflict, EmbedbkError, UsageError
 from embedbk.ids import Member, Position
-from embedbk.log_reading import LogReading
-from embedbk.password import Password
-from embedbk.reading import LedgerReading, Located, entries_of
-from embedbk.renewing import Succession
-from embedbk.runtime import Runtime
 from embedbk.testing.actor import Repair
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.sim_runtime import SimRuntime, awaited

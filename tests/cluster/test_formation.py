@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import embedbk
-from embedbk.address import url_of
+from embedbk.client.address import url_of
 from embedbk.config import Settings
 
 pytestmark = pytest.mark.xdist_group("processes")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import embedbk
-from embedbk.beginning import holds_log
+from embedbk.client.beginning import holds_log
 
 pytestmark = pytest.mark.xdist_group("processes")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.address import endpoints_of, url_of
+from embedbk.client.address import endpoints_of, url_of
 from embedbk.errors import UsageError
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import embedbk
 from embedbk import aio
+from embedbk.client.batches import Located, batch_of
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import frame_of
-from embedbk.reading import Located, batch_of
 
 pa = pytest.importorskip("pyarrow")
 arrow = pytest.importorskip("embedbk.arrow")

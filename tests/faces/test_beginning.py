@@ -16,7 +16,7 @@ import pytest
 
 import embedbk
 from embedbk import aio
-from embedbk.beginning import check_path
+from embedbk.client.beginning import check_path
 from embedbk.cluster import Cluster
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import embedbk
-from embedbk.bookie_states import BookieState
+from embedbk.client.bookie_states import BookieState
 from embedbk.testing import Cluster
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import embedbk
+from embedbk.client.explaining import conclude
 from embedbk.config import Quorum
 from embedbk.core.survey import SURVEY_NS, Survey
-from embedbk.explaining import conclude
 from tests.rules.world import THREE, World
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 import embedbk
-from embedbk import embedded
+from embedbk.client import embedded
 from embedbk.cluster import Cluster
 from embedbk.metadata import catalog
 from embedbk.metadata.history import History

@@ -10,6 +10,7 @@ import pytest
 
 import embedbk
 from embedbk import Position
+from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (
     LogList,
     LogSegment,
@@ -19,7 +20,6 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.config import METADATA_VALUE_BYTES_MAX
-from embedbk.waiting import run_blocking
 
 
 def fill(bk: embedbk.Client, name: str, ledgers: int, entries: int) -> list[bytes]:
@@ -200,7 +200,7 @@ def test_a_list_of_ledgers_that_grows_long_is_told_in_time(
     bk: embedbk.Client, log_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """P8.1: from 80 % of its bytes on, once at each takeover, with log, figures and what to do."""
-    caplog.set_level(logging.WARNING, logger="embedbk.log")
+    caplog.set_level(logging.WARNING, logger="embedbk.client.log")
     fill(bk, log_name, ledgers=2, entries=1)
     assert caplog.records == []
     lengthen(bk, log_name, 0.7)

@@ -78,7 +78,7 @@ def _change(place: Place, *changes: Put | Delete) -> None:
 
 
 def _move(place: Place, metadata: bytes, *, away: bool) -> None:
-    """Delete the ledger, or bring it back, in one transaction as `embedbk.deleting` does."""
+    """Delete the ledger, or bring it back, in one transaction as `embedbk.client.deleting` does."""
     stone = encode_tombstone(Tombstone(TOMBSTONE_VERSION, LEDGER, 0, 1 << 50, metadata))
     there, gone = (ledger_key_path(LEDGER), metadata), (tombstone_path(LEDGER), stone)
     (old, _), (new, value) = (there, gone) if away else (gone, there)

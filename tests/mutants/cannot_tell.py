@@ -293,7 +293,7 @@ MUTANTS = (
         ),
         (
             (
-                "embedbk/deleting.py",
+                "embedbk/client/deleting.py",
                 (
                     "runtime.transact([Compare(record.key, record.revision)], "
                     "[Delete(record.key)], what):\n"

@@ -8,13 +8,13 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_APPENDING = "embedbk/appending.py"
-_DELETING = "embedbk/deleting.py"
-_EMBEDDED = "embedbk/embedded.py"
-_LOG_READING = "embedbk/log_reading.py"
+_APPENDING = "embedbk/client/appending.py"
+_DELETING = "embedbk/client/deleting.py"
+_EMBEDDED = "embedbk/client/embedded.py"
+_LOG_READING = "embedbk/client/log_reading.py"
 _PRODUCERS = "embedbk/core/producers.py"
-_READING = "embedbk/reading.py"
-_RENEWING = "embedbk/renewing.py"
+_READING = "embedbk/client/reading.py"
+_RENEWING = "embedbk/client/renewing.py"
 
 _BEGINNING = "tests/faces/test_beginning.py::test_"
 _DELETING_LOGS = "tests/scenarios/test_deleting_logs.py::test_"
@@ -234,7 +234,7 @@ MUTANTS = (
         "create=False begins a new cluster in an empty directory",
         (
             (
-                "embedbk/embedded.py",
+                "embedbk/client/embedded.py",
                 "        if begins and not self.create:\n",
                 "        if begins and self.create is None:\n",
             ),
@@ -245,7 +245,13 @@ MUTANTS = (
         "missing-parent-not-seen",
         "P7.2",
         "nobody looks whether the parent of a directory is there",
-        (("embedbk/beginning.py", "    if not parent.is_dir():\n", "    if not parent.is_absolute():\n"),),
+        (
+            (
+                "embedbk/client/beginning.py",
+                "    if not parent.is_dir():\n",
+                "    if not parent.is_absolute():\n",
+            ),
+        ),
         (_BEGINNING + "parents_are_never_made",),
     ),
     # Deleting.
@@ -371,7 +377,7 @@ MUTANTS = (
         "a ledger is brought back though its tombstone was taken away since it was looked at: its bytes may be gone",
         (
             (
-                "embedbk/deleting.py",
+                "embedbk/client/deleting.py",
                 "    when = [Compare(key, revision), Compare(ledger_key_path(ledger_id), ABSENT)]\n",
                 "    assert revision\n    when = [Compare(ledger_key_path(ledger_id), ABSENT)]\n",
             ),
@@ -384,7 +390,7 @@ MUTANTS = (
         "a tail ends with an error while two bookies are away",
         (
             (
-                "embedbk/reading.py",
+                "embedbk/client/reading.py",
                 "            except NotEnoughBookies:\n                if not is_exact:\n",
                 "            except NotEnoughBookies:\n                raise\n                if not is_exact:\n",
             ),
@@ -397,7 +403,7 @@ MUTANTS = (
         "a tail that cannot read what must be there ends quietly when its time is over",
         (
             (
-                "embedbk/reading.py",
+                "embedbk/client/reading.py",
                 "                if waited.is_over():\n                    raise\n",
                 "                if waited.is_over():\n                    return\n",
             ),
@@ -408,7 +414,7 @@ MUTANTS = (
         "tail-from-now-begins-at-what-is-known",
         "P6.6 P6.2",
         "a tail from now on that finds too few bookies begins with the first entry of the ledger",
-        (("embedbk/log_reading.py", "idle_s, is_exact=first is None)", "idle_s, is_exact=False)"),),
+        (("embedbk/client/log_reading.py", "idle_s, is_exact=first is None)", "idle_s, is_exact=False)"),),
         ("tests/scenarios/test_log_readers.py::test_a_tail_waits_for_bookies_that_are_away",),
     ),
     Mutant(

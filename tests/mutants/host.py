@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_APPENDING = "embedbk/appending.py"
+_APPENDING = "embedbk/client/appending.py"
 _OPERATIONS = "embedbk/host/operations.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
@@ -568,7 +568,7 @@ MUTANTS = (
         "a reader goes by what bookies say although the writer is in its client",
         (
             (
-                "embedbk/reading.py",
+                "embedbk/client/reading.py",
                 "        self.lac = max(self.lac, self.runtime.own_lac(self.ledger_id).lac)",
                 "        self.lac = max(self.lac, NO_ENTRY)",
             ),

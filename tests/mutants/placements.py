@@ -57,7 +57,7 @@ MUTANTS = (
         "who-is-brought-back-compares-no-placement",
         "P10.6",
         "a ledger comes back on bookies of which nobody looked whether they are to be removed",
-        (("embedbk/deleting.py", "transact([*when, *placements], then", "transact([*when], then"),),
+        (("embedbk/client/deleting.py", "transact([*when, *placements], then", "transact([*when], then"),),
         (_BESIDE + "a_ledger_is_brought_back_beside_a_bookie_that_goes_read_only",),
     ),
     Mutant(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from embedbk.client import Client
+from embedbk.client.runtime import Runtime
 from embedbk.errors import MetadataConflict, NoSuchLedger
-from embedbk.runtime import Runtime
 from embedbk.testing import Cluster
 
 

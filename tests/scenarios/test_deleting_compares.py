@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from embedbk.client.runtime import Runtime
+from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     LedgersLeft,
@@ -22,9 +24,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.errors import EmbedbkError
-from embedbk.runtime import Runtime
 from embedbk.testing import Cluster
-from embedbk.waiting import run_blocking
 
 NAME = "one"
 

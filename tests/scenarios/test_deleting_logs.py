@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import (
     decode_log_list,
     ledger_key_path,
@@ -22,7 +23,6 @@ from embedbk.errors import (
     UsageError,
     WrongPassword,
 )
-from embedbk.runtime import Runtime
 from embedbk.testing import Cluster
 
 NAME = "one"
@@ -182,7 +182,9 @@ def test_a_takeover_on_its_way_finds_that_the_log_is_gone(
 
 def test_what_left_the_list_goes_with_the_log(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """P8.3: ledgers of which a takeover had not deleted the keys yet."""
-    monkeypatch.setattr("embedbk.log._delete_left", lambda *_: None)  # As after a crash behind the takeover.
+    monkeypatch.setattr(
+        "embedbk.client.log._delete_left", lambda *_: None
+    )  # As after a crash behind the takeover.
     fill(cluster)
     fill(cluster)
     assert log_left_path(NAME) in keys(cluster)

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from embedbk import log as logs
-from embedbk.appending import Fate
+from embedbk.client import log as logs
+from embedbk.client.appending import Fate
+from embedbk.client.ledger import traits_of
+from embedbk.client.password import Password
+from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     LogList,
@@ -22,13 +25,10 @@ from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.config import Quorum
 from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated
 from embedbk.ids import Position
-from embedbk.ledger import traits_of
 from embedbk.log import Log
-from embedbk.password import Password
 from embedbk.testing import Cluster
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.world import Sleep, Steps
-from embedbk.waiting import run_blocking
 
 NAME = "one"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata
 from embedbk.codec.registration import PLACEMENTS_PREFIX
 from embedbk.core.creation import Creation
@@ -14,7 +15,6 @@ from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import Transact
 from embedbk.core.writer import Writer
 from embedbk.errors import MetadataConflict
-from embedbk.runtime import Runtime
 from embedbk.testing import Cluster
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.observer import Observer
@@ -137,7 +137,7 @@ def test_a_ledger_of_more_bookies_than_one_transaction_compares_is_refused_and_s
         with one.create_ledger() as writer:
             writer.add(b"zero")
         one.delete_ledger(writer.ledger_id)
-        monkeypatch.setattr("embedbk.deleting._NAMED_MAX", 2)
+        monkeypatch.setattr("embedbk.client.deleting._NAMED_MAX", 2)
         with pytest.raises(MetadataConflict, match="names 3 bookies"):
             one.undelete_ledger(writer.ledger_id)
         assert [each.ledger_id for each in one.deleted_ledgers()] == [writer.ledger_id]

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from embedbk.client.waiting import run_blocking
 from embedbk.codec.metadata_messages import Put
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
 from embedbk.core.creation import Creation
@@ -15,7 +16,6 @@ from embedbk.core.machine import Handlers, Machine
 from embedbk.core.vocabulary import Effect, Ended, Event, Started, Transact, TransactUnknown
 from embedbk.errors import MetadataUnavailable
 from embedbk.testing import Cluster
-from embedbk.waiting import run_blocking
 
 
 @pytest.mark.parametrize("kind", [Creation, LogTakeover])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import embedbk
+from embedbk.client.waiting import run_blocking
 from embedbk.codec.metadata_messages import ANY, Compare, Delete
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.collector import CollectorOptions
@@ -12,7 +13,6 @@ from embedbk.errors import EmbedbkError
 from embedbk.testing import Cluster
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.world import MS, SECOND
-from embedbk.waiting import run_blocking
 
 SOON = CollectorOptions(interval_ns=SECOND, pace_ns=10 * MS, page_ledgers=3)
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_key_path, log_key_path
 from embedbk.codec.metadata_messages import Put
 from embedbk.codec.registration import registration_path
@@ -24,7 +25,6 @@ from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.testing import Cluster
 from embedbk.testing.world import SECOND
-from embedbk.waiting import run_blocking
 
 TURNS = 4
 COLLECTING = CollectorOptions(interval_ns=SECOND // 2)

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from embedbk.client.waiting import Moved
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, Durability, decode_ledger_metadata, ledger_key_path
 from embedbk.core.producers import Producers
 from embedbk.errors import OperationTimeout, UsageError
@@ -17,7 +18,6 @@ from embedbk.testing.run import run_plan
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.users import APPLICATIONS, keys_of
 from embedbk.testing.world import SECOND, World
-from embedbk.waiting import Moved
 
 
 def test_every_feature_and_every_application_is_drawn() -> None:

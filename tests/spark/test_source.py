@@ -9,10 +9,10 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from embedbk.client.batches import Batch
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.kernels import values
 from embedbk.errors import UsageError
-from embedbk.reading import Batch
 from embedbk.spark import source
 from embedbk.spark.reading import LedgerRange, Place
 from embedbk.spark.source import EmbedbkReader, EmbedbkSource, RangePartition, split

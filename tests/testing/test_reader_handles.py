@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.client.reading import LedgerReading
 from embedbk.host.own_lacs import OwnLac, OwnLacs
 from embedbk.ids import NO_ENTRY
 from embedbk.ledger import LedgerReader
-from embedbk.reading import LedgerReading
 from embedbk.testing import Cluster
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.violation import Violation

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn
 
+from embedbk.client.waiting import Moved, Outcome, Settled
 from embedbk.codec.metadata_messages import (
     Compare,
     Delete,
@@ -44,7 +45,6 @@ from embedbk.host.operations import OneResult, Reading, Writing
 from embedbk.host.operations import Operation as Running
 from embedbk.host.own_lacs import OwnLac
 from embedbk.host.signal import Signal
-from embedbk.waiting import Moved, Outcome, Settled
 
 __all__ = ["Followed", "Runtime", "refuse_pickling"]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedbk.beginning import check_path, is_new, make
+from embedbk.client.beginning import check_path, is_new, make
 from embedbk.errors import UsageError
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.storage.journals import JOURNALS_MAX

@@ -14,6 +14,17 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
+from embedbk.client.reading import Frames
+from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.waiting import (
+    Moved,
+    Outcome,
+    Passed,
+    Resumed,
+    refuse_in_event_loop,
+    run_async,
+    run_blocking,
+)
 from embedbk.codec.attributes import Producer, encode_attributes, producers_in
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, ledger_key_path
@@ -32,9 +43,6 @@ from embedbk.errors import (
 )
 from embedbk.host.operations import Writing
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
-from embedbk.reading import Frames
-from embedbk.runtime import Runtime, refuse_pickling
-from embedbk.waiting import Moved, Outcome, Passed, Resumed, refuse_in_event_loop, run_async, run_blocking
 
 __all__ = ["PLAIN", "Appended", "Appending", "Fate", "Terms", "Ticket", "terms_of"]
 

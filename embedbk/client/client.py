@@ -9,22 +9,22 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk import deleting, explaining, ledger
-from embedbk.address import is_address, url_of
-from embedbk.bookie_states import BookieState, bookie_states
+from embedbk.client import deleting, explaining, ledger
+from embedbk.client.address import is_address, url_of
+from embedbk.client.bookie_states import BookieState, bookie_states
+from embedbk.client.deleting import DeletedLedger
+from embedbk.client.devices import IN_PLACE, Devices
+from embedbk.client.embedded import Opened, connect, open_directory
+from embedbk.client.explaining import Explanation
+from embedbk.client.ledger import LedgerReader, LedgerWriter, quorum_of, traits_of
+from embedbk.client.log import Log
+from embedbk.client.password import Password
+from embedbk.client.reading import LedgerReading
+from embedbk.client.runtime import refuse_pickling
+from embedbk.client.waiting import Outcome, run_blocking
 from embedbk.config import Placement, Settings, settings_of
-from embedbk.deleting import DeletedLedger
-from embedbk.devices import IN_PLACE, Devices
-from embedbk.embedded import Opened, connect, open_directory
 from embedbk.errors import EmbedbkError, UsageError
-from embedbk.explaining import Explanation
 from embedbk.ids import check_log_name
-from embedbk.ledger import LedgerReader, LedgerWriter, quorum_of, traits_of
-from embedbk.log import Log
-from embedbk.password import Password
-from embedbk.reading import LedgerReading
-from embedbk.runtime import refuse_pickling
-from embedbk.waiting import Outcome, run_blocking
 
 __all__ = ["Client", "open_client", "start"]
 

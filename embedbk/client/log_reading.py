@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
+from embedbk.client.batches import Located, Segment
+from embedbk.client.password import Password
+from embedbk.client.reading import Frames, LedgerReading
+from embedbk.client.runtime import Followed, Runtime
 from embedbk.codec.ledger_metadata import LogSegment, decode_log_list, log_key_path
 from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated, UsageError
 from embedbk.ids import NO_ENTRY, Position
-from embedbk.password import Password
-from embedbk.reading import Frames, LedgerReading, Located, Segment
-from embedbk.runtime import Followed, Runtime
 
 __all__ = ["LogReading", "Start"]
 

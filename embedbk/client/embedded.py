@@ -23,13 +23,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embedbk.address import endpoints_of, url_of
-from embedbk.beginning import IGNORED, check_path, holds_log, is_new, make, refuse_new
+from embedbk.client.address import endpoints_of, url_of
+from embedbk.client.beginning import IGNORED, check_path, holds_log, is_new, make, refuse_new
+from embedbk.client.devices import IN_PLACE, Devices
+from embedbk.client.entering import announcing_of, note_endpoints, others_of
+from embedbk.client.runtime import Runtime
 from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
 from embedbk.core.collector import CollectorOptions
-from embedbk.devices import IN_PLACE, Devices
-from embedbk.entering import announcing_of, note_endpoints, others_of
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
@@ -40,7 +41,6 @@ from embedbk.ids import INCARNATION_BYTES, Member
 from embedbk.metadata.client import Client as MetadataClient
 from embedbk.ports import Identity, Transport
 from embedbk.quorum import listened_at
-from embedbk.runtime import Runtime
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import hold_directory
 from embedbk.storage.layout import Layout

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from embedbk.client.reading import check_ledger_id
+from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
 from embedbk.core.quorum import has_ack_quorum, has_coverage, residues_of, write_set
 from embedbk.core.survey import SeatTold, Survey
-from embedbk.reading import check_ledger_id
-from embedbk.runtime import Runtime
 
 __all__ = ["Explanation", "explain"]
 

@@ -13,6 +13,9 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
+from embedbk.client.password import Password
+from embedbk.client.reading import check_ledger_id, no_such_ledger
+from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     LedgerMetadata,
@@ -40,9 +43,6 @@ from embedbk.codec.tombstone import (
 )
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError, UsageError
 from embedbk.metadata.limits import DEFAULT_LIMITS
-from embedbk.password import Password
-from embedbk.reading import check_ledger_id, no_such_ledger
-from embedbk.runtime import Runtime
 
 __all__ = ["DeletedLedger", "delete", "delete_log", "deleted", "forget_deleted", "undelete"]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from embedbk.client.runtime import Runtime
 from embedbk.codec.registration import COOKIES_PREFIX
 from embedbk.errors import MetadataUnavailable
-from embedbk.runtime import Runtime
 
 __all__ = ["AWAY", "READ_ONLY", "WRITABLE", "BookieState", "bookie_states"]
 

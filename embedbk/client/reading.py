@@ -1,4 +1,4 @@
-"""What every handle does that reads a ledger, whichever face shows it; and what readers are given (P6).
+"""What every handle does that reads a ledger, whichever face shows it (P6).
 
 Decides up to where may be read: the last entry of a closed ledger, else the LAC (P6.2). Leaves to others which copies
 are asked (`core.reader`), whose word on the LAC counts (`core.lac_reader`), and how ledgers make up a log
@@ -8,13 +8,14 @@ are asked (`core.reader`), whose word on the LAC counts (`core.lac_reader`), and
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any
 
-from embedbk.codec import kernels
-from embedbk.codec.attributes import Producer, parts_of, producer_of
-from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
+from embedbk.client.batches import Located, batch_of
+from embedbk.client.password import Password
+from embedbk.client.runtime import Followed, Runtime
+from embedbk.client.waiting import Moved
 from embedbk.codec.frame import Frame, merge
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
@@ -22,27 +23,15 @@ from embedbk.codec.ledger_metadata import (
     decode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.packer_twin import Buffer
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.reader import RangeRead, ReadOptions
 from embedbk.core.recovery import Recovery, RecoveryOptions
 from embedbk.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger, NotEnoughBookies, UsageError
 from embedbk.host.operations import OneResult
-from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
-from embedbk.password import Password
-from embedbk.runtime import Followed, Runtime
-from embedbk.waiting import Moved
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
-__all__ = [
-    "Batch",
-    "Entry",
-    "LedgerReading",
-    "Segment",
-    "batch_of",
-    "entries_of",
-    "record_batch_maker",
-]
+__all__ = ["LedgerReading", "record_batch_maker"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,74 +39,6 @@ _PAUSE_S = (
     0.1  # Before bookies are asked again that could tell no LAC, or had nothing that could be read, ...
 )
 _PAUSE_S_MAX = 1.0  # ... which is asked for ever later.
-
-
-class Entry:
-    """One entry. `data` is a memoryview on the block it was read in, which lives as long as it is referenced."""
-
-    __slots__ = ("_attributes", "data", "entry_id", "ledger_id", "offset")
-
-    def __init__(
-        self, ledger_id: int, entry_id: int, offset: int, data: memoryview, attributes: Buffer = b""
-    ) -> None:
-        self.ledger_id = ledger_id
-        self.entry_id = entry_id
-        self.offset = offset  # Dense, in the log it was read from; in a ledger by itself, the entry id.
-        self.data = data
-        self._attributes = attributes
-
-    @property
-    def parts(self) -> list[memoryview]:
-        """The records of an atomic batch; an entry that is none is one record."""
-        ends = parts_of(self._attributes) or (len(self.data),)
-        return [self.data[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
-
-    @property
-    def producer(self) -> Producer | None:
-        """(producer id, sequence) under which it was appended, None without."""
-        return producer_of(self._attributes)
-
-    @property
-    def position(self) -> Position:
-        return Position(self.ledger_id, self.entry_id)
-
-    def __bytes__(self) -> bytes:
-        return bytes(self.data)
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __repr__(self) -> str:
-        return f"Entry({self.ledger_id}, {self.entry_id}, offset={self.offset}, {len(self.data)} bytes)"
-
-    def __reduce__(self) -> Any:
-        given = (self.ledger_id, self.entry_id, self.offset, bytes(self.data), bytes(self._attributes))
-        return _rebuilt, given
-
-
-def _rebuilt(ledger_id: int, entry_id: int, offset: int, data: bytes, attributes: bytes) -> Entry:
-    return Entry(ledger_id, entry_id, offset, memoryview(data), attributes)
-
-
-class Batch(NamedTuple):
-    """A run of entries of one ledger as buffers: record i is data[ends[i] : ends[i + 1]], of entry ids[i].
-
-    An entry is one record, an atomic batch as many as it has parts.
-
-    The layout is that of an Arrow int64 and an Arrow binary array.
-    """
-
-    ledger_id: int
-    first_offset: (
-        int  # Dense offset in the log of the ledger's entry 0: the offset of entry i is this + ids[i].
-    )
-    ids: memoryview  # int64
-    ends: memoryview  # int32, one more than ids
-    data: memoryview
-
-    @property
-    def entry_count(self) -> int:
-        return len(self.ids)
 
 
 def record_batch_maker() -> Callable[[Located], Any]:
@@ -134,54 +55,7 @@ def record_batch_maker() -> Callable[[Located], Any]:
     return lambda located: arrow.record_batch(batch_of(located))
 
 
-class Segment(NamedTuple):
-    """One ledger of a log, as far as it may be read now."""
-
-    ledger_id: int
-    first_offset: int
-    last_entry: int  # The last of a closed ledger, else the LAC; NO_ENTRY when there is none.
-    is_closed: bool
-
-
-class Located(NamedTuple):
-    """A frame, and the dense offset of its ledger's entry 0."""
-
-    frame: Frame
-    first_offset: int
-
-
 Frames = AsyncGenerator[Located, None]
-
-
-def entries_of(located: Located) -> Iterator[Entry]:
-    frame, first_offset = located
-    body, ledger_id = frame.body, frame.ledger_id
-    ids, spans = kernels.offsets(body)
-    begins, sizes = spans[::2].tolist(), spans[1::2].tolist()
-    if len(body) != ENTRY_OVERHEAD_BYTES * len(ids) + sum(sizes):
-        yield from _with_attributes(located, ids.tolist(), begins, sizes)
-        return
-    for entry_id, begin, size in zip(ids.tolist(), begins, sizes, strict=True):
-        yield Entry(ledger_id, entry_id, first_offset + entry_id, body[begin : begin + size])
-
-
-def _with_attributes(
-    located: Located, ids: list[int], begins: list[int], sizes: list[int]
-) -> Iterator[Entry]:
-    """The same where some have attributes: those stand between the entry's header and its payload."""
-    frame, first_offset = located
-    at = 0
-    for entry_id, begin, size in zip(ids, begins, sizes, strict=True):
-        attributes = frame.body[at + ENTRY_HEADER.size : begin]
-        data = frame.body[begin : begin + size]
-        yield Entry(frame.ledger_id, entry_id, first_offset + entry_id, data, attributes)
-        at = begin + size + ENTRY_OVERHEAD_BYTES - ENTRY_HEADER.size
-
-
-def batch_of(located: Located) -> Batch:
-    frame, first_offset = located
-    ids, ends, data = kernels.values(frame.body)
-    return Batch(frame.ledger_id, first_offset, ids, ends, data)
 
 
 class LedgerReading:

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from embedbk.appending import Appending, Terms
+from embedbk.client.appending import Appending, Terms
+from embedbk.client.waiting import Moved
 from embedbk.config import Quorum
 from embedbk.core.log import TakenOver
 from embedbk.errors import EmbedbkError, NotEnoughBookies, OperationTimeout, UsageError
 from embedbk.host.signal import Signal
-from embedbk.waiting import Moved
 
 __all__ = ["Owned", "Succession"]
 

@@ -1,0 +1,133 @@
+"""What readers are given: an entry, a run of entries as buffers, and how far one ledger of a log may be read.
+
+Decides how entries are cut out of a frame that was read. Up to where may be read is reading.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from embedbk.codec import kernels
+from embedbk.codec.attributes import Producer, parts_of, producer_of
+from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
+from embedbk.codec.frame import Frame
+from embedbk.codec.packer_twin import Buffer
+from embedbk.ids import Position
+
+__all__ = ["Batch", "Entry", "Located", "Segment", "batch_of", "entries_of"]
+
+
+class Entry:
+    """One entry. `data` is a memoryview on the block it was read in, which lives as long as it is referenced."""
+
+    __slots__ = ("_attributes", "data", "entry_id", "ledger_id", "offset")
+
+    def __init__(
+        self, ledger_id: int, entry_id: int, offset: int, data: memoryview, attributes: Buffer = b""
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.offset = offset  # Dense, in the log it was read from; in a ledger by itself, the entry id.
+        self.data = data
+        self._attributes = attributes
+
+    @property
+    def parts(self) -> list[memoryview]:
+        """The records of an atomic batch; an entry that is none is one record."""
+        ends = parts_of(self._attributes) or (len(self.data),)
+        return [self.data[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
+
+    @property
+    def producer(self) -> Producer | None:
+        """(producer id, sequence) under which it was appended, None without."""
+        return producer_of(self._attributes)
+
+    @property
+    def position(self) -> Position:
+        return Position(self.ledger_id, self.entry_id)
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        return f"Entry({self.ledger_id}, {self.entry_id}, offset={self.offset}, {len(self.data)} bytes)"
+
+    def __reduce__(self) -> Any:
+        given = (self.ledger_id, self.entry_id, self.offset, bytes(self.data), bytes(self._attributes))
+        return _rebuilt, given
+
+
+def _rebuilt(ledger_id: int, entry_id: int, offset: int, data: bytes, attributes: bytes) -> Entry:
+    return Entry(ledger_id, entry_id, offset, memoryview(data), attributes)
+
+
+class Batch(NamedTuple):
+    """A run of entries of one ledger as buffers: record i is data[ends[i] : ends[i + 1]], of entry ids[i].
+
+    An entry is one record, an atomic batch as many as it has parts.
+
+    The layout is that of an Arrow int64 and an Arrow binary array.
+    """
+
+    ledger_id: int
+    first_offset: (
+        int  # Dense offset in the log of the ledger's entry 0: the offset of entry i is this + ids[i].
+    )
+    ids: memoryview  # int64
+    ends: memoryview  # int32, one more than ids
+    data: memoryview
+
+    @property
+    def entry_count(self) -> int:
+        return len(self.ids)
+
+
+class Segment(NamedTuple):
+    """One ledger of a log, as far as it may be read now."""
+
+    ledger_id: int
+    first_offset: int
+    last_entry: int  # The last of a closed ledger, else the LAC; NO_ENTRY when there is none.
+    is_closed: bool
+
+
+class Located(NamedTuple):
+    """A frame, and the dense offset of its ledger's entry 0."""
+
+    frame: Frame
+    first_offset: int
+
+
+def entries_of(located: Located) -> Iterator[Entry]:
+    frame, first_offset = located
+    body, ledger_id = frame.body, frame.ledger_id
+    ids, spans = kernels.offsets(body)
+    begins, sizes = spans[::2].tolist(), spans[1::2].tolist()
+    if len(body) != ENTRY_OVERHEAD_BYTES * len(ids) + sum(sizes):
+        yield from _with_attributes(located, ids.tolist(), begins, sizes)
+        return
+    for entry_id, begin, size in zip(ids.tolist(), begins, sizes, strict=True):
+        yield Entry(ledger_id, entry_id, first_offset + entry_id, body[begin : begin + size])
+
+
+def _with_attributes(
+    located: Located, ids: list[int], begins: list[int], sizes: list[int]
+) -> Iterator[Entry]:
+    """The same where some have attributes: those stand between the entry's header and its payload."""
+    frame, first_offset = located
+    at = 0
+    for entry_id, begin, size in zip(ids, begins, sizes, strict=True):
+        attributes = frame.body[at + ENTRY_HEADER.size : begin]
+        data = frame.body[begin : begin + size]
+        yield Entry(frame.ledger_id, entry_id, first_offset + entry_id, data, attributes)
+        at = begin + size + ENTRY_OVERHEAD_BYTES - ENTRY_HEADER.size
+
+
+def batch_of(located: Located) -> Batch:
+    frame, first_offset = located
+    ids, ends, data = kernels.values(frame.body)
+    return Batch(frame.ledger_id, first_offset, ids, ends, data)

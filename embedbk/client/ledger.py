@@ -1,0 +1,421 @@
+"""Ledgers, the blocking face: create, write, read, delete (P2, P3, P5, P6).
+
+Writers and readers are different classes. What they do is written in `appending` and `reading`; `aio` has the same
+names, awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
+from embedbk.client.batches import Batch, Entry, Located, batch_of, entries_of
+from embedbk.client.password import Password
+from embedbk.client.reading import LedgerReading, record_batch_maker
+from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.digest import DigestType
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, Durability, LedgerMetadata, ledger_of_key
+from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.registration import COOKIES_PREFIX
+from embedbk.config import BEHIND_BYTES_MAX, CUSTOM_BYTES_MAX, Placement, Quorum, quorum_for
+from embedbk.core.creation import Creation, Patience
+from embedbk.core.writer import Writer, WriterOptions
+from embedbk.errors import EmbedbkError, UsageError
+from embedbk.ids import Position, is_text
+
+__all__ = [
+    "LedgerReader",
+    "LedgerWriter",
+    "Traits",
+    "begin_writing",
+    "create",
+    "ledger_ids",
+    "patience_with",
+    "quorum_of",
+    "traits_of",
+]
+
+_DIGESTS = {digest.name.lower(): digest for digest in DigestType}
+_DURABILITIES = {durability.name.lower(): durability for durability in Durability}
+
+_DEFAULT_COPIES = 3  # With so many bookies or more, a ledger is 3/3/2 unless its maker says otherwise.
+
+_NO_CUSTOM: dict[str, bytes] = {}  # One for all ledgers that have none.
+
+
+# --- What is written once --------------------------------------------------------------------------------
+
+
+async def quorum_of(
+    runtime: Runtime, ensemble_size: int | None, write_quorum: int | None, ack_quorum: int | None
+) -> Quorum:
+    """What was asked for; what was left out by the number of bookies that the cluster ever had.
+
+    Never by those that are there or take adds at this moment: a bookie that is down or full would turn three copies
+    into one, and nobody would be told. Then it is NotEnoughBookies, or the caller's own word."""
+    if ensemble_size is not None or write_quorum is not None:
+        return quorum_for(0, ensemble_size, write_quorum, ack_quorum)
+    known = await _bookies_known(runtime, _DEFAULT_COPIES)
+    return quorum_for(len(known), None, None, ack_quorum)
+
+
+async def patience_with(runtime: Runtime, quorum: Quorum) -> Patience:
+    """For a creation: it waits for the cluster's own bookies, until a sixteenth of the caller's time is left, so that
+    the caller hears who did not come."""
+    known = await _bookies_known(runtime, quorum.ensemble_size)
+    return Patience(runtime.now_ns() + int(runtime.settings.operation_timeout_s * 15e9 / 16), known)
+
+
+async def _bookies_known(runtime: Runtime, enough: int) -> tuple[str, ...]:
+    """The bookies that the cluster ever had, alive or not; asked again only while fewer than enough were known."""
+    if len(runtime.bookies_known) < enough:
+        cookies = await runtime.list_keys(COOKIES_PREFIX, "the bookies of the cluster")
+        runtime.bookies_known = tuple(cookie.key.removeprefix(COOKIES_PREFIX) for cookie in cookies)
+    return runtime.bookies_known
+
+
+@lru_cache(maxsize=64)
+def _options(
+    delays_change: bool, placement: Placement, quorum_wait_s: float, append_bytes_max: int
+) -> WriterOptions:
+    """One object for all ledgers that are written alike."""
+    return WriterOptions(
+        delays_change=delays_change,
+        placement=placement,
+        quorum_wait_ns=int(quorum_wait_s * 1e9),
+        behind_bytes_max=min(BEHIND_BYTES_MAX, append_bytes_max // 2),
+    )
+
+
+class Traits(NamedTuple):
+    """How ledgers of one writer are written, beside their quorum."""
+
+    durability: Durability
+    options: WriterOptions
+    digest: DigestType
+
+
+def traits_of(
+    runtime: Runtime, durability: str, placement: Placement | None, *, delays_change: bool, digest: str
+) -> Traits:
+    """placement None: that of the settings. Raises UsageError for a durability or digest that there is not."""
+    if durability not in _DURABILITIES:
+        raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
+    settings = runtime.settings
+    options = _options(
+        delays_change, placement or runtime.placement, settings.quorum_wait_s, settings.append_bytes_max
+    )
+    if digest not in _DIGESTS:
+        raise UsageError(f"digest={digest!r}: allowed are {', '.join(map(repr, _DIGESTS))}")
+    return Traits(_DURABILITIES[durability], options, _DIGESTS[digest])
+
+
+async def create(
+    runtime: Runtime, quorum: Quorum, password: Password, custom: Mapping[str, bytes], traits: Traits
+) -> Appending:
+    runtime.check()
+    for name, value in custom.items():
+        if not isinstance(name, str) or not is_text(name) or not isinstance(value, bytes):
+            raise UsageError(f"custom metadata {name!r}: {value!r}: allowed are names that map to bytes")
+    size = sum(len(name.encode()) + len(value) for name, value in custom.items())
+    if size > CUSTOM_BYTES_MAX:
+        raise UsageError(
+            f"custom metadata of {size} bytes: allowed are {CUSTOM_BYTES_MAX}; nothing was made",
+            hint="put what is longer into the first entry",
+        )
+    core = Creation(
+        quorum,
+        password.verifier,
+        runtime.wall_ms(),
+        dict(custom) if custom else _NO_CUSTOM,
+        runtime.bookies,
+        runtime.new_chance(),
+        traits.durability,
+        traits.options.placement,
+        traits.digest,
+        await patience_with(runtime, quorum),
+    )
+    metadata, revision = await runtime.run(core, "creating a ledger")
+    return begin_writing(runtime, metadata, revision, password, "", traits.options)
+
+
+def begin_writing(
+    runtime: Runtime,
+    metadata: LedgerMetadata,
+    revision: int,
+    password: Password,
+    what: str,
+    options: WriterOptions,
+    explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
+) -> Appending:
+    """The creator's handle of a ledger that was created just now."""
+    nonce = runtime.chance.getrandbits(63)
+    core = Writer(metadata, revision, password.key, nonce, runtime.bookies, runtime.core_chance, options)
+    return Appending(runtime, core, what, explain, password.mac_key)
+
+
+async def ledger_ids(runtime: Runtime) -> list[int]:
+    records = await runtime.list_keys(LEDGERS_PREFIX, "listing the ledgers")
+    found = (ledger_of_key(record.key) for record in records)  # Every client may put other keys there.
+    return [ledger_id for ledger_id in found if ledger_id is not None]
+
+
+def iterate(frames: AsyncGenerator[Located, None], aio_twin: str) -> Iterator[Located]:
+    """The frames, each waited for in the thread that asks for it."""
+    try:
+        while True:
+            try:
+                yield run_blocking(frames.__anext__(), aio_twin)
+            except StopAsyncIteration:
+                return
+    finally:
+        _drop(frames)
+
+
+def _drop(frames: AsyncGenerator[Located, None]) -> None:
+    """End a generator of frames: it lets go and waits for nothing, so also a garbage collector may do it anywhere."""
+    try:
+        frames.aclose().send(None)
+    except StopIteration:
+        return
+    raise AssertionError("a generator of frames waited while it was closed")
+
+
+# --- The blocking face -----------------------------------------------------------------------------------
+
+
+class LedgerWriter:
+    """The one writer of a ledger that it created.
+
+    Leaving its block normally waits for what was added and closes the ledger; leaving by an exception releases it
+    without touching cluster state, and the next opener recovers it.
+    """
+
+    __slots__ = ("__weakref__", "_appending")
+
+    def __init__(self, appending: Appending) -> None:
+        self._appending = appending
+
+    @property
+    def ledger_id(self) -> int:
+        return self._appending.ledger_id
+
+    @property
+    def lac(self) -> int:
+        """Last add confirmed: the last entry of which this handle knows that it is durable; -1 before the first."""
+        return self._appending.writing.lac
+
+    @property
+    def length(self) -> int:
+        """Payload bytes up to the LAC."""
+        return self._appending.writing.length
+
+    def add(
+        self,
+        data: Buffer,
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> int:
+        """Add one entry; its id, once it is durable on its ack quorum (P3.2, P3.3).
+
+        Args:
+            timeout_s: seconds for the whole call; None waits without end.
+            entry_id: the id that the caller expects; any other is a UsageError, and nothing is added.
+            after: append only if this position stands last (as `last_position` gives it), else AppendConflict.
+            producer: (id, sequence), sequences rising: what was added under them already is answered with its old
+                position, also when another writer added it; within the last 1000 of each producer.
+
+        Raises:
+            UsageError: not bytes, over the limit, not the expected id, or this handle was closed; nothing was added.
+            AppendConflict: something else stands last; nothing was added.
+            OperationTimeout: timeout_s passed; `definite` where nothing was sent, else `ticket` tells the fate.
+            LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; `definite` says whether this entry
+                certainly does not survive, else `ticket.fate()` tells, once the ledger is closed (P3.6).
+        """
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        if terms is PLAIN:
+            return self._appending.append_blocking(data, "aio.LedgerWriter.add").entry_id
+        steps = self._appending.append(data, terms)
+        return run_blocking(steps, "aio.LedgerWriter.add").entry_id
+
+    def add_batch(
+        self,
+        parts: Sequence[Buffer],
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> int:
+        """Add all parts as one entry: all of them are there, or none; readers get them by `Entry.parts`.
+
+        The arguments and errors are those of `add`; the bounds are those of one entry, and 8192 parts.
+        """
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        steps = self._appending.append_batch(parts, terms)
+        return run_blocking(steps, "aio.LedgerWriter.add_batch").entry_id
+
+    @property
+    def last_position(self) -> Position:
+        """Of the last entry that was queued; in front of the first one, where what stands before it ends."""
+        return self._appending.last_position
+
+    def add_nowait(self, data: Buffer) -> Ticket:
+        """Queue one entry; blocks only while as many bytes are in flight as are allowed."""
+        return queue_blocking(self._appending, data, "aio.LedgerWriter.add")
+
+    def add_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
+        """Add all items as consecutive entries; returns when the last is durable."""
+        return run_blocking(self._appending.append_many(items, timeout_s), "aio.LedgerWriter.add_many")
+
+    @property
+    def durability(self) -> str:
+        """What an add waits for: "synced" (disks of the ack quorum) or "deferred" (its memory; see `force`)."""
+        return self._appending.durability
+
+    def flush(self, timeout_s: float | None = None) -> int:
+        """Until everything added before is acknowledged as an add is; the LAC."""
+        return run_blocking(self._appending.flush(timeout_s), "aio.LedgerWriter.flush")
+
+    def force(self, timeout_s: float | None = None) -> int:
+        """Until everything added before is durable on its ack quorum, also with deferred sync (P3.2); the LAC."""
+        return run_blocking(self._appending.force(timeout_s), "aio.LedgerWriter.force")
+
+    def close(self) -> int:
+        """Wait for what was added and close the ledger (P5.1); its last entry, -1 when it is empty."""
+        return run_blocking(self._appending.close(), "aio.LedgerWriter.close")
+
+    def release(self) -> None:
+        """Let go of the ledger without touching cluster state; the next opener recovers it."""
+        self._appending.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.release()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling(
+            "a ledger writer", "a ledger has one writer; send its ledger_id and open it for reading"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(ledger {self.ledger_id}, lac {self.lac})"
+
+
+class LedgerReader:
+    """A ledger opened for reading: a closed one to its last entry, an open one up to its LAC (P6.1, P6.2)."""
+
+    def __init__(self, reading: LedgerReading) -> None:
+        self._reading = reading
+
+    @property
+    def ledger_id(self) -> int:
+        return self._reading.ledger_id
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """All the cluster knows of the ledger, as the watch shows it."""
+        return self._reading.metadata
+
+    @property
+    def is_closed(self) -> bool:
+        return self._reading.is_closed
+
+    @property
+    def last_entry(self) -> int | None:
+        """The last entry of a closed ledger, -1 when it is empty; None while it is not closed."""
+        return self._reading.metadata.last_entry
+
+    @property
+    def length(self) -> int | None:
+        """Payload bytes of a closed ledger; None while it is not closed."""
+        return self._reading.metadata.length
+
+    def last_add_confirmed(self) -> int:
+        """Ask the bookies how far the ledger may be read now; its last entry when it is closed (P6.2).
+
+        Raises NotEnoughBookies when too few bookies answer, and says what was heard of each.
+        """
+        return run_blocking(self._reading.limit(), "aio.LedgerReader.last_add_confirmed")
+
+    def try_last_add_confirmed(self) -> int:
+        """The same, content with the first bookie that knows of more than this reader does (CL26)."""
+        return run_blocking(self._reading.try_limit(), "aio.LedgerReader.try_last_add_confirmed")
+
+    def read_last(self) -> Entry:
+        """The last entry that may be read now.
+
+        Raises NoSuchEntry while there is none, and what `read` raises.
+        """
+        located = run_blocking(self._reading.last(), "aio.LedgerReader.read_last")
+        return next(entries_of(located))
+
+    def read_unconfirmed(self, first: int = 0, last: int | None = None) -> Iterator[Entry]:
+        """As `read`, beyond what is acknowledged: as far as any bookie holds entries, and no further than last.
+
+        What it shows above the LAC may never be acknowledged, and may be gone after the ledger's recovery (P6.3).
+        """
+        located = self._reading.read_unconfirmed(first, last)
+        for each in iterate(located, "aio.LedgerReader.read_unconfirmed"):
+            yield from entries_of(each)
+
+    def read(self, first: int = 0, last: int | None = None) -> Iterator[Entry]:
+        """The entries first..last, both included, in entry order; last None: as far as may be read now.
+
+        Raises:
+            UsageError: the range is none, or passes what may be read.
+            EntryUnreadable: no bookie of the write set gave a copy with a valid digest.
+        """
+        for located in iterate(self._reading.read(first, last), "aio.LedgerReader.read"):
+            yield from entries_of(located)
+
+    def read_batches(self, first: int = 0, last: int | None = None) -> Iterator[Batch]:
+        """The same as buffers, without an object per entry."""
+        for located in iterate(self._reading.read(first, last), "aio.LedgerReader.read_batches"):
+            yield batch_of(located)
+
+    def record_batches(self, first: int = 0, last: int | None = None) -> Iterator[Any]:
+        """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers.
+
+        Raises UsageError where pyarrow is not installed.
+        """
+        located = iterate(self._reading.read(first, last), "aio.LedgerReader.record_batches")
+        return map(record_batch_maker(), located)
+
+    def close(self) -> None:
+        self._reading.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling(
+            "a ledger reader", "send the client's url and the ledger id, and open the ledger there"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(ledger {self.ledger_id})"
+
+
+def queue_blocking(appending: Appending, data: Buffer, aio_twin: str) -> Ticket:
+    entry_id = appending.try_append(data)
+    if entry_id < 0:
+        entry_id = run_blocking(appending.queue(data), aio_twin)
+    return Ticket(appending, entry_id)

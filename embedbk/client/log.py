@@ -1,0 +1,474 @@
+"""Logs, the blocking face: take over and append, read, tail (P6.6, P8.1).
+
+A log is an ordered list of ledgers. Taking it over is decided in `core.log`, reading it in `reading`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket, terms_of
+from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
+from embedbk.client.ledger import (
+    Traits,
+    begin_writing,
+    iterate,
+    patience_with,
+    queue_blocking,
+    quorum_of,
+    traits_of,
+)
+from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.password import Password
+from embedbk.client.reading import record_batch_maker
+from embedbk.client.renewing import Owned, Succession
+from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.ledger_metadata import decode_log_list, encode_log_list, log_key_path
+from embedbk.codec.metadata_messages import Get, Value
+from embedbk.codec.packer_twin import Buffer
+from embedbk.config import METADATA_VALUE_BYTES_MAX, Placement, Quorum, check_seconds
+from embedbk.core.leaving import Leaving
+from embedbk.core.log import LogTakeover, TakenOver
+from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError, UsageError
+from embedbk.host.operations import OneResult
+from embedbk.ids import NO_ENTRY, NO_POSITION, Position
+
+__all__ = ["Log", "LogWriter", "Owned", "take_over"]
+
+logger = logging.getLogger(__name__)
+
+_PRODUCER_ENTRIES_MAX = 10_000  # Read back by a new writer to learn who produced what.
+_LIST_TELL = 0.8  # A list of ledgers that has used so much of its bytes is told at each takeover.
+
+
+async def take_over(
+    runtime: Runtime,
+    name: str,
+    password: Password,
+    quorum: Quorum,
+    traits: Traits,
+    *,
+    owner: bytes = b"",
+    renews: int | None = None,
+) -> Owned:
+    """Fence whoever wrote before, close their ledgers, list a new one (P8.1). owner, renews: as `LogTakeover` takes
+    them, of who has the log already."""
+    runtime.check()
+    core = LogTakeover(
+        name,
+        owner or runtime.owner().encode(),
+        quorum,
+        password.key,
+        password.verifier,
+        runtime.wall_ms(),
+        runtime.bookies,
+        runtime.new_chance(),
+        traits.durability,
+        traits.options.placement,
+        traits.digest,
+        password.mac_key,
+        await patience_with(runtime, quorum),
+        runtime.contending.losses(name, runtime.now_ns()),
+        renews,
+    )
+    began_s = runtime.clock_s()
+
+    def note_lost() -> None:
+        """On the host's thread."""
+        runtime.contending.note_lost(name, runtime.now_ns())
+
+    try:
+        taken: TakenOver = await runtime.run(core, f"taking over log {name!r}")
+    except LedgerFenced:
+        runtime.call_if_open(note_lost)
+        raise
+    logger.info(
+        "log %r is taken over with epoch %d: it goes on at offset %d in ledger %d, behind %d others (%.3f s)",
+        name,
+        taken.epoch,
+        taken.first_offset,
+        taken.metadata.ledger_id,
+        len(taken.log_list.segments) - 1,
+        runtime.clock_s() - began_s,
+    )
+    _tell_size(name, taken)
+    _delete_left(runtime, name, password, taken)
+    what = f"the writer of log {name!r}"
+    is_lost = False
+
+    def explain(error: EmbedbkError) -> EmbedbkError:
+        """Who closes an owner's ledger has taken the log over, also when the owner hears of it only afterwards, or
+        finds that its ledger, which was empty, is gone."""
+        nonlocal is_lost
+        if isinstance(error, LedgerFenced | LedgerClosed | NoSuchLedger) and not is_lost:
+            is_lost = True
+            note_lost()
+        if not isinstance(error, LedgerClosed | NoSuchLedger):
+            return error
+        fenced = LedgerFenced(f"log {name!r} was taken over: {error.args[0]}", definite=error.definite)
+        fenced.__cause__ = error
+        return fenced
+
+    appending = begin_writing(
+        runtime, taken.metadata, taken.revision, password, what, traits.options, explain
+    )
+    _continue_behind(runtime, name, password, taken, appending)
+
+    word = b""
+
+    async def again(wanted: Quorum) -> Owned:
+        nonlocal word  # The same if it is called again: an epoch that was put before is known by it.
+        word = word or f"{runtime.owner()} {runtime.chance.getrandbits(64):016x}".encode()
+        return await take_over(runtime, name, password, wanted, traits, owner=word, renews=taken.epoch)
+
+    return Owned(taken, appending, again)
+
+
+def _tell_size(name: str, taken: TakenOver) -> None:
+    """While there is time: a list that is full can be taken over by nobody (`LogFull`)."""
+    size = len(encode_log_list(taken.log_list))
+    if size >= _LIST_TELL * METADATA_VALUE_BYTES_MAX:
+        logger.warning(
+            "log %r: its list of %d ledgers has %d of at most %d bytes; when these are used, nobody can take it over "
+            "any more: write to another log in time, and delete this one when it was read",
+            name,
+            len(taken.log_list.segments),
+            size,
+            METADATA_VALUE_BYTES_MAX,
+        )
+
+
+def _delete_left(runtime: Runtime, name: str, password: Password, taken: TakenOver) -> None:
+    """What left the list, now or before a crash, is deleted beside the new writer; nobody waits for it (P8.3)."""
+    listed = frozenset(segment.ledger_id for segment in taken.log_list.segments)
+    deleting = OneResult(Leaving(name, taken.list_revision, listed, password.key))
+
+    def tell(ended: Future[Any]) -> None:
+        failure = ended.exception()
+        if isinstance(failure, StorageError):  # Else the client was closed: the next owner goes on.
+            logger.warning("log %r: ledgers that left its list are not deleted: %s", name, failure)
+
+    deleting.future.add_done_callback(tell)
+    runtime.start(deleting)
+
+
+def _continue_behind(
+    runtime: Runtime, name: str, password: Password, taken: TakenOver, appending: Appending
+) -> None:
+    """Say where the log ends before this ledger, how its last entries are read, and how one learns that this ledger
+    closed empty and left the list, when it is gone (P8.3)."""
+
+    async def closed_empty() -> bool:
+        """The list is still the one that we took over, not truncated behind us, and does not name us."""
+        found = await runtime.ask(Get(log_key_path(name)), f"asking what became of ledger {ours.ledger_id}")
+        record = found.record if isinstance(found, Value) else None
+        if record is None or record.value is None or record.created > taken.list_revision:
+            return False
+        segments = decode_log_list(record.value, name).segments
+        is_named = ours.ledger_id in (segment.ledger_id for segment in segments)
+        return not is_named and segments[0].first_offset <= ours.first_offset
+
+    ours = taken.log_list.segments[-1]
+    earlier = [segment for segment in taken.log_list.segments[:-1] if segment.last_entry != NO_ENTRY]
+    if not earlier:
+        appending.continue_behind(NO_POSITION, None, closed_empty)
+        return
+    last_entry = earlier[-1].last_entry
+    assert last_entry is not None  # A takeover closes all before its own (P8.1).
+    first_offset = taken.log_list.segments[0].first_offset
+    begin = max(first_offset, taken.first_offset - _PRODUCER_ENTRIES_MAX)
+    reading = LogReading(runtime, name, password)
+    appending.continue_behind(
+        Position(earlier[-1].ledger_id, last_entry),
+        lambda: reading.read(begin, taken.first_offset),
+        closed_empty,
+    )
+
+
+class LogWriter:
+    """The writer of a log, until another takes it over.
+
+    Leaving its block normally waits for what was appended and closes its ledger; leaving by an exception releases it
+    without touching cluster state, and the next writer recovers it.
+    """
+
+    def __init__(self, name: str, owned: Owned) -> None:
+        self.name = name
+        self._line = Succession(owned)
+        self._taken, self._appending = owned.taken, owned.appending
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token of this ownership: a later owner's is higher (P9.2)."""
+        return self._taken.epoch
+
+    @property
+    def ledger_id(self) -> int:
+        return self._appending.ledger_id
+
+    @property
+    def first_offset(self) -> int:
+        """The dense offset of the first entry of this writer."""
+        return self._taken.first_offset
+
+    @property
+    def lac(self) -> int:
+        """The last entry of this writer's ledger that is acknowledged; -1 before the first."""
+        return self._appending.writing.lac
+
+    @property
+    def length(self) -> int:
+        """Payload bytes up to the LAC, of this writer's ledger."""
+        return self._appending.writing.length
+
+    @property
+    def ensemble_changes(self) -> int:
+        """How often a failed bookie was replaced under this writer."""
+        return self._appending.writing.ensemble_changes
+
+    def append(
+        self,
+        data: Buffer,
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> Position:
+        """Append one entry; its position, once it is durable on its ack quorum (P3.2, P3.3).
+
+        Args:
+            timeout_s: seconds for the whole call; None waits without end.
+            entry_id: the id that the caller expects; any other is a UsageError, and nothing is appended.
+            after: append only if this position stands last (as `last_position` gives it), else AppendConflict.
+            producer: (id, sequence), sequences rising: what was appended under them already is answered with its old
+                position, also when another writer appended it; within the last 1000 of each producer.
+
+        Raises:
+            UsageError: not bytes, over the limit, not the expected id, or this handle was closed; nothing was appended.
+            AppendConflict: something else stands last; nothing was appended.
+            OperationTimeout: timeout_s passed; `definite` where nothing was sent, else `ticket` tells the fate.
+            LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; `definite` says whether this entry
+                certainly does not survive, else `ticket.fate()` tells, once the ledger is closed (P3.6).
+            EntryUnreadable, NotEnoughBookies, MetadataUnavailable, Truncated, always `definite`: with producer=, what
+                stands in the log already could not be read back; nothing was appended.
+        """
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        if terms is PLAIN:
+            appending = self._appending
+            try:
+                return appending.append_blocking(data, "aio.LogWriter.append")
+            except UsageError:
+                if not self._line.has_left(appending):
+                    raise
+        steps = self._line.through(lambda now, left: now.append(data, left), terms)
+        return run_blocking(steps, "aio.LogWriter.append")
+
+    def append_batch(
+        self,
+        parts: Sequence[Buffer],
+        *,
+        timeout_s: float | None = None,
+        entry_id: int | None = None,
+        after: Position | None = None,
+        producer: tuple[int, int] | None = None,
+    ) -> Position:
+        """Append all parts as one entry: all of them are there, or none; readers get them by `Entry.parts`.
+
+        The arguments and errors are those of `append`; the bounds are those of one entry, and 8192 parts.
+        """
+        terms = terms_of(timeout_s, entry_id, after, producer)
+        steps = self._line.through(lambda now, left: now.append_batch(parts, left), terms)
+        return run_blocking(steps, "aio.LogWriter.append_batch")
+
+    @property
+    def last_position(self) -> Position:
+        """Of the last entry that was queued; in front of the first one, where what stands before it ends."""
+        return self._appending.last_position
+
+    def append_nowait(self, data: Buffer) -> Ticket:
+        """Queue one entry; blocks only while as many bytes are in flight as are allowed."""
+        appending = self._appending
+        try:
+            return queue_blocking(appending, data, "aio.LogWriter.append")
+        except UsageError:
+            if not self._line.has_left(appending):
+                raise
+
+        async def queue(now: Appending, _: Terms) -> Ticket:
+            return Ticket(now, await now.queue(data))
+
+        return run_blocking(self._line.through(queue, PLAIN), "aio.LogWriter.append")
+
+    def append_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
+        """Append all items as consecutive entries; returns when the last is durable."""
+        terms = terms_of(timeout_s, None, None, None)
+        steps = self._line.through(lambda now, left: now.append_many(items, left.timeout_s), terms)
+        return run_blocking(steps, "aio.LogWriter.append_many")
+
+    def renew(
+        self,
+        *,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+    ) -> None:
+        """Go over to a new ledger, by taking the log over from ourselves: for one of other sizes, say, when there are
+        more bookies than there were (P8.1). Left out: 3/3/2, or 1/1/1 with fewer than three bookies.
+
+        Appends of other threads wait meanwhile, and none fails; the ledger of before is closed behind all that was
+        appended to it. `epoch`, `ledger_id` and `first_offset` are new then.
+
+        Raises:
+            UsageError: the sizes are not allowed, or the writer was closed; nothing was changed.
+            NotEnoughBookies: fewer than ensemble_size take entries now; nothing was changed.
+            OperationTimeout: appends did not end, or the ledger is not closed yet: call it again.
+            LedgerFenced: another process has the log. Any other: the ledger before is closed and there is no new one:
+                appends are refused, definitely, until this was called again.
+        """
+        wanted = quorum_of(self._appending.runtime, ensemble_size, write_quorum, ack_quorum)
+        quorum = run_blocking(wanted, "aio.LogWriter.renew")
+        run_blocking(self._line.renew(quorum), "aio.LogWriter.renew")
+        self._taken, self._appending = self._line.owned.taken, self._line.appending
+
+    @property
+    def durability(self) -> str:
+        """What an append waits for: "synced" (disks of the ack quorum) or "deferred" (its memory; see `force`)."""
+        return self._appending.durability
+
+    def flush(self, timeout_s: float | None = None) -> int:
+        """Until everything appended before is acknowledged as an append is; the LAC."""
+        return run_blocking(self._appending.flush(timeout_s), "aio.LogWriter.flush")
+
+    def force(self, timeout_s: float | None = None) -> int:
+        """Until everything appended before is durable on its ack quorum, also with deferred sync (P3.2); the LAC."""
+        return run_blocking(self._appending.force(timeout_s), "aio.LogWriter.force")
+
+    def close(self) -> Position:
+        """Wait for what was appended and close the ledger; the position of its last entry."""
+        of, last = run_blocking(self._line.close(), "aio.LogWriter.close")
+        return Position(of.ledger_id, last)
+
+    def release(self) -> None:
+        """Let go of the log without touching cluster state; the next writer recovers it."""
+        self._line.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.release()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling("a log writer", "a log has one writer; open a writer there, which takes the log over")
+
+    def __repr__(self) -> str:
+        return f"LogWriter({self.name!r}, ledger {self.ledger_id}, lac {self.lac})"
+
+
+def _entries(frames: Iterator[Located]) -> Iterator[Entry]:
+    for located in frames:
+        yield from entries_of(located)
+
+
+class Log:
+    """A log by its name: nothing is opened before it is written or read."""
+
+    def __init__(self, runtime: Runtime, name: str, password: Password) -> None:
+        self.name = name
+        self._runtime = runtime
+        self._password = password
+        self._reading = LogReading(runtime, name, password)
+
+    def writer(
+        self,
+        *,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        durability: str = "synced",
+        delays_change: bool = False,
+        placement: Placement | None = None,
+        digest: str = "crc32c",
+    ) -> LogWriter:
+        """Take the log over: whoever wrote before is fenced, and what they had acknowledged stays (P8.1).
+
+        durability: "synced", or "deferred" for appends that are told when Qa bookies hold them in memory (P3.2).
+        delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
+        placement: over racks, zones, by space; None: that of the settings given to `open`.
+        digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which clients
+            make entry by entry in Python. Bookies check the first two before they store; only clients can check hmac.
+
+        Raises:
+            LedgerFenced: another process took it over meanwhile.
+            LogFull: its list of ledgers is at its bound; whoever writes it now goes on.
+            NotEnoughBookies: too few bookies are writable, or known and none of them came back within nearly
+                operation_timeout_s; the message says who is away. RecoveryInconclusive, WrongPassword: as they say.
+                Trying again is safe.
+        """
+        wanted = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
+        quorum = run_blocking(wanted, "aio.Log.writer")
+        traits = traits_of(self._runtime, durability, placement, delays_change=delays_change, digest=digest)
+        steps = take_over(self._runtime, self.name, self._password, quorum, traits)
+        return LogWriter(self.name, run_blocking(steps, "aio.Log.writer"))
+
+    def read(self, start: Start = None, end: Start = None) -> Iterator[Entry]:
+        """The log's entries in order, from start (included) to end (left out), then it ends.
+
+        start, end: a Position, or a dense offset. Reads as far as is known to be acknowledged (P6.2).
+
+        Raises:
+            NoSuchLedger: nobody ever wrote to this log.
+            Truncated: start is below the beginning of the log.
+            EntryUnreadable: no bookie of the write set gave a copy with a valid digest.
+            NotEnoughBookies: too few bookies answer to tell how far its last ledger may be read.
+        """
+        return _entries(iterate(self._reading.read(start, end), "aio.Log.read"))
+
+    def read_batches(self, start: Start = None, end: Start = None) -> Iterator[Batch]:
+        """The same as buffers, without an object per entry."""
+        for located in iterate(self._reading.read(start, end), "aio.Log.read_batches"):
+            yield batch_of(located)
+
+    def record_batches(self, start: Start = None, end: Start = None) -> Iterator[Any]:
+        """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers.
+
+        Raises UsageError where pyarrow is not installed.
+        """
+        located = iterate(self._reading.read(start, end), "aio.Log.record_batches")
+        return map(record_batch_maker(), located)
+
+    def tail(self, start: Start = None, *, idle_s: float | None = None) -> Iterator[Entry]:
+        """The log's entries as they are acknowledged, across takeovers; start None: what comes from now on.
+
+        "Now" is when the first entry is asked for. Ends only when nothing new came for idle_s: bookies that are away
+        are waited for.
+
+        Raises:
+            Truncated, NoSuchLedger: what would come next is gone.
+            EntryUnreadable: what is acknowledged could not be read from any copy for idle_s, or without one for
+                operation_timeout_s.
+            MetadataUnavailable: the next ledger could not be opened within operation_timeout_s.
+        """
+        check_seconds(idle_s, "idle_s")  # Now, not when the first entry is asked for.
+        return _entries(iterate(self._reading.tail(start, idle_s), "aio.Log.tail"))
+
+    def segments(self) -> list[Segment]:
+        """The log's ledgers in order, each with how far it may be read now."""
+        return run_blocking(self._reading.segments(), "aio.Log.segments")
+
+    def __reduce__(self) -> Any:
+        refuse_pickling("a log handle", "send the client's url and the log's name, and open it there")
+
+    def __repr__(self) -> str:
+        return f"Log({self.name!r})"
