@@ -20,9 +20,30 @@ _STATE = _RAFT + "raft_state.py"
 _CORE = _RAFT + "raft.py"
 
 _STORY = "tests/quorum/test_scenarios.py::test_"
+_ACCIDENT = "tests/quorum/test_known_accidents.py::test_"
 _SIZES = "tests/quorum/test_quorum_sizes.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "raft-voters-change-before-the-own-entry",
+        "I76",
+        "a leader that has committed nothing in its own term takes a change of the voters",
+        ((_MEMBERSHIP, "    if not peers.has_committed:\n", "    if False:\n"),),
+        (_ACCIDENT + "a_leader_changes_no_voters_before_it_has_committed_in_its_own_term",),
+    ),
+    Mutant(
+        "raft-entries-are-acknowledged-before-they-are-durable",
+        "I68",
+        "a follower says that it has what its disk may still forget",
+        (
+            (
+                _REPLICATION,
+                "    state.send(leader, AppendReply(True, previous + len(entries)), waits=True)\n",
+                "    state.send(leader, AppendReply(True, previous + len(entries)))\n",
+            ),
+        ),
+        (_ACCIDENT + "a_leader_that_lost_what_it_had_not_synced_does_not_lead_on",),
+    ),
     Mutant(
         "raft-unknown-log-is-filled-up-unasked",
         "P10.3",
@@ -334,7 +355,10 @@ MUTANTS = (
                 "",
             ),
         ),
-        (_STORY + "of_two_processes_of_one_member_the_one_that_is_heard_stays",),
+        (
+            _STORY + "of_two_processes_of_one_member_the_one_that_is_heard_stays",
+            _ACCIDENT + "a_copy_of_a_directory_adds_nothing_to_a_quorum",
+        ),
     ),
     Mutant(
         "raft-late-snapshot-is-thrown-away",
