@@ -58,6 +58,8 @@ class Identity(Struct, frozen=True):
     cluster_token: bytes
     # Random number of a bookie's or member's start, by which two that claim one identity are told apart (P7.9).
     start: bytes = b""
+    # The newest level that its build knows, said by whoever says its start (P10.8); 0: not said.
+    level: int = 0
 
 
 class LinkUp(Struct, frozen=True):

@@ -26,7 +26,7 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Result,
 )
-from embedbk.errors import MetadataUnavailable, OperationTimeout, UsageError
+from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, UsageError
 from embedbk.host.inquiring import Inquiry
 from embedbk.host.loop import Loop, clock_ns
 from embedbk.ids import INCARNATION_BYTES
@@ -124,9 +124,14 @@ class Quorum:
             UsageError: it is refused for good.
             OperationTimeout: it was not so in time; the message says why.
         """
-        trouble = "nobody led"
+        trouble = ""
         while True:
-            seen, leader = self.look_for_leader()
+            try:
+                seen, leader = self.look_for_leader()
+            except EmbedbkError:  # The last look had no time: what was refused before it says more.
+                if not trouble or clock_ns() < self._until_ns:
+                    raise
+                raise self._too_late(what, trouble) from None
             operation = wanted(leader)
             if operation is None:
                 return seen
@@ -137,12 +142,16 @@ class Quorum:
                 if result.code != "REFUSED":
                     raise UsageError(f"{what}: {trouble}")
             if clock_ns() >= self._until_ns:
-                raise OperationTimeout(
-                    f"{what} was not done in time: {trouble}",
-                    hint="embedbk quorum status shows how the members stand; a larger --timeout-s waits longer",
-                )
+                raise self._too_late(what, trouble or "nobody led")
             if not isinstance(result, Acknowledged):
                 time.sleep(REST_S)
+
+    @staticmethod
+    def _too_late(what: str, trouble: str) -> OperationTimeout:
+        return OperationTimeout(
+            f"{what} was not done in time: {trouble}",
+            hint="embedbk quorum status shows how the members stand; a larger --timeout-s waits longer",
+        )
 
     def form(self) -> None:
         """Have the blank members at these addresses begin a cluster, the first of them as its founder: all of them or

@@ -65,6 +65,7 @@ assert _PREFIX.size + _TAIL.size == ENVELOPE_BYTES
 
 # protocol min and max, role, size of node id, size of cluster token, incarnation; then node id, cluster token
 _HELLO = struct.Struct("<HHBBH16s")
+_LEVEL = struct.Struct("<H")
 
 ROLES = {"bookie": 1, "metadata": 2, "client": 3}  # On the wire: never re-used.
 _ROLE_NAMES = {number: name for name, number in ROLES.items()}
@@ -148,7 +149,8 @@ def encode_hello(hello: Hello) -> bytes:
     node_id = who.node_id.encode("ascii")
     sizes = (len(node_id), len(who.cluster_token))
     header = _HELLO.pack(oldest, newest, ROLES[who.role], *sizes, who.incarnation)
-    return b"".join((header, node_id, who.cluster_token, who.start))
+    level = _LEVEL.pack(who.level) if who.start else b""
+    return b"".join((header, node_id, who.cluster_token, who.start, level))
 
 
 def decode_hello(body: memoryview) -> Hello:
@@ -169,7 +171,9 @@ def decode_hello(body: memoryview) -> Hello:
     start = bytes(body[end + token_bytes : end + token_bytes + START_ID_BYTES])
     if len(start) < START_ID_BYTES:
         start = b""  # Of a build that knew nothing of it.
-    return Hello(Identity(_ROLE_NAMES[role], node_id, incarnation, token, start), (oldest, newest))
+    end += token_bytes + START_ID_BYTES
+    level = _LEVEL.unpack_from(body, end)[0] if end + _LEVEL.size <= len(body) else 0
+    return Hello(Identity(_ROLE_NAMES[role], node_id, incarnation, token, start, level), (oldest, newest))
 
 
 def objection(own: Hello, peer: Hello) -> str | None:
@@ -227,6 +231,10 @@ def check_settings(identity: Identity, protocols: tuple[int, int], window_bytes:
         raise UsageError(f"incarnation has {len(identity.incarnation)} bytes; it has {INCARNATION_BYTES}")
     if len(identity.start) not in (0, START_ID_BYTES):
         raise UsageError(f"the number of a start has {len(identity.start)} bytes; it has {START_ID_BYTES}")
+    if not 0 <= identity.level < 1 << 16 or (identity.level and not identity.start):
+        raise UsageError(
+            f"level {identity.level}: allowed are 0 to 65535, and only beside the number of a start"
+        )
     if len(identity.cluster_token) > CLUSTER_TOKEN_BYTES_MAX:
         raise UsageError(
             f"cluster token has {len(identity.cluster_token)} bytes; at most {CLUSTER_TOKEN_BYTES_MAX}"

@@ -22,6 +22,7 @@ from embedbk.host.loop import clock_ns
 from embedbk.host.reminders import Reminders
 from embedbk.ids import INCARNATION_BYTES, check_member_name
 from embedbk.metadata.joining import Adoption
+from embedbk.metadata.levels import LEVEL
 from embedbk.ports import Identity, Transport
 from embedbk.storage.metadata_log import FIRST_MEMBER, MemberIdentity
 
@@ -93,7 +94,7 @@ def run_member(
                 f"--name {options.name}: {options.dir} is member {own.name}'s, and a member keeps its name",
                 hint=f"leave --name away, or say --name {own.name}",
             )
-        identity = Identity("metadata", own.name, own.incarnation, own.cluster_token, store.boot.nonce)
+        identity = Identity("metadata", own.name, own.incarnation, own.cluster_token, store.boot.nonce, LEVEL)
         transport = transport_of(listen[0], identity)
         opened.callback(transport.close)
         node = MetadataNode(store, transport, listen, now_ns=clock_ns())

@@ -23,9 +23,11 @@ from embedbk.codec.metadata_messages import (
     MemberTold,
     Operation,
     QuorumTold,
+    RaiseLevel,
     TransferLeadership,
 )
 from embedbk.errors import EmbedbkError, UsageError
+from embedbk.metadata.levels import LEVEL_FIRST, named
 from embedbk.metadata.quorum import VOTERS_MAX, Policy, sizes_of
 from embedbk.quorum import Quorum, Seen, all_vote, listened_at, why_no_leader
 
@@ -108,6 +110,14 @@ def _parser() -> argparse.ArgumentParser:
     init.add_argument("--allow-even", action="store_true", help="an even number is meant")
     transfer = command("transfer", _transfer, "let another member lead")
     transfer.add_argument("--to", required=True, metavar="NAME", help="which")
+    raising = command(
+        "raise",
+        _raise,
+        "raise the cluster's level to what all nodes know; older builds can never come back, and it is never lowered",
+    )
+    raising.add_argument(
+        "--to", type=int, metavar="LEVEL", help="to which (default: the newest that the leader knows)"
+    )
     return parser
 
 
@@ -229,6 +239,29 @@ def _transfer(quorum: Quorum, options: argparse.Namespace) -> Seen:
     return quorum.change(wanted, f"the transfer to {options.to}")
 
 
+def _raise(quorum: Quorum, options: argparse.Namespace) -> Seen:
+    def wanted(leader: QuorumTold) -> Operation | None:
+        if not leader.level:
+            raise UsageError(
+                f"{leader.member.name}, which leads, is of a build that knows no levels",
+                hint="start the newer build on every node, then raise the level",
+            )
+        level = leader.level_known if options.to is None else options.to
+        if not LEVEL_FIRST <= level <= leader.level_known:
+            raise UsageError(
+                f"--to {level}: {leader.member.name}, which leads, knows levels {LEVEL_FIRST} to {leader.level_known}",
+                hint="start a newer build on every node first",
+            )
+        if level < leader.level and options.to is not None:
+            raise UsageError(
+                f"--to {level}: the level is {leader.level} already, and is never lowered",
+                hint="embedbk quorum status shows the level",
+            )
+        return None if leader.level >= level else RaiseLevel(level)
+
+    return quorum.change(wanted, "raising the level")
+
+
 def _find(leader: QuorumTold, name: str) -> MemberName:
     """The member of this name; of two (one was wiped and came back) the one that is heard."""
     found = [each for each in leader.members if each.member.name == name.strip()]
@@ -275,6 +308,9 @@ def _as_json(seen: Seen) -> dict[str, Any]:
         "configuration": best.configuration,
         "is_joint": best.is_joint,
         "tolerance": _tolerance(best, seen.told),
+        "level": best.level,
+        "level_known": best.level_known,
+        "level_lacking": list(best.in_the_way) if seen.leader is not None else None,
         "members": [_member_as_json(seen, each) for each in best.members],
         "unreachable": seen.missed,
     }
@@ -295,6 +331,7 @@ def _member_as_json(seen: Seen, member: MemberTold) -> dict[str, Any]:
         "commit_index": own.commit_index if own is not None else None,
         "applied_index": own.applied_index if own is not None else None,
         "has_doubt": own.has_doubt if own is not None else None,
+        "level_known": own.level_known if own is not None else None,
         "log_bytes": own.log_bytes if own is not None else None,
         "bytes_by_kind": dict(own.weights) if own is not None else None,
         "held_bytes": own.held_bytes if own is not None else None,
@@ -324,6 +361,7 @@ def _as_text(seen: Seen) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     lines += _room_of(best)
+    lines += _level_of(best)
     if any(each.role == "learner" for each in best.members):
         lines.append("a learner receives the log and has no vote: embedbk quorum join lets all of them vote")
     return "\n".join(lines)
@@ -342,6 +380,19 @@ def _room_of(best: QuorumTold) -> list[str]:
     return [
         f"{line}: soon nothing new can be created ({what}); delete ledgers and logs, and forget deleted ones"
     ]
+
+
+def _level_of(best: QuorumTold) -> list[str]:
+    """Which level is in force, what it could be raised to, and who stands in the way (P10.8)."""
+    if not best.level:
+        return []  # Of a build that knows none.
+    line = f"level {best.level}"
+    if best.level >= best.level_known:
+        return [line]
+    if not best.in_the_way:
+        done = f"embedbk quorum raise begins {best.level_known}" if best.role == "leader" else "nobody leads"
+        return [f"{line}: {done}; until it is raised the build before can come back"]
+    return [f"{line}, {best.level_known} is known: in the way are {named(best.in_the_way)}"]
 
 
 def _where(told: QuorumTold) -> list[str]:

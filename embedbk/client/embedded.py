@@ -39,6 +39,7 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import INCARNATION_BYTES, Member
 from embedbk.metadata.client import Client as MetadataClient
+from embedbk.metadata.levels import LEVEL
 from embedbk.ports import Identity, Transport
 from embedbk.quorum import listened_at
 from embedbk.storage.bookie_storage import BookieStorage
@@ -286,7 +287,7 @@ class _Building:
         waiter = NativeWaiter(list(nears.values()))
         loop = Loop("embedbk", waiter)
         own = store.boot
-        member = Identity("metadata", own.member.name, own.member.incarnation, token, own.nonce)
+        member = Identity("metadata", own.member.name, own.member.incarnation, token, own.nonce, LEVEL)
         noted = listened_at(self.root / _METADATA)
         if (
             self.listen is None

@@ -15,6 +15,7 @@ from embedbk.errors import StorageError
 from embedbk.host.announcing import Announcing
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.ids import INCARNATION_BYTES
+from embedbk.metadata.levels import LEVEL
 from embedbk.ports import Identity, Transport
 from embedbk.quorum import ENDPOINTS_FILE
 
@@ -45,7 +46,7 @@ def announcing_of(
     own = node.store.identity
     where = list(dict.fromkeys((*seeds, *others_of(node), *node.endpoints)))
     member = MemberName(own.name, own.incarnation)
-    operation = JoinAsLearner(own.cluster_token, member, node.store.boot.nonce, tuple(node.endpoints))
+    operation = JoinAsLearner(own.cluster_token, member, node.store.boot.nonce, tuple(node.endpoints), LEVEL)
     speaker = Identity("client", own.name, os.urandom(INCARNATION_BYTES), own.cluster_token)
     return Announcing(transport_of(where[0], speaker), where, operation, lambda: is_known(node))
 

@@ -33,6 +33,7 @@ __all__ = [
     "Compare",
     "Delete",
     "GENERATION_BITS",
+    "IN_THE_WAY_MAX",
     "Get",
     "Governance",
     "JoinAsLearner",
@@ -48,6 +49,7 @@ __all__ = [
     "OpenSession",
     "Operation",
     "Put",
+    "RaiseLevel",
     "QuorumStatus",
     "QuorumTold",
     "Record",
@@ -77,6 +79,7 @@ BUSY = "BUSY"  # Refusal.code: no answer to the request. It was not run now; sen
 _Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # msgspec refuses the rest while it decodes.
 _Name = Annotated[bytes, msgspec.Meta(max_length=64)]  # Random bytes, kept in small notes.
 _Member = Annotated[str, msgspec.Meta(max_length=127)]
+_Text = Annotated[str, msgspec.Meta(max_length=400)]
 _Endpoint = Annotated[str, msgspec.Meta(max_length=255)]
 _Endpoints = Annotated[tuple[_Endpoint, ...], msgspec.Meta(max_length=ENDPOINTS_MAX)]
 
@@ -125,10 +128,11 @@ class OpenSession(msgspec.Struct, frozen=True, array_like=True, tag=10):
     ttl_ms: int
     label: str
     attempt: int = 0
+    level: int = 1  # The newest that its client knows (P10.8).
 
 
 class KeepAlive(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    pass
+    level: int = 1  # As in OpenSession: whoever leads by now may not have heard that.
 
 
 class CloseSession(msgspec.Struct, frozen=True, array_like=True, tag=12):
@@ -188,6 +192,7 @@ class JoinAsLearner(msgspec.Struct, frozen=True, array_like=True, tag=20):
     member: MemberName
     nonce: _Name
     endpoints: _Endpoints
+    level: _Number = 1  # The newest that its build knows (P10.8).
 
 
 class ChangeVoters(msgspec.Struct, frozen=True, array_like=True, tag=21):
@@ -247,8 +252,16 @@ class BeginFormation(msgspec.Struct, frozen=True, array_like=True, tag=76):
     nonce: _Name
 
 
+class RaiseLevel(msgspec.Struct, frozen=True, array_like=True, tag=60):
+    """From now on what this level brings is used (P10.8). Done when it is committed; also when it was already."""
+
+    level: _Number
+
+
 Formation = PrepareFormation | BeginFormation
-Governance = JoinAsLearner | ChangeVoters | TransferLeadership | QuorumStatus | ChangeLearners | Formation
+Governance = (
+    JoinAsLearner | ChangeVoters | TransferLeadership | QuorumStatus | ChangeLearners | RaiseLevel | Formation
+)
 Operation = (
     OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell | Acquire
     | Release | Governance
@@ -292,7 +305,8 @@ class Allocated(msgspec.Struct, frozen=True, array_like=True, tag=34):
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=35):
-    """The operation was not run. code: SESSION_GONE, COMPACTED, BAD_REQUEST, WRONG_TOKEN, UNAVAILABLE or BUSY."""
+    """The operation was not run. code: SESSION_GONE, COMPACTED, BAD_REQUEST, WRONG_TOKEN, LACKING, UNAVAILABLE
+    or BUSY."""
 
     code: str
     text: str
@@ -372,6 +386,7 @@ class FormationPromised(msgspec.Struct, frozen=True, array_like=True, tag=77):
 
 
 KINDS_MAX = 64
+IN_THE_WAY_MAX = 32
 
 
 class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
@@ -381,6 +396,8 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     configuration: the index of the entry in which it stands. leader empty: nobody is known. has_doubt: its disk may
     have lost something, so it votes for nobody yet. log_bytes: of memory, that the entries take which it keeps.
     weights: bytes of its records by kind. held_bytes, held_max: what counts against the bound of the catalog, and that.
+    level: the cluster's, as applied here; 0: of a build that knows none. level_known: the newest that this member's
+    build knows. in_the_way: who keeps a leader from raising it to that, the first of them.
     """
 
     cluster_token: _Name
@@ -401,6 +418,9 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     weights: Annotated[tuple[tuple[_Member, _Number], ...], msgspec.Meta(max_length=KINDS_MAX)] = ()
     held_bytes: _Number = 0
     held_max: _Number = 0
+    level: _Number = 0
+    level_known: _Number = 0
+    in_the_way: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=IN_THE_WAY_MAX)] = ()
 
 
 Result = (

@@ -22,6 +22,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.errors import EmbedbkError, PeerError, UsageError
 from embedbk.host.reminders import Reminders
 from embedbk.metadata.governing import RETIRED, TAKEN
+from embedbk.metadata.levels import LACKING
 from embedbk.metadata.seeking import Seeker
 from embedbk.ports import LinkDown, LinkUp, Received, Transport
 
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 AGAIN_NS = 300_000_000
 PATIENCE_NS = 2_000_000_000  # For an answer.
 TAKEN_NS = 10_000_000_000  # So long a process of this member before may still be believed to run.
-_FOR_GOOD = ("WRONG_TOKEN", "BAD_REQUEST", RETIRED)
+_FOR_GOOD = ("WRONG_TOKEN", "BAD_REQUEST", RETIRED, LACKING)
 
 
 class Announcing:

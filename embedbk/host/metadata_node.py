@@ -100,7 +100,13 @@ class MetadataNode:
             digest_entries=digest_entries,
         )
         self.members = MemberLinks(transport, store.boot, store.identity.cluster_token, store.snapshots)
-        self._governing = Governing(store.identity.cluster_token, self.endpoints, lambda: self.core.catalog)
+        self._governing = Governing(
+            store.identity.cluster_token,
+            self.endpoints,
+            lambda: self.core.catalog,
+            self.members.peers.levels,
+            self.core.lacking,
+        )
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
         self._durable_sequence = 0
         self._has_doubt = begun.doubt is not None  # And it is noted so.

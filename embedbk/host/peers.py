@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from embedbk.errors import PeerError, UsageError
 from embedbk.host.reminders import Reminders
+from embedbk.metadata.levels import LEVEL_FIRST
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_messages import MemberMessage, checked, encode_member_message
 from embedbk.metadata.raft_vocabulary import Boot, Message, PeerLost, Received
@@ -63,6 +64,7 @@ class _Process:
     """The one process of a member that may be linked now."""
 
     boot: Boot
+    level: int  # The newest that its build knows, as its Hello says (P10.8).
     links: list[PeerLink] = field(default_factory=list)
 
     def best(self) -> PeerLink | None:
@@ -167,7 +169,7 @@ class Peers:
             return True
         up = PeerLink(link, boot, link in self._dialled, now_ns)
         self._links[link] = up
-        process = self._processes.setdefault(boot.member, _Process(boot))
+        process = self._processes.setdefault(boot.member, _Process(boot, peer.level or LEVEL_FIRST))
         if not process.links:
             self._reminders.over(now_ns, _key(boot.member), f"metadata member {peer.node_id} is linked")
             logger.info("metadata member %s is linked with %s", self.own.member.name, _name(boot))
@@ -293,6 +295,10 @@ class Peers:
     def linked(self) -> Sequence[Boot]:
         """The processes that are linked now."""
         return [process.boot for process in self._processes.values()]
+
+    def levels(self) -> dict[MemberId, int]:
+        """That the builds of the linked members know."""
+        return {member: process.level for member, process in self._processes.items()}
 
     def trouble(self, member: MemberId) -> str:
         """Why a member is not linked; empty: it is, or nothing was tried."""

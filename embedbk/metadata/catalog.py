@@ -32,6 +32,7 @@ from embedbk.codec.metadata_messages import (
     CloseSession,
     Compare,
     Listed,
+    Operation,
     Put,
     Record,
     Refusal,
@@ -49,12 +50,14 @@ from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.claims import lock_of, lock_path, waiting_path, waiting_prefix
 from embedbk.metadata.commands import (
+    LEVEL_OF,
     RULES_KEEP_REFUSALS,
     RULES_MAKE_WAY,
     BeginGeneration,
     CheckDigest,
     Command,
     ExpireSession,
+    RaiseTo,
     Run,
     StartMember,
     StartSession,
@@ -62,6 +65,7 @@ from embedbk.metadata.commands import (
 from embedbk.metadata.cutting import PIECE_VERSION, Cut, Head, SessionImage, image_of
 from embedbk.metadata.digesting import digest_of, record_digest
 from embedbk.metadata.history import History
+from embedbk.metadata.levels import LACKING, LEVEL_FIRST, left_out, too_new
 from embedbk.metadata.limits import (
     DEFAULT_LIMITS,
     KEPT_BYTES,
@@ -114,6 +118,7 @@ class Catalog:
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.limits = limits
+        self.level = LEVEL_FIRST  # Of the cluster; never lowered (P10.8).
         self.revision = 0
         self.next_id = 1  # Every id below was handed out, or is a gap for ever (P2.1).
         self.sessions_started = 0  # Over the life of the cluster.
@@ -173,7 +178,11 @@ class Catalog:
     # --- Changing ----------------------------------------------------------------------------------------
 
     def apply(self, command: Command, index: int, term: int) -> Result:
-        """Do one command, which stands at this place of the log, whole; or refuse it and change nothing."""
+        """Do one command, which stands at this place of the log, whole; or refuse it and change nothing.
+
+        Raises:
+            StorageError: it raises the level to one that this build does not know. Nothing was changed.
+        """
         return _APPLY[type(command)](self, command, index, term)
 
     def number_of(self, command: StartSession, index: int) -> int:
@@ -191,6 +200,8 @@ class Catalog:
                 f"{len(self.sessions)} sessions are open, allowed are {self.limits.sessions_max}: "
                 "close clients, or wait until those that are gone expire",
             )
+        if command.level < self.level:
+            return left_out(command.label, command.level, self.level)
         session = Session(number, command.ttl_ms, command.label, secret=command.secret)
         weight = self._session_bytes(session)
         # Those of an older log, without a secret, were never asked for room.
@@ -220,6 +231,13 @@ class Catalog:
 
     def _check_digest(self, command: CheckDigest, index: int, term: int) -> Result:
         """What it says is compared by the member (divergence.py); it is no change of the state."""
+        return Acknowledged(self.revision)
+
+    def _raise_to(self, command: RaiseTo, index: int, term: int) -> Result:
+        """Whether all know it was asked before it was proposed (member.py); who does not know it must not go on."""
+        if command.level > self.limits.level_known:
+            raise StorageError(too_new(command.level, self.limits.level_known))
+        self.level = max(self.level, command.level)
         return Acknowledged(self.revision)
 
     def _begin_generation(self, command: BeginGeneration, index: int, term: int) -> Result:
@@ -273,7 +291,7 @@ class Catalog:
                 f"sequence {command.sequence} is more than {SEQUENCE_JUMP_MAX} ahead of {session.done_below}, below "
                 f"which session {command.session} has all answers: nobody asks so much in between",
             )
-        refusal = check_operation(command.operation, self.limits)
+        refusal = check_operation(command.operation, self.limits) or self.check_level(command.operation)
         if refusal is not None:
             return refusal
         if self._cut is not None:
@@ -309,6 +327,17 @@ class Catalog:
             session.kept[command.sequence] = result
             self.sessions_bytes += KEPT_BYTES
         return result
+
+    def check_level(self, operation: Operation) -> Refusal | None:
+        """Whether the cluster's level brings it; None: it does."""
+        needed, what = LEVEL_OF.get(type(operation), LEVEL_FIRST), type(operation).__name__
+        if needed <= self.level:
+            return None
+        return Refusal(
+            LACKING,
+            f"{what} needs level {needed}, and the cluster's level is {self.level}: embedbk quorum raise, when all "
+            "nodes know it",
+        )
 
     def _alloc_ids(self, operation: AllocIds) -> Result:
         if self.next_id + operation.count - 1 > LEDGER_ID_MAX:
@@ -518,7 +547,7 @@ class Catalog:
     def fast_digest(self) -> bytes:
         """Of all records and counters, at no cost: two catalogs that differ in them differ in this (I72)."""
         counters = self.revision, self.next_id, self.sessions_started, self.start_count, len(self.sessions)
-        return digest_of(self._records_sum, *counters)
+        return digest_of(self._records_sum, *counters, level=self.level)
 
     # --- As bytes ----------------------------------------------------------------------------------------
 
@@ -538,7 +567,7 @@ class Catalog:
             self.fast_digest,
         )
         starts, spared = list(self.starts), list(self.spared)
-        self._cut = Cut(head, self.sessions, self._records, starts, spared, self._records_sum)
+        self._cut = Cut(head, self.sessions, self._records, starts, spared, self._records_sum, self.level)
         return self._cut
 
     def end_cut(self) -> None:
@@ -611,7 +640,8 @@ class Catalog:
 
     def digest(self) -> bytes:
         """16 bytes that are equal for equal states, in any process."""
-        return hashlib.blake2b(self.snapshot(), digest_size=16).digest()
+        state = self.snapshot() + (bytes([self.level]) if self.level > LEVEL_FIRST else b"")
+        return hashlib.blake2b(state, digest_size=16).digest()
 
     def copy(self) -> Self:
         """An independent twin in the same state."""
@@ -651,5 +681,6 @@ _APPLY: dict[type, Callable[[Catalog, Any, int, int], Result]] = {
     Run: Catalog._run,
     BeginGeneration: Catalog._begin_generation,
     StartMember: Catalog._start_member,
+    RaiseTo: Catalog._raise_to,
     CheckDigest: Catalog._check_digest,
 }

@@ -48,6 +48,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.metadata.catalog import DEFAULT_LIMITS, check_operation
 from embedbk.metadata.following import RETRY_NS_MIN, Followed
+from embedbk.metadata.levels import LACKING, LEVEL
 from embedbk.metadata.pacing import IN_FLIGHT_MAX, Pace
 from embedbk.metadata.seeking import Seeker
 from embedbk.metadata.vocabulary import (
@@ -147,8 +148,10 @@ class _Session:
 class Client:
     """One session at a time with a metadata quorum. `step` takes one event and gives what is to be done, in order."""
 
-    def __init__(self, *, ttl_ms: int, label: str, cluster_token: bytes = b"") -> None:
-        """cluster_token: of the cluster that must answer; empty takes the first that does."""
+    def __init__(self, *, ttl_ms: int, label: str, cluster_token: bytes = b"", level: int = LEVEL) -> None:
+        """cluster_token: of the cluster that must answer; empty takes the first that does. level: the newest that this
+        build knows (P10.8)."""
+        self.level = level
         self.ttl_ms = ttl_ms
         self.label = label
         self.cluster_token = cluster_token
@@ -279,7 +282,7 @@ class Client:
         self._opening[self._open_count] = now_ns
         self._open_retry_ns = now_ns + max(self.ttl_ms * 1_000_000 // 12, OPEN_AGAIN_NS_MIN)
         self._owe(now_ns, DIAL_NS)
-        opening = OpenSession(self.ttl_ms, self.label, self._attempt)
+        opening = OpenSession(self.ttl_ms, self.label, self._attempt, self.level)
         effects.append(Send(MetadataRequest(0, self._open_count, 1, opening)))
 
     def _on_opened(
@@ -313,7 +316,9 @@ class Client:
         self._keep_alives[sequence] = now_ns
         self._owe(now_ns, min(session.ttl_ns // 6, SILENT_NS))
         done_below = next(iter(self._in_flight), sequence)
-        request = MetadataRequest(session.session, sequence, done_below, KeepAlive(), session.secret)
+        request = MetadataRequest(
+            session.session, sequence, done_below, KeepAlive(self.level), session.secret
+        )
         effects.append(Send(request))
 
     def _renew_after_ns(self, session: _Session, now_ns: int) -> int:
@@ -523,7 +528,9 @@ class Client:
             return
         opened, session = reply.result, self._session
         if isinstance(opened, Refusal):
-            if session is None:
+            if opened.code == LACKING:
+                self._end(opened, opened.text, effects)  # For good: this build will never know it.
+            elif session is None:
                 self._open_retry_ns = now_ns + OPEN_REFUSED_NS
                 effects.append(SessionRefused(opened.text))
         elif isinstance(opened, SessionOpened):

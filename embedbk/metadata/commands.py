@@ -23,6 +23,8 @@ __all__ = [
     "CheckDigest",
     "Command",
     "ExpireSession",
+    "LEVEL_OF",
+    "RaiseTo",
     "Run",
     "StartMember",
     "StartSession",
@@ -49,6 +51,7 @@ class StartSession(msgspec.Struct, frozen=True, array_like=True, tag=1):
     ttl_ms: int
     label: str
     secret: bytes = b""  # Drawn with the number; its client alone is told.
+    level: int = 1  # The newest that its client knows; of older builds and their logs, 1.
 
 
 class ExpireSession(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -82,6 +85,12 @@ class StartMember(msgspec.Struct, frozen=True, array_like=True, tag=5):
     nonce: bytes
 
 
+class RaiseTo(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """From here on the cluster has this level: what it brings may be used (P10.8). Changes nothing where it has it."""
+
+    level: int
+
+
 class CheckDigest(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """Compare: at entry `index`, another CheckDigest, the leader's catalog had this digest (I72). 0 and nothing: it
     was not there. Changes nothing."""
@@ -90,7 +99,24 @@ class CheckDigest(msgspec.Struct, frozen=True, array_like=True, tag=25):
     digest: bytes
 
 
-Command = StartSession | ExpireSession | Run | BeginGeneration | StartMember | CheckDigest
+Command = StartSession | ExpireSession | Run | BeginGeneration | StartMember | RaiseTo | CheckDigest
+
+# The level of the cluster from which on each may be used (levels.py). All from before there were levels are of the
+# first; a new tag stands here with the level that brings it.
+LEVEL_OF: dict[type, int] = {
+    StartSession: 1,
+    ExpireSession: 1,
+    Run: 1,
+    BeginGeneration: 1,
+    StartMember: 1,
+    CheckDigest: 1,
+    RaiseTo: 1,
+    Txn: 1,
+    AllocIds: 1,
+    CloseSession: 1,
+    Acquire: 1,
+    Release: 1,
+}
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

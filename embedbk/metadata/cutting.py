@@ -21,6 +21,7 @@ import msgspec
 from embedbk.codec.metadata_messages import Record, Reign, Result
 from embedbk.errors import ensure
 from embedbk.metadata.digesting import record_digest
+from embedbk.metadata.levels import LEVEL_FIRST
 from embedbk.metadata.limits import KEPT_BYTES, record_bytes, text_bytes
 from embedbk.metadata.packed_records import PackedRecords
 from embedbk.metadata.sorted_keys import SortedKeys
@@ -30,6 +31,7 @@ __all__ = [
     "PIECE_VERSION",
     "Cut",
     "Head",
+    "Level",
     "Piece",
     "Records",
     "SessionImage",
@@ -73,6 +75,12 @@ class Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
     digest: bytes = b""
 
 
+class Level(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """Right behind the head, where the level was raised: a build from before refuses the snapshot by this tag."""
+
+    level: int
+
+
 class Sessions(msgspec.Struct, frozen=True, array_like=True, tag=2):
     sessions: list[SessionImage]
 
@@ -89,7 +97,7 @@ class Spared(msgspec.Struct, frozen=True, array_like=True, tag=5):
     spared: list[tuple[int, int]]
 
 
-Piece = Head | Sessions | Records | Starts | Spared
+Piece = Head | Level | Sessions | Records | Starts | Spared
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_piece: msgspec.msgpack.Decoder[Piece] = msgspec.msgpack.Decoder(Piece)
@@ -129,8 +137,10 @@ class Cut:
         starts: list[Reign],
         spared: list[tuple[int, int]],
         records_sum: int,
+        level: int = LEVEL_FIRST,
     ) -> None:
-        """records_sum: of the records' digests, as the catalog has kept it."""
+        """records_sum: of the records' digests, as the catalog has kept it. level: of the cluster."""
+        self._level = level
         self.head = head
         self._sum_left = records_sum  # Without those that were cut.
         self._head: Head | None = head
@@ -170,6 +180,7 @@ class Cut:
         """One slice of the walk, as bytes; None: the snapshot is whole."""
         for take in (
             self._take_head,
+            self._take_level,
             self._take_sessions,
             self._take_records,
             self._take_starts,
@@ -185,6 +196,10 @@ class Cut:
     def _take_head(self) -> Head | None:
         head, self._head = self._head, None
         return head
+
+    def _take_level(self) -> Level | None:
+        level, self._level = self._level, LEVEL_FIRST
+        return Level(level) if level > LEVEL_FIRST else None
 
     def _take_sessions(self) -> Sessions | None:
         images: list[SessionImage] = []

@@ -11,6 +11,7 @@ from struct import Struct
 from xxhash import xxh3_128_digest, xxh3_128_intdigest
 
 from embedbk.codec.metadata_messages import Record
+from embedbk.metadata.levels import LEVEL_FIRST
 
 __all__ = ["DIGEST_BYTES", "digest_of", "record_digest"]
 
@@ -18,6 +19,7 @@ DIGEST_BYTES = 16
 _SUMS = 1 << 128  # Sums are modulo this.
 _NUMBERS = Struct("<QQQI")
 _COUNTERS = Struct("<QQQQQ")
+_LEVEL = Struct("<Q")
 
 
 def record_digest(record: Record) -> int:
@@ -28,6 +30,8 @@ def record_digest(record: Record) -> int:
     return xxh3_128_intdigest(b"".join((numbers, key, record.value)))
 
 
-def digest_of(records_sum: int, *counters: int) -> bytes:
-    """Of a whole catalog: the sum of its records' digests and its five counters."""
-    return xxh3_128_digest((records_sum % _SUMS).to_bytes(DIGEST_BYTES, "little") + _COUNTERS.pack(*counters))
+def digest_of(records_sum: int, *counters: int, level: int) -> bytes:
+    """Of a whole catalog: the sum of its records' digests, its five counters, and its level. That of the first level
+    is left out, as builds do that know none."""
+    counted = _COUNTERS.pack(*counters) + (_LEVEL.pack(level) if level > LEVEL_FIRST else b"")
+    return xxh3_128_digest((records_sum % _SUMS).to_bytes(DIGEST_BYTES, "little") + counted)

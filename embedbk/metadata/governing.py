@@ -8,11 +8,12 @@ says what shall be, so whoever repeats it changes nothing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from embedbk.codec.metadata_messages import (
+    IN_THE_WAY_MAX,
     Acknowledged,
     ChangeLearners,
     ChangeVoters,
@@ -26,6 +27,7 @@ from embedbk.codec.metadata_messages import (
     NotLeader,
     QuorumStatus,
     QuorumTold,
+    RaiseLevel,
     Refusal,
     Result,
     TransferLeadership,
@@ -33,6 +35,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.errors import UsageError
 from embedbk.ids import INCARNATION_BYTES, check_member_name
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.levels import LACKING, LEVEL_FIRST, lacking_members, left_out, named
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_state import Role
@@ -44,7 +47,7 @@ from embedbk.metadata.raft_vocabulary import (
     LearnersRequested,
     TransferRequested,
 )
-from embedbk.metadata.vocabulary import Reply
+from embedbk.metadata.vocabulary import RaiseRequested, Reply
 
 __all__ = ["IS_FORMING", "IS_MEMBER", "REFUSED", "RETIRED", "TAKEN", "Governing", "told", "weighed"]
 
@@ -60,9 +63,16 @@ class Governing:
     """Of one member."""
 
     def __init__(
-        self, cluster_token: bytes, endpoints: Sequence[str], catalog: Callable[[], Catalog] = Catalog
+        self,
+        cluster_token: bytes,
+        endpoints: Sequence[str],
+        catalog: Callable[[], Catalog] = Catalog,
+        levels: Callable[[], Mapping[MemberId, int]] = dict,
+        lacking: Callable[[int], list[str]] = lambda _: [],
     ) -> None:
-        """endpoints: where this member is reached. catalog: which one it has now."""
+        """endpoints: where this member is reached. catalog: which one it has now. levels: that the builds of linked
+        members know. lacking: the clients that do not know a level."""
+        self._levels, self._lacking = levels, lacking
         self._token = cluster_token
         self._endpoints = tuple(endpoints)
         self._catalog = catalog
@@ -74,19 +84,24 @@ class Governing:
 
     def ask(
         self, now_ns: int, link: int, request: MetadataRequest, raft: Raft, not_leader: NotLeader
-    ) -> tuple[Event | None, Reply | None]:
-        """What a request becomes: an event for the Raft, or an answer, or both. Without an answer the event's
+    ) -> tuple[Event | RaiseRequested | None, Reply | None]:
+        """What a request becomes: an event for the core, or an answer, or both. Without an answer the event's
         `ChangeEnded` is to be heard here."""
         operation = request.operation
         assert isinstance(operation, Governance)
         if isinstance(operation, QuorumStatus):
             own = weighed(told(raft, self._token, self._endpoints), self._catalog())
-            return None, _reply(link, request, own)
+            return None, _reply(link, request, self._levelled(own, raft))
         if isinstance(operation, Formation):
             text = f"{raft.member.name} is a member of the cluster {self._token.hex()} already"
             return None, _reply(link, request, Refusal(IS_MEMBER, text))
         if raft.role is not Role.LEADER:
             return None, _reply(link, request, not_leader)
+        if isinstance(operation, RaiseLevel):
+            answer = self._why_not_raised(operation.level, raft)
+            if answer is None:
+                return RaiseRequested(now_ns, link, request, operation.level), None
+            return None, _reply(link, request, answer)
         if len(self._waiting) >= WAITING_MAX:
             text = f"{WAITING_MAX} changes of the members are asked for already: try again later"
             return None, _reply(link, request, Refusal(REFUSED, text))
@@ -126,6 +141,10 @@ class Governing:
                 except ValueError:
                     allowed = ", ".join(each.value for each in Policy)
                     return Refusal("BAD_REQUEST", f"policy {policy!r}: allowed are {allowed}")
+                for member in map(_member, voters):
+                    known = self._known_by(member, raft)
+                    if known < self._catalog().level and not configuration.is_voter(member):
+                        return left_out(f"member {member.name}", known, self._catalog().level)
                 return ChangeRequested(
                     now_ns,
                     next(self._numbers),
@@ -150,6 +169,44 @@ class Governing:
                     return Refusal(REFUSED, f"{to.name} is not heard: start it, or name another voter")
                 return TransferRequested(now_ns, member)
         raise AssertionError(operation)
+
+    def _known_by(self, member: MemberId, raft: Raft) -> int:
+        own = self._catalog().limits.level_known
+        return own if member == raft.member else self._levels().get(member, LEVEL_FIRST)
+
+    def _in_the_way(self, level: int, raft: Raft) -> list[str]:
+        heard = [each for each in raft.configuration.members if raft.knows(each)[0]]
+        members = lacking_members(raft.configuration, raft.member, self._levels(), heard, level)
+        return [*members, *self._lacking(level)]
+
+    def _why_not_raised(self, level: int, raft: Raft) -> Result | None:
+        """What is answered at once; None: it may be proposed, as far as members know."""
+        catalog = self._catalog()
+        known = catalog.limits.level_known
+        if not LEVEL_FIRST <= level <= known:
+            return Refusal(
+                "BAD_REQUEST",
+                f"level {level}: {raft.member.name}, which leads, knows levels {LEVEL_FIRST} to {known}",
+            )
+        if level <= catalog.level:
+            return Acknowledged(catalog.revision)
+        if raft.configuration.is_joint:
+            return Refusal(REFUSED, "a change of the voters is under way: raise the level when it has ended")
+        if lacking := self._in_the_way(level, raft):
+            text = f"the level cannot be raised to {level}: in the way are {named(lacking)}"
+            is_certain = any("knows level" in each for each in lacking)
+            return Refusal(LACKING if is_certain else REFUSED, text)
+        return None
+
+    def _levelled(self, status: QuorumTold, raft: Raft) -> QuorumTold:
+        """With the cluster's level, and who keeps a leader from raising it (P10.8)."""
+        catalog = self._catalog()
+        known, in_the_way = catalog.limits.level_known, list[str]()
+        if catalog.level < known and raft.role is Role.LEADER:
+            in_the_way = self._in_the_way(known, raft)
+        return msgspec.structs.replace(
+            status, level=catalog.level, level_known=known, in_the_way=tuple(in_the_way[:IN_THE_WAY_MAX])
+        )
 
     def _join(self, now_ns: int, asked: JoinAsLearner, raft: Raft) -> LearnersRequested | Result:
         configuration, member = raft.configuration, _member(asked.member)
@@ -177,6 +234,8 @@ class Governing:
         if len(member.incarnation) != INCARNATION_BYTES or not asked.endpoints:
             text = f"an incarnation of {len(member.incarnation)} bytes and {len(asked.endpoints)} endpoints"
             return Refusal("BAD_REQUEST", f"{name}: {text}; needed are {INCARNATION_BYTES} and at least one")
+        if asked.level < self._catalog().level:
+            return left_out(f"member {name}", asked.level, self._catalog().level)
         if member in configuration.retired:
             return Refusal(
                 RETIRED,

@@ -23,6 +23,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.config import METADATA_VALUE_BYTES_MAX
 from embedbk.ids import is_text
 from embedbk.metadata.claims import is_of_locks, waiting_path
+from embedbk.metadata.levels import LEVEL
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -70,6 +71,7 @@ class Limits:
     lock_waiters_max: int = 1024  # Sessions that wait for one lock.
     history_bytes_max: int = 16 << 20  # Changes kept for watchers that resume; not part of the state.
     history_changes_max: int = 20_000
+    level_known: int = LEVEL  # The newest level of a cluster that this build knows (P10.8).
 
 
 DEFAULT_LIMITS = Limits()

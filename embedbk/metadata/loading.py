@@ -14,6 +14,7 @@ from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
 from embedbk.metadata.cutting import (
     PIECE_VERSION,
     Head,
+    Level,
     Piece,
     Records,
     Sessions,
@@ -21,6 +22,7 @@ from embedbk.metadata.cutting import (
     Starts,
     decode_piece,
 )
+from embedbk.metadata.levels import LEVEL_FIRST, too_new
 
 __all__ = ["load", "load_in_slices"]
 
@@ -61,6 +63,12 @@ def load_in_slices(
             catalog.take_counters(piece.revision, piece.next_id, piece.sessions_started, piece.start_count)
         elif head is None:
             raise StorageError("a metadata snapshot begins without its head")
+        elif isinstance(piece, Level):
+            if number != 1 or piece.level <= LEVEL_FIRST:
+                raise StorageError(f"piece {number} of a metadata snapshot says level {piece.level}")
+            if piece.level > limits.level_known:
+                raise StorageError(f"metadata snapshot: {too_new(piece.level, limits.level_known)}")
+            catalog.level = piece.level
         else:
             kind = _KINDS.index(type(piece))
             if any(left[:kind]):

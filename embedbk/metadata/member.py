@@ -40,6 +40,7 @@ from embedbk.codec.metadata_messages import (
     Unwatch,
     Watch,
 )
+from embedbk.errors import StorageError
 from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.catalog import Catalog, Session, check_operation
 from embedbk.metadata.command_log import CommandLog, Committed, Entry, ReadReady
@@ -49,6 +50,7 @@ from embedbk.metadata.commands import (
     Changing,
     Command,
     ExpireSession,
+    RaiseTo,
     Run,
     StartMember,
     StartSession,
@@ -56,6 +58,7 @@ from embedbk.metadata.commands import (
     encode_command,
 )
 from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
+from embedbk.metadata.levels import LACKING, Heard, left_out, named
 from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.vocabulary import (
     CatalogReplaced,
@@ -64,6 +67,7 @@ from embedbk.metadata.vocabulary import (
     JournalFailed,
     LinkLost,
     MemberStarted,
+    RaiseRequested,
     Reply,
     RequestReceived,
     Said,
@@ -98,6 +102,7 @@ _CHANGES = (Txn, AllocIds, CloseSession, Acquire, Release)  # Operations that ar
 MemberEvent = (
     MemberStarted
     | RequestReceived
+    | RaiseRequested
     | LinkLost
     | JournalFailed
     | StateDamaged
@@ -184,6 +189,7 @@ class Member:
         self._openings: dict[int, _Opening] = {}  # By link.
         self._opened_on: dict[int, dict[int, None]] = {}  # By link, the sessions that were.
         self._opening_on: dict[int, int] = {}  # By link, how many more will be.
+        self._levels = Heard()
         self._lifetimes = Lifetimes(catalog.sessions, now_ns)
         self._watches = Watches(catalog.revision)
         self._divergence = Divergence(digest_entries)
@@ -259,6 +265,7 @@ class Member:
         self._started_index = self._proposed[-1].index
         self._lifetimes.grant_all(now_ns, self.log.grace_ns)
         self._divergence.begin_to_lead(now_ns)
+        self._levels.forget_all()
 
     # --- Requests ----------------------------------------------------------------------------------------
 
@@ -270,6 +277,8 @@ class Member:
         session = self._own_session(link, request)
         if session is not None:
             self._lifetimes.hear(number, event.now_ns)
+            if isinstance(operation, KeepAlive):
+                self._levels.hear(number, operation.level)
             if isinstance(operation, KeepAlive) and self._may_renew(number, event.now_ns):
                 return self._renew(event)
         key = (number, request.sequence)
@@ -278,7 +287,7 @@ class Member:
             key = (0, -self._unnumbered)
         elif key in self._waiting_of.get(link, ()):
             return []  # A repeat; its answer is on its way.
-        refusal = check_operation(operation, self.catalog.limits)
+        refusal = check_operation(operation, self.catalog.limits) or self.catalog.check_level(operation)
         if refusal is not None:
             return [Reply(link, MetadataReply(number, request.sequence, refusal))]
         asked = _Asked(link, request, key)
@@ -292,6 +301,35 @@ class Member:
             if isinstance(operation, Watch):
                 effects += self._watches.feed(self.catalog.history, self.catalog.revision)
         return effects + answers
+
+    def _on_raise(self, event: RaiseRequested) -> list[MemberEffect]:
+        """Whoever does not know the level stands in the way: then nothing is proposed."""
+        request, effects = event.request, list[MemberEffect]()
+        if not self._led_term:
+            return [Reply(event.link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
+        self._unnumbered += 1
+        asked = _Asked(event.link, request, (0, -self._unnumbered))
+        lacking = self.lacking(event.level)
+        if lacking:
+            text = f"the level cannot be raised to {event.level}: in the way are {named(lacking)}"
+            self._answer(asked, Refusal(LACKING, text), effects)
+            return effects
+        body = encode_command(command := RaiseTo(event.level))
+        if not self._put_off(asked, effects, body):
+            said = f"level {event.level} is begun, by an operator's word"
+            self._propose(body, command, effects, said).asked.append(asked)
+            self._wait(asked)
+        return effects
+
+    def lacking(self, level: int) -> list[str]:
+        """Clients, bookies among them, that keep the level from being raised, as far as this leader knows. A session
+        whose opening is under way counts: it stands in the log before."""
+        proposed = [each.command for each in self._proposed]
+        openings = [
+            (0, each.label) for each in proposed if isinstance(each, StartSession) and each.level < level
+        ]
+        labels = [(session.session, session.label) for session in self.catalog.sessions.values()]
+        return self._levels.lacking((*labels, *openings), level)
 
     def _own_session(self, link: int, request: MetadataRequest) -> Session | None:
         """The request's session, if who asks is its client: it was opened over this very link, or its secret is shown.
@@ -463,6 +501,9 @@ class Member:
         """A session, or the one that was opened on this link under the same attempt: a client asks again while the
         answer is late, and each of its requests would leave a session behind that nobody knows."""
         link = asked.link
+        if operation.level < self.catalog.level:
+            self._answer(asked, left_out(operation.label, operation.level, self.catalog.level), answers)
+            return
         opening = self._openings.get(link)
         if opening is not None and operation.attempt and operation.attempt == opening.attempt:
             session = self.catalog.sessions.get(opening.session)
@@ -487,7 +528,7 @@ class Member:
             return
         secret = self._chance.getrandbits(128).to_bytes(16, "little")
         ttl_ms = min(max(operation.ttl_ms, SESSION_TTL_MS_MIN), SESSION_TTL_MS_MAX)
-        start = StartSession(0, ttl_ms, operation.label, secret)
+        start = StartSession(0, ttl_ms, operation.label, secret, operation.level)
         body = encode_command(start)
         if self._put_off(asked, effects, body):
             return
@@ -602,8 +643,13 @@ class Member:
         proposed = self._take_proposed(entry)
         if not isinstance(entry.body, bytes):
             return
-        command = proposed.command if proposed is not None else decode_command(entry.body)
-        result = self.catalog.apply(command, entry.index, entry.term)
+        try:
+            command = proposed.command if proposed is not None else decode_command(entry.body)
+            result = self.catalog.apply(command, entry.index, entry.term)
+        except StorageError as unknown:  # Of a later build: whoever skipped it would have another state.
+            self._halted = True
+            effects.append(Halted(f"entry {entry.index} of the log: {unknown}"))
+            return
         if differs := self._divergence.apply(entry.index, command, self.catalog):
             self._halted = True
             effects.append(Halted(differs))
@@ -655,6 +701,8 @@ class Member:
                 grace_ns = self.log.grace_ns if index < self._started_index else 0
                 self._lifetimes.grant(session.session, now_ns, grace_ns)
             result = self._opened(session)
+            if proposed is not None:
+                self._levels.hear(session.session, command.level)
         if proposed is None or proposed.asked[0].is_gone:
             return result
         link = proposed.asked[0].link
@@ -680,6 +728,7 @@ class Member:
         """What ends with a session, if it has ended."""
         if number not in self.catalog.sessions:
             self._lifetimes.forget(number)
+            self._levels.forget(number)
             self._watches.remove_session(number)
 
     def _on_failed(self, event: JournalFailed) -> list[MemberEffect]:
@@ -750,6 +799,7 @@ class Member:
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[MemberEffect]]]] = {
         MemberStarted: _on_started,
         RequestReceived: _on_request,
+        RaiseRequested: _on_raise,
         LinkLost: _on_link_lost,
         JournalFailed: _on_failed,
         StateDamaged: _on_damaged,

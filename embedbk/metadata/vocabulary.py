@@ -36,6 +36,7 @@ __all__ = [
     "MemberStarted",
     "MessageReceived",
     "Reply",
+    "RaiseRequested",
     "RequestReceived",
     "Requested",
     "Said",
@@ -74,6 +75,15 @@ class RequestReceived(Struct):
     now_ns: int
     link: int
     request: MetadataRequest
+
+
+class RaiseRequested(Struct):
+    """An operator wants the cluster's level raised, and all members know it (levels.py)."""
+
+    now_ns: int
+    link: int
+    request: MetadataRequest
+    level: int
 
 
 class LinkLost(Struct):

@@ -18,6 +18,7 @@ from embedbk.testing import member_faults, scarcity, stranger
 from embedbk.testing.disks import NativeDisk
 from embedbk.testing.member_names import METADATA
 from embedbk.testing.plan import MS, SECOND, Step
+from embedbk.testing.raising import upgrade_all
 from embedbk.testing.world import World
 from embedbk.transports.sim import CALM, DROP, Rule, Verdict
 
@@ -93,6 +94,7 @@ def heal(world: World) -> None:
     world.hurry_syncs()
     for name in sorted(world.paused):
         world.resume(name)
+    upgrade_all(world)
     world.members.start_all()
     for name, disk in world.disks.items():
         disk.calm()

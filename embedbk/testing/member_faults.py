@@ -12,6 +12,7 @@ from typing import Any
 from embedbk.metadata.member import Member
 from embedbk.testing.operator import Operator
 from embedbk.testing.plan import Step
+from embedbk.testing.raising import Raiser
 from embedbk.testing.world import MS, SECOND, World
 from embedbk.transports.sim import Rule, Verdict
 
@@ -224,9 +225,15 @@ def _member_slow_apply(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _level_raise(world: World, step: Step, chance: random.Random) -> bool:
+    """L7: some go back to the build before; an operator raises the level, and upgrades whoever stands in the way."""
+    Raiser(world, step.number, chance).begin()
+    return True
+
+
 BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "voters-change": _voters_change, "member-rejoin": _member_rejoin, "joint-wipe": _joint_wipe,
     "joint-crash": _joint_crash, "beside-pause": _beside_pause, "slow-follower": _slow_follower,
     "follower-old-disk": _follower_old_disk, "member-duplication": _member_duplication,
-    "member-slow-apply": _member_slow_apply,
+    "member-slow-apply": _member_slow_apply, "level-raise": _level_raise,
 }  # fmt: skip

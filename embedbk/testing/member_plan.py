@@ -13,7 +13,7 @@ from typing import NamedTuple
 from embedbk.metadata.quorum import Policy
 from embedbk.testing.member_names import member_names
 
-__all__ = ["MORE_MEMBER_KINDS", "Drawn", "More", "draw_more"]
+__all__ = ["MORE_MEMBER_KINDS", "Drawn", "More", "draw_more", "draw_raise"]
 
 MS = 1_000_000
 MOST = 5
@@ -22,7 +22,7 @@ MOST = 5
 MORE_MEMBER_KINDS = {
     "voters-change": "L7", "joint-wipe": "D13", "joint-crash": "P1", "member-rejoin": "D13",
     "beside-pause": "P4", "slow-follower": "P5", "member-duplication": "N2", "member-slow-apply": "P5",
-    "follower-old-disk": "D13",
+    "follower-old-disk": "D13", "level-raise": "L7",
 }  # fmt: skip
 _OF_CHANGES = ("joint-wipe", "joint-crash")
 _REST = ("member-rejoin", "beside-pause", "slow-follower", "member-duplication", "member-slow-apply")
@@ -72,6 +72,14 @@ def draw_more(seed: int, members: int, policy: Policy, duration_ns: int) -> More
                 names = member_names(more.members)
                 more.steps.append(_step(chance, kind, chance.randint(0, duration_ns), names))
     return more
+
+
+def draw_raise(seed: int, names: tuple[str, ...], duration_ns: int) -> list[Drawn]:
+    """In one of eight worlds the level is raised, while nodes of the build before run."""
+    chance = random.Random(f"levels {seed}")
+    if chance.random() >= 1 / 8:
+        return []
+    return [_step(chance, "level-raise", chance.randint(0, duration_ns // 2), names)]
 
 
 def _step(chance: random.Random, kind: str, at_ns: int, names: tuple[str, ...]) -> Drawn:

@@ -8,6 +8,7 @@ once, by whichever member applies it first.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_of_key
 from embedbk.codec.registration import BOOKIES_PREFIX
+from embedbk.errors import StorageError
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import FIRST_TERM
+from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft_state import Role
@@ -216,27 +219,41 @@ class Members:
         _harm_snapshot(directory)
         is_alone = len(self.names) == 1
         identity = MemberIdentity(CLUSTER_TOKEN, directory.incarnation, *(() if is_alone else (name, False)))
-        store = MetadataStore(
-            journal,
-            journal.first_token(),
-            limits=world.metadata_limits,
-            new_identity=identity,
-            notes=directory.notes,
-            may_have_lost=may_have_lost,
-            snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk),
-            snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES),
-            retained_bytes_max=RETAINED_BYTES_MAX[directory.starts % len(RETAINED_BYTES_MAX)],
-            start_nonce=random.Random(f"start {self._tag(name)} {directory.starts}").randbytes(
-                START_ID_BYTES
-            ),
-        )
+        level = world.level_of(name)
+        limits = dataclasses.replace(world.metadata_limits, level_known=level)
+        try:
+            store = MetadataStore(
+                journal,
+                journal.first_token(),
+                limits=limits,
+                new_identity=identity,
+                notes=directory.notes,
+                may_have_lost=may_have_lost,
+                snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk),
+                snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES),
+                retained_bytes_max=RETAINED_BYTES_MAX[directory.starts % len(RETAINED_BYTES_MAX)],
+                start_nonce=random.Random(f"start {self._tag(name)} {directory.starts}").randbytes(
+                    START_ID_BYTES
+                ),
+            )
+        except StorageError as refused:
+            if level == LEVEL:
+                raise
+            world.sometimes["older build refused"] += 1  # P10.8: it does not know what it finds.
+            world.note(f"{name} refuses to start: {refused}")
+            return
         self._note_snapshots(directory, store)
         journal.commit()  # Nobody may hear of an identity that a crash could take back.
         node = MetadataNode(
             store,
             world.network.transport(
                 Identity(
-                    "metadata", store.identity.name, directory.incarnation, CLUSTER_TOKEN, store.start.nonce
+                    "metadata",
+                    store.identity.name,
+                    directory.incarnation,
+                    CLUSTER_TOKEN,
+                    store.start.nonce,
+                    level,
                 ),
                 place=name,
             ),

@@ -161,7 +161,11 @@ class Operator:
         own, world = node.store.identity, self._world
         self._announcing[name] = node.store.boot.nonce
         joins = JoinAsLearner(
-            CLUSTER_TOKEN, MemberName(own.name, own.incarnation), node.store.boot.nonce, tuple(node.endpoints)
+            CLUSTER_TOKEN,
+            MemberName(own.name, own.incarnation),
+            node.store.boot.nonce,
+            tuple(node.endpoints),
+            world.level_of(name),
         )
         place = f"{self._name}-{name}"
         transport = world.network.transport(

@@ -24,7 +24,7 @@ from embedbk.config import Quorum
 from embedbk.metadata.quorum import Policy
 from embedbk.testing.harm import HARMS
 from embedbk.testing.member_names import METADATA, member_names
-from embedbk.testing.member_plan import MORE_MEMBER_KINDS, draw_more
+from embedbk.testing.member_plan import MORE_MEMBER_KINDS, draw_more, draw_raise
 from embedbk.transports.sim import CALM, Faults
 
 __all__ = ["FAULT_KINDS", "Plan", "Step", "make_plan"]
@@ -267,6 +267,7 @@ def _members(seed: int, duration_ns: int, steps: list[Step], drift: dict[str, in
     # Idle heartbeats at a short base cost more than what such a world is about.
     plan.election_base_ms = 500 if plan.steps else 2_000
     plan.has_askers = chance.random() < (0.6 if plan.steps else 0.1)
+    plan.steps += [Step(0, *each) for each in draw_raise(seed, member_names(plan.members), duration_ns)]
     return plan
 
 

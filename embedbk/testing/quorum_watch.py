@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from embedbk.codec.metadata_messages import Acknowledged, Get, KeepAlive, List, Listed, NotLeader, Value
-from embedbk.metadata.commands import ExpireSession, decode_command
+from embedbk.codec.metadata_messages import (
+    Acknowledged,
+    Get,
+    KeepAlive,
+    List,
+    Listed,
+    NotLeader,
+    Refusal,
+    Value,
+)
+from embedbk.metadata.commands import ExpireSession, RaiseTo, decode_command
+from embedbk.metadata.levels import LACKING
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import MemberId
 from embedbk.metadata.raft_state import Role
@@ -140,6 +150,8 @@ class QuorumWatch:
         if not isinstance(entry.body, bytes):
             return
         command = decode_command(entry.body)
+        if isinstance(command, RaiseTo):
+            self._raised(command.level)
         if isinstance(command, ExpireSession) and command.term == entry.term:
             at_ns, ttl_ns = self._renewed.get(command.session, (0, 0))
             if at_ns and not self._has_jumped() and self._world.now_ns < at_ns + ttl_ns:
@@ -147,6 +159,20 @@ class QuorumWatch:
                 raise Violation(
                     "P10.1", f"session {command.session} expires {silent} ms after it was told that it lives"
                 )
+
+    def _raised(self, level: int) -> None:
+        """Now committed: every voter and every bookie with a session had to know it."""
+        world, members = self._world, self._world.members
+        catalog = members.catalog
+        for name, node in world.nodes.items():
+            if name in members.voters:
+                known = node.core.catalog.limits.level_known
+            elif name in world.disks and catalog is not None and node.metadata.session in catalog.sessions:
+                known = node.metadata.client.level
+            else:
+                continue
+            if known < level:
+                raise Violation("I83", f"level {level} is in force, and {name} knows {known}")
 
     # Clients.
 
@@ -160,6 +186,8 @@ class QuorumWatch:
 
     def _answered(self, name: str, core: Member, effect: Reply) -> None:
         reply, result = effect.reply, effect.reply.result
+        if isinstance(result, Refusal) and result.code == LACKING:
+            self._world.sometimes["older build refused"] += 1
         key = name, effect.link, reply.session, reply.sequence
         if isinstance(result, Value | Listed):
             floor = self._reads.pop(key, 0)

@@ -41,6 +41,7 @@ from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
+from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.metadata.quorum import Policy
 from embedbk.ports import DurableBookie, Identity
@@ -174,6 +175,7 @@ class World:
         self._endpoints: dict[str, str] = {}  # Of bookies that are not where their name says.
         self.clocks = clocks or {}
         self.paused: set[str] = set()
+        self.levels: dict[str, int] = {}  # Known by the build of a node, where that is not this one.
         self.slow_ns: dict[str, int] = {}  # P5: how long after its turn is due a node takes it.
         self.sync_ns: dict[str, tuple[int, int]] = {}  # D11: of a disk that is slower or faster than others.
         self.lost: dict[
@@ -293,6 +295,10 @@ class World:
             self.tell_started(name, may_have_lost=storage.may_have_lost or disk.is_less)
         self._plan_turn(name, self.network.now_ns)
 
+    def level_of(self, name: str) -> int:
+        """The newest level that the build of this node knows (P10.8)."""
+        return self.levels.get(name, LEVEL)
+
     def start_bookie(self, name: str) -> bool:
         """False: it refused to start on its disk, and says why in `refused`."""
         disk = self.disks.get(name)
@@ -317,7 +323,7 @@ class World:
             return False
         identity = Identity("bookie", bookie_of(name), storage.incarnation, b"", storage.starts.id)
         transport = self.network.transport(identity, place=name)
-        client = Client(ttl_ms=SESSION_MS, label=name)
+        client = Client(ttl_ms=SESSION_MS, label=name, level=self.level_of(name))
         node = BookieNode(
             bookie_of(name),
             storage,

@@ -109,6 +109,37 @@ def test_whoever_must_not_join_is_told_why_and_nothing_is_made(tmp_path: Path) -
         assert one.leader() in one.members
 
 
+def test_the_level_is_raised_when_every_member_is_there_and_stays(tmp_path: Path) -> None:
+    """P10.8: who stands in the way is named; raised once, it holds for who was away, and over a restart of all."""
+    data = tmp_path / "data"
+    with Cluster(data, bookies=1, members=3, settings=PATIENT) as cluster:
+        found = status(data)
+        assert (found["level"], found["level_known"]) == (1, 2)
+        away = next(name for name in ("m2", "m3") if name != cluster.leader())
+        cluster.kill(away)
+        code, _, said = embedbk_command("quorum", "raise", "--at", data, "--timeout-s", "3")
+        assert code == 1
+        assert f"in the way are member {away} (not heard)" in said
+        assert status(data)["level_lacking"] == [f"member {away} (not heard)"]
+        code, _, said = embedbk_command("quorum", "raise", "--to", "9", "--at", data)
+        assert code == 1
+        assert "knows levels 1 to 2" in said
+        cluster.restart(away)
+        code, shown, said = embedbk_command("quorum", "raise", "--at", data, "--timeout-s", "60")
+        assert code == 0, said
+        assert "level 2" in shown.splitlines()
+        code, _, said = embedbk_command("quorum", "raise", "--to", "1", "--at", data)
+        assert code == 1
+        assert "never lowered" in said
+    with (
+        Cluster(data, bookies=1, members=3, settings=PATIENT) as cluster,
+        embedbk.open(cluster.url, settings=PATIENT) as bk,
+    ):
+        assert status(data)["level"] == 2
+        with bk.log("orders").writer() as orders:
+            orders.append(b"after")
+
+
 def test_a_learner_that_is_taken_out_is_told_so_and_never_comes_back(tmp_path: Path) -> None:
     """P10.3, I78: `reconfigure --learners` names who goes on learning; a name that is not there changes nothing."""
     words = tmp_path / "words"

@@ -40,6 +40,7 @@ def test_commands_have_the_tags_and_fields_of_the_page() -> None:
             commands.Run,
             commands.BeginGeneration,
             commands.StartMember,
+            commands.RaiseTo,
             commands.CheckDigest,
         )
     ]
@@ -75,7 +76,14 @@ def test_a_snapshot_has_the_fields_of_the_page() -> None:
 def test_the_pieces_and_the_file_of_a_snapshot_are_those_of_the_page() -> None:
     found = [
         [str(kind.__struct_config__.tag), kind.__name__, ", ".join(kind.__struct_fields__)]
-        for kind in (cutting.Head, cutting.Sessions, cutting.Records, cutting.Starts, cutting.Spared)
+        for kind in (
+            cutting.Head,
+            cutting.Level,
+            cutting.Sessions,
+            cutting.Records,
+            cutting.Starts,
+            cutting.Spared,
+        )
     ]
     assert found == table("| tag | piece | fields |")
     assert f"`version` is {cutting.PIECE_VERSION};" in PAGE

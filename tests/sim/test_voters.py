@@ -35,6 +35,9 @@ def plans(kind: str, first_seed: int) -> Iterator[Plan]:
         ("member-rejoin", "", 2076),
         ("beside-pause", "", 2042),
         ("member-duplication", "", 2017),
+        ("level-raise", "level raised", 1003),
+        ("level-raise", "level not raised over older builds", 1080),
+        ("level-raise", "older build refused", 1008),
     ],
 )
 def test_what_befalls_members_is_met_and_costs_nothing(kind: str, mark: str, first_seed: int) -> None:

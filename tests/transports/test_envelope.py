@@ -123,6 +123,20 @@ def test_hello_comes_back_whole_and_ignores_what_is_appended(hello: Hello, later
     assert decode_hello(memoryview(encode_hello(hello) + later)) == hello
 
 
+def test_a_hello_says_which_level_its_build_knows() -> None:
+    """P10.8: behind the start, so that older builds read over it; who says none is of the first."""
+    hello = Hello(Identity("metadata", "m1", bytes(16), b"t", b"12345678", 258))
+    block = encode_hello(hello)
+    assert decode_hello(memoryview(block + b"later")) == hello
+    assert decode_hello(memoryview(block[:-2])).identity.level == 0
+    for wrong in (
+        Identity("metadata", "m1", bytes(16), b"", b"", 2),
+        Identity("bookie", "b", bytes(16), b"", bytes(8), -1),
+    ):
+        with pytest.raises(UsageError, match="level"):
+            ours.check_settings(wrong, (1, 1), 1 << 30)
+
+
 @given(HELLOS, st.data())
 def test_a_hello_cut_short_is_refused(hello: Hello, data: st.DataObject) -> None:
     block = encode_hello(hello)

@@ -1,0 +1,98 @@
+"""Which formats and commands may be used: a level of the whole cluster, raised by one command when all know it (P10.8).
+
+Decides what belongs to which level, whom a level leaves out, and who stands in the way of raising it. A build knows all
+levels up to `LEVEL`. A cluster begins with level 1, which is everything from before there were levels; until it is
+raised the build before can come back. It is never lowered.
+
+Members say what they know in Hello, bookies and clients when they open a session and with each renewal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from embedbk.codec.metadata_messages import Refusal
+from embedbk.metadata.quorum import Configuration, MemberId
+
+__all__ = ["LACKING", "LEVEL", "LEVEL_FIRST", "Heard", "lacking_members", "left_out", "named", "too_new"]
+
+LEVEL_FIRST = 1  # That a cluster begins with, and of whoever says none.
+LEVEL = 2  # The newest that this build knows: the level itself stands in snapshots and digests.
+NAMED_MAX = 8  # In one sentence.
+LABEL_CHARS = 80  # Of a client that is named.
+LACKING = (
+    "LACKING"  # Refusal.code: a build is too old for the level, or the cluster's level for what was asked.
+)
+
+
+def too_new(level: int, known: int) -> str:
+    """Why this build serves no cluster of that level."""
+    return (
+        f"the cluster's level was raised to {level}; this embedbk knows levels {LEVEL_FIRST} to {known}: start the "
+        "build that the others run, or a later one; a level is never lowered"
+    )
+
+
+def left_out(who: str, known: int, level: int) -> Refusal:
+    """To whoever knows less than what is in force."""
+    return Refusal(
+        LACKING,
+        f"{who} knows levels {LEVEL_FIRST} to {known}, and the cluster's level is {level}: start a build that knows "
+        "it; a level is never lowered",
+    )
+
+
+def named(lacking: Sequence[str]) -> str:
+    """The first of them, for a person."""
+    more = len(lacking) - NAMED_MAX
+    return ", ".join(lacking[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def lacking_members(
+    configuration: Configuration,
+    own: MemberId,
+    known: Mapping[MemberId, int],
+    heard: Iterable[MemberId],
+    level: int,
+) -> list[str]:
+    """Members that keep the level from being raised: voters, of both sets, that do not know it or are silent, and
+    learners that are there and do not know it. known: what each that is linked said."""
+    there = set(heard)
+    lacking: list[str] = []
+    for member in configuration.members:
+        if member == own:
+            continue
+        said = known.get(member, 0) if member in there else 0
+        if said and said < level:
+            lacking.append(f"member {member.name} (knows level {said})")
+        elif not said and configuration.is_voter(member):
+            lacking.append(f"member {member.name} (not heard)")
+    return lacking
+
+
+class Heard:
+    """What the clients of a leader, bookies among them, said that they know. Kept in memory alone: a build that knows
+    nothing of it would lose it from the state, so a new leader waits until it has heard each."""
+
+    def __init__(self) -> None:
+        self._levels: dict[int, int] = {}
+
+    def hear(self, session: int, level: int) -> None:
+        self._levels[session] = level
+
+    def forget(self, session: int) -> None:
+        self._levels.pop(session, None)
+
+    def forget_all(self) -> None:
+        self._levels.clear()
+
+    def lacking(self, labels: Iterable[tuple[int, str]], level: int) -> list[str]:
+        """Of these sessions, those whose client does not know the level, or was not heard yet."""
+        lacking: list[str] = []
+        for session, label in labels:
+            said = self._levels.get(session, 0)
+            if said < level:
+                lacking.append(
+                    f"{label[:LABEL_CHARS]} ({f'knows level {said}' if said else 'not heard yet'})"
+                )
+        return lacking

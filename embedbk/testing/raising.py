@@ -1,0 +1,86 @@
+"""Somebody who raises the cluster's level while nodes of an older build run (METADATA.md, 8; P10.8).
+
+An older build is this one, told to know an older level: it says so, and meets what it does not know as an older one
+does. Decides who is older when, and who is upgraded: whoever a leader names as standing in the way, one by one.
+"""
+
+from __future__ import annotations
+
+from embedbk.codec.metadata_messages import RaiseLevel, Refusal
+from embedbk.metadata.levels import LEVEL, LEVEL_FIRST
+from embedbk.testing.operator import Operator
+from embedbk.testing.world import MS, Sleep, Steps, World
+
+__all__ = ["Raiser", "upgrade_all"]
+
+AWAY_NS = 20 * MS  # From one build to the other.
+STALE_NS = 700 * MS  # That somebody runs the older build by mistake.
+
+
+class Raiser(Operator):
+    """Goes on until the level is raised, or cannot be."""
+
+    def begin(self) -> None:
+        """Some go back to the build before, which they may as long as nothing is raised."""
+        world, chance = self._world, self._chance
+        if all(world.nodes[name].core.catalog.level == LEVEL_FIRST for name in self._members.running):
+            share = chance.choice([0.2, 0.5, 1.0])
+            for name in [*self._members.names, *world.disks]:
+                if chance.random() < share:
+                    self._restart(name, LEVEL_FIRST)
+        world.spawn(self._name, self._raise())
+
+    def _raise(self) -> Steps:
+        world = self._world
+        while True:
+            told = yield from self._look()
+            if told is not None and told.level >= LEVEL:
+                break
+            if told is not None:
+                results = yield from self._ask([f"sim://{told.member.name}"], RaiseLevel(LEVEL))
+                refused = [each.text for each in results if isinstance(each, Refusal)]
+                world.sometimes["level not raised over older builds"] += any(
+                    f"knows level {LEVEL_FIRST}" in text for text in refused
+                )
+                if refused and not world.is_healed:
+                    self._upgrade_one(refused[0])
+            if world.is_healed and len(self._members.voters) < len(self._members.configuration.voters):
+                return  # A voter has lost its directory for good, and nobody takes its vote.
+            yield Sleep(self._chance.choice([30, 100, 400]) * MS)
+        world.sometimes["level raised"] += 1
+        names = [name for name in (*self._members.names, *world.disks) if name in world.nodes]
+        if names and not world.is_healed:
+            name = self._chance.choice(names)
+            self._restart(name, LEVEL_FIRST)
+            yield Sleep(STALE_NS)
+            self._upgrade(name)
+
+    def _upgrade_one(self, refused: str) -> None:
+        """Of the older ones one that was named, else any: a member that does not run is not named by its build."""
+        older = [name for name, level in self._world.levels.items() if level < LEVEL]
+        named = [name for name in older if f" {name} (" in refused]
+        if older and (named or self._chance.random() < 0.3):
+            self._upgrade((named or older)[0])
+
+    def _upgrade(self, name: str) -> None:
+        if self._world.levels.get(name, LEVEL) < LEVEL and not self._world.is_healed:
+            self._restart(name, LEVEL)
+
+    def _restart(self, name: str, level: int) -> None:
+        """On the same disk, by another build; whoever is down starts with it when its time comes."""
+        from embedbk.testing.faults import restart
+
+        world = self._world
+        world.levels[name] = level
+        if name not in world.nodes or name in world.paused:
+            return
+        world.crash(name)
+        world.after(AWAY_NS, lambda: None if world.is_healed or name in world.nodes else restart(world, name))
+
+
+def upgrade_all(world: World) -> None:
+    """Nobody runs an older build any more; whoever did is down."""
+    for name, level in world.levels.items():
+        if level < LEVEL and name in world.nodes:
+            world.crash(name)
+    world.levels.clear()

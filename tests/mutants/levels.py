@@ -1,0 +1,75 @@
+"""The level of a cluster: what it lets through, and who stands in the way of raising it."""
+
+# ruff: noqa: E501 - It quotes lines of our own code as they stand.
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_CATALOG = "embedbk/metadata/catalog.py"
+_GOVERNING = "embedbk/metadata/governing.py"
+_LEVELS = "embedbk/metadata/levels.py"
+_MEMBER = "embedbk/metadata/member.py"
+
+_TESTS = "tests/metadata/test_levels.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "level-raised-over-an-older-client",
+        "P10.8",
+        "a leader raises the level though a client with a session does not know it",
+        ((_MEMBER, "        if lacking:\n", "        if lacking and not lacking:\n"),),
+        (_TESTS + "a_client_of_an_older_build_stands_in_the_way_by_its_name",),
+    ),
+    Mutant(
+        "level-raised-over-an-opening",
+        "P10.8",
+        "a session that is being opened is not looked at",
+        ((_MEMBER, "self._levels.lacking((*labels, *openings), level)", "self._levels.lacking(labels, level)"),),
+        (_TESTS + "a_session_that_is_being_opened_stands_in_the_way_too",),
+    ),
+    Mutant(
+        "level-raised-over-a-silent-voter",
+        "P10.8",
+        "a voter that is not heard is taken for one that knows the level",
+        ((_LEVELS, "        elif not said and configuration.is_voter(member):\n", "        elif not said and not configuration.is_voter(member):\n"),),
+        (_TESTS + "every_voter_has_to_be_heard_and_to_know_it",),
+    ),
+    Mutant(
+        "level-lowered",
+        "I83",
+        "a command that comes again lowers the level",
+        ((_CATALOG, "max(self.level, command.level)", "command.level"),),
+        (_TESTS + "a_level_is_raised_once_and_never_lowered",),
+    ),
+    Mutant(
+        "level-not-known-and-gone-on",
+        "P10.8",
+        "a member applies a level that its build does not know",
+        ((_CATALOG, "        if command.level > self.limits.level_known:\n", "        if command.level < 0:\n"),),
+        (_TESTS + "a_member_that_does_not_know_the_level_serves_no_more",),
+    ),
+    Mutant(
+        "level-of-a-snapshot-not-looked-at",
+        "P10.8",
+        "a build starts on a snapshot of a level that it does not know",
+        (("embedbk/metadata/loading.py", "            if piece.level > limits.level_known:\n", "            if piece.level < 0:\n"),),
+        (_TESTS + "until_it_is_raised_the_build_before_reads_everything_and_then_nothing",),
+    ),
+    Mutant(
+        "level-of-a-joiner-not-asked",
+        "P10.8",
+        "a member of the build before is let in after the level was raised",
+        ((_GOVERNING, "        if asked.level < self._catalog().level:\n", "        if asked.level < 0:\n"),),
+        (_TESTS + "a_member_of_an_older_build_neither_joins_nor_votes_once_it_is_raised",),
+    ),
+    Mutant(
+        "level-of-a-newcomer-not-asked",
+        "P10.8",
+        "a learner that went back to the build before gets a vote",
+        ((_GOVERNING, "                    if known < self._catalog().level and not configuration.is_voter(member):\n", "                    if known < 0:\n"),),
+        (_TESTS + "a_member_of_an_older_build_neither_joins_nor_votes_once_it_is_raised",),
+    ),
+)  # fmt: skip
