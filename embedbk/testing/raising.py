@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from embedbk.codec.metadata_messages import RaiseLevel, Refusal
 from embedbk.metadata.levels import LEVEL, LEVEL_FIRST
+from embedbk.testing import stranger
 from embedbk.testing.operator import Operator
 from embedbk.testing.world import MS, Sleep, Steps, World
 
@@ -42,6 +43,8 @@ class Raiser(Operator):
                 world.sometimes["level not raised over older builds"] += any(
                     f"knows level {LEVEL_FIRST}" in text for text in refused
                 )
+                if world.is_healed and any(f" {stranger.LABEL} (" in text for text in refused):
+                    return  # Its session lives for ten minutes, and says nothing.
                 if refused and not world.is_healed:
                     self._upgrade_one(refused[0])
             if world.is_healed and len(self._members.voters) < len(self._members.configuration.voters):
@@ -71,8 +74,10 @@ class Raiser(Operator):
         from embedbk.testing.faults import restart
 
         world = self._world
+        if name in world.paused:
+            return
         world.levels[name] = level
-        if name not in world.nodes or name in world.paused:
+        if name not in world.nodes:
             return
         world.crash(name)
         world.after(AWAY_NS, lambda: None if world.is_healed or name in world.nodes else restart(world, name))

@@ -26,8 +26,9 @@ from embedbk.host.client_node import ClientNode
 from embedbk.ports import Identity, LinkDown, LinkUp
 from embedbk.testing.world import World
 
-__all__ = ["STRANGE_KEYS", "call_on", "nearly_a_message"]
+__all__ = ["LABEL", "STRANGE_KEYS", "call_on", "nearly_a_message"]
 
+LABEL = "x"  # Of its sessions.
 _MS = 1_000_000
 _CALLS = 24  # Links one after the other: the first thing that is wrong ends each.
 
@@ -88,7 +89,7 @@ def nearly_a_message(chance: random.Random, incarnation: bytes) -> bytes:
             AddAnswers(chance.randbytes(64)),
             ExplicitLacs(incarnation, chance.randbytes(80)),
             MetadataRequest(chance.getrandbits(40), 1, 1, Get("/a")),
-            MetadataRequest(0, 1, 1, OpenSession(chance.getrandbits(40), "x")),
+            MetadataRequest(0, 1, 1, OpenSession(chance.getrandbits(40), LABEL)),
             MetadataRequest(0, 1, 1, Watch(1, "/", chance.getrandbits(60))),
         ]
     )
