@@ -71,8 +71,6 @@ class Raiser(Operator):
 
     def _restart(self, name: str, level: int) -> None:
         """On the same disk, by another build; whoever is down starts with it when its time comes."""
-        from embedbk.testing.faults import restart
-
         world = self._world
         if name in world.paused:
             return
@@ -80,7 +78,17 @@ class Raiser(Operator):
         if name not in world.nodes:
             return
         world.crash(name)
-        world.after(AWAY_NS, lambda: None if world.is_healed or name in world.nodes else restart(world, name))
+        world.after(AWAY_NS, lambda: self._come_back(name))
+
+    def _come_back(self, name: str) -> None:
+        """A bookie whose disk is harmed stays down until all heals."""
+        world = self._world
+        if world.is_healed or name in world.nodes:
+            return
+        if name in self._members:
+            self._members.start(name)
+        elif name not in world.lost:
+            world.start_bookie(name)
 
 
 def upgrade_all(world: World) -> None:
