@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from embedbk.client.diagnosis import doctor
     from embedbk.client.explaining import Explanation
     from embedbk.client.ledger import LedgerReader, LedgerWriter
+    from embedbk.client.locking import Holder, Lock
     from embedbk.client.log import Log, LogWriter
     from embedbk.config import Placement, Settings
     from embedbk.errors import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         InvariantError,
         LedgerClosed,
         LedgerFenced,
+        LockLost,
         LogFull,
         MetadataConflict,
         MetadataUnavailable,
@@ -73,6 +75,9 @@ __all__ = [
     "LedgerReader",
     "LedgerWriter",
     "Log",
+    "LockLost",
+    "Lock",
+    "Holder",
     "LogFull",
     "LogWriter",
     "MetadataConflict",
@@ -107,9 +112,10 @@ config Placement Settings
 client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
-errors AppendConflict LogFull Truncated UsageError WrongPassword
+errors AppendConflict LockLost LogFull Truncated UsageError WrongPassword
 ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter
+client.locking Holder Lock
 client.log Log LogWriter
 client.deleting DeletedLedger
 client.explaining Explanation

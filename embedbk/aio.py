@@ -21,6 +21,7 @@ from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import Devices
 from embedbk.client.explaining import Explanation
 from embedbk.client.ledger import quorum_of, traits_of
+from embedbk.client.locking import Holder, Locking
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading, record_batch_maker
@@ -33,7 +34,7 @@ from embedbk.config import Placement, Settings, check_seconds
 from embedbk.errors import OperationTimeout, UsageError
 from embedbk.ids import Position, check_log_name
 
-__all__ = ["Client", "LedgerReader", "LedgerWriter", "Log", "LogWriter", "open"]
+__all__ = ["Client", "LedgerReader", "LedgerWriter", "Lock", "Log", "LogWriter", "open"]
 
 
 class _Closing(ABC):
@@ -122,6 +123,10 @@ class Client(_Closing):
         self._runtime.check()
         return Log(self._runtime, check_log_name(name), Password(password))
 
+    def lock(self, name: str, *, value: bytes = b"") -> Lock:
+        """As `embedbk.Client.lock`."""
+        return Lock(Locking(self._runtime, name, value))
+
     def create_ledger(
         self,
         *,
@@ -196,6 +201,57 @@ class Client(_Closing):
 
     def __reduce__(self) -> Any:
         return self._blocking.__reduce__()
+
+
+class Lock(_Closing):
+    """As `embedbk.Lock`; hold it with `async with`."""
+
+    def __init__(self, locking: Locking) -> None:
+        self._locking = locking
+
+    @property
+    def name(self) -> str:
+        return self._locking.name
+
+    @property
+    def epoch(self) -> int:
+        return self._locking.epoch
+
+    @property
+    def is_held(self) -> bool:
+        return self._locking.is_held
+
+    def check(self) -> None:
+        self._locking.check()
+
+    async def acquire(self, timeout_s: float | None = None) -> int:
+        return await run_async(self._locking.acquire(timeout_s))
+
+    async def release(self) -> None:
+        await run_async(self._locking.release())
+
+    async def until_lost(self, timeout_s: float | None = None) -> bool:
+        return await run_async(self._locking.until_lost(timeout_s))
+
+    async def holder(self) -> Holder | None:
+        return await run_async(self._locking.holder())
+
+    async def holders(self) -> AsyncGenerator[Holder | None, None]:
+        async for holder in _each(self._locking.holders(), lambda holder: holder):
+            yield holder
+
+    async def __aenter__(self) -> Self:
+        await self.acquire()
+        return self
+
+    async def _leave(self, is_normal: bool) -> None:
+        if is_normal:
+            await self.release()
+        else:
+            self._locking.let_go()
+
+    def __reduce__(self) -> Any:
+        self._locking.refuse_pickling()
 
 
 class _Writer(_Closing):
@@ -511,11 +567,10 @@ class Log:
 
 
 T = TypeVar("T")
+Given = TypeVar("Given")
 
 
-async def _each(
-    frames: AsyncGenerator[Located, None], make: Callable[[Located], T]
-) -> AsyncGenerator[T, None]:
+async def _each(frames: AsyncGenerator[Given, None], make: Callable[[Given], T]) -> AsyncGenerator[T, None]:
     try:
         while True:
             try:

@@ -16,6 +16,7 @@ __all__ = [
     "InvariantError",
     "LedgerClosed",
     "LedgerFenced",
+    "LockLost",
     "LogFull",
     "MetadataConflict",
     "MetadataUnavailable",
@@ -85,6 +86,13 @@ class LedgerClosed(EmbedbkError):
 
     definite = False
     hint = "open the ledger for reading to learn its last entry"
+
+
+class LockLost(EmbedbkError):
+    """The lock is not held any more, or nobody can tell here whether it is (P9.3); another may hold it by now."""
+
+    definite = False
+    hint = "what was done under its epoch stands where the epoch was compared; acquire it again for a new one"
 
 
 class LogFull(EmbedbkError):

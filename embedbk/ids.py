@@ -17,6 +17,7 @@ __all__ = [
     "Member",
     "Position",
     "check_bookie_id",
+    "check_lock_name",
     "check_log_name",
     "check_member_name",
     "is_text",
@@ -54,6 +55,10 @@ NO_POSITION = Position(-1, NO_ENTRY)  # Where a log ends that nothing was ever w
 def check_bookie_id(bookie_id: str) -> str:
     """A bookie id is a name, never an address (RP47)."""
     return _check_name(bookie_id, "bookie id")
+
+
+def check_lock_name(name: str) -> str:
+    return _check_name(name, "lock name")
 
 
 def check_log_name(name: str) -> str:

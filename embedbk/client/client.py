@@ -17,6 +17,7 @@ from embedbk.client.devices import IN_PLACE, Devices
 from embedbk.client.embedded import Opened, connect, open_directory
 from embedbk.client.explaining import Explanation
 from embedbk.client.ledger import LedgerReader, LedgerWriter, quorum_of, traits_of
+from embedbk.client.locking import Lock, Locking
 from embedbk.client.log import Log
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
@@ -44,6 +45,13 @@ class Client:
         """A log by its name; password is that of its ledgers."""
         self._runtime.check()
         return Log(self._runtime, check_log_name(name), Password(password))
+
+    # Locks.
+
+    def lock(self, name: str, *, value: bytes = b"") -> Lock:
+        """A lock, or an election, by its name; nothing is asked for yet. value: shown to everybody while this client
+        waits and while it holds: who it is, where it is reached."""
+        return Lock(Locking(self._runtime, name, value))
 
     # Ledgers.
 

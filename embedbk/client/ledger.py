@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
-from embedbk.client.batches import Batch, Entry, Located, batch_of, entries_of
+from embedbk.client.batches import Batch, Entry, batch_of, entries_of
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading, record_batch_maker
 from embedbk.client.runtime import Runtime, refuse_pickling
@@ -38,6 +38,8 @@ __all__ = [
     "quorum_of",
     "traits_of",
 ]
+
+T = TypeVar("T")
 
 _DIGESTS = {digest.name.lower(): digest for digest in DigestType}
 _DURABILITIES = {durability.name.lower(): durability for durability in Durability}
@@ -164,8 +166,8 @@ async def ledger_ids(runtime: Runtime) -> list[int]:
     return [ledger_id for ledger_id in found if ledger_id is not None]
 
 
-def iterate(frames: AsyncGenerator[Located, None], aio_twin: str) -> Iterator[Located]:
-    """The frames, each waited for in the thread that asks for it."""
+def iterate(frames: AsyncGenerator[T, None], aio_twin: str) -> Iterator[T]:
+    """What a generator gives, each waited for in the thread that asks for it."""
     try:
         while True:
             try:
@@ -176,8 +178,8 @@ def iterate(frames: AsyncGenerator[Located, None], aio_twin: str) -> Iterator[Lo
         _drop(frames)
 
 
-def _drop(frames: AsyncGenerator[Located, None]) -> None:
-    """End a generator of frames: it lets go and waits for nothing, so also a garbage collector may do it anywhere."""
+def _drop(frames: AsyncGenerator[T, None]) -> None:
+    """End a generator of such: it lets go and waits for nothing, so also a garbage collector may do it anywhere."""
     try:
         frames.aclose().send(None)
     except StopIteration:

@@ -125,6 +125,7 @@ class Runtime:
         self.after_close: list[Callable[[], None]] = []
         self.is_ended = False  # The host thread is gone, in whichever way.
         self.followed: set[Followed] = set()
+        self.holds: dict[str, Any] = {}  # Locks that it holds or waits for, by name.
         self._asked: set[Future[Result]] = set()
         self.bookies_known: tuple[str, ...] = ()  # That the cluster ever had, alive or not, as last listed.
         node.on_ready = self.signal.notify
@@ -186,6 +187,8 @@ class Runtime:
             _settle(future, Refusal("UNAVAILABLE", why))
         for followed in list(self.followed):
             followed.signal.notify()
+        for hold in list(self.holds.values()):
+            hold.signal.notify()
         self.signal.notify()
 
     def _leave(self) -> None:

@@ -91,6 +91,7 @@ class MetadataLink:
         self._results: dict[int, Callable[[int, Result], None]] = {}
         self._watchers: dict[int, WatchCallback] = {}
         self._refused: dict[int, Callable[[str], None]] = {}  # Of watchers that want to know.
+        self.session_ends: set[Callable[[str], None]] = set()  # Told why, when the session ended or may have.
         self._on_session = on_session
         self._message_ids = itertools.count(1)
         self._effects: deque[tuple[int, ClientEffect]] = deque()  # With the time of their step.
@@ -139,6 +140,10 @@ class MetadataLink:
         if self._watchers.pop(token, None) is not None:
             self._refused.pop(token, None)
             self._step(WatchCancelled(now_ns, token))
+
+    def is_leased(self, now_ns: int, session: int) -> bool:
+        """Whether this session stands for sure at this time, whatever the core heard of it yet. From any thread."""
+        return self.session == session and self.client.is_leased(now_ns)
 
     def close(self, now_ns: int) -> None:
         """End the session, so that its ephemeral keys go at once, as far as the quorum can be reached."""
@@ -265,10 +270,16 @@ class MetadataLink:
             case SessionLost():
                 logger.warning("metadata session %d lost: %s", effect.session, effect.reason)
                 self.session = 0
+                self._tell_end(effect.reason)
             case Closed():
                 self.session = 0
+                self._tell_end(effect.reason)
                 self.is_closed = True
                 self.trouble = effect.reason
+
+    def _tell_end(self, reason: str) -> None:
+        for tell in list(self.session_ends):
+            tell(reason)
 
     def _send(self, request: MetadataRequest) -> None:
         if self.link is None or not self.is_up:

@@ -328,6 +328,11 @@ class Client:
         takes_ns = max(session.renewal_ns, now_ns - oldest_ns)
         return max((session.ttl_ns - takes_ns) // 3, session.ttl_ns // 12)
 
+    def is_leased(self, now_ns: int) -> bool:
+        """Whether the session stands for sure at this time, which may be later than that of the last step."""
+        session = self._session
+        return session is not None and now_ns < session.lease_until_ns
+
     def _check_lease(self, now_ns: int, effects: list[ClientEffect]) -> None:
         """A sixteenth before its ttl, counted from when the last answered keep-alive was SENT, the session is lost:
         the quorum waits a sixteenth longer from when it heard it, so ours is always over first."""

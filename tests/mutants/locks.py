@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _CATALOG = "embedbk/metadata/catalog.py"
+_LOCKING = "embedbk/client/locking.py"
+_HOLDING = "tests/scenarios/test_holding_locks.py::test_"
 _CLAIMS = "tests/metadata/test_claims.py::test_"
 
 MUTANTS = (
@@ -101,5 +103,44 @@ MUTANTS = (
             ),
         ),
         (_CLAIMS + "names_that_begin_alike_are_different_locks",),
+    ),
+    Mutant(
+        "lock-is-held-though-nobody-can-tell",
+        "P9.3",
+        "a holder looks at what it was told, not at whether its lease is over",
+        (
+            (
+                _LOCKING,
+                "not self.ended and self._is_leased()",
+                "not self.ended",
+            ),
+        ),
+        (_HOLDING + "a_holder_that_slept_knows_at_its_first_look",),
+    ),
+    Mutant(
+        "lock-outlives-its-session",
+        "P9.3",
+        "the end of a session is not told to whoever holds locks under it",
+        (
+            (
+                _LOCKING,
+                "        self._metadata.session_ends.add(self._lose)\n",
+                "",
+            ),
+        ),
+        (_HOLDING + "who_cannot_reach_the_members_holds_nothing_before_another_does",),
+    ),
+    Mutant(
+        "who-gives-up-keeps-its-place",
+        "P9.3",
+        "a client that waits no longer stays in the queue, and is handed a lock that nobody uses",
+        (
+            (
+                _LOCKING,
+                "            self._metadata.request(now_ns, Release(self._name, self.epoch), self._told)\n",
+                "            pass\n",
+            ),
+        ),
+        (_HOLDING + "who_gives_up_while_nobody_answers_leaves_no_place_behind",),
     ),
 )

@@ -16,6 +16,7 @@ DEFINITE = {
     "EntryUnreadable": False,
     "LedgerClosed": False,
     "LedgerFenced": False,
+    "LockLost": False,
     "LogFull": True,
     "MetadataConflict": True,
     "MetadataUnavailable": False,

@@ -1,0 +1,364 @@
+"""Locks and elections as users have them (P9.3; metadata/METADATA.md, 7): asking, holding, losing, watching.
+
+Decides when a hold counts as lost for its holder: when its session ended or may have ended by now, or when its watch
+shows another holder. "Cannot tell" is never "still mine", and nothing is asked for again by itself. Nothing is
+protected by that alone (P9.1): whatever must be done by one holder only compares the epoch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from embedbk.client.ledger import iterate
+from embedbk.client.runtime import Followed, Runtime, refuse_pickling
+from embedbk.client.waiting import Moved, run_blocking
+from embedbk.codec.metadata_messages import (
+    Acquire,
+    Claimed,
+    Get,
+    Record,
+    Refusal,
+    Release,
+    Result,
+    TxnDone,
+    Value,
+)
+from embedbk.config import check_seconds
+from embedbk.errors import LockLost, MetadataUnavailable, OperationTimeout, PeerError, UsageError
+from embedbk.host.signal import Signal
+from embedbk.ids import check_lock_name
+from embedbk.metadata.claims import lock_path
+from embedbk.metadata.limits import DEFAULT_LIMITS
+
+__all__ = ["Holder", "Lock", "Locking"]
+
+_UNLISTING = threading.Lock()  # To look whose entry it is and to take it away are one step.
+
+
+class Holder(NamedTuple):
+    """Who holds a lock: under which epoch, and what it gave when it asked."""
+
+    epoch: int
+    value: bytes
+
+
+class Hold:
+    """One asking for a lock, until it is given away or lost. Its fields move on the host's thread."""
+
+    def __init__(self, runtime: Runtime, name: str, value: bytes) -> None:
+        self.signal = Signal()
+        self.epoch = 0  # While it waits.
+        self.refusal: Result | None = None  # Instead of a place.
+        self.ended = ""  # Why it holds nothing, and waits for nothing.
+        self.released: Result | None = None
+        self._runtime, self._metadata = runtime, runtime.node.metadata
+        self._name, self._value, self._path = name, value, lock_path(name)
+        self._session = self._asked = 0
+        self._request: int | None = None
+        self._watch: int | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return bool(self._asked or self.refusal is not None or self.ended)
+
+    @property
+    def is_held(self) -> bool:
+        """By all that is known here at this moment; from any thread."""
+        return bool(self.epoch) and not self.ended and self._is_leased()
+
+    def begin(self) -> None:
+        self._metadata.session_ends.add(self._lose)
+        self._request = self._metadata.request(
+            self._runtime.now_ns(), Acquire(self._name, self._value), self._answered
+        )
+
+    def let_go(self) -> None:
+        """Give it away or wait no longer. Asked until the session ends: else it would be kept from all others."""
+        now_ns = self._runtime.now_ns()
+        was_ended, self.ended = bool(self.ended), self.ended or "it was released"
+        self._forget()
+        if not was_ended:
+            if self._request is not None:
+                self._metadata.cancel(now_ns, self._request)
+            self._metadata.request(now_ns, Release(self._name, self.epoch), self._told)
+        self.signal.notify()
+
+    def _is_leased(self) -> bool:
+        return self._metadata.is_leased(self._runtime.now_ns(), self._session)
+
+    def _answered(self, now_ns: int, result: Result) -> None:
+        self._request = None
+        if self.ended:
+            return
+        if isinstance(result, Claimed):
+            self._session, self._asked, self.epoch = self._metadata.session, result.asked, result.epoch
+            self._watch = self._metadata.watch(now_ns, self._path, self._changed, self._lose)
+        else:
+            self.refusal = result
+        self.signal.notify()
+
+    def _changed(self, records: list[Record], revision: int, is_first: bool) -> None:
+        """The hold is known by its session and by when it was asked for; so it is never taken for a later one."""
+        mine = [record for record in records if record.key == self._path]
+        if self.ended or not (mine or is_first):
+            return  # Of a lock whose name begins like this one.
+        shown = mine[-1] if mine else None
+        if shown is not None and (shown.session, shown.created) == (self._session, self._asked):
+            self.epoch = shown.revision
+            self.signal.notify()
+        elif self.epoch and revision > self.epoch:
+            self._lose("another holds it, or nobody")
+
+    def _lose(self, reason: str) -> None:
+        self.ended = self.ended or reason
+        self._forget()
+        self.signal.notify()
+
+    def _told(self, now_ns: int, result: Result) -> None:
+        self.released = result
+        self.signal.notify()
+
+    def _forget(self) -> None:
+        self._metadata.session_ends.discard(self._lose)
+        if self._watch is not None:
+            self._metadata.unwatch(self._runtime.now_ns(), self._watch)
+            self._watch = None
+        self.unlist()
+
+    def unlist(self) -> None:
+        """Another asking of this client may begin: what it sends comes behind what this one sent. From any thread."""
+        with _UNLISTING:
+            if self._runtime.holds.get(self._name) is self:
+                del self._runtime.holds[self._name]
+
+
+class Locking:
+    """A lock by its name, in steps that both faces drive."""
+
+    def __init__(self, runtime: Runtime, name: str, value: bytes) -> None:
+        runtime.check()
+        if not isinstance(value, bytes) or len(value) > DEFAULT_LIMITS.value_bytes_max:
+            raise UsageError(
+                f"value={value!r:.80}: bytes are allowed, up to {DEFAULT_LIMITS.value_bytes_max}"
+            )
+        self.runtime, self.name, self.value = runtime, check_lock_name(name), value
+        self.hold: Hold | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self.hold.epoch if self.hold is not None else 0
+
+    @property
+    def is_held(self) -> bool:
+        hold, runtime = self.hold, self.runtime
+        return (
+            hold is not None
+            and hold.is_held
+            and not (runtime.is_closed or runtime.is_ended or runtime.is_forked)
+        )
+
+    def check(self) -> None:
+        self.runtime.check()
+        hold = self.hold
+        if hold is None:
+            raise UsageError(f"lock {self.name!r} was not acquired by this handle; nothing was done")
+        if not self.is_held:
+            raise self._lost(hold)
+
+    async def acquire(self, timeout_s: float | None) -> int:
+        check_seconds(timeout_s, "timeout_s")
+        self.runtime.check()
+        hold = Hold(self.runtime, self.name, self.value)
+        if self.runtime.holds.setdefault(self.name, hold) is not hold:
+            raise UsageError(
+                f"this client holds lock {self.name!r} already, or waits for it; nothing was done",
+                hint="a client has a lock once, for all its threads: release it first, or open another client",
+            )
+        is_held = False
+        try:
+            self.runtime.call(hold.begin)
+            epoch = await self._wait_for(hold, timeout_s)
+            self.hold, is_held = hold, True
+        finally:
+            if not is_held:
+                self._let_go(hold)
+        return epoch
+
+    async def _wait_for(self, hold: Hold, timeout_s: float | None) -> int:
+        runtime, what = self.runtime, f"lock {self.name!r}"
+        answer_s = runtime.settings.operation_timeout_s
+        is_answered = await Moved(hold.signal, lambda: hold.is_answered or runtime.is_ended, answer_s)
+        runtime.check()
+        if isinstance(hold.refusal, Refusal) and hold.refusal.code == "BAD_REQUEST":
+            raise UsageError(f"{what}: {hold.refusal.text}; nothing was done")
+        if not is_answered or hold.refusal is not None:
+            why = runtime.node.metadata.why_late or "no answer"
+            if isinstance(hold.refusal, Refusal):
+                why = hold.refusal.text
+            raise MetadataUnavailable(f"{what} cannot be asked for: {why}")
+        is_over = await Moved(
+            hold.signal, lambda: bool(hold.epoch or hold.ended) or runtime.is_ended, timeout_s
+        )
+        runtime.check()
+        if hold.ended:
+            raise self._lost(hold)
+        if not is_over:
+            raise OperationTimeout(
+                f"{what} is held by others for more than {timeout_s:g} s; this client waits no longer",
+                definite=True,
+                hint="holder() says who holds it",
+            )
+        return hold.epoch
+
+    def let_go(self) -> None:
+        """Without waiting for what becomes of it."""
+        hold, self.hold = self.hold, None
+        if hold is not None:
+            self._let_go(hold)
+
+    def _let_go(self, hold: Hold) -> None:
+        self.runtime.call_if_open(hold.let_go)  # A client that was closed has ended its session.
+        hold.unlist()
+
+    async def release(self) -> None:
+        self.runtime.check()
+        hold, self.hold = self.hold, None
+        if hold is None:
+            raise UsageError(f"lock {self.name!r} is not held by this handle; nothing was done")
+        if hold.ended:
+            raise self._lost(hold)
+        self._let_go(hold)
+        limit_s = self.runtime.settings.operation_timeout_s
+        await Moved(hold.signal, lambda: hold.released is not None or self.runtime.is_ended, limit_s)
+        if isinstance(hold.released, TxnDone):
+            if not hold.released.is_done:
+                raise self._lost(hold)
+            return
+        why = self.runtime.node.metadata.why_late or "no answer"
+        if isinstance(hold.released, Refusal):
+            why = hold.released.text
+        raise MetadataUnavailable(
+            f"lock {self.name!r} may still be this client's: {why}",
+            hint="it is given away when the metadata can be reached, or when the session ends",
+        )
+
+    async def until_lost(self, timeout_s: float | None) -> bool:
+        check_seconds(timeout_s, "timeout_s")
+        self.runtime.check()
+        hold = self.hold
+        if hold is None:
+            return True
+        return await Moved(hold.signal, lambda: bool(hold.ended) or self.runtime.is_ended, timeout_s)
+
+    async def holder(self) -> Holder | None:
+        what = f"the holder of lock {self.name!r}"
+        found = await self.runtime.ask(Get(lock_path(self.name)), what)
+        if not isinstance(found, Value):
+            raise PeerError(f"{what}: the metadata member answered with a {type(found).__name__}")
+        record = found.record
+        return None if record is None else Holder(record.revision, record.value or b"")
+
+    async def follow(self) -> Followed:
+        return await self.runtime.follow(lock_path(self.name))
+
+    async def holders(self) -> AsyncGenerator[Holder | None, None]:
+        followed = await self.follow()
+        try:
+            while not self.runtime.is_ended:
+                assert followed.state is not None
+                value, revision = followed.state
+                yield None if value is None else Holder(revision, value)
+                await followed.beyond(revision, None)
+            self.runtime.check()
+        finally:
+            followed.end()
+
+    def _lost(self, hold: Hold) -> LockLost:
+        why = hold.ended or "the session was not renewed in time"
+        which = f", held under epoch {hold.epoch}," if hold.epoch else ", which this client waited for,"
+        return LockLost(f"lock {self.name!r}{which} is lost: {why}")
+
+    def refuse_pickling(self) -> None:
+        refuse_pickling("a lock", "a lock is its client's; open a client there and ask for it")
+
+
+class Lock:
+    """A lock, or an election, by its name: at most one client holds it at any revision of the metadata. Use it as a
+    context manager, or by `acquire` and `release`. Thread-safe; one client has it once, for all its threads."""
+
+    def __init__(self, locking: Locking) -> None:
+        self._locking = locking
+
+    @property
+    def name(self) -> str:
+        return self._locking.name
+
+    @property
+    def epoch(self) -> int:
+        """Of this handle's hold, the fencing token: higher than that of every earlier hold, of this lock and any other.
+        What must be done by one holder only refuses an epoch below the highest it has seen. 0: nothing is held."""
+        return self._locking.epoch
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this client holds it as far as it knows now. False too where it cannot tell. It may be lost in the
+        very next moment: the epoch protects, not this."""
+        return self._locking.is_held
+
+    def check(self) -> None:
+        """Raises LockLost unless `is_held`."""
+        self._locking.check()
+
+    def acquire(self, timeout_s: float | None = None) -> int:
+        """Wait until this client holds it, in order of asking; its epoch.
+
+        timeout_s: to wait while others hold it; 0: only if it is free; None: no limit.
+
+        Raises:
+            OperationTimeout: definite; nothing is held, and this client waits no longer.
+            LockLost: the session ended while it waited, and its place is gone. Ask again.
+            MetadataUnavailable: no answer, or too many wait; this client waits no longer.
+            UsageError: this client holds it already, or waits for it.
+        """
+        return run_blocking(self._locking.acquire(timeout_s), "aio.Lock.acquire")
+
+    def release(self) -> None:
+        """Give it to whoever asked next.
+
+        Raises:
+            LockLost: it was not this client's any more.
+            MetadataUnavailable: no answer yet; it goes when the metadata can be reached or the session ends.
+        """
+        run_blocking(self._locking.release(), "aio.Lock.release")
+
+    def until_lost(self, timeout_s: float | None = None) -> bool:
+        """Wait until nothing is held any more; False: it is, after timeout_s."""
+        return run_blocking(self._locking.until_lost(timeout_s), "aio.Lock.until_lost")
+
+    def holder(self) -> Holder | None:
+        """Who holds it now, whichever client that is; None: nobody."""
+        return run_blocking(self._locking.holder(), "aio.Lock.holder")
+
+    def holders(self) -> Iterator[Holder | None]:
+        """Who holds it now, and then each time that another does; without end. Who held it only between two looks may
+        be left out."""
+        return iterate(self._locking.holders(), "aio.Lock.holders")
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Behind a block that ended well it says whether the lock was held up to here."""
+        if error is None:
+            self.release()
+        else:
+            self._locking.let_go()
+
+    def __reduce__(self) -> Any:
+        self._locking.refuse_pickling()

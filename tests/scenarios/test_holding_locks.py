@@ -1,0 +1,136 @@
+"""Locks whose holders or members fail while they are asked for or held (P9.3)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from embedbk.client.locking import Lock
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.metadata_messages import Compare, Put, Txn, TxnDone
+from embedbk.errors import LockLost, MetadataUnavailable, OperationTimeout
+from embedbk.metadata.claims import lock_path
+from embedbk.testing import Cluster
+
+MEMBERS = ["m1", "m2", "m3"]
+
+
+def test_a_leader_that_dies_between_asking_and_holding_loses_no_place() -> None:
+    """P9.3: in order of asking, whoever leads: the place stands in the log, and the session lives on."""
+    with Cluster(seed=1, bookies=1, members=3) as cluster:
+        first, second = (
+            cluster.client("one").lock("billing"),
+            cluster.client("two").lock("billing", value=b"two"),
+        )
+        before = first.acquire()
+        cluster.world.at(cluster.world.now_ns + 10**8, lambda: cluster.crash(cluster.leader()))
+        cluster.world.at(cluster.world.now_ns + 4 * 10**9, lambda: run_let_go(first))
+        assert second.acquire(timeout_s=60) > before
+        assert second.is_held and not first.is_held
+        assert first.holder() == (second.epoch, b"two")
+
+
+def run_let_go(lock: Lock) -> None:
+    lock._locking.let_go()
+
+
+def test_who_cannot_reach_the_members_holds_nothing_before_another_does() -> None:
+    """P9.3: "cannot tell" is never "still mine": the lease ends here before it ends there."""
+    with Cluster(seed=2, bookies=1, members=3) as cluster:
+        mine, theirs = cluster.client("one").lock("billing"), cluster.client("two").lock("billing")
+        before = mine.acquire()
+        cluster.partition(["one"], MEMBERS)
+        assert mine.is_held, "its session stands for the rest of its lease"
+        assert theirs.acquire(timeout_s=120) > before
+        assert not mine.is_held
+        with pytest.raises(LockLost, match=f"held under epoch {before}, is lost"):
+            mine.check()
+        assert mine.until_lost(1)
+        cluster.heal()
+        cluster.run_for(30)
+        assert theirs.is_held and not mine.is_held, "it is not asked for again by itself"
+        with pytest.raises(LockLost):
+            mine.release()
+        assert theirs.is_held, "a late release gives no later hold away"
+        theirs.release()
+        assert mine.acquire(timeout_s=60) > before, "asked for again by its owner"
+
+
+def test_a_holder_that_slept_knows_at_its_first_look() -> None:
+    """P9.1, P9.3: the lease is compared with the time of the look, whether the loop has run since or not."""
+    with Cluster(seed=3, bookies=1, members=3) as cluster:
+        mine, theirs = cluster.client("one").lock("billing"), cluster.client("two").lock("billing")
+        epoch = mine.acquire()
+        cluster.pause("one")
+        assert theirs.acquire(timeout_s=120) > epoch
+        assert not mine.is_held, "nothing of it ran since"
+        cluster.resume("one")
+        runtime = cluster.client("one")._runtime
+        assert mine.until_lost(60)
+        write = Txn([Compare(lock_path("billing"), epoch)], [Put("/paid", b"twice")])
+        done = run_blocking(runtime.ask(write, "pay"), "")
+        assert isinstance(done, TxnDone) and not done.is_done, "the epoch protects"
+
+
+def test_who_gives_up_while_nobody_answers_leaves_no_place_behind() -> None:
+    """P9.3: what is asked late is given back, in the order of the session."""
+    with Cluster(seed=4, bookies=1, members=3) as cluster:
+        mine, theirs = cluster.client("one").lock("billing"), cluster.client("two").lock("billing")
+        held = theirs.acquire()
+        rule = cluster.drop_messages(sender="m1", receiver="one")
+        others = [cluster.drop_messages(sender=name, receiver="one") for name in MEMBERS[1:]]
+        with pytest.raises(LockLost, match="which this client waited for"):
+            mine.acquire(timeout_s=0)
+        for end in (rule, *others):
+            end()
+        cluster.run_for(60)
+        with pytest.raises(OperationTimeout):
+            mine.acquire(timeout_s=1)
+        theirs.release()
+        cluster.run_for(5)
+        assert theirs.holder() is None
+        assert theirs.acquire(timeout_s=0) > held
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_two_hold_under_one_epoch_and_epochs_of_a_client_rise(seed: int) -> None:
+    """P9.2, P9.3: whatever fails; and a hold that its owner is sure of stands in the metadata."""
+    chance = random.Random(seed)
+    with Cluster(seed=seed, bookies=1, members=3) as cluster:
+        names = ["one", "two", "three"]
+        locks = {name: cluster.client(name).lock("billing", value=name.encode()) for name in names}
+        holds: dict[int, str] = {}
+        last = dict.fromkeys(names, 0)
+        for _ in range(40):
+            name = chance.choice(names)
+            lock = locks[name]
+            match chance.choice(["ask", "ask", "ask", "release", "cut", "heal", "leader", "wait"]):
+                case "ask" if not lock.is_held:
+                    lock._locking.let_go()
+                    try:
+                        epoch = lock.acquire(timeout_s=chance.choice([0, 1, 20]))
+                    except (OperationTimeout, MetadataUnavailable, LockLost):
+                        continue
+                    assert holds.setdefault(epoch, name) == name and epoch > last[name]
+                    last[name] = epoch
+                case "release" if lock.is_held:
+                    try:
+                        lock.release()
+                    except (MetadataUnavailable, LockLost):
+                        continue
+                case "cut":
+                    cluster.partition([name], MEMBERS)
+                case "heal":
+                    cluster.heal()
+                case "leader":
+                    leader = cluster.leader()
+                    cluster.crash(leader)
+                    cluster.run_for(chance.choice([0.1, 3]))
+                    cluster.restart(leader)
+                case _:
+                    cluster.run_for(chance.choice([0.01, 1, 15]))
+            sure = [name for name in names if locks[name].is_held]
+            assert len(sure) <= 1, f"{sure} are sure at one time"
+        cluster.heal()
+        assert holds
