@@ -155,7 +155,7 @@ class Quorum:
 
     def form(self) -> None:
         """Have the blank members at these addresses begin a cluster, the first of them as its founder: all of them or
-        none (METADATA 2.10). Ends when each may receive the log.
+        none (RAFT.md, 11). Ends when each may receive the log.
 
         Raises:
             UsageError: one of them is no blank member, or takes part in another formation; nothing was begun.

@@ -39,6 +39,7 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
                 PROJECT / "embedbk",
                 PROJECT / "embedbk" / "host",
                 PROJECT / "native",
+                PROJECT / "tests",
                 *(PROJECT / "native").glob("*/"),
             )
             assert any((place / named).exists() for place in places), f"{page.name} names {named}"

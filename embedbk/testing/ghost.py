@@ -1,4 +1,4 @@
-"""What really happened, seen from outside: the ghost state that invariants compare the cluster with (2.4).
+"""What really happened, seen from outside: the ghost state that invariants compare the cluster with.
 
 Decides nothing and judges nothing. No node can see it; it is fed by the world's hooks (`Observer`), one event
 at a time, and never walks through what it holds. Names in capitals are those of the project's list of ghost state:

@@ -1,4 +1,4 @@
-"""Facts that a campaign must reach now and then, or it looked at nothing (2.10, S2): the one list of them."""
+"""Facts that a campaign must reach now and then, or it looked at nothing (S2): the one list of them."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_three_blank_members_begin_one_cluster_and_serve_it(tmp_path: Path) -> N
 def test_a_member_of_another_cluster_or_one_that_is_silent_makes_it_fail_and_nothing_begins(
     tmp_path: Path,
 ) -> None:
-    """4.1 no. 6: `init` against a member of an older database is refused and names it; all must answer."""
+    """RAFT.md, 11: `init` against a member of an older database is refused and names it; all must answer."""
     older = tmp_path / "older"
     with (
         embedbk.open(older, settings=PATIENT, listen=f"ipc://{tmp_path}/older.sock"),

@@ -36,7 +36,7 @@ def status(at: object) -> dict[str, Any]:
 
 
 def test_a_cluster_grows_to_three_members_and_outlives_each_of_its_leaders(tmp_path: Path) -> None:
-    """2.13: one becomes three by one change; every leader in turn is killed; no call fails, nothing is lost."""
+    """RAFT.md, 7: one becomes three by one change; every leader in turn is killed; no call fails, nothing is lost."""
     data = tmp_path / "data"
     with (
         Cluster(data, bookies=3, settings=PATIENT) as cluster,

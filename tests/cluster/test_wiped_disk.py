@@ -1,6 +1,6 @@
 """A, B and C; a key is committed by A and B while C is away; A's disk is wiped; they are started in any order.
 
-Beside etcd (`--beside-etcd`, with all six orders): it loses the key. Real processes on both sides (scenarios 1 and 25).
+Beside etcd (`--beside-etcd`, with all six orders): it loses the key. Real processes on both sides.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def test_a_member_whose_disk_was_wiped_helps_to_forget_nothing_in_any_start_orde
 
 
 def test_etcd_loses_the_key_of_the_same_story(tmp_path: Path, is_beside: bool) -> None:
-    """What the story is told for (METADATA.md 4.1, 25)."""
+    """What the story is told for."""
     if not is_beside:
         pytest.skip("asked for with --beside-etcd")
     if not (shutil.which("etcd") and shutil.which("etcdctl")):

@@ -192,7 +192,7 @@ def test_a_snapshot_is_pulled_whole_and_its_configuration_with_it(world: Pulling
 
 
 def test_it_goes_over_a_link_of_its_own_which_ends_with_it(world: Pulling) -> None:
-    """2.3: bulk never stands before a heartbeat."""
+    """RAFT.md, 8: bulk never stands before a heartbeat."""
     world.run(100)
     world.fetch()
     world.until_offset(PIECE_BYTES_MAX)
@@ -234,7 +234,7 @@ def test_a_puller_that_asks_for_nothing_holds_no_snapshot_for_ever(world: Pullin
 
 @pytest.mark.parametrize("at", [1, PIECE_BYTES_MAX, 3 * PIECE_BYTES_MAX, PIECES * PIECE_BYTES_MAX - 1000])
 def test_after_a_lost_link_it_goes_on_where_it_was(world: Pulling, at: int) -> None:
-    """2.11: an attempt ends, what came stays."""
+    """RAFT.md, 8: an attempt ends, what came stays."""
     world.fetch()
     world.until_offset(at)
     world.network.cut("m1", "m2")
@@ -246,7 +246,7 @@ def test_after_a_lost_link_it_goes_on_where_it_was(world: Pulling, at: int) -> N
 
 
 def test_after_a_restart_it_goes_on_where_it_was(world: Pulling) -> None:
-    """2.11: what is here lies under a name of its own, and a start leaves it alone."""
+    """RAFT.md, 8: what is here lies under a name of its own, and a start leaves it alone."""
     world.fetch()
     world.until_offset(3 * PIECE_BYTES_MAX)
     for path, content in world.follower.store.disk.files(stable=False).items():
@@ -322,7 +322,7 @@ def test_when_its_source_has_it_no_more_it_is_given_up(world: Pulling) -> None:
 
 
 def test_when_its_source_is_gone_it_is_given_up_late_and_what_is_here_stays(world: Pulling) -> None:
-    """2.11: whoever leads may offer another one then; this one is gone on with if it is the same."""
+    """RAFT.md, 8: whoever leads may offer another one then; this one is gone on with if it is the same."""
     world.fetch()
     world.until_offset(2 * PIECE_BYTES_MAX)
     world.network.crash("m1")
@@ -448,7 +448,7 @@ def test_one_from_before_there_were_configurations_names_its_only_voter(world: P
 
 @pytest.mark.parametrize("seed", range(4))
 def test_pieces_that_are_lost_doubled_and_late_do_no_harm(seed: int) -> None:
-    """2.11: a false stall costs one repeated question, not the transfer."""
+    """RAFT.md, 8: a false stall costs one repeated question, not the transfer."""
     world = Pulling(seed=seed, faults=Faults(loss=0.1, duplication=0.2, reordering=0.2))
     world.fetch()
     world.run(300_000)
@@ -492,7 +492,7 @@ def test_a_failed_sync_is_never_tried_again_on_what_is_here(world: Pulling) -> N
 
 
 def test_a_slow_source_is_waited_for_and_one_that_hangs_is_not(world: Pulling) -> None:
-    """2.11: patience is 2 s at least for a piece, doubled twice; then the attempt ends and what is here stays."""
+    """RAFT.md, 8: patience is 2 s at least for a piece, doubled twice; then the attempt ends and what is here stays."""
     world.fetch()
     world.until_offset(2 * PIECE_BYTES_MAX)
 
@@ -606,7 +606,7 @@ def test_what_its_source_says_of_it_is_what_it_must_be(world: Pulling, wrong: di
 
 
 def test_patience_follows_what_is_measured() -> None:
-    """2.11: c + 4 d per MiB, twice; 2 s at least, 120 s at most; doubled at each stall in a row."""
+    """RAFT.md, 8: c + 4 d per MiB, twice; 2 s at least, 120 s at most; doubled at each stall in a row."""
     patience = Patience()
     assert patience.limit_ns(PIECE_BYTES_MAX) == LIMIT_NS_MIN
     for _ in range(100):

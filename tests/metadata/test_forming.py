@@ -30,7 +30,7 @@ def text_of(answer: object) -> str:
 
 
 def test_a_blank_member_says_that_it_holds_nothing_and_nobody_adopts_that() -> None:
-    """2.10: a BLANK member answers; it can never be taken for a voter, nor its answer for a cluster."""
+    """RAFT.md, 11: a blank member answers; it can never be taken for a voter, nor its answer for a cluster."""
     told = Forming("m1", [A]).answer(0, QuorumStatus())
     assert isinstance(told, QuorumTold)
     assert (told.role, told.cluster_token, told.leader) == ("blank", b"", "")
@@ -79,7 +79,7 @@ def test_a_founder_that_began_promises_nothing_any_more_and_repeats_its_answer()
 
 
 def test_a_member_whose_seeds_have_a_cluster_forms_no_other() -> None:
-    """2.10: unanimity of blank members; whoever is about to join a cluster is not one."""
+    """RAFT.md, 11: unanimity of blank members; whoever is about to join a cluster is not one."""
     forming = Forming("m1", [A])
     forming.met = b"\xab" * 16
     assert "ab" * 16 in text_of(forming.answer(0, ONE))

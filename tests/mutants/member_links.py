@@ -178,7 +178,7 @@ MUTANTS = (
     ),
     Mutant(
         "fetching-begins-anew-with-each-link",
-        "METADATA 2.11",
+        "RAFT.md, 8",
         "a lost link costs all that was pulled",
         (
             (
@@ -256,7 +256,7 @@ MUTANTS = (
     ),
     Mutant(
         "patience-without-an-end",
-        "METADATA 2.11",
+        "RAFT.md, 8",
         "a peer that hangs is asked for ever",
         (
             (

@@ -114,7 +114,8 @@ def refused(result: Result) -> tuple[str, str]:
 
 
 def test_one_grows_to_three_by_one_change_and_everybody_can_be_asked_how_it_stands() -> None:
-    """2.13: two learners, then one joint change {A} to {A, B, C}; all addresses are known, also of who was alone."""
+    """RAFT.md, 7: two learners, then one joint change {A} to {A, B, C}; all addresses are known, also of who was
+    alone."""
     office = Office()
     b, c = office.newcomer("b"), office.newcomer("c")
     assert office.ask(office.join(b)) == Acknowledged(0)

@@ -219,7 +219,7 @@ def test_a_leader_that_lost_what_it_had_not_synced_does_not_lead_on() -> None:
 
 
 def test_a_copy_of_a_directory_adds_nothing_to_a_quorum() -> None:
-    """METADATA scenario 6: a cloned disk. Beside the living C a second process starts on a copy of its directory, and
+    """RAFT.md, 11: a cloned disk. Beside the living C a second process starts on a copy of its directory, and
     hears all that C hears. With B gone, and C in the next moment, A and the copy commit nothing until C was silent for
     an election base; then the copy is C."""
     world = settled()

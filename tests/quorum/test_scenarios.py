@@ -658,7 +658,7 @@ def test_a_leader_that_slept_answers_no_read_of_before() -> None:
 
 
 def test_one_grows_to_three_and_five_and_back() -> None:
-    """2.13: one joint change each, no step of two or four, appends go on, each phase with a crash and a start."""
+    """RAFT.md, 7: one joint change each, no step of two or four, appends go on, each phase with a crash and a start."""
     world = settled("a")
     tokens: list[int] = []
 
@@ -806,7 +806,8 @@ def test_a_wiped_incarnation_is_never_admitted_again() -> None:
 
 
 def test_a_snapshot_that_takes_long_counts_however_late() -> None:
-    """2.11: the follower loads for minutes; nobody stops it, nobody starts it over, and the leader keeps its place."""
+    """RAFT.md, 8: the follower loads for minutes; nobody stops it, nobody starts it over, and the leader keeps its
+    place."""
     world = settled()
     lead(world, "a")
     world.crash(world.named("c"))

@@ -11,19 +11,24 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 PAGE = PROJECT / "embedbk" / "core" / "PROTOCOL.md"
 NUMBER = re.compile(r"\b(?:P\d+(?:\.\d+[a-f]?)?|(?:I|RP|CL|ST|MD|AR|LG)\d+)\b")
+OF_TESTS = re.compile(
+    r"\b[SD][1-9]\d?\b"
+)  # Letters that stand for other things elsewhere: in sentences only.
 SOURCES = {".py", ".pyi", ".md", ".c", ".h"}
+SCENARIOS = re.compile(r"[Ss]cenarios? \d+(?:(?:, | and )\d+)*")
+SECTIONS = re.compile(r'"""(?:METADATA )?\d\.\d+(?: no\. \d+)?: |\bMETADATA \d\.\d+|\(\d\.\d{1,2}, S\d\)')
 NO_RULE = {"P50", "P95", "P99"}  # Percentiles and the like.
 
 
 @lru_cache
-def cited_in(*folders: str) -> dict[str, str]:
+def cited_in(*folders: str, pattern: re.Pattern[str] = NUMBER) -> dict[str, str]:
     """Number -> one place that cites it."""
     found: dict[str, str] = {}
     for folder in folders:
         for path in sorted((PROJECT / folder).rglob("*")):
             if path.suffix in SOURCES and path != PAGE and path != Path(__file__):
                 for line, text in enumerate(path.read_text().splitlines(), 1):
-                    for number in NUMBER.findall(text):
+                    for number in pattern.findall(text):
                         found.setdefault(number, f"{path.relative_to(PROJECT)}:{line}")
     return {number: place for number, place in found.items() if number not in NO_RULE}
 
@@ -31,7 +36,8 @@ def cited_in(*folders: str) -> dict[str, str]:
 def numbers_on_the_page() -> set[str]:
     text = PAGE.read_text()
     found = set(re.findall(r"\*\*([A-Z]+\d+(?:\.\d+[a-f]?)?)\*\*", text))
-    found |= set(re.findall(r"^\| (I\d+) \|", text, re.MULTILINE))
+    for row in re.findall(r"^\| ([A-Z]+\d+(?:, [A-Z]+\d+)*) \|", text, re.MULTILINE):
+        found |= set(row.split(", "))
     return found | {number.split(".")[0] for number in found if number.startswith("P")} | {"P1"}
 
 
@@ -67,3 +73,36 @@ def test_a_built_rule_is_cited_by_code(rule: str) -> None:
     """And one that no code cites is not built, or not to be found."""
     cited = cited_in("embedbk", "transports", "native")
     assert any(number == rule or number[:-1] == rule for number in cited), rule
+
+
+def test_every_number_of_the_simulator_and_of_disks_stands_on_the_page() -> None:
+    """S and D: what the simulator promises of itself, and what disks do. L and T: tests/test_pages.py."""
+    known = numbers_on_the_page()
+    missing = [
+        f"{number} ({place})"
+        for number, place in cited_in("embedbk", "transports", "native", "tests", pattern=OF_TESTS).items()
+        if number not in known
+    ]
+    assert not missing, "not in embedbk/core/PROTOCOL.md: " + ", ".join(missing)
+
+
+def test_every_scenario_that_is_cited_stands_in_the_list_and_its_tests_cite_it() -> None:
+    """tests/scenarios/README.md: a number leads to what happened, and to the tests that tell it again."""
+    page = (PROJECT / "tests" / "scenarios" / "README.md").read_text()
+    listed = dict(re.findall(r"^\| (\d+) \| .* \| (.*) \|$", page, re.MULTILINE))
+    cited = {
+        number
+        for text in cited_in("embedbk", "native", "tests", pattern=SCENARIOS)
+        for number in re.findall(r"\d+", text)
+    }
+    assert cited <= set(listed), f"not in the list: {sorted(cited - set(listed), key=int)}"
+    for number, files in listed.items():
+        for name in re.findall(r"`(.*?)`", files):
+            told = " ".join(SCENARIOS.findall((PROJECT / "tests" / name).read_text()))
+            assert re.search(rf"\b{number}\b", told), f"{name} does not tell scenario {number}"
+
+
+def test_nothing_cites_a_section_by_its_number_alone() -> None:
+    """A section is cited with its page: "RAFT.md, 7", never "2.13" or "METADATA 2.13"."""
+    found = cited_in("embedbk", "transports", "native", "tests", pattern=SECTIONS)
+    assert not found, f"without a page: {found}"

@@ -41,13 +41,13 @@ def test_has_the_published_states_with_ack_quorum_2(full: None):
     ],
 )
 def test_a_broken_rule_truncates_what_was_acknowledged(mutant: str, depth: int):
-    """2.3, mutants of the smallest world: each is found by the divergence of a client and the metadata."""
+    """S3, mutants of the smallest world: each is found by the divergence of a client and the metadata."""
     found = explore(Spec(TWO, [mutant]))
     assert (found.broken, found.depth) == ("no divergence", depth), MUTANTS[mutant]
 
 
 def test_an_lac_over_a_gap_is_found_by_walking():
-    """2.3: with two entries a LAC that skips one is found at random."""
+    """S3: with two entries a LAC that skips one is found at random."""
     constants = Constants(bookies=2, clients=2, write_quorum=2, ack_quorum=1, send_limit=2, inflight_limit=2)
     found = wander(Spec(constants, ["lac-with-gaps"]), seed=1, walks=10_000)
     assert found.broken is not None
@@ -64,21 +64,21 @@ def directed(constants: Constants, mutant: str | None, lost_max: int, states_max
 
 
 def test_recovery_reads_that_do_not_fence_lose_an_acknowledged_entry():
-    """2.3, defect #2614: 10 million random states did not find it; a directed search does."""
+    """S3, defect #2614: 10 million random states did not find it; a directed search does."""
     constants = Constants(bookies=3, clients=2, write_quorum=3, ack_quorum=2)
     found = directed(constants, "reads-do-not-fence", lost_max=1, states_max=500_000)
     assert (found.broken, found.depth) == ("no divergence", 18)
 
 
 def test_fragments_of_a_recovery_must_be_published(full: None):
-    """2.3: else the metadata names a bookie that never got the entry."""
+    """S3: else the metadata names a bookie that never got the entry."""
     constants = Constants(bookies=3, clients=2, write_quorum=2, ack_quorum=2)
     found = directed(constants, "fragments-unpublished", lost_max=2, states_max=2_000_000)
     assert found.broken == "committed reach ack quorum"
 
 
 def test_two_recoverers_need_the_compare_and_set():
-    """2.3: a second recoverer that closes unchecked truncates; invisible with one. The way there is followed by hand,
+    """S3: a second recoverer that closes unchecked truncates; invisible with one. The way there is followed by hand,
     since breadth first it is millions of states wide."""
     script = [
         "c1 creates", "c1 adds 1", "b1 takes add", "c2 starts recovery", "b2 takes fence", "c2 hears fenced",

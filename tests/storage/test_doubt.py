@@ -53,7 +53,7 @@ class Life:
 
 
 def test_what_was_lost_behind_the_note_is_a_doubt_with_its_bounds() -> None:
-    """METADATA 2.5: it may have acknowledged everything up to the noted entry, in the noted term."""
+    """I79: it may have acknowledged everything up to the noted entry, in the noted term."""
     life = Life()
     life.step(Persist(0, 4, Boot(M2, b"n"), 1, (Entry(2, 4, None), Entry(3, 4, None))))
     assert life.restart() is None
@@ -88,7 +88,7 @@ def test_a_doubt_is_noted_before_the_start_that_found_it_writes_anything() -> No
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_entries_that_were_lawfully_taken_back_are_no_loss(is_stopped: bool) -> None:
-    """METADATA 2.5: judged by the newest durable record, never by the highest acknowledged index: a truncation and a
+    """I79: judged by the newest durable record, never by the highest acknowledged index: a truncation and a
     power cut of all must leave members that elect."""
     life = Life()
     life.step(Persist(0, 4, None, 1, tuple(Entry(index, 4, None) for index in range(2, 9))))

@@ -13,7 +13,7 @@ from tests.scenarios.watched import scene
 
 @pytest.mark.parametrize("quorum", [Quorum(3, 3, 2), Quorum(5, 3, 2), Quorum(2, 2, 1), Quorum(4, 2, 2)])
 def test_a_quiet_life_breaks_nothing(quorum: Quorum) -> None:
-    """2.10: add, change ensemble, close, read: every check runs and none fails."""
+    """S2: add, change ensemble, close, read: every check runs and none fails."""
     scenery = scene(quorum, 7)
     world = scenery.world
     for number in range(30):
@@ -29,7 +29,7 @@ def test_a_quiet_life_breaks_nothing(quorum: Quorum) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_trouble_breaks_nothing(seed: int) -> None:
-    """2.10: bookies crash and come back, a recoverer interferes, deliveries come in any order; no check fails."""
+    """S2: bookies crash and come back, a recoverer interferes, deliveries come in any order; no check fails."""
     chance = random.Random(f"invariants {seed}")
     quorum = chance.choice([Quorum(3, 3, 2), Quorum(4, 3, 2), Quorum(3, 2, 2)])
     scenery = scene(quorum, 6)
@@ -63,5 +63,5 @@ def test_random_trouble_breaks_nothing(seed: int) -> None:
 
 
 def test_the_world_without_watchers_is_the_same() -> None:
-    """2.10: the checks change nothing of what they look at."""
+    """S2: the checks change nothing of what they look at."""
     assert issubclass(type(scene().world), World)

@@ -787,7 +787,7 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
     ("invariant", "number"), [(name, n) for name, made in BROKEN.items() for n in range(len(made))]
 )
 def test_a_broken_history_is_found(invariant: str, number: int) -> None:
-    """2.2: every invariant ships with something that makes it fail; this one is named in the parameters."""
+    """S3: every invariant ships with something that makes it fail; this one is named in the parameters."""
     with pytest.raises(Violation) as found:
         BROKEN[invariant][number]()
     assert found.value.invariant == invariant
@@ -840,7 +840,7 @@ def test_a_confirmation_of_a_lost_seat_counts_no_more() -> None:
 
 
 def test_every_checker_says_its_invariant_and_every_invariant_has_one() -> None:
-    """2.5, 2.9: I1 to I40, I56 and the liveness properties of this issue: each is named by a docstring of a checker."""
+    """I1 to I40, I56 and the liveness properties of this issue: each is named by a docstring of a checker."""
     folder = Path(str(invariants.__file__)).parent
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
     named = set(re.findall(r"^\s*(?:\"\"\")?([IL]\d+): ", text, re.MULTILINE))

@@ -52,7 +52,7 @@ def test_one_frame_goes_to_all_its_members(arena: Arena) -> None:
 
 
 def test_a_frame_on_its_way_stays_as_it_is(arena: Arena) -> None:
-    """ARCHITECTURE 4.1: the block is held by the transport too. The writer released the frame (its seat was replaced)
+    """P3.7: the block is held by the transport too. The writer released the frame (its seat was replaced)
     and appends on, while the link to a bookie that does not read still has it in its queue."""
     client = arena.node("a")
     (listener,), (link,) = links_to(arena, client, 1)
