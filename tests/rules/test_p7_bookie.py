@@ -247,7 +247,8 @@ def test_limbo_that_begins_during_a_lookup_is_seen_by_the_answer(flag: str) -> N
 
 
 def test_after_a_failed_sync_nothing_is_promised_any_more() -> None:
-    """P7.6, I50: what waits is unknown, new adds too; what was durable is still served; it never recovers."""
+    """P7.6, I50: "every pending answer, and every new add, fence and fenced read that is not durable already, is
+    UNKNOWN; it still serves plain reads"."""
     world, _, _ = world_with_entries()
     node = b1(world)
     incarnation = node.member.incarnation
@@ -259,7 +260,8 @@ def test_after_a_failed_sync_nothing_is_promised_any_more() -> None:
     assert add(world, at(3)) == Status.UNKNOWN
     assert add(world, at(3), recovery=True) == Status.UNKNOWN
     world.ask("b1", ExplicitLacRequest(incarnation, 1, KEY, 2, 21))
-    assert [answer.status for answer in world.heard()] == [Status.UNKNOWN]
+    world.ask("b1", FenceRequest(incarnation, 1, KEY))
+    assert [answer.status for answer in world.heard()] == [Status.UNKNOWN] * 2
     assert read(world, 0, 2)[1] == [0, 1, 2]
     assert node.core.replies == {}
 
