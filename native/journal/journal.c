@@ -104,6 +104,7 @@ static int64_t submit(struct ebk_journal *journal, uint32_t kind, uint64_t ledge
         return EBK_USAGE;
     pthread_mutex_lock(&journal->submit_lock);
     uint64_t token = atomic_load_explicit(&journal->submitted, memory_order_relaxed) + 1;
+    EBK_ASSERT(token > journal->durable_seen);
     int64_t answer = (int64_t)token;
     if (atomic_load(&journal->failed) != EBK_OK) {
         answer = EBK_FAILED;
@@ -169,6 +170,7 @@ static uint32_t gather(const struct ebk_journal *journal, struct group_job *job,
  * the journal has failed, and nothing is written behind it. */
 static void place(struct ebk_journal *journal, struct group_job *job)
 {
+    EBK_ASSERT(job->count > 0 && journal->offset >= BLOCK_BYTES && journal->offset % BLOCK_BYTES == 0);
     job->position = journal->offset;
     job->sequence = journal->sequence + 1;
     journal->offset += round_up(job->bytes, BLOCK_BYTES);
@@ -269,6 +271,9 @@ static void settle(struct ebk_journal *journal, const struct group_job *job)
     atomic_fetch_add_explicit(&journal->group_count, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&journal->group_bytes, round_up(job->bytes, BLOCK_BYTES), memory_order_relaxed);
     atomic_fetch_add_explicit(&journal->bytes_durable, job->bodies, memory_order_relaxed);
+    /* Without a gap, and never above what was queued. */
+    EBK_ASSERT(job->first == atomic_load(&journal->durable) + 1);
+    EBK_ASSERT(job->first + job->count - 1 <= atomic_load(&journal->submitted));
     atomic_store(&journal->durable, job->first + job->count - 1);
     announce(journal);
 }

@@ -112,12 +112,15 @@ void ebk_journals_kick(struct ebk_journals *journals)
 /* own: how far each journal is by itself. */
 static uint64_t advance(struct ebk_journals *journals, const uint64_t *own)
 {
+    const uint64_t before = journals->durable;
     while (journals->durable + 1 < journals->next_token) {
         const uint32_t owner = journals->owners[(journals->durable + 1) & (RING - 1)];
+        EBK_ASSERT(owner < journals->count && journals->parts[owner].mark <= own[owner]);
         if (journals->parts[owner].mark == own[owner]) break; /* Its record is not durable: nothing behind it counts. */
         journals->parts[owner].mark += 1;
         journals->durable += 1;
     }
+    EBK_ASSERT(before <= journals->durable && journals->durable < journals->next_token);
     return journals->durable;
 }
 

@@ -219,6 +219,7 @@ uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add
         ebk_journals_submit(settings->journals, EBK_RECORD_FRAME, add->ledger_id, copy, add->body_size, NULL, 0);
     if (token < 0) return 0;
     struct ebk_ledger_row *row = ebk_table_find(settings->table, add->ledger_id);
+    EBK_ASSERT(row != NULL && (uint64_t)token > row->last_token && add->last > row->last_entry);
     row->last_entry = add->last;
     row->last_token = (uint64_t)token;
     ebk_table_mark_dirty(settings->table, row);
@@ -262,6 +263,8 @@ int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *h
     const uint64_t token = ebk_add_path_store(path, &add);
     if (token == 0) return EBK_ADD_PASSED;
     if (wakes) ebk_tail_wake(readers, row);
+    EBK_ASSERT(path->end - path->head < path->room);
+    EBK_ASSERT(path->due == path->end || at(path, path->end - 1)->token < token); /* They come due in this order. */
     *at(path, path->end) = (struct pending){
         .token = token, .link = link, .request_id = add.request_id, .nonce = add.nonce,
         .seating = add.seating, .ledger_id = add.ledger_id, .first = add.first, .last = add.last, .next = NONE};
@@ -319,7 +322,9 @@ static void forget_told(struct ebk_add_path *path)
 
 uint32_t ebk_add_path_reap(struct ebk_add_path *path, uint64_t durable)
 {
+    EBK_ASSERT(path->status != EBK_STATUS_OK || durable < ebk_journals_next_token(path->settings.journals));
     while (path->due < path->end && at(path, path->due)->token <= durable && chain(path, path->due)) path->due += 1;
+    EBK_ASSERT(path->head <= path->due && path->due <= path->end);
     return (uint32_t)(path->due - path->head);
 }
 
@@ -380,6 +385,7 @@ int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answe
     struct group *group = &path->groups[path->group_next];
     const uint32_t count = group->count < EBK_ADD_ANSWERS_MAX ? group->count : EBK_ADD_ANSWERS_MAX;
     if (!make_message_room(path, ANSWER_BYTES_MAX + (size_t)count * EBK_ADD_ANSWER_BYTES)) return 0; /* Later. */
+    EBK_ASSERT(count > 0 && group->first < path->room);
     uint8_t *to = path->message + EBK_MESSAGE_HEADER_BYTES;
     const struct pending *add = &path->pending[group->first];
     *link = group->link;

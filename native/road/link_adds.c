@@ -349,16 +349,31 @@ static void reap(struct ebk_link_adds *adds, int64_t now_ns)
     if (adds->lac != before) ebk_ahead_show(&adds->ahead, adds->lac, adds->lac_length);
 }
 
+/* What every turn relies on, and leaves behind. */
+static void check(const struct ebk_link_adds *adds)
+{
+    EBK_ASSERT(adds->tail <= adds->head && adds->head <= adds->end && adds->end - adds->tail <= adds->place_count);
+    EBK_ASSERT((adds->bytes == 0) == (adds->head == adds->end) && (adds->behind == 0) == (adds->tail == adds->head));
+    EBK_ASSERT(adds->lac_told <= adds->lac);
+    for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
+        EBK_ASSERT(adds->durable[seat] <= adds->next[seat] && adds->next[seat] <= adds->end);
+        /* A place that is given back was answered by this seat, or nothing is kept for it. */
+        EBK_ASSERT(adds->next[seat] >= adds->tail || (adds->failed >> seat & 1));
+    }
+}
+
 /* ---- the loop's side ------------------------------------------------------------------- */
 
 void ebk_link_adds_turn(struct ebk_link_adds *adds, int64_t now_ns)
 {
+    check(adds);
     reap(adds, now_ns);
     for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
         const struct ebk_near *near = adds->settings.seats[seat].near;
         if (near != NULL && !ebk_near_is_open(near)) adds->is_ending = true; /* Nobody else will say so. */
     }
     push(adds, now_ns);
+    check(adds);
 }
 
 int64_t ebk_link_adds_due_ns(struct ebk_link_adds *adds, int64_t now_ns)
