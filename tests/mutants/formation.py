@@ -34,6 +34,32 @@ MUTANTS = (
         (_TESTS + "a_member_whose_seeds_have_a_cluster_forms_no_other",),
     ),
     Mutant(
+        "a-formation-names-another-cluster-and-is-believed",
+        "P10.3",
+        "an init with the address of another database draws blank members into that one",
+        (
+            (
+                "embedbk/metadata/joining.py",
+                "(endpoint not in self.endpoints and told.cluster_token not in promised)",
+                "not endpoint",
+            ),
+        ),
+        (_TESTS + "whoever_a_formation_names_counts_for_the_cluster_of_that_formation_only",),
+    ),
+    Mutant(
+        "a-founder-mints-another-token",
+        "P10.3",
+        "those who promised wait for ever for a cluster that has another name",
+        (
+            (
+                _FORMING,
+                "return self._promised.nonce if self.is_founder",
+                "return b'x' * 16 if self.is_founder",
+            ),
+        ),
+        (_TESTS + "a_founder_begins_the_cluster_whose_token_those_who_promised_wait_for",),
+    ),
+    Mutant(
         "formation-without-those-that-do-not-answer",
         "P10.3",
         "a cluster begins though not all of its members have promised",
