@@ -54,10 +54,13 @@ class Naming:
             for info in bookies
         )
 
-    def listed(self, bookies: Iterable[BookieInfo]) -> bool:
-        """A newer list came: what it shows anew is not outdated. Whether anything still is."""
+    def listed(self, bookies: Iterable[BookieInfo]) -> None:
+        """A newer list came: what it shows anew is not outdated."""
         if self._outdated:
             self._outdated &= {self._key_of(info) for info in bookies}
+
+    @property
+    def has_outdated(self) -> bool:
         return bool(self._outdated)
 
     def choose(self, members: Iterable[Member], bookies: Iterable[BookieInfo]) -> None:

@@ -20,18 +20,14 @@ from embedbk.codec.frame import frame_of, split
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
-    decode_changed_metadata,
-    encode_ledger_metadata,
-    ledger_key_path,
 )
 from embedbk.codec.messages import AddAnswer, FenceAnswer, FenceRequest, ReadAnswer, ReadRequest, Status
-from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.config import ANYWHERE, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, Placement
 from embedbk.core.ensemble_change import change_fragments, propose
 from embedbk.core.in_flight import InFlight
 from embedbk.core.machine import Handlers, Machine, earliest
-from embedbk.core.naming import Naming
 from embedbk.core.placement import Chance
+from embedbk.core.publishing import Publishing, Settlement
 from embedbk.core.quorum import Verdict, has_coverage, recovery_verdict, write_set
 from embedbk.core.vocabulary import (
     Answered,
@@ -41,12 +37,10 @@ from embedbk.core.vocabulary import (
     Ended,
     KeyRead,
     MetadataFailed,
-    ReadKey,
     Send,
     SendFailed,
     Started,
     Tick,
-    Transact,
     Transacted,
     TransactRefused,
     TransactUnknown,
@@ -57,7 +51,6 @@ from embedbk.errors import (
     NoSuchLedger,
     PeerError,
     RecoveryInconclusive,
-    StorageError,
     WrongPassword,
     ensure,
 )
@@ -110,10 +103,7 @@ class Recovery(Machine):
         self.chance = chance
         self.options = options
         self.phase = Phase.MARKING
-        self.proposed: LedgerMetadata | None = None  # What a compare-and-set in flight would publish.
-        self.unsettled = False  # A compare-and-set came back unknown: it may still land (P2.2).
-        self.is_reading_metadata = False
-        self.naming = Naming()
+        self.publishing = Publishing()
         self.in_flight: InFlight | None = None  # Write-backs, once the start is known.
         self.next_seating = 1  # Where the next round's seatings go on.
         self.avoid_until: dict[str, int] = {}  # Bookie id -> when it may be chosen for a seat again.
@@ -186,94 +176,57 @@ class Recovery(Machine):
         return self._publish(self.metadata.with_changes(state=LedgerState.IN_RECOVERY))
 
     def _publish(self, proposed: LedgerMetadata) -> list[Effect]:
-        self.proposed = proposed
-        key = ledger_key_path(self.ledger_id)
-        placements = self.naming.compares(self.metadata.fragments, proposed.fragments)
-        when = [Compare(key, self.revision), *placements]
-        return [Transact("cas", when, [Put(key, encode_ledger_metadata(proposed))])]
+        return self.publishing.put(self.metadata, self.revision, proposed)
 
-    def _on_transacted(self, event: Transacted) -> list[Effect]:
-        if self.proposed is None:
-            return []
-        if not event.is_done:
-            return [*self.naming.ask()] or self._read_metadata()
-        return self._published(event.now_ns, event.revision)
-
-    def _published(self, now_ns: int, revision: int) -> list[Effect]:
-        assert self.proposed is not None
-        self.metadata, self.revision, self.proposed, self.unsettled = self.proposed, revision, None, False
-        self._progress(now_ns)
-        if self.phase is Phase.MARKING:
-            return self._begin_fencing(now_ns)
-        return self._end(None)
-
-    def _read_metadata(self) -> list[Effect]:
-        if self.is_reading_metadata:
-            return []
-        self.is_reading_metadata = True
-        return [ReadKey("read", ledger_key_path(self.ledger_id))]
-
-    def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
-        if self.proposed is None:
-            return []
-        self.unsettled = True
-        return self._read_metadata()
-
-    def _on_refused(self, event: TransactRefused) -> list[Effect]:
-        """Not run, and never will be: said at once with what is full. Whoever tries later goes on from what stands."""
-        if self.proposed is None:
-            return []
-        what = "begun" if self.phase is Phase.MARKING else "ended"
-        return self._end(
-            MetadataUnavailable(
-                f"recovery of ledger {self.ledger_id} could not be {what}: {event.reason}",
-                definite=not self.unsettled,  # One before may have landed (P2.2).
-                hint="nothing of the ledger is lost; make room in the metadata, then recover it again",
-            )
-        )
-
-    def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
-        self.is_reading_metadata = False
-        self.retry_at = event.now_ns + self.options.retry_ns
-        return []
-
-    def _on_key_read(self, event: KeyRead) -> list[Effect]:
-        """Our compare-and-set was refused or is unknown: decide anew on what is published (P2.2, P5.2e)."""
-        if self.naming.is_mine(event):
-            return self._read_metadata() if self.proposed is not None and self.naming.take(event) else []
-        self.is_reading_metadata = False
-        if self.proposed is None:
-            return []
-        if event.value is None:
+    def _on_outcome(self, event: Transacted | TransactUnknown | KeyRead) -> list[Effect]:
+        """Of the compare-and-set in flight; where it was refused, decide anew on what is published (P2.2, P5.2e)."""
+        heard = self.publishing.hear(event)
+        if heard.error is not None:
+            return self._end(heard.error)
+        if heard.verdict is Settlement.OPEN:
+            return heard.effects
+        if heard.verdict is Settlement.NOT_MADE:
+            # Somebody to whom we wrote back was not to be named any more (P10.6): recover again, with others.
+            self._begin_round()
+            return self._begin(event.now_ns)
+        if heard.found is None:
             return self._end(NoSuchLedger(f"ledger {self.ledger_id} was deleted while it was recovered"))
-        if event.revision == self.revision and self.naming.is_outdated:
-            return self._choose_anew(event.now_ns)
-        if event.revision == self.revision:
-            return self._publish(self.proposed)  # The same old version proves nothing: win it, or be refused.
-        if event.value == encode_ledger_metadata(self.proposed):
-            return self._published(event.now_ns, event.revision)
-        try:
-            found = decode_changed_metadata(event.value, self.metadata)
-        except StorageError as unread:
-            return self._end(unread)
-        before, self.metadata, self.revision, self.proposed = self.metadata, found, event.revision, None
-        self.unsettled = False
+        before, self.metadata, self.revision = self.metadata, heard.found, heard.revision
+        if heard.verdict is Settlement.PUBLISHED:
+            return self._published(event.now_ns)
+        return self._go_on_from(before, event.now_ns)
+
+    def _published(self, now_ns: int) -> list[Effect]:
+        self._progress(now_ns)
+        return self._begin_fencing(now_ns) if self.phase is Phase.MARKING else self._end(None)
+
+    def _go_on_from(self, before: LedgerMetadata, now_ns: int) -> list[Effect]:
+        """Another version stands there than the one that we knew."""
+        self.publishing.drop()
         if self.metadata.is_closed:
             return self._end(None)  # Another recoverer's result is ours (P5.2e).
         if self.phase is Phase.CLOSING and self.metadata.fragments[-1] == before.fragments[-1]:
             return self._close()  # Only earlier fragments changed (repair): the verdicts stand.
         self._begin_round()
-        return self._begin(event.now_ns)
-
-    def _choose_anew(self, now_ns: int) -> list[Effect]:
-        """Somebody to whom we wrote back was not to be named any more (P10.6). The old version of the ledger, read
-        behind that, proves that the closing was not made, nor will be: recover again, with others."""
-        if not self.naming.is_confirmed:
-            self.naming.is_confirmed = True
-            return self._read_metadata()
-        self.proposed, self.unsettled = None, False
-        self._begin_round()
         return self._begin(now_ns)
+
+    def _on_refused(self, event: TransactRefused) -> list[Effect]:
+        """Not run, and never will be: said at once with what is full. Whoever tries later goes on from what stands."""
+        if not self.publishing.is_outcome(event):
+            return []
+        what = "begun" if self.phase is Phase.MARKING else "ended"
+        return self._end(
+            MetadataUnavailable(
+                f"recovery of ledger {self.ledger_id} could not be {what}: {event.reason}",
+                definite=not self.publishing.is_unsettled,  # One before may have landed (P2.2).
+                hint="nothing of the ledger is lost; make room in the metadata, then recover it again",
+            )
+        )
+
+    def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
+        self.publishing.is_reading = False
+        self.retry_at = event.now_ns + self.options.retry_ns
+        return []
 
     # Fencing (P5.2b).
 
@@ -490,11 +443,11 @@ class Recovery(Machine):
         if not self.in_flight.failed_seats or not self.in_flight.pending:
             return []
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
-        usable = self.naming.usable(self.bookies)
+        usable = self.publishing.naming.usable(self.bookies)
         proposal = propose(self.in_flight, usable, avoid, self.chance, self.options.placement)
         if proposal is None:
             return self._take_back(avoid, now_ns)
-        self.naming.choose((each.member for each in proposal.seatings), self.bookies)
+        self.publishing.naming.choose((each.member for each in proposal.seatings), self.bookies)
         self.fragments = change_fragments(self.fragments, proposal)
         fresh = self.in_flight.replace(proposal.seatings)
         return list(self.in_flight.resend(fresh, now_ns, None, 0))
@@ -535,7 +488,7 @@ class Recovery(Machine):
 
     def _end(self, error: EmbedbkError | None) -> list[Effect]:
         self.phase = Phase.ENDED
-        self.proposed = None
+        self.publishing.drop()
         return [Ended(error, None if error else (self.metadata, self.revision))]
 
     # Dispatch, time.
@@ -570,7 +523,7 @@ class Recovery(Machine):
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
         known = {info.member for info in self.bookies}
         self.bookies = event.bookies
-        self.naming.listed(event.bookies)
+        self.publishing.naming.listed(event.bookies)
         for info in event.bookies:
             if info.member not in known:
                 self.avoid_until.pop(info.member.bookie_id, None)  # It came back just now.
@@ -585,7 +538,7 @@ class Recovery(Machine):
         effects: list[Effect] = []
         if self.retry_at is not None and now_ns >= self.retry_at:
             self.retry_at = None
-            effects += self._read_metadata() if self.proposed is not None else []
+            effects += self.publishing.read(self.ledger_id) if self.publishing.proposed is not None else []
         if self.phase is Phase.FENCING:
             effects += self._ask_fences(now_ns)
         elif self.phase is Phase.READING:
@@ -625,10 +578,10 @@ class Recovery(Machine):
         Started: _on_started,
         Answered: _on_answered,
         SendFailed: _on_send_failed,
-        Transacted: _on_transacted,
+        Transacted: _on_outcome,
         TransactRefused: _on_refused,
-        TransactUnknown: _on_unknown,
-        KeyRead: _on_key_read,
+        TransactUnknown: _on_outcome,
+        KeyRead: _on_outcome,
         MetadataFailed: _on_metadata_failed,
         BookiesChanged: _on_bookies,
         Tick: _on_tick,

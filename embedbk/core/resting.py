@@ -20,15 +20,15 @@ from embedbk.core.backlog import Backlog
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.placement import Chance
+from embedbk.core.publishing import Publishing
 from embedbk.core.standstill import Standstill
 from embedbk.core.vocabulary import BookieInfo
 from embedbk.core.writer import Writer, WriterOptions, WriterState
 
 __all__ = ["Resting", "lay_down"]
 
-_WRITER_GIVEN = {"metadata", "bookies", "chance", "options", "in_flight", "revision"}
+_WRITER_GIVEN = {"metadata", "bookies", "chance", "options", "in_flight", "publishing", "revision"}
 _WRITER_KEPT = (
-    "cas_number",
     "change_count",
     "lac_hinted",
     "lac_published",
@@ -40,15 +40,11 @@ _WRITER_NEW: dict[str, Any] = {
     "__dict__": {},
     "error": None,
     "failures": {},
-    "is_reading_metadata": False,
-    "naming": None,
     "proposal": None,
-    "proposed": None,
     "refusal": None,
     "retry_at": None,
     "standstill": Standstill(),
     "state": WriterState.OPEN,
-    "unsettled": False,
 }
 _FLIGHT_GIVEN = {
     "behind_max",
@@ -101,10 +97,11 @@ class Resting(msgspec.Struct, frozen=True, gc=False):
 
     def stand_up(self) -> Writer:
         """A writer in the state of the one that lay down."""
-        revision, nonce, *kept = _decode(self.numbers)
+        revision, nonce, cas_number, *kept = _decode(self.numbers)
         chance: Chance = self.chance
         writer = Writer(self.metadata, revision, self.ledger_key, nonce, self.bookies, chance, self.options)
         writer.in_flight.backlog = self.backlog
+        writer.publishing = Publishing(cas_number) if cas_number else None
         numbers = iter(kept)
         for name in _WRITER_KEPT:
             setattr(writer, name, next(numbers))
@@ -121,13 +118,16 @@ def lay_down(writer: Writer) -> Resting | None:
     flight = writer.in_flight
     if flight._seatings is not None or (_writer_new(writer), _flight_new(flight)) != _AS_NEW:
         return None
-    metadata, times = writer.metadata, flight.times
+    metadata, times, publishing = writer.metadata, flight.times, writer.publishing
+    if publishing is not None and not publishing.is_idle:
+        return None
     if flight._first_members != metadata.fragments[-1].members:
         return None
     assert flight.quorum == metadata.quorum
     assert flight.is_deferred == (metadata.durability == Durability.DEFERRED)
     assert (times is None) == (writer.options.late is None)
     kept = (*_writer_kept(writer), *_flight_kept(flight), *(() if times is None else _times_kept(times)))
-    numbers = _encode((writer.revision, flight.nonce, *kept))
+    cas_number = 0 if publishing is None else publishing.number
+    numbers = _encode((writer.revision, flight.nonce, cas_number, *kept))
     options, backlog = writer.options, flight.backlog
     return Resting(metadata, flight.ledger_key, writer.bookies, writer.chance, options, numbers, backlog)

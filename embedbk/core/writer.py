@@ -20,11 +20,8 @@ from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
     decode_changed_metadata,
-    encode_ledger_metadata,
-    ledger_key_path,
 )
 from embedbk.codec.messages import AddAnswer, Control, ExplicitLacRequest, LacAnswer, LacRequest, Status
-from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.config import ANYWHERE, BEHIND_BYTES_MAX, QUORUM_WAIT_S, Placement, Quorum
 from embedbk.core import avoided
 from embedbk.core.backlog import SILENT_AT_BOUND, look_at_ns, silent_seats
@@ -34,6 +31,7 @@ from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms
 from embedbk.core.machine import Handlers, Machine, earliest
 from embedbk.core.naming import Naming, newly_seated
 from embedbk.core.placement import Chance
+from embedbk.core.publishing import Publishing, Settlement
 from embedbk.core.seating import Seating
 from embedbk.core.standstill import Standstill, not_enough_bookies
 from embedbk.core.vocabulary import (
@@ -53,12 +51,10 @@ from embedbk.core.vocabulary import (
     HintDue,
     KeyRead,
     MetadataFailed,
-    ReadKey,
     Received,
     Send,
     SendFailed,
     Tick,
-    Transact,
     Transacted,
     TransactRefused,
     TransactUnknown,
@@ -133,29 +129,25 @@ class Writer(Machine):
     __slots__ = (
         "__dict__",  # Empty: room for who watches the steps of a core (testing).
         "bookies",
-        "cas_number",
         "chance",
         "change_count",
         "error",
         "failures",
         "in_flight",
-        "is_reading_metadata",
         "lac_hinted",
         "lac_published",
         "lap",
         "last_active_ns",
         "metadata",
-        "naming",
         "options",
         "pressed_again_ns",
         "proposal",
-        "proposed",
+        "publishing",
         "refusal",
         "retry_at",
         "revision",
         "standstill",
         "state",
-        "unsettled",
     )
 
     def __init__(
@@ -189,18 +181,14 @@ class Writer(Machine):
             behind_max=options.behind_bytes_max,
         )
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
-        self.proposed: LedgerMetadata | None = None
+        self.publishing: Publishing | None = None  # From the first change or close on.
         self.change_count = 0  # Ensemble changes published.
         self.failures: avoided.Failures = _NOBODY  # Of bookies, lately.
-        self.naming: Naming | None = None  # From the first change on that is not settled.
-        self.cas_number = 0  # Of the compare-and-set in flight; an outcome of another one decides nothing.
         self.pressed_again_ns = 0  # At the bound of what is kept: when to look again who is silent.
         # Metadata would not take the last change: until when none is tried, and why.
         self.refusal: tuple[int, str] | None = None
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
         self.standstill = Standstill()
-        self.is_reading_metadata = False
-        self.unsettled = False  # A CAS came back unknown: it is still in flight (P2.2).
         self.lap = NO_ENTRY  # Last add pushed.
         self.lac_published = NO_ENTRY  # The newest LAC that any frame or explicit LAC carried.
         self.lac_hinted = NO_ENTRY  # The newest that every seat was given by a hint.
@@ -219,6 +207,16 @@ class Writer(Machine):
     @property
     def lac(self) -> int:
         return self.in_flight.done
+
+    @property
+    def proposed(self) -> LedgerMetadata | None:
+        """What is being published: a change or the close."""
+        return None if self.publishing is None else self.publishing.proposed
+
+    @property
+    def is_unsettled(self) -> bool:
+        """A compare-and-set came back unknown: it is still in flight (P2.2)."""
+        return self.publishing is not None and self.publishing.is_unsettled
 
     def wants_frame(self, *, is_full: bool, waiting: int = 1) -> bool:
         """May another frame be sealed now?
@@ -734,41 +732,45 @@ class Writer(Machine):
 
     @property
     def _usable(self) -> tuple[BookieInfo, ...]:
-        return self.bookies if self.naming is None else self.naming.usable(self.bookies)
+        return self.bookies if self.publishing is None else self.publishing.naming.usable(self.bookies)
 
     def _send_change(self) -> list[Effect]:
         assert self.proposal is not None
         fragments = change_fragments(self.metadata.fragments, self.proposal)
-        self.proposed = self.metadata.with_changes(fragments=fragments)
-        self.naming = self.naming or Naming()
-        self.naming.choose(newly_seated(self.metadata.fragments, fragments), self.bookies)
-        return [self._compare_and_set(self.proposed)]
+        publishing = self._begin_publishing()
+        publishing.naming.choose(newly_seated(self.metadata.fragments, fragments), self.bookies)
+        return publishing.put(self.metadata, self.revision, self.metadata.with_changes(fragments=fragments))
 
-    def _compare_and_set(self, metadata: LedgerMetadata) -> Effect:
-        key = ledger_key_path(self.ledger_id)
-        self.cas_number += 1
-        put = Put(key, encode_ledger_metadata(metadata))
-        fragments = self.metadata.fragments, metadata.fragments
-        placements = self.naming.compares(*fragments) if self.naming is not None else []
-        return Transact(("cas", self.cas_number), [Compare(key, self.revision), *placements], [put])
+    def _begin_publishing(self) -> Publishing:
+        self.publishing = self.publishing or Publishing()
+        return self.publishing
 
-    def _on_transacted(self, event: Transacted) -> list[Effect]:
-        if self.proposed is None or event.tag[1] != self.cas_number:
-            return []
-        if not event.is_done:
-            asked = self.naming.ask() if self.naming is not None else []
-            return [*asked] or self._read_metadata()
-        return self._settled(event.now_ns, event.revision)
+    def _on_outcome(self, event: Transacted | TransactUnknown | KeyRead) -> list[Effect]:
+        """Of the compare-and-set in flight."""
+        assert self.publishing is not None
+        heard = self.publishing.hear(event)
+        if heard.error is not None:
+            return self._give_up(heard.error)
+        if heard.verdict is Settlement.OPEN:
+            return heard.effects
+        if heard.verdict is Settlement.NOT_MADE:
+            return self._drop_change(event.now_ns)
+        if heard.found is None:
+            return self._overtaken(None)
+        if heard.verdict is Settlement.PUBLISHED:
+            return self._settled(event.now_ns, heard.found, heard.revision)
+        return self._decide_on(event.now_ns, heard.found, heard.revision)
 
-    def _settled(self, now_ns: int, revision: int) -> list[Effect]:
-        """The proposed metadata is published."""
-        assert self.proposed is not None
-        self.metadata, self.revision, self.proposed, self.unsettled = self.proposed, revision, None, False
+    def _on_transacted(self, event: Transacted | TransactUnknown) -> list[Effect]:
+        return self._on_outcome(event) if self.publishing is not None else []
+
+    def _settled(self, now_ns: int, published: LedgerMetadata, revision: int) -> list[Effect]:
+        """What was proposed is published."""
+        self.metadata, self.revision = published, revision
         if self.metadata.is_closed:
             return self._end(None)
         assert self.proposal is not None
         proposal, self.proposal = self.proposal, None
-        self.naming = None
         self.refusal = None
         self.change_count += 1
         if self.in_flight.times is not None:
@@ -784,39 +786,47 @@ class Writer(Machine):
             effects += self._go_on_closing()
         return effects
 
-    def _read_metadata(self) -> list[Effect]:
-        if self.is_reading_metadata:
-            return []
-        self.is_reading_metadata = True
-        return [ReadKey("read", ledger_key_path(self.ledger_id))]
+    def _decide_on(self, now_ns: int, found: LedgerMetadata, revision: int) -> list[Effect]:
+        """Somebody else's version stands where ours was to be published (P4.3)."""
+        assert self.publishing is not None and self.proposed is not None
+        is_change = self.proposal is not None and found.state == LedgerState.OPEN
+        if is_change and found.fragments[-1] == self.proposed.fragments[-1]:
+            self.publishing.settle()  # Our own content, whatever repair did to earlier fragments since.
+            return self._settled(now_ns, found, revision)
+        if found.state != LedgerState.OPEN or found.fragments[-1] != self.metadata.fragments[-1]:
+            return self._overtaken(found)
+        # Still open (repair touched an earlier fragment): decide again on the new version.
+        self.metadata, self.revision = found, revision
+        self.publishing.drop()
+        return self._send_change() if self.proposal is not None else self._go_on_closing()
 
-    def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
-        """Still in flight: only a newer version, or winning another CAS from the same one, settles it (P2.2)."""
-        if self.proposed is None or event.tag[1] != self.cas_number:
-            return []
-        self.unsettled = True
-        return self._read_metadata()
+    def _read_metadata(self) -> list[Effect]:
+        return self._begin_publishing().read(self.ledger_id)
 
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
         """Not run, and never will be: something of the metadata is full. The close ends with that; an ensemble change
         is dropped, and adds go on as where nobody can be found (P4.5)."""
-        if self.proposed is None or event.tag[1] != self.cas_number:
+        if self.publishing is None or not self.publishing.is_outcome(event):
             return []
         has_only_to_close = self.state is WriterState.CLOSING and not self.in_flight.pending
-        if self.proposal is None or (has_only_to_close and self.unsettled):
+        if self.proposal is None or (has_only_to_close and self.is_unsettled):
             return self._close_refused(event.reason)
         until_ns = event.now_ns + self.options.refused_ns
         self.refusal = (until_ns, event.reason)
-        if self.unsettled:
+        if self.is_unsettled:
             # A change before may land yet: until metadata says more, adds need their quorum in both (P2.2, P4.2).
             self.retry_at = until_ns
             return []
         return self._drop_change(event.now_ns)
 
+    def _forget_proposal(self) -> None:
+        self.proposal = None
+        if self.publishing is not None:
+            self.publishing.drop()
+
     def _drop_change(self, now_ns: int) -> list[Effect]:
         """It was not published, and never will be."""
-        self.proposed = self.proposal = None
-        self.unsettled = False
+        self._forget_proposal()
         effects = self._advance(now_ns)
         effects += self._consider_change(now_ns)
         self._note_stall(now_ns)
@@ -825,62 +835,41 @@ class Writer(Machine):
     def _close_refused(self, reason: str) -> list[Effect]:
         error = MetadataUnavailable(
             f"ledger {self.ledger_id} could not be closed behind entry {self.lac}: {reason}",
-            definite=not self.unsettled,  # One before may have landed, or may land yet (P2.2).
+            definite=not self.is_unsettled,  # One before may have landed, or may land yet (P2.2).
             hint="what is acknowledged is kept; make room in the metadata, then recover the ledger",
         )
         failed = [] if self.error is not None else [AddFailed(error)]
         return [*failed, *self._end(error)]
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
-        self.is_reading_metadata = False
+        if self.publishing is None:
+            return self._stand_still(event.now_ns)
+        self.publishing.is_reading = False
         if self.proposed is None:
             return self._stand_still(event.now_ns)
-        self.unsettled = True  # Whatever the read was for, only another read tells.
+        self.publishing.is_unsettled = True  # Whatever the read was for, only another read tells.
         self.retry_at = event.now_ns + self.options.retry_ns
         return []
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
-        if Naming.is_mine(event):
-            is_read = self.proposed is not None and self.naming is not None and self.naming.take(event)
-            return self._read_metadata() if is_read else []
-        self.is_reading_metadata = False
-        if self.proposed is None and not self.standstill.is_short:
+        if self.proposed is not None:
+            return self._on_outcome(event)
+        if self.publishing is None or Naming.is_mine(event):
             return []
+        self.publishing.is_reading = False
+        if not self.standstill.is_short:
+            return []
+        return self._read_in_shortage(event)
+
+    def _read_in_shortage(self, event: KeyRead) -> list[Effect]:
+        """Whether the ledger is this handle's still (P3.6)."""
         if event.value is None:
             return self._overtaken(None)
         try:
             found = decode_changed_metadata(event.value, self.metadata)
         except StorageError as unread:
             return self._give_up(unread)
-        if self.proposed is None:
-            return (
-                self._stand_still(event.now_ns) if found.state == LedgerState.OPEN else self._overtaken(found)
-            )
-        if event.revision == self.revision:
-            if self.naming is not None and self.naming.is_outdated:
-                return self._choose_anew(self.naming, event.now_ns)
-            # The same old version proves nothing. Sending the same CAS again from it either wins or is refused.
-            return [self._compare_and_set(self.proposed)]
-        is_change = self.proposal is not None and found.state == LedgerState.OPEN
-        if is_change and found.fragments[-1] == self.proposed.fragments[-1]:
-            self.proposed = found  # Our own content, whatever repair did to earlier fragments since.
-        if event.value == encode_ledger_metadata(self.proposed):
-            return self._settled(event.now_ns, event.revision)
-        if found.state != LedgerState.OPEN or found.fragments[-1] != self.metadata.fragments[-1]:
-            return self._overtaken(found)
-        # Still open (repair touched an earlier fragment): decide again on the new version (P4.3).
-        self.metadata, self.revision, self.proposed, self.unsettled = found, event.revision, None, False
-        if self.proposal is not None:
-            return self._send_change()
-        return self._go_on_closing()
-
-    def _choose_anew(self, naming: Naming, now_ns: int) -> list[Effect]:
-        """Somebody who was chosen is no longer as it was listed (P10.6). The old version of the ledger, read behind
-        that, proves that the change was not made, nor will be."""
-        if not naming.is_confirmed:
-            naming.is_confirmed = True
-            return self._read_metadata()
-        return self._drop_change(now_ns)
+        return self._stand_still(event.now_ns) if found.state == LedgerState.OPEN else self._overtaken(found)
 
     def _overtaken(self, found: LedgerMetadata | None) -> list[Effect]:
         """Somebody else recovered, closed or deleted the ledger (P4.3, P5.1)."""
@@ -890,7 +879,6 @@ class Writer(Machine):
             error = NoSuchLedger(f"{name} was deleted", definite=False)
         elif found.state == LedgerState.CLOSED:
             if self.state is WriterState.CLOSING and found.last_entry == self.lac:
-                self.unsettled = False
                 return self._end(None)  # Closed by somebody else at the same last entry: success (P5.1).
             error = LedgerClosed(f"{name} was closed by another client at entry {found.last_entry}")
         else:
@@ -899,7 +887,7 @@ class Writer(Machine):
 
     def _give_up(self, error: EmbedbkError) -> list[Effect]:
         """What metadata holds leaves this handle nothing to decide; what is asked for or under way there is dropped."""
-        self.proposed, self.proposal, self.unsettled = None, None, False
+        self._forget_proposal()
         if self.state is WriterState.CLOSING:
             failed = [] if self.error is not None else [AddFailed(error)]
             return [*failed, *self._end(error)]
@@ -918,12 +906,12 @@ class Writer(Machine):
         if self.in_flight.pending or self.proposal is not None or self.proposed is not None:
             return []
         last, length = self.lac, self.in_flight.done_length
-        self.proposed = self.metadata.with_changes(state=LedgerState.CLOSED, last_entry=last, length=length)
-        return [self._compare_and_set(self.proposed)]
+        closed = self.metadata.with_changes(state=LedgerState.CLOSED, last_entry=last, length=length)
+        return self._begin_publishing().put(self.metadata, self.revision, closed)
 
     def _end(self, error: EmbedbkError | None) -> list[Effect]:
         self.state = WriterState.ENDED
-        self.proposed = self.proposal = None
+        self._forget_proposal()
         self.in_flight.give_up()
         return [Ended(error, (self.lac, self.in_flight.done_length))]
 
@@ -936,8 +924,8 @@ class Writer(Machine):
                 # It came back just now.
                 self.failures = avoided.came_back(self.failures, info.member.bookie_id, event.now_ns)
         self.bookies = event.bookies
-        if self.naming is not None and not self.naming.listed(event.bookies) and self.proposed is None:
-            self.naming = None
+        if self.publishing is not None:
+            self.publishing.naming.listed(event.bookies)
         return self._look_for_bookies(event.now_ns)
 
     def _on_tick(self, event: Tick) -> list[Effect]:
@@ -967,7 +955,7 @@ class Writer(Machine):
 
     def _try_again(self, now_ns: int) -> list[Effect]:
         if self.proposed is not None:
-            return self._read_metadata() if self.unsettled else []
+            return self._read_metadata() if self.is_unsettled else []
         return self._look_for_bookies(now_ns)
 
     def _look_for_bookies(self, now_ns: int) -> list[Effect]:
@@ -1046,7 +1034,7 @@ class Writer(Machine):
         SendFailed: _on_send_failed,
         Transacted: _on_transacted,
         TransactRefused: _on_refused,
-        TransactUnknown: _on_unknown,
+        TransactUnknown: _on_transacted,
         KeyRead: _on_key_read,
         MetadataFailed: _on_metadata_failed,
         BookiesChanged: _on_bookies,

@@ -92,7 +92,7 @@ class Invariants(Observer):
             check(node, core, event, effects)
 
     def _note_naming(self, core: Any, event: KeyRead) -> None:
-        naming = getattr(core, "naming", None)
+        naming = getattr(getattr(core, "publishing", core), "naming", None)
         if naming is not None and naming.is_mine(event) and naming.is_outdated:
             self.sometimes.note("placement was another")
 

@@ -120,7 +120,7 @@ class Sightings(Observer):
             elif kind is AddFailed:
                 if isinstance(effect.error, LedgerFenced):
                     self.note("writer fenced")
-                    if core.proposal is not None or core.unsettled:
+                    if core.proposal is not None or core.is_unsettled:
                         self.note("fenced in an ensemble change")
                 elif isinstance(effect.error, NotEnoughBookies):
                     self.note("not enough bookies")

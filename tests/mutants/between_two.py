@@ -225,13 +225,9 @@ MUTANTS = (
         ),
         (
             (
-                "embedbk/core/writer.py",
-                (
-                    "        if self.proposed is None or event.tag[1] != self.cas_number:\n"
-                    "            return []\n"
-                    "        if not event.is_done:\n"
-                ),
-                ("        if self.proposed is None:\n            return []\n        if not event.is_done:\n"),
+                "embedbk/core/publishing.py",
+                "        return self.proposed is not None and event.tag[1] == self.number\n",
+                "        return self.proposed is not None\n",
             ),
         ),
         (

@@ -191,16 +191,8 @@ MUTANTS = (
         (
             (
                 "embedbk/core/writer.py",
-                (
-                    "        self.metadata, self.revision, self.proposed, self.unsettled = "
-                    "found, event.revision, None, False\n"
-                    "        if self.proposal is not None:\n"
-                ),
-                (
-                    "        self.revision, self.proposed, self.unsettled = event.revision, "
-                    "None, False\n"
-                    "        if self.proposal is not None:\n"
-                ),
+                "        self.metadata, self.revision = found, revision\n        self.publishing.drop()\n",
+                "        self.revision = revision\n        self.publishing.drop()\n",
             ),
         ),
         ("tests/rules/test_p4_crossing_changes.py::test_a_change_refused_by_repair_is_decided_again",),

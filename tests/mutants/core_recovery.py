@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 _BOOKIE = "embedbk/core/bookie.py"
 _LEAVING = "embedbk/core/leaving.py"
 _LOG = "embedbk/core/log.py"
+_PUBLISHING = "embedbk/core/publishing.py"
 _RECOVERY = "embedbk/core/recovery.py"
 
 _P3 = "tests/rules/test_p3_adding.py::test_"
@@ -107,9 +108,9 @@ MUTANTS = (
         "recovery closes without checking the version",
         (
             (
-                _RECOVERY,
-                "        when = [Compare(key, self.revision), *placements]\n",
-                "        when = [*([] if proposed.is_closed else [Compare(key, self.revision)]), *placements]\n",
+                _PUBLISHING,
+                "[Compare(key, revision), *placements]",
+                "[*([] if base.state == LedgerState.IN_RECOVERY else [Compare(key, revision)]), *placements]",
             ),
         ),
         (_P5_CONVERGENCE + "recoverers_converge",),
@@ -154,11 +155,10 @@ MUTANTS = (
             ),
             (
                 _RECOVERY,
-                "            return self._begin_fencing(now_ns)\n        return self._end(None)\n",
-                "            return self._begin_fencing(now_ns)\n"
+                "        return self._begin_fencing(now_ns) if self.phase is Phase.MARKING else self._end(None)\n",
                 "        if self.phase is Phase.READING:\n"
                 "            return self._go_on(now_ns)\n"
-                "        return self._end(None)\n",
+                "        return self._begin_fencing(now_ns) if self.phase is Phase.MARKING else self._end(None)\n",
             ),
         ),
         (

@@ -18,6 +18,7 @@ _QUARANTINE = "embedbk/core/quarantine.py"
 _QUORUM = "embedbk/core/quorum.py"
 _RESTING = "embedbk/core/resting.py"
 _STANDSTILL = "embedbk/core/standstill.py"
+_PUBLISHING = "embedbk/core/publishing.py"
 _WRITER = "embedbk/core/writer.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
@@ -125,9 +126,9 @@ MUTANTS = (
         "the writer closes without checking version and status",
         (
             (
-                _WRITER,
-                "[Compare(key, self.revision), *placements], [put])",
-                "placements if metadata.is_closed else [Compare(key, self.revision), *placements], [put])",
+                _PUBLISHING,
+                "[Compare(key, revision), *placements]",
+                "placements if proposed.is_closed else [Compare(key, revision), *placements]",
             ),
         ),
         (_P5 + "a_refused_close_reads_again_and_decides",),
@@ -229,9 +230,9 @@ MUTANTS = (
         "an ensemble change is published without checking the version",
         (
             (
-                _WRITER,
-                "[Compare(key, self.revision), *placements], [put])",
-                "[Compare(key, self.revision), *placements] if metadata.is_closed else placements, [put])",
+                _PUBLISHING,
+                "[Compare(key, revision), *placements]",
+                "placements if proposed.state == base.state else [Compare(key, revision), *placements]",
             ),
         ),
         (_P4_CROSSING + "a_change_refused_because_of_recovery_fails_the_adds_as_fenced",),
@@ -263,12 +264,11 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        self.naming.choose(newly_seated(self.metadata.fragments, fragments), self.bookies)\n"
-                "        return [self._compare_and_set(self.proposed)]\n",
-                "        self.naming.choose(newly_seated(self.metadata.fragments, fragments), self.bookies)\n"
+                "        return publishing.put(self.metadata, self.revision, self.metadata.with_changes(fragments=fragments))\n",
                 "        fresh = self.in_flight.replace(self.proposal.seatings)\n"
                 "        sends = self.in_flight.resend(fresh, self.last_active_ns, self.lac, self.in_flight.done_length)\n"
-                "        return [self._compare_and_set(self.proposed), *sends]\n",
+                "        changed = self.metadata.with_changes(fragments=fragments)\n"
+                "        return [*publishing.put(self.metadata, self.revision, changed), *sends]\n",
             ),
         ),
         (_P4 + "an_entry_needs_its_quorum_in_both_ensembles_while_the_change_is_in_flight",),
@@ -298,9 +298,9 @@ MUTANTS = (
         "a change of unknown outcome is forgotten",
         (
             (
-                _WRITER,
-                "        self.unsettled = True\n        return self._read_metadata()\n",
-                "        self.proposed = self.proposal = None\n        return []\n",
+                _PUBLISHING,
+                "            self.is_unsettled = True\n",
+                "            self.drop()\n            return Publication(Settlement.NOT_MADE, [])\n",
             ),
         ),
         (_P4 + "an_unknown_change_that_landed_is_found_by_reading",),
@@ -876,7 +876,7 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        self.unsettled = True  # Whatever the read was for, only another read tells.\n",
+                "        self.publishing.is_unsettled = True  # Whatever the read was for, only another read tells.\n",
                 "",
             ),
         ),

@@ -33,9 +33,9 @@ MUTANTS = (
         "an ensemble change seats a bookie that went read-only since it was chosen",
         (
             (
-                "embedbk/core/writer.py",
-                "[Compare(key, self.revision), *placements]",
-                "[Compare(key, self.revision)]",
+                "embedbk/core/publishing.py",
+                "[Compare(key, revision), *placements]",
+                "[Compare(key, revision), *(placements if proposed.is_closed else [])]",
             ),
         ),
         (_BESIDE + "an_ensemble_change_seats_another_one",),
@@ -46,9 +46,9 @@ MUTANTS = (
         "a recovery closes with a bookie that went read-only since it was chosen",
         (
             (
-                "embedbk/core/recovery.py",
-                "[Compare(key, self.revision), *placements]",
-                "[Compare(key, self.revision)]",
+                "embedbk/core/publishing.py",
+                "[Compare(key, revision), *placements]",
+                "[Compare(key, revision), *([] if proposed.is_closed else placements)]",
             ),
         ),
         (_RULES + "recovery_closes_on_nobody_who_went_read_only_behind_the_choice",),

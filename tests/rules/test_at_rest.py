@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from embedbk.core.avoided import Failed
+from embedbk.core.publishing import Publishing
 from embedbk.core.resting import lay_down
 from embedbk.core.standstill import Standstill
 from embedbk.core.vocabulary import Effect, Event, Tick
@@ -105,14 +106,11 @@ def test_a_writer_with_anything_under_way_does_not_rest() -> None:
     [
         ("failures", {"b1": Failed(1, 5, 3, 2)}),
         ("error", LedgerFenced("fenced")),
-        ("is_reading_metadata", True),
         ("proposal", object()),
-        ("proposed", object()),
         ("retry_at", 5),
         ("standstill", Standstill(is_short=True)),
         ("standstill", Standstill(until_ns=5)),
         ("state", WriterState.CLOSING),
-        ("unsettled", True),
         ("watched", True),
     ],
 )
@@ -123,6 +121,36 @@ def test_what_a_twin_would_not_know_keeps_a_writer_up(name: str, value: object) 
     assert lay_down(writer) is not None
     setattr(writer, name, value)
     assert lay_down(writer) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("is_reading", True), ("is_unsettled", True), ("proposed", object())]
+)
+def test_what_is_being_published_keeps_a_writer_up(name: str, value: object) -> None:
+    """P2.2, P4.2: a compare-and-set in flight, or a read that is to settle it, is not forgotten."""
+    _, client, _ = idle_writer()
+    publishing = writer_of(client).publishing = Publishing()
+    assert lay_down(writer_of(client)) is not None
+    setattr(publishing, name, value)
+    assert lay_down(writer_of(client)) is None
+
+
+def test_who_is_not_to_be_named_keeps_a_writer_up() -> None:
+    """P10.6: a bookie whose placement has changed is not chosen again from the same list."""
+    _, client, _ = idle_writer()
+    publishing = writer_of(client).publishing = Publishing()
+    publishing.naming._outdated.add(("b3", 1))
+    assert lay_down(writer_of(client)) is None
+
+
+def test_a_twin_numbers_its_compare_and_sets_on() -> None:
+    """P2.2: the outcome of one that was sent before the rest is not taken for that of one behind it."""
+    _, client, _ = idle_writer()
+    writer = writer_of(client)
+    assert lay_down(writer).stand_up().publishing is None
+    writer.publishing = Publishing(7)
+    twin = lay_down(writer).stand_up()
+    assert twin.publishing is not None and twin.publishing.number == 7
 
 
 def test_a_failed_seat_keeps_a_writer_up() -> None:

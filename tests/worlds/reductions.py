@@ -16,6 +16,7 @@ from typing import Any
 from embedbk.codec.ledger_metadata import LedgerState
 from embedbk.codec.messages import AddRequest, FenceRequest, ReadRequest, Status
 from embedbk.core.in_flight import InFlight
+from embedbk.core.publishing import Publishing
 from embedbk.core.recovery import Phase, Recovery
 from embedbk.core.vocabulary import Send, Transact
 from embedbk.core.writer import Writer, WriterState
@@ -38,13 +39,14 @@ def canonical(core: Any) -> Any:
 
 def _canonical_recovery(core: Recovery) -> None:
     core.reasons = {}  # For the words of an error that never comes.
-    core.unsettled = False  # Likewise.
+    core.publishing.is_unsettled = False  # Likewise.
     core.avoid_until = {}  # Avoided until 0, which is now.
     if core.phase is Phase.ENDED:
         # Only what it ended with is looked at.
-        core.in_flight, core.proposed, core.fragments = None, None, ()
+        core.in_flight, core.fragments = None, ()
+        core.publishing = Publishing()
         core.next_seating = core.revision = core.round = 0
-        core.retry_at, core.is_reading_metadata, core.quorum = None, False, core.metadata.quorum
+        core.retry_at, core.quorum = None, core.metadata.quorum
         core.base = core.metadata.fragments[-1]
     if core.phase is not Phase.FENCING:
         # A late fence changes nothing, and the start is the number of the next entry by now. What MARKING has of
@@ -92,8 +94,8 @@ def _canonical_writer(core: Writer) -> None:
     if core.state is WriterState.ENDED:
         core.error = core.retry_at = None
         core.standstill.is_short = False
-        core.cas_number = core.revision = core.in_flight.next_seating = 0
-        core.is_reading_metadata = core.unsettled = False
+        core.revision = core.in_flight.next_seating = 0
+        core.publishing = None
         core.in_flight.replace([])
         core.metadata = core.metadata.with_changes(
             state=LedgerState.OPEN, last_entry=None, length=None, fragments=()
