@@ -100,12 +100,25 @@ MUTANTS = (
         "a writer that cannot read what stands there lets the error out of its core",
         (
             (
+                "embedbk/core/publishing.py",
+                "        except StorageError as unread:\n",
+                "        except KeyError as unread:\n",
+            ),
+        ),
+        (_VALUES + "a_writer_that_has_to_change_what_it_cannot_read_fails_alone",),
+    ),
+    Mutant(
+        "an-unread-ledger-ends-the-host-of-a-writer-that-is-short",
+        "P2.5 P3.6",
+        "a writer short of bookies that cannot read what stands there lets the error out of its core",
+        (
+            (
                 "embedbk/core/writer.py",
                 "        except StorageError as unread:\n            return self._give_up(unread)\n",
                 "        except KeyError as unread:\n            return self._give_up(unread)\n",
             ),
         ),
-        (_VALUES + "a_writer_that_has_to_change_what_it_cannot_read_fails_alone",),
+        (_VALUES + "a_writer_short_of_bookies_fails_alone_by_what_it_cannot_read",),
     ),
     Mutant(
         "old-framings-raise",

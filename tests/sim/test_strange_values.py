@@ -191,6 +191,28 @@ def test_a_writer_that_has_to_change_what_it_cannot_read_fails_alone(cluster: Cl
     other.add(b"goes on")
 
 
+def test_a_writer_short_of_bookies_fails_alone_by_what_it_cannot_read(cluster: Cluster) -> None:
+    """P2.5, P3.6: it reads whether the ledger is its own still, and cannot tell; adds end with that error."""
+    client = cluster.client()
+    strange = client.create_ledger()
+    strange.add(b"zero")
+    key = ledger_key_path(strange.ledger_id)
+    sound = get(cluster, key)
+    put(cluster, key, newer(sound))
+    held = [member for member, _ in msgspec.msgpack.decode(sound)[11][0][2]]
+    (spare,) = {"b1", "b2", "b3", "b4"} - {*held}
+    cluster.crash(spare)
+    cluster.run_for(60)  # Its session ends; nobody is listed who could take a seat.
+    cluster.crash(held[0])
+    cluster.crash(held[1])
+    error = attempt(lambda: strange.add(b"one"))
+    assert isinstance(error, StorageError)
+    assert not error.definite
+    for member in (spare, *held[:2]):
+        cluster.restart(member)
+    client.create_ledger().add(b"goes on")
+
+
 def test_a_bookie_that_may_have_lost_entries_serves_beside_what_it_cannot_read(cluster: Cluster) -> None:
     """P2.5, P7.4: what cannot be read may name it, so that ledger is in limbo here; and the bookie comes back."""
     client = cluster.client()
