@@ -40,7 +40,8 @@ def draw(number: int, chance: random.Random) -> Operation:
 def test_what_clients_are_told_fits_one_order_while_leaders_are_killed_and_stopped(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """I73 to I75, L8: a leader that was stopped goes on and shows nothing older; every call ends."""
+    """Story 24, I73 to I75, L8: a leader that was stopped goes on and shows nothing older; every call
+    ends."""
     faults, chance = int(request.config.getoption("--member-faults")), random.Random(7)
     calls: list[Call] = []
     with Cluster(tmp_path, bookies=1, members=3, settings=PATIENT) as cluster:

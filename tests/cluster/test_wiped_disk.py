@@ -100,7 +100,7 @@ def start_command(name: str, home: Path, endpoints: dict[str, str], *, says_new:
 def test_a_member_whose_disk_was_wiped_helps_to_forget_nothing_in_any_start_order(
     tmp_path: Path, is_beside: bool, says_new: bool
 ) -> None:
-    """I64, C3, P10.3: without B nobody says that the key is gone; with B it is there."""
+    """Story 24, I64, C3, P10.3: without B nobody says that the key is gone; with B it is there."""
     homes, endpoints, token = wiped_story(tmp_path / "first")
     for order in ORDERS if is_beside else ["ACB"]:
         copies = {name: tmp_path / order / name for name in NAMES}
@@ -123,7 +123,7 @@ def test_a_member_whose_disk_was_wiped_helps_to_forget_nothing_in_any_start_orde
 
 
 def test_etcd_loses_the_key_of_the_same_story(tmp_path: Path, is_beside: bool) -> None:
-    """What the story is told for."""
+    """Story 25: what the story is told for."""
     if not is_beside:
         pytest.skip("asked for with --beside-etcd")
     if not (shutil.which("etcd") and shutil.which("etcdctl")):

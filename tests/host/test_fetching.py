@@ -12,7 +12,7 @@ from embedbk.host.fetching import ATTEMPTS_MAX
 from embedbk.host.handing_out import IDLE_NS_MAX, PULLERS_MAX
 from embedbk.host.member_links import FromMembers, MemberLinks
 from embedbk.metadata.log_records import encode_configuration
-from embedbk.metadata.patience import LIMIT_NS_MAX, LIMIT_NS_MIN, Patience
+from embedbk.metadata.patience import COST_NS, LIMIT_NS_MAX, LIMIT_NS_MIN, Patience
 from embedbk.metadata.quorum import Configuration
 from embedbk.metadata.raft_messages import PIECE_BYTES_MAX, SnapshotPiece, SnapshotPull
 from embedbk.metadata.raft_vocabulary import Boot, FetchSnapshot, SnapshotFetched, SnapshotGivenUp
@@ -262,7 +262,8 @@ def test_after_a_restart_it_goes_on_where_it_was(world: Pulling) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_a_loss_of_power_left_of_it_is_never_believed(world: Pulling, seed: int) -> None:
-    """I80: sectors that were not synced are gone or not; every sum is looked at before it counts."""
+    """Scenario 73, I80: sectors that were not synced are gone or not; every sum is looked at before it
+    counts."""
     world.fetch()
     world.until_offset(3 * PIECE_BYTES_MAX)
     world.follower.links.close()
@@ -397,6 +398,7 @@ def test_what_was_fetched_in_vain_is_removed_when_its_member_is_beyond_it(
 
 
 def test_a_newer_one_takes_the_place_of_what_is_fetched(world: Pulling) -> None:
+    """Story 14: its leader has cut another meanwhile; what was pulled of the first is not mixed with it."""
     world.fetch()
     world.until_offset(2 * PIECE_BYTES_MAX)
     world.named = write(world.source, 90, 4)
@@ -492,7 +494,8 @@ def test_a_failed_sync_is_never_tried_again_on_what_is_here(world: Pulling) -> N
 
 
 def test_a_slow_source_is_waited_for_and_one_that_hangs_is_not(world: Pulling) -> None:
-    """RAFT.md, 8: patience is 2 s at least for a piece, doubled twice; then the attempt ends and what is here stays."""
+    """Story 14, RAFT.md, 8: patience is 2 s at least for a piece, doubled twice; then the attempt ends
+    and what is here stays."""
     world.fetch()
     world.until_offset(2 * PIECE_BYTES_MAX)
 
@@ -632,6 +635,20 @@ def test_a_false_stall_makes_it_more_patient_and_good_pieces_less_again() -> Non
         patience.note_stall()
         patience.note_piece(PIECE_BYTES_MAX, SECOND)
     assert patience.margin == 64
+
+
+@pytest.mark.parametrize("took_ns", [COST_NS // 100, 100 * COST_NS])
+def test_what_it_assumes_before_it_has_measured_is_forgotten_after_three_pieces(took_ns: int) -> None:
+    """Story 16, RAFT.md, 8: a hundred times too much or too little. Three pieces later nobody is late who comes
+    as the others did, and one that hangs is noticed within a few times what a piece takes, or 2 s."""
+    patience = Patience()
+    for _ in range(3):
+        patience.note_piece(PIECE_BYTES_MAX, took_ns)
+        assert patience.limit_ns(PIECE_BYTES_MAX) > took_ns
+    assert patience.limit_ns(PIECE_BYTES_MAX) <= max(LIMIT_NS_MIN, 12 * took_ns)
+    for _ in range(100):
+        patience.note_piece(PIECE_BYTES_MAX, took_ns)
+    assert patience.limit_ns(PIECE_BYTES_MAX) <= max(LIMIT_NS_MIN, 3 * took_ns)
 
 
 def test_the_last_bytes_of_a_file_say_nothing_of_a_mebibyte() -> None:

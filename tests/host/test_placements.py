@@ -50,7 +50,8 @@ def test_a_bookie_is_listed_with_its_placement_from_its_first_registration_on(pl
 
 
 def test_read_only_raises_it_once_and_writable_shows_the_new_one(place: Place) -> None:
-    """P10.6: raised in the change that lists it as read-only, not again while it stays so, not when it comes back."""
+    """Story 20, P10.6: raised in the change that lists it as read-only, not again while it stays so,
+    not when it comes back."""
     place.until(lambda: place.bookie("b1").is_registered)
     first = placement(place)
     become(place, is_writable=False)

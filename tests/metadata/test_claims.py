@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -118,6 +119,26 @@ def test_the_end_of_a_session_gives_all_its_locks_and_places_away_at_one_revisio
     assert len(keys) == len(set(keys))
     assert {record.key for record in told if record.value is not None} == {"/locks/a", "/locks/b", "/locks/c"}
     assert holder(catalog, "d") == (three.number, 7, 7)
+
+
+def test_a_thousand_that_wait_are_woken_one_at_a_time() -> None:
+    """Story 19, P9.3: each release changes the key of its lock and one place, whoever else waits; nobody races."""
+    catalog = Catalog()
+    sessions = [Session(catalog) for _ in range(1_000)]
+    for each in sessions:
+        each.acquire()
+    for holding, following in pairwise(sessions):
+        before = catalog.revision
+        assert holding.run(Release("l")) == TxnDone(True, before + 1)
+        told = {
+            record.key: record.session
+            for record in catalog.history.at(before + 1)
+            if record.value is not None
+        }
+        assert told == {"/locks/l": following.number}
+        assert len(catalog.history.at(before + 1)) == 2
+    assert sessions[-1].run(Release("l"))
+    assert not catalog.page("/").records
 
 
 def test_whoever_gives_up_is_passed_over() -> None:

@@ -94,6 +94,27 @@ def test_a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile(seed: int,
         assert loaded.shared_bytes == Catalog.restore(expected).shared_bytes
 
 
+def test_a_change_of_many_keys_is_in_a_snapshot_whole_or_not_at_all(slices: None) -> None:
+    """Scenario 77: ZK-3127. A transaction over keys in front of the walk and behind it, between any two slices: the
+    snapshot has none of it, and the one that is begun behind it has all."""
+    keys = [f"/k/{number:02}" for number in range(40)]
+    old, new = (Txn([], [Put(key, value) for key in keys]) for value in (b"old", b"new"))
+    for slices_before in range(30):
+        catalog = Catalog()
+        catalog.apply(StartSession(1, 1000, "w"), 1, FIRST_TERM)
+        catalog.apply(Run(1, 1, 1, old, RULES), 2, FIRST_TERM)
+        cut = catalog.cut()
+        pieces = [piece for _ in range(slices_before) if (piece := cut.next_piece()) is not None]
+        catalog.apply(Run(1, 2, 2, new, RULES), 3, FIRST_TERM)
+        pieces += iter(cut.next_piece, None)
+        catalog.end_cut()
+        for told, value in ((pieces, b"old"), (all_pieces(catalog), b"new")):
+            found = load(told)
+            assert {record.value for record in found.page("/k/").records} == {value}, slices_before
+            assert {record.revision for record in found.page("/k/").records} == {found.revision}
+    assert len(pieces) > 5, "there are slices to come between"
+
+
 def test_equal_states_give_equal_pieces(slices: None) -> None:
     """2.10 of the plan: members compare snapshots by digest, so the pieces follow from the state and nothing else."""
     catalog = Catalog()

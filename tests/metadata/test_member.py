@@ -737,6 +737,29 @@ def test_all_watches_are_bounded_and_each_link_has_some(monkeypatch: pytest.Monk
     assert desk.member._watches.total == 0
 
 
+def test_five_thousand_keys_of_sessions_that_end_at_once_hold_nobody_up() -> None:
+    """Story 19: 500 sessions with ten ephemeral keys each are silent from one moment on. They end a slice a step, what
+    another session asks between two steps is answered in the next sync, and in the end all keys are gone."""
+    desk, slices = Desk(), 0
+    for number in range(500):
+        keys = [Put(f"/e/{number}/{n}", b"", True) for n in range(10)]
+        link = number // member_module.SESSIONS_PER_LINK_MAX
+        opened = desk.do(OpenSession(10_000, "test"), link=link)
+        assert isinstance(opened, SessionOpened)
+        desk.do(Txn([], list(keys)), opened.session, link=link)
+    opened = desk.do(OpenSession(60_000, "test"), link=99)
+    assert isinstance(opened, SessionOpened)
+    living = opened.session
+    desk.now_ns = desk.member.deadline_ns or 0
+    while any(record.session for record in desk.member.catalog.page("/e/").records):
+        [record] = [effect for effect in desk.step(Tick(desk.now_ns)) if isinstance(effect, Persist)]
+        assert len(record.entries) <= member_module.EXPIRIES_PER_TICK_MAX
+        assert isinstance(desk.do(put("/living", b"%d" % slices), living, link=99), TxnDone)
+        slices += 1
+    assert slices >= 500 // member_module.EXPIRIES_PER_TICK_MAX
+    assert list(desk.member.catalog.sessions) == [living]
+
+
 def test_a_session_with_many_keys_has_a_step_of_its_own() -> None:
     """EXPIRED_KEYS_PER_TICK: its keys go in one revision; the next session's in the next step."""
     desk = Desk()

@@ -163,7 +163,8 @@ def test_who_asks_twice_changes_nothing() -> None:
 
 
 def test_who_must_not_join_is_told_why_and_what_to_do() -> None:
-    """P10.3, P7.9: another cluster's, a name that is heard, a copy of a directory, whoever was taken out."""
+    """Story 6, P10.3, P7.9: another cluster's, a name that is heard, a copy of a directory, whoever was
+    taken out."""
     office = Office("abc")
     leader = office.leader()
     d = office.newcomer("d")
@@ -243,7 +244,8 @@ def test_a_change_that_is_refused_says_why_and_one_under_a_lost_leadership_is_as
 def test_a_leader_that_is_killed_while_others_join_leaves_a_change_that_is_whole_or_was_none(
     after_ms: float,
 ) -> None:
-    """P10.3, I77: at whatever moment; asking again makes it so, and nobody votes whom no change let in."""
+    """Story 8, P10.3, I77: at whatever moment; asking again makes it so, and nobody votes whom no
+    change let in."""
     office = Office("abc")
     d, e = office.newcomer("d"), office.newcomer("e")
     leader = office.leader()

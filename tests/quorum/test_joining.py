@@ -52,7 +52,8 @@ def test_whoever_has_no_vote_and_whoever_asks_again_counts_for_nobody() -> None:
 
 
 def test_a_machine_that_was_taken_out_lures_nobody() -> None:
-    """It was one of three, and two of them are there; or alone once, and the others have gone on without it."""
+    """Story 7: it was one of three, and two of them are there; or alone once, and the others have gone
+    on without it."""
     assert heard(told("old", "old" and "xyz")).token == b""
     gone_on = heard(told("a", "a", at=3), told("b", "bcd", at=90))
     assert gone_on.token == b""

@@ -38,6 +38,29 @@ def votes_of(member: Member) -> set[str]:
     return {voter.name for voter in member.raft.configuration.voters}
 
 
+@pytest.mark.parametrize("after_ms", [1, 5, 20, 100])
+def test_a_state_never_runs_ahead_of_its_own_log(after_ms: int) -> None:
+    """Scenario 65, I72: etcd 10508, 20426. A follower hears that entries are committed long before its own disk has
+    them; it applies none of them, and when the power goes it starts with less and gets the same again."""
+    world = settled(seed=after_ms)
+    lead(world, "a")
+    b = world.named("b")
+    b.sync_ms = 10_000
+    before = len(b.state)
+    tokens = commit(world, 5)
+    world.run(after_ms)
+    assert b.raft is not None
+    assert b.raft.log.last_index == len(world.judge.committed), "it was told of all of them"
+    assert len(b.state) == before, "it shows what its disk does not have"
+    lose_power(world, b)
+    b.sync_ms = 1
+    b.start()
+    world.run(4 * BASE_MS)
+    commit(world)
+    assert {world.judge.bodies[token] for token in tokens} <= set(b.state)
+    world.judge.end()
+
+
 def test_of_two_snapshots_in_quick_succession_the_newer_one_stands() -> None:
     """Scenario 68: etcd 18055. While C loads one, the leader cuts a newer one and has the first no more."""
     world = settled()
@@ -219,9 +242,9 @@ def test_a_leader_that_lost_what_it_had_not_synced_does_not_lead_on() -> None:
 
 
 def test_a_copy_of_a_directory_adds_nothing_to_a_quorum() -> None:
-    """RAFT.md, 11: a cloned disk. Beside the living C a second process starts on a copy of its directory, and
-    hears all that C hears. With B gone, and C in the next moment, A and the copy commit nothing until C was silent for
-    an election base; then the copy is C."""
+    """Story 6, RAFT.md, 11: a cloned disk. Beside the living C a second process starts on a copy of its
+    directory, and hears all that C hears. With B gone, and C in the next moment, A and the copy commit
+    nothing until C was silent for an election base; then the copy is C."""
     world = settled()
     a, b, c = lead(world, "a"), world.named("b"), world.named("c")
     commit(world, 3)

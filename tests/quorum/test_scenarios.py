@@ -110,8 +110,9 @@ def wiped_while_away(seed: int, order: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("order", list(permutations("abc")))
 def test_a_wiped_member_helps_nobody_to_forget(order: tuple[str, ...], pytestconfig: pytest.Config) -> None:
-    """I79: A and B committed x (C down); A loses its disk. A and C form no quorum, in any start order; x is there when
-    B returns, and A comes back as a learner under another incarnation."""
+    """Scenario 78, story 1, I79: A and B committed x (C down); A loses its disk. A and C form no
+    quorum, in any start order; x is there when B returns, and A comes back as a learner under another
+    incarnation."""
     for seed in range(pytestconfig.getoption("--wiped-seeds") // 6):
         wiped_while_away(seed, order)
 
@@ -139,7 +140,8 @@ def rolled_back(policy: Policy, names: str, seed: int) -> World:
 
 
 def test_a_majority_forgets_with_a_voter_that_was_put_back() -> None:
-    """C1 with w = 1 and 2 of 3: this is what `majority` does not promise, and the judge of these worlds sees it."""
+    """Story 2, C1 with w = 1 and 2 of 3: this is what `majority` does not promise, and the judge of
+    these worlds sees it."""
     with pytest.raises(AssertionError, match=r"I66|I65|I60"):  # noqa: PT012
         world = rolled_back(Policy.MAJORITY, "abc", 1)
         world.run(10 * BASE_MS)
@@ -159,7 +161,8 @@ def test_a_majority_forgets_with_a_voter_that_was_put_back() -> None:
     ],
 )
 def test_larger_quorums_remember_for_a_voter_that_was_put_back(policy: Policy, names: str) -> None:
-    """C1, C2: with w >= 1 nothing is lost, whoever was put back; when all are there again, they go on."""
+    """Story 3, C1, C2: with w >= 1 nothing is lost, whoever was put back; when all are there again,
+    they go on."""
     for seed in range(5):
         world = rolled_back(policy, names, seed)
         world.run(10 * BASE_MS)
@@ -234,7 +237,8 @@ def test_one_vote_in_a_term_and_its_repeat_to_the_same_process_only() -> None:
 
 
 def test_a_vote_outlives_a_step_down_in_its_term() -> None:
-    """I61: a candidate that gives up its candidacy, or hears its term's leader, has given its vote."""
+    """Scenario 82, I61: a candidate that gives up its candidacy, or hears its term's leader, has given
+    its vote."""
     raft = alone()
     sent(raft, raft.step(Tick(2000 * MS)), 2000)
     told(raft, B, 0, PreVoteReply(1, is_granted=True), at_ms=2001)
@@ -358,7 +362,8 @@ def test_of_two_processes_of_one_member_the_one_that_is_heard_stays() -> None:
 
 
 def test_a_term_below_the_last_entry_is_raised() -> None:
-    """seaweedfs 2026: the stored term is below the last entry's: the vote that stood beside it is not used."""
+    """Scenario 83: seaweedfs 2026: the stored term is below the last entry's: the vote that stood
+    beside it is not used."""
     raft = alone(term=2, vote=Boot(C, b"1"), entries=(Entry(1, 5, b"x"),))
     assert (raft.term, raft.vote) == (5, None)
 
@@ -403,7 +408,8 @@ def test_a_vote_for_the_process_before_elects_nobody() -> None:
 
 
 def test_entries_of_earlier_terms_are_committed_by_one_of_the_own() -> None:
-    """I70, figure 8: an old entry on a majority may still be replaced; the leader's own first entry commits it."""
+    """Scenario 81, I70, figure 8: an old entry on a majority may still be replaced; the leader's own
+    first entry commits it."""
     raft = alone(term=2, entries=(Entry(1, 2, b"old"),))
     elected(raft)
     assert raft.log.last_index == 2
@@ -434,9 +440,9 @@ def test_a_lost_answer_is_had_again_though_its_entry_went_behind_a_snapshot() ->
 
 
 def test_a_disk_with_less_than_it_said_is_named_though_the_first_question_was_lost() -> None:
-    """P10.3, RAFT.md 4: another process of C, on an older image, has taken nothing from this leader yet, and its
-    answers to heartbeats say so. It is asked again at the same place, and tells what is missing, before that is filled
-    up."""
+    """Scenario 85, P10.3, RAFT.md 4: another process of C, on an older image, has taken nothing from
+    this leader yet, and its answers to heartbeats say so. It is asked again at the same place, and
+    tells what is missing, before that is filled up."""
     raft = alone()
     elected(raft)
     for number in range(3):
@@ -607,7 +613,8 @@ def test_partial_partitions_of_three_keep_a_leader() -> None:
 
 
 def test_partial_partitions_of_five_keep_a_leader(pytestconfig: pytest.Config) -> None:
-    """L5, Cloudflare 2020: of five, some here, all 1,024 by flag; terms do not rise without bound."""
+    """Scenario 86, story 10, L5, Cloudflare 2020: of five, some here, all 1,024 by flag; terms do not
+    rise without bound."""
     found = graphs("abcde")
     chosen = random.Random(5).sample(found, min(pytestconfig.getoption("--partitions"), len(found)))
     for seed, linked in enumerate(chosen):
@@ -658,7 +665,8 @@ def test_a_leader_that_slept_answers_no_read_of_before() -> None:
 
 
 def test_one_grows_to_three_and_five_and_back() -> None:
-    """RAFT.md, 7: one joint change each, no step of two or four, appends go on, each phase with a crash and a start."""
+    """Stories 8 and 17, RAFT.md, 7: one joint change each, no step of two or four, appends go on, each
+    phase with a crash and a start."""
     world = settled("a")
     tokens: list[int] = []
 
@@ -806,8 +814,8 @@ def test_a_wiped_incarnation_is_never_admitted_again() -> None:
 
 
 def test_a_snapshot_that_takes_long_counts_however_late() -> None:
-    """RAFT.md, 8: the follower loads for minutes; nobody stops it, nobody starts it over, and the leader keeps its
-    place."""
+    """Story 14, RAFT.md, 8: the follower loads for minutes; nobody stops it, nobody starts it over, and
+    the leader keeps its place."""
     world = settled()
     lead(world, "a")
     world.crash(world.named("c"))

@@ -16,6 +16,7 @@ OF_TESTS = re.compile(
 )  # Letters that stand for other things elsewhere: in sentences only.
 SOURCES = {".py", ".pyi", ".md", ".c", ".h"}
 SCENARIOS = re.compile(r"[Ss]cenarios? \d+(?:(?:, | and )\d+)*")
+STORIES = re.compile(r"\b[Ss]tor(?:y|ies) \d+(?:(?:, | and )\d+)*")
 SECTIONS = re.compile(r'"""(?:METADATA )?\d\.\d+(?: no\. \d+)?: |\bMETADATA \d\.\d+|\(\d\.\d{1,2}, S\d\)')
 NO_RULE = {"P50", "P95", "P99"}  # Percentiles and the like.
 
@@ -86,20 +87,27 @@ def test_every_number_of_the_simulator_and_of_disks_stands_on_the_page() -> None
     assert not missing, "not in embedbk/core/PROTOCOL.md: " + ", ".join(missing)
 
 
-def test_every_scenario_that_is_cited_stands_in_the_list_and_its_tests_cite_it() -> None:
+@pytest.mark.parametrize(
+    ("heading", "cited_as"),
+    [("# Known accidents, as tests", SCENARIOS), ("## Stories of the metadata quorum", STORIES)],
+)
+def test_every_story_that_is_cited_stands_in_the_list_and_its_tests_cite_it(
+    heading: str, cited_as: re.Pattern[str]
+) -> None:
     """tests/scenarios/README.md: a number leads to what happened, and to the tests that tell it again."""
     page = (PROJECT / "tests" / "scenarios" / "README.md").read_text()
-    listed = dict(re.findall(r"^\| (\d+) \| .* \| (.*) \|$", page, re.MULTILINE))
+    part = page.split(heading + "\n")[1].split("\n## ")[0]
+    listed = dict(re.findall(r"^\| (\d+) \| .* \| (.*) \|$", part, re.MULTILINE))
     cited = {
         number
-        for text in cited_in("embedbk", "native", "tests", pattern=SCENARIOS)
+        for text in cited_in("embedbk", "native", "tests", pattern=cited_as)
         for number in re.findall(r"\d+", text)
     }
     assert cited <= set(listed), f"not in the list: {sorted(cited - set(listed), key=int)}"
     for number, files in listed.items():
         for name in re.findall(r"`(.*?)`", files):
-            told = " ".join(SCENARIOS.findall((PROJECT / "tests" / name).read_text()))
-            assert re.search(rf"\b{number}\b", told), f"{name} does not tell scenario {number}"
+            told = " ".join(cited_as.findall((PROJECT / "tests" / name).read_text()))
+            assert re.search(rf"\b{number}\b", told), f"{name} does not tell {number}"
 
 
 def test_nothing_cites_a_section_by_its_number_alone() -> None:

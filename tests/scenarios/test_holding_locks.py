@@ -9,7 +9,7 @@ import pytest
 from embedbk.client.locking import Lock
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.metadata_messages import Compare, Put, Txn, TxnDone
-from embedbk.errors import LockLost, MetadataUnavailable, OperationTimeout
+from embedbk.errors import LedgerFenced, LockLost, MetadataUnavailable, OperationTimeout
 from embedbk.metadata.claims import lock_path
 from embedbk.testing import Cluster
 
@@ -71,6 +71,28 @@ def test_a_holder_that_slept_knows_at_its_first_look() -> None:
         write = Txn([Compare(lock_path("billing"), epoch)], [Put("/paid", b"twice")])
         done = run_blocking(runtime.ask(write, "pay"), "")
         assert isinstance(done, TxnDone) and not done.is_done, "the epoch protects"
+
+
+def test_a_holder_that_slept_past_its_lease_appends_to_nothing_that_its_successor_took_over() -> None:
+    """Scenario 87, P9.1, P5.1: a lock is advice. Whoever has it next takes the log over, which fences the one before by
+    the bookies and not by any clock: what the sleeper sends when it wakes is refused, and stands nowhere."""
+    with Cluster(seed=5, bookies=3, members=3) as cluster:
+        mine, theirs = cluster.client("one").lock("billing"), cluster.client("two").lock("billing")
+        epoch = mine.acquire()
+        writer = cluster.log("bills", client="one").writer()
+        writer.append(b"mine")
+        cluster.pause("one")
+        assert theirs.acquire(timeout_s=120) > epoch
+        with cluster.log("bills", client="two").writer() as successor:
+            successor.append(b"theirs")
+            cluster.resume("one")
+            with pytest.raises(LedgerFenced):
+                writer.append(b"too late")
+            successor.append(b"theirs again")
+        assert not mine.is_held
+        found = [bytes(entry.data) for entry in cluster.log("bills").read()]
+        assert found == [b"mine", b"theirs", b"theirs again"]
+        writer.release()
 
 
 def test_who_gives_up_while_nobody_answers_leaves_no_place_behind() -> None:

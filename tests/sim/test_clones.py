@@ -98,7 +98,7 @@ def stopped(world: World) -> None:
 
 
 def test_a_stopped_process_is_replaced_when_its_two_seconds_are_over() -> None:
-    """P7.9: it accepts connections, and says nothing. Not before: it may only be slow."""
+    """Story 20, P7.9: it accepts connections, and says nothing. Not before: it may only be slow."""
     world = world_of_three()
     writing = written(world)
     world.network._connect_timeout_ns = 60 * SECOND  # The rule's own time, whatever a transport has besides.

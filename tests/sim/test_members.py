@@ -166,7 +166,8 @@ def majority_graphs(count: int) -> list[tuple[tuple[int, int], ...]]:
 
 @pytest.mark.parametrize(("count", "every"), [(3, 1), (5, 40)])
 def test_whatever_links_are_cut_a_connected_majority_has_a_leader_that_stays(count: int, every: int) -> None:
-    """Story 10, L5: within five election bases behind the silence that is noticed, and terms do not grow."""
+    """Story 10, L5: within five election bases behind the silence that is noticed, and terms
+    do not grow."""
     quorum = Quorum(count, count)
     world, names = quorum.world, quorum.members.names
     for edges in majority_graphs(count)[::every]:

@@ -24,7 +24,8 @@ def plans(first_seed: int) -> Iterator[Plan]:
 
 @pytest.mark.parametrize("first_seed", [1, 100, 200, 300])
 def test_an_older_copy_loses_nothing_and_gives_no_id_twice(first_seed: int) -> None:
-    """P7.7, P10.5: beside it nothing is dropped and no ledger made; the newest goes on, or a generation begins."""
+    """Story 22, P7.7, P10.5: beside it nothing is dropped and no ledger made; the newest goes on, or a
+    generation begins."""
     seen: set[str] = set()
     for plan in itertools.islice(plans(first_seed), 2):
         outcome = run_plan(plan)

@@ -138,8 +138,8 @@ def open_again(disk: MemoryDisk, notes: MemoryNotes) -> MetadataStore:
 
 @pytest.mark.parametrize("made", [plain, with_snapshot])
 def test_every_byte_may_rot_and_it_goes_on_with_a_log_that_it_had(made: type[Life]) -> None:
-    """I81: never a log that it did not have at some time; and where that is less than it had, it is in
-    doubt about all of it, also at the next start."""
+    """Story 9, I81: never a log that it did not have at some time; and where that is less than it had,
+    it is in doubt about all of it, also at the next start."""
     life = made()
     disk, notes = life.end()
     seen: Counter[str] = Counter()

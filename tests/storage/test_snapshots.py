@@ -169,7 +169,8 @@ def harms(content: bytes) -> Iterator[bytes]:
 def test_a_damaged_newest_snapshot_costs_nothing_and_is_set_aside(
     member: Member, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """73, 75: the start takes the one before it, replays the log, says so, and keeps the damaged file for a person."""
+    """Story 9, scenarios 73 and 75: the start takes the one before it, replays the log, says so, and keeps the
+    damaged file for a person."""
     made = [member.snapshot() for _ in range(3)]
     path = f"snapshots/{made[-1].name}"
     whole = member.disk.read(path)
@@ -192,7 +193,8 @@ def test_a_damaged_newest_snapshot_costs_nothing_and_is_set_aside(
 
 
 def test_the_one_before_a_damaged_one_stays_beside_the_next(member: Member) -> None:
-    """75: A, then B that is damaged, then C: the log stands behind A, so A stays, and a damaged C costs nothing."""
+    """Scenario 75: A, then B that is damaged, then C: the log stands behind A, so A stays, and a
+    damaged C costs nothing."""
     made = [member.snapshot() for _ in range(3)]
     member.flip(made[-1].name, 4113)
     member.restart()
@@ -221,7 +223,8 @@ def test_two_damaged_snapshots_behind_a_trimmed_log_are_refused_with_their_names
 
 
 def test_snapshots_that_are_gone_are_refused_with_their_names_or_replayed(member: Member) -> None:
-    """74: one by one; without all of them a trimmed log does not start, a whole one does."""
+    """Scenario 74: one by one; without all of them a trimmed log does not start, a whole one
+    does."""
     whole = Member()
     made = [whole.snapshot()]
     whole.disk.drop(f"snapshots/{made[0].name}")

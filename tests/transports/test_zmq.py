@@ -365,7 +365,8 @@ def test_a_peer_whose_link_was_ended_is_hung_up_on(arena: Arena) -> None:
 def test_of_many_silent_connections_only_the_newest_stay(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """T11: who opens one after the other costs a bounded number of descriptors, and the others are served."""
+    """Scenario 91, T11: who opens one after the other costs a bounded number of descriptors, and the others are
+    served."""
     monkeypatch.setattr(zmq_strangers, "SILENT_MAX", 3)
     node, transport, endpoint = listening(arena)
     with contextlib.ExitStack() as opened:
