@@ -34,7 +34,16 @@ from embedbk.metadata.governing import IS_FORMING, IS_MEMBER
 from embedbk.ports import Identity
 from embedbk.transports import open_transport
 
-__all__ = ["ENDPOINTS_FILE", "Quorum", "Seen", "all_vote", "listened_at", "why_no_leader"]
+__all__ = [
+    "ENDPOINTS_FILE",
+    "Quorum",
+    "Seen",
+    "all_vote",
+    "also_lost",
+    "listened_at",
+    "takes_place",
+    "why_no_leader",
+]
 
 ENDPOINTS_FILE = "ENDPOINTS"  # In a member's directory: where it was reached last, an address on each line.
 
@@ -265,6 +274,33 @@ def all_vote(leader: QuorumTold, policy: str = "", *, allows_even: bool = False)
     names = {each.name for each in learners}
     stay = [each.member for each in leader.members if each.role == "voter" and each.member.name not in names]
     return ChangeVoters(leader.configuration, (*stay, *learners), policy, allows_even)
+
+
+def takes_place(leader: QuorumTold, name: str, *, accepts_risk: bool = False) -> ChangeVoters | None:
+    """The change by which the learner of this name votes in the place of the voter of this name, which lost its disk;
+    None: no such learner is there."""
+    learner = next(
+        (each for each in leader.members if each.role == "learner" and each.member.name == name), None
+    )
+    if learner is None:
+        return None
+    voters = [each.member for each in leader.members if each.role == "voter"]
+    if all(each.name != name for each in voters):
+        raise UsageError(
+            f"{name} learns, and no voter of that name is there to be replaced",
+            hint="embedbk quorum join lets it vote beside the others",
+        )
+    stay = (each for each in voters if each.name != name)
+    return ChangeVoters(leader.configuration, (*stay, learner.member), "", True, accepts_risk)
+
+
+def also_lost(seen: Seen, name: str) -> str:
+    """Who else holds no data, or may have lost some, of those that answered; empty: nobody."""
+    blank = [told.member.name for told in seen.told.values() if told.role == "blank"]
+    doubting = [told.member.name for told in seen.told.values() if told.has_doubt]
+    texts = [f"{each} holds no data" for each in blank if each != name]
+    texts += [f"{each} may have lost something" for each in doubting if each != name]
+    return ", ".join(texts)
 
 
 def why_no_leader(seen: Seen) -> str:

@@ -29,7 +29,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.metadata.levels import LEVEL_FIRST, named
 from embedbk.metadata.quorum import VOTERS_MAX, Policy, sizes_of
-from embedbk.quorum import Quorum, Seen, all_vote, listened_at, why_no_leader
+from embedbk.quorum import Quorum, Seen, all_vote, also_lost, listened_at, takes_place, why_no_leader
 
 __all__ = ["run_quorum"]
 
@@ -110,6 +110,14 @@ def _parser() -> argparse.ArgumentParser:
     init.add_argument("--allow-even", action="store_true", help="an even number is meant")
     transfer = command("transfer", _transfer, "let another member lead")
     transfer.add_argument("--to", required=True, metavar="NAME", help="which")
+    replace = command("replace", _replace, "let a member that lost its disk, and learns again, vote again")
+    replace.add_argument("name", metavar="NAME", help="which")
+    replace.add_argument(
+        "--accept-risk",
+        metavar="TOKEN",
+        help="also within an hour of another replacement, or while another member may have lost something: the "
+        "cluster's token, as the status shows it",
+    )
     raising = command(
         "raise",
         _raise,
@@ -239,6 +247,29 @@ def _transfer(quorum: Quorum, options: argparse.Namespace) -> Seen:
     return quorum.change(wanted, f"the transfer to {options.to}")
 
 
+def _replace(quorum: Quorum, options: argparse.Namespace) -> Seen:
+    seen, leader = quorum.look_for_leader()
+    name, accepted = options.name.strip(), options.accept_risk
+    if accepted not in (None, leader.cluster_token.hex()):
+        raise UsageError(
+            f"--accept-risk {accepted}: this cluster's token is another one",
+            hint="embedbk quorum status shows it; nothing was changed",
+        )
+    if accepted is None and (others := also_lost(seen, name)):
+        raise UsageError(
+            f"{name} is not replaced while more may be lost: {others}",
+            hint="find out why, and let them come back first; or --accept-risk TOKEN",
+        )
+    if takes_place(leader, name) is None:
+        raise UsageError(
+            f"nobody waits to take the place of {name}",
+            hint=f"start it with an empty directory: embedbk metadata --join HOST:PORT --dir DIRECTORY --name {name}",
+        )
+    return quorum.change(
+        lambda now: takes_place(now, name, accepts_risk=accepted is not None), f"the replacement of {name}"
+    )
+
+
 def _raise(quorum: Quorum, options: argparse.Namespace) -> Seen:
     def wanted(leader: QuorumTold) -> Operation | None:
         if not leader.level:
@@ -362,7 +393,14 @@ def _as_text(seen: Seen) -> str:
     ]
     lines += _room_of(best)
     lines += _level_of(best)
-    if any(each.role == "learner" for each in best.members):
+    voters = {each.member.name for each in best.members if each.role == "voter"}
+    learners = [each.member.name for each in best.members if each.role == "learner"]
+    lines += [
+        f"{name} lost its disk and learns again: embedbk quorum replace {name} lets it vote again"
+        for name in learners
+        if name in voters
+    ]
+    if not voters.issuperset(learners):
         lines.append("a learner receives the log and has no vote: embedbk quorum join lets all of them vote")
     return "\n".join(lines)
 

@@ -196,12 +196,14 @@ class JoinAsLearner(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
 
 class ChangeVoters(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """Let exactly these vote. configuration: index of the one that whoever asks has seen. policy empty: as it is."""
+    """Let exactly these vote. configuration: index of the one that whoever asks has seen. policy empty: as it is.
+    accepts_risk: a voter may be replaced soon behind another one."""
 
     configuration: _Number
     voters: _MemberNames
     policy: _Member = ""
     allows_even: bool = False
+    accepts_risk: bool = False
 
 
 class TransferLeadership(msgspec.Struct, frozen=True, array_like=True, tag=22):

@@ -135,7 +135,7 @@ class Governing:
         match operation:
             case JoinAsLearner():
                 return self._join(now_ns, operation, raft)
-            case ChangeVoters(expected, voters, policy, allows_even):
+            case ChangeVoters(expected, voters, policy, allows_even, accepts_risk):
                 try:
                     wanted = Policy(policy) if policy else configuration.policy
                 except ValueError:
@@ -153,6 +153,7 @@ class Governing:
                     wanted,
                     allows_even,
                     self._own_address(raft),
+                    accepts_risk,
                 )
             case ChangeLearners(expected, learners):
                 wanted_learners = tuple(map(_member, learners))

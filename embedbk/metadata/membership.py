@@ -21,6 +21,7 @@ from embedbk.metadata.raft_vocabulary import (
     LearnersRequested,
     Token,
 )
+from embedbk.metadata.replacing import replaced, why_not_replaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,6 +104,13 @@ def begin_change(state: RaftState, peers: Peers, event: ChangeRequested) -> Chan
     reason = (
         _why_not_now(state, peers, event.expected_index)
         or _why_not_these(configuration, event.voters)
+        or why_not_replaced(
+            replaced(configuration.voters, event.voters),
+            peers.is_heard,
+            state.replaced_ns,
+            state.now_ns,
+            accepts_risk=event.accepts_risk,
+        )
         or _why_too_weak(state, peers, event)
         or _why_not_there(joint, event.addresses)
     )

@@ -187,6 +187,7 @@ class Raft:
             self._leading.end()
             self._leading = None
             state.delay_election()
+        state.note_configuration()
         self._clear_doubt()
 
     def _win(self, ballot: Ballot) -> None:

@@ -29,6 +29,7 @@ from embedbk.metadata.raft_vocabulary import (
     Persist,
     Send,
 )
+from embedbk.metadata.replacing import replaced
 
 __all__ = ["Chance", "RaftState", "Role"]
 
@@ -87,6 +88,8 @@ class RaftState:
         self._changed = self.term != term
         self._kept_index = log.last_index  # Of what was written: the rest was cut or is new.
         self._written: deque[tuple[int, int]] = deque()  # (sequence, last index) of records not yet durable.
+        self.replaced_ns: int | None = None  # When a voter was replaced last, as this process saw it.
+        self._seen = log.configuration
         self._others_of: Configuration | None = None
         self._others: tuple[MemberId, ...] = ()
         self._outbox: list[tuple[Message, bool]] = []  # (message, whether it waits for all that is written).
@@ -107,6 +110,14 @@ class RaftState:
             self._others_of = configuration
             self._others = tuple(member for member in configuration.members if member != self.member)
         return self._others
+
+    def note_configuration(self) -> None:
+        """Of a step's end."""
+        configuration = self.log.configuration
+        if configuration is not self._seen:
+            if replaced(self._seen.voters, configuration.voters):
+                self.replaced_ns = self.now_ns
+            self._seen = configuration
 
     @property
     def base_ns(self) -> int:

@@ -246,6 +246,7 @@ class ChangeRequested(Struct):
     policy: Policy
     allows_even: bool = False
     addresses: Addresses = ()  # As of LearnersRequested.
+    accepts_risk: bool = False  # Of replacing a voter soon behind another one.
 
 
 class TransferRequested(Struct):

@@ -12,6 +12,8 @@ _GOVERNING = "embedbk/metadata/governing.py"
 _JOINING = "embedbk/metadata/joining.py"
 _ELECTION = "embedbk/metadata/election.py"
 
+_REPLACING = "embedbk/metadata/replacing.py"
+_REPLACED = "tests/quorum/test_replacing.py::test_"
 _ASKED = "tests/quorum/test_governing.py::test_"
 _BLANK = "tests/quorum/test_joining.py::test_"
 
@@ -106,5 +108,35 @@ MUTANTS = (
         "who has no vote asks nobody, and waits for a leader that left it for ever",
         ((_ELECTION, "    if not state.is_retired:\n", "    if state.may_stand:\n"),),
         ("tests/quorum/test_scenarios.py::test_a_learner_that_was_taken_out_hears_so",),
+    ),
+    Mutant(
+        "two-voters-replaced-within-an-hour",
+        "P10.3",
+        "a script that wipes machine after machine has each of them replaced by itself",
+        ((_REPLACING, "now_ns < last_ns + REST_NS", "now_ns < last_ns"),),
+        (
+            _REPLACED + "one_voter_an_hour",
+            _REPLACED + "whoever_leads_by_then_remembers_the_first_replacement",
+        ),
+    ),
+    Mutant(
+        "only-who-led-remembers-a-replacement",
+        "P10.3",
+        "when the leader changes, the hour between two replacements is forgotten",
+        (
+            (
+                "embedbk/metadata/raft_state.py",
+                "            if replaced(self._seen.voters, configuration.voters):\n",
+                "            if self.is_leader and replaced(self._seen.voters, configuration.voters):\n",
+            ),
+        ),
+        (_REPLACED + "whoever_leads_by_then_remembers_the_first_replacement",),
+    ),
+    Mutant(
+        "a-living-voter-is-replaced",
+        "P10.3",
+        "a member that is there loses its vote for good to another one of its name",
+        ((_REPLACING, "        if is_heard(old):\n", "        if is_heard(old) and not accepts_risk:\n"),),
+        (_REPLACED + "who_is_heard_keeps_its_place_whatever_is_accepted",),
     ),
 )  # fmt: skip

@@ -508,7 +508,13 @@ class World:
                 LearnersRequested(self.now_ns, self.token(), raft.log.configuration_index, wanted, told)
             )
 
-    def change(self, *voters: Member, policy: Policy | None = None, allows_even: bool = False) -> None:
+    def change(
+        self,
+        *voters: Member,
+        policy: Policy | None = None,
+        allows_even: bool = False,
+        accepts_risk: bool = True,
+    ) -> None:
         leader = self.leader()
         if leader is not None and leader.raft is not None:
             raft = leader.raft
@@ -520,6 +526,7 @@ class World:
                     tuple(voter.member for voter in voters),
                     policy or raft.configuration.policy,
                     allows_even,
+                    accepts_risk=accepts_risk,
                 )
             )
 
