@@ -27,6 +27,7 @@ from embedbk.codec.metadata_messages import (
     TransferLeadership,
 )
 from embedbk.errors import EmbedbkError, UsageError
+from embedbk.metadata.fullness import room_for_records
 from embedbk.metadata.levels import LEVEL_FIRST, named
 from embedbk.metadata.quorum import VOTERS_MAX, Policy, sizes_of
 from embedbk.quorum import Quorum, Seen, all_vote, also_lost, listened_at, takes_place, why_no_leader
@@ -34,9 +35,6 @@ from embedbk.quorum import Quorum, Seen, all_vote, also_lost, listened_at, takes
 __all__ = ["run_quorum"]
 
 AT_VARIABLE = "EMBEDBK_CLUSTER"
-
-
-WARN_PERCENT = 80  # Of the bound of the catalog: from here on the status says what holds most (P10.7).
 
 
 def run_quorum(arguments: Sequence[str]) -> int:
@@ -409,15 +407,7 @@ def _room_of(best: QuorumTold) -> list[str]:
     """How full the catalog is; where it is nearly full, of what, and what makes room (P10.7)."""
     if not best.held_max:
         return []  # Of a build that does not tell.
-    share = 100 * best.held_bytes // best.held_max
-    line = f"records: {best.held_bytes} of {best.held_max} bytes, {share} %"
-    if share < WARN_PERCENT:
-        return [line]
-    largest = sorted(best.weights, key=lambda each: -each[1])[:3]
-    what = ", ".join(f"{kind} {size}" for kind, size in largest if size)
-    return [
-        f"{line}: soon nothing new can be created ({what}); delete ledgers and logs, and forget deleted ones"
-    ]
+    return [room_for_records(best.held_bytes, best.held_max, best.weights)]
 
 
 def _level_of(best: QuorumTold) -> list[str]:

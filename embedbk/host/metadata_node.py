@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import Governance, KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
+from embedbk.host.filling import Filling
 from embedbk.host.installing import Installing
 from embedbk.host.member_links import MemberLinks
 from embedbk.host.snapshotting import Snapshotting
@@ -114,6 +115,7 @@ class MetadataNode:
         self._intake = Intake(requests_waiting_max)
         self._snapshotting = Snapshotting(store, raft.log)
         self._installing = Installing(store)
+        self._filling = Filling(logger, store.identity.name)
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
         self._step_core(MemberStarted(now_ns, store.begins_generation))
@@ -147,6 +149,8 @@ class MetadataNode:
         raft = self.log.raft
         for found in self.members.step(now_ns, raft.configuration, raft.commit_index):
             self._step_core(found)
+        if self._filling.is_due(now_ns):
+            self._filling.look(now_ns, self.core.fullness())
         if self._installing.is_under_way:
             self._install(now_ns)
         elif self.failure is None:

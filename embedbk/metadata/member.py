@@ -58,6 +58,7 @@ from embedbk.metadata.commands import (
     encode_command,
 )
 from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
+from embedbk.metadata.fullness import Fullness, fullness
 from embedbk.metadata.levels import LACKING, Heard, left_out, named
 from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.vocabulary import (
@@ -555,6 +556,10 @@ class Member:
             )
         self._watches.add(link, session, watch.watch_id, watch.prefix, watch.from_revision)
         return Acknowledged(self.catalog.revision)
+
+    def fullness(self) -> list[Fullness]:
+        """How far its bounds are reached (P10.7)."""
+        return fullness(self.catalog, self._watches.total, WATCHES_MAX)
 
     # --- The log -----------------------------------------------------------------------------------------
 

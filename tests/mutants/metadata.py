@@ -687,4 +687,33 @@ MUTANTS = (
         ((_CATALOG, "                made -= before is not None\n", "                made -= 1\n"),),
         ("tests/metadata/test_catalog.py::test_a_full_catalog_takes_a_tombstone_in_the_place_of_a_ledger",),
     ),
+    Mutant(
+        "nobody-hears-that-the-catalog-is-nearly-full",
+        "P10.7",
+        "a member that nobody asks for its status says nothing before new ledgers are refused",
+        (
+            (
+                "embedbk/host/metadata_node.py",
+                "        if self._filling.is_due(now_ns):\n",
+                "        if self._filling.is_due(0):\n",
+            ),
+        ),
+        (
+            "tests/metadata/test_fullness.py::"
+            "test_a_member_says_once_that_its_catalog_is_nearly_full_and_that_there_is_room_again",
+        ),
+    ),
+    Mutant(
+        "a-bound-that-is-nearly-reached-chatters",
+        "P10.7",
+        "what goes to and fro at the mark is said, and taken back, each time",
+        (
+            (
+                "embedbk/host/filling.py",
+                "(CALM_PERCENT if each.bound in self._said else WARN_PERCENT)",
+                "WARN_PERCENT",
+            ),
+        ),
+        ("tests/metadata/test_fullness.py::test_what_goes_to_and_fro_at_the_mark_is_no_new_word_each_time",),
+    ),
 )

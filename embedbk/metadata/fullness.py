@@ -1,0 +1,71 @@
+"""Which bounds of a member are nearly reached, of what, and what makes room (P10.7). Pure.
+
+At a bound what is new is refused; long before it somebody must hear of it. Decides from when on it is worth a word, and
+the words. Leaves to others: whom to tell (`host/filling.py`, `cli/quorum.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from embedbk.metadata.catalog import Catalog
+
+__all__ = ["CALM_PERCENT", "WARN_PERCENT", "Fullness", "fullness", "room_for_records"]
+
+WARN_PERCENT = 80  # Of a bound: from here on it is said.
+CALM_PERCENT = 70  # And from here down, that it is over.
+
+
+class Fullness(NamedTuple):
+    """Of one bound. text: for people, as it is when it is nearly reached."""
+
+    bound: str
+    held: int
+    most: int
+    text: str
+
+    @property
+    def percent(self) -> int:
+        return 100 * self.held // self.most
+
+
+def fullness(catalog: Catalog, watches: int, watches_max: int) -> list[Fullness]:
+    """Of each bound of a catalog and its member that people can do something about."""
+    limits = catalog.limits
+    held = catalog.bytes - catalog.shared_bytes
+    sessions = len(catalog.sessions)
+    return [
+        Fullness(
+            "records",
+            held,
+            limits.catalog_bytes_max,
+            room_for_records(held, limits.catalog_bytes_max, catalog.weights.told()),
+        ),
+        Fullness(
+            "sessions",
+            sessions,
+            limits.sessions_max,
+            f"sessions: {sessions} of {limits.sessions_max}: soon no client and no bookie can begin one; end clients "
+            "that are not needed, or let several share one process",
+        ),
+        Fullness(
+            "watches",
+            watches,
+            watches_max,
+            f"watches: {watches} of {watches_max}: soon clients hear of changes only now and then; close handles "
+            "that are not needed",
+        ),
+    ]
+
+
+def room_for_records(held: int, most: int, weights: Sequence[tuple[str, int]]) -> str:
+    """What holds most, where the catalog is nearly full, and what makes room."""
+    line = f"records: {held} of {most} bytes, {100 * held // most} %"
+    if 100 * held // most < WARN_PERCENT:
+        return line
+    largest = sorted(weights, key=lambda each: -each[1])[:3]
+    what = ", ".join(f"{kind} {size}" for kind, size in largest if size)
+    return (
+        f"{line}: soon nothing new can be created ({what}); delete ledgers and logs, and forget deleted ones"
+    )
