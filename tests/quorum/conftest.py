@@ -13,3 +13,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quorum-worlds", action="store_true", help="explore the larger small worlds of a quorum"
     )
+    parser.addoption(
+        "--free-messages", type=int, default=0, help="states of a small quorum with free messages; 10000000"
+    )

@@ -7,7 +7,11 @@ from pathlib import Path
 
 from embedbk.metadata import quorum
 from embedbk.metadata.quorum import Policy, sizes_of
+from tests.quorum.free_messages import FreeBounds
 from tests.quorum.small_world import Bounds
+from tests.quorum.test_free_messages import LARGE as FREE_LARGE
+from tests.quorum.test_free_messages import LARGER as FREE_LARGER
+from tests.quorum.test_free_messages import WHOLE as FREE_WHOLE
 from tests.quorum.test_small_worlds import LARGE, WHOLE
 
 FOLDER = Path(quorum.__file__).parent
@@ -51,3 +55,17 @@ def test_every_small_world_that_is_explored_stands_on_the_page() -> None:
         )
     }
     assert told == {*WHOLE, *LARGE}
+
+
+def test_every_world_with_free_messages_stands_on_the_page() -> None:
+    head = "| voters | policy | terms | entries | crashes | heartbeats | syncs are steps | states | depth |"
+    told = [
+        (
+            FreeBounds(
+                int(n), Policy(policy), int(terms), int(entries), int(crashes), int(beats), syncs == "yes"
+            ),
+            states.split(",")[-1] == " whole",
+        )
+        for n, policy, terms, entries, crashes, beats, syncs, states, _ in rows(head)
+    ]
+    assert told == [(FREE_WHOLE, True), (FREE_LARGER, True), *((bounds, False) for bounds in FREE_LARGE)]
