@@ -27,8 +27,8 @@ def test_only_another_incarnation_of_the_same_name_is_a_replacement() -> None:
 
 @pytest.mark.parametrize(("passed_ns", "may"), [(0, False), (REST_NS - 1, False), (REST_NS, True)])
 def test_one_voter_an_hour(passed_ns: int, may: bool) -> None:
-    """RAFT.md, 7: "one replacement an hour, unless the risk is accepted by name": a script that wipes machine after
-    machine is stopped at the second."""
+    """Story 5, RAFT.md, 7: "one replacement an hour, unless the risk is accepted by name": a script that wipes machine
+    after machine is stopped at the second."""
     now_ns = 5 * REST_NS
     answer = why_not_replaced([(B, B2)], nobody, now_ns - passed_ns, now_ns, accepts_risk=False)
     assert (answer == "") is may

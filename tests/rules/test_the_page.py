@@ -110,6 +110,15 @@ def test_every_story_that_is_cited_stands_in_the_list_and_its_tests_cite_it(
             assert re.search(rf"\b{number}\b", told), f"{name} does not tell {number}"
 
 
+def test_the_traps_that_are_listed_are_told() -> None:
+    """tests/scenarios/README.md: each names a test that is there."""
+    page = (PROJECT / "tests" / "scenarios" / "README.md").read_text()
+    found = re.findall(r"`([\w/]+\.py)::(\w+)`", page)
+    assert found
+    for name, test in found:
+        assert f"def {test}(" in (PROJECT / "tests" / name).read_text(), f"{name} has no {test}"
+
+
 def test_nothing_cites_a_section_by_its_number_alone() -> None:
     """A section is cited with its page: "RAFT.md, 7", never "2.13" or "METADATA 2.13"."""
     found = cited_in("embedbk", "transports", "native", "tests", pattern=SECTIONS)
