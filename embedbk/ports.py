@@ -15,7 +15,7 @@ from embedbk.codec.answers_twin import Counting
 from embedbk.codec.frame import Frame
 from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.core.parked import ParkedPolls
-from embedbk.core.vocabulary import LogFacts
+from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.witness import Met
 
 __all__ = [

@@ -34,10 +34,10 @@ from embedbk.codec.metadata_messages import (
     Value,
 )
 from embedbk.config import Settings
+from embedbk.core.client_words import BookieInfo, Consumed
 from embedbk.core.contending import Contending
 from embedbk.core.machine import Machine
 from embedbk.core.read_health import ReadHealth
-from embedbk.core.vocabulary import BookieInfo, Consumed
 from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, PeerError, UsageError
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop

@@ -40,15 +40,12 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
-from embedbk.core.machine import Handlers, Machine, earliest
-from embedbk.core.parked import Parked, ParkedPolls, Poll
-from embedbk.core.vocabulary import (
+from embedbk.core.bookie_words import (
     AddsTaken,
     CollectionBegun,
     CountSettled,
     DropAllowed,
     DropEntries,
-    Effect,
     EntriesRead,
     JournalAppend,
     JournalDurable,
@@ -63,9 +60,11 @@ from embedbk.core.vocabulary import (
     ServeAlone,
     ShareTold,
     StoreFrame,
-    Tick,
     WritableSet,
 )
+from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.parked import Parked, ParkedPolls, Poll
+from embedbk.core.vocabulary import Tick
 from embedbk.errors import PeerError, StorageError, ensure
 from embedbk.ids import NO_ENTRY
 

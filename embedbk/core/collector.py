@@ -31,28 +31,27 @@ from embedbk.codec.metadata_messages import ABSENT, Compare, Told
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.limbo import is_named
-from embedbk.core.machine import Handlers, Machine
-from embedbk.core.vocabulary import (
-    AllowDrop,
-    AskMetadata,
-    BeginCollection,
-    Effect,
-    HeldListed,
+from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.metadata_words import (
     KeyRead,
     KeysListed,
-    ListHeld,
     ListKeys,
     MetadataFailed,
-    MetadataTold,
-    NameUnread,
     ReadKey,
-    Started,
-    Tag,
-    Tick,
     Transact,
     Transacted,
     TransactUnknown,
 )
+from embedbk.core.upkeep_words import (
+    AllowDrop,
+    AskMetadata,
+    BeginCollection,
+    HeldListed,
+    ListHeld,
+    MetadataTold,
+    NameUnread,
+)
+from embedbk.core.vocabulary import Started, Tag, Tick
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY
 

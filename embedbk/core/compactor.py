@@ -14,19 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from embedbk.core.machine import Handlers, Machine
-from embedbk.core.vocabulary import (
+from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.upkeep_words import (
     CopyFailed,
     CopyLogs,
     CopySlice,
-    Effect,
     ListLogs,
     LogFacts,
     LogsListed,
     SliceCopied,
-    Started,
-    Tick,
 )
+from embedbk.core.vocabulary import Started, Tick
 
 __all__ = ["Compactor", "CompactorOptions"]
 

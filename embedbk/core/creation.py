@@ -22,26 +22,22 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.config import ANYWHERE, Placement, Quorum
-from embedbk.core.machine import Handlers, Machine, earliest
-from embedbk.core.naming import Naming
-from embedbk.core.placement import Chance, fill_seats
-from embedbk.core.vocabulary import (
+from embedbk.core.client_words import BookieInfo, BookiesChanged
+from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.metadata_words import (
     AllocateIds,
-    BookieInfo,
-    BookiesChanged,
-    Effect,
-    Ended,
     IdsAllocated,
     KeyRead,
     MetadataFailed,
     ReadKey,
-    Started,
-    Tick,
     Transact,
     Transacted,
     TransactRefused,
     TransactUnknown,
 )
+from embedbk.core.naming import Naming
+from embedbk.core.placement import Chance, fill_seats
+from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import MetadataConflict, MetadataUnavailable, NotEnoughBookies
 from embedbk.ids import Member
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from embedbk.codec.ledger_metadata import Fragment
 from embedbk.config import ANYWHERE, Placement
+from embedbk.core.client_words import BookieInfo
 from embedbk.core.in_flight import InFlight
 from embedbk.core.placement import Chance, fill_seats
 from embedbk.core.seating import Seating
-from embedbk.core.vocabulary import BookieInfo
 from embedbk.ids import Member
 
 __all__ = ["Proposal", "change_fragments", "propose"]

@@ -14,11 +14,11 @@ from embedbk.codec.frame import Frame, cut, encode_frame_header
 from embedbk.codec.messages import AddAnswer, AddRequest
 from embedbk.config import BEHIND_BYTES_MAX, Quorum
 from embedbk.core.backlog import FRAME_PRICE, Backlog
+from embedbk.core.client_words import Send
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.machine import earliest
 from embedbk.core.quorum import has_ack_quorum, residues_of
 from embedbk.core.seating import BUSY_FIRST_NS, BUSY_FRAMES_MAX, BUSY_MOST_NS, Busy, Seating
-from embedbk.core.vocabulary import Send
 from embedbk.ids import Member
 
 __all__ = ["InFlight", "Pending"]

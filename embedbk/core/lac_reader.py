@@ -12,9 +12,10 @@ from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, frame_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.messages import LacAnswer, LacRequest, Status
-from embedbk.core.machine import Handlers, Machine
+from embedbk.core.client_words import Answered, Send, SendFailed
+from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.quorum import has_coverage
-from embedbk.core.vocabulary import Answered, Effect, Ended, Send, SendFailed, Started, Tick
+from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import NotEnoughBookies, PeerError
 from embedbk.ids import NO_ENTRY
 

@@ -28,22 +28,17 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.messages import FenceAnswer, FenceRequest, Status
 from embedbk.codec.metadata_messages import Compare, Delete, Put
-from embedbk.core.machine import Handlers, Machine
-from embedbk.core.vocabulary import (
-    Answered,
-    Effect,
-    Ended,
+from embedbk.core.client_words import Answered, Send, SendFailed
+from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.metadata_words import (
     KeyRead,
     MetadataFailed,
     ReadKey,
-    Send,
-    SendFailed,
-    Started,
-    Tick,
     Transact,
     Transacted,
     TransactUnknown,
 )
+from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY
 

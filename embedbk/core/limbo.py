@@ -7,8 +7,8 @@ Leaves to others: what a bookie in limbo answers (core/bookie.py), and where the
 from __future__ import annotations
 
 from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.core.bookie_words import Part
 from embedbk.core.quorum import write_set_mask
-from embedbk.core.vocabulary import Part
 from embedbk.ids import Member
 
 __all__ = ["is_named", "share_of"]

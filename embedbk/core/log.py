@@ -43,31 +43,24 @@ from embedbk.config import (
     Placement,
     Quorum,
 )
+from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
 from embedbk.core.contending import back_off_ns
 from embedbk.core.creation import NO_PATIENCE, Creation, Patience
-from embedbk.core.machine import Handlers, Machine, earliest
-from embedbk.core.placement import Chance
-from embedbk.core.recovery import Recovery, RecoveryOptions
-from embedbk.core.vocabulary import (
+from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.metadata_words import (
     AllocateIds,
-    Answered,
-    BookieInfo,
-    BookiesChanged,
-    Effect,
-    Ended,
     IdsAllocated,
     KeyRead,
     MetadataFailed,
     ReadKey,
-    Send,
-    SendFailed,
-    Started,
-    Tick,
     Transact,
     Transacted,
     TransactRefused,
     TransactUnknown,
 )
+from embedbk.core.placement import Chance
+from embedbk.core.recovery import Recovery, RecoveryOptions
+from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import (
     EmbedbkError,
     LedgerFenced,

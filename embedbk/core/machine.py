@@ -15,9 +15,101 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from embedbk.core.vocabulary import Effect, Event
+from embedbk.core.bookie_words import (
+    AddsTaken,
+    CollectionBegun,
+    CountSettled,
+    DropAllowed,
+    DropEntries,
+    EntriesRead,
+    JournalAppend,
+    JournalDurable,
+    JournalFailed,
+    LimboListed,
+    LinkLost,
+    LossFound,
+    ReadEntries,
+    Reply,
+    RequestReceived,
+    ServeAlone,
+    ShareTold,
+    StoreFrame,
+    WritableSet,
+)
+from embedbk.core.client_words import (
+    AddedNearby,
+    AddFailed,
+    AddsAnswered,
+    Answered,
+    BookiesChanged,
+    Confirmed,
+    Consumed,
+    EnsembleChanged,
+    EntriesReady,
+    FrameSealed,
+    FrameSent,
+    HintDue,
+    Received,
+    Send,
+    SendFailed,
+)
+from embedbk.core.metadata_words import (
+    AllocateIds,
+    IdsAllocated,
+    KeyRead,
+    KeysListed,
+    ListKeys,
+    MetadataChanged,
+    MetadataFailed,
+    ReadKey,
+    Transact,
+    Transacted,
+    TransactRefused,
+    TransactUnknown,
+)
+from embedbk.core.upkeep_words import (
+    AllowDrop,
+    AskMetadata,
+    BeginCollection,
+    CopyFailed,
+    CopyLogs,
+    CopySlice,
+    HeldListed,
+    KeepMet,
+    ListHeld,
+    ListLogs,
+    LogsListed,
+    MetadataDoubted,
+    MetadataTold,
+    MetKept,
+    NameUnread,
+    OperatorAsked,
+    RetryWrites,
+    SetWritable,
+    SliceCopied,
+    SpaceSeen,
+)
+from embedbk.core.vocabulary import CloseRequested, Ended, Started, Tick
 
-__all__ = ["Handlers", "Machine", "earliest"]
+__all__ = ["Effect", "Event", "Handlers", "Machine", "earliest"]
+
+Event = (
+    Started | Tick | Answered | AddsAnswered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated
+    | TransactRefused
+    | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | FrameSent | HintDue | CloseRequested | Consumed
+    | MetadataChanged
+    | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
+    | EntriesRead | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold | CollectionBegun | DropAllowed
+    | HeldListed | KeysListed | MetadataTold | MetKept | LogsListed | SliceCopied | CopyFailed
+    | WritableSet | SpaceSeen | OperatorAsked | MetadataDoubted
+)  # fmt: skip
+Effect = (
+    Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
+    | Reply
+    | StoreFrame | JournalAppend | ReadEntries | DropEntries
+    | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread
+    | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
+)  # fmt: skip
 
 Handlers = dict[type, Callable[[Any, Any], list[Effect]]]
 

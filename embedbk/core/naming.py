@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from embedbk.codec.ledger_metadata import Fragment
 from embedbk.codec.metadata_messages import ABSENT, Compare
 from embedbk.codec.registration import placement_path
-from embedbk.core.vocabulary import BookieInfo, KeyRead, ReadKey
+from embedbk.core.client_words import BookieInfo
+from embedbk.core.metadata_words import KeyRead, ReadKey
 from embedbk.ids import Member
 
 __all__ = ["Naming", "newly_seated"]

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from embedbk.config import ANYWHERE, Placement, Quorum
+from embedbk.core.client_words import BookieInfo
 from embedbk.core.quorum import write_set
-from embedbk.core.vocabulary import BookieInfo
 from embedbk.ids import Member
 
 __all__ = ["Chance", "choose_bookies", "fill_seats", "is_adherent"]

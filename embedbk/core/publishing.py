@@ -26,9 +26,8 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.metadata_messages import Compare, Put
-from embedbk.core.naming import Naming
-from embedbk.core.vocabulary import (
-    Effect,
+from embedbk.core.machine import Effect
+from embedbk.core.metadata_words import (
     KeyRead,
     ReadKey,
     Transact,
@@ -36,6 +35,7 @@ from embedbk.core.vocabulary import (
     TransactRefused,
     TransactUnknown,
 )
+from embedbk.core.naming import Naming
 from embedbk.errors import StorageError
 
 __all__ = ["Publication", "Publishing", "Settlement"]

@@ -22,23 +22,12 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.config import FRAME_BYTES_MAX
-from embedbk.core.machine import Handlers, Machine, earliest
+from embedbk.core.client_words import Answered, Consumed, EntriesReady, Send, SendFailed
+from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.metadata_words import KeyRead, MetadataFailed, ReadKey
 from embedbk.core.quorum import write_set
 from embedbk.core.read_health import ReadHealth
-from embedbk.core.vocabulary import (
-    Answered,
-    Consumed,
-    Effect,
-    Ended,
-    EntriesReady,
-    KeyRead,
-    MetadataFailed,
-    ReadKey,
-    Send,
-    SendFailed,
-    Started,
-    Tick,
-)
+from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import EmbedbkError, EntryUnreadable, NoSuchLedger, PeerError, StorageError
 from embedbk.ids import NO_ENTRY
 

@@ -23,28 +23,15 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.messages import AddAnswer, FenceAnswer, FenceRequest, ReadAnswer, ReadRequest, Status
 from embedbk.config import ANYWHERE, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, Placement
+from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
 from embedbk.core.ensemble_change import change_fragments, propose
 from embedbk.core.in_flight import InFlight
-from embedbk.core.machine import Handlers, Machine, earliest
+from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.metadata_words import KeyRead, MetadataFailed, Transacted, TransactRefused, TransactUnknown
 from embedbk.core.placement import Chance
 from embedbk.core.publishing import Publishing, Settlement
 from embedbk.core.quorum import Verdict, has_coverage, recovery_verdict, write_set
-from embedbk.core.vocabulary import (
-    Answered,
-    BookieInfo,
-    BookiesChanged,
-    Effect,
-    Ended,
-    KeyRead,
-    MetadataFailed,
-    Send,
-    SendFailed,
-    Started,
-    Tick,
-    Transacted,
-    TransactRefused,
-    TransactUnknown,
-)
+from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import (
     EmbedbkError,
     MetadataUnavailable,

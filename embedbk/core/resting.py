@@ -17,12 +17,12 @@ import msgspec
 
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.core.backlog import Backlog
+from embedbk.core.client_words import BookieInfo
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.placement import Chance
 from embedbk.core.publishing import Publishing
 from embedbk.core.standstill import Standstill
-from embedbk.core.vocabulary import BookieInfo
 from embedbk.core.writer import Writer, WriterOptions, WriterState
 
 __all__ = ["Resting", "lay_down"]

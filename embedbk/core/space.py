@@ -19,15 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from embedbk.core.machine import Handlers, Machine
-from embedbk.core.vocabulary import (
-    Effect,
-    MetadataDoubted,
-    OperatorAsked,
-    RetryWrites,
-    SetWritable,
-    SpaceSeen,
-)
+from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.upkeep_words import MetadataDoubted, OperatorAsked, RetryWrites, SetWritable, SpaceSeen
 
 __all__ = ["LOW_SPACE", "NO_ROOM", "OLDER_METADATA", "OPERATOR", "Space", "SpaceOptions"]
 

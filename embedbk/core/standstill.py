@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.core.avoided import Failed, Failures
+from embedbk.core.client_words import BookieInfo
 from embedbk.core.seating import Seating
-from embedbk.core.vocabulary import BookieInfo
 from embedbk.errors import NotEnoughBookies
 
 __all__ = ["Standstill", "not_enough_bookies"]

@@ -11,9 +11,10 @@ from typing import ClassVar, NamedTuple
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.messages import ErrorAnswer, LacAnswer, LacRequest, ReadAnswer, ReadRequest, Status
 from embedbk.config import FRAME_BYTES_MAX
-from embedbk.core.machine import Handlers, Machine
+from embedbk.core.client_words import Answered, Send, SendFailed
+from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.quorum import write_set
-from embedbk.core.vocabulary import Answered, Effect, Ended, Send, SendFailed, Started, Tick
+from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["SeatTold", "Survey"]

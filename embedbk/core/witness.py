@@ -22,17 +22,10 @@ from typing import ClassVar
 from msgspec import Struct
 
 from embedbk.codec.metadata_messages import GENERATION_BITS, Told
-from embedbk.core.machine import Handlers, Machine
-from embedbk.core.vocabulary import (
-    AskMetadata,
-    Effect,
-    KeepMet,
-    MetadataFailed,
-    MetadataTold,
-    MetKept,
-    Started,
-    Tick,
-)
+from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.metadata_words import MetadataFailed
+from embedbk.core.upkeep_words import AskMetadata, KeepMet, MetadataTold, MetKept
+from embedbk.core.vocabulary import Started, Tick
 
 __all__ = ["Met", "Witness", "WitnessOptions", "doubt_of"]
 

@@ -25,40 +25,33 @@ from embedbk.codec.messages import AddAnswer, Control, ExplicitLacRequest, LacAn
 from embedbk.config import ANYWHERE, BEHIND_BYTES_MAX, QUORUM_WAIT_S, Placement, Quorum
 from embedbk.core import avoided
 from embedbk.core.backlog import SILENT_AT_BOUND, look_at_ns, silent_seats
-from embedbk.core.ensemble_change import Proposal, change_fragments, propose
-from embedbk.core.in_flight import InFlight
-from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms
-from embedbk.core.machine import Handlers, Machine, earliest
-from embedbk.core.naming import Naming, newly_seated
-from embedbk.core.placement import Chance
-from embedbk.core.publishing import Publishing, Settlement
-from embedbk.core.seating import Seating
-from embedbk.core.standstill import Standstill, not_enough_bookies
-from embedbk.core.vocabulary import (
+from embedbk.core.client_words import (
     AddedNearby,
     AddFailed,
     AddsAnswered,
     Answered,
     BookieInfo,
     BookiesChanged,
-    CloseRequested,
     Confirmed,
-    Effect,
-    Ended,
     EnsembleChanged,
     FrameSealed,
     FrameSent,
     HintDue,
-    KeyRead,
-    MetadataFailed,
     Received,
     Send,
     SendFailed,
-    Tick,
-    Transacted,
-    TransactRefused,
-    TransactUnknown,
 )
+from embedbk.core.ensemble_change import Proposal, change_fragments, propose
+from embedbk.core.in_flight import InFlight
+from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms
+from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.metadata_words import KeyRead, MetadataFailed, Transacted, TransactRefused, TransactUnknown
+from embedbk.core.naming import Naming, newly_seated
+from embedbk.core.placement import Chance
+from embedbk.core.publishing import Publishing, Settlement
+from embedbk.core.seating import Seating
+from embedbk.core.standstill import Standstill, not_enough_bookies
+from embedbk.core.vocabulary import CloseRequested, Ended, Tick
 from embedbk.errors import (
     EmbedbkError,
     LedgerClosed,

@@ -14,9 +14,10 @@ from embedbk.codec import kernels
 from embedbk.codec.frame import frame_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.messages import ReadAnswer, ReadRequest
-from embedbk.core.machine import Handlers, Machine
+from embedbk.core.client_words import Answered, Send, SendFailed
+from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.quorum import write_set_mask
-from embedbk.core.vocabulary import Answered, Effect, Ended, Send, SendFailed, Started
+from embedbk.core.vocabulary import Ended, Started
 from embedbk.errors import PeerError
 from embedbk.ids import Member
 

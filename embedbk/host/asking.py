@@ -19,19 +19,19 @@ from embedbk.codec.metadata_messages import (
     TxnDone,
     Value,
 )
-from embedbk.core.vocabulary import (
+from embedbk.core.machine import Event
+from embedbk.core.metadata_words import (
     AllocateIds,
-    Event,
     IdsAllocated,
     KeyRead,
     MetadataFailed,
     ReadKey,
-    Tag,
     Transact,
     Transacted,
     TransactRefused,
     TransactUnknown,
 )
+from embedbk.core.vocabulary import Tag
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation
 from embedbk.host.reminders import Reminders

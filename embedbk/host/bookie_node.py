@@ -32,16 +32,10 @@ from embedbk.codec.messages import (
 )
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie import Bookie
-from embedbk.core.collector import CollectorOptions
-from embedbk.core.compactor import CompactorOptions
-from embedbk.core.machine import earliest
-from embedbk.core.space import SpaceOptions
-from embedbk.core.vocabulary import (
+from embedbk.core.bookie_words import (
     AddsTaken,
     DropEntries,
-    Effect,
     EntriesRead,
-    Event,
     JournalAppend,
     JournalDurable,
     JournalFailed,
@@ -50,8 +44,12 @@ from embedbk.core.vocabulary import (
     Reply,
     RequestReceived,
     StoreFrame,
-    Tick,
 )
+from embedbk.core.collector import CollectorOptions
+from embedbk.core.compactor import CompactorOptions
+from embedbk.core.machine import Effect, Event, earliest
+from embedbk.core.space import SpaceOptions
+from embedbk.core.vocabulary import Tick
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
 from embedbk.host.collecting import Collecting
 from embedbk.host.compacting import Compacting

@@ -37,28 +37,21 @@ from embedbk.codec.metadata_messages import (
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
 from embedbk.config import SLOW_BOOKIE_BYTES_MAX
 from embedbk.core.backlog import Backlog
-from embedbk.core.machine import Machine, earliest
-from embedbk.core.quarantine import Quarantine
-from embedbk.core.vocabulary import (
+from embedbk.core.client_words import (
     AddedNearby,
     AddsAnswered,
-    AllocateIds,
     Answered,
     BookieInfo,
     BookiesChanged,
-    CloseRequested,
-    Effect,
-    Event,
     FrameSealed,
     HintDue,
-    ReadKey,
     Send,
     SendFailed,
-    Started,
-    Tag,
-    Tick,
-    Transact,
 )
+from embedbk.core.machine import Effect, Event, Machine, earliest
+from embedbk.core.metadata_words import AllocateIds, ReadKey, Transact
+from embedbk.core.quarantine import Quarantine
+from embedbk.core.vocabulary import CloseRequested, Started, Tag, Tick
 from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError, UsageError
 from embedbk.host.asking import Asking
 from embedbk.host.courses import Courses

@@ -21,31 +21,29 @@ from embedbk.codec.metadata_messages import (
     TxnDone,
     Value,
 )
+from embedbk.core.bookie_words import CollectionBegun, DropAllowed
 from embedbk.core.collector import Collector, CollectorOptions
 from embedbk.core.ledger_table import AnyLedgerTable
-from embedbk.core.vocabulary import (
-    AllowDrop,
-    AskMetadata,
-    BeginCollection,
-    CollectionBegun,
-    DropAllowed,
-    Effect,
-    Event,
-    HeldListed,
+from embedbk.core.machine import Effect, Event
+from embedbk.core.metadata_words import (
     KeyRead,
     KeysListed,
-    ListHeld,
     ListKeys,
     MetadataFailed,
-    NameUnread,
     ReadKey,
-    Started,
-    Tag,
-    Tick,
     Transact,
     Transacted,
     TransactUnknown,
 )
+from embedbk.core.upkeep_words import (
+    AllowDrop,
+    AskMetadata,
+    BeginCollection,
+    HeldListed,
+    ListHeld,
+    NameUnread,
+)
+from embedbk.core.vocabulary import Started, Tag, Tick
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.unread import Unread
 from embedbk.host.witnessing import Witnessing

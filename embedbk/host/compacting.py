@@ -8,18 +8,9 @@ from __future__ import annotations
 import logging
 
 from embedbk.core.compactor import Compactor, CompactorOptions
-from embedbk.core.vocabulary import (
-    CopyFailed,
-    CopyLogs,
-    CopySlice,
-    Effect,
-    Event,
-    ListLogs,
-    LogsListed,
-    SliceCopied,
-    Started,
-    Tick,
-)
+from embedbk.core.machine import Effect, Event
+from embedbk.core.upkeep_words import CopyFailed, CopyLogs, CopySlice, ListLogs, LogsListed, SliceCopied
+from embedbk.core.vocabulary import Started, Tick
 from embedbk.errors import StorageError
 from embedbk.ports import DurableBookie
 from embedbk.storage.entry_store import DeviceFull

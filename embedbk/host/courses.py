@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from embedbk.codec.messages import AddAnswer, Status
-from embedbk.core.machine import earliest
-from embedbk.core.vocabulary import AddedNearby, AddsAnswered, Answered, BookiesChanged, Event, HintDue, Tick
+from embedbk.core.client_words import AddedNearby, AddsAnswered, Answered, BookiesChanged, HintDue
+from embedbk.core.machine import Event, earliest
+from embedbk.core.vocabulary import Tick
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import Member
 

@@ -20,8 +20,9 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.metadata_messages import Get, List, Listed, Record, Result, Value
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.core.bookie import Bookie
+from embedbk.core.bookie_words import LimboListed, ShareTold
 from embedbk.core.limbo import is_named, share_of
-from embedbk.core.vocabulary import Event, LimboListed, ShareTold
+from embedbk.core.machine import Event
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.unread import Unread

@@ -13,10 +13,11 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.messages import AddRequest, encode_control
 from embedbk.codec.packer import Packer
 from embedbk.core.backlog import SILENT_AT_BOUND, look_at_ns, silent_seats
+from embedbk.core.client_words import FrameSent, SendFailed
 from embedbk.core.in_flight import InFlight
-from embedbk.core.machine import earliest
+from embedbk.core.machine import Event, earliest
 from embedbk.core.seating import Seating
-from embedbk.core.vocabulary import Event, FrameSent, SendFailed, Tag
+from embedbk.core.vocabulary import Tag
 from embedbk.host.courses import Course, Courses, silent_ns
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import Member

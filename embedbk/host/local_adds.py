@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from embedbk.core.in_flight import InFlight
+from embedbk.core.machine import Event
 from embedbk.core.seating import Seating
-from embedbk.core.vocabulary import Event, Tag
+from embedbk.core.vocabulary import Tag
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import Member

@@ -16,17 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
-from embedbk.core.machine import Machine
+from embedbk.core.client_words import AddFailed, Confirmed, EnsembleChanged, EntriesReady, Received
+from embedbk.core.machine import Effect, Machine
 from embedbk.core.resting import Resting, lay_down
-from embedbk.core.vocabulary import (
-    AddFailed,
-    Confirmed,
-    Effect,
-    Ended,
-    EnsembleChanged,
-    EntriesReady,
-    Received,
-)
+from embedbk.core.vocabulary import Ended
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
 from embedbk.host.signal import Signal, Watermark

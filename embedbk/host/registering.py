@@ -44,8 +44,8 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.core.bookie import Bookie
-from embedbk.core.machine import earliest
-from embedbk.core.vocabulary import CountSettled, Event, LossFound, ServeAlone
+from embedbk.core.bookie_words import CountSettled, LossFound, ServeAlone
+from embedbk.core.machine import Event, earliest
 from embedbk.errors import StorageError
 from embedbk.host.limbo import LimboAsking
 from embedbk.host.metadata_link import MetadataLink

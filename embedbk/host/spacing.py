@@ -8,16 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from embedbk.core.bookie_words import WritableSet
+from embedbk.core.machine import Event
 from embedbk.core.space import Space, SpaceOptions
-from embedbk.core.vocabulary import (
-    Event,
-    MetadataDoubted,
-    OperatorAsked,
-    RetryWrites,
-    SetWritable,
-    SpaceSeen,
-    WritableSet,
-)
+from embedbk.core.upkeep_words import MetadataDoubted, OperatorAsked, RetryWrites, SetWritable, SpaceSeen
 from embedbk.errors import StorageError
 from embedbk.ports import DurableBookie
 from embedbk.storage.repeating import Repeating

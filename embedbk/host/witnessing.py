@@ -10,17 +10,10 @@ import logging
 from collections.abc import Callable
 
 from embedbk.codec.metadata_messages import Refusal, Result, Tell, Told
-from embedbk.core.vocabulary import (
-    AskMetadata,
-    Event,
-    KeepMet,
-    MetadataFailed,
-    MetadataTold,
-    MetKept,
-    Started,
-    Tag,
-    Tick,
-)
+from embedbk.core.machine import Event
+from embedbk.core.metadata_words import MetadataFailed
+from embedbk.core.upkeep_words import AskMetadata, KeepMet, MetadataTold, MetKept
+from embedbk.core.vocabulary import Started, Tag, Tick
 from embedbk.core.witness import Met, Witness, WitnessOptions
 from embedbk.errors import StorageError
 from embedbk.host.metadata_link import MetadataLink

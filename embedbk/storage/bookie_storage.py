@@ -26,7 +26,7 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
 from embedbk.config import FRAME_BYTES_MAX, JOURNAL_FILE_BYTES_MIN
 from embedbk.core.ledger_table import LEDGERS_MAX
-from embedbk.core.vocabulary import LogFacts
+from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ids import START_ID_BYTES

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from embedbk.codec.frame import Frame
-from embedbk.core.vocabulary import LogFacts
+from embedbk.core.upkeep_words import LogFacts
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.ports import EntriesFound

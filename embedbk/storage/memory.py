@@ -16,7 +16,7 @@ from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
 from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
-from embedbk.core.vocabulary import LogFacts
+from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, ensure
 from embedbk.ports import AddPath, Buffer, EntriesFound, ScrubDamage, ScrubPiece

@@ -23,23 +23,18 @@ from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadReques
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.config import FRAME_BYTES_MAX
-from embedbk.core.machine import Handlers, Machine
-from embedbk.core.quorum import write_set
-from embedbk.core.vocabulary import (
-    Answered,
-    Effect,
-    Ended,
-    Event,
+from embedbk.core.client_words import Answered, Send, SendFailed
+from embedbk.core.machine import Effect, Event, Handlers, Machine
+from embedbk.core.metadata_words import (
     KeyRead,
     MetadataFailed,
     ReadKey,
-    Send,
-    SendFailed,
-    Started,
     Transact,
     Transacted,
     TransactUnknown,
 )
+from embedbk.core.quorum import write_set
+from embedbk.core.vocabulary import Ended, Started
 from embedbk.errors import (
     EmbedbkError,
     EntryUnreadable,

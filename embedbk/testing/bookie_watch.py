@@ -21,7 +21,7 @@ from embedbk.codec.messages import (
     ReadRequest,
     Status,
 )
-from embedbk.core.vocabulary import (
+from embedbk.core.bookie_words import (
     CollectionBegun,
     EntriesRead,
     JournalAppend,

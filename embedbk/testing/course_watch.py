@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from embedbk.codec.frame import frame_of
 from embedbk.codec.messages import AddAnswer, AddAnswers, AddRequest, Status, decode_message
-from embedbk.core.vocabulary import Send
+from embedbk.core.client_words import Send
 from embedbk.core.writer import Writer
 from embedbk.errors import PeerError
 from embedbk.host.operations import Writing

@@ -22,21 +22,18 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.codec.metadata_messages import Put
-from embedbk.core.vocabulary import (
+from embedbk.core.client_words import (
     AddFailed,
     AddsAnswered,
     Answered,
     Confirmed,
-    Ended,
     EnsembleChanged,
     FrameSealed,
     FrameSent,
     Send,
-    Transact,
-    Transacted,
-    TransactRefused,
-    TransactUnknown,
 )
+from embedbk.core.metadata_words import Transact, Transacted, TransactRefused, TransactUnknown
+from embedbk.core.vocabulary import Ended
 from embedbk.errors import NotEnoughBookies, PeerError, RecoveryInconclusive
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.testing import invariants_adding as adding

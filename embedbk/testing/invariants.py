@@ -28,9 +28,11 @@ from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.core.bookie import Bookie
+from embedbk.core.client_words import Send
 from embedbk.core.lac_reader import LacWait
+from embedbk.core.metadata_words import KeyRead
 from embedbk.core.recovery import Recovery
-from embedbk.core.vocabulary import KeyRead, Send, Tick
+from embedbk.core.vocabulary import Tick
 from embedbk.core.writer import Writer
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY

@@ -6,8 +6,8 @@ from typing import Any
 
 from embedbk.codec.frame import Frame, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.core.client_words import EnsembleChanged, Send
 from embedbk.core.quorum import residues_of, write_set
-from embedbk.core.vocabulary import EnsembleChanged, Send
 from embedbk.testing.ghost import Ghost, HandleGhost, LedgerGhost, WriterGhost
 from embedbk.testing.violation import Violation
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from embedbk.config import Quorum
+from embedbk.core.client_words import Send
 from embedbk.core.creation import Creation
 from embedbk.core.lac_reader import LacRead, LacWait
-from embedbk.core.vocabulary import Send
 from embedbk.host.operations import Writing
 from embedbk.testing.observer import Observer
 from embedbk.testing.violation import Violation

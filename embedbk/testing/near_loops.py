@@ -14,7 +14,8 @@ from typing import Any
 
 from embedbk.codec.frame import FrameHeader
 from embedbk.codec.messages import AddAnswer, AddRequest, Status
-from embedbk.core.vocabulary import JournalDurable, Reply, RequestReceived, Send, StoreFrame
+from embedbk.core.bookie_words import JournalDurable, Reply, RequestReceived, StoreFrame
+from embedbk.core.client_words import Send
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Writing

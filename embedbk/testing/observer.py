@@ -14,7 +14,7 @@ from typing import Any
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.core.vocabulary import Send
+from embedbk.core.client_words import Send
 from embedbk.core.writer import Writer
 from embedbk.host.operations import Writing
 from embedbk.ports import DurableBookie

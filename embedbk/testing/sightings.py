@@ -11,32 +11,24 @@ from embedbk.codec.messages import AddAnswer, ReadAnswer, Status
 from embedbk.core import avoided
 from embedbk.core.backlog import SILENT_AT_BOUND
 from embedbk.core.bookie import Bookie
-from embedbk.core.creation import Creation
-from embedbk.core.lateness import late_seatings
-from embedbk.core.log import LogTakeover
-from embedbk.core.reader import RangeRead
-from embedbk.core.recovery import Phase, Recovery
-from embedbk.core.seating import Seating
-from embedbk.core.vocabulary import (
-    AddFailed,
+from embedbk.core.bookie_words import (
     AddsTaken,
-    Answered,
-    Confirmed,
-    Ended,
-    EnsembleChanged,
     JournalFailed,
     LimboListed,
     LossFound,
     Reply,
     RequestReceived,
-    Send,
-    SendFailed,
     ServeAlone,
-    Started,
-    Tick,
-    Transact,
-    TransactRefused,
 )
+from embedbk.core.client_words import AddFailed, Answered, Confirmed, EnsembleChanged, Send, SendFailed
+from embedbk.core.creation import Creation
+from embedbk.core.lateness import late_seatings
+from embedbk.core.log import LogTakeover
+from embedbk.core.metadata_words import Transact, TransactRefused
+from embedbk.core.reader import RangeRead
+from embedbk.core.recovery import Phase, Recovery
+from embedbk.core.seating import Seating
+from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
 from embedbk.metadata.lifetimes import AWAY_NS

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from embedbk.codec.messages import ErrorAnswer, Status
 from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
-from embedbk.core.vocabulary import LossFound, Reply
+from embedbk.core.bookie_words import LossFound, Reply
 from embedbk.testing.disks import BookieDisk
 from embedbk.testing.violation import Violation
 

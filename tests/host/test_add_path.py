@@ -35,8 +35,8 @@ from embedbk.codec.messages import (
 )
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie import Bookie
+from embedbk.core.bookie_words import JournalDurable, Reply, RequestReceived, StoreFrame
 from embedbk.core.ledger_table import LedgerTable
-from embedbk.core.vocabulary import JournalDurable, Reply, RequestReceived, StoreFrame
 from embedbk.host import bookie_node
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.bookie_storage import BookieStorage

@@ -37,12 +37,13 @@ from embedbk.codec.registration import (
 )
 from embedbk.config import Quorum
 from embedbk.core.backlog import Backlog
+from embedbk.core.client_words import Answered, BookiesChanged, Send, SendFailed
 from embedbk.core.creation import Creation, Patience
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.machine import Machine
 from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Recovery
-from embedbk.core.vocabulary import Answered, BookiesChanged, Ended, Send, SendFailed, Started
+from embedbk.core.vocabulary import Ended, Started
 from embedbk.core.writer import WriterOptions
 from embedbk.errors import EmbedbkError, LedgerClosed, MetadataUnavailable, NotEnoughBookies
 from embedbk.host import client_node

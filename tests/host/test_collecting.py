@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import Put, Txn
+from embedbk.core.metadata_words import MetadataFailed
 from embedbk.core.space import OLDER_METADATA
-from embedbk.core.vocabulary import MetadataFailed
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode

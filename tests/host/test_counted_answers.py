@@ -13,8 +13,8 @@ from embedbk.codec.answers import Answers, Counting
 from embedbk.codec.answers_twin import TwinAnswers
 from embedbk.codec.ledger_metadata import Durability
 from embedbk.config import Quorum
+from embedbk.core.client_words import AddsAnswered, Answered
 from embedbk.core.recovery import Recovery
-from embedbk.core.vocabulary import AddsAnswered, Answered
 from embedbk.core.writer import WriterOptions
 from embedbk.errors import EmbedbkError
 from embedbk.host.operations import Writing

@@ -6,7 +6,7 @@ import random
 
 from embedbk.codec.ledger_metadata import METADATA_VERSION, LedgerMetadata, LedgerState, first_fragments
 from embedbk.codec.packer_twin import TwinPacker
-from embedbk.core.vocabulary import FrameSealed, HintDue
+from embedbk.core.client_words import FrameSealed, HintDue
 from embedbk.core.writer import Writer
 from embedbk.host.hinting import HINT_NS, HINTED_WRITERS_MAX, Hinting
 from embedbk.host.operations import Writing

@@ -22,7 +22,7 @@ from embedbk.codec.messages import (
     pack_explicit_lacs,
 )
 from embedbk.core.bookie import Bookie
-from embedbk.core.vocabulary import RequestReceived
+from embedbk.core.bookie_words import RequestReceived
 from embedbk.errors import PeerError
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.journal import SLOT_COUNT

@@ -18,7 +18,8 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.messages import AddAnswer, ErrorAnswer, Status
 from embedbk.codec.metadata_messages import Delete, List, Operation, Put, Refusal, Result, Txn, TxnDone
 from embedbk.codec.tombstone import TOMBSTONE_VERSION, Tombstone, encode_tombstone, tombstone_path
-from embedbk.core.vocabulary import Event, LimboListed
+from embedbk.core.bookie_words import LimboListed
+from embedbk.core.machine import Event
 from embedbk.host.limbo import LIMBO_AGAIN_NS
 from embedbk.host.registering import UNANSWERED_NS
 from embedbk.storage.memory import Survivors

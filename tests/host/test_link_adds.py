@@ -26,8 +26,8 @@ from embedbk.codec.messages import (
 )
 from embedbk.codec.packer import Packer
 from embedbk.core.backlog import FRAME_PRICE
+from embedbk.core.client_words import Answered
 from embedbk.core.creation import Creation
-from embedbk.core.vocabulary import Answered
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import LedgerFenced
 from embedbk.host.bookie_node import BookieNode

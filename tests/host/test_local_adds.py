@@ -22,8 +22,8 @@ from embedbk.codec.ledger_metadata import LedgerState, decode_ledger_metadata, l
 from embedbk.codec.messages import FenceAnswer, FenceRequest, LacAnswer, LacRequest
 from embedbk.codec.packer import Packer
 from embedbk.config import FRAME_BYTES_MAX, Quorum
+from embedbk.core.client_words import SendFailed
 from embedbk.core.creation import Creation
-from embedbk.core.vocabulary import SendFailed
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import LedgerFenced
 from embedbk.host import courses

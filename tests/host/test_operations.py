@@ -8,8 +8,9 @@ import pytest
 
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import frame_of
+from embedbk.core.client_words import EntriesReady
 from embedbk.core.machine import Machine
-from embedbk.core.vocabulary import Ended, EntriesReady
+from embedbk.core.vocabulary import Ended
 from embedbk.errors import EntryUnreadable
 from embedbk.host.operations import Reading
 from embedbk.host.signal import Signal

@@ -12,7 +12,7 @@ from embedbk.codec.registration import (
     placement_path,
     registration_path,
 )
-from embedbk.core.vocabulary import BookieInfo
+from embedbk.core.client_words import BookieInfo
 from tests.host.place import SECOND, Place
 from tests.host.test_starts import change, registered
 

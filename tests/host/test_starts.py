@@ -27,7 +27,7 @@ from embedbk.codec.registration import (
     encode_registration,
     registration_path,
 )
-from embedbk.core.vocabulary import LimboListed
+from embedbk.core.bookie_words import LimboListed
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.registering import ALONE_NS, LEAVE_NS, TELL_NS
 from embedbk.storage.memory import Survivors

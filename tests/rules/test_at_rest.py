@@ -9,10 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from embedbk.core.avoided import Failed
+from embedbk.core.machine import Effect, Event
 from embedbk.core.publishing import Publishing
 from embedbk.core.resting import lay_down
 from embedbk.core.standstill import Standstill
-from embedbk.core.vocabulary import Effect, Event, Tick
+from embedbk.core.vocabulary import Tick
 from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced
 from tests.rules.world import Client, Pen, World

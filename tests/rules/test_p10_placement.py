@@ -8,8 +8,9 @@ import pytest
 
 from embedbk.codec.metadata_messages import ABSENT, Compare
 from embedbk.codec.registration import placement_path
+from embedbk.core.client_words import BookiesChanged
 from embedbk.core.creation import Creation
-from embedbk.core.vocabulary import BookiesChanged, Transact
+from embedbk.core.metadata_words import Transact
 from embedbk.errors import NotEnoughBookies
 from tests.rules.scenes import Scene, scene
 from tests.rules.world import THREE, Client, Operation, World

@@ -7,16 +7,10 @@ import random
 import pytest
 
 from embedbk.codec.metadata_messages import GENERATION_BITS, AllocIds, Put, Reign, Told, Txn
-from embedbk.core.vocabulary import (
-    AskMetadata,
-    Effect,
-    KeepMet,
-    MetadataFailed,
-    MetadataTold,
-    MetKept,
-    Started,
-    Tick,
-)
+from embedbk.core.machine import Effect
+from embedbk.core.metadata_words import MetadataFailed
+from embedbk.core.upkeep_words import AskMetadata, KeepMet, MetadataTold, MetKept
+from embedbk.core.vocabulary import Started, Tick
 from embedbk.core.witness import Met, Witness, WitnessOptions, doubt_of
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import FIRST_TERM

@@ -19,8 +19,8 @@ from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.config import Quorum
 from embedbk.core.creation import NO_PATIENCE, Creation, Patience
 from embedbk.core.ensemble_change import Proposal, change_fragments
+from embedbk.core.metadata_words import AllocateIds, Transact
 from embedbk.core.seating import Seating
-from embedbk.core.vocabulary import AllocateIds, Transact
 from embedbk.errors import MetadataConflict, MetadataUnavailable, NotEnoughBookies, StorageError
 from tests.rules.world import MS, THREE, Client, Operation, World, member
 

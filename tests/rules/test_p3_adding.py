@@ -20,8 +20,9 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.config import Quorum
+from embedbk.core.client_words import AddFailed, Answered, Confirmed, FrameSealed, Received, SendFailed
 from embedbk.core.producers import Producers
-from embedbk.core.vocabulary import AddFailed, Answered, Confirmed, Ended, FrameSealed, Received, SendFailed
+from embedbk.core.vocabulary import Ended
 from embedbk.core.writer import WriterOptions
 from embedbk.errors import LedgerFenced, PeerError, RecoveryInconclusive, UsageError, WrongPassword
 from embedbk.ids import NO_ENTRY, Position

@@ -8,7 +8,8 @@ from embedbk.codec.ledger_metadata import Fragment, LedgerState, ledger_key_path
 from embedbk.codec.messages import AddRequest
 from embedbk.codec.metadata_messages import Delete
 from embedbk.config import Quorum
-from embedbk.core.vocabulary import Confirmed, EnsembleChanged, KeyRead, Transact, Transacted
+from embedbk.core.client_words import Confirmed, EnsembleChanged
+from embedbk.core.metadata_words import KeyRead, Transact, Transacted
 from embedbk.errors import LedgerClosed, LedgerFenced, NoSuchLedger
 from embedbk.ids import NO_ENTRY
 from tests.rules.scenes import but, overwrite, scene

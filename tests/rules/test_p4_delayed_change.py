@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embedbk.config import Quorum
-from embedbk.core.vocabulary import Confirmed, SendFailed
+from embedbk.core.client_words import Confirmed, SendFailed
 from embedbk.core.writer import WriterOptions
 from embedbk.errors import NotEnoughBookies
 from tests.rules.scenes import Scene, delaying

@@ -8,7 +8,7 @@ from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.messages import ErrorAnswer, FenceRequest
 from embedbk.codec.metadata_messages import Compare
 from embedbk.config import Quorum
-from embedbk.core.vocabulary import AddFailed, Answered, Confirmed, EnsembleChanged
+from embedbk.core.client_words import AddFailed, Answered, Confirmed, EnsembleChanged
 from embedbk.core.writer import WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
 from embedbk.ids import NO_ENTRY

@@ -9,8 +9,9 @@ import pytest
 
 from embedbk.codec.messages import AddAnswer, Status
 from embedbk.config import Quorum
+from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, EnsembleChanged
 from embedbk.core.lateness import HALF_LIFE_NS, AnswerTimes, LateTerms
-from embedbk.core.vocabulary import Answered, BookieInfo, BookiesChanged, EnsembleChanged, Tick
+from embedbk.core.vocabulary import Tick
 from embedbk.core.writer import Writer, WriterOptions
 from tests.rules.scenes import but
 from tests.rules.world import MS, THREE, Client, Pen, World

@@ -10,8 +10,8 @@ from embedbk.codec.messages import (
     AddRequest,
 )
 from embedbk.config import Quorum
+from embedbk.core.metadata_words import Transact
 from embedbk.core.recovery import Phase, Recovery, RecoveryOptions
-from embedbk.core.vocabulary import Transact
 from embedbk.errors import (
     EmbedbkError,
     LedgerClosed,

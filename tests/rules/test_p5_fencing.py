@@ -13,8 +13,8 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.config import Quorum
+from embedbk.core.client_words import Answered
 from embedbk.core.recovery import Phase
-from embedbk.core.vocabulary import Answered
 from embedbk.errors import (
     LedgerFenced,
 )

@@ -29,7 +29,10 @@ from embedbk.codec.messages import (
 )
 from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.config import LAC_WAIT_MS_MAX, Quorum
+from embedbk.core.bookie_words import LinkLost
+from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.lac_reader import LacRead, LacWait
+from embedbk.core.metadata_words import KeyRead, ReadKey
 from embedbk.core.quorum import write_set
 from embedbk.core.read_health import (
     BOOKIES_MAX,
@@ -39,17 +42,7 @@ from embedbk.core.read_health import (
     ReadHealth,
 )
 from embedbk.core.reader import RangeRead, ReadOptions
-from embedbk.core.vocabulary import (
-    Answered,
-    Ended,
-    KeyRead,
-    LinkLost,
-    ReadKey,
-    Send,
-    SendFailed,
-    Started,
-    Tick,
-)
+from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import EntryUnreadable, NoSuchLedger, NotEnoughBookies, PeerError
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.memory import Survivors

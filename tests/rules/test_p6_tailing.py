@@ -21,9 +21,9 @@ from embedbk.codec.messages import (
 )
 from embedbk.config import Quorum
 from embedbk.core import parked
+from embedbk.core.client_words import Answered, HintDue
 from embedbk.core.lac_reader import LacWait
 from embedbk.core.parked import Parked, ParkedPolls, Poll
-from embedbk.core.vocabulary import Answered, HintDue
 from embedbk.core.writer import Writer
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.parked import NativeParked

@@ -19,9 +19,9 @@ from embedbk.codec.messages import (
 )
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
+from embedbk.core.bookie_words import JournalDurable, LimboListed, Part
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.core.limbo import share_of
-from embedbk.core.vocabulary import JournalDurable, LimboListed, Part
 from embedbk.errors import InvariantError, LedgerFenced, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.journal import DamagedJournal

@@ -21,8 +21,8 @@ from embedbk.codec.messages import (
     pack_explicit_lacs,
 )
 from embedbk.core.backlog import FRAME_PRICE
+from embedbk.core.client_words import Answered
 from embedbk.core.seating import BUSY_FIRST_NS
-from embedbk.core.vocabulary import Answered
 from embedbk.core.writer import WriterOptions
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Writing

@@ -30,35 +30,37 @@ from embedbk.codec.messages import ReadRequest as Read
 from embedbk.codec.metadata_messages import ABSENT, Told
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
-from embedbk.core.collector import Collector, CollectorOptions
-from embedbk.core.vocabulary import (
-    AllowDrop,
-    AskMetadata,
-    BeginCollection,
+from embedbk.core.bookie_words import (
     CollectionBegun,
     DropAllowed,
     DropEntries,
-    Effect,
     EntriesRead,
-    Event,
-    HeldListed,
-    KeyRead,
-    KeysListed,
-    ListHeld,
-    ListKeys,
-    MetadataFailed,
-    MetadataTold,
-    NameUnread,
     Part,
-    ReadKey,
     RequestReceived,
     ShareTold,
-    Started,
-    Tick,
+)
+from embedbk.core.collector import Collector, CollectorOptions
+from embedbk.core.machine import Effect, Event
+from embedbk.core.metadata_words import (
+    KeyRead,
+    KeysListed,
+    ListKeys,
+    MetadataFailed,
+    ReadKey,
     Transact,
     Transacted,
     TransactUnknown,
 )
+from embedbk.core.upkeep_words import (
+    AllowDrop,
+    AskMetadata,
+    BeginCollection,
+    HeldListed,
+    ListHeld,
+    MetadataTold,
+    NameUnread,
+)
+from embedbk.core.vocabulary import Started, Tick
 from embedbk.ids import NO_ENTRY
 from tests.rules.world import KEY, Node, Pen, World
 

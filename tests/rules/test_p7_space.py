@@ -12,7 +12,7 @@ from embedbk.codec.messages import AddAnswer, AddRequest, FenceAnswer, FenceRequ
 from embedbk.codec.registration import decode_registration, registration_path
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.space import LOW_SPACE, NO_ROOM, OPERATOR, Space, SpaceOptions
-from embedbk.core.vocabulary import OperatorAsked, RetryWrites, SetWritable, SpaceSeen
+from embedbk.core.upkeep_words import OperatorAsked, RetryWrites, SetWritable, SpaceSeen
 from embedbk.errors import StorageError
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk

@@ -23,7 +23,7 @@ from embedbk.codec.metadata_messages import Put
 from embedbk.config import LEDGERS_LEFT_MAX, METADATA_VALUE_BYTES_MAX
 from embedbk.core.leaving import Leaving
 from embedbk.core.log import TakenOver
-from embedbk.core.vocabulary import Transact
+from embedbk.core.metadata_words import Transact
 from embedbk.errors import LedgerFenced, LogFull, StorageError
 from embedbk.ids import NO_ENTRY
 from tests.rules.test_p8_logs import LOG, commit_of, left, listed, put_list, take, taken, takeover, write

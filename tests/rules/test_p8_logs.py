@@ -22,7 +22,7 @@ from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import Compare, Delete, Put
 from embedbk.core.creation import NO_PATIENCE, Patience
 from embedbk.core.log import LogTakeover, TakenOver, first_free_offset
-from embedbk.core.vocabulary import MetadataFailed, ReadKey, Transact, TransactRefused
+from embedbk.core.metadata_words import MetadataFailed, ReadKey, Transact, TransactRefused
 from embedbk.errors import (
     LedgerFenced,
     MetadataConflict,

@@ -8,11 +8,13 @@ from collections import Counter
 import pytest
 
 from embedbk.config import ANYWHERE, Placement, Quorum
+from embedbk.core.client_words import BookieInfo, BookiesChanged
 from embedbk.core.creation import Creation, Patience
+from embedbk.core.metadata_words import IdsAllocated, Transact
 from embedbk.core.placement import WEIGHT_MULTIPLE_MAX, fill_seats, is_adherent
 from embedbk.core.quarantine import BOOKIES_MAX, ERRORS_MAX, GOOD_ANSWERS, HELD_NS, WITHIN_NS, Quarantine
 from embedbk.core.quorum import write_set
-from embedbk.core.vocabulary import BookieInfo, BookiesChanged, IdsAllocated, Started, Transact
+from embedbk.core.vocabulary import Started
 from embedbk.core.writer import WriterOptions
 from embedbk.errors import NotEnoughBookies, UsageError
 from embedbk.ids import Member

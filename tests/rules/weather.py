@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 
 from embedbk.config import Quorum
-from embedbk.core.vocabulary import Transact
+from embedbk.core.metadata_words import Transact
 from tests.rules.world import MS, Node, Operation, Packet, World
 
 __all__ = ["FAULTS", "Weather"]

@@ -44,49 +44,48 @@ from embedbk.codec.metadata_messages import ABSENT, ANY, Compare, Delete, Put
 from embedbk.codec.registration import placement_path
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
-from embedbk.core.limbo import is_named, share_of
-from embedbk.core.machine import Machine
-from embedbk.core.quorum import write_set
-from embedbk.core.reader import RangeRead
-from embedbk.core.recovery import Recovery
-from embedbk.core.vocabulary import (
-    AddFailed,
-    AllocateIds,
-    Answered,
-    BookieInfo,
-    BookiesChanged,
-    CloseRequested,
-    Confirmed,
-    Consumed,
+from embedbk.core.bookie_words import (
     DropEntries,
-    Effect,
-    Ended,
     EntriesRead,
-    EntriesReady,
-    Event,
-    FrameSealed,
-    IdsAllocated,
     JournalAppend,
     JournalDurable,
     JournalFailed,
-    KeyRead,
     LimboListed,
-    MetadataFailed,
     ReadEntries,
-    ReadKey,
     Reply,
     RequestReceived,
+    ShareTold,
+    StoreFrame,
+)
+from embedbk.core.client_words import (
+    AddFailed,
+    Answered,
+    BookieInfo,
+    BookiesChanged,
+    Confirmed,
+    Consumed,
+    EntriesReady,
+    FrameSealed,
     Send,
     SendFailed,
-    ShareTold,
-    Started,
-    StoreFrame,
-    Tick,
+)
+from embedbk.core.limbo import is_named, share_of
+from embedbk.core.machine import Effect, Event, Machine
+from embedbk.core.metadata_words import (
+    AllocateIds,
+    IdsAllocated,
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
     Transact,
     Transacted,
     TransactRefused,
     TransactUnknown,
 )
+from embedbk.core.quorum import write_set
+from embedbk.core.reader import RangeRead
+from embedbk.core.recovery import Recovery
+from embedbk.core.vocabulary import CloseRequested, Ended, Started, Tick
 from embedbk.core.writer import Writer
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.storage.memory import MemoryBookieStorage, Survivors

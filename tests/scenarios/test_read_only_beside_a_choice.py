@@ -11,8 +11,8 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata
 from embedbk.codec.registration import PLACEMENTS_PREFIX
 from embedbk.core.creation import Creation
+from embedbk.core.metadata_words import Transact
 from embedbk.core.recovery import Recovery
-from embedbk.core.vocabulary import Transact
 from embedbk.core.writer import Writer
 from embedbk.errors import MetadataConflict
 from embedbk.testing import Cluster

@@ -12,8 +12,9 @@ from embedbk.codec.metadata_messages import Put
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
 from embedbk.core.creation import Creation
 from embedbk.core.log import LogTakeover
-from embedbk.core.machine import Handlers, Machine
-from embedbk.core.vocabulary import Effect, Ended, Event, Started, Transact, TransactUnknown
+from embedbk.core.machine import Effect, Event, Handlers, Machine
+from embedbk.core.metadata_words import Transact, TransactUnknown
+from embedbk.core.vocabulary import Ended, Started
 from embedbk.errors import MetadataUnavailable
 from embedbk.testing import Cluster
 

@@ -19,9 +19,9 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.messages import AddAnswer, AddRequest, FenceRequest, LacRequest, ReadRequest, Status
 from embedbk.codec.metadata_messages import Put
 from embedbk.config import Quorum
+from embedbk.core.client_words import SendFailed
 from embedbk.core.lac_reader import LacWait
 from embedbk.core.log import LogTakeover
-from embedbk.core.vocabulary import SendFailed
 from embedbk.errors import LedgerClosed, LedgerFenced, MetadataConflict, NoSuchLedger, UsageError
 from embedbk.testing.actor import Deletion, Repair
 from embedbk.testing.violation import Violation

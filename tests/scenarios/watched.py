@@ -9,9 +9,11 @@ from embedbk.codec.frame import iter_entries
 from embedbk.codec.journal_records import RecordKind
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Quorum
+from embedbk.core.bookie_words import JournalAppend, JournalDurable
+from embedbk.core.client_words import EntriesReady
 from embedbk.core.machine import Machine
 from embedbk.core.reader import RangeRead
-from embedbk.core.vocabulary import EntriesReady, JournalAppend, JournalDurable, Tick
+from embedbk.core.vocabulary import Tick
 from embedbk.storage.memory import Survivors
 from embedbk.testing.invariants import Invariants
 from tests.rules.world import THREE, Catalog, Client, Node, Packet, Pen, World

@@ -10,7 +10,7 @@ from typing import Any
 from embedbk.codec.frame import Frame
 from embedbk.codec.messages import AddRequest, decode_message
 from embedbk.config import Quorum
-from embedbk.core.vocabulary import FrameSent, Send
+from embedbk.core.client_words import FrameSent, Send
 from embedbk.core.writer import Writer
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.observer import Observer

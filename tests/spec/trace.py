@@ -23,25 +23,17 @@ from embedbk.codec.messages import (
 )
 from embedbk.codec.metadata_messages import ABSENT
 from embedbk.codec.registration import placement_path
-from embedbk.core.vocabulary import (
-    AddFailed,
-    AddsAnswered,
-    Answered,
-    Confirmed,
+from embedbk.core.bookie_words import (
     DropEntries,
     EntriesRead,
-    FrameSealed,
     JournalAppend,
-    KeyRead,
     ReadEntries,
     Reply,
     RequestReceived,
-    Send,
     StoreFrame,
-    Transact,
-    Transacted,
-    TransactRefused,
 )
+from embedbk.core.client_words import AddFailed, AddsAnswered, Answered, Confirmed, FrameSealed, Send
+from embedbk.core.metadata_words import KeyRead, Transact, Transacted, TransactRefused
 from embedbk.errors import PeerError, StorageError
 from embedbk.testing.observer import Observer
 

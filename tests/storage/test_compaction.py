@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embedbk.core.compactor import Compactor, CompactorOptions
-from embedbk.core.vocabulary import (
+from embedbk.core.upkeep_words import (
     CopyFailed,
     CopyLogs,
     CopySlice,
@@ -17,9 +17,8 @@ from embedbk.core.vocabulary import (
     LogFacts,
     LogsListed,
     SliceCopied,
-    Started,
-    Tick,
 )
+from embedbk.core.vocabulary import Started, Tick
 from embedbk.errors import StorageError
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk

@@ -38,25 +38,21 @@ from embedbk.codec.metadata_messages import ABSENT, Compare, MetadataRequest, Pu
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.bookie import Bookie
-from embedbk.core.lac_reader import LacWait
-from embedbk.core.ledger_table import LedgerTable
-from embedbk.core.recovery import Recovery
-from embedbk.core.vocabulary import (
+from embedbk.core.bookie_words import CollectionBegun, JournalAppend, Reply, RequestReceived, StoreFrame
+from embedbk.core.client_words import (
     AddFailed,
     Answered,
     BookieInfo,
-    CollectionBegun,
     Confirmed,
     EnsembleChanged,
     FrameSealed,
-    JournalAppend,
-    Reply,
-    RequestReceived,
     Send,
-    StoreFrame,
-    Tick,
-    Transact,
 )
+from embedbk.core.lac_reader import LacWait
+from embedbk.core.ledger_table import LedgerTable
+from embedbk.core.metadata_words import Transact
+from embedbk.core.recovery import Recovery
+from embedbk.core.vocabulary import Tick
 from embedbk.core.writer import Writer
 from embedbk.errors import LedgerFenced, NoSuchEntry, NotEnoughBookies
 from embedbk.ids import NO_ENTRY, Member

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from embedbk.codec.ledger_metadata import LedgerState, decode_ledger_metadata
 from embedbk.codec.messages import Status
-from embedbk.core.vocabulary import Answered, ReadKey, Send, Transact
+from embedbk.core.client_words import Answered, Send
+from embedbk.core.metadata_words import ReadKey, Transact
 from embedbk.ids import Member
 from tests.worlds.reductions import orphan
 

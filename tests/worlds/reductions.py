@@ -15,10 +15,11 @@ from typing import Any
 
 from embedbk.codec.ledger_metadata import LedgerState
 from embedbk.codec.messages import AddRequest, FenceRequest, ReadRequest, Status
+from embedbk.core.client_words import Send
 from embedbk.core.in_flight import InFlight
+from embedbk.core.metadata_words import Transact
 from embedbk.core.publishing import Publishing
 from embedbk.core.recovery import Phase, Recovery
-from embedbk.core.vocabulary import Send, Transact
 from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced
 from embedbk.ids import NO_ENTRY

@@ -32,31 +32,27 @@ from embedbk.codec.messages import AddAnswer, FenceAnswer, ReadAnswer, Status
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
-from embedbk.core.ledger_table import LedgerTable
-from embedbk.core.machine import Machine
-from embedbk.core.recovery import Phase, Recovery, RecoveryOptions
-from embedbk.core.vocabulary import (
-    Answered,
-    BookieInfo,
-    CloseRequested,
+from embedbk.core.bookie_words import (
     EntriesRead,
-    FrameSealed,
     JournalDurable,
-    KeyRead,
-    MetadataFailed,
     ReadEntries,
-    ReadKey,
     Reply,
     RequestReceived,
-    Send,
-    SendFailed,
-    Started,
     StoreFrame,
-    Tick,
+)
+from embedbk.core.client_words import Answered, BookieInfo, FrameSealed, Send, SendFailed
+from embedbk.core.ledger_table import LedgerTable
+from embedbk.core.machine import Machine
+from embedbk.core.metadata_words import (
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
     Transact,
     Transacted,
     TransactUnknown,
 )
+from embedbk.core.recovery import Phase, Recovery, RecoveryOptions
+from embedbk.core.vocabulary import CloseRequested, Started, Tick
 from embedbk.core.writer import Writer, WriterOptions, WriterState
 from embedbk.ids import Member
 from tests.worlds.judge import Register, Storing, forbidden, judge

@@ -1,0 +1,190 @@
+"""What a bookie is told and asks for: requests, its journal, its entry store, what is known of its ledgers (P7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec import Struct, field
+
+from embedbk.codec.frame import Frame, FrameHeader
+from embedbk.codec.messages import Control
+
+__all__ = [
+    "AddsTaken",
+    "CollectionBegun",
+    "CountSettled",
+    "DropAllowed",
+    "DropEntries",
+    "EntriesRead",
+    "JournalAppend",
+    "JournalDurable",
+    "JournalFailed",
+    "LimboListed",
+    "LinkLost",
+    "LossFound",
+    "Part",
+    "ReadEntries",
+    "Reply",
+    "RequestReceived",
+    "ServeAlone",
+    "ShareTold",
+    "StoreFrame",
+    "WritableSet",
+]
+
+
+class Part(NamedTuple):
+    """Entries first..last with id % modulus in residues (bit r for residue r)."""
+
+    first_entry: int
+    last_entry: int
+    modulus: int
+    residues: int
+
+
+class AddsTaken(Struct):
+    """The add path stored common adds since the last event, and answers them itself (native/NATIVE.md): the rows have
+    changed as this core would have changed them, and the journal goes on with this token."""
+
+    now_ns: int
+    next_token: int
+
+
+class RequestReceived(Struct):
+    """A request came over a link; frames are (header, unchecked body) pairs. is_beyond_room: no more
+    is kept that waits for room, so an add is not stored."""
+
+    now_ns: int
+    link: int
+    request_id: int
+    control: Control
+    frames: list[tuple[FrameHeader, memoryview]] = field(default_factory=list)
+    is_beyond_room: bool = False
+
+
+class LinkLost(Struct):
+    now_ns: int
+    link: int
+
+
+class JournalDurable(Struct):
+    """Every record up to token is on the device."""
+
+    now_ns: int
+    token: int
+
+
+class JournalFailed(Struct):
+    """The journal stopped for good (P7.6)."""
+
+    now_ns: int
+    reason: str
+
+
+class CountSettled(Struct):
+    """Metadata knows of this start of the bookie, and of no other behind the last one of its directories (P7.9)."""
+
+    now_ns: int
+
+
+class ServeAlone(Struct):
+    """Metadata cannot be reached: what the bookie holds is served all the same, and nothing else (P7.9)."""
+
+    now_ns: int
+
+
+class LossFound(Struct):
+    """Metadata knows of more than these directories hold: something acknowledged may be gone (P7.9)."""
+
+    now_ns: int
+
+
+class LimboListed(Struct):
+    """The ledgers that name this bookie, by a linearizable listing made after it started (P7.4); and those that are
+    CLOSED and name others."""
+
+    now_ns: int
+    not_closed: list[int]
+    closed: list[int]
+    elsewhere: list[int] = field(default_factory=list)
+
+
+class ShareTold(Struct):
+    """A ledger in limbo is CLOSED, and these are the entries that this bookie should hold of it (P7.4)."""
+
+    now_ns: int
+    ledger_id: int
+    parts: list[Part]
+
+
+class CollectionBegun(Struct):
+    """Metadata will be asked from now on whether these ledgers may be dropped (P7.7). Ends what began before."""
+
+    now_ns: int
+    ledger_ids: list[int]
+
+
+class DropAllowed(Struct):
+    """Linearizable reads made since `CollectionBegun` say that this bookie owes nothing of the ledger (P7.7)."""
+
+    now_ns: int
+    ledger_id: int
+
+
+class EntriesRead(Struct):
+    """Outcome of ReadEntries: a verdict per id, as the entry store gave it."""
+
+    now_ns: int
+    read_id: int
+    frame: Frame | None
+    absent: list[tuple[int, int]]
+
+
+class WritableSet(Struct):
+    """Normal adds are taken, or refused, from now on (P7.8)."""
+
+    now_ns: int
+    is_writable: bool
+
+
+class Reply(Struct):
+    link: int
+    request_id: int
+    control: Control
+    frames: Sequence[tuple[bytes, Frame]] = ()
+
+
+class StoreFrame(Struct):
+    """Put the frame's entries into the write cache and queue them as journal record `token`."""
+
+    token: int
+    frame: Frame
+
+
+class JournalAppend(Struct):
+    """Queue a record that is not a frame (fence, birth, explicit LAC ...) as journal record `token`."""
+
+    token: int
+    kind: int
+    ledger_id: int
+    body: bytes
+
+
+class ReadEntries(Struct):
+    """Look entries up; every StoreFrame before this effect counts as held."""
+
+    read_id: int
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+    bytes_max: int
+    modulus: int = 1
+    residues: int = 1
+    link: int | None = None  # What is found goes there at once, so it may wait until that link has room.
+
+
+class DropEntries(Struct):
+    """The DROP record of this ledger is durable: its entries may go, from memory now and from disk when it suits."""
+
+    ledger_id: int

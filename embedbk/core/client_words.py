@@ -1,0 +1,179 @@
+"""What a client's cores are told and ask for: requests to bookies, entries on their way, who the bookies are.
+
+Every Send is followed by exactly one final `Answered` or `SendFailed`, unless the core ended meanwhile; a deferred add
+may be `Answered` once before it (codec.messages.is_final). One that wants no answer has no outcome
+(codec.messages.is_answered).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec import Struct, field
+
+from embedbk.codec.frame import Frame, FrameHeader
+from embedbk.codec.messages import Control
+from embedbk.core.vocabulary import Tag
+from embedbk.errors import EmbedbkError
+from embedbk.ids import Member
+
+__all__ = [
+    "AddFailed",
+    "AddedNearby",
+    "AddsAnswered",
+    "Answered",
+    "BookieInfo",
+    "BookiesChanged",
+    "Confirmed",
+    "Consumed",
+    "EnsembleChanged",
+    "EntriesReady",
+    "FrameSealed",
+    "FrameSent",
+    "HintDue",
+    "Received",
+    "Send",
+    "SendFailed",
+]
+
+
+class BookieInfo(NamedTuple):
+    """A registered bookie as a client sees it."""
+
+    member: Member
+    is_writable: bool
+    location: str = ""  # "zone/rack", or nothing.
+    free_bytes: int = 0
+    is_quarantined: bool = False  # Failed often lately: chosen only where nobody else is left (RP45).
+    placement: int | None = (
+        None  # What naming it compares (P10.6); None: an older build, nothing is compared.
+    )
+
+
+class HintDue(Struct):
+    """A writer's LAC stood still for a moment: its bookies get it now, in memory (P6.2)."""
+
+    now_ns: int
+
+
+class Answered(Struct):
+    """A bookie answered a Send. frames are (header, unchecked body) pairs."""
+
+    now_ns: int
+    tag: Tag
+    member: Member
+    control: Control
+    frames: list[tuple[FrameHeader, memoryview]] = field(default_factory=list)
+
+
+class AddsAnswered(Struct):
+    """Bookies said OK to all of these adds, each exactly as it was asked and where it was asked (P3.8): as so many
+    `Answered`, which nobody had to be told one by one.
+
+    followed: seatings of which an answer said that a reader waits there, also to adds that went past this core.
+    """
+
+    now_ns: int
+    answers: list[tuple[Member, Tag]]
+    followed: tuple[int, ...] = ()
+
+
+class SendFailed(Struct):
+    """No answer will come: not registered, other incarnation, no link, link lost, queue full. Says nothing of
+    whether the request was carried out.
+
+    is_other_disk: the bookie itself, or its registration, says that it has another incarnation than the one asked for.
+    """
+
+    now_ns: int
+    tag: Tag
+    member: Member
+    reason: str
+    is_other_disk: bool = False
+
+
+class BookiesChanged(Struct):
+    """The registered bookies, from the watch; sorted by id."""
+
+    now_ns: int
+    bookies: tuple[BookieInfo, ...]
+
+
+class FrameSealed(Struct):
+    """The packer's next frame: a run of entries that continues the one before."""
+
+    now_ns: int
+    frame: Frame
+
+
+class AddedNearby(Struct):
+    """Everything up to last_entry was sealed, stored by every seat or sent to it, and is durable at an ack quorum, past
+    this core (host/courses.py). is_idle: nothing more is under way there."""
+
+    now_ns: int
+    last_entry: int
+    length: int  # Payload bytes of the ledger up to and including last_entry.
+    is_idle: bool
+    longest_ns: int = 0  # That an answer took of those since the last such event; 0: there were none.
+
+
+class FrameSent(Struct):
+    """A frame was sealed and sent to every seat (host/link_adds.py), and is not acknowledged by this core, or owed an
+    answer by a seat. Behind an `AddedNearby` of all that is acknowledged; in entry order."""
+
+    now_ns: int
+    frame: Frame
+    sent_ns: int
+    answered: tuple[int, ...]  # Numbers of the seatings whose OK came.
+    unsent: tuple[int, ...]  # Of those whose links took nothing of it.
+    heard_ns: tuple[int, ...]  # By seat: when it answered last, any of these; 0: never.
+
+
+class Consumed(Struct):
+    """The reader's user took this many bytes of what EntriesReady gave; as many more may be read ahead."""
+
+    now_ns: int
+    byte_count: int
+
+
+class Send(Struct):
+    """Send a request to a bookie in one incarnation. frames: (encoded frame header, frame) pairs."""
+
+    member: Member
+    control: Control
+    tag: Tag
+    frames: Sequence[tuple[bytes, Frame]] = ()
+
+
+class Confirmed(Struct):
+    """Every entry up to lac is acknowledged (P3.3)."""
+
+    lac: int
+    length: int
+
+
+class Received(Struct):
+    """Deferred sync: every entry up to this one is held by Qa bookies of its write set, at least in memory (P3.2)."""
+
+    entry_id: int
+    length: int
+
+
+class AddFailed(Struct):
+    """The writing handle failed: every add above the LAC ends with this error, only close remains (P3.6)."""
+
+    error: EmbedbkError
+
+
+class EnsembleChanged(Struct):
+    """A new ensemble was published for entries from first_entry on."""
+
+    first_entry: int
+    ensemble: tuple[Member, ...]
+
+
+class EntriesReady(Struct):
+    """The next entries of a read, checked, in order, without gaps."""
+
+    frame: Frame

@@ -1,0 +1,111 @@
+"""What any core asks of the metadata, and what it is told: keys, transactions, ids, lists (P2.2)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from embedbk.codec.metadata_messages import Compare, Delete, Put
+from embedbk.core.vocabulary import Tag
+
+__all__ = [
+    "AllocateIds",
+    "IdsAllocated",
+    "KeyRead",
+    "KeysListed",
+    "ListKeys",
+    "MetadataChanged",
+    "MetadataFailed",
+    "ReadKey",
+    "Transact",
+    "TransactRefused",
+    "TransactUnknown",
+    "Transacted",
+]
+
+
+class KeyRead(Struct):
+    """Outcome of ReadKey, linearizable. value None: the key is absent."""
+
+    now_ns: int
+    tag: Tag
+    value: bytes | None
+    revision: int
+
+
+class Transacted(Struct):
+    """Outcome of Transact: done at revision, or refused (a comparison failed; nothing changed)."""
+
+    now_ns: int
+    tag: Tag
+    is_done: bool
+    revision: int
+
+
+class TransactUnknown(Struct):
+    """The transaction's outcome cannot be told; it is still in flight (P2.2)."""
+
+    now_ns: int
+    tag: Tag
+
+
+class TransactRefused(Struct):
+    """A transaction was not run and never will be: something is full, or it passes a bound (P2.2). Says nothing of an
+    earlier one whose outcome is unknown. For cores that ask for transactions of their own accord."""
+
+    now_ns: int
+    tag: Tag
+    reason: str
+
+
+class IdsAllocated(Struct):
+    now_ns: int
+    tag: Tag
+    first_id: int
+
+
+class MetadataFailed(Struct):
+    """A ReadKey or AllocateIds got no answer; nothing was changed by it."""
+
+    now_ns: int
+    tag: Tag
+    reason: str
+
+
+class MetadataChanged(Struct):
+    """The watch shows newer metadata of the ledger; value None: it was deleted."""
+
+    now_ns: int
+    value: bytes | None
+    revision: int
+
+
+class KeysListed(Struct):
+    """Outcome of ListKeys: (key, value) pairs of one linearizable page, in key order."""
+
+    now_ns: int
+    tag: Tag
+    records: list[tuple[str, bytes]]
+    has_more: bool
+
+
+class ReadKey(Struct):
+    tag: Tag
+    key: str
+
+
+class Transact(Struct):
+    tag: Tag
+    when: list[Compare]
+    then: list[Put | Delete]
+
+
+class AllocateIds(Struct):
+    tag: Tag
+    count: int
+
+
+class ListKeys(Struct):
+    tag: Tag
+    prefix: str
+    after: str
+    limit: int
