@@ -27,7 +27,7 @@ class Fullness(NamedTuple):
 
     @property
     def percent(self) -> int:
-        return 100 * self.held // self.most
+        return _percent(self.held, self.most)
 
 
 def fullness(catalog: Catalog, watches: int, watches_max: int) -> list[Fullness]:
@@ -61,11 +61,16 @@ def fullness(catalog: Catalog, watches: int, watches_max: int) -> list[Fullness]
 
 def room_for_records(held: int, most: int, weights: Sequence[tuple[str, int]]) -> str:
     """What holds most, where the catalog is nearly full, and what makes room."""
-    line = f"records: {held} of {most} bytes, {100 * held // most} %"
-    if 100 * held // most < WARN_PERCENT:
+    percent = _percent(held, most)
+    line = f"records: {held} of {most} bytes, {percent} %"
+    if percent < WARN_PERCENT:
         return line
     largest = sorted(weights, key=lambda each: -each[1])[:3]
     what = ", ".join(f"{kind} {size}" for kind, size in largest if size)
     return (
         f"{line}: soon nothing new can be created ({what}); delete ledgers and logs, and forget deleted ones"
     )
+
+
+def _percent(held: int, most: int) -> int:
+    return 100 * held // most if most else 100  # Where nothing is allowed, all of it is taken.

@@ -64,3 +64,11 @@ def test_what_goes_to_and_fro_at_the_mark_is_no_new_word_each_time(
     assert len(caplog.messages) == 1
     filling.look(50 * SECOND, [Fullness("records", CALM_PERCENT - 1, 100, "")])
     assert "there is room again" in caplog.messages[-1]
+
+
+def test_where_nothing_is_allowed_all_of_it_is_taken(place: Place) -> None:
+    """A catalog with no room at all is full, and its member goes on."""
+    catalog = place.node.core.catalog
+    catalog.limits = replace(catalog.limits, catalog_bytes_max=0)
+    place.turn(SECOND)
+    assert {each.bound: each.percent for each in place.node.core.fullness()}["records"] == 100
