@@ -51,6 +51,10 @@ class Leading:
         self._uncommitted_bytes = 0
         self._sizes: dict[int, int] = {}  # By the last index of each proposal, rising.
         self.first_index = state.log.last_index + 1
+        self._settled_index = self._mark_index = (
+            self.first_index
+        )  # At the last mark and at the one before it.
+        self._mark_ns = state.now_ns
         state.append([Entry(self.first_index, state.term, None)])
 
     @property
@@ -200,8 +204,26 @@ class Leading:
         if len(self._rounds) > ROUNDS_KEPT_MAX:
             self._rounds.popleft()
         self._heartbeat_due_ns = state.now_ns + state.base_ns // HEARTBEATS_PER_BASE
+        self._mark_commit()
         for member in state.others:
             state.send(member, Heartbeat(state.commit_index, self._round))
+
+    def _mark_commit(self) -> None:
+        """Every half base, as long as there are others."""
+        state = self._state
+        if state.now_ns >= self._mark_ns + state.base_ns // 2:
+            self._settled_index = self.settled_index if self._is_mark_old else self._mark_index
+            self._mark_index, self._mark_ns = max(self._mark_index, state.commit_index), state.now_ns
+
+    @property
+    def _is_mark_old(self) -> bool:
+        return self._state.now_ns >= self._mark_ns + self._state.base_ns
+
+    @property
+    def settled_index(self) -> int:
+        """What was committed at most two bases ago: whoever has that keeps up, though commands go on meanwhile. All
+        that is committed, where nobody looked for so long: who is alone has no rounds."""
+        return self._state.commit_index if self._is_mark_old else self._settled_index
 
     def _check_quorum(self) -> None:
         """A leader that no commit quorum hears stops leading: its clients find another."""

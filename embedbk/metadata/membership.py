@@ -43,6 +43,11 @@ class Peers(Protocol):
 
     def durable_index(self, member: MemberId) -> int: ...
 
+    @property
+    def settled_index(self) -> int:
+        """What was committed a moment ago: whoever has that keeps up."""
+        ...
+
 
 class Change:
     """One change on its way. token: None, if it was found under way by a new leader."""
@@ -191,7 +196,8 @@ def _why_too_weak(state: RaftState, peers: Peers, event: ChangeRequested) -> str
     current = [
         member
         for member in event.voters
-        if peers.is_heard(member) and peers.durable_index(member) >= state.commit_index
+        if peers.is_heard(member)
+        and peers.durable_index(member) >= min(state.commit_index, peers.settled_index)
     ]
     needed = max(sizes.commit, sizes.elect)
     newcomers = [m for m in event.voters if not configuration.is_voter(m) and m not in current]

@@ -15,6 +15,7 @@ _ELECTION = "embedbk/metadata/election.py"
 _REPLACING = "embedbk/metadata/replacing.py"
 _REPLACED = "tests/quorum/test_replacing.py::test_"
 _ASKED = "tests/quorum/test_governing.py::test_"
+_CATCHING_UP = "tests/quorum/test_catching_up.py::test_"
 _BLANK = "tests/quorum/test_joining.py::test_"
 
 MUTANTS = (
@@ -138,5 +139,44 @@ MUTANTS = (
         "a member that is there loses its vote for good to another one of its name",
         ((_REPLACING, "        if is_heard(old):\n", "        if is_heard(old) and not accepts_risk:\n"),),
         (_REPLACED + "who_is_heard_keeps_its_place_whatever_is_accepted",),
+    ),
+    Mutant(
+        "who-keeps-up-has-to-be-lucky",
+        "P10.3",
+        "while others write, a newcomer may vote only if it has everything at the very moment of asking",
+        (
+            (
+                "embedbk/metadata/membership.py",
+                "peers.durable_index(member) >= min(state.commit_index, peers.settled_index)",
+                "peers.durable_index(member) >= state.commit_index",
+            ),
+        ),
+        (_CATCHING_UP + "who_joins_votes_when_it_keeps_up_with_the_writers",),
+    ),
+    Mutant(
+        "who-falls-behind-votes",
+        "P10.3",
+        "a newcomer that gets further behind all the time votes, and the others wait for it",
+        (
+            (
+                "embedbk/metadata/leading.py",
+                "        return self._state.commit_index if self._is_mark_old else self._settled_index\n",
+                "        return self._settled_index if self._is_mark_old else self.first_index\n",
+            ),
+        ),
+        (_CATCHING_UP + "who_joins_votes_when_it_keeps_up_with_the_writers",),
+    ),
+    Mutant(
+        "the-first-newcomer-needs-nothing",
+        "P10.3",
+        "who was alone for long lets a newcomer vote that has nothing yet, and stops until it has",
+        (
+            (
+                "embedbk/metadata/leading.py",
+                "        return self._state.now_ns >= self._mark_ns + self._state.base_ns\n",
+                "        return False\n",
+            ),
+        ),
+        (_CATCHING_UP + "who_joins_one_that_was_alone_for_long_has_to_have_everything_first",),
     ),
 )  # fmt: skip
