@@ -38,7 +38,10 @@ class Seeker:
         ] = ()  # All members, as one said last that does not lead, and may be of old.
         self._named: deque[str] = deque()  # Where the leader is said to be.
         self._hops = 0  # Names followed since an address had its turn.
-        self._turn = ""  # Which address had it last.
+        # Of each known address, when it had its turn last, by count; of one that came to be known, when that was, so
+        # that it waits behind those who waited before it, however often others are named.
+        self._turns: dict[str, int] = {}
+        self._count = 0
         self._left = ""  # Which was left last.
         self._since_ns: int | None = None  # Looked for in vain, since the last answer of a leader.
 
@@ -92,14 +95,15 @@ class Seeker:
         return max(first_ns, min(self._in_vain_ns(now_ns) // PATIENCE_SHARE, PATIENCE_NS_MAX))
 
     def _next(self) -> str:
-        """The address whose turn it is; not the one that was just left, if there is another."""
+        """The address that waits longest for its turn; not the one that was just left, if there is another."""
         self._hops = 0
         known = self.addresses
-        at = known.index(self._turn) + 1 if self._turn in known else 0
-        if known[at % len(known)] == self._left:
-            at += 1
-        self._turn = known[at % len(known)]
-        return self._turn
+        self._turns = {each: self._turns.get(each, self._count) for each in known}
+        waiting = [each for each in known if each != self._left] or known
+        chosen = min(waiting, key=self._turns.__getitem__)
+        self._count += 1
+        self._turns[chosen] = self._count
+        return chosen
 
     def _in_vain_ns(self, now_ns: int) -> int:
         """Since when nobody answers as a leader does: from the first look at it on."""
