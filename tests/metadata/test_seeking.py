@@ -79,6 +79,25 @@ def test_a_name_is_followed_at_once_and_its_failure_costs_nobody_the_turn() -> N
     assert dial(seeker) == "m3"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_every_address_has_its_turn_in_whatever_order_members_are_told(seed: int) -> None:
+    """P10.1: any member's address is enough. One that left tells m2 alone, the others tell all three: counted by the
+    place in what was told last, m1 was followed by m3 and m3 by m1, and m2, which leads, was never dialled."""
+    told = {"m1": ["m2"], "m3": ["m1", "m2", "m3"]}
+    chance = random.Random(seed)
+    seeker = Seeker(NAMES)
+    dialled = []
+    for _ in range(60):
+        dialled.append(at := dial(seeker))
+        if seed == 0:
+            seeker.redirected([], told.get(at, []))
+        else:
+            seeker.redirected([], chance.sample(NAMES, chance.randint(0, 3)))
+        seeker.left(0)
+    for first in range(len(dialled) - 4):
+        assert set(dialled[first : first + 5]) == set(NAMES)
+
+
 def test_members_that_name_each_other_are_no_busy_loop() -> None:
     seeker = Seeker(["m1", "m2"])
     now, dials = 0, 0

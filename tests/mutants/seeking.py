@@ -86,8 +86,16 @@ MUTANTS = (
         "client-a-name-takes-the-turn",
         "P10.1",
         "who names a leader that is gone keeps its clients from everybody else",
-        ((_SEEKING, "self._named.popleft() if self._named else self._next()\n", "self._named.popleft() if self._named else self._next()\n        self._turn = self.at\n"),),
+        ((_SEEKING, "        self._turns[chosen] = self._count\n", ""),),
         (_HERE + "a_name_is_followed_at_once_and_its_failure_costs_nobody_the_turn",),
+    ),
+    Mutant(
+        "client-turn-by-place-in-what-was-told",
+        "P10.1",
+        "where members tell different lists of one cluster, the address that leads is never dialled",
+        ((_SEEKING, "        chosen = min(waiting, key=self._turns.__getitem__)\n",
+          "        chosen = known[(known.index(self._left) + 1) % len(known)] if self._left in known else known[0]\n"),),
+        (_HERE + "every_address_has_its_turn_in_whatever_order_members_are_told",),
     ),
     Mutant(
         "client-learns-no-address",
