@@ -1,7 +1,7 @@
 """`embedbk sim`: campaigns of whole clusters in virtual time, the replay of one seed, and its trace.
 
-Progress goes to standard error, the report to standard output. Exit code 1: a promise was broken, or a campaign that is
-long enough to meet everything (BLIND_SEEDS) has missed something.
+Progress and, as the last line, the verdict go to standard error, the report to standard output. Exit code 1: a promise
+was broken, or a campaign that is long enough to meet everything (BLIND_SEEDS) has missed something.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         _print_report(report)
     is_blind = report.seeds >= BLIND_SEEDS and bool(report.missed) and not options.outside
+    _say(report.verdict(is_blind))
     return 1 if report.violations or is_blind else 0
 
 

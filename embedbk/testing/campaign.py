@@ -60,6 +60,16 @@ class Report:
     def missed(self) -> list[str]:
         return Sometimes(self.sometimes).missed()
 
+    def verdict(self, is_blind: bool) -> str:
+        """The last line, so that who looks at nothing else cannot take a failed campaign for a clean one. is_blind: it
+        was long enough to meet everything, and did not."""
+        if self.violations:
+            seeds = ", ".join(str(failure["seed"]) for failure in self.failures)
+            return f"FAILED: {self.violations} of {self.seeds} seeds break a promise: {seeds}"
+        if is_blind:
+            return f"FAILED: {self.seeds} seeds never met: {'; '.join(self.missed)}"
+        return f"passed: {self.seeds} seeds, no violation"
+
     def as_json(self) -> dict[str, Any]:
         told = asdict(self)
         told["simulated_s"], told["real_s"] = round(self.simulated_s, 3), round(self.real_s, 3)

@@ -66,20 +66,22 @@ def result_of(world: World, client: str, core: Machine, timeout_ns: int = 120 * 
 
 
 def metadata_of(world: World, client: str, ledger_id: int) -> Asking:
-    """(metadata, revision) by a linearizable read; None: there is no such ledger, or nobody answered."""
+    """(metadata, revision) by a linearizable read; None: there is no such ledger. TimeoutError: nobody could tell."""
     results: list[Result] = []
     node = world.nodes[client]
     key = ledger_key_path(ledger_id)
     node.metadata.request(world.now_of(client), Get(key), lambda _, result: results.append(result))
     yield Until(lambda: bool(results), READY_NS)
-    if not results or not isinstance(results[0], Value) or results[0].record is None:
-        return None
+    if not results or not isinstance(results[0], Value):
+        raise TimeoutError(f"{client}: nobody tells what ledger {ledger_id} is: {results}")
     record = results[0].record
+    if record is None:
+        return None
     return decode_ledger_metadata(record.value or b""), record.revision
 
 
 def recover(world: World, client: str, ledger_id: int) -> Asking:
-    """The closed metadata; raises what recovery ended with."""
+    """The closed metadata, None: there is no such ledger; raises what recovery ended with."""
     found = yield from metadata_of(world, client, ledger_id)
     if found is None:
         return None
@@ -179,7 +181,7 @@ def _recoverer(world: World, client: str, chance: random.Random, quorum: Quorum)
             closed = None
             try:
                 closed = yield from recover(world, client, ledger_id)
-            except EmbedbkError as error:
+            except (EmbedbkError, TimeoutError) as error:
                 world.note(f"{client}: recovery of {ledger_id}: {error}")
             if closed is not None and chance.random() < 0.5:
                 yield from read_range(world, client, closed, 0, closed.last_entry, chance.getrandbits(3))
@@ -192,16 +194,14 @@ def _reader(world: World, client: str, chance: random.Random, quorum: Quorum) ->
     known: dict[int, int] = {}  # A handle never shows a lower LAC than it showed before (P6.2).
     for _ in range(chance.randint(1, 8)):
         ledgers = _ledgers(world)
-        found = None
         if ledgers:
-            found = yield from metadata_of(
-                world, client, chance.choice([ledgers[-1], chance.choice(ledgers)])
-            )
-        if found is not None:
+            ledger_id = chance.choice([ledgers[-1], chance.choice(ledgers)])
             try:
-                yield from _read_known(world, client, chance, found[0], known)
-            except EmbedbkError as error:
-                world.note(f"{client}: reading {found[0].ledger_id}: {error}")
+                found = yield from metadata_of(world, client, ledger_id)
+                if found is not None:
+                    yield from _read_known(world, client, chance, found[0], known)
+            except (EmbedbkError, TimeoutError) as error:
+                world.note(f"{client}: reading {ledger_id}: {error}")
         yield Sleep(chance.randint(0, 300) * MS)
 
 
@@ -230,13 +230,13 @@ def _tail(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
             continue
         if ledger_id < 0:
             ledger_id = ledgers[-1]
-        found = yield from metadata_of(world, client, ledger_id)
-        if found is None:
-            yield Sleep(50 * MS)
-            continue
-        metadata = found[0]
-        last = metadata.last_entry
         try:
+            found = yield from metadata_of(world, client, ledger_id)
+            if found is None:
+                yield Sleep(50 * MS)
+                continue
+            metadata = found[0]
+            last = metadata.last_entry
             if not metadata.is_closed:
                 seat = chance.getrandbits(3)
                 mac_key = keys_of(metadata).mac_key
@@ -252,7 +252,7 @@ def _tail(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
                     world.tell("on_read", client, ledger_id, payloads_of(wait.frame), False)
                     next_entry = wait.frame.last_entry + 1
             yield from read_range(world, client, metadata, next_entry, last, chance.getrandbits(3))
-        except EmbedbkError as error:
+        except (EmbedbkError, TimeoutError) as error:
             world.note(f"{client}: tailing {ledger_id}: {error}")
             yield Sleep(100 * MS)
             continue

@@ -266,6 +266,8 @@ def test_a_campaign_goes_on_behind_a_violation() -> None:
         "seed 51: an entry is gone",
         "seed 53: an entry is gone",
     ]
+    assert report.verdict(is_blind=True) == "FAILED: 2 of 4 seeds break a promise: 51, 53"
+    assert report.verdict(is_blind=False) == report.verdict(is_blind=True)
     first = collect((each for each in found), len(found), ends_at_first=True)
     assert (first.seeds, [failure["seed"] for failure in first.failures]) == (2, [51])
 
@@ -273,7 +275,8 @@ def test_a_campaign_goes_on_behind_a_violation() -> None:
 def test_the_command_reports_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Issue 3, 16: the words of the JSON line."""
     assert run_sim(["--seeds", "3", "--processes", "1", "--json"]) == 0
-    out = capsys.readouterr().out
+    out, said = capsys.readouterr()
+    assert said.splitlines()[-1] == "sim: passed: 3 seeds, no violation"
     assert out.count("\n") == 1
     told = json.loads(out)
     assert {"seeds", "violations", "events", "simulated_s", "real_s", "faults", "sometimes"} <= set(told)
