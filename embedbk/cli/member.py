@@ -77,7 +77,7 @@ def run_member(
     Raises:
         UsageError, StorageError: it cannot, or must not; the message says which command helps.
     """
-    from embedbk.client.entering import announcing_of, is_known, note_endpoints, others_of
+    from embedbk.client.entering import announcing_of, note_endpoints, others_of
     from embedbk.host.metadata_node import MetadataNode
     from embedbk.storage.metadata_store import open_metadata_store
 
@@ -113,7 +113,7 @@ def run_member(
     settle()
     serving.serve(
         node,
-        is_ready=lambda: announcing is None or is_known(node) or bool(known),
+        is_ready=lambda: announcing is None or node.is_known or bool(known),
         failure=lambda: node.failure or (announcing.failure if announcing is not None else None),
         report=lambda: {
             "role": "metadata",

@@ -19,7 +19,7 @@ from embedbk.metadata.levels import LEVEL
 from embedbk.ports import Identity, Transport
 from embedbk.quorum import ENDPOINTS_FILE
 
-__all__ = ["announcing_of", "is_known", "note_endpoints", "others_of"]
+__all__ = ["announcing_of", "note_endpoints", "others_of"]
 
 
 def others_of(node: MetadataNode) -> list[str]:
@@ -33,12 +33,6 @@ def others_of(node: MetadataNode) -> list[str]:
     ]
 
 
-def is_known(node: MetadataNode) -> bool:
-    """Whether the configuration has this member where it listens."""
-    configuration, own = node.log.raft.configuration, node.log.raft.member
-    return own in configuration.members and configuration.endpoints_of(own) == tuple(node.endpoints)
-
-
 def announcing_of(
     node: MetadataNode, seeds: Sequence[str], transport_of: Callable[[str, Identity], Transport]
 ) -> Announcing:
@@ -48,7 +42,7 @@ def announcing_of(
     member = MemberName(own.name, own.incarnation)
     operation = JoinAsLearner(own.cluster_token, member, node.store.boot.nonce, tuple(node.endpoints), LEVEL)
     speaker = Identity("client", own.name, os.urandom(INCARNATION_BYTES), own.cluster_token)
-    return Announcing(transport_of(where[0], speaker), where, operation, lambda: is_known(node))
+    return Announcing(transport_of(where[0], speaker), where, operation, lambda: node.is_known)
 
 
 def note_endpoints(directory: Path, endpoints: Sequence[str]) -> None:

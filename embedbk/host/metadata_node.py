@@ -170,6 +170,20 @@ class MetadataNode:
         )
         return self.endpoints
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the leader knows of this member, and where it listens.
+
+        Its own configuration may be one that nobody committed: a leader sends the entry that lets a learner in before
+        its own disk has it, and may lose it. So a learner is known only as long as it hears a leader; whoever has a
+        vote stands for election instead.
+        """
+        raft = self.log.raft
+        configuration, own = raft.configuration, raft.member
+        if own not in configuration.members or configuration.endpoints_of(own) != tuple(self.endpoints):
+            return False
+        return configuration.is_voter(own) or raft.hears_leader
+
     def has_news(self) -> bool:
         return self.transport.has_events()
 

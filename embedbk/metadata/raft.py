@@ -125,6 +125,11 @@ class Raft:
         return self._state.applied_index
 
     @property
+    def hears_leader(self) -> bool:
+        """It leads, or heard a leader within one election base."""
+        return self._state.hears_leader
+
+    @property
     def has_doubt(self) -> bool:
         return self._state.doubt is not None
 

@@ -151,7 +151,7 @@ class Operator:
         """Every process that is in no configuration says so to the leader."""
         for name in self._members.names:
             node = self._world.nodes.get(name)
-            nonce = node.store.boot.nonce if node is not None and not _is_known(node) else b""
+            nonce = node.store.boot.nonce if node is not None and not node.is_known else b""
             if self._announcing.get(name, b"") == nonce:
                 continue
             self._end_announcing(name)
@@ -172,7 +172,7 @@ class Operator:
         transport = world.network.transport(
             Identity("client", own.name, world.fresh(), CLUSTER_TOKEN), place=place
         )
-        announcing = Announcing(transport, self._members.endpoints, joins, lambda: _is_known(node))
+        announcing = Announcing(transport, self._members.endpoints, joins, lambda: node.is_known)
         world.enter(place, "client", _Beside(transport, announcing))
 
     def _end_announcing(self, name: str) -> None:
@@ -201,11 +201,6 @@ class Operator:
             yield Sleep(LOOK_NS)
         world.leave(self._name)
         return results
-
-
-def _is_known(node: MetadataNode) -> bool:
-    configuration, own = node.log.raft.configuration, node.log.raft.member
-    return own in configuration.members and configuration.endpoints_of(own) == tuple(node.endpoints)
 
 
 def _name(member: Any) -> MemberName:

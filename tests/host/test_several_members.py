@@ -291,6 +291,39 @@ def test_who_joins_behind_a_trimmed_log_learns_of_all_others_by_a_snapshot(house
     assert not [path for path in fresh.disk.files(stable=False) if path.endswith(".fetched")]
 
 
+def test_a_learner_that_hears_no_leader_is_known_to_nobody_and_a_voter_stands_for_election(
+    house: House,
+) -> None:
+    """L7: the entry that lets a learner in reaches it before the leader's own disk has it. A leader that loses the
+    entry knows of no learner, and this one waits for ever, unless it asks to be let in again."""
+    leader = house.leader().node
+    house.run(500)
+    fresh = house.places["m4"] = Place(house, "m4", is_blank=True)
+    fresh.start()
+    learner = member_of("m4")
+    assert fresh.node is not None and leader is not None
+    assert not fresh.node.is_known
+    index, address = leader.log.raft.log.configuration_index, (learner, ("sim://m4",))
+    leader._step_core(LearnersRequested(house.now_ns, -5, index, (learner,), (address,)))
+    house.run(1_000)
+    assert fresh.node.is_known
+    for name in NAMES[1:]:
+        house.places[name].crash()
+    first = house.places[NAMES[0]].node
+    assert first is not None
+    house.run(2_000)
+    assert not first.log.term and first.is_known, (
+        "it has a vote: it stands for election and need not be let in"
+    )
+    first_index = fresh.node.log.raft.log.configuration_index
+    assert not fresh.node.is_known, "nobody leads"
+    for name in NAMES[1:]:
+        house.places[name].start()
+    house.leader()
+    house.run(1_000)
+    assert fresh.node.is_known and fresh.node.log.raft.log.configuration_index == first_index
+
+
 # --- Strangers -----------------------------------------------------------------------------------------------
 
 

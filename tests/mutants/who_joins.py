@@ -11,6 +11,8 @@ __all__ = ["MUTANTS"]
 _GOVERNING = "embedbk/metadata/governing.py"
 _JOINING = "embedbk/metadata/joining.py"
 _ELECTION = "embedbk/metadata/election.py"
+_NODE = "embedbk/host/metadata_node.py"
+_MEMBERS = "tests/host/test_several_members.py::test_"
 
 _REPLACING = "embedbk/metadata/replacing.py"
 _REPLACED = "tests/quorum/test_replacing.py::test_"
@@ -19,6 +21,20 @@ _CATCHING_UP = "tests/quorum/test_catching_up.py::test_"
 _BLANK = "tests/quorum/test_joining.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "join-a-learner-that-hears-nobody-waits",
+        "L7",
+        "a learner whose entry the leader has lost tells nobody that it is there",
+        ((_NODE, "return configuration.is_voter(own) or raft.hears_leader", "return True"),),
+        (_MEMBERS + "a_learner_that_hears_no_leader_is_known_to_nobody_and_a_voter_stands_for_election",),
+    ),
+    Mutant(
+        "join-a-voter-that-hears-nobody-is-not-known",
+        "L7",
+        "a voter that hears no leader asks to be let in, as if it were a learner",
+        ((_NODE, "return configuration.is_voter(own) or raft.hears_leader", "return raft.hears_leader"),),
+        (_MEMBERS + "a_learner_that_hears_no_leader_is_known_to_nobody_and_a_voter_stands_for_election",),
+    ),
     Mutant(
         "join-half-of-the-voters-is-enough",
         "P10.3",
