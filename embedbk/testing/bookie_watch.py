@@ -162,6 +162,9 @@ class BookieWatch:
                 fencing.normal_add_stops_at_the_fence(bookie, answer, row)
                 fencing.acknowledged_is_stable(bookie, ledger, answer, asked.frames[0][0])
                 fencing.limbo_gives_nothing_away(bookie, row, answer)
+                if ledger.is_marked:
+                    for entry_id in fencing.entries_of(answer, asked.frames[0][0]):
+                        ledger.copied[entry_id] = ledger.copied.get(entry_id, 0) | bookie.bit
             elif answer.status == Status.FENCED:
                 self.sometimes.note("add refused behind a fence")
             elif answer.status == Status.IN_LIMBO:

@@ -64,6 +64,8 @@ class LedgerGhost:
     tombstone_gone: int = 0  # The revision that took its tombstone away.
     is_marked: bool = False  # It is being repaired: some bookie may be getting copies that no fragment names.
     unmarked_step: int = -1  # When a collector's check last found no mark.
+    copied: dict[int, int] = field(default_factory=dict)
+    # Above: entry -> bits of bookies that said OK to it since its present, or else its last, repair mark was put.
     stable: dict[int, int] = field(default_factory=dict)  # Entry -> bits of bookies whose disk holds it.
     damaged: dict[int, int] = field(default_factory=dict)  # Entry -> bits of bookies whose copy turned bad.
     top: int = NO_ENTRY  # The highest entry that any bookie ever took.
@@ -237,6 +239,8 @@ class Ghost:
         """Its data of this ledger is given up, also what is on its way to the disk."""
         for entry_id in ledger.stable:
             ledger.stable[entry_id] &= ~bookie.bit
+        for entry_id in ledger.copied:
+            ledger.copied[entry_id] &= ~bookie.bit
         bookie.lacs.pop(ledger.ledger_id, None)
         bookie.queued = deque(
             (token, ledger_id, () if ledger_id == ledger.ledger_id else entries)

@@ -351,6 +351,8 @@ class Invariants(Observer):
         ledger = self.ghost.ledger(ledger_id)
         if prefix == REPAIR_PREFIX:
             ledger.is_marked = is_there
+            if is_there:
+                ledger.copied.clear()
             return
         ledger.has_tombstone = is_there
         if not is_there:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from embedbk.codec.frame import Frame, FrameHeader, split
@@ -22,6 +23,7 @@ __all__ = [
     "acknowledged_is_stable",
     "carried_lac_is_true",
     "content_is_what_was_sent",
+    "entries_of",
     "fence_answer_is_durable",
     "fence_creates_the_ledger",
     "fence_is_sticky",
@@ -276,16 +278,18 @@ def identity_is_checked(bookie: BookieGhost, request: Any, answer: Any) -> None:
         )
 
 
+def entries_of(answer: AddAnswer, header: FrameHeader) -> Sequence[int]:
+    """What the answer to this frame covers; of a frame with gaps only its ends, as the answer names no others."""
+    first, last = answer.first_entry, answer.last_entry
+    return range(first, last + 1) if header.entry_count == last - first + 1 else (first, last)
+
+
 def acknowledged_is_stable(
     bookie: BookieGhost, ledger: LedgerGhost, answer: AddAnswer, header: FrameHeader
 ) -> None:
     """I40: ack means stable. When a positive answer leaves, every entry it covers is on the disk."""
-    dense = header.entry_count == answer.last_entry - answer.first_entry + 1
-    entries = (
-        range(answer.first_entry, answer.last_entry + 1) if dense else (answer.first_entry, answer.last_entry)
-    )
     stable, bit = ledger.stable, bookie.bit
-    for entry_id in entries:
+    for entry_id in entries_of(answer, header):
         if not stable.get(entry_id, 0) & bit:
             raise Violation(
                 "I40",

@@ -289,7 +289,8 @@ def copies_are_the_same(ledger: LedgerGhost, storages: Mapping[str, DurableBooki
 
 def repair_is_safe(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> None:
     """I36: repair is safe. A fragment that nobody writes to may change seats only when the new holder has, on disk,
-    every entry that the seat owes."""
+    every entry that the seat owes; or said OK to it under this repair's mark, where I40 saw it on disk, and a fault
+    has destroyed it since: whoever publishes cannot know that. What it dropped itself, or lost before, is not there."""
     old = ledger.metadata
     if old is None:
         return
@@ -313,10 +314,12 @@ def _seats_hold(
     ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata, before: Fragment, after: Fragment, entry_id: int
 ) -> None:
     wanted = ghost.write_mask(new, entry_id)
+    destroyed = ledger.copied.get(entry_id, 0) & ledger.damaged.get(entry_id, 0)
+    there = ledger.stable.get(entry_id, 0) | destroyed
     came = [m for m, old in zip(after.members, before.members, strict=True) if m != old]
     for member in came:
         bookie = ghost.member(member)
-        if bookie.bit & wanted and not ledger.stable.get(entry_id, 0) & bookie.bit:
+        if bookie.bit & wanted and not there & bookie.bit:
             raise Violation(
                 "I36",
                 f"ledger {ledger.ledger_id}: {member} was named for entry {entry_id} and does not hold it",

@@ -555,6 +555,31 @@ def i36() -> None:
     history.publish(version(CLOSED, 0, 1, starts={0: "143"}))  # b4 was never given the entry.
 
 
+def repaired(*acts: str) -> None:
+    """b4 is copied entry 0 for the seat of b2, which is then given to it, and something happens to b4 on the way."""
+    history = History().acked(b"a")
+    history.publish(version(CLOSED, 0, 1))
+    mark = repair_mark_path(LEDGER)
+    for act in acts:
+        if act == "mark":
+            history.watch.on_metadata(history.revision + 1, mark, None, b"b4")
+            history.revision += 1
+        elif act == "unmark":
+            history.watch.on_metadata(history.revision + 1, mark, b"b4", None)
+            history.revision += 1
+        elif act == "copy":
+            history.store("b4", 0, b"a", is_recovery=True)
+        elif act == "drop":
+            history.step("b4", Tick(0), JournalAppend(history.token("b4"), RecordKind.DROP, LEDGER, b""))
+        elif act == "turn bad":
+            history.watch.on_damaged("b4", LEDGER, 0)
+        else:
+            assert act == "destroy"
+            history.watch.on_stopped("b4")
+            history.start("b4", history.tokens.get("b4", 0), may_have_lost=True)
+    history.publish(version(CLOSED, 0, 1, starts={0: "143"}))
+
+
 def i39() -> None:
     history = History()
     history.seal(0, b"a")
@@ -758,7 +783,17 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         lambda: dropped(version(RECOVERING, starts={0: "234"})),  # Not closed, whomever it names.
         i35_gone,
     ],
-    "I36": [i36],
+    "I36": [
+        i36,
+        lambda: repaired("mark"),  # Nothing was copied.
+        lambda: repaired("mark", "destroy"),
+        lambda: repaired("copy", "destroy", "mark"),  # What it held before this repair is not there any more.
+        lambda: repaired("mark", "copy", "unmark", "destroy", "mark"),  # A repair that gave up; the next one.
+        lambda: repaired("copy", "mark", "destroy"),  # Nobody heard under this mark that it is there.
+        lambda: repaired(
+            "mark", "copy", "turn bad", "unmark", "drop"
+        ),  # Its holder gave it up; no fault did.
+    ],
     "I37": [lambda: acked_then(version(CLOSED, 1, 7))],
     "I38": [
         lambda: (
@@ -809,7 +844,8 @@ def test_what_was_queued_is_held_if_the_start_read_or_found_it(
 
 
 def test_what_is_rightly_done_breaks_nothing() -> None:
-    """I32, I35, I11: served from durable limbo, dropped where metadata names others, a fresh handle that hears less."""
+    """I32, I35, I36, I11: served from durable limbo, dropped where metadata names others, a copy that is destroyed
+    behind its acknowledgement, a fresh handle that hears less."""
     serve(unclean())
     serve(taken_out_while_it_starts())
     history = History(version(starts={0: "123"}), version(CLOSED, -1, 0, starts={0: "234"}))
@@ -824,6 +860,10 @@ def test_what_is_rightly_done_breaks_nothing() -> None:
     history.watch.on_metadata(9, tombstone_path(LEDGER), b"as it stood", None)
     history.revision = 8
     history.publish(version(CLOSED, -1, 0))  # Brought back, in the transaction that took its tombstone.
+    repaired("mark", "copy")
+    repaired("mark", "copy", "destroy")  # While its seat was on its way to the metadata.
+    repaired("mark", "copy", "destroy", "copy")
+    repaired("copy", "destroy", "mark", "copy")
     history = History().acked(b"a", b"b")
     for handle, lac in (("old", 1), ("fresh", 0), ("fresh", 1)):
         history.watch.on_reader_lac("c", LEDGER, lac, False, handle)
