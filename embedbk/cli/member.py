@@ -14,6 +14,7 @@ from contextlib import ExitStack
 
 from embedbk.cli.serving import Serving
 from embedbk.client.beginning import holds_log
+from embedbk.codec.lineages import parse_lineages
 from embedbk.codec.metadata_messages import QuorumStatus, QuorumTold, Result
 from embedbk.errors import UsageError
 from embedbk.host.blank_member import BlankMember
@@ -61,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="its directory is empty: join the cluster of these members, as HOST:PORT,... or embedbk://HOST:PORT,...; "
         "one that has joined looks for the others there, too",
     )
+    add(
+        "--gives-up",
+        metavar="LINEAGES",
+        help="with --may-have-lost: lineages that bookies met, as they name them, and whose changes are lost for good",
+    )
     add("--name", help="of this member in its quorum (default: m1 with --new, else its directory's)")
 
 
@@ -85,7 +91,11 @@ def run_member(
     new_identity, listen = _new_identity(options, serving, listen, seeds, transport_of)
     with ExitStack() as opened:  # Closed again when the rest cannot be opened.
         store = open_metadata_store(
-            options.dir, file_bytes=file_bytes, may_have_lost=options.may_have_lost, new_identity=new_identity
+            options.dir,
+            file_bytes=file_bytes,
+            may_have_lost=options.may_have_lost,
+            gives_up=parse_lineages(options.gives_up or ""),
+            new_identity=new_identity,
         )
         opened.callback(store.close)
         own = store.identity

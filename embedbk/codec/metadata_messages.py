@@ -39,6 +39,7 @@ __all__ = [
     "JoinAsLearner",
     "KeepAlive",
     "List",
+    "Lineage",
     "Listed",
     "MEMBERS_MAX",
     "MemberName",
@@ -179,10 +180,11 @@ class Unwatch(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 
 class Tell(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """Linearizable: how far is metadata, and what came of its start number `count` (0: none is asked for)? Changes
-    nothing."""
+    """Linearizable: how far is metadata, what came of its start number `count` (0: none is asked for), and does it
+    descend from this lineage (empty: the first of the cluster, from which all do)? Changes nothing."""
 
     count: _Number
+    lineage: _Name = b""
 
 
 class JoinAsLearner(msgspec.Struct, frozen=True, array_like=True, tag=20):
@@ -330,6 +332,15 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=70):
     revision: int  # Of the catalog.
 
 
+class Lineage(msgspec.Struct, frozen=True, array_like=True):
+    """One recovery of a cluster's metadata: its random bytes, the generation that it began, and those that it goes on
+    from, or that its operator gave up for it (P10.5). The cluster's first lineage has no bytes and stands nowhere."""
+
+    name: _Name
+    generation: _Number
+    parents: tuple[_Name, ...] = ()
+
+
 class Reign(msgspec.Struct, frozen=True, array_like=True):
     """One start of a member: its random bytes, and how far metadata was when the next one began (or is now)."""
 
@@ -342,7 +353,8 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=37):
     """The newest link of the chain of starts, and how far metadata is (P10.5).
 
     asked: the start that was asked for; None: it is not in the chain, or so old that it was forgotten. Every id below
-    ids_end was given out or is a gap; whose ledgers stand in spared ranges (first, end) nobody can know.
+    ids_end was given out or is a gap; whose ledgers stand in spared ranges (first, end) nobody can know. lineage: the
+    newest; empty: the cluster's first. descends: whether from the one that was asked for.
     """
 
     cluster_token: _Name
@@ -352,6 +364,8 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=37):
     ids_end: _Number
     spared: list[tuple[int, int]] = []
     asked: Reign | None = None
+    lineage: _Name = b""
+    descends: bool = False
 
 
 class NotLeader(msgspec.Struct, frozen=True, array_like=True, tag=38):

@@ -6,7 +6,8 @@ bookie does not do while that is so (core/collector.py drops nothing, core/space
     met:   start 7 (its random bytes), revision 120, ids below 40
     told:  start 9 now; of start 7: the same random bytes, and revision 131, ids below 44 when start 8 began ─▶ goes on
            start 5 now; or of start 7: other random bytes, or revision 110 when start 8 began ───────────────▶ older
-           a higher generation, whatever its starts: an operator's word ─────────────────────────────────────▶ goes on
+           a higher generation, whatever its starts, of a lineage that descends: an operator's word ─────────▶ goes on
+           a higher generation, of a lineage that does not descend from the one that was met ────────────────▶ older
 
 So an older copy is told from the newest metadata for ever, also when it has more starts, changes and ids by now: its
 chain has another link where this bookie remembers one, or left that link before it came as far as this bookie knows.
@@ -21,6 +22,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
+from embedbk.codec.lineages import lineage_text
 from embedbk.codec.metadata_messages import GENERATION_BITS, Told
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.metadata_words import MetadataFailed
@@ -40,6 +42,7 @@ class Met(Struct, frozen=True, array_like=True):
     nonce: bytes
     revision: int
     ids_end: int
+    lineage: bytes = b""  # Empty: the cluster's first.
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,15 @@ def doubt_of(met: Met | None, told: Told) -> str:
     if told.cluster_token != met.cluster_token:
         return f"it is of the cluster {told.cluster_token.hex()}, met was {met.cluster_token.hex()}"
     generation, known = told.revision >> GENERATION_BITS, met.revision >> GENERATION_BITS
-    if generation > known:
-        return ""
     if generation < known:
         return f"it is of generation {generation}, met was {known}"
+    if told.lineage != met.lineage and not told.descends:
+        return (
+            f"its lineage {lineage_text(told.lineage, generation)} does not descend from "
+            f"{lineage_text(met.lineage, known)}, which was met"
+        )
+    if generation > known:
+        return ""
     if told.count < met.count:
         return f"its newest start is number {told.count}, met was {met.count}"
     if told.asked is None:
@@ -81,7 +89,7 @@ def _extent(met: Met) -> tuple[int, ...]:
 
 
 def _met_in(told: Told) -> Met:
-    return Met(told.cluster_token, told.count, told.nonce, told.revision, told.ids_end)
+    return Met(told.cluster_token, told.count, told.nonce, told.revision, told.ids_end, told.lineage)
 
 
 def _link(met: Met | None) -> tuple[int, int, bytes] | None:

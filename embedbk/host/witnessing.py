@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 USUAL_WITNESS = WitnessOptions()
 _WAY_OUT = (
     "it drops nothing and takes no normal adds. Put the newer metadata back; or, if it is lost, start this one with "
-    "--may-have-lost (an empty file MAY_HAVE_LOST in its directory), which begins a new generation"
+    "--may-have-lost (a file MAY_HAVE_LOST in its directory), which begins a new generation; where it does not descend "
+    "from the lineage that was met, name that with --gives-up (or in that file)"
 )
 
 
@@ -147,7 +148,7 @@ class Witnessing:
 
 
 def _question(met: Met | None) -> Tell:
-    return Tell(met.count if met is not None else 0)
+    return Tell(met.count, met.lineage) if met is not None else Tell(0)
 
 
 def _reason(result: Result) -> str:

@@ -31,6 +31,7 @@ from embedbk.codec.metadata_messages import (
     Claimed,
     CloseSession,
     Compare,
+    Lineage,
     Listed,
     Operation,
     Put,
@@ -39,6 +40,7 @@ from embedbk.codec.metadata_messages import (
     Reign,
     Release,
     Result,
+    Tell,
     Told,
     Txn,
     TxnDone,
@@ -54,6 +56,7 @@ from embedbk.metadata.commands import (
     RULES_KEEP_REFUSALS,
     RULES_MAKE_WAY,
     BeginGeneration,
+    BeginLineage,
     CheckDigest,
     Command,
     ExpireSession,
@@ -63,7 +66,7 @@ from embedbk.metadata.commands import (
     StartSession,
 )
 from embedbk.metadata.cutting import PIECE_VERSION, Cut, Head, SessionImage, image_of
-from embedbk.metadata.digesting import digest_of, record_digest
+from embedbk.metadata.digesting import digest_of, encode_lineages, record_digest
 from embedbk.metadata.history import History
 from embedbk.metadata.levels import LACKING, LEVEL_FIRST, left_out, too_new
 from embedbk.metadata.limits import (
@@ -81,6 +84,7 @@ from embedbk.metadata.weights import Weights
 __all__ = [
     "DEFAULT_LIMITS",
     "GENERATION_BITS",
+    "LINEAGES_MAX",
     "Catalog",
     "Limits",
     "Session",
@@ -96,6 +100,7 @@ GENERATIONS_MAX = 1 << 15  # A revision stays a whole number of 63 bits.
 RESTORED_IDS_GAP = 1 << 32  # Ids skipped by a new generation: more than the lost future can have handed out.
 # Of the ids given out last, those of which nothing is known may be of ledgers that the lost future made.
 IN_CREATION_IDS = 4096
+LINEAGES_MAX = 4096  # Of one cluster: each is a recovery by an operator's word, or one that was given up.
 STARTS_KEPT_MAX = 1 << 16  # Links of the chain; who remembers an older one cannot be told whether it is one.
 
 
@@ -126,6 +131,7 @@ class Catalog:
         self.start_count = 0  # Of members, over the life of the cluster.
         # Random bytes of the newest starts, each with how far metadata was when it began.
         self.starts: list[Reign] = []
+        self.lineages: list[Lineage] = []  # From which it descends, the newest last; the first has no name.
         self.spared: list[tuple[int, int]] = []  # Ranges of ids of which a lost future may have made ledgers.
         self.bytes = 0  # Of all records.
         self.weights = Weights()  # The same by kind.
@@ -157,17 +163,26 @@ class Catalog:
             page.append(record)
         return Listed(page, False, self.revision)
 
-    def tell(self, count: int, cluster_token: bytes) -> Told:
-        """How far this metadata is, and what came of its start number `count` (P10.5)."""
+    def tell(self, asked: Tell, cluster_token: bytes) -> Told:
+        """How far this metadata is, what came of the start that is asked for, and from which lineages it descends
+        (P10.5)."""
         newest = self.starts[-1].nonce if self.starts else b""
         reign: Reign | None = None
-        position = count - (self.start_count - len(self.starts)) - 1
+        position = asked.count - (self.start_count - len(self.starts)) - 1
         if 0 <= position < len(self.starts):
             after = self.starts[position + 1] if position + 1 < len(self.starts) else None
             revision, ids_end = (after.revision, after.ids_end) if after else (self.revision, self.next_id)
             reign = Reign(self.starts[position].nonce, revision, ids_end)
         return Told(
-            cluster_token, self.start_count, newest, self.revision, self.next_id, list(self.spared), reign
+            cluster_token,
+            self.start_count,
+            newest,
+            self.revision,
+            self.next_id,
+            list(self.spared),
+            reign,
+            self.lineages[-1].name if self.lineages else b"",
+            not asked.lineage or any(each.name == asked.lineage for each in self.lineages),
         )
 
     def kept_reply(self, session: int, sequence: int) -> Result | None:
@@ -241,18 +256,42 @@ class Catalog:
         return Acknowledged(self.revision)
 
     def _begin_generation(self, command: BeginGeneration, index: int, term: int) -> Result:
-        generation = (self.revision >> GENERATION_BITS) + 1
+        return self._go_on_in((self.revision >> GENERATION_BITS) + 1)
+
+    def _begin_lineage(self, command: BeginLineage, index: int, term: int) -> Result:
+        """Above all that is given up. What this state descends from already need not be given up."""
+        known = {each.name: None for each in self.lineages}
+        given_up = [each for each in command.gives_up if each.name not in known]
+        if len(self.lineages) + len(given_up) >= LINEAGES_MAX:
+            return Refusal(
+                "UNAVAILABLE",
+                f"{len(self.lineages)} lineages of this cluster are known and {len(given_up)} more were given up, "
+                f"allowed are {LINEAGES_MAX} with the one to begin",
+            )
+        parents = [each.name for each in (*self.lineages[-1:], *given_up)]
+        generation = max(self.revision >> GENERATION_BITS, *(each.generation for each in given_up), 0) + 1
+        result = self._go_on_in(generation)
+        if not isinstance(result, Refusal):
+            self.lineages += [*given_up, Lineage(command.name, generation, tuple(parents))]
+        return result
+
+    def _go_on_in(self, generation: int) -> Result:
+        """Above everything that a lost future of the generations in between may have given out."""
         if generation >= GENERATIONS_MAX:
-            return Refusal("UNAVAILABLE", f"{generation} generations were begun; there are no more")
-        self._spare_lost_ids()
+            return Refusal(
+                "UNAVAILABLE",
+                f"generation {generation} would begin, and the last there is is {GENERATIONS_MAX - 1}",
+            )
+        gap = RESTORED_IDS_GAP * (generation - (self.revision >> GENERATION_BITS))
+        self._spare_lost_ids(gap)
         self.revision = generation << GENERATION_BITS
-        self.next_id += RESTORED_IDS_GAP
+        self.next_id += gap
         hold = self.history.hold
         self.history = self._new_history()
         self.history.hold = hold
         return Acknowledged(self.revision)
 
-    def _spare_lost_ids(self) -> None:
+    def _spare_lost_ids(self, gap: int) -> None:
         """Ledgers that the lost future made are known to bookies only: that they are absent here proves nothing, for
         ever. Theirs are the ids that are skipped, and of the newest ones those that were given out and have no key."""
         unmade = [
@@ -263,7 +302,7 @@ class Catalog:
         ]
         for first, end in [
             *((each, each + 1) for each in unmade),
-            (self.next_id, self.next_id + RESTORED_IDS_GAP),
+            (self.next_id, self.next_id + gap),
         ]:
             if self.spared and self.spared[-1][1] == first:
                 first = self.spared.pop()[0]
@@ -547,7 +586,7 @@ class Catalog:
     def fast_digest(self) -> bytes:
         """Of all records and counters, at no cost: two catalogs that differ in them differ in this (I72)."""
         counters = self.revision, self.next_id, self.sessions_started, self.start_count, len(self.sessions)
-        return digest_of(self._records_sum, *counters, level=self.level)
+        return digest_of(self._records_sum, *counters, level=self.level, lineages=self.lineages)
 
     # --- As bytes ----------------------------------------------------------------------------------------
 
@@ -567,7 +606,16 @@ class Catalog:
             self.fast_digest,
         )
         starts, spared = list(self.starts), list(self.spared)
-        self._cut = Cut(head, self.sessions, self._records, starts, spared, self._records_sum, self.level)
+        self._cut = Cut(
+            head,
+            self.sessions,
+            self._records,
+            starts,
+            spared,
+            self._records_sum,
+            self.level,
+            list(self.lineages),
+        )
         return self._cut
 
     def end_cut(self) -> None:
@@ -641,6 +689,7 @@ class Catalog:
     def digest(self) -> bytes:
         """16 bytes that are equal for equal states, in any process."""
         state = self.snapshot() + (bytes([self.level]) if self.level > LEVEL_FIRST else b"")
+        state += encode_lineages(self.lineages)
         return hashlib.blake2b(state, digest_size=16).digest()
 
     def copy(self) -> Self:
@@ -680,6 +729,7 @@ _APPLY: dict[type, Callable[[Catalog, Any, int, int], Result]] = {
     ExpireSession: Catalog._expire_session,
     Run: Catalog._run,
     BeginGeneration: Catalog._begin_generation,
+    BeginLineage: Catalog._begin_lineage,
     StartMember: Catalog._start_member,
     RaiseTo: Catalog._raise_to,
     CheckDigest: Catalog._check_digest,

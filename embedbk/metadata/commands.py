@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
-from embedbk.codec.metadata_messages import Acquire, AllocIds, CloseSession, Release, Txn
+from embedbk.codec.metadata_messages import Acquire, AllocIds, CloseSession, Lineage, Release, Txn
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
+from embedbk.metadata.levels import LEVEL_OF_LINEAGES
 
 __all__ = [
     "COMMAND_VERSION",
@@ -19,6 +20,7 @@ __all__ = [
     "RULES_KEEP_REFUSALS",
     "RULES_MAKE_WAY",
     "BeginGeneration",
+    "BeginLineage",
     "Changing",
     "CheckDigest",
     "Command",
@@ -76,7 +78,17 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class BeginGeneration(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """An operator restored an old state: jump over every revision and id that the lost future may have given out."""
+    """An operator restored an old state: jump over every revision and id that the lost future may have given out. Of
+    clusters whose level knows no lineages."""
+
+
+class BeginLineage(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The same, above the generations of all that is given up, and as a lineage: random bytes by which everybody tells
+    it from every other recovery of this cluster (P10.5). gives_up: lineages that somebody met and that this state does
+    not descend from; their futures are lost by an operator's word, and whoever met one follows this one."""
+
+    name: bytes
+    gives_up: tuple[Lineage, ...] = ()
 
 
 class StartMember(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -99,7 +111,9 @@ class CheckDigest(msgspec.Struct, frozen=True, array_like=True, tag=25):
     digest: bytes
 
 
-Command = StartSession | ExpireSession | Run | BeginGeneration | StartMember | RaiseTo | CheckDigest
+Command = (
+    StartSession | ExpireSession | Run | BeginGeneration | BeginLineage | StartMember | RaiseTo | CheckDigest
+)
 
 # The level of the cluster from which on each may be used (levels.py). All from before there were levels are of the
 # first; a new tag stands here with the level that brings it.
@@ -108,6 +122,7 @@ LEVEL_OF: dict[type, int] = {
     ExpireSession: 1,
     Run: 1,
     BeginGeneration: 1,
+    BeginLineage: LEVEL_OF_LINEAGES,
     StartMember: 1,
     CheckDigest: 1,
     RaiseTo: 1,

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from embedbk.codec.metadata_messages import Record, Reign, Result
+from embedbk.codec.metadata_messages import Lineage, Record, Reign, Result
 from embedbk.errors import ensure
 from embedbk.metadata.digesting import record_digest
 from embedbk.metadata.levels import LEVEL_FIRST
@@ -32,6 +32,7 @@ __all__ = [
     "Cut",
     "Head",
     "Level",
+    "Lineages",
     "Piece",
     "Records",
     "SessionImage",
@@ -81,6 +82,12 @@ class Level(msgspec.Struct, frozen=True, array_like=True, tag=14):
     level: int
 
 
+class Lineages(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """Right behind the level, all at once, where there are any."""
+
+    lineages: list[Lineage]
+
+
 class Sessions(msgspec.Struct, frozen=True, array_like=True, tag=2):
     sessions: list[SessionImage]
 
@@ -97,7 +104,7 @@ class Spared(msgspec.Struct, frozen=True, array_like=True, tag=5):
     spared: list[tuple[int, int]]
 
 
-Piece = Head | Level | Sessions | Records | Starts | Spared
+Piece = Head | Level | Lineages | Sessions | Records | Starts | Spared
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_piece: msgspec.msgpack.Decoder[Piece] = msgspec.msgpack.Decoder(Piece)
@@ -138,9 +145,10 @@ class Cut:
         spared: list[tuple[int, int]],
         records_sum: int,
         level: int = LEVEL_FIRST,
+        lineages: list[Lineage] | None = None,
     ) -> None:
-        """records_sum: of the records' digests, as the catalog has kept it. level: of the cluster."""
-        self._level = level
+        """records_sum: of the records' digests, as the catalog has kept it. level: of the cluster. lineages: a copy."""
+        self._level, self._lineages = level, lineages
         self.head = head
         self._sum_left = records_sum  # Without those that were cut.
         self._head: Head | None = head
@@ -181,6 +189,7 @@ class Cut:
         for take in (
             self._take_head,
             self._take_level,
+            self._take_lineages,
             self._take_sessions,
             self._take_records,
             self._take_starts,
@@ -200,6 +209,10 @@ class Cut:
     def _take_level(self) -> Level | None:
         level, self._level = self._level, LEVEL_FIRST
         return Level(level) if level > LEVEL_FIRST else None
+
+    def _take_lineages(self) -> Lineages | None:
+        lineages, self._lineages = self._lineages, None
+        return Lineages(lineages) if lineages else None
 
     def _take_sessions(self) -> Sessions | None:
         images: list[SessionImage] = []

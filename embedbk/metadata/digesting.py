@@ -6,14 +6,16 @@ the same records give the same sum on whatever way they came.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 
+import msgspec
 from xxhash import xxh3_128_digest, xxh3_128_intdigest
 
-from embedbk.codec.metadata_messages import Record
+from embedbk.codec.metadata_messages import Lineage, Record
 from embedbk.metadata.levels import LEVEL_FIRST
 
-__all__ = ["DIGEST_BYTES", "digest_of", "record_digest"]
+__all__ = ["DIGEST_BYTES", "digest_of", "encode_lineages", "record_digest"]
 
 DIGEST_BYTES = 16
 _SUMS = 1 << 128  # Sums are modulo this.
@@ -30,8 +32,17 @@ def record_digest(record: Record) -> int:
     return xxh3_128_intdigest(b"".join((numbers, key, record.value)))
 
 
-def digest_of(records_sum: int, *counters: int, level: int) -> bytes:
-    """Of a whole catalog: the sum of its records' digests, its five counters, and its level. That of the first level
-    is left out, as builds do that know none."""
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def encode_lineages(lineages: Sequence[Lineage]) -> bytes:
+    """Nothing where there are none, as of builds that know none."""
+    return _encode(lineages) if lineages else b""
+
+
+def digest_of(records_sum: int, *counters: int, level: int, lineages: Sequence[Lineage] = ()) -> bytes:
+    """Of a whole catalog: the sum of its records' digests, its five counters, its level, and its lineages. That of the
+    first level is left out, as builds do that know none."""
     counted = _COUNTERS.pack(*counters) + (_LEVEL.pack(level) if level > LEVEL_FIRST else b"")
-    return xxh3_128_digest((records_sum % _SUMS).to_bytes(DIGEST_BYTES, "little") + counted)
+    records = (records_sum % _SUMS).to_bytes(DIGEST_BYTES, "little")
+    return xxh3_128_digest(records + counted + encode_lineages(lineages))

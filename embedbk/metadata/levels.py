@@ -14,10 +14,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from embedbk.codec.metadata_messages import Refusal
 from embedbk.metadata.quorum import Configuration, MemberId
 
-__all__ = ["LACKING", "LEVEL", "LEVEL_FIRST", "Heard", "lacking_members", "left_out", "named", "too_new"]
+__all__ = [
+    "LACKING",
+    "LEVEL",
+    "LEVEL_FIRST",
+    "LEVEL_OF_LINEAGES",
+    "Heard",
+    "lacking_members",
+    "left_out",
+    "named",
+    "too_new",
+]
 
 LEVEL_FIRST = 1  # That a cluster begins with, and of whoever says none.
-LEVEL = 2  # The newest that this build knows: the level itself stands in snapshots and digests.
+# What each level brings stands in METADATA.md, section 8.
+LEVEL_OF_LINEAGES = 3
+LEVEL = 3  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -10,11 +10,12 @@ from collections.abc import Generator, Iterable
 
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
-from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
+from embedbk.metadata.catalog import DEFAULT_LIMITS, LINEAGES_MAX, Catalog, Limits
 from embedbk.metadata.cutting import (
     PIECE_VERSION,
     Head,
     Level,
+    Lineages,
     Piece,
     Records,
     Sessions,
@@ -22,7 +23,7 @@ from embedbk.metadata.cutting import (
     Starts,
     decode_piece,
 )
-from embedbk.metadata.levels import LEVEL_FIRST, too_new
+from embedbk.metadata.levels import LEVEL_FIRST, LEVEL_OF_LINEAGES, too_new
 
 __all__ = ["load", "load_in_slices"]
 
@@ -69,6 +70,13 @@ def load_in_slices(
             if piece.level > limits.level_known:
                 raise StorageError(f"metadata snapshot: {too_new(piece.level, limits.level_known)}")
             catalog.level = piece.level
+        elif isinstance(piece, Lineages):
+            count = len(piece.lineages)
+            if number != 2 or catalog.level < LEVEL_OF_LINEAGES or not 0 < count <= LINEAGES_MAX:
+                raise StorageError(
+                    f"piece {number} of a metadata snapshot of level {catalog.level} says {count} lineages"
+                )
+            catalog.lineages = piece.lineages
         else:
             kind = _KINDS.index(type(piece))
             if any(left[:kind]):

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
+from embedbk.codec.lineages import LINEAGE_BYTES
 from embedbk.codec.metadata_messages import (
     BUSY,
     Acknowledged,
@@ -27,6 +28,7 @@ from embedbk.codec.metadata_messages import (
     CloseSession,
     Get,
     KeepAlive,
+    Lineage,
     List,
     MetadataReply,
     MetadataRequest,
@@ -47,6 +49,7 @@ from embedbk.metadata.command_log import CommandLog, Committed, Entry, ReadReady
 from embedbk.metadata.commands import (
     RULES,
     BeginGeneration,
+    BeginLineage,
     Changing,
     Command,
     ExpireSession,
@@ -59,7 +62,7 @@ from embedbk.metadata.commands import (
 )
 from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
 from embedbk.metadata.fullness import Fullness, fullness
-from embedbk.metadata.levels import LACKING, Heard, left_out, named
+from embedbk.metadata.levels import LACKING, LEVEL_OF_LINEAGES, Heard, left_out, named
 from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.vocabulary import (
     CatalogReplaced,
@@ -174,6 +177,8 @@ class Member:
         self._is_log_full = False  # So that no session can be ended now.
         self._started_index = 0  # Nothing is shown before this is applied.
         self._begins_generation = False  # By its owner's word, when it leads.
+        self._gives_up: tuple[Lineage, ...] = ()  # By the same word.
+        self._level_behind_log = catalog.level  # Of the cluster, when it started.
         self._generation_at = (0, 0)  # (index, term) of the entry by which it does.
         self._committed: deque[Entry] = deque()  # To be applied.
         self._proposed: deque[_Proposed] = deque()
@@ -239,7 +244,8 @@ class Member:
 
     def _on_started(self, event: MemberStarted) -> list[MemberEffect]:
         effects: list[MemberEffect] = []
-        self._begins_generation = event.begins_generation
+        self._begins_generation, self._gives_up = event.begins_generation, event.gives_up
+        self._level_behind_log = event.level
         if self.log.term:
             self._begin_to_lead(event.now_ns, effects)
         return effects
@@ -261,12 +267,26 @@ class Member:
         nonce = self._chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
         self._propose(encode_command(start := StartMember(nonce)), start, effects)
         if self._begins_generation:
-            begins = self._propose(encode_command(begin := BeginGeneration()), begin, effects)
-            self._generation_at = begins.index, begins.term
+            self._begin_generation(effects)
         self._started_index = self._proposed[-1].index
         self._lifetimes.grant_all(now_ns, self.log.grace_ns)
         self._divergence.begin_to_lead(now_ns)
         self._levels.forget_all()
+
+    def _begin_generation(self, effects: list[MemberEffect]) -> None:
+        """As a lineage, where the cluster's level knows lineages."""
+        level = max(self.catalog.level, self._level_behind_log)
+        begin: BeginGeneration | BeginLineage = BeginGeneration()
+        if level >= LEVEL_OF_LINEAGES:
+            name = self._chance.getrandbits(8 * LINEAGE_BYTES).to_bytes(LINEAGE_BYTES, "big")
+            begin = BeginLineage(name, self._gives_up)
+        elif self._gives_up:
+            self._halted = True
+            text = f"lineages are given up at level {LEVEL_OF_LINEAGES}, and the cluster's level is {level}: start it "
+            effects.append(Halted(text + "without naming any, then embedbk quorum raise"))
+            return
+        begins = self._propose(encode_command(begin), begin, effects)
+        self._generation_at = begins.index, begins.term
 
     # --- Requests ----------------------------------------------------------------------------------------
 
@@ -461,8 +481,8 @@ class Member:
                 self._answer(asked, self.catalog.get(key), answers)
             case List(prefix, after, limit):
                 self._answer(asked, self.catalog.page(prefix, after, limit), answers)
-            case Tell(count):
-                self._answer(asked, self.catalog.tell(count, self.cluster_token), answers)
+            case Tell() as asking:
+                self._answer(asked, self.catalog.tell(asking, self.cluster_token), answers)
             case KeepAlive():
                 self._answer(asked, Acknowledged(self.catalog.revision, self.log.members), answers)
             case Watch():
@@ -665,7 +685,7 @@ class Member:
                 result = self._note_opened(command, entry.index, result, proposed, now_ns)
             case ExpireSession(number):
                 self._note_expired(number, entry.index, is_own=proposed is not None)
-            case BeginGeneration() if (entry.index, entry.term) == self._generation_at:
+            case BeginGeneration() | BeginLineage() if (entry.index, entry.term) == self._generation_at:
                 self._begins_generation = False
                 if isinstance(result, Refusal):  # Whoever gave the word for it is told so here.
                     self._halted = True

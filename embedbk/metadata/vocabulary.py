@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from embedbk.codec.metadata_messages import (
+    Lineage,
     MetadataReply,
     MetadataRequest,
     Operation,
@@ -17,6 +18,7 @@ from embedbk.codec.metadata_messages import (
     Result,
     WatchEvents,
 )
+from embedbk.metadata.levels import LEVEL_FIRST
 
 __all__ = [
     "Cancelled",
@@ -65,10 +67,13 @@ class Tick(Struct):
 
 
 class MemberStarted(Struct):
-    """The first event of a process. begins_generation: its owner says that what others know of this log may be lost."""
+    """The first event of a process. begins_generation: its owner says that what others know of this log may be lost;
+    gives_up: and that these lineages are, which somebody met. level: of the cluster, behind the whole log."""
 
     now_ns: int
     begins_generation: bool = False
+    gives_up: tuple[Lineage, ...] = ()
+    level: int = LEVEL_FIRST
 
 
 class RequestReceived(Struct):

@@ -15,12 +15,13 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from embedbk.codec.metadata_messages import Put, Txn
+from embedbk.codec.metadata_messages import Put, Tell, Txn
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES, check_bookie_id
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
 from embedbk.metadata.command_log import FIRST_TERM
-from embedbk.metadata.commands import Run, StartMember, decode_command
+from embedbk.metadata.commands import RaiseTo, Run, StartMember, decode_command
+from embedbk.metadata.levels import LEVEL_FIRST
 from embedbk.metadata.log_records import check_entries, decode_persist
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_log import RaftLog, entry_bytes
@@ -228,8 +229,18 @@ class LogFound:
         before = self.catalog.start_count
         if 0 < count - before <= len(nonces):
             return before + len(nonces), nonces[count - before - 1]
-        asked = self.catalog.tell(count, b"").asked
+        asked = self.catalog.tell(Tell(count), b"").asked
         return before + len(nonces), asked.nonce if asked is not None else None
+
+    @property
+    def level(self) -> int:
+        """Of the cluster, behind the whole log."""
+        raised = [
+            command.level
+            for entry in self.entries
+            if isinstance(entry.body, bytes) and isinstance(command := decode_command(entry.body), RaiseTo)
+        ]
+        return max(self.catalog.level, *raised, LEVEL_FIRST)
 
     def replay(self) -> Catalog:
         """The catalog with all entries applied, in place: where whatever stands in the log counts."""

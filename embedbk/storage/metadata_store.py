@@ -21,10 +21,12 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from embedbk.codec.lineages import parse_lineages
+from embedbk.codec.metadata_messages import Lineage
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ids import START_ID_BYTES
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
-from embedbk.metadata.commands import BeginGeneration, decode_command
+from embedbk.metadata.commands import BeginGeneration, BeginLineage, decode_command
 from embedbk.metadata.log_records import encode_persist
 from embedbk.metadata.quorum import Configuration
 from embedbk.metadata.raft_log import RETAINED_BYTES_MAX, RaftLog
@@ -61,6 +63,7 @@ SNAPSHOT_DUE_BYTES = 16 << 20  # Entries since the last snapshot, at least.
 SNAPSHOT_DUE_BYTES_MAX = (
     256 << 20
 )  # At most, however large the last snapshot is: they lie in memory until then.
+_WORD_BYTES_MAX = 4096
 SNAPSHOT_DUE_FACTOR = 4  # And at least so many times the last snapshot: about a fifth of what is written.
 
 
@@ -74,18 +77,21 @@ def open_metadata_store(
     snapshot_due_bytes: int = SNAPSHOT_DUE_BYTES,
     new_identity: MemberIdentity | None = None,
     may_have_lost: bool = False,
+    gives_up: tuple[Lineage, ...] = (),
     notes: MemberNotes | None = None,
 ) -> MetadataStore:
     """The store in a directory, made if its parent is there: a new cluster in an empty one.
 
     may_have_lost: its owner's word that the log may be older than what others have heard of it, or shorter than it was;
-    so does an empty file MAY_HAVE_LOST in the directory, which is removed when it was heeded. notes: of a log that is
-    not on a real disk; None: none are kept there.
+    so does a file MAY_HAVE_LOST in the directory, which is removed when it was heeded. gives_up: and that these
+    lineages are lost, which somebody met (P10.5); so does that file, which may name some. notes: of a log that is not
+    on a real disk; None: none are kept there.
 
     Raises:
         StorageError: the directory cannot be used, is in use, or holds a damaged log or another kind of journal, or one
             that has less than it was used for.
-        UsageError: file_bytes cannot hold a transaction of the largest size; or the directory is a bookie's.
+        UsageError: file_bytes cannot hold a transaction of the largest size; or the directory is a bookie's; or
+            lineages are given up though nothing may be lost, or MAY_HAVE_LOST names what is none.
     """
     file_bytes_min = 2 * (limits.txn_bytes_max + limits.txn_operations_max * limits.key_bytes_max)
     if file_bytes < file_bytes_min:
@@ -97,7 +103,12 @@ def open_metadata_store(
     word: Path | None = None
     if io is None:
         notes, word = FileNotes(Path(directory)), Path(directory) / LOSS_FILE
-        may_have_lost = may_have_lost or word.exists()
+        may_have_lost, gives_up = may_have_lost or word.exists(), (*gives_up, *_given_up_in(word))
+    if gives_up and not may_have_lost:
+        raise UsageError(
+            f"{len(gives_up)} lineages are given up in {os.fspath(directory)}, and nothing may be lost there",
+            hint="say --may-have-lost, too: then this member begins a lineage that goes on in their place",
+        )
     sync_apart = io is None and choose_sync(os.path.dirname(directory)).is_apart
     first_file_bytes = max(FIRST_FILE_BYTES, -(-file_bytes_min // 4096) * 4096)
     place = os.fspath(directory)
@@ -128,6 +139,7 @@ def open_metadata_store(
                 new_identity=new_identity,
                 notes=notes,
                 may_have_lost=may_have_lost,
+                gives_up=gives_up,
                 word=word,
             )
             journal.wait(
@@ -199,12 +211,14 @@ class MetadataStore:
         new_identity: MemberIdentity | None = None,
         notes: MemberNotes | None = None,
         may_have_lost: bool = False,
+        gives_up: tuple[Lineage, ...] = (),
         word: Path | None = None,
         start_nonce: bytes | None = None,
     ) -> None:
         """first_token: the journal's oldest record (0 or its next token when it is empty). snapshots: their directory;
         one that can only be read, or None, gets none. new_identity: for an empty log, minted if None. notes: where it
         is noted how far the log was used. word: the file by which its owner may have said that something may be lost.
+        gives_up: the lineages that it names as lost.
         start_nonce: of START_ID_BYTES, another for each start; drawn if None. retained_bytes_max: as RaftLog has it.
 
         Raises:
@@ -229,6 +243,8 @@ class MetadataStore:
         self._term, self._vote = found.term, found.vote  # As they are in the last record.
         verdict = check_used(notes, found, journal.next_token() - 1, may_have_lost=may_have_lost)
         self.begins_generation = verdict.begins_generation
+        self.gives_up = gives_up if verdict.begins_generation else ()
+        self.level = found.level  # Of the cluster, behind the whole log.
         self.identity = found.identity or _identity_of_new(verdict.used, new_identity)
         self.start = Start(found.start_count + 1, start_nonce or os.urandom(START_ID_BYTES))
         self._doubt = verdict.doubt
@@ -447,6 +463,20 @@ class MetadataStore:
         self._append_step(Persist(0, self._term, self._vote, self._index, ()))
 
 
+def _given_up_in(word: Path) -> tuple[Lineage, ...]:
+    """The lineages that an owner's word names. Raises StorageError, UsageError: it cannot be read, or names others."""
+    try:
+        text = word.read_bytes()[:_WORD_BYTES_MAX].decode("ascii", "replace")
+    except FileNotFoundError:
+        return ()
+    except OSError as refused:
+        raise StorageError(f"{word} cannot be read: {refused}", definite=True) from refused
+    try:
+        return parse_lineages(text)
+    except UsageError as unknown:
+        raise UsageError(f"{word}: {unknown.args[0]}", hint=unknown.hint) from unknown
+
+
 def _identity_of_new(used: Used | None, new_identity: MemberIdentity | None) -> MemberIdentity:
     """Of an empty log. A founder whose first start was cut short is who its note says; nobody has heard of it."""
     identity = new_identity or MemberIdentity.mint()
@@ -457,6 +487,7 @@ def _identity_of_new(used: Used | None, new_identity: MemberIdentity | None) -> 
 
 def _begins_generation(entries: tuple[Entry, ...]) -> bool:
     return any(
-        isinstance(entry.body, bytes) and isinstance(decode_command(entry.body), BeginGeneration)
+        isinstance(entry.body, bytes)
+        and isinstance(decode_command(entry.body), BeginGeneration | BeginLineage)
         for entry in entries
     )

@@ -4,6 +4,7 @@ The run has ended and every ledger was read; nobody writes any more, so that wha
 the copy that the plan took on the way takes the metadata's place, some bookies are down meanwhile, and somebody lets it
 catch up: more starts, more changes, more ids than the newest had. Nothing may be dropped and no ledger begun, until the
 newest is put back, or its owner says that something is lost: then what is new must be no id's that was used before.
+Two owners may say so, of one copy each: whoever met the first follows the second only when the first is given up.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import random
 from collections.abc import Callable
 
 from embedbk.codec.ledger_metadata import ledger_key_path
-from embedbk.codec.metadata_messages import GENERATION_BITS, AllocIds, Put, Result, Txn
+from embedbk.codec.metadata_messages import GENERATION_BITS, AllocIds, Lineage, Put, Result, Txn
 from embedbk.config import Quorum
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.creation import Creation
 from embedbk.errors import StorageError
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.levels import LEVEL_OF_LINEAGES
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MetadataStore
@@ -26,6 +28,7 @@ from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.testing import workload
 from embedbk.testing.disks import MetadataCopy
 from embedbk.testing.member_names import METADATA
+from embedbk.testing.raising import Raiser
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Steps, Until, World
 
@@ -33,6 +36,7 @@ __all__ = ["aftermath"]
 
 ROUNDS = CollectorOptions(interval_ns=SECOND, pace_ns=SECOND // 200, page_ledgers=5)
 HEARD_NS = 6 * SECOND  # In which every bookie hears how far metadata is (WitnessOptions.look_ns).
+RAISES = 9999  # Of the operator who raises the level here; steps of plans have lower numbers.
 CATCH_UP_MAX = (
     400  # Changes and ids by which the copy passes the newest, and what it lacked before; more is no news.
 )
@@ -85,6 +89,8 @@ def aftermath(
         _until(world, lambda: not _doubts(world, names), "the newest metadata is doubted")
         read_again()
         return
+    if chance.random() < 0.7:
+        _put_back_by_two(world, names, chance)
     full = [name for name in names if chance.random() < 0.3]
     for name in full:
         world.disks[name].fill(True)
@@ -103,6 +109,58 @@ def aftermath(
     for name in names:
         if gone := held[name] - keys - _held(world, name):
             raise Violation("I35", f"{name} dropped {sorted(gone)} of a lost future in a new generation")
+
+
+def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> None:
+    """P10.5: one copy is recovered twice, each time as if nobody had before. The second recovery is of the higher
+    generation, so that nothing but the lineage tells it from one that goes on from the first."""
+    members, raiser = world.members, Raiser(world, RAISES, chance)
+    raiser.go_on()
+    if not world.run_until(lambda: _newest(world).level >= LEVEL_OF_LINEAGES, 30 * SECOND):
+        return  # A client of a lost future is in the way, and its session lasts.
+    copy = members.take(METADATA)
+    away = [name for name in names if chance.random() < 0.3]
+    for name in away:
+        world.crash(name)
+    first = _recover(world, copy)
+    there = [name for name in names if name not in away]
+    _until(world, lambda: not _doubts(world, there), "a lineage that descends is doubted")
+    world.run_for(HEARD_NS)
+    members.take(METADATA)
+    _recover(world, copy)
+    for _ in range(chance.randint(1, 2)):
+        _recover(world, members.take(METADATA))
+    for name in away:
+        world.start_bookie(name)
+    _until(world, lambda: all(_is_as_far_as_it_may(world, each) for each in names), "no bookie comes back")
+    world.run_for(HEARD_NS)
+    for name in there:
+        if not world.nodes[name].witnessing.is_doubted:
+            raise Violation(
+                "P10.5", f"{name} takes a recovery for one that goes on from another, which it met"
+            )
+        world.sometimes["copy put back by two"] += 1
+    if _doubts(world, away):
+        raise Violation("P10.5", "a recovery is doubted by whoever met no other")
+    _recover(world, members.take(METADATA), first)
+    _until(
+        world,
+        lambda: not _doubts(world, names),
+        "a lineage is doubted though the one that was met is given up",
+    )
+
+
+def _recover(world: World, copy: MetadataCopy, *gives_up: Lineage) -> Lineage:
+    """By an owner's word; the lineage that begins."""
+    before = len(copy.catalog().lineages)
+    world.members.put(METADATA, copy, may_have_lost=True, gives_up=gives_up)
+    _until(world, lambda: len(_newest(world).lineages) > before, "no lineage begins")
+    return _newest(world).lineages[-1]
+
+
+def _newest(world: World) -> Catalog:
+    catalog: Catalog = world.nodes[METADATA].core.catalog
+    return catalog
 
 
 def _takes_only_what_it_kept(world: World, name: str) -> None:

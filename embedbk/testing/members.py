@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_of_key
+from embedbk.codec.metadata_messages import Lineage
 from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.errors import StorageError
 from embedbk.host.metadata_node import MetadataNode
@@ -209,7 +210,7 @@ class Members:
         self._world.note(f"{name} is removed")
         del self._directories[name]
 
-    def start(self, name: str, *, may_have_lost: bool = False) -> None:
+    def start(self, name: str, *, may_have_lost: bool = False, gives_up: tuple[Lineage, ...] = ()) -> None:
         """A process on its directory, if there is one."""
         if name not in self._directories:
             return
@@ -229,6 +230,7 @@ class Members:
                 new_identity=identity,
                 notes=directory.notes,
                 may_have_lost=may_have_lost,
+                gives_up=gives_up,
                 snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk),
                 snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES),
                 retained_bytes_max=RETAINED_BYTES_MAX[directory.starts % len(RETAINED_BYTES_MAX)],
@@ -302,7 +304,14 @@ class Members:
         self._world.crash(name)
         return self.copy(name)
 
-    def put(self, name: str, copy: MetadataCopy, *, may_have_lost: bool = False) -> None:
+    def put(
+        self,
+        name: str,
+        copy: MetadataCopy,
+        *,
+        may_have_lost: bool = False,
+        gives_up: tuple[Lineage, ...] = (),
+    ) -> None:
         """The member starts on this directory, whatever stood in its place."""
         self._world.note(f"{name} is put back from a copy")
         directory = self._directories[name]
@@ -313,7 +322,7 @@ class Members:
             self.agreed.begin_again(copy.catalog().revision)
         else:
             self.watch.forgetful.add(name)
-        self.start(name, may_have_lost=may_have_lost)
+        self.start(name, may_have_lost=may_have_lost, gives_up=gives_up)
 
     def hasten_snapshot(self, name: str) -> None:
         """Its next turn begins one, if anything was applied since the last."""

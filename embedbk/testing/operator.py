@@ -25,6 +25,7 @@ from embedbk.host.announcing import Announcing
 from embedbk.host.inquiring import Inquiry
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.ports import Identity, Transport
+from embedbk.testing.member_names import METADATA
 from embedbk.testing.members import CLUSTER_TOKEN
 from embedbk.testing.world import MS, Sleep, Steps, World
 
@@ -87,7 +88,7 @@ class Operator:
                 if wanted is None:
                     self._be_done()
                 elif isinstance(wanted, ChangeVoters):
-                    result = yield from self._ask([f"sim://{told.member.name}"], wanted)
+                    result = yield from self._ask([self._endpoint_of(told)], wanted)
                     self._refusals += any(isinstance(each, Refusal) for each in result)
                     if self._refusals > TRIES:
                         self._chosen, self._refusals = [], 0
@@ -187,6 +188,11 @@ class Operator:
         results = yield from self._ask(endpoints, QuorumStatus())
         leading = [each for each in results if isinstance(each, QuorumTold) and each.role == "leader"]
         return max(leading, key=lambda each: each.term, default=None)
+
+    def _endpoint_of(self, told: QuorumTold) -> str:
+        """Where whoever told this listens. A member that is all of its quorum has a place of its own name."""
+        name = told.member.name
+        return f"sim://{name if name in self._members else METADATA}"
 
     def _ask(self, endpoints: Sequence[str], operation: Operation) -> Generator[Sleep, Any, list[Result]]:
         """What comes within a while; as soon as all have answered, or failed."""

@@ -46,6 +46,7 @@ SOMETIMES = {
     "fence of an unknown ledger": "a fence came before any entry",
     "fence survived a restart": "a restarted bookie still held a fence that it had acknowledged",
     "fenced in an ensemble change": "a creator was fenced while its change was in flight",
+    "copy put back by two": "a bookie met one recovery of a copy of the metadata, and then another of the same copy",
     "generation begun": "an operator's word began a generation on an older copy of the metadata",
     "met metadata not kept": "a bookie without room could not keep a new generation, and did nothing under it",
     "flush failed": "an entry log could not be written, and its flush waited to be done again",

@@ -20,6 +20,7 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Reign,
     Result,
+    Tell,
     Told,
     Txn,
     TxnDone,
@@ -263,7 +264,7 @@ def test_generations_have_an_end_and_the_one_that_is_refused_changes_nothing() -
     assert isinstance(apply(catalog, BeginGeneration()), Acknowledged)
     assert catalog.revision == GENERATIONS_MAX - 1 << GENERATION_BITS
     before = catalog.digest()
-    assert "there are no more" in refused(apply(catalog, BeginGeneration()), "UNAVAILABLE")
+    assert "the last there is is 32767" in refused(apply(catalog, BeginGeneration()), "UNAVAILABLE")
     assert catalog.digest() == before
     assert client.put("/still/served") == TxnDone(True, catalog.revision)
     catalog.revision = (GENERATIONS_MAX << GENERATION_BITS) - 1
@@ -295,7 +296,7 @@ def test_asking_how_far_metadata_is_changes_nothing() -> None:
     client.run(AllocIds(5))
     before = catalog.digest()
     for count in (0, 1, 2, 1 << 62):
-        told = catalog.tell(count, b"t" * 16)
+        told = catalog.tell(Tell(count), b"t" * 16)
         assert (told.cluster_token, told.ids_end) == (b"t" * 16, 6)
     assert catalog.digest() == before
 
@@ -310,11 +311,13 @@ def test_a_start_is_known_again_by_its_bytes_and_by_how_far_it_came() -> None:
         client.run(AllocIds(10))
     twin = Catalog.restore(catalog.snapshot())
     for known in (catalog, twin):
-        assert known.tell(0, b"").asked is None
-        assert known.tell(1, b"").asked == Reign(b"1" * 16, 1, 11)
-        assert known.tell(2, b"").asked == Reign(b"2" * 16, 2, 21)
-        assert known.tell(3, b"") == Told(b"", 3, b"3" * 16, 3, 31, [], Reign(b"3" * 16, 3, 31))
-        assert known.tell(4, b"").asked is None
+        assert known.tell(Tell(0), b"").asked is None
+        assert known.tell(Tell(1), b"").asked == Reign(b"1" * 16, 1, 11)
+        assert known.tell(Tell(2), b"").asked == Reign(b"2" * 16, 2, 21)
+        assert known.tell(Tell(3), b"") == Told(
+            b"", 3, b"3" * 16, 3, 31, [], Reign(b"3" * 16, 3, 31), descends=True
+        )
+        assert known.tell(Tell(4), b"").asked is None
 
 
 def test_only_the_newest_starts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +326,7 @@ def test_only_the_newest_starts_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     catalog = Catalog()
     for number in (1, 2, 3):
         apply(catalog, StartMember(b"%d" % number * 16))
-    assert [catalog.tell(number, b"").asked is None for number in range(5)] == [
+    assert [catalog.tell(Tell(number), b"").asked is None for number in range(5)] == [
         True,
         True,
         False,
@@ -349,7 +352,7 @@ def test_a_generation_spares_what_a_lost_future_may_have_given_out() -> None:
     client.put(ledger_key_path(6 + 2 * gap))
     apply(catalog, BeginGeneration())
     assert catalog.spared == [(2, 3), (5, 6 + 2 * gap), (7 + 2 * gap, 8 + 3 * gap)]
-    assert Catalog.restore(catalog.snapshot()).tell(0, b"").spared == catalog.spared
+    assert Catalog.restore(catalog.snapshot()).tell(Tell(0), b"").spared == catalog.spared
 
 
 @pytest.mark.parametrize(

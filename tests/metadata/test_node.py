@@ -347,7 +347,7 @@ def test_a_member_that_is_told_to_begin_one_generation_too_many_stops(
         again.sync()
         assert (again.node.failure is not None) == has_failed
         if has_failed:
-            assert "2 generations were begun" in str(again.node.failure)
+            assert "generation 2 would begin, and the last there is is 1" in str(again.node.failure)
         else:
             told = again.do(Tell(1))
             assert isinstance(told, Told)

@@ -40,6 +40,7 @@ def test_commands_have_the_tags_and_fields_of_the_page() -> None:
             commands.Run,
             commands.BeginGeneration,
             commands.StartMember,
+            commands.BeginLineage,
             commands.RaiseTo,
             commands.CheckDigest,
         )
@@ -79,6 +80,7 @@ def test_the_pieces_and_the_file_of_a_snapshot_are_those_of_the_page() -> None:
         for kind in (
             cutting.Head,
             cutting.Level,
+            cutting.Lineages,
             cutting.Sessions,
             cutting.Records,
             cutting.Starts,

@@ -10,13 +10,90 @@ __all__ = ["MUTANTS"]
 
 _COLLECTOR = "embedbk/core/collector.py"
 _WITNESS = "embedbk/core/witness.py"
+_CATALOG = "embedbk/metadata/catalog.py"
+_MEMBER = "embedbk/metadata/member.py"
+_LOADING = "embedbk/metadata/loading.py"
 
 _COLLECTING = "tests/host/test_collecting.py::test_"
 _DROPPING = "tests/rules/test_p7_dropping.py::test_"
+_LINEAGES = "tests/metadata/test_lineages.py::test_"
 _MET = "tests/rules/test_p10_witness.py::test_"
 _USED = "tests/storage/test_member_notes.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "any-higher-generation-goes-on-from-what-was-met",
+        "P10.5",
+        "of two recoveries of one copy the second is taken by whoever met the first",
+        ((_WITNESS, "    if told.lineage != met.lineage and not told.descends:\n", "    if False:\n"),),
+        (
+            _LINEAGES + "whoever_met_one_of_two_recoveries_refuses_the_other_until_it_is_given_up",
+            "tests/sim/test_older_metadata.py::test_an_older_copy_loses_nothing_and_gives_no_id_twice",
+        ),
+    ),
+    Mutant(
+        "everything-descends-from-every-lineage",
+        "P10.5",
+        "metadata says that it descends from a lineage of which it knows nothing",
+        ((_CATALOG, "            not asked.lineage or any(", "            True or any("),),
+        (_LINEAGES + "everybody_is_told_the_newest_lineage_and_whether_it_descends_from_theirs",),
+    ),
+    Mutant(
+        "what-is-given-up-is-forgotten",
+        "P10.5",
+        "a lineage does not descend from those that were given up for it, and is doubted for ever",
+        (
+            (
+                _CATALOG,
+                "            self.lineages += [*given_up, Lineage(",
+                "            self.lineages += [Lineage(",
+            ),
+        ),
+        (
+            _LINEAGES + "what_it_descends_from_need_not_be_given_up_again",
+            _LINEAGES + "whoever_met_one_of_two_recoveries_refuses_the_other_until_it_is_given_up",
+        ),
+    ),
+    Mutant(
+        "the-gap-of-one-generation-spares-many",
+        "P10.5 P7.7",
+        "ids that the lost future of a higher generation gave out are given out again",
+        ((_CATALOG, "        gap = RESTORED_IDS_GAP * (", "        gap = RESTORED_IDS_GAP + 0 * ("),),
+        (_LINEAGES + "a_lineage_begins_above_its_own_generation_and_above_all_that_is_given_up",),
+    ),
+    Mutant(
+        "lineages-are-in-no-digest",
+        "I72 P10.5",
+        "a member that lacks a lineage serves beside those that have it",
+        ((_CATALOG, "level=self.level, lineages=self.lineages)", "level=self.level)"),),
+        (_LINEAGES + "lineages_are_in_snapshots_and_digests",),
+    ),
+    Mutant(
+        "a-generation-of-a-raised-cluster-is-no-lineage",
+        "P10.5",
+        "a level that was raised behind the last snapshot is not seen when a generation begins",
+        (
+            (
+                _MEMBER,
+                "        level = max(self.catalog.level, self._level_behind_log)\n",
+                "        level = self.catalog.level\n",
+            ),
+        ),
+        (_LINEAGES + "a_generation_begins_as_a_lineage_where_the_level_knows_lineages",),
+    ),
+    Mutant(
+        "lineages-stand-anywhere-in-a-snapshot",
+        "P10.8",
+        "a snapshot below their level, or that says them twice, is loaded",
+        (
+            (
+                _LOADING,
+                "            if number != 2 or catalog.level < LEVEL_OF_LINEAGES or not",
+                "            if not",
+            ),
+        ),
+        (_LINEAGES + "lineages_that_stand_elsewhere_or_below_their_level_are_no_snapshot",),
+    ),
     Mutant(
         "older-metadata-that-caught-up-is-believed",
         "P10.5 P7.7",

@@ -6,7 +6,15 @@ import random
 
 import pytest
 
-from embedbk.codec.metadata_messages import GENERATION_BITS, AllocIds, Put, Reign, Told, Txn
+from embedbk.codec.metadata_messages import (
+    GENERATION_BITS,
+    AllocIds,
+    Put,
+    Reign,
+    Tell,
+    Told,
+    Txn,
+)
 from embedbk.core.machine import Effect
 from embedbk.core.metadata_words import MetadataFailed
 from embedbk.core.upkeep_words import AskMetadata, KeepMet, MetadataTold, MetKept
@@ -53,7 +61,7 @@ class Metadata:
 
     def meet(self, met: Met | None) -> tuple[str, Met]:
         """What a witness says that met this, and what it has met then."""
-        told = self.catalog.tell(met.count if met else 0, TOKEN)
+        told = self.catalog.tell(Tell(met.count, met.lineage) if met else Tell(0), TOKEN)
         return doubt_of(met, told), Met(TOKEN, told.count, told.nonce, told.revision, told.ids_end)
 
 

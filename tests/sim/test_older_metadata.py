@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from embedbk.core import witness
 from embedbk.core.witness import Witness
@@ -67,3 +68,14 @@ def test_a_log_that_opens_with_less_than_was_used_is_found(monkeypatch: pytest.M
     """P9.2."""
     monkeypatch.setattr(log_use, "what_is_missing", lambda *_: "")
     assert broken().invariant == "P9.2"
+
+
+def test_a_bookie_that_takes_every_higher_generation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P10.5: one copy that two recover; a generation is a number, and does not tell which one it goes on from."""
+    plan = next(plans(98))
+    outcome = run_plan(plan)
+    assert not outcome.violation
+    assert outcome.sometimes["copy put back by two"]
+    judge = witness.doubt_of
+    monkeypatch.setattr(witness, "doubt_of", lambda met, told: judge(met, replace(told, descends=True)))
+    assert run_plan(plan).invariant == "P10.5"
