@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from embedbk.codec.journal_records import RecordKind
+from embedbk.codec.journal_records import HELD_AGAIN, LIMBO_ENDS, RecordKind
 from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
@@ -23,6 +23,7 @@ from embedbk.codec.messages import (
 )
 from embedbk.core.bookie_words import (
     CollectionBegun,
+    DropEntries,
     EntriesRead,
     JournalAppend,
     ReadEntries,
@@ -78,6 +79,8 @@ class BookieWatch:
                 self._on_store(bookie, core, effect, request)
             elif kind is JournalAppend:
                 self._on_journal(bookie, effect)
+            elif kind is DropEntries:
+                ghost.carry_out_drop(bookie, effect.ledger_id)
             elif kind is ReadEntries:
                 bookie.looks[effect.read_id] = request
                 if request is not None and type(request.control) is AddRequest:
@@ -123,7 +126,9 @@ class BookieWatch:
         bookie.queued.append((effect.token, effect.ledger_id, ()))
         kind = effect.kind
         ledger = self.ghost.ledger(effect.ledger_id)
-        if kind == RecordKind.LIMBO and bytes(effect.body) == b"\0":
+        if kind == RecordKind.LIMBO and bytes(effect.body) == HELD_AGAIN:
+            self.ghost.take_back_drop(bookie, effect.ledger_id, effect.token)
+        if kind == RecordKind.LIMBO and bytes(effect.body) == LIMBO_ENDS:
             fencing.limbo_ends_complete(self.ghost, bookie, ledger)
             return
         if kind in (RecordKind.FENCE, RecordKind.LIMBO, RecordKind.DROP):

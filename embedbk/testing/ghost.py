@@ -102,6 +102,12 @@ class BookieGhost:
     negatives: dict[int, list[Range]] = field(
         default_factory=dict
     )  # NEG: what recovery reads were told is absent.
+    given_up: dict[int, list[int]] = field(
+        default_factory=dict
+    )  # Ledger -> entries that a drop gave up, and that are there until it is carried out.
+    kept: dict[int, tuple[int, list[int]]] = field(
+        default_factory=dict
+    )  # Token of a record that takes a drop back before it was carried out -> ledger, what it keeps.
     asked: dict[tuple[int, int], Any] = field(
         default_factory=dict
     )  # (link, request id) -> the request's event.
@@ -227,6 +233,9 @@ class Ghost:
             number, ledger_id, entries = queued.popleft()
             if number in bookie.promises:
                 bookie.stable_fences.add(bookie.promises.pop(number))
+            kept_of, kept = bookie.kept.pop(number, (ledger_id, []))
+            for entry_id in kept:  # Also an unreadable one, which is no better by this.
+                self.ledgers[kept_of].stable[entry_id] |= bit
             if entries:
                 ledger = self.ledgers[ledger_id]
                 stable, damaged = ledger.stable, ledger.damaged
@@ -236,8 +245,11 @@ class Ghost:
                         damaged[entry_id] &= ~bit
 
     def drop(self, bookie: BookieGhost, ledger: LedgerGhost) -> None:
-        """Its data of this ledger is given up, also what is on its way to the disk."""
-        for entry_id in ledger.stable:
+        """Its data of this ledger is given up, also what is on its way to the disk. What is on the disk goes from there
+        when the drop is carried out (`carry_out_drop`), or stays if it is taken back before (`take_back_drop`)."""
+        given_up = [entry_id for entry_id, bits in ledger.stable.items() if bits & bookie.bit]
+        bookie.given_up[ledger.ledger_id] = given_up
+        for entry_id in given_up:
             ledger.stable[entry_id] &= ~bookie.bit
         for entry_id in ledger.copied:
             ledger.copied[entry_id] &= ~bookie.bit
@@ -247,6 +259,14 @@ class Ghost:
             for token, ledger_id, entries in bookie.queued
         )
 
+    def carry_out_drop(self, bookie: BookieGhost, ledger_id: int) -> None:
+        bookie.given_up.pop(ledger_id, None)
+
+    def take_back_drop(self, bookie: BookieGhost, ledger_id: int, token: int) -> None:
+        """It holds the ledger again by the record `token`: what is still there counts when that is durable."""
+        if given_up := bookie.given_up.pop(ledger_id, None):
+            bookie.kept[token] = ledger_id, given_up
+
     def restart(self, node: str, incarnation: bytes, last_token: int) -> BookieGhost:
         """Records up to last_token were read by the start, those above count as gone. What was durable before counts
         on, whatever the start read: it may have been promised."""
@@ -254,6 +274,8 @@ class Ghost:
         self.take_durable(bookie, last_token)
         bookie.queued.clear()
         bookie.promises.clear()
+        bookie.given_up.clear()
+        bookie.kept.clear()
         bookie.asked.clear()
         bookie.looks.clear()
         bookie.found_absent.clear()

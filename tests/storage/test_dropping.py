@@ -130,6 +130,42 @@ def test_a_ledger_that_came_back_keeps_what_came(flushes: int) -> None:
     bookie.close()
 
 
+@pytest.mark.parametrize("flushed_behind", ["nothing", "the entries", "the drop", "the return"])
+def test_a_drop_that_is_taken_back_before_it_is_carried_out_takes_nothing(flushed_behind: str) -> None:
+    """P7.3: recovery finds what is still there and is told OK once the return is durable, although the drop's record is
+    durable too: no flush and no replay may carry the drop out afterwards (seed 15004263)."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    put(bookie, 5, range(20))
+    commit(bookie)
+    if flushed_behind == "the entries":
+        flush(bookie)
+    row = bookie.table.get(5)
+    assert row is not None
+    row.is_fenced = row.in_limbo = row.is_dropped = 1
+    bookie.table.mark_dirty(row)
+    row.last_token = bookie.append(RecordKind.DROP, 5, b"")
+    if flushed_behind == "the drop":
+        bookie._unflushed_bytes = bookie.flush_bytes
+        assert (
+            bookie.begin_flush_if_due()
+        )  # Takes the ledger's dropped state, and the mark stays below the drop.
+        assert bookie.finish_flush()
+    bring_back(bookie, 5)
+    commit(bookie)
+    if flushed_behind == "the return":
+        flush(bookie)
+    for _ in range(2):
+        assert held(bookie, 5) == list(range(20))
+        disk.crash()
+        bookie = on_memory(disk)
+        row = bookie.table.get(5)
+        assert row is not None
+        assert (row.is_dropped, row.in_limbo, row.is_fenced) == (0, 1, 1)
+    assert held(bookie, 5) == list(range(20))
+    bookie.close()
+
+
 def test_dropped_ledgers_cost_no_rows_for_ever() -> None:
     """P7.3: kept as intervals of ids: memory follows what lives, not what ever was."""
     disk = MemoryDisk()

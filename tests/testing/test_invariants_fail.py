@@ -14,7 +14,7 @@ import pytest
 import embedbk.testing.invariants as invariants
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import FrameHeader, frame_of
-from embedbk.codec.journal_records import RecordKind
+from embedbk.codec.journal_records import HELD_AGAIN, RecordKind
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Fragment,
@@ -38,7 +38,14 @@ from embedbk.codec.metadata_messages import ABSENT, Compare, MetadataRequest, Pu
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.bookie import Bookie
-from embedbk.core.bookie_words import CollectionBegun, JournalAppend, Reply, RequestReceived, StoreFrame
+from embedbk.core.bookie_words import (
+    CollectionBegun,
+    DropEntries,
+    JournalAppend,
+    Reply,
+    RequestReceived,
+    StoreFrame,
+)
 from embedbk.core.client_words import (
     AddFailed,
     Answered,
@@ -597,6 +604,34 @@ def i40() -> None:
     history.answer_add("b1", 0, 0)
 
 
+def held_again(*acts: str) -> History:
+    """b1 drops a ledger, is asked to hold its entry 0 again, finds it, and says OK; its store takes nothing."""
+    history = History(version(), version(CLOSED, -1, 0, starts={0: "234"}))
+    history.watch.ghost.ledger(LEDGER).stable[0] = history.watch.ghost.bookies["b1"].bit
+    for act in acts:
+        if act == "drop":
+            history.step("b1", Tick(0), JournalAppend(history.token("b1"), RecordKind.DROP, LEDGER, b""))
+        elif act == "carry it out":
+            history.step("b1", Tick(0), DropEntries(LEDGER))
+        elif act == "hold again":
+            record = JournalAppend(history.token("b1"), RecordKind.LIMBO, LEDGER, HELD_AGAIN)
+            history.step("b1", Tick(0), record)
+        elif act == "sync":
+            history.sync("b1")
+        elif act == "turn bad":
+            history.watch.on_damaged("b1", LEDGER, 0)
+        else:
+            assert act == "start"
+            history.watch.on_stopped("b1")
+            history.start("b1", history.tokens["b1"] - 1)
+    history.requests += 1
+    header = FrameHeader(LEDGER, 0, 0, 1, 1, NO_ENTRY, 0, False, KEY)
+    request = AddRequest(member("b1").incarnation, 5, 1, True)
+    history.step("b1", RequestReceived(0, 1, history.requests, request, [(header, memoryview(b""))]))
+    history.answer_add("b1", 0, 0, is_recovery=True)
+    return history
+
+
 def recovering(*versions: LedgerMetadata) -> Recovering:
     base = version(RECOVERING)
     return Recovering(History(*(versions or (version(), base))), base)
@@ -802,7 +837,13 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         )
     ],
     "I39": [i39, lambda: History().acked(b"a").watch.on_failed("w", None, LEDGER, 0, LedgerFenced("late"))],
-    "I40": [i40],
+    "I40": [
+        i40,
+        lambda: held_again("drop", "sync"),
+        lambda: held_again("drop", "sync", "carry it out", "hold again", "sync"),  # It was gone by then.
+        lambda: held_again("drop", "hold again"),  # The answer must wait for that record.
+        lambda: held_again("drop", "sync", "hold again", "start"),  # Which the crash took; its drop stands.
+    ],
     "I56": [i56],
     "L1": [lambda: History().watch.at_end({})],
     "L2": [l2],
@@ -844,8 +885,8 @@ def test_what_was_queued_is_held_if_the_start_read_or_found_it(
 
 
 def test_what_is_rightly_done_breaks_nothing() -> None:
-    """I32, I35, I36, I11: served from durable limbo, dropped where metadata names others, a copy that is destroyed
-    behind its acknowledgement, a fresh handle that hears less."""
+    """I32, I35, I40, I36, I11: served from durable limbo, dropped where metadata names others, a drop that is taken
+    back, a copy that is destroyed behind its acknowledgement, a fresh handle that hears less."""
     serve(unclean())
     serve(taken_out_while_it_starts())
     history = History(version(starts={0: "123"}), version(CLOSED, -1, 0, starts={0: "234"}))
@@ -860,6 +901,8 @@ def test_what_is_rightly_done_breaks_nothing() -> None:
     history.watch.on_metadata(9, tombstone_path(LEDGER), b"as it stood", None)
     history.revision = 8
     history.publish(version(CLOSED, -1, 0))  # Brought back, in the transaction that took its tombstone.
+    held_again("drop", "hold again", "sync")  # Taken back before it was carried out: nothing went.
+    held_again("drop", "sync", "hold again", "sync")
     repaired("mark", "copy")
     repaired("mark", "copy", "destroy")  # While its seat was on its way to the metadata.
     repaired("mark", "copy", "destroy", "copy")
@@ -873,6 +916,12 @@ def test_a_confirmation_of_a_lost_seat_counts_no_more() -> None:
     """I16, seen through I13: b2 confirmed, lost its seat and came back; without it the entry has one confirmation."""
     with pytest.raises(Violation, match=r"^I13: .*without 2"):
         i16_forget()
+
+
+def test_a_drop_that_is_taken_back_makes_no_copy_better() -> None:
+    """I40, I4: an unreadable copy stays one; only what is stored anew is good."""
+    ghost = held_again("drop", "turn bad", "hold again", "sync").watch.ghost
+    assert ghost.ledger(LEDGER).damaged[0] == ghost.bookies["b1"].bit
 
 
 def test_every_checker_says_its_invariant_and_every_invariant_has_one() -> None:
