@@ -232,7 +232,10 @@ class HandleWatch:
             del writer.proposals[tag]
         if not proposed.is_closed:
             if compared == writer.ledger.revision and proposed.state == LedgerState.OPEN:
-                adding.change_is_proposed_at_the_lac(self.ghost, writer, core, proposed)
+                is_sent_again = (compared, proposed) in writer.proposals.values()
+                adding.change_is_proposed_at_the_lac(
+                    self.ghost, writer, core, proposed, is_sent_again=is_sent_again
+                )
             writer.proposals[effect.tag] = (compared, proposed)
 
     def _on_add_failed(self, writer: WriterGhost, core: Any, effect: AddFailed) -> None:

@@ -108,12 +108,13 @@ def acknowledged_is_kept(ghost: Ghost, ledger: LedgerGhost, first: int, last: in
 
 
 def change_is_proposed_at_the_lac(
-    ghost: Ghost, writer: WriterGhost, core: Any, proposed: LedgerMetadata
+    ghost: Ghost, writer: WriterGhost, core: Any, proposed: LedgerMetadata, *, is_sent_again: bool
 ) -> None:
     """I15: ensemble change start. The writer proposes a fragment that starts at LAC+1; one that it proposes again may
     start lower, when what was acknowledged since has its quorum there too (P4.2).
 
-    I17: fragment shape. It chooses nobody anew who is not registered, or read-only.
+    I17: fragment shape. It chooses nobody anew who is not registered, or read-only. is_sent_again: the same change of
+    the same version whose outcome is unknown (P2.2): whom it names was chosen, and judged, when it was sent first.
     """
     fragment, acked = proposed.fragments[-1], writer.ledger.acked
     is_short = any(
@@ -125,6 +126,8 @@ def change_is_proposed_at_the_lac(
             "I15",
             f"ledger {writer.ledger.ledger_id}: a change starts at {fragment.first_entry}, acknowledged is {acked}",
         )
+    if is_sent_again:
+        return
     usable = {bookie.member for bookie in core.bookies if bookie.is_writable}
     before = set(writer.ledger.open.fragments[-1].members) if writer.ledger.open is not None else set()
     for member in fragment.members:

@@ -57,7 +57,7 @@ from embedbk.core.client_words import (
 )
 from embedbk.core.lac_reader import LacWait
 from embedbk.core.ledger_table import LedgerTable
-from embedbk.core.metadata_words import Transact
+from embedbk.core.metadata_words import Transact, Transacted, TransactUnknown
 from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import Tick
 from embedbk.core.writer import Writer
@@ -367,10 +367,23 @@ def i16_resend() -> None:
     history.watch.on_step("w", history.writer, Tick(0), [EnsembleChanged(0, ensemble)])
 
 
-def i17_read_only() -> None:
+def proposing(*acts: str) -> None:
+    """The writer gives the seat of b2 to b4 while this happens to b4, to its change, or to the ledger."""
     history = History()
-    history.writer.bookies = tuple(BookieInfo(member(f"b{n}"), n != 4) for n in (1, 2, 3, 4))
-    history.propose(version(starts={0: "143"}))
+    for act in acts:
+        if act == "read-only":
+            history.writer.bookies = tuple(BookieInfo(member(f"b{n}"), n != 4) for n in (1, 2, 3, 4))
+        elif act == "propose":
+            history.propose(version(starts={0: "143"}))
+        elif act == "propose another":
+            history.propose(version(starts={0: "124"}))
+        elif act == "unknown":
+            history.watch.on_step("w", history.writer, TransactUnknown(0, "cas"), [])
+        elif act == "not done":
+            history.watch.on_step("w", history.writer, Transacted(0, "cas", False, history.revision), [])
+        else:
+            assert act == "another version"
+            history.publish(version(starts={0: "321"}))
 
 
 def i18_gone() -> None:
@@ -767,7 +780,10 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
     ],
     "I16": [i16_resend],
     "I17": [
-        i17_read_only,
+        lambda: proposing("read-only", "propose"),
+        lambda: proposing("propose", "not done", "read-only", "propose"),  # Chosen again behind a no.
+        lambda: proposing("propose", "unknown", "read-only", "propose another"),  # Another change.
+        lambda: proposing("propose", "unknown", "another version", "read-only", "propose"),
         # That ensembles are distinct and starts rise, and E >= Qw >= Qa, is refused by the decoder, as I1.
     ],
     "I18": [i18_gone, lambda: (h := History(version(), version(RECOVERING)), h.publish(version()))],
@@ -885,8 +901,8 @@ def test_what_was_queued_is_held_if_the_start_read_or_found_it(
 
 
 def test_what_is_rightly_done_breaks_nothing() -> None:
-    """I32, I35, I40, I36, I11: served from durable limbo, dropped where metadata names others, a drop that is taken
-    back, a copy that is destroyed behind its acknowledgement, a fresh handle that hears less."""
+    """I32, I35, I17, I40, I36, I11: served from durable limbo, dropped where metadata names others, a change that is
+    sent again, a drop taken back, a copy destroyed behind its acknowledgement, a fresh handle that hears less."""
     serve(unclean())
     serve(taken_out_while_it_starts())
     history = History(version(starts={0: "123"}), version(CLOSED, -1, 0, starts={0: "234"}))
@@ -901,6 +917,7 @@ def test_what_is_rightly_done_breaks_nothing() -> None:
     history.watch.on_metadata(9, tombstone_path(LEDGER), b"as it stood", None)
     history.revision = 8
     history.publish(version(CLOSED, -1, 0))  # Brought back, in the transaction that took its tombstone.
+    proposing("propose", "unknown", "read-only", "propose")  # Sent again: it is chosen already.
     held_again("drop", "hold again", "sync")  # Taken back before it was carried out: nothing went.
     held_again("drop", "sync", "hold again", "sync")
     repaired("mark", "copy")
