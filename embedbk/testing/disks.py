@@ -34,6 +34,7 @@ from embedbk.ids import START_ID_BYTES
 from embedbk.metadata.catalog import Catalog
 from embedbk.ports import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.journal_reader import file_name
 from embedbk.storage.member_notes import Used
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
@@ -42,6 +43,7 @@ from embedbk.storage.metadata_log import read_log
 from embedbk.storage.raw_files import PictureDirectory
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.storage.starts import StartCount, Starts
+from embedbk.storage.used_reader import read_used
 from embedbk.testing.harm import harm, lay_lie
 
 __all__ = ["BookieDisk", "MetadataCopy", "NativeDisk", "TwinDisk"]
@@ -130,7 +132,8 @@ class BookieDisk(Protocol):
         ...
 
     def drop_newest(self) -> bool:
-        """D12, while it is down: the journal file that was used last is gone. False: nothing was ever used."""
+        """D12, while it is down: the file that a journal notes as used last is gone, with groups in it. False: there is
+        none."""
         ...
 
     def copy(self) -> BookieDisk:
@@ -424,12 +427,15 @@ class NativeDisk:
         self._may_have_lost, self.is_less, self._met = before.may_have_lost, True, before.met
 
     def drop_newest(self) -> bool:
+        # Not by its name: harm may have put bytes into a file that was not used yet, and one that a start has set aside
+        # is no file of its journal any more. Without these nothing is lost, and nobody says so.
         files = self._disk.files()
-        names = [name for name in files if "/journal-" in name]
-        used = [name for name in sorted(names) if any(files[name][4096:8192])]
+        noted = [(place, read_used(PictureDirectory(place, files))) for place in self._places("journal")]
+        names = [f"{place}/{file_name(note.generation)}" for place, note in noted if note is not None]
+        used = [name for name in names if any(files.get(name, b"")[4096:8192])]
         if not used:
             return False
-        del files[used[-1]]
+        del files[used[0]]
         self._disk = MemoryDisk(files)
         self.is_less = True
         return True

@@ -168,6 +168,43 @@ def test_what_survived_is_told_in_the_tokens_of_the_process_before(
     disk.close()
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_newest_file_that_is_gone_is_missed(number: int) -> None:
+    """D12, P7.9: it is the one that its journal noted as used last, whichever of several journals that is."""
+    disk = NativeDisk("b1", bytes(16), bytes(16), devices=2)
+    disk.start()
+    put(disk, (FIRST, SECOND)[number], 0)
+    disk.sync()
+    disk.crash(whole_or_not())
+    before = disk.remember().files
+    assert disk.drop_newest()
+    (gone,) = before.keys() - disk.remember().files.keys()
+    assert gone == f"/b1/journal{('', '-2')[number]}/journal-0000000000000001"
+    assert disk.start().may_have_lost
+    disk.close()
+
+
+def test_a_file_of_which_its_journal_says_nothing_is_no_newest_one() -> None:
+    """P7.9: who loses bytes that rot put into a file without groups, or what a start has set aside, loses nothing, and
+    says nothing (seed 13206948, which lost `journal-2/damaged-1`)."""
+    disk = NativeDisk("b1", bytes(16), bytes(16), devices=2)
+    disk.start()
+    for ledger_id in (FIRST, SECOND):
+        put(disk, ledger_id, 0)
+    disk.sync()
+    disk.crash(whole_or_not())
+    files = disk.remember().files
+    for place in ("journal", "journal-2"):
+        name = f"/b1/{place}/journal-0000000000000001"
+        disk._disk.put(f"/b1/{place}/damaged-0000000000000001", files[name])
+        disk._disk.put(f"/b1/{place}/journal-0000000000000009", b"\1" * 8192)
+        disk._disk.drop(name)
+    before = disk.remember().files
+    assert not disk.drop_newest()
+    assert disk.remember().files == before
+    disk.close()
+
+
 # --- Rules, traces -----------------------------------------------------------------------------------------
 
 
