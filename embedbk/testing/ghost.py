@@ -122,7 +122,8 @@ class BookieGhost:
     is_fresh: bool = False  # Restarted, and not looked at since.
     traces: set[int] = field(default_factory=set)  # Ledgers that the last start found something of.
     owed_limbo: list[int] | None = None
-    # Above: after an unclean start, until it serves: ledgers that named it and were not closed when it started.
+    # Above: after an unclean start, until it or a later one serves: ledgers that named it and were not closed at that
+    # start.
 
 
 @dataclass(slots=True, eq=False)
@@ -269,7 +270,8 @@ class Ghost:
 
     def restart(self, node: str, incarnation: bytes, last_token: int) -> BookieGhost:
         """Records up to last_token were read by the start, those above count as gone. What was durable before counts
-        on, whatever the start read: it may have been promised."""
+        on, whatever the start read: it may have been promised. What an unclean start owed and nobody was served behind
+        is owed by this one, which may be a clean one: limbo was durable by then, or comes now."""
         bookie = self.bookie(node, incarnation)
         self.take_durable(bookie, last_token)
         bookie.queued.clear()
@@ -281,7 +283,6 @@ class Ghost:
         bookie.found_absent.clear()
         bookie.traces.clear()
         bookie.is_fresh = True
-        bookie.owed_limbo = None
         return bookie
 
     def forget(self, bookie: BookieGhost) -> None:

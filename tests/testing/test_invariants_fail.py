@@ -469,6 +469,31 @@ def serve(history: History) -> None:
     history.ask("b1", LacRequest(member("b1").incarnation, LEDGER), LacAnswer(Status.IN_LIMBO, LEDGER))
 
 
+def served_by_the_next_start(history: History, *, keeps: bool = True) -> None:
+    """b1 crashes behind its unclean start before anybody was served, and comes back by a clean one. keeps: with what it
+    had of the ledger."""
+    before = history.cores["b1"].table.get(LEDGER)
+    history.watch.on_stopped("b1")
+    history.start("b1", history.tokens["b1"])
+    if before is not None and keeps:
+        row = history.cores["b1"].table.create(LEDGER)
+        row.is_fenced, row.in_limbo = before.is_fenced, before.in_limbo
+        history.watch.on_found("b1", LEDGER, bool(row.is_fenced), [])
+    serve(history)
+
+
+def fence_forgotten(*, is_deleted: bool) -> History:
+    """b1 held nothing of a closed ledger but its fence, which is gone with the newest file of its journal."""
+    history = History()
+    history.fence("b1")
+    history.publish(version(CLOSED, -1, 0))
+    if is_deleted:
+        history.publish(None)
+    history.watch.on_stopped("b1")
+    history.start("b1", 0, may_have_lost=True)
+    return history
+
+
 def i32_closed_meanwhile() -> None:
     history = unclean(fenced=False, limbo=False)
     history.publish(version(CLOSED, 0, 1))
@@ -787,7 +812,13 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         # That ensembles are distinct and starts rise, and E >= Qw >= Qa, is refused by the decoder, as I1.
     ],
     "I18": [i18_gone, lambda: (h := History(version(), version(RECOVERING)), h.publish(version()))],
-    "I19": [i19_restart, i19_forgotten, lambda: History().fence("b1", is_durable=False)],
+    "I19": [
+        i19_restart,
+        i19_forgotten,
+        lambda: serve(fence_forgotten(is_deleted=False)),
+        lambda: served_by_the_next_start(fence_forgotten(is_deleted=False)),
+        lambda: History().fence("b1", is_durable=False),
+    ],
     "I20": [
         lambda: History().ask(
             "b1",
@@ -821,6 +852,8 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         lambda: serve(taken_out_while_it_starts(has_trace=True)),
         lambda: serve(unclean(limbo=False)),
         lambda: serve(unclean(synced=False)),
+        lambda: served_by_the_next_start(unclean(limbo=False)),  # A clean start pays no debt.
+        lambda: served_by_the_next_start(unclean(), keeps=False),
     ],
     "I33": [i33],
     "I34": [i34_dropped, lambda: History().acked(b"a").publish(None)],
@@ -904,6 +937,9 @@ def test_what_is_rightly_done_breaks_nothing() -> None:
     """I32, I35, I17, I40, I36, I11: served from durable limbo, dropped where metadata names others, a change that is
     sent again, a drop taken back, a copy destroyed behind its acknowledgement, a fresh handle that hears less."""
     serve(unclean())
+    served_by_the_next_start(unclean())
+    serve(fence_forgotten(is_deleted=True))
+    served_by_the_next_start(fence_forgotten(is_deleted=True))
     serve(taken_out_while_it_starts())
     history = History(version(starts={0: "123"}), version(CLOSED, -1, 0, starts={0: "234"}))
     history.step("b1", Tick(0), JournalAppend(1, RecordKind.DROP, LEDGER, b""))
