@@ -11,20 +11,26 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from embedbk.codec.metadata_messages import (
     Acknowledged,
+    AskMet,
     BeginFormation,
     ChangeVoters,
+    CutSnapshot,
     FormationPromised,
     MemberName,
+    MetTold,
     Operation,
     PrepareFormation,
     QuorumStatus,
     QuorumTold,
+    ReadSnapshot,
     Refusal,
     Result,
+    SnapshotBytes,
+    SnapshotCut,
 )
 from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, UsageError
 from embedbk.host.inquiring import Inquiry
@@ -46,6 +52,8 @@ __all__ = [
 ]
 
 ENDPOINTS_FILE = "ENDPOINTS"  # In a member's directory: where it was reached last, an address on each line.
+
+_Answer = TypeVar("_Answer")
 
 LOOK_S = 1.0  # How long members that do not answer are waited for, when one has answered.
 REST_S = 0.05  # Before asking again.
@@ -222,6 +230,55 @@ class Quorum:
                     hint="embedbk quorum status shows who has; embedbk quorum join lets them vote when all have",
                 )
             time.sleep(REST_S)
+
+    def take_snapshot(self, write: Callable[[bytes], object]) -> SnapshotCut:
+        """Have the leader cut a snapshot of all that is committed, and write its file, piece by piece.
+
+        Raises:
+            UsageError: it is refused; the message says why.
+            OperationTimeout: nobody led, or it did not come in time; what was written is a part.
+        """
+        leader = self.look_for_leader()[1]
+        own = next(each for each in leader.members if each.member == leader.member)
+        where = own.endpoints or self._endpoints
+        cut = self._answer(where, CutSnapshot(), SnapshotCut)
+        offset = 0
+        while offset < cut.file_bytes:
+            data = self._answer(where, ReadSnapshot(cut.index, cut.term, offset), SnapshotBytes).data
+            if not data:
+                raise UsageError(f"the snapshot's file ends at byte {offset}, and {cut.file_bytes} were told")
+            write(data)
+            offset += len(data)
+        return cut
+
+    def _answer(self, endpoints: Sequence[str], operation: Operation, kind: type[_Answer]) -> _Answer:
+        result = self.ask(endpoints, operation)
+        if isinstance(result, kind):
+            return result
+        if isinstance(result, Refusal):
+            raise UsageError(f"no snapshot: {result.text}", hint="say the command again")
+        raise OperationTimeout(
+            "the snapshot did not come in time", hint="a larger --timeout-s waits longer; nothing was changed"
+        )
+
+    def hear_met(self) -> tuple[dict[str, MetTold], dict[str, str]]:
+        """Which metadata each of these bookies and members knows, and why the others did not say, by endpoint. All are
+        asked until each has answered, or time is over."""
+        met: dict[str, MetTold] = {}
+        missed: dict[str, str] = {}
+
+        def heard(endpoint: str, result: Result) -> None:
+            missed.pop(endpoint, None)
+            if isinstance(result, MetTold):
+                met[endpoint] = result
+            else:
+                missed[endpoint] = "it has no word for what it knows"
+
+        if self._endpoints:
+            inquiry = self._inquiry(self._endpoints, AskMet(), heard, missed.__setitem__)
+            self._run(inquiry, lambda: inquiry.has_asked_all)
+        silent = (each for each in self._endpoints if each not in met)
+        return met, {endpoint: missed.get(endpoint, "no answer") for endpoint in silent}
 
     def ask(self, endpoints: Sequence[str], operation: Operation) -> Result | None:
         """The first answer of these; None: none in time."""

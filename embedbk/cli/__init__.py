@@ -18,7 +18,8 @@ usage: embedbk COMMAND ...
   demo [FILE]   a replicated log survives kill -9 of a bookie and of its writer
   bookie        run one bookie (a peer process)
   metadata      run a metadata member (a peer process)
-  quorum        quorum status|join|reconfigure|replace|transfer|raise: the metadata members of a cluster
+  quorum        quorum status|join|reconfigure|replace|transfer|raise: the metadata members of a cluster;
+                quorum snapshot|verify|restore|recover|nuke: its metadata kept elsewhere, and brought back
   sim           whole clusters in virtual time, one world per seed
   storage       storage check DIR: read every byte of what is stored, and say what is damaged;
                 storage read-only|writable DIR: whether a bookie takes normal adds

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
+from embedbk.cli.backup import Said, add_commands
 from embedbk.client.address import endpoints_of, is_address
 from embedbk.client.beginning import holds_log
 from embedbk.codec.metadata_messages import (
@@ -36,12 +37,15 @@ __all__ = ["run_quorum"]
 
 AT_VARIABLE = "EMBEDBK_CLUSTER"
 
+Run = Callable[[Callable[[], Quorum], argparse.Namespace], Seen | Said]
+
 
 def run_quorum(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
-        quorum = Quorum(_endpoints(options.at), options.timeout_s, options.allow_non_loopback)
-        seen = options.run(quorum, options)
+        said = options.run(
+            lambda: Quorum(_endpoints(options.at), options.timeout_s, options.allow_non_loopback), options
+        )
     except EmbedbkError as refused:
         if options.json:
             print(
@@ -51,11 +55,13 @@ def run_quorum(arguments: Sequence[str]) -> int:
             )
         print(f"embedbk quorum: {refused}", file=sys.stderr)
         return 1
-    if options.json:
-        print(json.dumps(_as_json(seen), indent=2))
-    else:
-        print(_as_text(seen))
-    return 0 if seen.leader is not None else 1
+    data, text, code = said if isinstance(said, Said) else _said_of(said)
+    print(json.dumps(data, indent=2) if options.json else text)
+    return code
+
+
+def _said_of(seen: Seen) -> Said:
+    return Said(_as_json(seen), _as_text(seen), 0 if seen.leader is not None else 1)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,18 +72,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(
-        name: str, run: Callable[[Quorum, argparse.Namespace], Seen], text: str
-    ) -> argparse.ArgumentParser:
+    def bare(name: str, run: Run, text: str, *, is_at: bool = True) -> argparse.ArgumentParser:
+        """is_at: it is about a cluster that runs."""
         made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         made.set_defaults(run=run)
         add = made.add_argument
-        add(
-            "--at",
-            metavar="CLUSTER",
-            default=os.environ.get(AT_VARIABLE),
-            help=f"a cluster's directory, or the address of any member (default: ${AT_VARIABLE})",
-        )
+        if is_at:
+            add(
+                "--at",
+                metavar="CLUSTER",
+                default=os.environ.get(AT_VARIABLE),
+                help=f"a cluster's directory, or the address of any member (default: ${AT_VARIABLE})",
+            )
         add("--json", action="store_true", help="JSON on standard output")
         add("--timeout-s", type=float, default=30.0, help="for the whole command (default: 30)")
         add(
@@ -86,6 +92,11 @@ def _parser() -> argparse.ArgumentParser:
             help="links are not encrypted: on a trusted network only",
         )
         return made
+
+    def command(
+        name: str, run: Callable[[Quorum, argparse.Namespace], Seen], text: str
+    ) -> argparse.ArgumentParser:
+        return bare(name, lambda quorum, options: run(quorum(), options), text)
 
     command("status", _status, "who is there, who leads, what may fail")
     join = command("join", _join, "let all learners vote, by one change of both sets together")
@@ -124,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     raising.add_argument(
         "--to", type=int, metavar="LEVEL", help="to which (default: the newest that the leader knows)"
     )
+    add_commands(bare)
     return parser
 
 

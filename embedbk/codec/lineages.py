@@ -1,7 +1,8 @@
 """Lineages as people read and write them: `NAME:GENERATION`, as in `9f2c4a1be07d5533:3` (P10.5).
 
 A bookie names the lineage that it met in its log; an operator who gives that up writes it down again. The first lineage
-of a cluster is `first:0`; every other descends from it, so nobody can give it up.
+of a cluster has no name, and every other descends from it; `first:3` says that somebody met it in generation 3, which
+happened at levels that know no lineages.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ __all__ = ["LINEAGES_NAMED_MAX", "LINEAGE_BYTES", "lineage_text", "parse_lineage
 LINEAGE_BYTES = 8  # Random: few are ever begun, and people write them down.
 LINEAGES_NAMED_MAX = 64  # In one word of an operator.
 _GENERATION_MAX = (1 << (63 - GENERATION_BITS)) - 1
-_ONE = re.compile(rf"([0-9a-f]{{{2 * LINEAGE_BYTES}}}):([0-9]{{1,5}})", re.ASCII)
+_FIRST = "first"
+_ONE = re.compile(rf"({_FIRST}|[0-9a-f]{{{2 * LINEAGE_BYTES}}}):([0-9]{{1,5}})", re.ASCII)
 
 
 def lineage_text(name: bytes, generation: int) -> str:
-    return f"{name.hex() or 'first'}:{generation}"
+    return f"{name.hex() or _FIRST}:{generation}"
 
 
 def parse_lineages(text: str) -> tuple[Lineage, ...]:
@@ -40,5 +42,6 @@ def parse_lineages(text: str) -> tuple[Lineage, ...]:
                 hint=f"write it as bookies name it in their logs: {2 * LINEAGE_BYTES} hexadecimal digits, a colon and "
                 "the generation, as in 9f2c4a1be07d5533:3",
             )
-        lineages.append(Lineage(bytes.fromhex(match[1]), int(match[2])))
+        name = b"" if match[1] == _FIRST else bytes.fromhex(match[1])
+        lineages.append(Lineage(name, int(match[2])))
     return tuple(lineages)

@@ -14,50 +14,58 @@ import msgspec
 from embedbk.codec.messages import register_kind
 
 __all__ = [
-    "Formation",
-    "FormationPromised",
-    "PrepareFormation",
     "ABSENT",
-    "Acquire",
-    "Claimed",
-    "Release",
     "ANY",
-    "BUSY",
-    "ENDPOINTS_MAX",
+    "Acquire",
     "AllocIds",
     "Allocated",
+    "AskMet",
+    "BUSY",
+    "Backup",
     "BeginFormation",
     "ChangeLearners",
     "ChangeVoters",
+    "Claimed",
     "CloseSession",
     "Compare",
+    "CutSnapshot",
     "Delete",
+    "ENDPOINTS_MAX",
+    "Formation",
+    "FormationPromised",
     "GENERATION_BITS",
-    "IN_THE_WAY_MAX",
     "Get",
     "Governance",
+    "IN_THE_WAY_MAX",
     "JoinAsLearner",
     "KeepAlive",
-    "List",
     "Lineage",
+    "List",
     "Listed",
     "MEMBERS_MAX",
     "MemberName",
     "MemberTold",
+    "MetTold",
     "MetadataReply",
     "MetadataRequest",
     "NotLeader",
     "OpenSession",
     "Operation",
+    "PrepareFormation",
     "Put",
-    "RaiseLevel",
     "QuorumStatus",
     "QuorumTold",
+    "RaiseLevel",
+    "ReadSnapshot",
     "Record",
     "Refusal",
     "Reign",
+    "Release",
     "Result",
+    "SNAPSHOT_BYTES_MAX",
     "SessionOpened",
+    "SnapshotBytes",
+    "SnapshotCut",
     "Tell",
     "Told",
     "TransferLeadership",
@@ -73,6 +81,7 @@ ABSENT = 0  # Compare.revision: the key must not exist. Revision 0 is given to n
 ANY = -1  # Compare.revision: the key must exist, at any revision.
 GENERATION_BITS = 48  # A revision's bits below its generation: 2**48 changes, 9 years at a million a second.
 ENDPOINTS_MAX = 64  # That one answer names: of all members of a cluster.
+SNAPSHOT_BYTES_MAX = 1 << 20  # Of a snapshot's file, in one answer.
 MEMBERS_MAX = 32  # Voters, those that leave, and learners.
 BUSY = "BUSY"  # Refusal.code: no answer to the request. It was not run now; sent again later, it may be.
 
@@ -262,9 +271,34 @@ class RaiseLevel(msgspec.Struct, frozen=True, array_like=True, tag=60):
     level: _Number
 
 
+class AskMet(msgspec.Struct, frozen=True, array_like=True, tag=80):
+    """Which metadata do you know? Of a bookie the newest that it met, of a member what it has (P10.5)."""
+
+
+class CutSnapshot(msgspec.Struct, frozen=True, array_like=True, tag=82):
+    """Cut a snapshot of all that is applied now, and say so when it counts."""
+
+
+class ReadSnapshot(msgspec.Struct, frozen=True, array_like=True, tag=84):
+    """Give me the bytes of this snapshot's file from offset on, as many as a message takes."""
+
+    index: _Number
+    term: _Number
+    offset: _Number
+
+
 Formation = PrepareFormation | BeginFormation
+Backup = CutSnapshot | ReadSnapshot
 Governance = (
-    JoinAsLearner | ChangeVoters | TransferLeadership | QuorumStatus | ChangeLearners | RaiseLevel | Formation
+    JoinAsLearner
+    | ChangeVoters
+    | TransferLeadership
+    | QuorumStatus
+    | ChangeLearners
+    | RaiseLevel
+    | AskMet
+    | Backup
+    | Formation
 )
 Operation = (
     OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell | Acquire
@@ -368,6 +402,33 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=37):
     descends: bool = False
 
 
+class MetTold(msgspec.Struct, frozen=True, array_like=True, tag=81):
+    """By a bookie (role "bookie") the newest metadata that it met; nothing but its name, where it met none. By a member
+    (its role, as in QuorumTold) what it has applied."""
+
+    role: _Member
+    name: _Member
+    cluster_token: _Name = b""
+    lineage: _Name = b""
+    revision: _Number = 0
+    ids_end: _Number = 0
+
+
+class SnapshotCut(msgspec.Struct, frozen=True, array_like=True, tag=83):
+    """It counts. file_bytes and digest: of its file (METADATA.md, 2)."""
+
+    index: _Number
+    term: _Number
+    file_bytes: _Number
+    digest: _Name
+
+
+class SnapshotBytes(msgspec.Struct, frozen=True, array_like=True, tag=85):
+    """From the offset that was asked for; none: the file ends there."""
+
+    data: Annotated[bytes, msgspec.Meta(max_length=SNAPSHOT_BYTES_MAX)]
+
+
 class NotLeader(msgspec.Struct, frozen=True, array_like=True, tag=38):
     """The member that was asked does not lead, and ran nothing: ask the leader, or another member.
 
@@ -452,6 +513,9 @@ Result = (
     | QuorumTold
     | FormationPromised
     | Claimed
+    | MetTold
+    | SnapshotCut
+    | SnapshotBytes
 )
 
 

@@ -61,7 +61,9 @@ def doubt_of(met: Met | None, told: Told) -> str:
         return f"it is of the cluster {told.cluster_token.hex()}, met was {met.cluster_token.hex()}"
     generation, known = told.revision >> GENERATION_BITS, met.revision >> GENERATION_BITS
     if generation < known:
-        return f"it is of generation {generation}, met was {known}"
+        return (
+            f"it is of generation {generation}, met was {known} (lineage {lineage_text(met.lineage, known)})"
+        )
     if told.lineage != met.lineage and not told.descends:
         return (
             f"its lineage {lineage_text(told.lineage, generation)} does not descend from "

@@ -30,6 +30,7 @@ from embedbk.codec.messages import (
     is_final,
     split_bundle,
 )
+from embedbk.codec.metadata_messages import AskMet, MetadataReply, MetadataRequest
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
@@ -422,6 +423,10 @@ class BookieNode:
             if link == self.metadata.link:
                 self.metadata.on_message(now_ns, message)
             return  # Else of a link that was dropped here.
+        if isinstance(control, MetadataRequest) and isinstance(control.operation, AskMet):
+            answer = MetadataReply(0, control.sequence, self.witnessing.told())
+            self._send(link, encode_message(control.sequence, answer))
+            return
         # Alive, and nothing is stored any more: asked again, it has gone.
         is_beyond_room = is_beyond_room or (
             self.is_leaving and type(control) is AddRequest and not control.recovery

@@ -14,8 +14,9 @@ import random
 from collections.abc import Callable, Sequence
 
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import Governance, KeepAlive, MetadataReply, MetadataRequest
+from embedbk.codec.metadata_messages import Backup, Governance, KeepAlive, MetadataReply, MetadataRequest
 from embedbk.errors import EmbedbkError, PeerError, StorageError
+from embedbk.host.backing_up import BackingUp
 from embedbk.host.filling import Filling
 from embedbk.host.installing import Installing
 from embedbk.host.member_links import MemberLinks
@@ -114,6 +115,7 @@ class MetadataNode:
         self._links: dict[int, None] = {}
         self._intake = Intake(requests_waiting_max)
         self._snapshotting = Snapshotting(store, raft.log)
+        self._backing_up = BackingUp(store.snapshots)
         self._installing = Installing(store)
         self._filling = Filling(logger, store.identity.name)
         # Told of each step of the core, before its effects are carried out (testing).
@@ -154,7 +156,8 @@ class MetadataNode:
         if self._installing.is_under_way:
             self._install(now_ns)
         elif self.failure is None:
-            self._snapshotting.step(self.core, now_ns)
+            self._snapshotting.step(self.core, now_ns, self._backing_up.wanted_index)
+            self._answer(self._backing_up.step(self._snapshotting.failure))
             if self._snapshotting.damage:
                 self._step_core(StateDamaged(now_ns, self._snapshotting.damage))
 
@@ -224,6 +227,7 @@ class MetadataNode:
             self._step_core(lost)
         self._links.pop(event.link, None)
         self._governing.end_link(event.link)
+        self._backing_up.end_link(event.link)
         self._intake.end_link(LinkLost(now_ns, event.link))
 
     def _end_turn(self, now_ns: int) -> None:
@@ -271,6 +275,9 @@ class MetadataNode:
             self._step_core(received)
 
     def _govern(self, now_ns: int, link: int, request: MetadataRequest) -> None:
+        if isinstance(request.operation, Backup):
+            self._answer([self._backing_up.ask(link, request, self.core.applied_index)])
+            return
         change, reply = self._governing.ask(now_ns, link, request, self.log.raft, self.log.not_leader)
         if change is not None and self.failure is None:
             self._step_core(change)

@@ -31,10 +31,12 @@ class Snapshotting:
         self._not_before_ns = 0
         self._retry_ns = RETRY_NS_MIN
         self._has_failed = False  # The last one that was begun.
+        self.failure = ""  # Why the last one could not be written; empty: it could, or is being written.
         self.damage = ""  # Why the state that was cut must not be served.
 
-    def step(self, core: Member, now_ns: int) -> None:
-        """Between two steps of the core; everything that it asked for was carried out."""
+    def step(self, core: Member, now_ns: int, wanted_index: int = 0) -> None:
+        """Between two steps of the core; everything that it asked for was carried out. wanted_index: somebody waits
+        for a snapshot up to there, though none is due."""
         snapshots = self._store.snapshots
         if snapshots is None:
             return
@@ -44,9 +46,9 @@ class Snapshotting:
             self._give_up(core, now_ns, failure)
         elif self._cut is not None:
             self._go_on(core)
-        elif self._is_due(core, now_ns):
+        elif self._is_due(core, now_ns, wanted_index):
             self._retry_ns = self._retry_ns if self._has_failed else RETRY_NS_MIN
-            self._has_failed = False
+            self._has_failed, self.failure = False, ""
             self._cut = cut = core.catalog.cut()
             head, index, log = cut.head, core.applied_index, self._log
             term = log.term_at(index)
@@ -56,11 +58,12 @@ class Snapshotting:
             self._store.begin_snapshot(index, term, configuration, log.configuration_index_at(index), *counts)
             self._go_on(core)
 
-    def _is_due(self, core: Member, now_ns: int) -> bool:
+    def _is_due(self, core: Member, now_ns: int, wanted_index: int) -> bool:
         """The log may have grown by what is not applied: there is nothing new to cut then."""
         snapshots = self._store.snapshots
         assert snapshots is not None
-        if now_ns < self._not_before_ns or not self._store.is_snapshot_due():
+        is_wanted = wanted_index > snapshots.newest_index
+        if now_ns < self._not_before_ns or not (is_wanted or self._store.is_snapshot_due()):
             return False
         return core.applied_index > snapshots.newest_index
 
@@ -98,7 +101,7 @@ class Snapshotting:
 
     def _give_up(self, core: Member, now_ns: int, failure: str) -> None:
         """I53: without room for a snapshot everything goes on, and the log grows meanwhile."""
-        self._cut, self._has_failed = None, True
+        self._cut, self._has_failed, self.failure = None, True, failure
         core.catalog.end_cut()
         self._store.abandon_snapshot()
         self._not_before_ns = now_ns + self._retry_ns

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from embedbk.codec.metadata_messages import Refusal, Result, Tell, Told
+from embedbk.codec.metadata_messages import MetTold, Refusal, Result, Tell, Told
 from embedbk.core.machine import Event
 from embedbk.core.metadata_words import MetadataFailed
 from embedbk.core.upkeep_words import AskMetadata, KeepMet, MetadataTold, MetKept
@@ -58,6 +58,13 @@ class Witnessing:
     @property
     def is_doubted(self) -> bool:
         return self.core.is_doubted
+
+    def told(self) -> MetTold:
+        """For whoever recovers metadata, and asks which was met."""
+        met = self.core.met
+        if met is None:
+            return MetTold("bookie", self._bookie_id)
+        return MetTold("bookie", self._bookie_id, met.cluster_token, met.lineage, met.revision, met.ids_end)
 
     def begin(self, now_ns: int) -> None:
         """A session was opened."""

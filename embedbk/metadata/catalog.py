@@ -260,7 +260,7 @@ class Catalog:
 
     def _begin_lineage(self, command: BeginLineage, index: int, term: int) -> Result:
         """Above all that is given up. What this state descends from already need not be given up."""
-        known = {each.name: None for each in self.lineages}
+        known = {b"": None, **{each.name: None for each in self.lineages}}
         given_up = [each for each in command.gives_up if each.name not in known]
         if len(self.lineages) + len(given_up) >= LINEAGES_MAX:
             return Refusal(
@@ -269,7 +269,8 @@ class Catalog:
                 f"allowed are {LINEAGES_MAX} with the one to begin",
             )
         parents = [each.name for each in (*self.lineages[-1:], *given_up)]
-        generation = max(self.revision >> GENERATION_BITS, *(each.generation for each in given_up), 0) + 1
+        heard = (each.generation for each in command.gives_up)
+        generation = max(self.revision >> GENERATION_BITS, *heard, 0) + 1
         result = self._go_on_in(generation)
         if not isinstance(result, Refusal):
             self.lineages += [*given_up, Lineage(command.name, generation, tuple(parents))]

@@ -15,6 +15,7 @@ import msgspec
 from embedbk.codec.metadata_messages import (
     IN_THE_WAY_MAX,
     Acknowledged,
+    AskMet,
     ChangeLearners,
     ChangeVoters,
     Formation,
@@ -24,6 +25,7 @@ from embedbk.codec.metadata_messages import (
     MemberTold,
     MetadataReply,
     MetadataRequest,
+    MetTold,
     NotLeader,
     QuorumStatus,
     QuorumTold,
@@ -92,6 +94,8 @@ class Governing:
         if isinstance(operation, QuorumStatus):
             own = weighed(told(raft, self._token, self._endpoints), self._catalog())
             return None, _reply(link, request, self._levelled(own, raft))
+        if isinstance(operation, AskMet):
+            return None, _reply(link, request, self._met(raft))
         if isinstance(operation, Formation):
             text = f"{raft.member.name} is a member of the cluster {self._token.hex()} already"
             return None, _reply(link, request, Refusal(IS_MEMBER, text))
@@ -112,6 +116,12 @@ class Governing:
             self._waiting[made.token] = (link, request)
             return made, None
         return None, _reply(link, request, made)
+
+    def _met(self, raft: Raft) -> MetTold:
+        catalog = self._catalog()
+        lineage = catalog.lineages[-1].name if catalog.lineages else b""
+        role, name = raft.role.name.lower(), raft.member.name
+        return MetTold(role, name, self._token, lineage, catalog.revision, catalog.next_id)
 
     def hear(self, ended: ChangeEnded) -> Reply | None:
         """A change is committed, or refused; None: nobody waits for it."""

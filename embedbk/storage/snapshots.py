@@ -47,6 +47,7 @@ __all__ = [
     "Named",
     "Origin",
     "Snapshots",
+    "configuration_of",
     "look_for_base",
     "names_of",
 ]
@@ -177,11 +178,11 @@ def _load(
                 f"it stands for command {found.index} of term {found.term} with digest {found.digest.hex()}, and the "
                 f"log names one for command {named.index} of term {named.term} with digest {named.digest.hex()}"
             )
-        configuration = _configuration_of(header)
+        configuration = configuration_of(header)
         return load(read_pieces(file, header), limits), header, configuration
 
 
-def _configuration_of(header: SnapshotHeader) -> Configuration:
+def configuration_of(header: SnapshotHeader) -> Configuration:
     """Raises StorageError. One from before there were configurations was cut by the only voter, whose name is m1."""
     if header.config:
         return decode_configuration(header.config)
@@ -369,7 +370,7 @@ class Snapshots:
                 f"snapshot {name} stands for entry {header.index} of term {header.term} of the cluster "
                 f"{header.cluster_token.hex()}"
             )
-        _configuration_of(header)
+        configuration_of(header)
         return header
 
     def put(self, index: int, term: int, *, keeps_entries: bool) -> Named:

@@ -20,6 +20,7 @@ from embedbk.core.creation import Creation
 from embedbk.errors import StorageError
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.levels import LEVEL_OF_LINEAGES
+from embedbk.metadata.recovering import given_up
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MetadataStore
@@ -28,6 +29,7 @@ from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.testing import workload
 from embedbk.testing.disks import MetadataCopy
 from embedbk.testing.member_names import METADATA
+from embedbk.testing.members import CLUSTER_TOKEN
 from embedbk.testing.raising import Raiser
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Steps, Until, World
@@ -142,7 +144,11 @@ def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> N
         world.sometimes["copy put back by two"] += 1
     if _doubts(world, away):
         raise Violation("P10.5", "a recovery is doubted by whoever met no other")
-    _recover(world, members.take(METADATA), first)
+    heard = [world.nodes[name].witnessing.told() for name in names]
+    lost = given_up(_newest(world), CLUSTER_TOKEN, heard)
+    if [each.name for each in lost] != [first.name] * bool(there):
+        raise Violation("P10.5", f"whoever recovers next hears of {lost}; {there} met {first}")
+    _recover(world, members.take(METADATA), *lost)
     _until(
         world,
         lambda: not _doubts(world, names),

@@ -16,11 +16,99 @@ _LOADING = "embedbk/metadata/loading.py"
 
 _COLLECTING = "tests/host/test_collecting.py::test_"
 _DROPPING = "tests/rules/test_p7_dropping.py::test_"
+_RECOVERING = "embedbk/metadata/recovering.py"
+_KEPT_FILE = "embedbk/storage/kept_metadata.py"
+_BACKING = "embedbk/host/backing_up.py"
+
+_KEPT = "tests/storage/test_kept_metadata.py::test_"
+_BACKED = "tests/host/test_backing_up.py::test_"
 _LINEAGES = "tests/metadata/test_lineages.py::test_"
 _MET = "tests/rules/test_p10_witness.py::test_"
 _USED = "tests/storage/test_member_notes.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "a-recovery-hears-the-first-that-answers",
+        "P10.5",
+        "a lineage that one bookie met and others did not is not given up, so that one doubts the recovery for ever",
+        (
+            (
+                _RECOVERING,
+                "    lineages = [Lineage(name, at) for name, at in met.items() if name not in known]\n",
+                "    lineages = [Lineage(name, at) for name, at in met.items() if name not in known][:1]\n",
+            ),
+        ),
+        (_KEPT + "everything_that_was_met_and_is_not_gone_on_from_is_given_up",),
+    ),
+    Mutant(
+        "one-survivor-less-is-enough",
+        "P10.3",
+        "a recovery from fewer survivors than every commit quorum meets says that nothing is lost",
+        (
+            (
+                _RECOVERING,
+                "len(voters) - sizes.commit + 1\n",
+                "len(voters) - sizes.commit\n",
+            ),
+        ),
+        (_KEPT + "a_survivor_of_every_commit_quorum_is_needed",),
+    ),
+    Mutant(
+        "a-survivor-that-lost-something-counts",
+        "P10.3",
+        "a survivor whose log has less than was used counts as one that has all that it acknowledged",
+        (
+            (
+                _KEPT_FILE,
+                "if each.member is not None and not each.missing]",
+                "if each.member is not None]",
+            ),
+        ),
+        (
+            _KEPT + "of_survivors_the_later_term_counts_and_then_the_longer_log",
+            _KEPT + "a_survivor_that_has_less_than_it_was_used_for_says_so",
+        ),
+    ),
+    Mutant(
+        "the-longest-survivor-counts",
+        "P10.3",
+        "of two survivors the one with more entries is taken, which nobody may have committed",
+        (
+            (
+                _KEPT_FILE,
+                "key=lambda each: (each.term, each.index))",
+                "key=lambda each: (each.index, each.term))",
+            ),
+        ),
+        (_KEPT + "of_survivors_the_later_term_counts_and_then_the_longer_log",),
+    ),
+    Mutant(
+        "a-recovered-member-goes-on-as-if-nothing-was-lost",
+        "P10.5",
+        "the first start on a directory that was brought back begins no lineage",
+        (
+            (
+                _KEPT_FILE,
+                "        with (part / LOSS_FILE).open(",
+                "        with (part / 'SAID').open(",
+            ),
+        ),
+        (_KEPT + "a_new_member_goes_on_with_the_state_and_its_first_start_begins_a_lineage",),
+    ),
+    Mutant(
+        "who-was-a-member-before-a-recovery-may-come-back",
+        "P10.3",
+        "members of before are not taken out, and may be let in again with what they forgot",
+        ((_KEPT_FILE, "(*before.retired, *before.members)", "(*before.retired,)"),),
+        (_KEPT + "a_new_member_goes_on_with_the_state_and_its_first_start_begins_a_lineage",),
+    ),
+    Mutant(
+        "a-copy-is-the-newest-snapshot-that-is-there",
+        "P10.3",
+        "whoever asks for a copy is given one from before what was acknowledged last",
+        ((_BACKING, "if newest is not None and newest.index >= asked.up_to\n", "if newest is not None\n"),),
+        (_BACKED + "a_copy_has_everything_that_was_applied_when_it_was_asked_for",),
+    ),
     Mutant(
         "any-higher-generation-goes-on-from-what-was-met",
         "P10.5",

@@ -1,0 +1,105 @@
+"""A metadata member's snapshots, given to whoever keeps a copy elsewhere (METADATA.md, 10).
+
+Decides when a snapshot that is asked for is the one that was meant: of everything that was applied when it was asked
+for. It is cut, written, named and durable like every other (snapshotting.py), and read from its file by offset, so a
+copy takes what it takes. Nothing is pinned: a snapshot that is gone meanwhile is refused, and asked for anew.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from embedbk.codec.metadata_messages import (
+    SNAPSHOT_BYTES_MAX,
+    Backup,
+    CutSnapshot,
+    MetadataReply,
+    MetadataRequest,
+    Refusal,
+    Result,
+    SnapshotBytes,
+    SnapshotCut,
+)
+from embedbk.errors import UsageError
+from embedbk.metadata.governing import REFUSED
+from embedbk.metadata.vocabulary import Reply
+from embedbk.storage.snapshots import Named, Snapshots
+
+__all__ = ["ASKED_MAX", "BackingUp"]
+
+ASKED_MAX = 16  # Copies that wait for their snapshot.
+
+
+class _Asked(NamedTuple):
+    link: int
+    request: MetadataRequest
+    up_to: int  # The snapshot must stand for everything up to here, at least.
+
+
+class BackingUp:
+    """Of one member. snapshots None: it keeps none."""
+
+    def __init__(self, snapshots: Snapshots | None) -> None:
+        self._snapshots = snapshots
+        self._asked: list[_Asked] = []
+
+    @property
+    def wanted_index(self) -> int:
+        """A snapshot up to here is waited for; 0: none is."""
+        return max((asked.up_to for asked in self._asked), default=0)
+
+    def ask(self, link: int, request: MetadataRequest, applied_index: int) -> Reply | None:
+        """An answer, or None: it comes when the snapshot counts."""
+        operation = request.operation
+        assert isinstance(operation, Backup)
+        snapshots = self._snapshots
+        if snapshots is None:
+            return _reply(link, request, Refusal("BAD_REQUEST", "this metadata member keeps no snapshots"))
+        if not isinstance(operation, CutSnapshot):
+            return _reply(
+                link, request, self._read(snapshots, operation.index, operation.term, operation.offset)
+            )
+        if len(self._asked) >= ASKED_MAX:
+            text = f"{ASKED_MAX} snapshots are asked for already: try again later"
+            return _reply(link, request, Refusal(REFUSED, text))
+        self._asked.append(_Asked(link, request, applied_index))
+        return None
+
+    def end_link(self, link: int) -> None:
+        self._asked = [asked for asked in self._asked if asked.link != link]
+
+    def step(self, failure: str) -> list[Reply]:
+        """Who is answered now. failure: why the last snapshot could not be written; empty: it could."""
+        if not self._asked or self._snapshots is None:
+            return []
+        newest = self._snapshots.kept[-1] if self._snapshots.kept else None
+        replies = [
+            _reply(asked.link, asked.request, _cut(newest))
+            for asked in self._asked
+            if newest is not None and newest.index >= asked.up_to
+        ]
+        self._asked = [asked for asked in self._asked if newest is None or newest.index < asked.up_to]
+        if failure:
+            refusal = Refusal(REFUSED, f"no snapshot can be written: {failure}")
+            replies += [_reply(asked.link, asked.request, refusal) for asked in self._asked]
+            self._asked = []
+        return replies
+
+    @staticmethod
+    def _read(snapshots: Snapshots, index: int, term: int, offset: int) -> Result:
+        named = next((each for each in snapshots.kept if (each.index, each.term) == (index, term)), None)
+        if named is None:
+            text = f"snapshot {index} of term {term} is not kept any more: newer ones took its place; ask for another"
+            return Refusal(REFUSED, text)
+        try:
+            return SnapshotBytes(snapshots.read(named, offset, SNAPSHOT_BYTES_MAX))
+        except (OSError, UsageError) as refused:
+            return Refusal(REFUSED, f"snapshot {named.name} cannot be read: {refused}")
+
+
+def _cut(named: Named) -> SnapshotCut:
+    return SnapshotCut(named.index, named.term, named.file_bytes, named.digest)
+
+
+def _reply(link: int, request: MetadataRequest, result: Result) -> Reply:
+    return Reply(link, MetadataReply(request.session, request.sequence, result))

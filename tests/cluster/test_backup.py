@@ -1,0 +1,98 @@
+"""`embedbk quorum snapshot | verify | restore | recover | nuke`, as operators do it (METADATA.md, 10; P10.5)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import embedbk
+from embedbk.cluster import Cluster
+from tests.cluster.test_members import PATIENT, embedbk_command, status
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+
+def quorum(*arguments: object) -> dict[str, Any]:
+    code, said, wrong = embedbk_command("quorum", *arguments, "--json")
+    assert code == 0, wrong
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def refused(*arguments: object) -> str:
+    code, said, _ = embedbk_command("quorum", *arguments, "--json")
+    assert code == 1, said
+    message: str = json.loads(said)["message"]
+    return message
+
+
+def append(url: str, *entries: bytes) -> None:
+    with embedbk.open(url, settings=PATIENT) as bk, bk.log("orders").writer() as orders:
+        for entry in entries:
+            orders.append(entry)
+
+
+def read(url: str) -> list[bytes]:
+    with embedbk.open(url, settings=PATIENT) as bk:
+        return [bytes(entry) for entry in bk.log("orders").read()]
+
+
+def test_metadata_is_brought_back_from_survivors_and_then_from_a_copy(tmp_path: Path) -> None:
+    """P10.5: "take a generation above the highest heard and all lineages heard as parents, so that a second restore of
+    one backup works and whoever comes second learns of the first"."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    m1 = data / "metadata"  # As in a cluster that was begun with one member.
+    with Cluster(data, bookies=3, members=3, settings=PATIENT) as cluster:
+        url = cluster.url
+        quorum("raise", "--at", url)
+        append(url, b"before")
+        token = status(url)["cluster_token"]
+        taken = quorum("snapshot", copy, "--at", data)
+        assert (taken["cluster_token"], taken["ledgers"], taken["lineage"]) == (token, 1, "first:0")
+        assert quorum("verify", copy) == {
+            "is_whole": True,
+            **{key: taken[key] for key in taken if key != "bytes"},
+        }
+        assert "is there: nothing is written over it" in refused("snapshot", copy, "--at", url)
+        append(url, b"behind the copy")
+        assert "this cluster's metadata is served by m" in refused("restore", copy, "--dir", tmp_path / "new")
+
+        for name in cluster.members:
+            cluster.kill(name)
+        homes = [m1, data / "m2", data / "m3"]
+        old = [shutil.move(home, tmp_path / f"old-{home.name}") for home in homes]
+        lost = refused("recover", old[0], "--dir", m1)
+        assert "1 of 3 voters are here whole, and it is certain with 2" in lost
+        recovered = quorum("recover", *old[:2], "--dir", m1)
+        assert recovered["may_be_lost"] is None
+        assert recovered["heard"] == ["bookie b1", "bookie b2", "bookie b3"]
+        assert (recovered["gives_up"], recovered["lineage"]) == ([], "first:0")
+        cluster.restart("m1")
+        assert read(url) == [b"before", b"behind the copy"]
+        append(url, b"in a lineage")
+        second = quorum("snapshot", tmp_path / "second", "--at", url)
+        assert second["generation"] == 1 and second["lineage"].endswith(":1")
+        assert [each["name"] for each in status(url)["members"]] == ["m1"]
+
+        cluster.kill("m1")
+        shutil.rmtree(m1)
+        restored = quorum("restore", copy, "--dir", m1)
+        assert restored["gives_up"] == [second["lineage"]]
+        assert restored["may_be_lost"] == "what was changed behind the snapshot is in no file"
+        cluster.restart("m1")
+        assert read(url)[:1] == [b"before"]
+        append(url, b"behind both")
+        assert read(url)[-1] == b"behind both"
+        third = quorum("snapshot", tmp_path / "third", "--at", url)
+        assert third["generation"] == 2
+        assert third["next_id"] > second["next_id"]
+
+    assert f"this would remove for ever: {m1} of the cluster {token}" in refused("nuke", m1)
+    assert f"{m1} is of the cluster {token}" in refused("nuke", m1, "--token", "00")
+    assert "is no metadata member's directory" in refused("nuke", data / "b1", "--token", token)
+    assert quorum("nuke", m1, "--token", token)["removed"]
+    assert list((m1).iterdir()) == []
