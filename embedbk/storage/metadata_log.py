@@ -298,6 +298,7 @@ class _Reader:
         self._last: int | None = None  # Index of the last entry so far; None: there was none.
         self._base: Named | None = None
         self._is_behind_base = True  # The record that names it was passed.
+        self._begins = 0  # The log stands behind this entry, and has nothing before it.
         self._older = OlderSnapshots()
 
     def look_ahead(self, records: Iterator[tuple[int, int, int, memoryview]]) -> None:
@@ -376,8 +377,10 @@ class _Reader:
                 f"metadata log: its first command is {keep_index + 1}, and the snapshot before it ends with "
                 f"{found.index}"
             )
-        if self._last is None and self._base is None:
-            found.index = keep_index  # What stands there is in an older snapshot, or this is 0.
+        if self._last is None:
+            self._begins = keep_index
+            if self._base is None:
+                found.index = keep_index  # What stands there is in an older snapshot, or this is 0.
         del found.entries[max(0, keep_index - found.index) :]
         before = found.entries[-1].term if found.entries else 0
         check_entries(entries, keep_index, before, max(found.term, FIRST_TERM))
@@ -412,7 +415,7 @@ class _Reader:
                 hint="put the file back from a copy, or let this member join again from an empty directory",
             )
         found.entries.clear()
-        self._last = named.index
+        self._last = self._begins = named.index
         found.marks.note(named.index, named.index, named.token)
 
     def _take_identity(self, token: int, body: memoryview) -> None:
@@ -452,6 +455,9 @@ class _Reader:
                 f"metadata log: entry {found.entries[0].index} is of term {found.entries[0].term}, and the snapshot "
                 f"before it of term {found.base_term}"
             )
+        # A crash may put the file of one back that was let go. The log does not go on behind it any more, so it is none
+        # to start from if the next one is damaged.
+        files.kept = [each for each in files.kept if each.index >= self._begins]
         if files.refused:
             logger.warning(
                 "metadata member starts from %s: %s",

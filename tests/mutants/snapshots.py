@@ -10,6 +10,7 @@ _SNAPSHOTS = "embedbk/storage/snapshots.py"
 _WRITER = "embedbk/storage/snapshot_writer.py"
 _FORMAT = "embedbk/storage/snapshot_format.py"
 _STORE = "embedbk/storage/metadata_store.py"
+_LOG = "embedbk/storage/metadata_log.py"
 
 _FILES = "tests/storage/test_snapshots.py::test_"
 _POWER = "tests/crash/test_metadata_power.py::test_no_acknowledged_change_is_lost_when_the_power_goes"
@@ -34,6 +35,13 @@ MUTANTS = (
             ),
         ),
         (_FILES + "a_damaged_newest_snapshot_costs_nothing_and_is_set_aside",),
+    ),
+    Mutant(
+        "snapshot-without-a-log-behind-it-counts",
+        "I80",
+        "one whose file a crash has put back is kept for when the next one is damaged, and nothing follows it",
+        ((_LOG, "for each in files.kept if each.index >= self._begins]", "for each in files.kept]"),),
+        (_FILES + "one_behind_which_the_log_was_trimmed_counts_no_more",),
     ),
     Mutant(
         "snapshot-renamed-before-its-sync",

@@ -19,14 +19,14 @@ from embedbk.storage.checking import check_metadata
 from embedbk.storage.findings import Findings
 from embedbk.storage.member_notes import MEMBER_FILE
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.memory_journal import MemoryJournal
+from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_log import KIND_STEP
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.raw_files import DiskDirectory, PictureDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SnapshotHeader, read_header, read_pieces, snapshot_name
 from embedbk.storage.snapshot_writer import SnapshotWriter
-from embedbk.storage.snapshots import Named
+from embedbk.storage.snapshots import KIND_NAMED, Named
 from tests.storage.older_metadata import OlderWriter
 from tests.storage.solo import replayed
 from tests.storage.test_metadata_store import IDENTITY, Writer, in_memory
@@ -190,6 +190,27 @@ def test_a_damaged_newest_snapshot_costs_nothing_and_is_set_aside(
         assert member.kept == [made[-2]], "what was set aside is never counted again"
         newer = [member.snapshot() for _ in range(3)]
         assert member.files() == [made[-1].name + ".aside", *(each.name for each in newer[-2:])]
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_one_behind_which_the_log_was_trimmed_counts_no_more(member: Member, is_damaged: bool) -> None:
+    """Scenario 75, I80: a crash puts back the file of one that was let go, and the log still names it, as its record
+    stands behind the last entry that was trimmed. What it stands for leads nowhere: it is left over, and no second one
+    beside the one that the start takes (seed 15006135)."""
+    made = [member.snapshot(), member.snapshot()]
+    oldest = member.disk.read(f"snapshots/{made[0].name}")
+    made.append(member.snapshot())
+    expected = digest(member)
+    records = member.journal.crash()
+    named = MemoryRecord(records[0].token - 1, KIND_NAMED, made[0].index, made[0].encode())
+    member.disk = MemoryDisk({**member.disk.files(), f"snapshots/{made[0].name}": oldest})
+    if is_damaged:
+        member.flip(made[2].name, 5000)
+    member.journal = MemoryJournal((named, *records))
+    member.restart()
+    assert digest(member) == expected
+    assert member.kept == (made[1:2] if is_damaged else made[1:])
+    assert member.files() == [made[1].name, made[2].name + ".aside" * is_damaged]
 
 
 def test_the_one_before_a_damaged_one_stays_beside_the_next(member: Member) -> None:
