@@ -27,6 +27,12 @@ FOUND_IN_FULL = {
     5012848: "a ledger of others, deleted while a collector's check was answered, called dropped in its grace",
     5003898: "a handle that had heard of the close gave an entry beyond the end to a read that began before it",
     770000013: "who was avoided had no seat in a shortage, and an older add's end took all others' chance",
+    13208079: "a copy that a fault destroyed while its seat was being published, taken for one never made",
+    15004263: "a drop that was taken back before it was carried out counted as done",
+    13210158: "a change sent again, its outcome unknown, taken for a choice of somebody who had left since",
+    13206948: "a file that a start had set aside, taken away as the newest of its journal",
+    13208857: "the debt of an unclean start was forgiven by the next one, which was blamed for a fence then",
+    15006135: "a snapshot that a crash had put back counted, though the log did not go on behind it any more",
     3100366: "adds sent while the late one's replacement was published were owed by nobody, and never ended",
 }
 
