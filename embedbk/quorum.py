@@ -256,9 +256,9 @@ class Quorum:
         if isinstance(result, kind):
             return result
         if isinstance(result, Refusal):
-            raise UsageError(f"no snapshot: {result.text}", hint="say the command again")
+            raise UsageError(f"the leader refuses: {result.text}")
         raise OperationTimeout(
-            "the snapshot did not come in time", hint="a larger --timeout-s waits longer; nothing was changed"
+            "no answer came in time", hint="say the command again; a larger --timeout-s waits longer"
         )
 
     def hear_met(self) -> tuple[dict[str, MetTold], dict[str, str]]:
@@ -279,6 +279,12 @@ class Quorum:
             self._run(inquiry, lambda: inquiry.has_asked_all)
         silent = (each for each in self._endpoints if each not in met)
         return met, {endpoint: missed.get(endpoint, "no answer") for endpoint in silent}
+
+    def tell(self, operation: Operation, kind: type[_Answer]) -> _Answer:
+        """The leader's answer. Raises UsageError: it refuses; OperationTimeout: none came in time."""
+        leader = self.look_for_leader()[1]
+        own = next(each for each in leader.members if each.member == leader.member)
+        return self._answer(own.endpoints or self._endpoints, operation, kind)
 
     def ask(self, endpoints: Sequence[str], operation: Operation) -> Result | None:
         """The first answer of these; None: none in time."""

@@ -20,6 +20,7 @@ usage: embedbk COMMAND ...
   metadata      run a metadata member (a peer process)
   quorum        quorum status|join|reconfigure|replace|transfer|raise: the metadata members of a cluster;
                 quorum snapshot|verify|restore|recover|nuke: its metadata kept elsewhere, and brought back
+  ledger        ledger lost|forget: what a lost future left on bookies when metadata was brought back
   sim           whole clusters in virtual time, one world per seed
   storage       storage check DIR: read every byte of what is stored, and say what is damaged;
                 storage read-only|writable DIR: whether a bookie takes normal adds
@@ -44,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from embedbk.cli.quorum import run_quorum
 
         return run_quorum(rest)
+    if command == "ledger":
+        from embedbk.cli.lost_ledgers import run_ledger
+
+        return run_ledger(rest)
     if command == "demo":
         from embedbk.demo import run_demo
 

@@ -13,8 +13,9 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from embedbk.cli.operators import Said
 from embedbk.client.address import endpoints_of, is_address
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.lineages import lineage_text
@@ -40,19 +41,11 @@ from embedbk.storage.metadata_log import FIRST_MEMBER
 from embedbk.storage.places import Place, hold_place
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 
-__all__ = ["Said", "add_commands", "nuke", "recover", "restore", "take_snapshot", "verify"]
+__all__ = ["add_commands", "nuke", "recover", "restore", "take_snapshot", "verify"]
 
 # What a member writes beside its journal and its snapshots, and the note by which it is known.
 _FILES = ("LOCK", "USED", "ENDPOINTS", "ENDPOINTS.part", LOSS_FILE)
 _NOTE = (f"{MEMBER_FILE}.new", MEMBER_FILE)
-
-
-class Said(NamedTuple):
-    """What a command tells: for programs, and for people; and its exit status."""
-
-    data: dict[str, Any]
-    text: str
-    code: int = 0
 
 
 # --- Keeping ----------------------------------------------------------------------------------------------

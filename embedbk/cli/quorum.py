@@ -7,16 +7,11 @@ that was seen, and waited for: when the command has ended, it is so. What is ref
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import sys
 from collections.abc import Callable, Container, Sequence
-from pathlib import Path
 from typing import Any
 
-from embedbk.cli.backup import Said, add_commands
-from embedbk.client.address import endpoints_of, is_address
-from embedbk.client.beginning import holds_log
+from embedbk.cli.backup import add_commands
+from embedbk.cli.operators import Commands, Said, endpoints_at
 from embedbk.codec.metadata_messages import (
     ChangeLearners,
     ChangeVoters,
@@ -27,76 +22,22 @@ from embedbk.codec.metadata_messages import (
     RaiseLevel,
     TransferLeadership,
 )
-from embedbk.errors import EmbedbkError, UsageError
+from embedbk.errors import UsageError
 from embedbk.metadata.fullness import room_for_records
 from embedbk.metadata.levels import LEVEL_FIRST, named
 from embedbk.metadata.quorum import VOTERS_MAX, Policy, sizes_of
-from embedbk.quorum import Quorum, Seen, all_vote, also_lost, listened_at, takes_place, why_no_leader
+from embedbk.quorum import Quorum, Seen, all_vote, also_lost, takes_place, why_no_leader
 
 __all__ = ["run_quorum"]
 
-AT_VARIABLE = "EMBEDBK_CLUSTER"
-
-Run = Callable[[Callable[[], Quorum], argparse.Namespace], Seen | Said]
-
 
 def run_quorum(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
-    try:
-        said = options.run(
-            lambda: Quorum(_endpoints(options.at), options.timeout_s, options.allow_non_loopback), options
-        )
-    except EmbedbkError as refused:
-        if options.json:
-            print(
-                json.dumps(
-                    {"error": type(refused).__name__, "message": refused.args[0], "hint": refused.hint}
-                )
-            )
-        print(f"embedbk quorum: {refused}", file=sys.stderr)
-        return 1
-    data, text, code = said if isinstance(said, Said) else _said_of(said)
-    print(json.dumps(data, indent=2) if options.json else text)
-    return code
-
-
-def _said_of(seen: Seen) -> Said:
-    return Said(_as_json(seen), _as_text(seen), 0 if seen.leader is not None else 1)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="embedbk quorum",
-        description="The metadata members of a cluster: how they stand, who votes, who leads.",
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def bare(name: str, run: Run, text: str, *, is_at: bool = True) -> argparse.ArgumentParser:
-        """is_at: it is about a cluster that runs."""
-        made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        made.set_defaults(run=run)
-        add = made.add_argument
-        if is_at:
-            add(
-                "--at",
-                metavar="CLUSTER",
-                default=os.environ.get(AT_VARIABLE),
-                help=f"a cluster's directory, or the address of any member (default: ${AT_VARIABLE})",
-            )
-        add("--json", action="store_true", help="JSON on standard output")
-        add("--timeout-s", type=float, default=30.0, help="for the whole command (default: 30)")
-        add(
-            "--allow-non-loopback",
-            action="store_true",
-            help="links are not encrypted: on a trusted network only",
-        )
-        return made
+    commands = Commands("quorum", "The metadata members of a cluster: how they stand, who votes, who leads.")
 
     def command(
         name: str, run: Callable[[Quorum, argparse.Namespace], Seen], text: str
     ) -> argparse.ArgumentParser:
-        return bare(name, lambda quorum, options: run(quorum(), options), text)
+        return commands.add(name, lambda quorum, options: _said_of(run(quorum(), options)), text)
 
     command("status", _status, "who is there, who leads, what may fail")
     join = command("join", _join, "let all learners vote, by one change of both sets together")
@@ -135,31 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     raising.add_argument(
         "--to", type=int, metavar="LEVEL", help="to which (default: the newest that the leader knows)"
     )
-    add_commands(bare)
-    return parser
+    add_commands(commands.add)
+    return commands.run(arguments)
 
 
-def _endpoints(at: str | None) -> list[str]:
-    if not at:
-        raise UsageError(
-            "which cluster? no --at was given",
-            hint=f"--at embedbk://HOST:PORT, or --at DIRECTORY, or set {AT_VARIABLE} to one of them",
-        )
-    if is_address(at):
-        return endpoints_of(at)
-    endpoints = listened_at(Path(at))
-    if not endpoints and holds_log(Path(at) / "metadata"):
-        raise UsageError(
-            f"--at {at}: nobody reaches its metadata member from another process: it is embedded, and was opened "
-            "without listen=, or is not open",
-            hint='in the process that has it open: client.listen("tcp://127.0.0.1:0"); else open it with listen=',
-        )
-    if not endpoints:
-        raise UsageError(
-            f"--at {at}: no metadata member listened from this directory",
-            hint="give the directory of a Cluster or of a member, or an address: embedbk://HOST:PORT",
-        )
-    return endpoints
+def _said_of(seen: Seen) -> Said:
+    return Said(_as_json(seen), _as_text(seen), 0 if seen.leader is not None else 1)
 
 
 # --- Commands ---------------------------------------------------------------------------------------------
@@ -170,7 +92,7 @@ def _status(quorum: Quorum, _: argparse.Namespace) -> Seen:
 
 
 def _init(quorum: Quorum, options: argparse.Namespace) -> Seen:
-    count = len(set(_endpoints(options.at)))
+    count = len(set(endpoints_at(options.at)))
     if not 1 <= count <= VOTERS_MAX:
         raise UsageError(
             f"--at has {count} addresses: a quorum has 1 to {VOTERS_MAX} voters",

@@ -19,6 +19,7 @@ __all__ = [
     "Acquire",
     "AllocIds",
     "Allocated",
+    "AskHeld",
     "AskMet",
     "BUSY",
     "Backup",
@@ -31,11 +32,15 @@ __all__ = [
     "CutSnapshot",
     "Delete",
     "ENDPOINTS_MAX",
+    "ForgetIds",
     "Formation",
     "FormationPromised",
     "GENERATION_BITS",
     "Get",
     "Governance",
+    "HELD_IDS_MAX",
+    "HeldTold",
+    "ID_RANGES_MAX",
     "IN_THE_WAY_MAX",
     "JoinAsLearner",
     "KeepAlive",
@@ -82,6 +87,8 @@ ANY = -1  # Compare.revision: the key must exist, at any revision.
 GENERATION_BITS = 48  # A revision's bits below its generation: 2**48 changes, 9 years at a million a second.
 ENDPOINTS_MAX = 64  # That one answer names: of all members of a cluster.
 SNAPSHOT_BYTES_MAX = 1 << 20  # Of a snapshot's file, in one answer.
+ID_RANGES_MAX = 64  # That one request forgets.
+HELD_IDS_MAX = 4096  # That one answer of a bookie names.
 MEMBERS_MAX = 32  # Voters, those that leave, and learners.
 BUSY = "BUSY"  # Refusal.code: no answer to the request. It was not run now; sent again later, it may be.
 
@@ -287,6 +294,20 @@ class ReadSnapshot(msgspec.Struct, frozen=True, array_like=True, tag=84):
     offset: _Number
 
 
+class ForgetIds(msgspec.Struct, frozen=True, array_like=True, tag=86):
+    """What a lost future left under these ids, ranges (first, end), is needed no more: it may go from bookies (P7.7).
+    Done when it is committed; also when it was already."""
+
+    ranges: Annotated[tuple[tuple[_Number, _Number], ...], msgspec.Meta(max_length=ID_RANGES_MAX)]
+
+
+class AskHeld(msgspec.Struct, frozen=True, array_like=True, tag=87):
+    """Which ledgers of first to end do you hold, the lowest first? Of bookies alone."""
+
+    first: _Number
+    end: _Number
+
+
 Formation = PrepareFormation | BeginFormation
 Backup = CutSnapshot | ReadSnapshot
 Governance = (
@@ -296,7 +317,9 @@ Governance = (
     | QuorumStatus
     | ChangeLearners
     | RaiseLevel
+    | ForgetIds
     | AskMet
+    | AskHeld
     | Backup
     | Formation
 )
@@ -414,6 +437,14 @@ class MetTold(msgspec.Struct, frozen=True, array_like=True, tag=81):
     ids_end: _Number = 0
 
 
+class HeldTold(msgspec.Struct, frozen=True, array_like=True, tag=88):
+    """Of this bookie. next_id: ask again from there on; 0: these are all."""
+
+    bookie_id: _Member
+    ids: Annotated[list[_Number], msgspec.Meta(max_length=HELD_IDS_MAX)]
+    next_id: _Number
+
+
 class SnapshotCut(msgspec.Struct, frozen=True, array_like=True, tag=83):
     """It counts. file_bytes and digest: of its file (METADATA.md, 2)."""
 
@@ -514,6 +545,7 @@ Result = (
     | FormationPromised
     | Claimed
     | MetTold
+    | HeldTold
     | SnapshotCut
     | SnapshotBytes
 )

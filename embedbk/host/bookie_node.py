@@ -7,6 +7,7 @@ is told to the core before anything else of the turn, so that no answer can leav
 from __future__ import annotations
 
 import contextlib
+import heapq
 import itertools
 import logging
 from collections import deque
@@ -30,7 +31,16 @@ from embedbk.codec.messages import (
     is_final,
     split_bundle,
 )
-from embedbk.codec.metadata_messages import AskMet, MetadataReply, MetadataRequest
+from embedbk.codec.metadata_messages import (
+    HELD_IDS_MAX,
+    AskHeld,
+    AskMet,
+    HeldTold,
+    MetadataReply,
+    MetadataRequest,
+    MetTold,
+    Operation,
+)
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
@@ -423,9 +433,8 @@ class BookieNode:
             if link == self.metadata.link:
                 self.metadata.on_message(now_ns, message)
             return  # Else of a link that was dropped here.
-        if isinstance(control, MetadataRequest) and isinstance(control.operation, AskMet):
-            answer = MetadataReply(0, control.sequence, self.witnessing.told())
-            self._send(link, encode_message(control.sequence, answer))
+        if isinstance(control, MetadataRequest) and (told := self._told(control.operation)) is not None:
+            self._send(link, encode_message(control.sequence, MetadataReply(0, control.sequence, told)))
             return
         # Alive, and nothing is stored any more: asked again, it has gone.
         is_beyond_room = is_beyond_room or (
@@ -447,6 +456,19 @@ class BookieNode:
             self._step_core(
                 RequestReceived(now_ns, link, message.request_id, request, message.frames, is_beyond_room)
             )
+
+    def _told(self, operation: Operation) -> MetTold | HeldTold | None:
+        """What operators ask of a bookie; None: it is for members alone."""
+        if isinstance(operation, AskMet):
+            return self.witnessing.told()
+        if not isinstance(operation, AskHeld):
+            return None
+        table = self.storage.table
+        asked = (each for each in table.ids() if operation.first <= each < operation.end)
+        found = heapq.nsmallest(HELD_IDS_MAX + 1, asked)
+        rows = ((each, table.get(each)) for each in found[:HELD_IDS_MAX])
+        held = [each for each, row in rows if row is not None and not row.is_dropped]
+        return HeldTold(self.bookie_id, held, found[HELD_IDS_MAX] if len(found) > HELD_IDS_MAX else 0)
 
     # The add path.
 

@@ -1,5 +1,5 @@
 """Ask metadata members one thing, each over a link of its own and without a session, until whoever asks has enough.
-Which metadata they met bookies are asked, too.
+Which metadata they met, and which ledgers they hold, bookies are asked.
 
 For those that are no clients: a blank member that looks for its cluster, and the commands of operators. Decides when a
 member is asked again. What is made of the answers is the caller's.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import AskMet, MetadataReply, MetadataRequest, Operation, Result
+from embedbk.codec.metadata_messages import AskHeld, AskMet, MetadataReply, MetadataRequest, Operation, Result
 from embedbk.errors import PeerError, UsageError
 from embedbk.ports import LinkDown, LinkUp, Received, Transport
 
@@ -84,7 +84,7 @@ class Inquiry:
                 self._go_on(now_ns, asked)
 
     def _take_link(self, now_ns: int, asked: _Asked, event: LinkUp) -> None:
-        if event.peer.role != "metadata" and not isinstance(self._operation, AskMet):
+        if event.peer.role != "metadata" and not isinstance(self._operation, AskMet | AskHeld):
             self._transport.drop(
                 event.link, f"{event.peer.node_id} is a {event.peer.role}, not a metadata member"
             )

@@ -64,6 +64,7 @@ from embedbk.metadata.commands import (
     Run,
     StartMember,
     StartSession,
+    StopSparing,
 )
 from embedbk.metadata.cutting import PIECE_VERSION, Cut, Head, SessionImage, image_of
 from embedbk.metadata.digesting import digest_of, encode_lineages, record_digest
@@ -309,6 +310,16 @@ class Catalog:
                 first = self.spared.pop()[0]
             if not any(known <= first < known_end for known, known_end in self.spared):
                 self.spared.append((first, end))
+
+    def _stop_sparing(self, command: StopSparing, index: int, term: int) -> Result:
+        for first, end in command.ranges:
+            left: list[tuple[int, int]] = []
+            for known, known_end in self.spared:
+                below, above = (known, min(known_end, first)), (max(known, end), known_end)
+                parts = [below, above] if first < end else [(known, known_end)]
+                left += [(begin, stop) for begin, stop in parts if begin < stop]
+            self.spared = left
+        return Acknowledged(self.revision)
 
     def _run(self, command: Run, index: int, term: int) -> Result:
         """Run an operation exactly once: a repeated (session, sequence) gets its first answer (I74), also when that
@@ -587,7 +598,8 @@ class Catalog:
     def fast_digest(self) -> bytes:
         """Of all records and counters, at no cost: two catalogs that differ in them differ in this (I72)."""
         counters = self.revision, self.next_id, self.sessions_started, self.start_count, len(self.sessions)
-        return digest_of(self._records_sum, *counters, level=self.level, lineages=self.lineages)
+        ranges = (self.lineages, self.spared)
+        return digest_of(self._records_sum, *counters, level=self.level, recovered=ranges)
 
     # --- As bytes ----------------------------------------------------------------------------------------
 
@@ -731,6 +743,7 @@ _APPLY: dict[type, Callable[[Catalog, Any, int, int], Result]] = {
     Run: Catalog._run,
     BeginGeneration: Catalog._begin_generation,
     BeginLineage: Catalog._begin_lineage,
+    StopSparing: Catalog._stop_sparing,
     StartMember: Catalog._start_member,
     RaiseTo: Catalog._raise_to,
     CheckDigest: Catalog._check_digest,

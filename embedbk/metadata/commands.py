@@ -30,6 +30,7 @@ __all__ = [
     "Run",
     "StartMember",
     "StartSession",
+    "StopSparing",
     "decode_command",
     "encode_command",
 ]
@@ -97,6 +98,13 @@ class StartMember(msgspec.Struct, frozen=True, array_like=True, tag=5):
     nonce: bytes
 
 
+class StopSparing(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Of these ids, ranges (first, end), nothing is spared any more: that they are absent proves that their ledgers are
+    gone, as of every other id (P7.7). Changes nothing of what is not spared."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+
 class RaiseTo(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """From here on the cluster has this level: what it brings may be used (P10.8). Changes nothing where it has it."""
 
@@ -112,7 +120,15 @@ class CheckDigest(msgspec.Struct, frozen=True, array_like=True, tag=25):
 
 
 Command = (
-    StartSession | ExpireSession | Run | BeginGeneration | BeginLineage | StartMember | RaiseTo | CheckDigest
+    StartSession
+    | ExpireSession
+    | Run
+    | BeginGeneration
+    | BeginLineage
+    | StopSparing
+    | StartMember
+    | RaiseTo
+    | CheckDigest
 )
 
 # The level of the cluster from which on each may be used (levels.py). All from before there were levels are of the
@@ -123,6 +139,7 @@ LEVEL_OF: dict[type, int] = {
     Run: 1,
     BeginGeneration: 1,
     BeginLineage: LEVEL_OF_LINEAGES,
+    StopSparing: LEVEL_OF_LINEAGES,
     StartMember: 1,
     CheckDigest: 1,
     RaiseTo: 1,

@@ -13,7 +13,7 @@ import msgspec
 from xxhash import xxh3_128_digest, xxh3_128_intdigest
 
 from embedbk.codec.metadata_messages import Lineage, Record
-from embedbk.metadata.levels import LEVEL_FIRST
+from embedbk.metadata.levels import LEVEL_FIRST, LEVEL_OF_LINEAGES
 
 __all__ = ["DIGEST_BYTES", "digest_of", "encode_lineages", "record_digest"]
 
@@ -40,9 +40,14 @@ def encode_lineages(lineages: Sequence[Lineage]) -> bytes:
     return _encode(lineages) if lineages else b""
 
 
-def digest_of(records_sum: int, *counters: int, level: int, lineages: Sequence[Lineage] = ()) -> bytes:
-    """Of a whole catalog: the sum of its records' digests, its five counters, its level, and its lineages. That of the
-    first level is left out, as builds do that know none."""
+def digest_of(
+    records_sum: int,
+    *counters: int,
+    level: int,
+    recovered: tuple[Sequence[Lineage], Sequence[tuple[int, int]]] = ((), ()),
+) -> bytes:
+    """Of a whole catalog: the sum of its records' digests, its five counters, its level, and from the level of lineages
+    on its lineages and the ids that are spared. What a level brings is left out below it, as older builds do."""
     counted = _COUNTERS.pack(*counters) + (_LEVEL.pack(level) if level > LEVEL_FIRST else b"")
     records = (records_sum % _SUMS).to_bytes(DIGEST_BYTES, "little")
-    return xxh3_128_digest(records + counted + encode_lineages(lineages))
+    return xxh3_128_digest(records + counted + (_encode(recovered) if level >= LEVEL_OF_LINEAGES else b""))

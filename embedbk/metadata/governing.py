@@ -18,6 +18,7 @@ from embedbk.codec.metadata_messages import (
     AskMet,
     ChangeLearners,
     ChangeVoters,
+    ForgetIds,
     Formation,
     Governance,
     JoinAsLearner,
@@ -37,7 +38,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.errors import UsageError
 from embedbk.ids import INCARNATION_BYTES, check_member_name
 from embedbk.metadata.catalog import Catalog
-from embedbk.metadata.levels import LACKING, LEVEL_FIRST, lacking_members, left_out, named
+from embedbk.metadata.levels import LACKING, LEVEL_FIRST, LEVEL_OF_LINEAGES, lacking_members, left_out, named
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_state import Role
@@ -49,7 +50,7 @@ from embedbk.metadata.raft_vocabulary import (
     LearnersRequested,
     TransferRequested,
 )
-from embedbk.metadata.vocabulary import RaiseRequested, Reply
+from embedbk.metadata.vocabulary import ForgetRequested, RaiseRequested, Reply
 
 __all__ = ["IS_FORMING", "IS_MEMBER", "REFUSED", "RETIRED", "TAKEN", "Governing", "told", "weighed"]
 
@@ -86,7 +87,7 @@ class Governing:
 
     def ask(
         self, now_ns: int, link: int, request: MetadataRequest, raft: Raft, not_leader: NotLeader
-    ) -> tuple[Event | RaiseRequested | None, Reply | None]:
+    ) -> tuple[Event | RaiseRequested | ForgetRequested | None, Reply | None]:
         """What a request becomes: an event for the core, or an answer, or both. Without an answer the event's
         `ChangeEnded` is to be heard here."""
         operation = request.operation
@@ -105,6 +106,11 @@ class Governing:
             answer = self._why_not_raised(operation.level, raft)
             if answer is None:
                 return RaiseRequested(now_ns, link, request, operation.level), None
+            return None, _reply(link, request, answer)
+        if isinstance(operation, ForgetIds):
+            answer = self._why_not_forgotten(operation.ranges)
+            if answer is None:
+                return ForgetRequested(now_ns, link, request, operation.ranges), None
             return None, _reply(link, request, answer)
         if len(self._waiting) >= WAITING_MAX:
             text = f"{WAITING_MAX} changes of the members are asked for already: try again later"
@@ -208,6 +214,24 @@ class Governing:
             is_certain = any("knows level" in each for each in lacking)
             return Refusal(LACKING if is_certain else REFUSED, text)
         return None
+
+    def _why_not_forgotten(self, ranges: Sequence[tuple[int, int]]) -> Result | None:
+        """What is answered at once; None: it may be proposed."""
+        catalog = self._catalog()
+        if catalog.level < LEVEL_OF_LINEAGES:
+            text = (
+                f"ids are forgotten at level {LEVEL_OF_LINEAGES}, and the cluster's level is {catalog.level}"
+            )
+            return Refusal(LACKING, f"{text}: embedbk quorum raise, when all nodes know it")
+        if wrong := [each for each in ranges if each[0] >= each[1]]:
+            first, end = wrong[0]
+            return Refusal("BAD_REQUEST", f"ids {first} to {end - 1} are none: the first is the lower one")
+        spared = any(
+            max(first, known) < min(end, known_end)
+            for known, known_end in catalog.spared
+            for first, end in ranges
+        )
+        return None if spared else Acknowledged(catalog.revision)
 
     def _levelled(self, status: QuorumTold, raft: Raft) -> QuorumTold:
         """With the cluster's level, and who keeps a leader from raising it (P10.8)."""

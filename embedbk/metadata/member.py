@@ -57,6 +57,7 @@ from embedbk.metadata.commands import (
     Run,
     StartMember,
     StartSession,
+    StopSparing,
     decode_command,
     encode_command,
 )
@@ -67,6 +68,7 @@ from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.vocabulary import (
     CatalogReplaced,
     DropLinks,
+    ForgetRequested,
     Halted,
     JournalFailed,
     LinkLost,
@@ -107,6 +109,7 @@ MemberEvent = (
     MemberStarted
     | RequestReceived
     | RaiseRequested
+    | ForgetRequested
     | LinkLost
     | JournalFailed
     | StateDamaged
@@ -335,12 +338,28 @@ class Member:
             text = f"the level cannot be raised to {event.level}: in the way are {named(lacking)}"
             self._answer(asked, Refusal(LACKING, text), effects)
             return effects
-        body = encode_command(command := RaiseTo(event.level))
+        self._propose_for(
+            asked, RaiseTo(event.level), f"level {event.level} is begun, by an operator's word", effects
+        )
+        return effects
+
+    def _on_forget(self, event: ForgetRequested) -> list[MemberEffect]:
+        request, effects = event.request, list[MemberEffect]()
+        if not self._led_term:
+            return [Reply(event.link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
+        self._unnumbered += 1
+        asked = _Asked(event.link, request, (0, -self._unnumbered))
+        ranges = ", ".join(f"{first} to {end - 1}" for first, end in event.ranges)
+        said = f"ids {ranges} are spared no more, by an operator's word"
+        self._propose_for(asked, StopSparing(event.ranges), said, effects)
+        return effects
+
+    def _propose_for(self, asked: _Asked, command: Command, said: str, effects: list[MemberEffect]) -> None:
+        """Whoever asked is told what comes of it, or to ask again later."""
+        body = encode_command(command)
         if not self._put_off(asked, effects, body):
-            said = f"level {event.level} is begun, by an operator's word"
             self._propose(body, command, effects, said).asked.append(asked)
             self._wait(asked)
-        return effects
 
     def lacking(self, level: int) -> list[str]:
         """Clients, bookies among them, that keep the level from being raised, as far as this leader knows. A session
@@ -825,6 +844,7 @@ class Member:
         MemberStarted: _on_started,
         RequestReceived: _on_request,
         RaiseRequested: _on_raise,
+        ForgetRequested: _on_forget,
         LinkLost: _on_link_lost,
         JournalFailed: _on_failed,
         StateDamaged: _on_damaged,

@@ -30,6 +30,7 @@ __all__ = [
     "Dial",
     "Disconnected",
     "DropLinks",
+    "ForgetRequested",
     "Halted",
     "HangUp",
     "JournalFailed",
@@ -89,6 +90,15 @@ class RaiseRequested(Struct):
     link: int
     request: MetadataRequest
     level: int
+
+
+class ForgetRequested(Struct):
+    """An operator needs nothing that a lost future left under some ids."""
+
+    now_ns: int
+    link: int
+    request: MetadataRequest
+    ranges: tuple[tuple[int, int], ...]
 
 
 class LinkLost(Struct):

@@ -13,11 +13,20 @@ import random
 from collections.abc import Callable
 
 from embedbk.codec.ledger_metadata import ledger_key_path
-from embedbk.codec.metadata_messages import GENERATION_BITS, AllocIds, Lineage, Put, Result, Txn
+from embedbk.codec.metadata_messages import (
+    GENERATION_BITS,
+    Acknowledged,
+    AllocIds,
+    ForgetIds,
+    Lineage,
+    Put,
+    Result,
+    Txn,
+)
 from embedbk.config import Quorum
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.creation import Creation
-from embedbk.errors import StorageError
+from embedbk.errors import StorageError, ensure
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.levels import LEVEL_OF_LINEAGES
 from embedbk.metadata.recovering import given_up
@@ -30,6 +39,7 @@ from embedbk.testing import workload
 from embedbk.testing.disks import MetadataCopy
 from embedbk.testing.member_names import METADATA
 from embedbk.testing.members import CLUSTER_TOKEN
+from embedbk.testing.operator import Operator
 from embedbk.testing.raising import Raiser
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Steps, Until, World
@@ -111,6 +121,39 @@ def aftermath(
     for name in names:
         if gone := held[name] - keys - _held(world, name):
             raise Violation("I35", f"{name} dropped {sorted(gone)} of a lost future in a new generation")
+    left = sorted({each for ids in held.values() for each in ids if _is_spared(world, each)} - keys)
+    if left and _newest(world).level >= LEVEL_OF_LINEAGES:
+        _forget(world, names, chance.choice(left), held)
+
+
+def _forget(world: World, names: list[str], forgotten: int, held: dict[str, set[int]]) -> None:
+    """P7.7: an operator's word lets one go, and no other."""
+    before = {name: held[name] & _held(world, name) for name in names}
+    operator = Operator(world, RAISES + 1, random.Random(forgotten))
+    actor = world.spawn(operator.name, _ask_to_forget(operator, forgotten))
+    _until(world, lambda: actor.is_over, "nobody says whether ids are forgotten")
+    if actor.error is not None:
+        raise Violation("P7.7", f"ledger {forgotten} cannot be forgotten: {actor.error}")
+    _until(
+        world,
+        lambda: all(forgotten not in _held(world, name) for name in names),
+        "what is forgotten is never dropped",
+    )
+    world.sometimes["left by a lost future, and forgotten"] += 1
+    for name in names:
+        if gone := before[name] - {forgotten} - _held(world, name):
+            raise Violation("I35", f"{name} dropped {sorted(gone)} when ledger {forgotten} was forgotten")
+
+
+def _ask_to_forget(operator: Operator, ledger_id: int) -> Steps:
+    results = yield from operator.ask([f"sim://{METADATA}"], ForgetIds(((ledger_id, ledger_id + 1),)))
+    ensure(
+        all(isinstance(each, Acknowledged) for each in results) and bool(results), f"answered with {results}"
+    )
+
+
+def _is_spared(world: World, ledger_id: int) -> bool:
+    return any(first <= ledger_id < end for first, end in _newest(world).spared)
 
 
 def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> None:

@@ -59,7 +59,7 @@ class Operator:
 
     def __init__(self, world: World, number: int, chance: random.Random) -> None:
         self._world, self._members = world, world.members
-        self._name = f"{OPERATOR}-{number}"
+        self.name = f"{OPERATOR}-{number}"
         self._chance = chance
         self._counts: list[int] = []  # What is wanted, the next one first.
         self._drops_leader = False  # Whoever leads is among those that leave, if any leave.
@@ -77,7 +77,7 @@ class Operator:
         self._counts.append(count)
         if len(self._counts) == 1:
             self._drops_leader = self._chance.random() < 0.5
-            self._world.spawn(self._name, self._govern())
+            self._world.spawn(self.name, self._govern())
 
     def _govern(self) -> Steps:
         while self._counts:
@@ -88,7 +88,7 @@ class Operator:
                 if wanted is None:
                     self._be_done()
                 elif isinstance(wanted, ChangeVoters):
-                    result = yield from self._ask([self._endpoint_of(told)], wanted)
+                    result = yield from self.ask([self._endpoint_of(told)], wanted)
                     self._refusals += any(isinstance(each, Refusal) for each in result)
                     if self._refusals > TRIES:
                         self._chosen, self._refusals = [], 0
@@ -169,7 +169,7 @@ class Operator:
             tuple(node.endpoints),
             world.level_of(name),
         )
-        place = f"{self._name}-{name}"
+        place = f"{self.name}-{name}"
         transport = world.network.transport(
             Identity("client", own.name, world.fresh(), CLUSTER_TOKEN), place=place
         )
@@ -178,14 +178,14 @@ class Operator:
 
     def _end_announcing(self, name: str) -> None:
         if self._announcing.pop(name, b""):
-            self._world.leave(f"{self._name}-{name}")
+            self._world.leave(f"{self.name}-{name}")
 
     # Asking.
 
     def _look(self) -> Generator[Sleep, Any, QuorumTold | None]:
         """What the leader says of its quorum; None: nobody leads who answers."""
         endpoints = [f"sim://{name}" for name in self._members.names if name in self._world.nodes]
-        results = yield from self._ask(endpoints, QuorumStatus())
+        results = yield from self.ask(endpoints, QuorumStatus())
         leading = [each for each in results if isinstance(each, QuorumTold) and each.role == "leader"]
         return max(leading, key=lambda each: each.term, default=None)
 
@@ -194,18 +194,18 @@ class Operator:
         name = told.member.name
         return f"sim://{name if name in self._members else METADATA}"
 
-    def _ask(self, endpoints: Sequence[str], operation: Operation) -> Generator[Sleep, Any, list[Result]]:
+    def ask(self, endpoints: Sequence[str], operation: Operation) -> Generator[Sleep, Any, list[Result]]:
         """What comes within a while; as soon as all have answered, or failed."""
         world, results = self._world, list[Result]()
         if not endpoints:
             return results
-        transport = world.network.transport(Identity("client", self._name, world.fresh(), b""))
+        transport = world.network.transport(Identity("client", self.name, world.fresh(), b""))
         inquiry = Inquiry(transport, endpoints, operation, lambda endpoint, result: results.append(result))
-        world.enter(self._name, "client", _Beside(transport, inquiry))
+        world.enter(self.name, "client", _Beside(transport, inquiry))
         until_ns = world.now_ns + ANSWERED_NS
         while not inquiry.has_asked_all and world.now_ns < until_ns:
             yield Sleep(LOOK_NS)
-        world.leave(self._name)
+        world.leave(self.name)
         return results
 
 

@@ -33,7 +33,7 @@ class Raiser(Operator):
 
     def go_on(self) -> None:
         """With whoever runs which build now."""
-        self._world.spawn(self._name, self._raise())
+        self._world.spawn(self.name, self._raise())
 
     def _raise(self) -> Steps:
         world = self._world
@@ -42,7 +42,7 @@ class Raiser(Operator):
             if told is not None and told.level >= LEVEL:
                 break
             if told is not None:
-                results = yield from self._ask([self._endpoint_of(told)], RaiseLevel(LEVEL))
+                results = yield from self.ask([self._endpoint_of(told)], RaiseLevel(LEVEL))
                 refused = [each.text for each in results if isinstance(each, Refusal)]
                 world.sometimes["level not raised over older builds"] += any(
                     f"knows level {LEVEL_FIRST}" in text for text in refused

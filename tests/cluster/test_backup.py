@@ -23,6 +23,13 @@ def quorum(*arguments: object) -> dict[str, Any]:
     return found
 
 
+def ledger(*arguments: object) -> dict[str, Any]:
+    code, said, wrong = embedbk_command("ledger", *arguments, "--json")
+    assert code == 0, wrong
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
 def refused(*arguments: object) -> str:
     code, said, _ = embedbk_command("quorum", *arguments, "--json")
     assert code == 1, said
@@ -86,6 +93,19 @@ def test_metadata_is_brought_back_from_survivors_and_then_from_a_copy(tmp_path: 
         cluster.restart("m1")
         assert read(url)[:1] == [b"before"]
         append(url, b"behind both")
+        assert read(url)[-1] == b"behind both"
+        found = ledger("lost", "--at", url)
+        assert found["not_heard"] == {}
+        assert sorted(found["ledgers"].values()) == [["b1", "b2", "b3"]] * len(found["ledgers"]), (
+            "all three hold each"
+        )
+        left = [int(each) for each in found["ledgers"]]
+        assert left and all(taken["next_id"] <= each < second["next_id"] for each in left)
+        ids = ",".join(map(str, left))
+        code, said, _ = embedbk_command("ledger", "forget", ids, "--at", url, "--json")
+        assert code == 1 and f"this would let go for ever: ledgers {', '.join(map(str, left))}" in said
+        assert ledger("forget", ids, "--at", url, "--token", token)["ledgers"] == left
+        assert ledger("lost", "--at", url)["ledgers"] == {}
         assert read(url)[-1] == b"behind both"
         third = quorum("snapshot", tmp_path / "third", "--at", url)
         assert third["generation"] == 2

@@ -9,8 +9,10 @@ import pytest
 
 from embedbk.codec.metadata_messages import (
     SNAPSHOT_BYTES_MAX,
+    AskHeld,
     AskMet,
     CutSnapshot,
+    HeldTold,
     MetadataReply,
     MetadataRequest,
     MetTold,
@@ -22,11 +24,11 @@ from embedbk.codec.metadata_messages import (
     SnapshotCut,
     Txn,
 )
-from embedbk.host import backing_up
+from embedbk.host import backing_up, bookie_node
 from embedbk.metadata.governing import REFUSED
 from embedbk.storage.kept_metadata import read_snapshot
 from embedbk.storage.memory_disk import MemoryDisk
-from tests.host.place import TOKEN
+from tests.host.place import TOKEN, add, frame
 from tests.host.place import Place as House
 from tests.metadata.test_node import Place
 
@@ -159,4 +161,27 @@ def test_bookies_and_members_say_which_metadata_they_know() -> None:
     assert isinstance(from_member, MetadataReply) and isinstance(from_member.result, MetTold)
     catalog = member.core.catalog
     assert from_member.result == MetTold("leader", "m1", TOKEN, b"", catalog.revision, catalog.next_id)
+    house.close()
+
+
+def test_a_bookie_names_what_it_holds_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P7.7: what an operator sees before he lets anything go; a ledger that was dropped is held no more."""
+    monkeypatch.setattr(bookie_node, "HELD_IDS_MAX", 2)
+    house = House(bookies=1)
+    node = house.bookie("b1")
+    for ledger_id in (3, 5, 7, 8, 11):
+        house.peer("b1").ask(*add(node.storage.incarnation, frame(ledger_id, 0, [b"x"])))
+    held: list[int] = []
+    first, pages = 4, 0
+    while first:
+        reply = house.peer("b1").ask(MetadataRequest(0, 1, 1, AskHeld(first, 11)))
+        assert isinstance(reply, MetadataReply) and isinstance(reply.result, HeldTold)
+        held += reply.result.ids
+        first, pages = reply.result.next_id, pages + 1
+    assert (held, pages) == ([5, 7, 8], 2)
+    row = node.storage.table.get(7)
+    assert row is not None
+    row.is_dropped = 1
+    reply = house.peer("b1").ask(MetadataRequest(0, 1, 1, AskHeld(0, 1 << 62)))
+    assert isinstance(reply, MetadataReply) and reply.result == HeldTold("b1", [3, 5], 7)
     house.close()

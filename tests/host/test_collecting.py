@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from embedbk.codec.messages import FenceRequest
-from embedbk.codec.metadata_messages import Put, Txn
+from embedbk.codec.metadata_messages import Acknowledged, ForgetIds, MetadataReply, MetadataRequest, Put, Txn
 from embedbk.core.metadata_words import MetadataFailed
 from embedbk.core.space import OLDER_METADATA
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.metadata_node import MetadataNode
+from embedbk.metadata.levels import LEVEL_OF_LINEAGES
 from embedbk.metadata.vocabulary import MemberStarted
 from embedbk.ports import Identity
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
@@ -70,6 +71,24 @@ def test_a_new_generation_lets_no_bookie_drop_what_it_skipped() -> None:
     row = node.core.table.get(7)
     assert row is not None
     assert not row.is_dropped
+
+
+def test_what_is_forgotten_of_a_lost_future_goes_and_nothing_else() -> None:
+    """P7.7: "until an operator has decided"; from then on absence proves what it proves of every other id."""
+    place = Place(bookies=1)
+    node = place.bookie("b1")
+    for ledger_id in (7, 8):
+        place.peer("b1").ask(*add(node.storage.incarnation, frame(ledger_id, 0, [b"precious"])))
+    place.metadata.core.catalog.level = LEVEL_OF_LINEAGES
+    place.metadata._step_core(MemberStarted(place.now_ns, begins_generation=True))
+    place.turns()
+    collect(place, node)
+    told = place.peer("metadata").ask(MetadataRequest(0, 1, 1, ForgetIds(((7, 8),))))
+    assert isinstance(told, MetadataReply) and isinstance(told.result, Acknowledged)
+    for _ in range(4):
+        collect(place, node)
+    rows = [node.core.table.get(ledger_id) for ledger_id in (7, 8)]
+    assert [row is None or bool(row.is_dropped) for row in rows] == [True, False]
 
 
 def restart_metadata(place: Place, records: list[MemoryRecord], *, begins_generation: bool = False) -> None:

@@ -9,7 +9,16 @@ import msgspec
 import pytest
 
 from embedbk.codec.lineages import LINEAGES_NAMED_MAX, lineage_text, parse_lineages
-from embedbk.codec.metadata_messages import GENERATION_BITS, Acknowledged, AllocIds, Lineage, Refusal, Tell
+from embedbk.codec.metadata_messages import (
+    GENERATION_BITS,
+    Acknowledged,
+    AllocIds,
+    ForgetIds,
+    Lineage,
+    MetadataRequest,
+    Refusal,
+    Tell,
+)
 from embedbk.core.witness import Met, doubt_of
 from embedbk.errors import StorageError, UsageError
 from embedbk.metadata import catalog as catalog_module
@@ -21,13 +30,15 @@ from embedbk.metadata.commands import (
     Run,
     StartMember,
     StartSession,
+    StopSparing,
     decode_command,
     encode_command,
 )
 from embedbk.metadata.cutting import Lineages, decode_piece
+from embedbk.metadata.governing import Governing
 from embedbk.metadata.levels import LEVEL_OF_LINEAGES
 from embedbk.metadata.loading import load
-from embedbk.metadata.vocabulary import Halted, MemberStarted
+from embedbk.metadata.vocabulary import ForgetRequested, Halted, MemberStarted, Reply
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from tests.metadata.test_levels import pieces
@@ -143,6 +154,60 @@ def test_a_generation_of_an_older_build_is_no_lineage() -> None:
     begin(catalog, A)
     catalog.apply(BeginGeneration(), 3, 1)
     assert [each.name for each in catalog.lineages] == [A]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_forgotten_is_spared_no_more_and_nothing_else(seed: int) -> None:
+    """P7.7: "until an operator has decided": ids that he names, and none beside them, in whatever order and overlap."""
+    chance = random.Random(seed)
+    catalog, spared = raised(), set[int]()
+    at = 1
+    for _ in range(chance.randrange(1, 6)):
+        first = at + chance.randrange(1, 5)
+        at = first + chance.randrange(1, 8)
+        catalog.spared.append((first, at))
+        spared |= set(range(first, at))
+    for _ in range(6):
+        ranges = tuple(
+            sorted((chance.randrange(50), chance.randrange(50))) for _ in range(chance.randrange(1, 4))
+        )
+        before = catalog.fast_digest
+        catalog.apply(StopSparing(tuple((first, end) for first, end in ranges)), 5, 1)
+        gone = {each for first, end in ranges for each in range(first, end)} & spared
+        spared -= gone
+        assert {each for first, end in catalog.spared for each in range(first, end)} == spared
+        assert all(first < end for first, end in catalog.spared)
+        assert (catalog.fast_digest != before) == bool(gone), "I72"
+        assert twin_of(catalog).spared == catalog.spared
+
+
+def test_ids_are_forgotten_by_the_leader_at_their_level_and_once() -> None:
+    catalog = raised()
+    begin(catalog, A)
+    desk = Desk(catalog)
+    desk.sync()
+    request = MetadataRequest(0, 7, 1, ForgetIds(((1, 1 + GAP),)))
+    governing = Governing(TOKEN, (), lambda: catalog)
+    raft = desk.log.raft
+    event, reply = governing.ask(0, 9, request, raft, desk.log.not_leader)
+    assert isinstance(event, ForgetRequested) and reply is None
+    assert desk.step(event)
+    (answer,) = [each for each in desk.sync() if isinstance(each, Reply)]
+    assert answer.reply.result == Acknowledged(catalog.revision)
+    assert catalog.spared == []
+    event, reply = governing.ask(0, 9, request, raft, desk.log.not_leader)
+    assert event is None and reply is not None and isinstance(reply.reply.result, Acknowledged), (
+        "it is so already"
+    )
+    for level, ranges, text in (
+        (LEVEL_OF_LINEAGES, ((5, 5),), "the first is the lower one"),
+        (LEVEL_OF_LINEAGES - 1, ((5, 6),), "embedbk quorum raise"),
+    ):
+        catalog.level = level
+        request = MetadataRequest(0, 8, 1, ForgetIds(ranges))
+        event, reply = governing.ask(0, 9, request, raft, desk.log.not_leader)
+        assert event is None and reply is not None and isinstance(reply.reply.result, Refusal)
+        assert text in reply.reply.result.text
 
 
 # --- Who begins one ------------------------------------------------------------------------------------------

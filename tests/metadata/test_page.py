@@ -41,6 +41,7 @@ def test_commands_have_the_tags_and_fields_of_the_page() -> None:
             commands.BeginGeneration,
             commands.StartMember,
             commands.BeginLineage,
+            commands.StopSparing,
             commands.RaiseTo,
             commands.CheckDigest,
         )

@@ -28,6 +28,23 @@ _USED = "tests/storage/test_member_notes.py::test_"
 
 MUTANTS = (
     Mutant(
+        "whoever-forgets-one-id-forgets-its-range",
+        "P7.7",
+        "an operator lets one ledger of a lost future go, and bookies drop the others beside it",
+        ((_CATALOG, "(max(known, end), known_end)", "(known_end, known_end)"),),
+        (
+            _LINEAGES + "what_is_forgotten_is_spared_no_more_and_nothing_else",
+            "tests/host/test_collecting.py::test_what_is_forgotten_of_a_lost_future_goes_and_nothing_else",
+        ),
+    ),
+    Mutant(
+        "what-is-spared-is-in-no-digest",
+        "I72 P7.7",
+        "a member that spares other ids than the others serves beside them",
+        ((_CATALOG, "(self.lineages, self.spared)", "(self.lineages, [])"),),
+        (_LINEAGES + "what_is_forgotten_is_spared_no_more_and_nothing_else",),
+    ),
+    Mutant(
         "a-recovery-hears-the-first-that-answers",
         "P10.5",
         "a lineage that one bookie met and others did not is not given up, so that one doubts the recovery for ever",
@@ -153,7 +170,7 @@ MUTANTS = (
         "lineages-are-in-no-digest",
         "I72 P10.5",
         "a member that lacks a lineage serves beside those that have it",
-        ((_CATALOG, "level=self.level, lineages=self.lineages)", "level=self.level)"),),
+        ((_CATALOG, "level=self.level, recovered=ranges)", "level=self.level)"),),
         (_LINEAGES + "lineages_are_in_snapshots_and_digests",),
     ),
     Mutant(

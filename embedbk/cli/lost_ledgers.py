@@ -1,0 +1,157 @@
+"""`embedbk ledger lost | forget`: ledgers of a future that was lost when metadata was brought back (P7.7, P10.5).
+
+Decides what an operator sees of them, and has to type before they go. Bookies keep them until then: that metadata does
+not know a ledger of a spared id proves nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from embedbk.cli.operators import Commands, Said
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_key_path, ledger_of_key
+from embedbk.codec.metadata_messages import (
+    ID_RANGES_MAX,
+    Acknowledged,
+    AskHeld,
+    ForgetIds,
+    HeldTold,
+    List,
+    Listed,
+    Tell,
+    Told,
+)
+from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
+from embedbk.errors import StorageError, UsageError
+from embedbk.ids import LEDGER_ID_MAX
+from embedbk.quorum import Quorum
+
+__all__ = ["forget", "lost", "parse_ids", "run_ledger"]
+
+PAGE = 1000
+_RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
+
+
+class _Seen(NamedTuple):
+    told: Told
+    holders: dict[int, list[str]]  # By ledger: the bookies that hold it.
+    missed: dict[str, str]  # Bookies that did not say what they hold, and why.
+
+
+def run_ledger(arguments: Sequence[str]) -> int:
+    commands = Commands("ledger", "Ledgers of a future that was lost when metadata was brought back.")
+    commands.add(
+        "lost", lambda quorum, _: lost(quorum()), "those that bookies hold and metadata does not know"
+    )
+    made = commands.add(
+        "forget",
+        lambda quorum, options: forget(quorum(), options.ids, options.token),
+        "let bookies drop them, for ever",
+    )
+    made.add_argument("ids", metavar="IDS", help="of ledgers, as in 5,7-9")
+    made.add_argument(
+        "--token", help="of the cluster; without it nothing is changed, and it is said what would go"
+    )
+    return commands.run(arguments)
+
+
+def lost(quorum: Quorum) -> Said:
+    """Every ledger of a spared id that some bookie holds and metadata does not know."""
+    seen = _look(quorum)
+    spared = [f"{first} to {end - 1}" for first, end in seen.told.spared]
+    data = {
+        "cluster_token": seen.told.cluster_token.hex(),
+        "spared": seen.told.spared,
+        "ledgers": {str(each): names for each, names in sorted(seen.holders.items())},
+        "not_heard": seen.missed,
+    }
+    lines = [f"ids of which a lost future may have made ledgers: {', '.join(spared) or 'none'}"]
+    lines += [f"ledger {each} on {', '.join(names)}" for each, names in sorted(seen.holders.items())]
+    lines += [f"not heard: {name}: {reason}" for name, reason in seen.missed.items()]
+    if spared and not seen.holders:
+        lines.append("no bookie that answers holds one")
+    return Said(data, "\n".join(lines))
+
+
+def forget(quorum: Quorum, ids: str, token: str | None) -> Said:
+    """Let what bookies hold under these ids go. Without the cluster's token it is only said what would go."""
+    ranges, seen = parse_ids(ids), _look(quorum)
+    own = seen.told.cluster_token.hex()
+    gone = sorted(each for each in seen.holders if any(first <= each < end for first, end in ranges))
+    what = f"ledgers {', '.join(map(str, gone))}" if gone else "no ledger that a bookie names"
+    if token is None:
+        raise UsageError(
+            f"this would let go for ever: {what}",
+            hint=f"say that it is meant: --token {own}; nothing was changed",
+        )
+    if token != own:
+        raise UsageError(f"--token {token}: this cluster's token is another one", hint="nothing was changed")
+    for begin in range(0, len(ranges), ID_RANGES_MAX):
+        quorum.tell(ForgetIds(tuple(ranges[begin : begin + ID_RANGES_MAX])), Acknowledged)
+    data = {"forgotten": ranges, "ledgers": gone, "not_heard": seen.missed}
+    return Said(data, f"forgotten: {what}; each bookie drops them at its next collection")
+
+
+def parse_ids(text: str) -> list[tuple[int, int]]:
+    """Ranges (first, end) of a list such as `5,7-9`. Raises UsageError: it is none."""
+    ranges: list[tuple[int, int]] = []
+    for word in text.replace(",", " ").split():
+        match = _RANGE.fullmatch(word)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
+        if not 0 < first <= last < LEDGER_ID_MAX:
+            raise UsageError(f"{word[:80]!r} is no id of a ledger, nor a range of them", hint="as in 5,7-9")
+        ranges.append((first, last + 1))
+    if not ranges:
+        raise UsageError("no id was given", hint="embedbk ledger lost names them")
+    return ranges
+
+
+def _look(quorum: Quorum) -> _Seen:
+    told = quorum.tell(Tell(0), Told)
+    holders: dict[int, list[str]] = {}
+    missed: dict[str, str] = {}
+    if not told.spared:
+        return _Seen(told, holders, missed)
+    first, end = min(told.spared)[0], max(stop for _, stop in told.spared)
+    for record in quorum.tell(List(BOOKIES_PREFIX, "", PAGE), Listed).records:
+        name = record.key.removeprefix(BOOKIES_PREFIX)
+        try:
+            endpoints = decode_registration(record.value or b"").endpoints
+            held = _held(quorum, endpoints, first, end)
+        except (StorageError, UsageError) as unheard:
+            missed[name] = str(unheard)
+            continue
+        for each in held:
+            if any(begin <= each < stop for begin, stop in told.spared):
+                holders.setdefault(each, []).append(name)
+    for each in _known(quorum, holders):
+        del holders[each]
+    return _Seen(told, holders, missed)
+
+
+def _held(quorum: Quorum, endpoints: Sequence[str], first: int, end: int) -> list[int]:
+    found: list[int] = []
+    while True:
+        told = quorum.ask(endpoints, AskHeld(first, end))
+        if not isinstance(told, HeldTold):
+            raise UsageError("it did not say what it holds")
+        found += told.ids
+        if not told.next_id:
+            return found
+        first = told.next_id
+
+
+def _known(quorum: Quorum, holders: dict[int, list[str]]) -> list[int]:
+    """Of these, the ledgers that metadata knows."""
+    found: list[int] = []
+    if not holders:
+        return found
+    after, last, has_more = ledger_key_path(min(holders) - 1), ledger_key_path(max(holders)), True
+    while has_more and after < last:
+        page = quorum.tell(List(LEDGERS_PREFIX, after, PAGE), Listed)
+        keys = [record.key for record in page.records]
+        found += [each for key in keys if (each := ledger_of_key(key)) is not None and each in holders]
+        has_more, after = page.has_more, keys[-1] if keys else last
+    return found
