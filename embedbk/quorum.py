@@ -22,6 +22,7 @@ from embedbk.codec.metadata_messages import (
     FormationPromised,
     MemberName,
     MetTold,
+    NotLeader,
     Operation,
     PrepareFormation,
     QuorumStatus,
@@ -257,6 +258,8 @@ class Quorum:
             return result
         if isinstance(result, Refusal):
             raise UsageError(f"the leader refuses: {result.text}")
+        if isinstance(result, NotLeader):
+            raise UsageError("another member leads since it was asked", hint="say the command again")
         raise OperationTimeout(
             "no answer came in time", hint="say the command again; a larger --timeout-s waits longer"
         )

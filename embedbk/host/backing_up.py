@@ -1,12 +1,14 @@
 """A metadata member's snapshots, given to whoever keeps a copy elsewhere (METADATA.md, 10).
 
-Decides when a snapshot that is asked for is the one that was meant: of everything that was applied when it was asked
-for. It is cut, written, named and durable like every other (snapshotting.py), and read from its file by offset, so a
-copy takes what it takes. Nothing is pinned: a snapshot that is gone meanwhile is refused, and asked for anew.
+Decides when a snapshot that is asked for is the one that was meant: of everything that anybody was promised before it
+was asked for, so only a leader says so, once a quorum has confirmed that it still led then. It is cut, written, named
+and durable like every other (snapshotting.py), and read from its file by offset, so a copy takes what it takes. Nothing
+is pinned: a snapshot that is gone meanwhile is refused, and asked for anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from embedbk.codec.metadata_messages import (
@@ -15,6 +17,7 @@ from embedbk.codec.metadata_messages import (
     CutSnapshot,
     MetadataReply,
     MetadataRequest,
+    NotLeader,
     Refusal,
     Result,
     SnapshotBytes,
@@ -23,7 +26,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.errors import UsageError
 from embedbk.metadata.governing import REFUSED
 from embedbk.metadata.vocabulary import Reply
-from embedbk.storage.snapshots import Named, Snapshots
+from embedbk.storage.snapshots import Snapshots
 
 __all__ = ["ASKED_MAX", "BackingUp"]
 
@@ -34,6 +37,7 @@ class _Asked(NamedTuple):
     link: int
     request: MetadataRequest
     up_to: int  # The snapshot must stand for everything up to here, at least.
+    at_ns: int  # When it was asked for.
 
 
 class BackingUp:
@@ -48,8 +52,8 @@ class BackingUp:
         """A snapshot up to here is waited for; 0: none is."""
         return max((asked.up_to for asked in self._asked), default=0)
 
-    def ask(self, link: int, request: MetadataRequest, applied_index: int) -> Reply | None:
-        """An answer, or None: it comes when the snapshot counts."""
+    def ask(self, now_ns: int, link: int, request: MetadataRequest, promised_index: int) -> Reply | None:
+        """An answer, or None: it comes when the snapshot counts. promised_index: of what a leader has promised."""
         operation = request.operation
         assert isinstance(operation, Backup)
         snapshots = self._snapshots
@@ -62,27 +66,37 @@ class BackingUp:
         if len(self._asked) >= ASKED_MAX:
             text = f"{ASKED_MAX} snapshots are asked for already: try again later"
             return _reply(link, request, Refusal(REFUSED, text))
-        self._asked.append(_Asked(link, request, applied_index))
+        self._asked.append(_Asked(link, request, promised_index, now_ns))
         return None
 
     def end_link(self, link: int) -> None:
         self._asked = [asked for asked in self._asked if asked.link != link]
 
-    def step(self, failure: str) -> list[Reply]:
-        """Who is answered now. failure: why the last snapshot could not be written; empty: it could."""
+    def step(
+        self, failure: str, is_confirmed: Callable[[int], bool], not_leader: NotLeader | None
+    ) -> list[Reply]:
+        """Who is answered now.
+
+        failure: why the last snapshot could not be written; empty: it could. is_confirmed: whether this member led at a
+        time for certain. not_leader: it does not lead.
+        """
         if not self._asked or self._snapshots is None:
             return []
         newest = self._snapshots.kept[-1] if self._snapshots.kept else None
-        replies = [
-            _reply(asked.link, asked.request, _cut(newest))
-            for asked in self._asked
-            if newest is not None and newest.index >= asked.up_to
-        ]
-        self._asked = [asked for asked in self._asked if newest is None or newest.index < asked.up_to]
-        if failure:
-            refusal = Refusal(REFUSED, f"no snapshot can be written: {failure}")
-            replies += [_reply(asked.link, asked.request, refusal) for asked in self._asked]
-            self._asked = []
+        waiting, replies = self._asked, list[Reply]()
+        self._asked = []
+        for asked in waiting:
+            result: Result | None = None
+            if not_leader is not None:
+                result = not_leader
+            elif newest is not None and newest.index >= asked.up_to and is_confirmed(asked.at_ns):
+                result = SnapshotCut(newest.index, newest.term, newest.file_bytes, newest.digest)
+            elif failure:
+                result = Refusal(REFUSED, f"no snapshot can be written: {failure}")
+            if result is None:
+                self._asked.append(asked)
+            else:
+                replies.append(_reply(asked.link, asked.request, result))
         return replies
 
     @staticmethod
@@ -95,10 +109,6 @@ class BackingUp:
             return SnapshotBytes(snapshots.read(named, offset, SNAPSHOT_BYTES_MAX))
         except (OSError, UsageError) as refused:
             return Refusal(REFUSED, f"snapshot {named.name} cannot be read: {refused}")
-
-
-def _cut(named: Named) -> SnapshotCut:
-    return SnapshotCut(named.index, named.term, named.file_bytes, named.digest)
 
 
 def _reply(link: int, request: MetadataRequest, result: Result) -> Reply:

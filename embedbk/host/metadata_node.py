@@ -157,7 +157,8 @@ class MetadataNode:
             self._install(now_ns)
         elif self.failure is None:
             self._snapshotting.step(self.core, now_ns, self._backing_up.wanted_index)
-            self._answer(self._backing_up.step(self._snapshotting.failure))
+            not_leader = None if self.log.term else self.log.not_leader
+            self._answer(self._backing_up.step(self._snapshotting.failure, raft.is_confirmed, not_leader))
             if self._snapshotting.damage:
                 self._step_core(StateDamaged(now_ns, self._snapshotting.damage))
 
@@ -276,7 +277,7 @@ class MetadataNode:
 
     def _govern(self, now_ns: int, link: int, request: MetadataRequest) -> None:
         if isinstance(request.operation, Backup):
-            self._answer([self._backing_up.ask(link, request, self.core.applied_index)])
+            self._answer([self._backing_up.ask(now_ns, link, request, self.core.promised_index)])
             return
         change, reply = self._governing.ask(now_ns, link, request, self.log.raft, self.log.not_leader)
         if change is not None and self.failure is None:

@@ -238,6 +238,11 @@ class Member:
         return self._applied_index
 
     @property
+    def promised_index(self) -> int:
+        """Up to here anybody may have been promised something: by this leader, or by those before it."""
+        return max(self._applied_index, self._started_index)
+
+    @property
     def is_caught_up(self) -> bool:
         """Everything that it was told is committed is applied."""
         return not self._committed

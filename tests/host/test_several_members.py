@@ -13,12 +13,14 @@ from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import encode_frame_header, frame_of
 from embedbk.codec.messages import MESSAGE_HEADER_BYTES, ErrorAnswer, decode_message, encode_message
 from embedbk.codec.metadata_messages import (
+    CutSnapshot,
     MetadataReply,
     MetadataRequest,
     NotLeader,
     OpenSession,
     Put,
     SessionOpened,
+    SnapshotCut,
     Txn,
     TxnDone,
 )
@@ -322,6 +324,31 @@ def test_a_learner_that_hears_no_leader_is_known_to_nobody_and_a_voter_stands_fo
     house.leader()
     house.run(1_000)
     assert fresh.node.is_known and fresh.node.log.raft.log.configuration_index == first_index
+
+
+def test_a_copy_is_cut_by_whoever_led_for_certain_when_it_was_asked_for(house: House) -> None:
+    """METADATA.md, 10: a leader that nobody hears any more may lack what another one has promised since."""
+    house.open()
+    assert isinstance(house.ask(Txn([], [Put("/a", b"1")])).result, TxnDone)
+    house.run(500)
+    leader = house.leader()
+    assert leader.node is not None
+    cut = house.ask(CutSnapshot()).result
+    assert isinstance(cut, SnapshotCut) and cut.index >= leader.node.core.promised_index
+    others = [place for place in house.places.values() if place is not leader]
+    house.dial(others[0].name)
+    house.session = None
+    refused = house.ask(CutSnapshot()).result
+    assert isinstance(refused, NotLeader) and refused.leader == leader.name
+    house.dial(leader.name)
+    for place in others:
+        place.crash()
+    request = MetadataRequest(0, 99, 1, CutSnapshot())
+    house.replies.clear()
+    assert house.link is not None
+    house.client.send(house.link, encode_message(99, request))
+    house.run(2_000)
+    assert not [each for each in house.replies if isinstance(each.result, SnapshotCut)]
 
 
 # --- Strangers -----------------------------------------------------------------------------------------------

@@ -28,6 +28,21 @@ _USED = "tests/storage/test_member_notes.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-copy-of-a-leader-that-nobody-hears",
+        "P10.1 P10.3",
+        "a leader that is cut off gives a copy without what another one has promised since",
+        (
+            (
+                _BACKING,
+                "newest.index >= asked.up_to and is_confirmed(asked.at_ns)",
+                "newest.index >= asked.up_to",
+            ),
+        ),
+        (
+            "tests/host/test_several_members.py::test_a_copy_is_cut_by_whoever_led_for_certain_when_it_was_asked_for",
+        ),
+    ),
+    Mutant(
         "whoever-forgets-one-id-forgets-its-range",
         "P7.7",
         "an operator lets one ledger of a lost future go, and bookies drop the others beside it",
@@ -123,7 +138,7 @@ MUTANTS = (
         "a-copy-is-the-newest-snapshot-that-is-there",
         "P10.3",
         "whoever asks for a copy is given one from before what was acknowledged last",
-        ((_BACKING, "if newest is not None and newest.index >= asked.up_to\n", "if newest is not None\n"),),
+        ((_BACKING, "newest is not None and newest.index >= asked.up_to and", "newest is not None and"),),
         (_BACKED + "a_copy_has_everything_that_was_applied_when_it_was_asked_for",),
     ),
     Mutant(
