@@ -105,8 +105,7 @@ def _described(kept: KeptMetadata) -> str:
 
 
 def _lineage_of(catalog: Catalog) -> str:
-    name = catalog.lineages[-1].name if catalog.lineages else b""
-    return lineage_text(name, catalog.revision >> GENERATION_BITS)
+    return lineage_text(catalog.lineage, catalog.revision >> GENERATION_BITS)
 
 
 def _count(catalog: Catalog, prefix: str) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 from embedbk.cli.backup import add_commands
 from embedbk.cli.operators import Commands, Said, endpoints_at
+from embedbk.codec.lineages import lineage_text
 from embedbk.codec.metadata_messages import (
     ChangeLearners,
     ChangeVoters,
@@ -271,6 +272,8 @@ def _as_json(seen: Seen) -> dict[str, Any]:
         "configuration": best.configuration,
         "is_joint": best.is_joint,
         "tolerance": _tolerance(best, seen.told),
+        "lineage": lineage_text(best.lineage, best.generation),
+        "spared_ranges": best.spared,
         "level": best.level,
         "level_known": best.level_known,
         "level_lacking": list(best.in_the_way) if seen.leader is not None else None,
@@ -325,6 +328,7 @@ def _as_text(seen: Seen) -> str:
     ]
     lines += _room_of(best)
     lines += _level_of(best)
+    lines += _lineage_of(best)
     voters = {each.member.name for each in best.members if each.role == "voter"}
     learners = [each.member.name for each in best.members if each.role == "learner"]
     lines += [
@@ -355,6 +359,14 @@ def _level_of(best: QuorumTold) -> list[str]:
         done = f"embedbk quorum raise begins {best.level_known}" if best.role == "leader" else "nobody leads"
         return [f"{line}: {done}; until it is raised the build before can come back"]
     return [f"{line}, {best.level_known} is known: in the way are {named(best.in_the_way)}"]
+
+
+def _lineage_of(best: QuorumTold) -> list[str]:
+    """Once metadata was brought back: as what, and what that left (P10.5)."""
+    if not best.generation:
+        return []
+    left = "; a lost future may have left ledgers: embedbk ledger lost" if best.spared else ""
+    return [f"lineage {lineage_text(best.lineage, best.generation)}{left}"]
 
 
 def _where(told: QuorumTold) -> list[str]:

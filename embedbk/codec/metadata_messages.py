@@ -505,7 +505,8 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     have lost something, so it votes for nobody yet. log_bytes: of memory, that the entries take which it keeps.
     weights: bytes of its records by kind. held_bytes, held_max: what counts against the bound of the catalog, and that.
     level: the cluster's, as applied here; 0: of a build that knows none. level_known: the newest that this member's
-    build knows. in_the_way: who keeps a leader from raising it to that, the first of them.
+    build knows. in_the_way: who keeps a leader from raising it to that, the first of them. lineage: the newest, with
+    its generation (P10.5). spared: in how many ranges lie the ids of which a lost future may have made ledgers.
     """
 
     cluster_token: _Name
@@ -529,6 +530,9 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     level: _Number = 0
     level_known: _Number = 0
     in_the_way: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=IN_THE_WAY_MAX)] = ()
+    lineage: _Name = b""
+    generation: _Number = 0
+    spared: _Number = 0
 
 
 Result = (

@@ -164,6 +164,11 @@ class Catalog:
             page.append(record)
         return Listed(page, False, self.revision)
 
+    @property
+    def lineage(self) -> bytes:
+        """The newest; empty: the cluster's first."""
+        return self.lineages[-1].name if self.lineages else b""
+
     def tell(self, asked: Tell, cluster_token: bytes) -> Told:
         """How far this metadata is, what came of the start that is asked for, and from which lineages it descends
         (P10.5)."""
@@ -182,7 +187,7 @@ class Catalog:
             self.next_id,
             list(self.spared),
             reign,
-            self.lineages[-1].name if self.lineages else b"",
+            self.lineage,
             not asked.lineage or any(each.name == asked.lineage for each in self.lineages),
         )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from embedbk.codec.metadata_messages import (
+    GENERATION_BITS,
     IN_THE_WAY_MAX,
     Acknowledged,
     AskMet,
@@ -125,9 +126,8 @@ class Governing:
 
     def _met(self, raft: Raft) -> MetTold:
         catalog = self._catalog()
-        lineage = catalog.lineages[-1].name if catalog.lineages else b""
         role, name = raft.role.name.lower(), raft.member.name
-        return MetTold(role, name, self._token, lineage, catalog.revision, catalog.next_id)
+        return MetTold(role, name, self._token, catalog.lineage, catalog.revision, catalog.next_id)
 
     def hear(self, ended: ChangeEnded) -> Reply | None:
         """A change is committed, or refused; None: nobody waits for it."""
@@ -325,9 +325,17 @@ def told(raft: Raft, cluster_token: bytes, endpoints: tuple[str, ...]) -> Quorum
 
 
 def weighed(status: QuorumTold, catalog: Catalog) -> QuorumTold:
-    """With what this member's catalog holds (P10.7)."""
+    """With what this member's catalog holds (P10.7), and which it is (P10.5)."""
     held, most = catalog.bytes - catalog.shared_bytes, catalog.limits.catalog_bytes_max
-    return msgspec.structs.replace(status, weights=catalog.weights.told(), held_bytes=held, held_max=most)
+    return msgspec.structs.replace(
+        status,
+        weights=catalog.weights.told(),
+        held_bytes=held,
+        held_max=most,
+        lineage=catalog.lineage,
+        generation=catalog.revision >> GENERATION_BITS,
+        spared=len(catalog.spared),
+    )
 
 
 def _told_of(

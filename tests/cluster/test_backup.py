@@ -83,7 +83,13 @@ def test_metadata_is_brought_back_from_survivors_and_then_from_a_copy(tmp_path: 
         append(url, b"in a lineage")
         second = quorum("snapshot", tmp_path / "second", "--at", url)
         assert second["generation"] == 1 and second["lineage"].endswith(":1")
-        assert [each["name"] for each in status(url)["members"]] == ["m1"]
+        told = status(url)
+        assert [each["name"] for each in told["members"]] == ["m1"]
+        assert (told["lineage"], told["spared_ranges"]) == (second["lineage"], 1)
+        said = embedbk_command("quorum", "status", "--at", url)[1]
+        assert (
+            f"lineage {second['lineage']}; a lost future may have left ledgers: embedbk ledger lost" in said
+        )
 
         cluster.kill("m1")
         shutil.rmtree(m1)
