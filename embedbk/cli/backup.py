@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from embedbk.cli.operators import Said
 from embedbk.client.address import endpoints_of, is_address
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.lineages import lineage_text
-from embedbk.codec.metadata_messages import GENERATION_BITS
+from embedbk.codec.metadata_messages import GENERATION_BITS, Record
 from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import check_member_name
@@ -89,7 +89,7 @@ def _facts(kept: KeptMetadata) -> dict[str, Any]:
         "lineage": _lineage_of(catalog),
         "level": catalog.level,
         "next_id": catalog.next_id,
-        "ledgers": _count(catalog, LEDGERS_PREFIX),
+        "ledgers": sum(1 for _ in _records(catalog, LEDGERS_PREFIX)),
         "bytes_by_kind": dict(catalog.weights.told()),
         "members": [member.name for member in kept.configuration.members],
     }
@@ -108,13 +108,12 @@ def _lineage_of(catalog: Catalog) -> str:
     return lineage_text(catalog.lineage, catalog.revision >> GENERATION_BITS)
 
 
-def _count(catalog: Catalog, prefix: str) -> int:
-    count, after, has_more = 0, "", True
+def _records(catalog: Catalog, prefix: str) -> Iterator[Record]:
+    after, has_more = "", True
     while has_more:
         page = catalog.page(prefix, after)
-        count, has_more = count + len(page.records), page.has_more
-        after = page.records[-1].key if page.records else ""
-    return count
+        yield from page.records
+        has_more, after = page.has_more, page.records[-1].key if page.records else ""
 
 
 # --- Bringing back ----------------------------------------------------------------------------------------
@@ -141,7 +140,11 @@ def _bring_back(found: Sequence[KeptMetadata], options: argparse.Namespace) -> S
     quorum = Quorum(endpoints, options.timeout_s, options.allow_non_loopback)
     met, missed = quorum.hear_met()
     heard = [each for each in met.values() if each.cluster_token == kept.cluster_token]
-    leads = [f"{each.name} at {endpoint}" for endpoint, each in met.items() if each.role == "leader"]
+    leads = [
+        f"{each.name} at {endpoint}"
+        for endpoint, each in met.items()
+        if each.role == "leader" and each.cluster_token == kept.cluster_token
+    ]
     if options.accept_loss is None:
         _refuse_a_living_one(leads, token)
         lost = why_may_be_lost(found)
@@ -205,7 +208,7 @@ def _endpoints(kept: KeptMetadata, ask: str) -> list[str]:
     found = [
         each for member in kept.configuration.members for each in kept.configuration.endpoints_of(member)
     ]
-    for record in kept.catalog.page(BOOKIES_PREFIX).records:
+    for record in _records(kept.catalog, BOOKIES_PREFIX):
         if record.value is not None:
             with contextlib.suppress(StorageError):
                 found += decode_registration(record.value).endpoints

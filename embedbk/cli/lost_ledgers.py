@@ -7,7 +7,7 @@ not know a ledger of a spared id proves nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from embedbk.cli.operators import Commands, Said
@@ -20,6 +20,7 @@ from embedbk.codec.metadata_messages import (
     HeldTold,
     List,
     Listed,
+    Record,
     Tell,
     Told,
 )
@@ -31,6 +32,7 @@ from embedbk.quorum import Quorum
 __all__ = ["forget", "lost", "parse_ids", "run_ledger"]
 
 PAGE = 1000
+LAST_KEY = "\U0010ffff"  # Above every key.
 _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
 
 
@@ -115,7 +117,7 @@ def _look(quorum: Quorum) -> _Seen:
     if not told.spared:
         return _Seen(told, holders, missed)
     first, end = min(told.spared)[0], max(stop for _, stop in told.spared)
-    for record in quorum.tell(List(BOOKIES_PREFIX, "", PAGE), Listed).records:
+    for record in _records(quorum, BOOKIES_PREFIX):
         name = record.key.removeprefix(BOOKIES_PREFIX)
         try:
             endpoints = decode_registration(record.value or b"").endpoints
@@ -129,6 +131,15 @@ def _look(quorum: Quorum) -> _Seen:
     for each in _known(quorum, holders):
         del holders[each]
     return _Seen(told, holders, missed)
+
+
+def _records(quorum: Quorum, prefix: str, after: str = "", last: str = LAST_KEY) -> Iterator[Record]:
+    """Those under a prefix, behind one key and up to another."""
+    has_more = True
+    while has_more and after < last:
+        page = quorum.tell(List(prefix, after, PAGE), Listed)
+        yield from page.records
+        has_more, after = page.has_more, page.records[-1].key if page.records else last
 
 
 def _held(quorum: Quorum, endpoints: Sequence[str], first: int, end: int) -> list[int]:
@@ -145,13 +156,8 @@ def _held(quorum: Quorum, endpoints: Sequence[str], first: int, end: int) -> lis
 
 def _known(quorum: Quorum, holders: dict[int, list[str]]) -> list[int]:
     """Of these, the ledgers that metadata knows."""
-    found: list[int] = []
     if not holders:
-        return found
-    after, last, has_more = ledger_key_path(min(holders) - 1), ledger_key_path(max(holders)), True
-    while has_more and after < last:
-        page = quorum.tell(List(LEDGERS_PREFIX, after, PAGE), Listed)
-        keys = [record.key for record in page.records]
-        found += [each for key in keys if (each := ledger_of_key(key)) is not None and each in holders]
-        has_more, after = page.has_more, keys[-1] if keys else last
-    return found
+        return []
+    first, last = ledger_key_path(min(holders) - 1), ledger_key_path(max(holders))
+    ids = (ledger_of_key(record.key) for record in _records(quorum, LEDGERS_PREFIX, first, last))
+    return [each for each in ids if each is not None and each in holders]
