@@ -15,6 +15,7 @@ import embedbk
 from embedbk.cluster import Cluster
 from embedbk.config import Settings
 from embedbk.errors import UsageError
+from embedbk.metadata.levels import LEVEL
 from tests.transports.zmtp import wait_until
 
 pytestmark = pytest.mark.xdist_group("processes")
@@ -114,7 +115,7 @@ def test_the_level_is_raised_when_every_member_is_there_and_stays(tmp_path: Path
     data = tmp_path / "data"
     with Cluster(data, bookies=1, members=3, settings=PATIENT) as cluster:
         found = status(data)
-        assert (found["level"], found["level_known"]) == (1, 2)
+        assert (found["level"], found["level_known"]) == (1, LEVEL)
         away = next(name for name in ("m2", "m3") if name != cluster.leader())
         cluster.kill(away)
         code, _, said = embedbk_command("quorum", "raise", "--at", data, "--timeout-s", "3")
@@ -123,11 +124,11 @@ def test_the_level_is_raised_when_every_member_is_there_and_stays(tmp_path: Path
         assert status(data)["level_lacking"] == [f"member {away} (not heard)"]
         code, _, said = embedbk_command("quorum", "raise", "--to", "9", "--at", data)
         assert code == 1
-        assert "knows levels 1 to 2" in said
+        assert f"knows levels 1 to {LEVEL}" in said
         cluster.restart(away)
         code, shown, said = embedbk_command("quorum", "raise", "--at", data, "--timeout-s", "60")
         assert code == 0, said
-        assert "level 2" in shown.splitlines()
+        assert f"level {LEVEL}" in shown.splitlines()
         code, _, said = embedbk_command("quorum", "raise", "--to", "1", "--at", data)
         assert code == 1
         assert "never lowered" in said
@@ -135,7 +136,7 @@ def test_the_level_is_raised_when_every_member_is_there_and_stays(tmp_path: Path
         Cluster(data, bookies=1, members=3, settings=PATIENT) as cluster,
         embedbk.open(cluster.url, settings=PATIENT) as bk,
     ):
-        assert status(data)["level"] == 2
+        assert status(data)["level"] == LEVEL
         with bk.log("orders").writer() as orders:
             orders.append(b"after")
 
