@@ -180,8 +180,11 @@ class Ghost:
         self.lost = 0  # LOSTDISK as bits.
         self.up: set[str] = set()  # Asked, not walked.
         self.paused: set[str] = set()
-        self.healed_ns: int | None = None  # Since when nothing fails any more.
-        self.now_ns = 0
+        self.clocks: dict[
+            str, int
+        ] = {}  # What each node's own clock showed last; no other one shows the same.
+        self.healed: dict[str, int] | None = None
+        # Above: what each of them showed when faults stopped, as far as it was heard since; None: they have not.
         self._masks: dict[Any, tuple[int, ...]] = {}
 
     def ledger(self, ledger_id: int) -> LedgerGhost:
@@ -189,6 +192,22 @@ class Ghost:
         if found is None:
             found = self.ledgers[ledger_id] = LedgerGhost(ledger_id)
         return found
+
+    @property
+    def is_healed(self) -> bool:
+        """Nothing fails any more."""
+        return self.healed is not None
+
+    def note_clock(self, node: str, shown_ns: int) -> None:
+        if self.healed is not None and node not in self.healed:
+            # Heard for the first time since then: that is as long ago as the others say.
+            since_ns = max((self.clocks[other] - at for other, at in self.healed.items()), default=0)
+            self.healed[node] = shown_ns - since_ns
+        self.clocks[node] = shown_ns
+
+    def since_healed_ns(self, node: str) -> int:
+        """How long nothing has failed, by the clock of this node, which was heard."""
+        return self.clocks[node] - self.healed[node] if self.healed is not None else 0
 
     def bit(self, member: Member) -> int:
         return self.member(member).bit

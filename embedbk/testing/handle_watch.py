@@ -94,7 +94,7 @@ class HandleWatch:
             elif made is Transact:
                 self._on_proposal(writer, core, effect)
             elif made is AddFailed:
-                self._on_add_failed(writer, core, effect)
+                self._on_add_failed(writer, core, event, effect)
 
     def _note_taken_back(self, writer: WriterGhost, core: Any) -> None:
         failed = {each.number for each in core.in_flight.seatings if each.failure is not None}
@@ -238,17 +238,19 @@ class HandleWatch:
                 )
             writer.proposals[effect.tag] = (compared, proposed)
 
-    def _on_add_failed(self, writer: WriterGhost, core: Any, effect: AddFailed) -> None:
-        """L3: a healthy core goes on. Once all is healed no writer runs out of bookies while E of them are up."""
+    def _on_add_failed(self, writer: WriterGhost, core: Any, event: Any, effect: AddFailed) -> None:
+        """L3: a healthy core goes on. Once all is healed no writer runs out of bookies while E of them are up. How long
+        that is so is told by the writer's own clock: those of two nodes are seconds apart."""
         writer.failed = True
         ledger, ghost = writer.ledger, self.ghost
         if ledger.failed is None:
             ledger.failed = ledger.acked + 1
         self.sometimes.note("handle failed")
-        if ghost.healed_ns is None or not isinstance(effect.error, NotEnoughBookies):
+        if not ghost.is_healed or not isinstance(effect.error, NotEnoughBookies):
             return
+        ghost.note_clock(writer.node, event.now_ns)
         usable = sum(1 for bookie in core.bookies if bookie.is_writable)
-        if ghost.now_ns > ghost.healed_ns + _HEALED_GRACE_NS and usable >= core.quorum.ensemble_size:
+        if ghost.since_healed_ns(writer.node) > _HEALED_GRACE_NS and usable >= core.quorum.ensemble_size:
             raise Violation("L3", f"ledger {ledger.ledger_id}: {effect.error}, and {usable} bookies are up")
 
     # Recoverers.

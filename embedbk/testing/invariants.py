@@ -107,7 +107,7 @@ class Invariants(Observer):
 
     def _not_in_a_circle(self, node: str, core: Any, event: Tick) -> None:
         """L14: no progress-free cycle. A core is not woken again and again while its clock stands still."""
-        self.ghost.now_ns = max(self.ghost.now_ns, event.now_ns)
+        self.ghost.note_clock(node, event.now_ns)
         when, count = self._ticks.get(core, (-1, 0))
         count = count + 1 if when == event.now_ns else 1
         self._ticks[core] = (event.now_ns, count)
@@ -138,7 +138,7 @@ class Invariants(Observer):
                 reading.read_is_clean(ledger, entry_id)
                 ledger.read_last = max(ledger.read_last, entry_id)
             reading.read_is_repeatable(ledger, entry_id, payload)
-            if ghost.healed_ns is not None:
+            if ghost.is_healed:
                 ledger.read_healed.add(entry_id)
         if is_unconfirmed:
             self.sometimes.note("read unconfirmed")
@@ -148,7 +148,7 @@ class Invariants(Observer):
     def on_read_failed(self, client: str, ledger_id: int, entry_id: int, error: Exception) -> None:
         ledger = self.ghost.ledger(ledger_id)
         reading.nothing_is_unread_again(ledger, entry_id, error)
-        ledger.is_refused = ledger.is_refused or self.ghost.healed_ns is not None
+        ledger.is_refused = ledger.is_refused or self.ghost.is_healed
 
     def on_reader_lac(self, client: str, ledger_id: int, lac: int, is_closed: bool, handle: Hashable) -> None:
         ledger = self.ghost.ledger(ledger_id)
@@ -191,7 +191,7 @@ class Invariants(Observer):
         if metadata is not None:
             recovery.recovered_is_what_closed(ledger, metadata)
             ledger.is_refused = False
-        elif self.ghost.healed_ns is not None:
+        elif self.ghost.is_healed:
             ledger.is_refused = True
 
     # Nodes and disks.
@@ -397,7 +397,7 @@ class Invariants(Observer):
     # The whole.
 
     def on_healed(self) -> None:
-        self.ghost.healed_ns = self.ghost.now_ns
+        self.ghost.healed = {}
 
     def at_end(self, storages: dict[str, DurableBookie]) -> None:
         ghost = self.ghost

@@ -724,10 +724,17 @@ def l2() -> None:
     history.watch.at_end({})
 
 
-def l3() -> None:
+def runs_out(*ticks: tuple[str, int]) -> None:
+    """All heals, clocks show so many seconds, and in the last of them the writer on node "w" finds too few bookies."""
     history = History()
+    history.watch.on_step("fast", LacWait(version(), -1, 300, 0), Tick(1_000_000_000), [])
     history.watch.on_healed()
-    history.watch.on_step("w", history.writer, Tick(99_000_000_000), [AddFailed(NotEnoughBookies("none"))])
+    for node, second in ticks:
+        core = history.writer if node == "w" else LacWait(version(), -1, 300, 0)
+        history.watch.on_step(node, core, Tick(second * 1_000_000_000), [])
+    second = ticks[-1][1]
+    failed = AddFailed(NotEnoughBookies("none"))
+    history.watch.on_step("w", history.writer, Tick(second * 1_000_000_000), [failed])
 
 
 def l4() -> None:
@@ -896,7 +903,11 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
     "I56": [i56],
     "L1": [lambda: History().watch.at_end({})],
     "L2": [l2],
-    "L3": [l3],
+    "L3": [
+        lambda: runs_out(("w", 1), ("w", 17)),
+        lambda: runs_out(("fast", 2), ("fast", 18), ("w", 500)),  # It came later.
+        lambda: runs_out(("fast", 900), ("w", 1), ("fast", 902), ("w", 17)),
+    ],
     "L4": [l4],
     "L12": [l12],
     "L13": [l13],
@@ -934,8 +945,8 @@ def test_what_was_queued_is_held_if_the_start_read_or_found_it(
 
 
 def test_what_is_rightly_done_breaks_nothing() -> None:
-    """I32, I35, I17, I40, I36, I11: served from durable limbo, dropped where metadata names others, a change that is
-    sent again, a drop taken back, a copy destroyed behind its acknowledgement, a fresh handle that hears less."""
+    """L3, I32, I35, I17, I40, I36, I11: served from durable limbo, dropped where metadata names others, a change that
+    is sent again, a drop taken back, a copy destroyed behind its acknowledgement, a fresh handle that hears less."""
     serve(unclean())
     served_by_the_next_start(unclean())
     serve(fence_forgotten(is_deleted=True))
@@ -953,6 +964,8 @@ def test_what_is_rightly_done_breaks_nothing() -> None:
     history.watch.on_metadata(9, tombstone_path(LEDGER), b"as it stood", None)
     history.revision = 8
     history.publish(version(CLOSED, -1, 0))  # Brought back, in the transaction that took its tombstone.
+    runs_out(("w", 1), ("w", 15))
+    runs_out(("fast", 1), ("w", 99), ("w", 113))  # Another clock than those that were heard before.
     proposing("propose", "unknown", "read-only", "propose")  # Sent again: it is chosen already.
     held_again("drop", "hold again", "sync")  # Taken back before it was carried out: nothing went.
     held_again("drop", "sync", "hold again", "sync")
