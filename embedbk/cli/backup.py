@@ -19,8 +19,8 @@ from embedbk.cli.operators import Said
 from embedbk.client.address import endpoints_of, is_address
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.lineages import lineage_text
-from embedbk.codec.metadata_messages import GENERATION_BITS, Record
-from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
+from embedbk.codec.metadata_messages import GENERATION_BITS, MetTold, Record
+from embedbk.codec.registration import BOOKIES_PREFIX, COOKIES_PREFIX, decode_registration
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import check_member_name
 from embedbk.metadata.catalog import Catalog
@@ -37,6 +37,7 @@ from embedbk.storage.kept_metadata import (
 )
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.member_notes import MEMBER_FILE, FileNotes
+from embedbk.storage.met_metadata import MET_FILE, read_met
 from embedbk.storage.metadata_log import FIRST_MEMBER
 from embedbk.storage.places import Place, hold_place
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
@@ -139,6 +140,7 @@ def _bring_back(found: Sequence[KeptMetadata], options: argparse.Namespace) -> S
     endpoints = _endpoints(kept, options.ask or "")
     quorum = Quorum(endpoints, options.timeout_s, options.allow_non_loopback)
     met, missed = quorum.hear_met()
+    met |= _noted(options.dir.absolute().parent)
     heard = [each for each in met.values() if each.cluster_token == kept.cluster_token]
     leads = [
         f"{each.name} at {endpoint}"
@@ -153,7 +155,7 @@ def _bring_back(found: Sequence[KeptMetadata], options: argparse.Namespace) -> S
                 f"what was committed may be lost: {lost}",
                 hint=f"bring more survivors, or say that it is accepted: --accept-loss {token}",
             )
-        if endpoints and not heard:
+        if not heard and (endpoints or _has_bookies(kept.catalog)):
             raise UsageError(
                 f"nobody says which metadata was met: {_missed(missed)}; another recovery may be under way",
                 hint=f"start the bookies first (they wait for metadata), or --accept-loss {token}",
@@ -169,7 +171,7 @@ def _bring_back(found: Sequence[KeptMetadata], options: argparse.Namespace) -> S
         "name": identity.name,
         "incarnation": identity.incarnation.hex(),
         "may_be_lost": may_be_lost or None,
-        "heard": sorted(f"{each.role} {each.name}" for each in heard),
+        "heard": sorted({f"{each.role} {each.name}" for each in heard}),
         "not_heard": missed,
         "gives_up": [lineage_text(each.name, each.generation) for each in gives_up],
     }
@@ -203,6 +205,10 @@ def _refuse_a_living_one(leads: Sequence[str], token: str) -> None:
         )
 
 
+def _has_bookies(catalog: Catalog) -> bool:
+    return next(_records(catalog, COOKIES_PREFIX), None) is not None
+
+
 def _endpoints(kept: KeptMetadata, ask: str) -> list[str]:
     """Where bookies and members were, as the state has it, and whoever else is named."""
     found = [
@@ -214,6 +220,18 @@ def _endpoints(kept: KeptMetadata, ask: str) -> list[str]:
                 found += decode_registration(record.value).endpoints
     found += endpoints_of(ask if is_address(ask) else f"embedbk://{ask}") if ask else []
     return [each for each in dict.fromkeys(found) if not each.startswith("local://")]
+
+
+def _noted(directory: Path) -> dict[str, MetTold]:
+    """What bookies have noted in directories beside the new one, as those of an embedded cluster stand: nobody answers
+    for them while it is closed."""
+    found: dict[str, MetTold] = {}
+    for path in sorted(directory.glob(f"*/{MET_FILE}")):
+        met = read_met(path.parent)
+        if met is not None:
+            name, told = path.parent.name, (met.cluster_token, met.lineage, met.revision, met.ids_end)
+            found[str(path.parent)] = MetTold("bookie", name, *told)
+    return found
 
 
 def _missed(missed: dict[str, str]) -> str:

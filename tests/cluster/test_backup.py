@@ -122,3 +122,28 @@ def test_metadata_is_brought_back_from_survivors_and_then_from_a_copy(tmp_path: 
     assert "is no metadata member's directory" in refused("nuke", data / "b1", "--token", token)
     assert quorum("nuke", m1, "--token", token)["removed"]
     assert list((m1).iterdir()) == []
+
+
+def test_an_embedded_cluster_is_brought_back_beside_its_bookies(tmp_path: Path) -> None:
+    """METADATA.md, 10: nobody answers for a cluster that is closed, but the notes of its bookies do."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with embedbk.open(data, listen="tcp://127.0.0.1:0") as bk:
+        with bk.log("orders").writer() as orders:
+            orders.append(b"before")
+        quorum("raise", "--at", data)
+        taken = quorum("snapshot", copy, "--at", data)
+    with embedbk.open(data) as bk, bk.log("orders").writer() as orders:
+        orders.append(b"behind the copy")
+    lone = tmp_path / "elsewhere"
+    assert "nobody says which metadata was met" in refused("restore", copy, "--dir", lone)
+    for number in (1, 2):
+        shutil.rmtree(data / "metadata")
+        restored = quorum("restore", copy, "--dir", data / "metadata")
+        assert restored["heard"] and all(each.startswith("bookie ") for each in restored["heard"])
+        assert len(restored["gives_up"]) == number - 1
+        with embedbk.open(data) as bk:
+            assert bytes(next(iter(bk.log("orders").read()))) == b"before"
+            with bk.log("orders").writer() as orders:
+                orders.append(b"%d" % number)
+            assert [bytes(each) for each in bk.log("orders").read()][-1] == b"%d" % number
+    assert taken["generation"] == 0
