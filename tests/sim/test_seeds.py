@@ -33,6 +33,7 @@ FOUND_IN_FULL = {
     13206948: "a file that a start had set aside, taken away as the newest of its journal",
     13208857: "the debt of an unclean start was forgiven by the next one, which was blamed for a fence then",
     15006135: "a snapshot that a crash had put back counted, though the log did not go on behind it any more",
+    15010946: "the clock of one node told another's writer how long nothing had failed",
     3100366: "adds sent while the late one's replacement was published were owed by nobody, and never ended",
 }
 
