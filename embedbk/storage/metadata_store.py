@@ -79,13 +79,14 @@ def open_metadata_store(
     may_have_lost: bool = False,
     gives_up: tuple[Lineage, ...] = (),
     notes: MemberNotes | None = None,
+    start_nonce: bytes | None = None,
 ) -> MetadataStore:
     """The store in a directory, made if its parent is there: a new cluster in an empty one.
 
     may_have_lost: its owner's word that the log may be older than what others have heard of it, or shorter than it was;
     so does a file MAY_HAVE_LOST in the directory, which is removed when it was heeded. gives_up: and that these
     lineages are lost, which somebody met (P10.5); so does that file, which may name some. notes: of a log that is not
-    on a real disk; None: none are kept there.
+    on a real disk; None: none are kept there. start_nonce: as `MetadataStore` has it.
 
     Raises:
         StorageError: the directory cannot be used, is in use, or holds a damaged log or another kind of journal, or one
@@ -141,6 +142,7 @@ def open_metadata_store(
                 may_have_lost=may_have_lost,
                 gives_up=gives_up,
                 word=word,
+                start_nonce=start_nonce,
             )
             journal.wait(
                 journal.next_token() - 1

@@ -83,6 +83,7 @@ def heal(world: World) -> None:
     world.note("faults stop")
     world.is_healed = True
     world.twins.end_all()
+    world.members.copies.end_all()
     network = world.network
     network.faults = CALM
     for rule in list(network._rules):

@@ -9,7 +9,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.member import Member
+from embedbk.metadata.quorum import Policy
 from embedbk.testing.operator import Operator
 from embedbk.testing.plan import Step
 from embedbk.testing.raising import Raiser
@@ -210,6 +212,74 @@ def _member_duplication(world: World, step: Step, chance: random.Random) -> bool
     return _with_rule(world, step, double)
 
 
+def _member_copy(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: two processes on one member's directory, the second on a copy; or both from when it was down (P7.9)."""
+    members, name = world.members, step.target
+    is_borne = members.may_forget(name) and members.configuration.policy is Policy.ROLLBACK_1
+    if name not in world.nodes or members.copies.any() or not _votes_among_several(world, name):
+        return False
+    if chance.random() < 0.3:
+        world.crash(name)
+        first, second = (0, 1) if chance.random() < 0.5 else (1, 0)
+        world.after(first * 200 * MS, lambda: _back(world, name))
+        world.after(second * 200 * MS, lambda: _copy(world, name, is_borne))
+    else:
+        _copy(world, name, is_borne)
+    world.after(step.for_ns, lambda: members.copies.end(name))
+    return True
+
+
+def _copy(world: World, name: str, is_borne: bool) -> None:
+    members = world.members
+    if not world.is_healed and name in members.voters and not members.copies.any():
+        members.copies.start(name, is_borne=is_borne and members.may_forget(name))
+
+
+def _votes_among_several(world: World, name: str) -> bool:
+    """As far as its own log says: whoever is alone there hears nobody, and would go on alone."""
+    return len(world.nodes[name].log.raft.configuration.voters) > 1 and name in world.members.voters
+
+
+def _member_torn(world: World, step: Step, chance: random.Random) -> bool:
+    """D2: power goes while a member writes what nobody was told of."""
+    members, name = world.members, step.target
+
+    def look(who: str, core: Member) -> None:
+        if who == name and members.is_pending(name):
+            members.watchers.pop(look, None)
+            world.after(0, strike)
+
+    def strike() -> None:
+        if world.is_healed or name not in world.nodes or not members.is_pending(name):
+            return
+        if world.level_of(name) == LEVEL:
+            members.tear(name, chance)
+            world.sometimes["metadata log torn"] += 1
+            world.after(step.for_ns, lambda: _back(world, name))
+
+    members.watchers[look] = None
+    world.after(2 * SECOND, lambda: members.watchers.pop(look, None))
+    return True
+
+
+def _member_flip(world: World, step: Step, chance: random.Random) -> bool:
+    """D4: a bit in the middle of its log is another one. Whoever refuses it leaves: its owner empties the directory,
+    and what starts there is somebody else, who may take its vote."""
+    members, name = world.members, step.target
+    if not members.may_lose(name) or world.level_of(name) != LEVEL:
+        return False
+    refusal = members.flip(name, chance)
+    if refusal is None:
+        world.after(step.for_ns, lambda: _back(world, name))
+        return True
+    members.wipe(name)
+    world.after(step.for_ns, lambda: _back(world, name))
+    if members.configuration.policy is Policy.MAJORITY and chance.random() < 0.5:
+        operator = _operator(world, step, chance)
+        operator.want(operator.count)
+    return True
+
+
 def _with_rule(world: World, step: Step, rule: Rule) -> bool:
     world.network.add_rule(rule)
     world.after(step.for_ns, lambda: world.network.remove_rule(rule))
@@ -236,4 +306,5 @@ BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "joint-crash": _joint_crash, "beside-pause": _beside_pause, "slow-follower": _slow_follower,
     "follower-old-disk": _follower_old_disk, "member-duplication": _member_duplication,
     "member-slow-apply": _member_slow_apply, "level-raise": _level_raise,
+    "member-copy": _member_copy, "member-torn": _member_torn, "member-flip": _member_flip,
 }  # fmt: skip

@@ -22,9 +22,10 @@ MOST = 5
 MORE_MEMBER_KINDS = {
     "voters-change": "L7", "joint-wipe": "D13", "joint-crash": "P1", "member-rejoin": "D13",
     "beside-pause": "P4", "slow-follower": "P5", "member-duplication": "N2", "member-slow-apply": "P5",
-    "follower-old-disk": "D13", "level-raise": "L7",
+    "follower-old-disk": "D13", "level-raise": "L7", "member-copy": "D13", "member-torn": "D2", "member-flip": "D4",
 }  # fmt: skip
 _OF_CHANGES = ("joint-wipe", "joint-crash")
+_OF_DISKS = ("member-copy", "member-torn", "member-flip")  # Of a chance of their own: they came later.
 _REST = ("member-rejoin", "beside-pause", "slow-follower", "member-duplication", "member-slow-apply")
 
 
@@ -71,6 +72,13 @@ def draw_more(seed: int, members: int, policy: Policy, duration_ns: int) -> More
             for _ in range(chance.choice([1, 1, 2])):
                 names = member_names(more.members)
                 more.steps.append(_step(chance, kind, chance.randint(0, duration_ns), names))
+    disks = random.Random(f"disks of members {seed}")
+    share = disks.choice([0.0, 0.0, 0.15, 0.4])
+    for kind in _OF_DISKS:
+        if disks.random() < share:
+            for _ in range(disks.choice([1, 1, 2])):
+                at_ns = disks.randint(0, duration_ns)
+                more.steps.append(_step(disks, kind, at_ns, member_names(more.members)))
     return more
 
 

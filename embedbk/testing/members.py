@@ -23,6 +23,7 @@ from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.levels import LEVEL
+from embedbk.metadata.limits import Limits
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft_state import Role
@@ -36,8 +37,11 @@ from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.storage.snapshots import Named, Origin
 from embedbk.testing.disks import MetadataCopy
+from embedbk.testing.member_bytes import Opened, open_behind_a_flip, open_behind_a_tear
+from embedbk.testing.member_copies import MemberCopies
 from embedbk.testing.member_names import METADATA, member_names
 from embedbk.testing.quorum_watch import QuorumWatch
+from embedbk.testing.twins import bookie_of
 
 if TYPE_CHECKING:
     from embedbk.testing.operator import Operator
@@ -80,6 +84,10 @@ class Members:
         self.agreed = Agreed(world)
         self.watch = QuorumWatch(world) if count > 1 else None
         self.wiped: dict[str, None] = {}  # Who lost their directory are other members, which nobody knows.
+        self.harmed: dict[
+            str, None
+        ] = {}  # Whose log was damaged: they may be in doubt for as long as one lasts.
+        self.copies = MemberCopies(world)
         self._places = frozenset(self.names)
         self._directories = {
             name: _Directory((number + 2).to_bytes(16, "big"), self._chance_of_snapshots(name))
@@ -108,7 +116,7 @@ class Members:
                 self._form(name)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._places
+        return bookie_of(name) in self._places  # A copy of one runs at a place of its own.
 
     def _chance_of_snapshots(self, name: str) -> random.Random:
         return random.Random(f"snapshots {self._tag(name)}")
@@ -198,15 +206,20 @@ class Members:
 
     def make(self, name: str) -> None:
         """An empty directory that belongs to this cluster: who starts in it is nobody whom the others know yet."""
-        chance = random.Random(f"made {self._tag(name)} {self._world.now_ns}")
         self._directories[name] = _Directory(
-            chance.randbytes(INCARNATION_BYTES), self._chance_of_snapshots(name)
+            self._new_incarnation("made", name), self._chance_of_snapshots(name)
         )
+
+    def _new_incarnation(self, how: str, name: str) -> bytes:
+        """Not one of the world's numbers: a wiped member that is given its own again would be who it was."""
+        chance = random.Random(f"{how} {self._tag(name)} {self._world.now_ns}")
+        return chance.randbytes(INCARNATION_BYTES)
 
     def remove(self, name: str) -> None:
         """The member is stopped, and its directory goes."""
         if name in self._world.nodes:
             self._world.crash(name)
+        self.copies.end(name)
         self._world.note(f"{name} is removed")
         del self._directories[name]
 
@@ -219,9 +232,10 @@ class Members:
         directory.disk.crash(chance.getrandbits(63) | 1)  # As the journal was, when it went down.
         _harm_snapshot(directory)
         is_alone = len(self.names) == 1
-        identity = MemberIdentity(CLUSTER_TOKEN, directory.incarnation, *(() if is_alone else (name, False)))
-        level = world.level_of(name)
-        limits = dataclasses.replace(world.metadata_limits, level_known=level)
+        identity = MemberIdentity(
+            CLUSTER_TOKEN, directory.incarnation, *(() if is_alone else (bookie_of(name), False))
+        )
+        level, limits = world.level_of(name), self._limits_of(name)
         try:
             store = MetadataStore(
                 journal,
@@ -269,6 +283,10 @@ class Members:
         if self.watch is not None:
             self.watch.begin(name, node.core)
         world.enter(name, "metadata", node, directory.incarnation)
+
+    def _limits_of(self, name: str) -> Limits:
+        """Of the catalog, as the build of this member has them."""
+        return dataclasses.replace(self._world.metadata_limits, level_known=self._world.level_of(name))
 
     def _note_snapshots(self, directory: _Directory, store: MetadataStore) -> None:
         found, met = store.snapshots_found, self._world.sometimes
@@ -324,6 +342,56 @@ class Members:
             self.watch.forgetful.add(name)
         self.start(name, may_have_lost=may_have_lost, gives_up=gives_up)
 
+    def lay_copy(self, name: str, copy: str) -> None:
+        """What is on this member's disk now lies under the other name, too."""
+        before = self._directories[name]
+        laid = _Directory(before.incarnation, self._chance_of_snapshots(copy), starts=before.starts)
+        laid.journal = MemoryJournal(before.journal.records)
+        laid.notes.used, laid.disk = before.notes.used, MemoryDisk(before.disk.files())
+        self._directories[copy] = laid
+        self._world.note(f"{name} is copied")
+
+    def drop_copy(self, copy: str) -> None:
+        del self._directories[copy]
+
+    def tear(self, name: str, chance: random.Random) -> None:
+        """D2: the member is killed in the middle of a group commit, and its log is opened as it is then."""
+        directory = self._directories[name]
+        records, pending = tuple(directory.journal.records), tuple(directory.journal.pending)
+        self._world.crash(name)
+        self._world.note(f"a group of {name} is torn")
+        files, limits = directory.disk.files(), self._limits_of(name)
+        self._take_over(
+            directory, open_behind_a_tear(records, pending, files, directory.notes, limits, chance)
+        )
+
+    def flip(self, name: str, chance: random.Random) -> StorageError | None:
+        """D4: the member is killed, and a bit of its log is another one when it starts. What that start said if it
+        refused."""
+        directory, met = self._directories[name], self._world.sometimes
+        if name in self._world.nodes:
+            self._world.crash(name)
+        limits = self._limits_of(name)
+        opened = open_behind_a_flip(
+            directory.journal.records, directory.disk.files(), directory.notes, limits, chance
+        )
+        if opened is None:
+            return None
+        self._world.note(f"a bit of the log of {name} flips")
+        self.harmed[name] = None
+        if opened.refusal is None:
+            met["damaged metadata log gone on with in doubt"] += opened.is_in_doubt
+            self._take_over(directory, opened)
+        else:
+            met["damaged metadata log refused"] += 1
+            self._world.note(f"{name} refuses to start: {opened.refusal}")
+        return opened.refusal
+
+    def _take_over(self, directory: _Directory, opened: Opened) -> None:
+        directory.journal = MemoryJournal(opened.records)
+        directory.disk, directory.snapshots = MemoryDisk(opened.snapshots), []
+        directory.starts += 1
+
     def hasten_snapshot(self, name: str) -> None:
         """Its next turn begins one, if anything was applied since the last."""
         self._world.nodes[name].store._entry_bytes = SNAPSHOT_DUE_BYTES_MAX
@@ -336,7 +404,8 @@ class Members:
         if not self.exists(name) or forgot:
             return False
         return all(
-            len([each for each in self._alive(voters) if each != name]) >= max(sizes.commit, sizes.elect)
+            len([each for each in self._alive(voters) if each != name and each not in self.harmed])
+            >= max(sizes.commit, sizes.elect)
             for configuration in (self.configuration, self.begun)
             for voters, sizes in configuration.halves()
         )
@@ -345,16 +414,19 @@ class Members:
         """Whether the policy bears that what it promised is gone, and it is who it was."""
         (_, sizes), *_ = self.configuration.halves()
         forgot = {name} | (self.watch.forgetful if self.watch is not None else set())
-        return not self.wiped and self._begun == FIRST_ENTRY and len(forgot) <= sizes.forgetful
+        is_whole = not self.wiped and not self.harmed
+        return is_whole and self._begun == FIRST_ENTRY and len(forgot) <= sizes.forgetful
 
     def wipe(self, name: str) -> None:
         """Its directory is gone; what starts there next has another incarnation."""
         if name in self._world.nodes:
             self._world.crash(name)
+        self.copies.end(name)  # What it shares with that is gone.
         self._world.note(f"{name} loses its directory")
         self.wiped[name] = None
         before = self._directories[name]
-        self._directories[name] = _Directory(self._world.fresh(), before.chance, starts=before.starts)
+        incarnation = self._new_incarnation("wiped", name)
+        self._directories[name] = _Directory(incarnation, before.chance, starts=before.starts)
 
     # What they agree on.
 
@@ -362,10 +434,13 @@ class Members:
         if self.watch is not None:
             if self.slow_apply.get(name) and core.applied_index > self.watch.applied_by(name):
                 self._be_slow(name, self.slow_apply[name])
+            if self.copies.any():
+                self.copies.on_step(name, core, effects)
             self.watch.look(name, core, event, effects)
-            self._look_at_configuration(name, core, event)
-            for watcher in list(self.watchers):
-                watcher(name, core)
+            if bookie_of(name) == name:
+                self._look_at_configuration(name, core, event)
+                for watcher in list(self.watchers):
+                    watcher(name, core)
         self.agreed.look(core.catalog)
         self._world.tell("on_step", name, core, event, effects)
 

@@ -236,10 +236,10 @@ class World:
 
     def _step_hook(self, name: str) -> Callable[..., None] | None:
         told = self._tell.get("on_step", [])
-        if bookie_of(name) != name:
-            return partial(self.twins.on_step, name)
         if name in self.members:
             return partial(self.members.on_step, name)
+        if bookie_of(name) != name:
+            return partial(self.twins.on_step, name)
         if not told:
             return None
         if len(told) == 1:

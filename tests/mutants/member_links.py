@@ -58,6 +58,7 @@ MUTANTS = (
         ),
         (
             _LINKS + "two_processes_of_one_member_and_the_one_that_is_linked_stays",
+            "tests/sim/test_member_disks.py::test_a_copy_of_a_directory_is_refused_while_its_member_is_heard",
             _LINKS + "a_process_that_comes_back_finds_its_place_taken",
         ),
     ),
