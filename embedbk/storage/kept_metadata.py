@@ -31,8 +31,8 @@ from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.log_use import missing_in
 from embedbk.storage.member_notes import FileNotes
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
-from embedbk.storage.metadata_log import FIRST_MEMBER, MemberIdentity, read_log
-from embedbk.storage.metadata_store import open_metadata_store
+from embedbk.storage.metadata_log import FIRST_MEMBER, LogFound, MemberIdentity, read_log
+from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.places import Place, hold_place
 from embedbk.storage.raw_files import DiskDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles
@@ -47,7 +47,17 @@ from embedbk.storage.snapshot_format import (
 from embedbk.storage.snapshot_writer import SnapshotWriter
 from embedbk.storage.snapshots import configuration_of
 
-__all__ = ["KeptMetadata", "begin_anew", "freshest", "read_snapshot", "read_survivor", "why_may_be_lost"]
+__all__ = [
+    "KeptMetadata",
+    "begin_anew",
+    "freshest",
+    "kept_in",
+    "read_snapshot",
+    "read_survivor",
+    "take_state",
+    "why_may_be_lost",
+    "write_state",
+]
 
 PART_SUFFIX = ".part"
 
@@ -124,14 +134,18 @@ def read_survivor(directory: Path) -> KeptMetadata:
         missing = missing_in(used, found, records[-1].token)
         if used is not None and used.has_doubt:
             missing = missing or "it had less than it was used for, and had not everything again"
-        newest = [entry for entry in found.entries if isinstance(entry.body, Configuration)]
-        configuration = found.configuration or found.identity.first_configuration
-        if newest and isinstance(newest[-1].body, Configuration):
-            configuration = newest[-1].body
-        term = found.entries[-1].term if found.entries else found.base_term
-        index, member = found.last_index, found.identity.member
-        token = found.identity.cluster_token
-    return KeptMetadata(str(directory), token, found.replay(), configuration, index, term, member, missing)
+        return kept_in(found, str(directory), missing)
+
+
+def kept_in(found: LogFound, where: str, missing: str = "") -> KeptMetadata:
+    """All of a member's log, which has an identity and an entry. It is taken for this: the catalog is its own."""
+    assert found.identity is not None
+    identity, index = found.identity, found.last_index
+    term = found.entries[-1].term if found.entries else found.base_term
+    held = [entry.body for entry in found.entries if isinstance(entry.body, Configuration)]
+    configuration = held[-1] if held else found.configuration or identity.first_configuration
+    catalog, token = found.replay(), identity.cluster_token
+    return KeptMetadata(where, token, catalog, configuration, index, term, identity.member, missing)
 
 
 def freshest(survivors: Sequence[KeptMetadata]) -> KeptMetadata:
@@ -184,12 +198,11 @@ def begin_anew(
         )
     identity = MemberIdentity(kept.cluster_token, draw(INCARNATION_BYTES), name)
     try:
-        _write_snapshot(kept, identity, SnapshotFiles(part / SNAPSHOT_DIRECTORY), part)
+        part.mkdir()
+        write_state(kept, identity, SnapshotFiles(part / SNAPSHOT_DIRECTORY))
         store = open_metadata_store(part, threaded=False, new_identity=identity)
         try:
-            store.install(kept.index, kept.term, keeps_entries=False)
-            # The old members may have written behind it in this term; this one never votes in it, either.
-            store.persist(Persist(1, kept.term + 1, None, kept.index, ()))
+            take_state(kept, store)
         finally:
             store.close()
         word = " ".join(lineage_text(each.name, each.generation) for each in gives_up)
@@ -212,9 +225,9 @@ def begin_anew(
     return identity
 
 
-def _write_snapshot(kept: KeptMetadata, identity: MemberIdentity, files: SnapshotFiles, part: Path) -> None:
-    """The state, with a configuration in which only the new member votes and all before it are taken out."""
-    part.mkdir()
+def write_state(kept: KeptMetadata, identity: MemberIdentity, files: SnapshotFiles) -> None:
+    """The state as a snapshot in these files, which have none, with a configuration in which only the new member votes
+    and all before it are taken out. Raises OSError: the disk refuses."""
     before = kept.configuration
     retired = tuple(dict.fromkeys((*before.retired, *before.members)))
     configuration = Configuration(
@@ -247,6 +260,13 @@ def _write_snapshot(kept: KeptMetadata, identity: MemberIdentity, files: Snapsho
         raise failure or OSError("the snapshot was not written")
     name = snapshot_name(kept.index, kept.term)
     files.rename(name, name + FETCHED_SUFFIX)
+
+
+def take_state(kept: KeptMetadata, store: MetadataStore) -> None:
+    """Let an empty log, of the member of `write_state`, begin behind that snapshot."""
+    store.install(kept.index, kept.term, keeps_entries=False)
+    # The old members may have written behind it in this term; this one never votes in it, either.
+    store.persist(Persist(1, kept.term + 1, None, kept.index, ()))
 
 
 def _sync(path: Path) -> None:

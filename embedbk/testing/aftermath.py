@@ -152,6 +152,11 @@ def _ask_to_forget(operator: Operator, ledger_id: int) -> Steps:
     )
 
 
+def _has_met(world: World, name: str, lineage: Lineage) -> bool:
+    met = world.nodes[name].witnessing.core.met
+    return met is not None and bool(met.lineage == lineage.name)
+
+
 def _is_spared(world: World, ledger_id: int) -> bool:
     return any(first <= ledger_id < end for first, end in _newest(world).spared)
 
@@ -167,14 +172,17 @@ def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> N
     away = [name for name in names if chance.random() < 0.3]
     for name in away:
         world.crash(name)
-    first = _recover(world, copy)
+    first = _recover(world, chance, copy)
     there = [name for name in names if name not in away]
-    _until(world, lambda: not _doubts(world, there), "a lineage that descends is doubted")
-    world.run_for(HEARD_NS)
+    _until(
+        world,
+        lambda: all(_has_met(world, name, first) for name in there),
+        "a lineage that descends is not met",
+    )
     members.take(METADATA)
-    _recover(world, copy)
+    _recover(world, chance, copy)
     for _ in range(chance.randint(1, 2)):
-        _recover(world, members.take(METADATA))
+        _recover(world, chance, members.take(METADATA))
     for name in away:
         world.start_bookie(name)
     _until(world, lambda: all(_is_as_far_as_it_may(world, each) for each in names), "no bookie comes back")
@@ -191,7 +199,7 @@ def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> N
     lost = given_up(_newest(world), CLUSTER_TOKEN, heard)
     if [each.name for each in lost] != [first.name] * bool(there):
         raise Violation("P10.5", f"whoever recovers next hears of {lost}; {there} met {first}")
-    _recover(world, members.take(METADATA), *lost)
+    _recover(world, chance, members.take(METADATA), *lost)
     _until(
         world,
         lambda: not _doubts(world, names),
@@ -199,10 +207,14 @@ def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> N
     )
 
 
-def _recover(world: World, copy: MetadataCopy, *gives_up: Lineage) -> Lineage:
+def _recover(world: World, chance: random.Random, copy: MetadataCopy, *gives_up: Lineage) -> Lineage:
     """By an owner's word; the lineage that begins."""
     before = len(copy.catalog().lineages)
-    world.members.put(METADATA, copy, may_have_lost=True, gives_up=gives_up)
+    if chance.random() < 0.5:
+        world.members.bring_back(METADATA, copy, gives_up)
+        world.sometimes["metadata brought back as another member"] += 1
+    else:
+        world.members.put(METADATA, copy, may_have_lost=True, gives_up=gives_up)
     _until(world, lambda: len(_newest(world).lineages) > before, "no lineage begins")
     return _newest(world).lineages[-1]
 

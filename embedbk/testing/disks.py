@@ -35,6 +35,7 @@ from embedbk.metadata.catalog import Catalog
 from embedbk.ports import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.journal_reader import file_name
+from embedbk.storage.kept_metadata import KeptMetadata, kept_in
 from embedbk.storage.member_notes import Used
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
@@ -178,9 +179,13 @@ class MetadataCopy:
     snapshots: dict[str, bytes]  # Their files, by path.
 
     def catalog(self) -> Catalog:
+        return self.kept().catalog
+
+    def kept(self) -> KeptMetadata:
+        """As an operator reads it who brings the metadata back."""
         journal = MemoryJournal(self.records)
         snapshots = PictureDirectory(SNAPSHOT_DIRECTORY, self.snapshots)
-        return read_log(journal, journal.first_token(), snapshots).replay()
+        return kept_in(read_log(journal, journal.first_token(), snapshots), "a copy")
 
 
 class TwinDisk:

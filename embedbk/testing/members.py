@@ -29,6 +29,7 @@ from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft_state import Role
 from embedbk.metadata.raft_vocabulary import Entry, Persist, SnapshotSaved
 from embedbk.ports import Identity
+from embedbk.storage.kept_metadata import take_state, write_state
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
@@ -391,6 +392,34 @@ class Members:
         directory.journal = MemoryJournal(opened.records)
         directory.disk, directory.snapshots = MemoryDisk(opened.snapshots), []
         directory.starts += 1
+
+    def bring_back(self, name: str, copy: MetadataCopy, gives_up: tuple[Lineage, ...] = ()) -> None:
+        """Another member begins in an empty directory with what a copy has, as `embedbk quorum recover` makes it."""
+        self._world.note(f"{name} is another member, with what a copy has")
+        before = self._directories[name]
+        self.make(name)
+        directory, kept = self._directories[name], copy.kept()
+        directory.starts = before.starts  # What a process draws follows from this, and no two draw the same.
+        identity = MemberIdentity(CLUSTER_TOKEN, directory.incarnation)
+        files = SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk)
+        write_state(kept, identity, files)
+        journal, nonce = (
+            directory.journal,
+            random.Random(f"made {name} {self._world.now_ns}").randbytes(START_ID_BYTES),
+        )
+        store = MetadataStore(
+            journal,
+            journal.first_token(),
+            snapshots=files,
+            new_identity=identity,
+            notes=directory.notes,
+            start_nonce=nonce,
+        )
+        take_state(kept, store)
+        store.close()
+        directory.journal = MemoryJournal(journal.crash())
+        self.agreed.begin_again(kept.catalog.revision)
+        self.start(name, may_have_lost=True, gives_up=gives_up)
 
     def hasten_snapshot(self, name: str) -> None:
         """Its next turn begins one, if anything was applied since the last."""

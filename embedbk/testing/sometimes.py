@@ -70,6 +70,7 @@ SOMETIMES = {
     "ledger dropped": "a bookie dropped the data of a ledger",
     "log deleted": "a log's list was removed, and its ledgers behind it",
     "long poll parked": "a bookie kept a reader waiting for its LAC",
+    "metadata brought back as another member": "an operator began another member with what a copy of the metadata has",
     "metadata cut back": "a metadata log with less than was used did not open",
     "metadata leader changed": "another metadata member was elected, or the same again",
     "metadata said who leads": "a metadata member that did not lead named the one that did",
