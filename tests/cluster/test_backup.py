@@ -49,8 +49,8 @@ def read(url: str) -> list[bytes]:
 
 
 def test_metadata_is_brought_back_from_survivors_and_then_from_a_copy(tmp_path: Path) -> None:
-    """P10.5: "take a generation above the highest heard and all lineages heard as parents, so that a second restore of
-    one backup works and whoever comes second learns of the first"."""
+    """Story 4, P10.5: "take a generation above the highest heard and all lineages heard as parents, so that a second
+    restore of one backup works and whoever comes second learns of the first"."""
     data, copy = tmp_path / "data", tmp_path / "copy"
     m1 = data / "metadata"  # As in a cluster that was begun with one member.
     with Cluster(data, bookies=3, members=3, settings=PATIENT) as cluster:

@@ -163,7 +163,7 @@ def test_a_member_that_runs_and_what_is_no_member_are_refused(tmp_path: Path) ->
 
 
 def test_of_survivors_the_later_term_counts_and_then_the_longer_log(tmp_path: Path) -> None:
-    """As in an election: whatever was committed stands in a log of the latest term, or in the longest of it."""
+    """Story 4: as in an election, whatever was committed stands in a log of the latest term, in the longest of it."""
     kept = [
         read_survivor(survivor(tmp_path / "m1", MEMBERS[0], 5)),
         read_survivor(survivor(tmp_path / "m2", MEMBERS[1], 2, term=3)),
