@@ -11,6 +11,13 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from embedbk.cli.backup import add_commands
+from embedbk.cli.calibrating import (
+    WHAT_IF_HELP,
+    WhatIf,
+    calibration_as_json,
+    calibration_as_text,
+    what_if_of,
+)
 from embedbk.cli.operators import Commands, Said, endpoints_at
 from embedbk.codec.lineages import lineage_text
 from embedbk.codec.metadata_messages import (
@@ -40,7 +47,12 @@ def run_quorum(arguments: Sequence[str]) -> int:
     ) -> argparse.ArgumentParser:
         return commands.add(name, lambda quorum, options: _said_of(run(quorum(), options)), text)
 
-    command("status", _status, "who is there, who leads, what may fail")
+    status = commands.add(
+        "status",
+        lambda quorum, options: _status(quorum, what_if_of(options.what_if)),
+        "who is there, who leads, what may fail, what was measured",
+    )
+    status.add_argument("--what-if", nargs="+", metavar="NAME=NUMBER", default=[], help=WHAT_IF_HELP)
     join = command("join", _join, "let all learners vote, by one change of both sets together")
     change = command("reconfigure", _reconfigure, "let exactly these members vote, and these learn")
     change.add_argument("--voters", metavar="NAMES", help="m1,m2,m3 (default: those that vote now)")
@@ -81,15 +93,15 @@ def run_quorum(arguments: Sequence[str]) -> int:
     return commands.run(arguments)
 
 
-def _said_of(seen: Seen) -> Said:
-    return Said(_as_json(seen), _as_text(seen), 0 if seen.leader is not None else 1)
+def _said_of(seen: Seen, what_if: WhatIf | None = None) -> Said:
+    return Said(_as_json(seen, what_if), _as_text(seen, what_if), 0 if seen.leader is not None else 1)
 
 
 # --- Commands ---------------------------------------------------------------------------------------------
 
 
-def _status(quorum: Quorum, _: argparse.Namespace) -> Seen:
-    return quorum.look()
+def _status(quorum: Callable[[], Quorum], what_if: WhatIf | None) -> Said:
+    return _said_of(quorum().look(), what_if)
 
 
 def _init(quorum: Quorum, options: argparse.Namespace) -> Seen:
@@ -261,7 +273,7 @@ def _tolerance(best: QuorumTold, told: Container[MemberName]) -> str:
     return text
 
 
-def _as_json(seen: Seen) -> dict[str, Any]:
+def _as_json(seen: Seen, what_if: WhatIf | None = None) -> dict[str, Any]:
     best = seen.best
     return {
         "cluster_token": best.cluster_token.hex(),
@@ -277,6 +289,7 @@ def _as_json(seen: Seen) -> dict[str, Any]:
         "level": best.level,
         "level_known": best.level_known,
         "level_lacking": list(best.in_the_way) if seen.leader is not None else None,
+        "calibration": calibration_as_json(seen.told, best.election_base_ms, what_if),
         "members": [_member_as_json(seen, each) for each in best.members],
         "unreachable": seen.missed,
     }
@@ -305,7 +318,7 @@ def _member_as_json(seen: Seen, member: MemberTold) -> dict[str, Any]:
     }
 
 
-def _as_text(seen: Seen) -> str:
+def _as_text(seen: Seen, what_if: WhatIf | None = None) -> str:
     best = seen.best
     leader = (
         f"{seen.leader.member.name} leads"
@@ -329,6 +342,7 @@ def _as_text(seen: Seen) -> str:
     lines += _room_of(best)
     lines += _level_of(best)
     lines += _lineage_of(best)
+    lines += calibration_as_text(seen.told, best.election_base_ms, what_if)
     voters = {each.member.name for each in best.members if each.role == "voter"}
     learners = [each.member.name for each in best.members if each.role == "learner"]
     lines += [

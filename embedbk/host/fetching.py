@@ -75,6 +75,7 @@ class Fetching:
         self._token = cluster_token
         self._snapshots = snapshots
         self._task: _Task | None = None
+        self._last: Patience | None = None
         self._links: dict[int, None] = {}  # All of ours that are not down yet.
         self._configuration = Configuration(())
         self._left = newest_fetched(
@@ -93,8 +94,8 @@ class Fetching:
 
     @property
     def patience(self) -> Patience | None:
-        """What was measured of the transfer that is under way."""
-        return self._task.patience if self._task is not None else None
+        """What was measured of the transfer that is under way, or of the last one that brought a snapshot."""
+        return self._task.patience if self._task is not None else self._last
 
     def fetch(self, now_ns: int, wanted: FetchSnapshot) -> None:
         """Pull this one; what is already pulled under another name, or from another source, is let go."""
@@ -354,6 +355,7 @@ class Fetching:
         task = self._task
         assert task is not None
         named = task.file_bytes, task.digest
+        self._last = task.patience
         self._close(task, keep=True)
         self._task = None
         try:

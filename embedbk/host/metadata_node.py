@@ -19,10 +19,12 @@ from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.host.backing_up import BackingUp
 from embedbk.host.filling import Filling
 from embedbk.host.installing import Installing
+from embedbk.host.measuring import Measuring
 from embedbk.host.member_links import MemberLinks
 from embedbk.host.snapshotting import Snapshotting
 from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.agreed_log import AgreedLog
+from embedbk.metadata.calibration import Measured, advise
 from embedbk.metadata.divergence import DIGEST_ENTRIES
 from embedbk.metadata.governing import Governing
 from embedbk.metadata.intake import Intake
@@ -108,7 +110,10 @@ class MetadataNode:
             lambda: self.core.catalog,
             self.members.peers.levels,
             self.core.lacking,
+            self._measured,
         )
+        self._measuring = Measuring()
+        self._due_ns: int | None = None  # When the next turn was to be, as its host was told last.
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
         self._durable_sequence = 0
         self._has_doubt = begun.doubt is not None  # And it is noted so.
@@ -132,6 +137,7 @@ class MetadataNode:
             logger.warning("metadata begins a new generation, by its owner's word")
 
     def step(self, now_ns: int) -> None:
+        self._measuring.turn(now_ns, self._due_ns)
         self._tell_store(now_ns)
         for event in self.transport.receive(now_ns):
             if isinstance(event, Received):
@@ -193,6 +199,7 @@ class MetadataNode:
 
     def deadline_ns(self) -> int | None:
         if len(self._intake):
+            self._due_ns = None
             return 0  # At once.
         deadlines = [
             self.core.deadline_ns,
@@ -201,7 +208,8 @@ class MetadataNode:
             self._installing.deadline_ns() if self.failure is None else None,
             self.members.deadline_ns(),
         ]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        self._due_ns = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return self._due_ns
 
     def filenos(self) -> list[int]:
         return [*self.transport.filenos(), *self.store.filenos()]
@@ -270,9 +278,16 @@ class MetadataNode:
             reply = MetadataReply(request.session, request.sequence, refusal)
             self._send(event.link, encode_message(reply.sequence, reply))
 
+    def _measured(self) -> Measured:
+        fetching = self.members.fetching
+        return self._measuring.measured(
+            self.store.snapshot_bytes, fetching.patience if fetching is not None else None
+        )
+
     def _take_members(self, now_ns: int, link: int, control: object) -> None:
         received = self.members.on_control(now_ns, link, control)
         if received is not None:
+            self._measuring.heard(now_ns, received.message.body)
             self._step_core(received)
 
     def _govern(self, now_ns: int, link: int, request: MetadataRequest) -> None:
@@ -293,12 +308,15 @@ class MetadataNode:
         sequence = self.store.durable()
         if sequence > self._durable_sequence:
             self._durable_sequence = sequence
+            self._measuring.durable(now_ns, sequence)
             self._step_core(Durable(now_ns, sequence))
         if self._has_doubt and not self.log.raft.has_doubt:
             self._has_doubt = False
             self.store.end_doubt()
         saved = self.store.saved()
         if saved is not None:
+            log = self.log.raft.log
+            log.retain(advise([self._measured()], log.retained_bytes_max).log_kept_bytes)
             self._step_core(SnapshotSaved(now_ns, *saved))
         reason = self.store.failed()
         if reason is not None and self.failure is None:
@@ -313,6 +331,7 @@ class MetadataNode:
                 case Persist():
                     self._persist(effect, event.now_ns)
                 case raft_vocabulary.Send(message):
+                    self._measuring.sent(event.now_ns, message.body)
                     self.members.send(message)
                 case Reply(link, reply):
                     self._send(link, encode_message(reply.sequence, reply))
@@ -337,6 +356,7 @@ class MetadataNode:
         own = self.store.identity.name
         match effect:
             case LeaderChanged(term, leader):
+                self._measuring.lost_leadership()
                 if not self.log.term:
                     self._answer(self._governing.lose(self.log.not_leader))
                 if leader is not None:
@@ -359,6 +379,7 @@ class MetadataNode:
         self._snapshotting.let_go(self.core)
         try:
             self._installing.begin(wanted)
+            self._measuring.load_began(now_ns)
         except StorageError as failed:
             self._step_core(JournalFailed(now_ns, str(failed)))
 
@@ -371,6 +392,7 @@ class MetadataNode:
             self._step_core(JournalFailed(now_ns, str(failed)))
             return
         if replaced is not None:
+            self._measuring.loaded(now_ns, self.store.snapshot_bytes)
             self._step_core(replaced)
 
     def _persist(self, record: Persist, now_ns: int) -> None:
@@ -378,6 +400,7 @@ class MetadataNode:
             return
         try:
             self.store.persist(record)
+            self._measuring.persist(now_ns, record)
         except StorageError as failed:
             # The log has a gap: this member cannot go on (P7.6).
             self._step_core(JournalFailed(now_ns, str(failed)))

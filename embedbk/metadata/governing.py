@@ -38,6 +38,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.errors import UsageError
 from embedbk.ids import INCARNATION_BYTES, check_member_name
+from embedbk.metadata.calibration import Measured
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.levels import LACKING, LEVEL_FIRST, LEVEL_OF_LINEAGES, lacking_members, left_out, named
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
@@ -73,10 +74,11 @@ class Governing:
         catalog: Callable[[], Catalog] = Catalog,
         levels: Callable[[], Mapping[MemberId, int]] = dict,
         lacking: Callable[[int], list[str]] = lambda _: [],
+        measured: Callable[[], Measured] = Measured,
     ) -> None:
         """endpoints: where this member is reached. catalog: which one it has now. levels: that the builds of linked
-        members know. lacking: the clients that do not know a level."""
-        self._levels, self._lacking = levels, lacking
+        members know. lacking: the clients that do not know a level. measured: what this process measured so far."""
+        self._levels, self._lacking, self._measured = levels, lacking, measured
         self._token = cluster_token
         self._endpoints = tuple(endpoints)
         self._catalog = catalog
@@ -95,6 +97,7 @@ class Governing:
         assert isinstance(operation, Governance)
         if isinstance(operation, QuorumStatus):
             own = weighed(told(raft, self._token, self._endpoints), self._catalog())
+            own = msgspec.structs.replace(own, measured=self._measured().told())
             return None, _reply(link, request, self._levelled(own, raft))
         if isinstance(operation, AskMet):
             return None, _reply(link, request, self._met(raft))

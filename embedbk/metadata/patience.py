@@ -6,6 +6,8 @@ a large state has all the time that it needs, and a peer that hangs is noticed (
 
 from __future__ import annotations
 
+from embedbk.metadata.calibration import FETCH_NS, MIB, SAMPLE_BYTES_MIN, Cost
+
 __all__ = ["LIMIT_NS_MAX", "LIMIT_NS_MIN", "STALLS_MAX", "Patience"]
 
 LIMIT_NS_MIN = 2_000_000_000
@@ -13,26 +15,21 @@ LIMIT_NS_MAX = 120_000_000_000
 STALLS_MAX = 3  # In a row, each twice as long as the one before: then the peer hangs.
 MARGIN_MIN, MARGIN_MAX = 2, 64
 GOOD_PIECES = 16  # Then the margin is halved.
-MIB = 1 << 20
-PIECE_BYTES_MIN = 64 << 10  # What a piece of fewer bytes takes says nothing of a MiB.
-COST_NS = 50_000_000  # Of a MiB, before anything was measured.
 
 
-class Patience:
+class Patience(Cost):
     """Of one stage of one transfer."""
 
     def __init__(self) -> None:
-        self.cost_ns = float(COST_NS)
-        self.deviation_ns = float(COST_NS)
+        super().__init__(FETCH_NS)
         self.margin = MARGIN_MIN
-        self.samples = 0
         self.stalls = 0  # In a row, now.
         self.false_stalls = 0  # The answer came all the same, later.
         self._good = 0
 
     def limit_ns(self, size: int) -> int:
         """For the next piece, of so many bytes."""
-        usual = self.margin * (max(size, PIECE_BYTES_MIN) / MIB) * (self.cost_ns + 4 * self.deviation_ns)
+        usual = self.margin * (max(size, SAMPLE_BYTES_MIN) / MIB) * self.estimate_ns
         least = min(max(int(usual), LIMIT_NS_MIN), LIMIT_NS_MAX)
         return min(least << self.stalls, LIMIT_NS_MAX)
 
@@ -42,10 +39,7 @@ class Patience:
             self.false_stalls += 1
             self.stalls, self._good = 0, 0
             self.margin = min(2 * self.margin, MARGIN_MAX)
-        found = took_ns * MIB / max(size, PIECE_BYTES_MIN)
-        self.deviation_ns += (abs(found - self.cost_ns) - self.deviation_ns) / 4
-        self.cost_ns += (found - self.cost_ns) / 8
-        self.samples += 1
+        self.note(size, took_ns)
         self._good += 1
         if self._good >= GOOD_PIECES:
             self._good = 0

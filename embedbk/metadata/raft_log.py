@@ -42,7 +42,7 @@ class RaftLog:
         self.durable_index = snapshot_index
         self._entries: list[Entry] = []
         self._ends = array("Q", [0])  # Bytes of memory up to each entry; the first number: before them.
-        self._retained_bytes_max = retained_bytes_max
+        self.retained_bytes_max = self._retained_bytes = retained_bytes_max
         # (index, configuration), rising. The first is committed; each other stands in the log, the last one holds.
         self._configurations = [(configuration_index, configuration)]
         self.last_index = snapshot_index
@@ -117,6 +117,10 @@ class RaftLog:
         self.last_index = self.first_index - 1 + len(self._entries)
         self.durable_index = min(self.durable_index, keep_index)
 
+    def retain(self, size: int) -> None:
+        """So many bytes are worth keeping from the next snapshot on; never more than is allowed."""
+        self._retained_bytes = min(size, self.retained_bytes_max)
+
     def let_go(self, snapshot_index: int, first_index: int) -> None:
         """A durable snapshot stands for everything up to snapshot_index; entries before first_index go, and more of
         those that it stands for while they take more memory than is allowed."""
@@ -157,9 +161,7 @@ class RaftLog:
         held = snapshot_index + 1 - self.first_index  # Entries here that the snapshot stands for.
         if held <= 0:
             return self.first_index
-        return self.first_index + bisect_left(
-            self._ends, self._ends[held] - self._retained_bytes_max, 0, held
-        )
+        return self.first_index + bisect_left(self._ends, self._ends[held] - self._retained_bytes, 0, held)
 
     def place_of_agreement(self, index: int, term: int) -> tuple[int, int]:
         """The last place at or before index whose term is at most term: (index, term). Behind it the logs differ."""

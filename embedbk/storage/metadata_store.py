@@ -366,6 +366,11 @@ class MetadataStore:
         more = self.snapshots.filenos() if self.snapshots is not None else []
         return [*([fileno] if fileno >= 0 else []), *more]
 
+    @property
+    def snapshot_bytes(self) -> int:
+        """Of the newest; 0: there is none."""
+        return self._snapshot_bytes
+
     def is_snapshot_due(self) -> bool:
         """The log grew so far since the last snapshot that the next one pays for itself."""
         if self.snapshots is None or self.snapshots.is_under_way:

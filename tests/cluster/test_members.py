@@ -64,6 +64,9 @@ def test_a_cluster_grows_to_three_members_and_outlives_each_of_its_leaders(tmp_p
                 *(each.encode() for each in killed),
             ]
         told = status(data)
+        measured = told["calibration"]["measured"]
+        assert all(each["syncs"] for each in measured.values()), measured
+        assert any(each["round_trips"] and each["stalls"] for each in measured.values()), measured
         members = [(each["name"], each["role"], each["answers"]) for each in told["members"]]
         assert sorted(members) == [(name, "voter", True) for name in ("m1", "m2", "m3")]
         assert told["tolerance"] == "of 3 voters 2 commit and 2 elect: 1 may fail"

@@ -11,8 +11,9 @@ from embedbk.codec.messages import decode_message, encode_message
 from embedbk.host.fetching import ATTEMPTS_MAX
 from embedbk.host.handing_out import IDLE_NS_MAX, PULLERS_MAX
 from embedbk.host.member_links import FromMembers, MemberLinks
+from embedbk.metadata.calibration import FETCH_NS
 from embedbk.metadata.log_records import encode_configuration
-from embedbk.metadata.patience import COST_NS, LIMIT_NS_MAX, LIMIT_NS_MIN, Patience
+from embedbk.metadata.patience import LIMIT_NS_MAX, LIMIT_NS_MIN, Patience
 from embedbk.metadata.quorum import Configuration
 from embedbk.metadata.raft_messages import PIECE_BYTES_MAX, SnapshotPiece, SnapshotPull
 from embedbk.metadata.raft_vocabulary import Boot, FetchSnapshot, SnapshotFetched, SnapshotGivenUp
@@ -637,7 +638,7 @@ def test_a_false_stall_makes_it_more_patient_and_good_pieces_less_again() -> Non
     assert patience.margin == 64
 
 
-@pytest.mark.parametrize("took_ns", [COST_NS // 100, 100 * COST_NS])
+@pytest.mark.parametrize("took_ns", [FETCH_NS // 100, 100 * FETCH_NS])
 def test_what_it_assumes_before_it_has_measured_is_forgotten_after_three_pieces(took_ns: int) -> None:
     """Story 16, RAFT.md, 8: a hundred times too much or too little. Three pieces later nobody is late who comes
     as the others did, and one that hangs is noticed within a few times what a piece takes, or 2 s."""

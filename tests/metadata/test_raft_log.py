@@ -95,3 +95,16 @@ def test_a_member_says_how_much_of_the_log_it_keeps() -> None:
     assert told(raft, bytes(16), ()).log_bytes == 10 * memory_bytes(entry(1))
     log.let_go(7, 1)
     assert told(raft, bytes(16), ()).log_bytes == 3 * memory_bytes(entry(1))
+
+
+def test_what_is_worth_keeping_stays_and_never_more_than_is_allowed() -> None:
+    """RAFT.md, 8: by rate and time, as soon as the next snapshot counts; whatever is worth, the bound holds."""
+    each = memory_bytes(entry(1))
+    log = log_of(100, 50 * each)
+    log.retain(10 * each)
+    log.let_go(60, 1)
+    assert log.first_index == 51
+    log.retain(90 * each)
+    log.append([entry(index) for index in range(101, 201)])
+    log.let_go(200, 1)
+    assert log.first_index == 151

@@ -413,6 +413,32 @@ MUTANTS = (
         ("tests/metadata/test_raft_log.py::test_behind_a_snapshot_no_more_stays_than_the_bound",),
     ),
     Mutant(
+        "what-is-worth-keeping-has-no-bound",
+        "RAFT.md",
+        "a log that is worth keeping by rate and time takes all memory that it needs",
+        (
+            (
+                "embedbk/metadata/raft_log.py",
+                "        self._retained_bytes = min(size, self.retained_bytes_max)\n",
+                "        self._retained_bytes = size\n",
+            ),
+        ),
+        ("tests/metadata/test_raft_log.py::test_what_is_worth_keeping_stays_and_never_more_than_is_allowed",),
+    ),
+    Mutant(
+        "round-trips-of-another-leadership",
+        "RAFT.md",
+        "an answer to a round of an earlier leadership is a round trip of this one",
+        (
+            (
+                "embedbk/host/measuring.py",
+                "        self._rounds.clear()\n",
+                "        pass\n",
+            ),
+        ),
+        ("tests/metadata/test_calibration.py::test_a_round_trip_is_of_this_leaderships_rounds",),
+    ),
+    Mutant(
         "bound-of-the-log-eats-what-no-snapshot-has",
         "RAFT.md I80",
         "entries that no snapshot stands for go from memory: a follower can never be given them",

@@ -1,0 +1,90 @@
+"""What a metadata member measures of itself: turns, syncs, heartbeats, its log, snapshots (RAFT.md, 8).
+
+Decides which moments are compared. What follows from the numbers is calibration.py's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from embedbk.metadata.calibration import FETCH_NS, LOAD_NS, Cost, Measured, Often
+from embedbk.metadata.patience import Patience
+from embedbk.metadata.raft_log import entry_bytes
+from embedbk.metadata.raft_vocabulary import Body, Heartbeat, HeartbeatReply, Persist
+
+__all__ = ["Measuring"]
+
+ROUNDS_KEPT_MAX = 64  # Of heartbeats that are not answered; of older ones nothing is measured.
+RECORDS_KEPT_MAX = 1024  # That are not durable.
+SECOND = 1_000_000_000
+
+
+class Measuring:
+    """Of one process of a member."""
+
+    def __init__(self) -> None:
+        self._stall, self._sync, self._round_trip, self._rate = Often(), Often(), Often(), Often()
+        self._fetch, self._load = Cost(FETCH_NS), Cost(LOAD_NS)
+        self._rounds: dict[int, int] = {}  # When each began.
+        self._records: deque[tuple[int, int]] = deque(maxlen=RECORDS_KEPT_MAX)  # (sequence, when).
+        self._second_ns, self._second_bytes = 0, 0  # The second that is summed up, and how much so far.
+        self._load_ns: int | None = None  # When the one under way began.
+
+    def measured(self, snapshot_bytes: int, patience: Patience | None) -> Measured:
+        """snapshot_bytes: of this member's newest. patience: of what it pulls, or has pulled last."""
+        fetch: Cost = patience if patience is not None else self._fetch
+        return Measured(
+            self._stall.below(999), self._stall.samples,
+            self._sync.below(990), self._sync.samples,
+            self._round_trip.below(990), self._round_trip.samples,
+            self._rate.below(950), self._rate.samples,
+            int(fetch.cost_ns), int(fetch.deviation_ns), fetch.samples,
+            int(self._load.cost_ns), int(self._load.deviation_ns), self._load.samples,
+            snapshot_bytes,
+        )  # fmt: skip
+
+    def turn(self, now_ns: int, due_ns: int | None) -> None:
+        """A turn begins, for which something was due then at the latest (None: nothing was)."""
+        if due_ns and now_ns >= due_ns:
+            self._stall.note(now_ns - due_ns)
+
+    def persist(self, now_ns: int, record: Persist) -> None:
+        self._records.append((record.sequence, now_ns))
+        self._sum_up(now_ns)
+        self._second_bytes += sum(map(entry_bytes, record.entries))
+
+    def durable(self, now_ns: int, sequence: int) -> None:
+        """All up to this record."""
+        while self._records and self._records[0][0] <= sequence:
+            self._sync.note(now_ns - self._records.popleft()[1])
+
+    def sent(self, now_ns: int, body: Body) -> None:
+        if type(body) is Heartbeat and body.round not in self._rounds:
+            self._rounds[body.round] = now_ns
+            if len(self._rounds) > ROUNDS_KEPT_MAX:
+                del self._rounds[next(iter(self._rounds))]
+
+    def heard(self, now_ns: int, body: Body) -> None:
+        """Of any member: each answer to a round tells one round trip."""
+        if type(body) is HeartbeatReply and body.round in self._rounds:
+            self._round_trip.note(now_ns - self._rounds[body.round])
+
+    def lost_leadership(self) -> None:
+        """Rounds of another leadership bear the same numbers."""
+        self._rounds.clear()
+
+    def load_began(self, now_ns: int) -> None:
+        self._load_ns = now_ns
+
+    def loaded(self, now_ns: int, size: int) -> None:
+        """The snapshot of so many bytes is this member's state."""
+        if self._load_ns is not None:
+            self._load.note(size, now_ns - self._load_ns)
+        self._load_ns = None
+
+    def _sum_up(self, now_ns: int) -> None:
+        if now_ns < self._second_ns + SECOND:
+            return
+        if self._second_bytes:
+            self._rate.note(self._second_bytes)
+        self._second_ns, self._second_bytes = now_ns, 0

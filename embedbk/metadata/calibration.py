@@ -1,0 +1,183 @@
+"""What a quorum's limits should be by what was measured of it (RAFT.md, 8). Pure.
+
+Decides how costs and rates are estimated, and what follows from them: how long a state of some size takes to get to a
+member, how much of the log is worth keeping for whoever is behind, which election base suits. Every number comes with
+what it was made of. Leaves to others: what is measured (`host/measuring.py`), what is done with it.
+
+    cost     of a MiB: c by + (x - c) / 8, d by + (|x - c| - d) / 4 per sample, estimate c + 4 d (as TCP's timer)
+    time     of a state of S MiB: S x fetch + S x load, since loading begins behind the last piece
+    log      worth keeping: 2 x rate x time, so that who was put to a snapshot finds what came meanwhile
+    base     max(10 x stall, 20 x (round trip + sync), 150 ms), of the slowest member
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = [
+    "BASE_MS_MAX",
+    "BASE_MS_MIN",
+    "RETAINED_BYTES_LEAST",
+    "Advice",
+    "Cost",
+    "Measured",
+    "Often",
+    "advise",
+]
+
+MIB = 1 << 20
+SAMPLE_BYTES_MIN = 64 << 10  # What fewer bytes take says nothing of a MiB.
+BASE_MS_MIN, BASE_MS_MAX = 150, 10_000
+BASE_STEP_MS = 50
+STALLS_PER_BASE, TRIPS_PER_BASE = 10, 20
+RETAINED_BYTES_LEAST = 16 << 20
+FETCH_NS, LOAD_NS = 50_000_000, 20_000_000  # Of a MiB, before anything was measured.
+SAMPLES_KEPT = 1 << 14  # Of which a share is told; then all counts are halved, so that what is old fades.
+
+# Upper edges of what is counted: eight for each doubling, from 1 on; so a share is told to about 9 %.
+_EDGES = [round(2 ** (place / 8), 3) for place in range(8 * 45)]
+
+
+class Cost:
+    """Of a MiB of one stage, in ns."""
+
+    def __init__(self, prior_ns: int) -> None:
+        self.cost_ns = float(prior_ns)
+        self.deviation_ns = float(prior_ns)
+        self.samples = 0
+
+    @property
+    def estimate_ns(self) -> float:
+        """Seldom more."""
+        return self.cost_ns + 4 * self.deviation_ns
+
+    def note(self, size: int, took_ns: int) -> None:
+        """So many bytes took so long."""
+        found = took_ns * MIB / max(size, SAMPLE_BYTES_MIN)
+        self.deviation_ns += (abs(found - self.cost_ns) - self.deviation_ns) / 4
+        self.cost_ns += (found - self.cost_ns) / 8
+        self.samples += 1
+
+
+class Often:
+    """How large a number is that is drawn again and again, all but for a share."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self._counts = [0] * len(_EDGES)
+        self._total = 0
+
+    def note(self, value: int) -> None:
+        place = min(bisect_left(_EDGES, value), len(_EDGES) - 1)
+        self._counts[place] += 1
+        self._total += 1
+        self.samples += 1
+        if self._total >= SAMPLES_KEPT:
+            self._counts = [count // 2 for count in self._counts]
+            self._total = sum(self._counts)
+
+    def below(self, per_mille: int) -> int:
+        """So many of a thousand were at most this; 0: none was noted."""
+        above = self._total * (1000 - per_mille) // 1000
+        for place in range(len(_EDGES) - 1, -1, -1):
+            above -= self._counts[place]
+            if above < 0:
+                return int(_EDGES[place])
+        return 0
+
+
+class Measured(NamedTuple):
+    """Of one member, since its process began. Without samples the costs are those that are assumed."""
+
+    stall_ns: int = 0  # Of its loop, behind what was due: 999 of 1,000 were at most this.
+    stalls: int = 0  # So many turns were looked at.
+    sync_ns: int = 0  # From a record to its durability: 99 of 100.
+    syncs: int = 0
+    round_trip_ns: int = 0  # Of its heartbeats, while it led: 99 of 100.
+    round_trips: int = 0
+    log_bytes_per_s: int = 0  # In 95 of 100 seconds in which anything was written.
+    log_seconds: int = 0
+    fetch_ns: int = FETCH_NS  # Of a MiB of a snapshot that it pulled: cost and deviation.
+    fetch_deviation_ns: int = FETCH_NS
+    fetches: int = 0
+    load_ns: int = LOAD_NS  # Of a MiB of it that it loaded.
+    load_deviation_ns: int = LOAD_NS
+    loads: int = 0
+    snapshot_bytes: int = 0  # Its newest.
+
+    @property
+    def catch_up_ns(self) -> float:
+        """Of a MiB, from being put to a snapshot to standing at it."""
+        return self.fetch_ns + 4 * self.fetch_deviation_ns + self.load_ns + 4 * self.load_deviation_ns
+
+    def told(self) -> tuple[tuple[str, int], ...]:
+        return tuple(zip(self._fields, self, strict=True))
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[str, int]]) -> Measured:
+        """As `told` says them; what another build measures more is passed over."""
+        return cls(**{name: value for name, value in pairs if name in cls._fields})
+
+
+class Advice(NamedTuple):
+    """What follows, and of what. binds: which of the terms, floor or cap the number is."""
+
+    base_ms: int
+    base_terms: dict[str, int]  # In ms, rounded up.
+    base_binds: str
+    state_bytes: int
+    catch_up_s: float  # Of the slowest member.
+    log_bytes_per_s: int
+    log_bytes: int  # Worth keeping.
+    log_kept_bytes: int  # What is kept of it.
+    log_binds: str
+
+    @property
+    def log_s(self) -> float:
+        """So long a member may be away and still find all in the log, at that rate."""
+        return self.log_kept_bytes / self.log_bytes_per_s if self.log_bytes_per_s else 0.0
+
+
+def advise(
+    members: Sequence[Measured],
+    kept_bytes_max: int,
+    *,
+    state_bytes: int | None = None,
+    log_bytes_per_s: int | None = None,
+) -> Advice:
+    """By what the members measured. kept_bytes_max: of memory, for the log that a snapshot stands for. state_bytes,
+    log_bytes_per_s: what if the state and the rate were these; else they are the largest that were measured."""
+    each = list(members) or [Measured()]
+    terms = {
+        "stall": _ms(STALLS_PER_BASE * max(one.stall_ns for one in each)),
+        "round_trip_and_sync": _ms(
+            TRIPS_PER_BASE * (max(one.round_trip_ns for one in each) + max(one.sync_ns for one in each))
+        ),
+        "floor": BASE_MS_MIN,
+    }
+    binds = max(terms, key=lambda name: terms[name])
+    base = -(-terms[binds] // BASE_STEP_MS) * BASE_STEP_MS
+    size = max(one.snapshot_bytes for one in each) if state_bytes is None else state_bytes
+    rate = max(one.log_bytes_per_s for one in each) if log_bytes_per_s is None else log_bytes_per_s
+    catch_up_s = max(one.catch_up_ns for one in each) * size / MIB / 1e9
+    log_bytes = int(2 * rate * catch_up_s)
+    least = min(RETAINED_BYTES_LEAST, kept_bytes_max)
+    kept = min(max(log_bytes, least), kept_bytes_max)
+    log_binds = "cap" if log_bytes > kept_bytes_max else "floor" if log_bytes < least else "rate and time"
+    return Advice(
+        min(base, BASE_MS_MAX),
+        terms,
+        "cap" if base > BASE_MS_MAX else binds,
+        size,
+        catch_up_s,
+        rate,
+        log_bytes,
+        kept,
+        log_binds,
+    )
+
+
+def _ms(ns: int) -> int:
+    return -(-ns // 1_000_000)

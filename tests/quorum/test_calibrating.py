@@ -1,0 +1,76 @@
+"""What `embedbk quorum status` says of what members measured, and `--what-if` (RAFT.md, 8)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from embedbk.cli.calibrating import calibration_as_json, calibration_as_text, what_if_of
+from embedbk.codec.metadata_messages import MemberName, QuorumTold
+from embedbk.errors import UsageError
+from embedbk.metadata.calibration import Measured
+from tests.quorum.test_room import OLDER
+
+MS = 1_000_000
+
+
+def told(**measured: int) -> QuorumTold:
+    return msgspec.structs.replace(OLDER, measured=Measured(**measured).told())
+
+
+def of(status: QuorumTold) -> dict[MemberName, QuorumTold]:
+    return {status.member: status}
+
+
+def test_every_number_is_shown_with_what_it_was_made_of() -> None:
+    """11: all shown with their inputs."""
+    status = of(
+        told(stall_ns=30 * MS, stalls=7, sync_ns=2 * MS, round_trip_ns=MS, snapshot_bytes=1 << 20, fetches=3)
+    )
+    base, time, log = calibration_as_text(status, 500, None)
+    assert "500 ms; 300 ms suits" in base and "stalls 300" in base and "round trip and sync 60" in base
+    assert "7 turns" in base
+    assert "1.0 MiB takes a 0.3 s" in time and "3 samples" in time and "assumed" in time
+    assert "16.0 MiB are kept (floor)" in log
+    shown = calibration_as_json(status, 500, None)
+    assert shown["election_base_ms"] == {
+        "in_force": 500,
+        "suits": 300,
+        "terms": {"stall": 300, "round_trip_and_sync": 60, "floor": 150},
+        "binds": "stall",
+    }
+    assert shown["measured"]["a"]["stalls"] == 7
+
+
+def test_of_members_that_measure_nothing_nothing_is_said() -> None:
+    """P10.8: all are of the build before."""
+    assert calibration_as_text(of(OLDER), 500, None) == []
+    assert calibration_as_json(of(OLDER), 500, None)["measured"] == {}
+
+
+def test_what_if_tells_memory_time_and_log() -> None:
+    what_if = what_if_of(["ledgers=5M", "rate=2k/s"])
+    lines = "\n".join(calibration_as_text(of(told()), 500, what_if))
+    assert "5000000 ledgers take 2.0 GiB" in lines
+    assert "1.2 GiB takes a 417.2 s" in lines
+    assert "64.0 MiB are kept (cap): a member that is away for more than" in lines
+    what_if = what_if_of(["bytes=1.5G"])
+    assert what_if is not None and what_if.state_bytes == 1_500_000_000 and what_if.log_bytes_per_s is None
+    assert what_if_of([]) is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ledger=5"],
+        ["ledgers"],
+        ["ledgers=five"],
+        ["ledgers=-1"],
+        ["rate=1", "rate=2"],
+        ["ledgers=1", "bytes=1"],
+    ],
+)
+def test_what_nobody_can_suppose_is_refused(arguments: list[str]) -> None:
+    """Bad input: what was given, what is allowed."""
+    with pytest.raises(UsageError, match="what-if"):
+        what_if_of(arguments)
