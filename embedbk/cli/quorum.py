@@ -32,6 +32,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.errors import UsageError
 from embedbk.metadata.fullness import room_for_records
+from embedbk.metadata.growing import Growth, offers
 from embedbk.metadata.levels import LEVEL_FIRST, named
 from embedbk.metadata.quorum import VOTERS_MAX, Policy, sizes_of
 from embedbk.quorum import Quorum, Seen, all_vote, also_lost, takes_place, why_no_leader
@@ -290,6 +291,8 @@ def _as_json(seen: Seen, what_if: WhatIf | None = None) -> dict[str, Any]:
         "level_known": best.level_known,
         "level_lacking": list(best.in_the_way) if seen.leader is not None else None,
         "calibration": calibration_as_json(seen.told, best.election_base_ms, what_if),
+        "bookies": best.bookies,
+        "open_ledgers_with_fewer_copies": best.fewer_copies,
         "members": [_member_as_json(seen, each) for each in best.members],
         "unreachable": seen.missed,
     }
@@ -350,9 +353,12 @@ def _as_text(seen: Seen, what_if: WhatIf | None = None) -> str:
         for name in learners
         if name in voters
     ]
-    if not voters.issuperset(learners):
-        lines.append("a learner receives the log and has no vote: embedbk quorum join lets all of them vote")
+    lines += offers([name for name in learners if name not in voters], _growth_of(best))
     return "\n".join(lines)
+
+
+def _growth_of(best: QuorumTold) -> Growth:
+    return Growth(best.bookies, best.fewer_copies)
 
 
 def _room_of(best: QuorumTold) -> list[str]:

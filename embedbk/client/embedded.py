@@ -39,6 +39,7 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import INCARNATION_BYTES, Member
 from embedbk.metadata.client import Client as MetadataClient
+from embedbk.metadata.growing import Growth, offers
 from embedbk.metadata.levels import LEVEL
 from embedbk.ports import Identity, Transport
 from embedbk.quorum import listened_at
@@ -82,9 +83,13 @@ class Opened:
         None  # For nodes of this process: where they are reached then.
     )
 
+    offers: Callable[[], list[str]] = list  # What is there and not made use of, in words.
+
     async def ready(self) -> None:
-        """Until the cluster answers and its bookies are registered."""
+        """Until the cluster answers and its bookies are registered; what it could make use of is said once."""
         await self.runtime.wait_for_bookies(self.bookies, self._failure)
+        for offer in self.offers():
+            logger.warning("%s: %s", self.url or "this cluster", offer)
 
     def _failure(self) -> EmbedbkError | None:
         return next((failure for ask in self.failures if (failure := ask()) is not None), None)
@@ -352,6 +357,10 @@ class _Building:
         opened.failures = [lambda: metadata.failure, *(_failure_of(node) for node in nodes)]
         if announcing is not None:
             opened.failures.append(lambda: announcing.failure)
+        # The host's thread has the catalog: only what stands in the log of members is looked at here.
+        opened.offers = lambda: offers(
+            [each.name for each in metadata.log.raft.configuration.learners], Growth()
+        )
         if self.listen is None:
 
             def listen(endpoint: str) -> list[str]:

@@ -507,7 +507,8 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     level: the cluster's, as applied here; 0: of a build that knows none. level_known: the newest that this member's
     build knows. in_the_way: who keeps a leader from raising it to that, the first of them. lineage: the newest, with
     its generation (P10.5). spared: in how many ranges lie the ids of which a lost future may have made ledgers.
-    measured: what its process measured of itself, by name (metadata/calibration.py).
+    measured: what its process measured of itself, by name (metadata/calibration.py). bookies: registered;
+    fewer_copies: of the newest open ledgers, those that keep fewer copies than a new one would.
     """
 
     cluster_token: _Name
@@ -535,6 +536,8 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     generation: _Number = 0
     spared: _Number = 0
     measured: Annotated[tuple[tuple[_Member, _Number], ...], msgspec.Meta(max_length=KINDS_MAX)] = ()
+    bookies: _Number = 0
+    fewer_copies: _Number = 0
 
 
 Result = (

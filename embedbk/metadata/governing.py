@@ -40,6 +40,7 @@ from embedbk.errors import UsageError
 from embedbk.ids import INCARNATION_BYTES, check_member_name
 from embedbk.metadata.calibration import Measured
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.growing import growth_of
 from embedbk.metadata.levels import LACKING, LEVEL_FIRST, LEVEL_OF_LINEAGES, lacking_members, left_out, named
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft import Raft
@@ -97,7 +98,10 @@ class Governing:
         assert isinstance(operation, Governance)
         if isinstance(operation, QuorumStatus):
             own = weighed(told(raft, self._token, self._endpoints), self._catalog())
-            own = msgspec.structs.replace(own, measured=self._measured().told())
+            grown = growth_of(self._catalog())
+            own = msgspec.structs.replace(
+                own, measured=self._measured().told(), bookies=grown.bookies, fewer_copies=grown.fewer
+            )
             return None, _reply(link, request, self._levelled(own, raft))
         if isinstance(operation, AskMet):
             return None, _reply(link, request, self._met(raft))

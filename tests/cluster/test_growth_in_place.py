@@ -93,8 +93,10 @@ def test_one_process_grows_to_three_members_and_three_bookies(tmp_path: Path) ->
                 code, joined = quorum("join", "--at", str(data))
                 assert code == 0
                 assert [each["role"] for each in joined["members"]] == ["voter"] * 3
+                assert (joined["bookies"], joined["open_ledgers_with_fewer_copies"]) == (3, 1)
                 before = writer.ledger_id
                 writer.renew()
+                assert quorum("status", "--at", str(data))[1]["open_ledgers_with_fewer_copies"] == 0
                 assert writer.ledger_id != before
                 members = writer._appending.writing.metadata.fragments[-1].members
                 assert {each.bookie_id for each in members} == {"b1", "b2", "b3"}
