@@ -361,7 +361,7 @@ class BookieNode:
 
     def _on_link_up(self, now_ns: int, event: LinkUp) -> None:
         if event.link == self.metadata.link:
-            self.metadata.on_link_up(now_ns, event.peer)
+            self.metadata.on_link_up(now_ns, event.link, event.peer)
             self.witnessing.look(now_ns)
         elif self.rival.is_asking_over(event.link):
             self.rival.on_link_up(now_ns, event.link, event.peer)
@@ -372,7 +372,7 @@ class BookieNode:
 
     def _on_link_down(self, now_ns: int, event: LinkDown) -> None:
         if event.link == self.metadata.link:
-            self.metadata.on_link_down(now_ns, event.reason)
+            self.metadata.on_link_down(now_ns, event.link, event.reason)
             return
         if self.rival.is_asking_over(event.link):
             self.rival.on_link_down(now_ns, event.link)
@@ -431,7 +431,7 @@ class BookieNode:
         unanswered = self._links.get(link)
         if unanswered is None:
             if link == self.metadata.link:
-                self.metadata.on_message(now_ns, message)
+                self.metadata.on_message(now_ns, link, message)
             return  # Else of a link that was dropped here.
         if isinstance(control, MetadataRequest) and (told := self._told(control.operation)) is not None:
             self._send(link, encode_message(control.sequence, MetadataReply(0, control.sequence, told)))

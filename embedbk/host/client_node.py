@@ -270,7 +270,7 @@ class ClientNode:
         self.metadata.tick(now_ns)
         if not self._is_watching:
             self._is_watching = True
-            self.metadata.watch(now_ns, BOOKIES_PREFIX, self._on_bookies)
+            self.metadata.watch(now_ns, BOOKIES_PREFIX, self._on_bookies, may_lag=True)
         self._tick_due(now_ns)
         if not self.quarantine.is_idle and self.quarantine.expire(now_ns):
             self._show_bookies()
@@ -606,8 +606,8 @@ class ClientNode:
     # Links.
 
     def _on_link_up(self, now_ns: int, event: LinkUp) -> None:
-        if event.link == self.metadata.link:
-            self.metadata.on_link_up(now_ns, event.peer)
+        if self.metadata.owns(event.link):
+            self.metadata.on_link_up(now_ns, event.link, event.peer)
             return
         peer = self._peer_of_link.get(event.link)
         if peer is None:
@@ -617,8 +617,8 @@ class ClientNode:
         self._reminders.over(now_ns, name, f"bookie {name} is reached again")
 
     def _on_link_down(self, now_ns: int, event: LinkDown) -> None:
-        if event.link == self.metadata.link:
-            self.metadata.on_link_down(now_ns, event.reason)
+        if self.metadata.owns(event.link):
+            self.metadata.on_link_down(now_ns, event.link, event.reason)
             return
         if self._answers is not None and self._answers.untold:
             self._tell_counted(now_ns)  # Answered before the link went.
@@ -653,11 +653,11 @@ class ClientNode:
         except PeerError as broken:
             logger.warning("a link is dropped: %s", broken)
             self.transport.drop(event.link, str(broken))
-            if event.link != self.metadata.link:
+            if not self.metadata.owns(event.link):
                 self._on_link_down(now_ns, LinkDown(event.link, str(broken)))  # Nothing else of it counts.
             return
-        if event.link == self.metadata.link:
-            self.metadata.on_message(now_ns, message)
+        if self.metadata.owns(event.link):
+            self.metadata.on_message(now_ns, event.link, message)
             return
         peer = self._peer_of_link.get(event.link)
         if peer is None:

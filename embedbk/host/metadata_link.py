@@ -58,7 +58,8 @@ WatchCallback = Callable[[list[Record], int, bool], None]
 
 
 class MetadataLink:
-    """Requests to and watches on the metadata quorum, over one link of the node's transport at a time.
+    """Requests to and watches on the metadata quorum, over one link of the node's transport at a time, and one more for
+    watches that may lag.
 
     All calls from the host's thread. Callbacks run one after the other, never one inside another: what a callback
     asks for is carried out when it has returned.
@@ -82,6 +83,8 @@ class MetadataLink:
         self.client = client
         client.seek(self.endpoints)
         self.link: int | None = None
+        self.streams_link: int | None = None  # Of watches that may lag; of no request.
+        self._is_streaming = False  # It is up.
         self.is_up = False
         self.is_closed = False  # No session will be opened any more.
         self.session = 0  # 0 while there is none.
@@ -126,14 +129,16 @@ class MetadataLink:
         prefix: str,
         changed: WatchCallback,
         refused: Callable[[str], None] | None = None,
+        *,
+        may_lag: bool = False,
     ) -> int:
         """Follow all keys under prefix: changed(records, revision, is_first) with all of them first, then changes.
-        refused(reason): nothing will come."""
+        refused(reason): nothing will come. may_lag: behind what other answers show, too."""
         token = next(self._tokens)
         self._watchers[token] = changed
         if refused is not None:
             self._refused[token] = refused
-        self._step(WatchRequested(now_ns, token, prefix))
+        self._step(WatchRequested(now_ns, token, prefix, may_lag))
         return token
 
     def unwatch(self, now_ns: int, token: int) -> None:
@@ -161,7 +166,17 @@ class MetadataLink:
 
     # What the node tells.
 
-    def on_link_up(self, now_ns: int, peer: Identity) -> None:
+    def owns(self, link: int) -> bool:
+        return link in (self.link, self.streams_link)
+
+    def on_link_up(self, now_ns: int, link: int, peer: Identity) -> None:
+        if link == self.streams_link:
+            if peer.role != "metadata" or peer.cluster_token != self.client.cluster_token:
+                self.transport.drop(link, f"{peer.node_id} is a {peer.role}, or of another cluster")
+                return
+            self._is_streaming = True
+            self._step(Connected(now_ns, is_for_streams=True))
+            return
         if peer.role != "metadata":
             assert self.link is not None
             self.transport.drop(self.link, f"{peer.node_id} is a {peer.role}, not a metadata member")
@@ -170,17 +185,22 @@ class MetadataLink:
         self.trouble = ""
         self._step(Connected(now_ns))
 
-    def on_link_down(self, now_ns: int, reason: str) -> None:
+    def on_link_down(self, now_ns: int, link: int, reason: str) -> None:
+        if link == self.streams_link:
+            self.streams_link, self._is_streaming = None, False
+            logger.debug("link for streams of the metadata down: %s", reason)
+            self._step(Disconnected(now_ns, is_for_streams=True))
+            return
         self.link, self.is_up = None, False
         self._be_troubled(reason)
         self._step(Disconnected(now_ns))
 
-    def on_message(self, now_ns: int, message: Message) -> None:
+    def on_message(self, now_ns: int, link: int, message: Message) -> None:
         control = message.control
         if isinstance(control, MetadataReply | WatchEvents):
-            self._step(MessageReceived(now_ns, control))
-        elif self.link is not None:
-            self.transport.drop(self.link, f"a {type(control).__name__} is not for a client of the metadata")
+            self._step(MessageReceived(now_ns, control, link == self.streams_link))
+        else:
+            self.transport.drop(link, f"a {type(control).__name__} is not for a client of the metadata")
 
     def tick(self, now_ns: int) -> None:
         """Let the core do what is due."""
@@ -194,14 +214,25 @@ class MetadataLink:
     def deadline_ns(self) -> int | None:
         return None if self._due_ns == _NEVER_NS else self._due_ns
 
-    def _dial(self, now_ns: int, endpoint: str) -> None:
+    def _dial(self, now_ns: int, endpoint: str, *, is_for_streams: bool) -> None:
         try:
-            self.link = self.transport.connect(endpoint)
+            link = self.transport.connect(endpoint)
         except UsageError as refused:  # An address that this transport may not dial, or no link left to have.
-            self._be_troubled(str(refused))
-            self._step(Disconnected(now_ns))
+            if not is_for_streams:
+                self._be_troubled(str(refused))
+            self._step(Disconnected(now_ns, is_for_streams))
+            return
+        if is_for_streams:
+            self.streams_link = link
+        else:
+            self.link = link
 
-    def _hang_up(self, now_ns: int, reason: str) -> None:
+    def _hang_up(self, now_ns: int, reason: str, *, is_for_streams: bool) -> None:
+        if is_for_streams:
+            self._is_streaming = False
+            if self.streams_link is not None:
+                self.transport.drop(self.streams_link, reason)
+            return
         self._be_troubled(reason)
         self.is_up = False
         if self.link is not None:
@@ -233,11 +264,11 @@ class MetadataLink:
     def _carry_out(self, now_ns: int, effect: ClientEffect) -> None:
         match effect:
             case Send():
-                self._send(effect.request)
+                self._send(effect.request, is_for_streams=effect.is_for_streams)
             case Dial():
-                self._dial(now_ns, effect.endpoint)
+                self._dial(now_ns, effect.endpoint, is_for_streams=effect.is_for_streams)
             case HangUp():
-                self._hang_up(now_ns, effect.reason)
+                self._hang_up(now_ns, effect.reason, is_for_streams=effect.is_for_streams)
             case Completed():
                 done = self._results.pop(effect.token, None)
                 if done is not None:
@@ -281,8 +312,9 @@ class MetadataLink:
         for tell in list(self.session_ends):
             tell(reason)
 
-    def _send(self, request: MetadataRequest) -> None:
-        if self.link is None or not self.is_up:
+    def _send(self, request: MetadataRequest, *, is_for_streams: bool) -> None:
+        link, is_up = (self.streams_link, self._is_streaming) if is_for_streams else (self.link, self.is_up)
+        if link is None or not is_up:
             return  # The core sends it again when a link is up.
-        if not self.transport.send(self.link, encode_message(next(self._message_ids), request)):
-            self.transport.drop(self.link, "its queue is full")
+        if not self.transport.send(link, encode_message(next(self._message_ids), request)):
+            self.transport.drop(link, "its queue is full")

@@ -1,4 +1,5 @@
-"""The core of a metadata client: one session, its requests, its watches, over one link at a time (P10.1, I74).
+"""The core of a metadata client: one session, its requests, its watches, over one link at a time (P10.1, I74). Watches
+that may lag are streamed over a second one (`follower_link`).
 
 Decides what is sent and sent again, when the session is kept alive and when it counts as lost, what a watch shows, and
 when a member is left for another (which one: `seeking`). The host dials, brings messages, and carries `Send` out in
@@ -47,6 +48,7 @@ from embedbk.codec.metadata_messages import (
     WatchEvents,
 )
 from embedbk.metadata.catalog import DEFAULT_LIMITS, check_operation
+from embedbk.metadata.follower_link import FollowerLink
 from embedbk.metadata.following import RETRY_NS_MIN, Followed
 from embedbk.metadata.levels import LACKING, LEVEL
 from embedbk.metadata.pacing import IN_FLIGHT_MAX, Pace
@@ -176,7 +178,9 @@ class Client:
         )  # Of these, those not sent over the present link yet, in order.
         self._outstanding: dict[Token, _Pending] = {}
         self._watches: dict[Token, Followed] = {}
-        self._streams: dict[int, Followed] = {}  # By watch id, on the present link.
+        self._streams: dict[int, Followed] = {}  # By watch id, on the present links.
+        self._follower = FollowerLink()
+        self._uses_follower = False  # Streams that may lag are its.
         self._watch_count = 0
         self._closing_sequence: int | None = None
         self._ended: Refusal | None = None
@@ -184,7 +188,11 @@ class Client:
     def step(self, event: ClientEvent) -> list[ClientEffect]:
         effects: list[ClientEffect] = []
         self._check_lease(event.now_ns, effects)
-        self._HANDLERS[type(event)](self, event, effects)
+        if isinstance(event, Connected | Disconnected | MessageReceived) and event.is_for_streams:
+            self._on_follower(event, effects)
+        else:
+            self._HANDLERS[type(event)](self, event, effects)
+        self._place_streams(event.now_ns, effects)
         self._pump(event.now_ns, effects)
         self._seek(event.now_ns, effects)
         return effects
@@ -209,6 +217,8 @@ class Client:
                     deadlines.append(self._resend_ns)
         elif self._open_retry_ns is not None:
             deadlines.append(self._open_retry_ns)
+        if (follower_ns := self._follower.deadline_ns) is not None:
+            deadlines.append(follower_ns)
         if self._ended is None and not self._is_leaving:
             if self._seeker.dial_at_ns is not None:
                 deadlines.append(self._seeker.dial_at_ns)
@@ -248,7 +258,7 @@ class Client:
         for pending in self._again:
             pending.due_ns = _NEVER_NS  # Sent again by turns, as the window allows.
         self._resend_ns = None
-        self._stream_all()
+        self._stream_all(event.now_ns, effects)
 
     def _on_disconnected(self, event: Disconnected, effects: list[ClientEffect]) -> None:
         self._forget_link()
@@ -267,11 +277,13 @@ class Client:
         self._forget_streams()
 
     def _forget_streams(self) -> None:
+        """Those of the session's link."""
         self._keep_alives.clear()
-        self._streams.clear()
         for watch in self._watches.values():
-            watch.watch_id = 0
-            watch.is_asking = False
+            if not watch.is_lagging:
+                self._streams.pop(watch.watch_id, None)
+                watch.watch_id = 0
+                watch.is_asking = False
         self._queue = deque(waiting for waiting in self._queue if not waiting.is_of_stream)
         for sequence in [at for at, pending in self._in_flight.items() if pending.is_of_stream]:
             del self._in_flight[sequence]
@@ -308,7 +320,7 @@ class Client:
         )
         self._session.keep_alive_ns = sent_ns + self._renew_after_ns(self._session, now_ns)
         effects.append(SessionReady(opened.session, opened.cluster_token))
-        self._stream_all()
+        self._stream_all(now_ns, effects)
 
     def _keep_alive(self, session: _Session, now_ns: int, effects: list[ClientEffect]) -> None:
         session.keep_alive_ns = now_ns + self._renew_after_ns(session, now_ns)
@@ -481,7 +493,7 @@ class Client:
             return
         self._owed_ns = None
         if isinstance(event.message, WatchEvents):
-            self._on_watch_events(event.message, effects)
+            self._on_watch_events(event.message, event.now_ns, effects)
         elif isinstance(event.message.result, NotLeader):
             self._on_not_leader(event.message.result, effects)
         else:
@@ -514,6 +526,7 @@ class Client:
                 ]  # Links keep order: those were lost, or are of no use any more.
             if isinstance(reply.result, Acknowledged):
                 self._seeker.learn(reply.result.members)
+                self._follower.heard_leader(now_ns, reply.result.revision, effects)
             self._renewed(session, sent_ns, now_ns)
         elif (pending := self._in_flight.get(reply.sequence)) is not None:
             if isinstance(reply.result, Refusal) and reply.result.code == BUSY:
@@ -594,21 +607,59 @@ class Client:
             effects.append(Completed(event.token, refusal))
             return
         assert event.token not in self._watches, f"watch {event.token!r} exists"
-        watch = Followed(event.token, event.prefix)
+        watch = Followed(event.token, event.prefix, event.may_lag)
         self._watches[event.token] = watch
         self._list_again(watch)
 
     def _on_watch_cancelled(self, event: WatchCancelled, effects: list[ClientEffect]) -> None:
         watch = self._watches.pop(event.token, None)
-        if watch is not None and watch.watch_id:
-            del self._streams[watch.watch_id]
+        if watch is not None:
+            self._end_stream(watch, effects)
+
+    def _end_stream(self, watch: Followed, effects: list[ClientEffect]) -> None:
+        if not watch.watch_id:
+            return
+        del self._streams[watch.watch_id]
+        if watch.is_lagging:
+            self._follower.unfollow(watch.watch_id, effects)
+        else:
             self._queue.append(_Pending(None, Unwatch(watch.watch_id), watch))
+        watch.watch_id, watch.is_asking, watch.is_lagging = 0, False, False
 
-    def _stream_all(self) -> None:
+    def _stream_all(self, now_ns: int, effects: list[ClientEffect]) -> None:
         for watch in self._watches.values():
-            self._follow(watch)
+            if not watch.is_lagging:
+                self._follow(watch, now_ns, effects)
 
-    def _follow(self, watch: Followed) -> None:
+    def _place_streams(self, now_ns: int, effects: list[ClientEffect]) -> None:
+        """Those that may lag are a follower's while there is one, else the leader's, from where they stand."""
+        seeker, lagging = self._seeker, [watch for watch in self._watches.values() if watch.may_lag]
+        is_wanted = bool(seeker.given and lagging) and self._ended is None
+        members = seeker.learnt if is_wanted else ()
+        self._follower.seek(now_ns, members, seeker.at, self.session, effects)
+        if self._uses_follower == self._follower.is_up:
+            return
+        self._uses_follower = self._follower.is_up
+        for watch in lagging:
+            self._end_stream(watch, effects)
+            if self._session is not None or self._uses_follower:
+                self._follow(watch, now_ns, effects)
+
+    def _on_follower(
+        self, event: Connected | Disconnected | MessageReceived, effects: list[ClientEffect]
+    ) -> None:
+        if isinstance(event, Connected):
+            self._follower.connected(event.now_ns, effects)
+        elif isinstance(event, Disconnected):
+            self._follower.disconnected(event.now_ns)
+        elif isinstance(event.message, WatchEvents):
+            watch = self._streams.get(event.message.watch_id)
+            if watch is not None and watch.is_lagging:
+                self._on_watch_events(event.message, event.now_ns, effects)
+        else:
+            self._follower.take(event.message, event.now_ns, effects)
+
+    def _follow(self, watch: Followed, now_ns: int, effects: list[ClientEffect]) -> None:
         """Ask for a stream from where the watch stands, when it has none and a first page is there."""
         if not watch.is_begun or watch.retry_ns is not None or watch.is_asking:
             return
@@ -617,7 +668,11 @@ class Client:
             watch.watch_id = self._watch_count
             self._streams[watch.watch_id] = watch
         watch.is_asking = True
-        self._queue.append(_Pending(None, Watch(watch.watch_id, watch.prefix, watch.revision), watch))
+        watch.is_lagging = watch.may_lag and self._uses_follower
+        if watch.is_lagging:
+            self._follower.follow(watch, now_ns, effects)
+        else:
+            self._queue.append(_Pending(None, Watch(watch.watch_id, watch.prefix, watch.revision), watch))
 
     def _list_again(self, watch: Followed) -> None:
         watch.begin_list()
@@ -649,30 +704,31 @@ class Client:
                 watch.retry_wait_ns = RETRY_NS_MIN
         elif isinstance(pending.operation, List) and pending.list_count == watch.list_count:
             if isinstance(result, Listed):
-                self._on_page(watch, result, effects)
+                self._on_page(watch, result, now_ns, effects)
             else:
                 watch.listing = None
                 watch.retry_ns = now_ns + watch.retry_wait_ns
 
-    def _on_page(self, watch: Followed, page: Listed, effects: list[ClientEffect]) -> None:
+    def _on_page(self, watch: Followed, page: Listed, now_ns: int, effects: list[ClientEffect]) -> None:
         watch.take_page(page)
         if page.has_more:
             self._ask_page(watch, page.records[-1].key)
         else:
             self._show(watch, effects)
-        self._follow(watch)
+        self._follow(watch, now_ns, effects)
 
-    def _on_watch_events(self, events: WatchEvents, effects: list[ClientEffect]) -> None:
+    def _on_watch_events(self, events: WatchEvents, now_ns: int, effects: list[ClientEffect]) -> None:
         watch = self._streams.get(events.watch_id)
         if watch is None:
             return  # Of a stream that ended.
         if events.is_compacted:
             del self._streams[events.watch_id]
-            watch.watch_id = 0
-            watch.is_asking = False
+            watch.watch_id, watch.is_asking, watch.is_lagging = 0, False, False
             self._list_again(watch)
         elif events.after_revision > watch.revision:
-            self._follow(watch)  # A message before this one is missing: ask from what is known.
+            self._follow(
+                watch, now_ns, effects
+            )  # A message before this one is missing: ask from what is known.
         else:
             watch.take_events(events)
             self._show(watch, effects)
@@ -692,6 +748,7 @@ class Client:
         self._queue.clear()
         self._watches.clear()
         self._forget_streams()
+        self._streams.clear()
         if self._session is None or not self._is_connected:
             self._end(Refusal(UNKNOWN, "the client was closed"), "closed without a session", effects)
             return

@@ -24,6 +24,8 @@ class Followed:
 
     token: Token
     prefix: str
+    may_lag: bool = False  # A member may stream it that does not lead.
+    is_lagging: bool = False  # Its stream is asked for over the link for these.
     known: dict[str, Record] = field(default_factory=dict)  # The keys as of `revision`, or later for some.
     revision: int = 0  # The stream was taken up to here.
     whole_at: int = 0  # Of the last page: nothing is shown before the stream is there.

@@ -8,7 +8,8 @@ applied that was committed when it came, and what its session asked before it. O
 answered at once: sessions live through a disk that stands still.
 
 Whoever begins to lead says so in the log first, and shows nothing and renews nobody before that is applied: then it has
-applied all that leaders before it have promised. Who leads no more ends the links of its clients.
+applied all that leaders before it have promised. Who leads no more ends the links of its clients. Streams without a
+session may lag: every member gives them, of what it has applied.
 """
 
 from __future__ import annotations
@@ -97,12 +98,16 @@ LISTED_RECORD_BYTES = 1024  # What each record is counted as that a list which w
 SESSIONS_PER_LINK_MAX = 128  # Opened over one link and still living. A client has one.
 WATCHES_MAX = 65_536
 WATCHES_PER_LINK_MAX = 4096  # And no more than a quarter of those that are free.
+FOLLOWING_LINKS_MAX = (
+    256  # With streams that may lag; the others are for sessions, if this member leads next.
+)
 APPLIED_PER_STEP = 512  # Commands; the rest follow in the next step, however many one sync has committed.
 EXPIRIES_PER_TICK_MAX = 100  # Likewise, so that mass expiry starves nobody.
 EXPIRED_KEYS_PER_TICK = 512  # Likewise; the keys of one session go together, however many.
 
 EXPIRY_BYTES = 64  # That the end of a session takes in the log, at most.
 
+_OF_STREAMS = (Watch, Unwatch, KeepAlive)  # Of those that may lag, where they come without a session.
 _CHANGES = (Txn, AllocIds, CloseSession, Acquire, Release)  # Operations that are run as commands.
 
 MemberEvent = (
@@ -201,6 +206,7 @@ class Member:
         self._levels = Heard()
         self._lifetimes = Lifetimes(catalog.sessions, now_ns)
         self._watches = Watches(catalog.revision)
+        self._following_links: dict[int, None] = {}  # With streams that may lag.
         self._divergence = Divergence(digest_entries)
         self._halted = False
         catalog.history.hold = catalog.revision
@@ -300,6 +306,8 @@ class Member:
 
     def _on_request(self, event: RequestReceived) -> list[MemberEffect]:
         request, link = event.request, event.link
+        if request.session == 0 and isinstance(request.operation, _OF_STREAMS):
+            return self._on_stream_request(link, request, request.operation)
         if not self.log.term:
             return [Reply(link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
         number, operation = request.session, request.operation
@@ -328,8 +336,35 @@ class Member:
         if self._opens_another(asked) or not self._must_wait(asked, effects):
             self._serve(asked, event.now_ns, effects, answers)
             if isinstance(operation, Watch):
-                effects += self._watches.feed(self.catalog.history, self.catalog.revision)
+                effects += self._feed()
         return effects + answers
+
+    def _on_stream_request(
+        self, link: int, request: MetadataRequest, operation: Watch | Unwatch | KeepAlive
+    ) -> list[MemberEffect]:
+        """Of a stream that may lag. What is told is applied, so nobody has to be asked whether this member leads."""
+        refusal = check_operation(operation, self.catalog.limits)
+        result: Result = refusal or Acknowledged(self.catalog.revision)
+        effects: list[MemberEffect] = []
+        if refusal is None and isinstance(operation, KeepAlive):
+            effects += self._watches.marks(link)
+        elif refusal is None and isinstance(operation, Unwatch):
+            self._watches.remove(link, operation.watch_id)
+        elif refusal is None and isinstance(operation, Watch):
+            if link not in self._following_links and len(self._following_links) >= FOLLOWING_LINKS_MAX:
+                text = f"{FOLLOWING_LINKS_MAX} links have streams that may lag, and no more may: ask another member"
+                result = Refusal("UNAVAILABLE", text)
+            else:
+                result = self._watch(link, 0, operation)
+                self._following_links[link] = None
+                effects += self._feed()
+        return [*effects, Reply(link, MetadataReply(0, request.sequence, result))]
+
+    def _feed(self) -> list[SendEvents]:
+        """Who leads, and has applied all that leaders before it have promised, knows every revision that there is."""
+        knows_all = self._led_term > 0 and self._applied_index >= self._started_index
+        self._watches.may_be_behind = not knows_all
+        return self._watches.feed(self.catalog.history, self.catalog.revision)
 
     def _on_raise(self, event: RaiseRequested) -> list[MemberEffect]:
         """Whoever does not know the level stands in the way: then nothing is proposed."""
@@ -672,7 +707,7 @@ class Member:
                 for asked in self._reads.pop(entry.index, ()):
                     self._serve_waiting(asked, now_ns, effects, answers)
         # Events before answers: who is told that its change is done has already seen it in its own watch.
-        effects += self._watches.feed(self.catalog.history, self.catalog.revision)
+        effects += self._feed()
         if self.catalog.history.hold != self.catalog.revision:
             self.catalog.history.hold = self.catalog.revision  # What is not shown yet never goes.
             self.catalog.history.trim()
@@ -828,20 +863,20 @@ class Member:
         """Its session lives on: the client comes back over another link, or it expires."""
         link = event.link
         self._watches.remove_link(link)
-        for of_link in (self._openings, self._opened_on, self._opening_on):
+        for of_link in (self._openings, self._opened_on, self._opening_on, self._following_links):
             of_link.pop(link, None)
         for asked in self._waiting_of.pop(link, {}).values():
             asked.is_gone = True
         return []
 
     def _on_replaced(self, event: CatalogReplaced) -> list[MemberEffect]:
-        """It does not lead: nobody waits, and whoever watched was let go."""
+        """It does not lead: nobody waits, and whoever watches may lag."""
         self.catalog = event.catalog
         self._committed.clear()
         self._divergence.forget()
         self._applied_index = event.index
         self._lifetimes = Lifetimes(self.catalog.sessions, event.now_ns)
-        self._watches = Watches(self.catalog.revision)
+        self._watches = self._watches.follow_another(self.catalog.revision)
         self.catalog.history.hold = self.catalog.revision
         return self._on_log(raft_vocabulary.SnapshotInstalled(event.now_ns, event.index))
 

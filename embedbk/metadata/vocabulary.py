@@ -171,20 +171,23 @@ class Halted(Struct):
 
 
 class Connected(Struct):
-    """A new link with a metadata member is up."""
+    """A new link with a metadata member is up. is_for_streams: the second one, of watches that may lag."""
 
     now_ns: int
+    is_for_streams: bool = False
 
 
 class Disconnected(Struct):
     """The link ended, or the one that was dialled could not be had."""
 
     now_ns: int
+    is_for_streams: bool = False
 
 
 class MessageReceived(Struct):
     now_ns: int
     message: MetadataReply | WatchEvents
+    is_for_streams: bool = False
 
 
 class Requested(Struct):
@@ -204,11 +207,13 @@ class Cancelled(Struct):
 
 
 class WatchRequested(Struct):
-    """Follow every key that begins with prefix: first all of them, then each change (level-triggered)."""
+    """Follow every key that begins with prefix: first all of them, then each change (level-triggered). may_lag: also
+    behind what this client was told otherwise, as a member shows it that does not lead."""
 
     now_ns: int
     token: Token
     prefix: str
+    may_lag: bool = False
 
 
 class WatchCancelled(Struct):
@@ -227,6 +232,7 @@ class CloseRequested(Struct):
 
 class Send(Struct):
     request: MetadataRequest
+    is_for_streams: bool = False
 
 
 class Completed(Struct):
@@ -280,12 +286,14 @@ class Dial(Struct):
     """Begin a link with the member at this address; `Connected` or `Disconnected` follows."""
 
     endpoint: str
+    is_for_streams: bool = False
 
 
 class HangUp(Struct):
     """End the link, or the attempt to have it; `Disconnected` follows."""
 
     reason: str
+    is_for_streams: bool = False
 
 
 class Closed(Struct):

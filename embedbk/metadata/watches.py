@@ -2,7 +2,8 @@
 
 Each stream gets every change under its prefix above the revision it asked for, in order, once, all of one revision
 together. What cannot be given any more is said (`is_compacted`), never skipped. Streams live as long as their link
-and their session: after a reconnect the client asks again from the revision it has.
+and their session, if they have one: after a reconnect the client asks again from the revision it has. A member that
+may be behind lets a stream wait that begins at a revision which it has not applied yet.
 """
 
 from __future__ import annotations
@@ -45,17 +46,19 @@ class Watches:
 
     def __init__(self, fed_revision: int) -> None:
         self.fed_revision = fed_revision  # Streams that do not lag were sent every change up to here.
+        self.may_be_behind = False  # Revisions that this catalog does not have may come.
         self.total = 0
         self._links: dict[int, dict[int, _Stream]] = {}  # By watch id.
         self._sessions: dict[int, dict[tuple[int, int], None]] = {}
         self._by_prefix: dict[str, dict[tuple[int, int], _Stream]] = {}
         self._lengths: dict[int, int] = {}  # Length of a prefix -> prefixes of that length, to look keys up.
         self._lagging: dict[tuple[int, int], _Stream] = {}
+        self._ahead: dict[tuple[int, int], _Stream] = {}  # Of these, those that wait for what comes here.
 
     @property
     def is_lagging(self) -> bool:
         """Some stream has more to be sent than one batch took: feed again soon."""
-        return bool(self._lagging)
+        return len(self._lagging) > len(self._ahead)
 
     def count(self, link: int) -> int:
         return len(self._links.get(link, ()))
@@ -79,6 +82,7 @@ class Watches:
             return
         self.total -= 1
         self._lagging.pop(key, None)
+        self._ahead.pop(key, None)
         if not self._links[link]:
             del self._links[link]
         del self._sessions[stream.session][key]
@@ -112,12 +116,18 @@ class Watches:
     def feed(self, history: History, until: int) -> list[SendEvents]:
         """What is to be sent now that every change up to `until` is durable; at most one batch per stream, and to
         those behind no more at once than a slice of the loop allows."""
-        behind = list(self._lagging)  # Those that begin to lag in this very feed wait for the next.
+        for key in [key for key, stream in self._ahead.items() if not self._is_ahead(stream, until)]:
+            del self._ahead[key]
+        # Those that begin to lag in this very feed wait for the next.
+        behind = [key for key in self._lagging if key not in self._ahead]
         effects = self._feed_live(history, until)
         cost = 0
         for key in behind:
             if cost >= CAUGHT_UP_COST_MAX:
                 break
+            if self._is_ahead(self._lagging[key], until):
+                self._ahead[key] = self._lagging[key]
+                continue
             stream = self._lagging.pop(key)
             event, looked_at = self._catch_up(stream, history, until)
             effects.append(event)
@@ -125,6 +135,19 @@ class Watches:
             if stream.is_lagging and not event.events.is_compacted:
                 self._lagging[key] = stream  # Behind the others.
         return effects
+
+    def follow_another(self, catalog_revision: int) -> Watches:
+        """The same streams over a catalog that takes the place of the one before: each looks for what is left to it."""
+        follows = Watches(catalog_revision)
+        follows.may_be_behind = self.may_be_behind
+        for link, streams in self._links.items():
+            for stream in streams.values():
+                seen = stream.sent_revision if stream.is_lagging else self.fed_revision
+                follows.add(link, stream.session, stream.watch_id, stream.prefix, seen)
+        return follows
+
+    def _is_ahead(self, stream: _Stream, until: int) -> bool:
+        return self.may_be_behind and stream.sent_revision > until
 
     def _feed_live(self, history: History, until: int) -> list[SendEvents]:
         if self.fed_revision == until:

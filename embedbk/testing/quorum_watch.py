@@ -32,7 +32,7 @@ from embedbk.metadata.raft_vocabulary import (
     Send,
     VoteReply,
 )
-from embedbk.metadata.vocabulary import Reply, RequestReceived
+from embedbk.metadata.vocabulary import Reply, RequestReceived, SendEvents
 from embedbk.testing.violation import Violation
 
 if TYPE_CHECKING:
@@ -116,10 +116,20 @@ class QuorumWatch:
             elif type(body) is VoteReply and body.is_granted:
                 receiver = effect.message.receiver.name
                 self._vote(name, raft.member, effect.message.term, receiver, body.candidate_nonce)
+        elif kind is SendEvents:
+            self._look_at_stream(name, core, effect)
         elif kind is InstallSnapshot:
             met["metadata member put to a snapshot"] += 1
         elif kind is NoticeDamaged:
             met["metadata member with less than it said"] += 1
+
+    def _look_at_stream(self, name: str, core: Member, effect: SendEvents) -> None:
+        """Whoever streams, leader or not, shows nothing but what it has applied."""
+        revision, applied = effect.events.revision, core.catalog.revision
+        if revision > applied and not effect.events.is_compacted:
+            raise Violation("I82", f"{name} streams up to {revision}, and has applied {applied}")
+        is_follower = core.log.term == 0 and bool(effect.events.records)
+        self._world.sometimes["metadata streamed by a follower"] += is_follower
 
     def _vote(self, name: str, voter: MemberId, term: int, candidate: str, nonce: bytes) -> None:
         given = self._votes.setdefault((voter, term), (candidate, nonce))

@@ -77,6 +77,7 @@ SOMETIMES = {
     "metadata member put to a snapshot": "what a metadata member lacked was gone from the log, and came as a snapshot",
     "metadata member with less than it said": "a leader met a member that had lost what it acknowledged",
     "metadata member applied slowly": "a turn of a member that applied entries took long, and its disk went on",
+    "metadata streamed by a follower": "a metadata member that did not lead showed a watch what had changed",
     "metadata voters changed": "both sets of voters counted, the one before and the next",
     "level not raised over older builds": "a leader named who knows an older level only, and raised nothing",
     "level raised": "the cluster's level was raised, by one command",

@@ -46,18 +46,20 @@ class Told(Observer):
 class Eye:
     """A client that watches, and what it was shown."""
 
-    def __init__(self, world: World, told: Told) -> None:
+    def __init__(self, world: World, told: Told, *, may_lag: bool = False) -> None:
         self.world, self.told = world, told
         self.link = world.start_client("eye").metadata
         self.mirror: dict[str, bytes] = {}
         self.revision = self.lists = self.streamed = 0
         self.newest: dict[str, int] = {}
-        self.token = self.link.watch(world.now_of("eye"), PREFIX, self.changed)
+        self.lagging_stream = 0  # Changes that came over the link for streams that may lag.
+        self.token = self.link.watch(world.now_of("eye"), PREFIX, self.changed, may_lag=may_lag)
         world.wake("eye")
 
     def changed(self, records: list[Record], revision: int, is_first: bool) -> None:
         assert revision >= self.revision, "I82: back in time"
-        lists = self.link.client._watches[self.token].list_count
+        watch = self.link.client._watches[self.token]
+        lists = watch.list_count
         for record in records:
             assert record.revision > self.newest.get(record.key, 0), (
                 f"I82: {record.key} is told again, or of before"
@@ -71,19 +73,20 @@ class Eye:
             found = [(record.revision, record.key, record.value) for record in records]
             assert found == self.told.between(self.revision, revision), "I82: a gap that nobody told of"
             self.streamed += len(found)
+            self.lagging_stream += len(found) if watch.is_lagging else 0
         self.lists, self.revision = lists, revision
         assert self.mirror == self.told.state_at(revision), "I82: the keys are not those of this revision"
 
 
 class Story:
-    def __init__(self, seed: int, history_changes_max: int) -> None:
+    def __init__(self, seed: int, history_changes_max: int, *, may_lag: bool = False) -> None:
         self.told, self.seen, self.chance = Told(), Counter[str](), random.Random(seed)
         limits = replace(DEFAULT_LIMITS, history_changes_max=history_changes_max)
         self.world = World(seed, bookies=1, members=3, observers=[self.told], metadata_limits=limits)
         self.world.sometimes = self.seen
         has_leader(self.world)
         self.writer = self.world.start_client("w").metadata
-        self.eye = Eye(self.world, self.told)
+        self.eye = Eye(self.world, self.told, may_lag=may_lag)
         self.written = 0
 
     def write(self, count: int, every_ns: int = 5 * MS) -> None:
@@ -110,13 +113,16 @@ class Story:
         self.world.close()
 
 
+@pytest.mark.parametrize("may_lag", [False, True])
 @pytest.mark.parametrize("history", [SHORT, 20_000])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_watcher_that_is_cut_off_slow_or_starved_misses_nothing_in_silence(seed: int, history: int) -> None:
+def test_a_watcher_that_is_cut_off_slow_or_starved_misses_nothing_in_silence(
+    seed: int, history: int, may_lag: bool
+) -> None:
     """Scenario 70, story 18: etcd 15271, 17529, 19179. Cut off for longer than the members remember, deletes at the
     very end of what they remember among what it missed; told slower than changes come; beside leaders that are killed,
     and one that was put to a snapshot before it leads."""
-    story = Story(seed, history)
+    story = Story(seed, history, may_lag=may_lag)
     world, members = story.world, story.world.members
     story.write(20)
     for more in (-1, 0, 1, 40):  # Around the change from which on it needs a new list.
@@ -136,7 +142,35 @@ def test_a_watcher_that_is_cut_off_slow_or_starved_misses_nothing_in_silence(see
         members.start(leader)
         story.write(10)
     assert story.eye.streamed > 50
+    assert (story.eye.lagging_stream > 20) == may_lag, "who streamed it is not as it was asked for"
     assert (story.eye.lists > 1) == (history == SHORT), (
         "what it missed was not forgotten, or lists were of no use"
     )
+    story.end()
+
+
+@pytest.mark.parametrize("trouble", ["crash", "silence", "no leader heard"])
+def test_a_watch_that_may_lag_goes_on_at_the_leader_when_its_follower_shows_nothing(trouble: str) -> None:
+    """METADATA.md 6: a follower that is silent, or has not applied what the leader said a second ago, is left; "then
+    the leader streams, from where the watch stands"."""
+    story = Story(1, 20_000, may_lag=True)
+    world, members = story.world, story.world.members
+    client, watch = story.eye.link.client, story.eye.link.client._watches[story.eye.token]
+    assert world.run_until(lambda: watch.is_lagging, 30 * SECOND)
+    story.write(5)
+    assert world.run_until(lambda: story.eye.revision >= story.told.changes[-1][0], 2 * SECOND)
+    follower = next(name for name in members.names if name in client._follower.at)
+    others = [name for name in members.names if name != follower]
+    assert members.leader in others
+    if trouble == "crash":
+        world.crash(follower)
+    elif trouble == "silence":
+        world.network.partition(["eye"], [follower])
+    else:
+        world.network.partition([follower], others)
+    story.write(5)
+    newest, lists = story.told.changes[-1][0], watch.list_count
+    bound_ns = 10 * MS if trouble == "crash" else client.ttl_ms * MS // 3 + 2 * SECOND
+    assert world.run_until(lambda: story.eye.revision >= newest, bound_ns)
+    assert watch.list_count == lists, "from where it stood"
     story.end()
