@@ -612,8 +612,8 @@ MUTANTS = (
         (
             (
                 _CLIENT,
-                "            self._show(watch, effects)\n        self._follow(watch)\n",
-                "            self._show(watch, effects)\n            self._follow(watch)\n",
+                "            self._show(watch, effects)\n        self._follow(watch, now_ns, effects)\n",
+                "            self._show(watch, effects)\n            self._follow(watch, now_ns, effects)\n",
             ),
         ),
         (_WATCHES + "the_stream_begins_with_the_first_page_and_not_behind_the_last",),
