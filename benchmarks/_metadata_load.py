@@ -61,12 +61,12 @@ class _Session:
     def step(self, now_ns: int) -> None:
         for event in self.transport.receive(now_ns):
             if isinstance(event, LinkUp):
-                self.link.on_link_up(now_ns, event.peer)
+                self.link.on_link_up(now_ns, event.link, event.peer)
             elif isinstance(event, LinkDown):
-                self.link.on_link_down(now_ns, event.reason)
+                self.link.on_link_down(now_ns, event.link, event.reason)
             else:
                 assert isinstance(event, Received)
-                self.link.on_message(now_ns, decode_message(event.body))
+                self.link.on_message(now_ns, event.link, decode_message(event.body))
         self.link.tick(now_ns)
 
     def deadline_ns(self) -> int | None:
