@@ -338,6 +338,7 @@ class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=30):
     cluster_token: bytes
     secret: bytes = b""
     members: _Endpoints = ()  # Where clients reach all voters; empty: the leader does not know.
+    level: _Number = 1  # Of the cluster (P10.8).
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -374,10 +375,12 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=35):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=36):
-    """Done, with nothing to tell but the catalog's revision; behind a KeepAlive also where all voters are reached."""
+    """Done, with nothing to tell but the catalog's revision; behind a KeepAlive also where all voters are reached, and
+    the cluster's level."""
 
     revision: int
     members: _Endpoints = ()
+    level: _Number = 1
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=70):

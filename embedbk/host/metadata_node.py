@@ -244,6 +244,9 @@ class MetadataNode:
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
+        begun = self._governing.begin_level(now_ns, self.log.raft)
+        if begun is not None and self.failure is None:
+            self._step_core(begun)
         if self.log.has_gathered:
             self._step_core(TurnEnded(now_ns))
 

@@ -50,7 +50,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.metadata.catalog import DEFAULT_LIMITS, check_operation
 from embedbk.metadata.follower_link import FollowerLink
 from embedbk.metadata.following import RETRY_NS_MIN, Followed
-from embedbk.metadata.levels import LACKING, LEVEL
+from embedbk.metadata.levels import LACKING, LEVEL, LEVEL_FIRST
 from embedbk.metadata.pacing import IN_FLIGHT_MAX, Pace
 from embedbk.metadata.seeking import Seeker
 from embedbk.metadata.vocabulary import (
@@ -154,6 +154,7 @@ class Client:
         """cluster_token: of the cluster that must answer; empty takes the first that does. level: the newest that this
         build knows (P10.8)."""
         self.level = level
+        self.cluster_level = LEVEL_FIRST  # At least, as far as it was told: a level never falls (P10.8).
         self.ttl_ms = ttl_ms
         self.label = label
         self.cluster_token = cluster_token
@@ -526,6 +527,7 @@ class Client:
                 ]  # Links keep order: those were lost, or are of no use any more.
             if isinstance(reply.result, Acknowledged):
                 self._seeker.learn(reply.result.members)
+                self.cluster_level = max(self.cluster_level, reply.result.level)
                 self._follower.heard_leader(now_ns, reply.result.revision, effects)
             self._renewed(session, sent_ns, now_ns)
         elif (pending := self._in_flight.get(reply.sequence)) is not None:
@@ -553,6 +555,7 @@ class Client:
                 effects.append(SessionRefused(opened.text))
         elif isinstance(opened, SessionOpened):
             self._seeker.learn(opened.members)
+            self.cluster_level = max(self.cluster_level, opened.level)
             if session is None:
                 self._on_opened(sent_ns, opened, now_ns, effects)
             elif opened.session == session.session:

@@ -85,6 +85,7 @@ class Governing:
         self._catalog = catalog
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[int, MetadataRequest]] = {}  # By token: link and request.
+        self._begun_in = 0  # The term in which the level of a new cluster was proposed here.
 
     def listens_at(self, endpoints: Sequence[str]) -> None:
         self._endpoints = tuple(endpoints)
@@ -113,7 +114,7 @@ class Governing:
         if isinstance(operation, RaiseLevel):
             answer = self._why_not_raised(operation.level, raft)
             if answer is None:
-                return RaiseRequested(now_ns, link, request, operation.level), None
+                return RaiseRequested(now_ns, operation.level, link, request), None
             return None, _reply(link, request, answer)
         if isinstance(operation, ForgetIds):
             answer = self._why_not_forgotten(operation.ranges)
@@ -202,6 +203,18 @@ class Governing:
         heard = [each for each in raft.configuration.members if raft.knows(each)[0]]
         members = lacking_members(raft.configuration, raft.member, self._levels(), heard, level)
         return [*members, *self._lacking(level)]
+
+    def begin_level(self, now_ns: int, raft: Raft) -> RaiseRequested | None:
+        """A cluster in which no ledger was made yet has no build before that could come back: it begins with the newest
+        level, as soon as nobody stands in the way; else an operator raises it."""
+        catalog = self._catalog()
+        known = catalog.limits.level_known
+        if catalog.next_id > 1 or catalog.level >= known or raft.role is not Role.LEADER:
+            return None
+        if self._begun_in == raft.term or self._why_not_raised(known, raft) is not None:
+            return None
+        self._begun_in = raft.term
+        return RaiseRequested(now_ns, known)
 
     def _why_not_raised(self, level: int, raft: Raft) -> Result | None:
         """What is answered at once; None: it may be proposed, as far as members know."""

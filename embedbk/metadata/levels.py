@@ -1,8 +1,8 @@
 """Which formats and commands may be used: a level of the whole cluster, raised by one command when all know it (P10.8).
 
 Decides what belongs to which level, whom a level leaves out, and who stands in the way of raising it. A build knows all
-levels up to `LEVEL`. A cluster begins with level 1, which is everything from before there were levels; until it is
-raised the build before can come back. It is never lowered.
+levels up to `LEVEL`. A cluster from before there were levels has level 1; until it is raised the build before can come
+back. A new one begins with the newest level that all its members know (`governing.py`). It is never lowered.
 
 Members say what they know in Hello, bookies and clients when they open a session and with each renewal.
 """
@@ -26,7 +26,7 @@ __all__ = [
     "too_new",
 ]
 
-LEVEL_FIRST = 1  # That a cluster begins with, and of whoever says none.
+LEVEL_FIRST = 1  # From before there were levels; and of whoever says none.
 # What each level brings stands in METADATA.md, section 8.
 LEVEL_OF_LINEAGES = 3
 LEVEL = 3  # The newest that this build knows.

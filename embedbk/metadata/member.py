@@ -369,6 +369,11 @@ class Member:
     def _on_raise(self, event: RaiseRequested) -> list[MemberEffect]:
         """Whoever does not know the level stands in the way: then nothing is proposed."""
         request, effects = event.request, list[MemberEffect]()
+        if request is None:
+            command = RaiseTo(event.level)
+            if self._led_term and not self.lacking(event.level):
+                self._propose(encode_command(command), command, effects, f"level {event.level}: all is new")
+            return effects
         if not self._led_term:
             return [Reply(event.link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
         self._unnumbered += 1
@@ -508,7 +513,7 @@ class Member:
         """A live session lives on (METADATA.md: keep-alives are not logged). Nothing that could be taken back is told,
         so this answer waits for no disk: a client that is heard does not lose its session to a slow sync."""
         request = event.request
-        alive = Acknowledged(self.catalog.revision, self.log.members)
+        alive = Acknowledged(self.catalog.revision, self.log.members, self.catalog.level)
         answer = MetadataReply(request.session, request.sequence, alive)
         return [*self._watches.marks(event.link), Reply(event.link, answer)]
 
@@ -543,7 +548,8 @@ class Member:
             case Tell() as asking:
                 self._answer(asked, self.catalog.tell(asking, self.cluster_token), answers)
             case KeepAlive():
-                self._answer(asked, Acknowledged(self.catalog.revision, self.log.members), answers)
+                alive = Acknowledged(self.catalog.revision, self.log.members, self.catalog.level)
+                self._answer(asked, alive, answers)
             case Watch():
                 self._answer(asked, self._watch(asked.link, request.session, request.operation), answers)
             case Unwatch(watch_id):
@@ -620,8 +626,14 @@ class Member:
         self._opening_on[link] = self._opening_on.get(link, 0) + 1
 
     def _opened(self, session: Session) -> SessionOpened:
-        members = self.log.members
-        return SessionOpened(session.session, session.ttl_ms, self.cluster_token, session.secret, members)
+        return SessionOpened(
+            session.session,
+            session.ttl_ms,
+            self.cluster_token,
+            session.secret,
+            self.log.members,
+            self.catalog.level,
+        )
 
     def _watch(self, link: int, session: int, watch: Watch) -> Result:
         """Begin a stream; what it is sent comes with the next feed."""

@@ -84,12 +84,13 @@ class RequestReceived(Struct):
 
 
 class RaiseRequested(Struct):
-    """An operator wants the cluster's level raised, and all members know it (levels.py)."""
+    """An operator wants the cluster's level raised, and all members know it (levels.py). request None: nobody asked,
+    the cluster is new."""
 
     now_ns: int
-    link: int
-    request: MetadataRequest
     level: int
+    link: int = 0
+    request: MetadataRequest | None = None
 
 
 class ForgetRequested(Struct):

@@ -22,13 +22,12 @@ class Raiser(Operator):
     """Goes on until the level is raised, or cannot be."""
 
     def begin(self) -> None:
-        """Some go back to the build before, which they may as long as nothing is raised."""
+        """All run the build before: some are upgraded before anybody asks for the level."""
         world, chance = self._world, self._chance
-        if all(world.nodes[name].core.catalog.level == LEVEL_FIRST for name in self._members.running):
-            share = chance.choice([0.2, 0.5, 1.0])
-            for name in [*self._members.names, *world.disks]:
-                if chance.random() < share:
-                    self._restart(name, LEVEL_FIRST)
+        share = chance.choice([0.2, 0.5, 1.0])
+        for name in [*self._members.names, *world.disks]:
+            if chance.random() >= share:
+                self._upgrade(name)
         self.go_on()
 
     def go_on(self) -> None:

@@ -104,6 +104,7 @@ def run_plan(
         metadata_limits=LITTLE_ROOM if "metadata-full" in plan.on else DEFAULT_LIMITS,
         requests_waiting_max=FEW_REQUESTS if "metadata-crowd" in plan.on else REQUESTS_WAITING_MAX,
         collector=BUSY_COLLECTION if "deletion" in plan.features else USUAL_COLLECTION,
+        begins_older=any(step.kind == "level-raise" for step in plan.steps),
     )  # fmt: skip
     world.sometimes, world.features = seen, frozenset(plan.features)
     try:

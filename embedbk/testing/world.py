@@ -41,13 +41,14 @@ from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
-from embedbk.metadata.levels import LEVEL
+from embedbk.metadata.levels import LEVEL, LEVEL_FIRST
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.metadata.quorum import Policy
 from embedbk.ports import DurableBookie, Identity
 from embedbk.testing.clocks import TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
 from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk
+from embedbk.testing.member_names import member_names
 from embedbk.testing.members import CLUSTER_TOKEN, Members
 from embedbk.testing.near_loops import NearLoops
 from embedbk.testing.observer import Observer
@@ -135,6 +136,7 @@ class World:
         kept_frames: int = 0,
         metadata_limits: Limits = DEFAULT_LIMITS,
         requests_waiting_max: int = REQUESTS_WAITING_MAX,
+        begins_older: bool = False,
     ) -> None:
         """members: of the metadata, all of them voters, or the first ones where first_members says how many; policy,
         election_base_ms: of their quorum. is_native: bookies on the C storage, stepped by hand, instead of its Python
@@ -142,7 +144,8 @@ class World:
         where they can (native/NATIVE.md, "Adds in C"). near_clients: are on one loop with the bookies, which are
         native, and reach them without messages where they can ("Near seats"). kept_frames: so many a handle keeps for
         seats that are behind, all handles of a client twice as many; 0: as usual. metadata_limits,
-        requests_waiting_max: of the metadata's catalog, at all of its starts, and of its members."""
+        requests_waiting_max: of the metadata's catalog, at all of its starts, and of its members. begins_older: all
+        nodes run the build before at first, so that the cluster's level is to be raised."""
         self.collector = collector
         self.behind_bytes_max = kept_frames * KEPT_FRAME_BYTES or BEHIND_BYTES_MAX
         self.metadata_limits = metadata_limits
@@ -175,7 +178,9 @@ class World:
         self._endpoints: dict[str, str] = {}  # Of bookies that are not where their name says.
         self.clocks = clocks or {}
         self.paused: set[str] = set()
-        self.levels: dict[str, int] = {}  # Known by the build of a node, where that is not this one.
+        # Known by the build of a node, where that is not this one.
+        names = [*member_names(members), *(f"b{number}" for number in range(1, bookies + 1))]
+        self.levels = dict.fromkeys(names, LEVEL_FIRST) if begins_older else {}
         self.slow_ns: dict[str, int] = {}  # P5: how long after its turn is due a node takes it.
         self.sync_ns: dict[str, tuple[int, int]] = {}  # D11: of a disk that is slower or faster than others.
         self.lost: dict[

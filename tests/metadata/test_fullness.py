@@ -11,6 +11,7 @@ import pytest
 from embedbk.codec.metadata_messages import Delete, OpenSession, TxnDone
 from embedbk.host.filling import Filling
 from embedbk.metadata.fullness import CALM_PERCENT, WARN_PERCENT, Fullness
+from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.member import WATCHES_MAX
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.metadata.test_node import Place, Txn, put
@@ -32,7 +33,7 @@ def test_a_member_says_once_that_its_catalog_is_nearly_full_and_that_there_is_ro
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """P10.7: "bytes by kind, warnings at 80 %": it names what holds most and what makes room."""
-    place.do(OpenSession(600_000, "x"))
+    place.do(OpenSession(600_000, "x", 0, LEVEL))
     assert place.do(put("/ledgers/1", 800)) == TxnDone(True, 1)
     for second in range(1, 30):
         place.turn(second * SECOND)
@@ -47,7 +48,7 @@ def test_a_member_says_once_that_its_catalog_is_nearly_full_and_that_there_is_ro
 
 def test_sessions_and_watches_are_counted_too(place: Place) -> None:
     """P10.7: "and of the other bounds"."""
-    place.do(OpenSession(600_000, "x"))
+    place.do(OpenSession(600_000, "x", 0, LEVEL))
     found = {each.bound: (each.held, each.most) for each in place.node.core.fullness()}
     assert found["sessions"] == (1, 2)
     assert found["watches"] == (0, WATCHES_MAX)

@@ -141,7 +141,7 @@ def test_what_a_level_brings_is_refused_before_it_is_raised(monkeypatch: pytest.
 
 def raised(desk: Desk) -> tuple[str, str] | None:
     """What an operator is told; None: it is done."""
-    effects = desk.step(RaiseRequested(desk.now_ns, LINK, REQUEST, LEVEL))
+    effects = desk.step(RaiseRequested(desk.now_ns, LEVEL, LINK, REQUEST))
     [reply] = [each for each in [*effects, *desk.sync()] if isinstance(each, Reply)]
     if isinstance(reply.reply.result, Refusal):
         return refused(reply.reply.result)
@@ -281,6 +281,51 @@ def test_a_level_that_nobody_knows_is_refused_and_one_that_stands_is_done() -> N
     assert levels.ask(RaiseLevel(LEVEL)) is None
     assert levels.ask(RaiseLevel(LEVEL_FIRST)) is None
     assert levels.in_the_way() == ()
+
+
+def test_a_new_cluster_begins_with_the_newest_level_that_all_know() -> None:
+    """METADATA.md, 8: "its leader proposes the newest level by itself, under the same conditions, once in a term, as
+    long as no ledger id was given out"."""
+
+    def begun(levels: Levels) -> object:
+        leader = levels.office.leader()
+        assert leader.raft is not None
+        return levels.office.governing[leader.member.name].begin_level(7, leader.raft)
+
+    levels = Levels()
+    levels.known[levels.follower] = LEVEL_FIRST
+    assert begun(levels) is None
+    levels.known[levels.follower] = LEVEL
+    levels.clients = ["old (knows level 1)"]
+    assert begun(levels) is None
+    levels.clients = []
+    assert begun(levels) == RaiseRequested(7, LEVEL)
+    assert begun(levels) is None, "twice in one term"
+    used = Levels()
+    used.catalog.next_id += 1
+    assert begun(used) is None, "the build before may come back to a ledger"
+    raised_before = Levels()
+    raised_before.catalog.apply(RaiseTo(LEVEL), 1, 1)
+    assert begun(raised_before) is None
+
+
+def test_a_level_that_nobody_asked_for_is_proposed_and_told_to_clients() -> None:
+    """METADATA.md, 8: "The answers to OpenSession and KeepAlive tell each client the level"."""
+    desk = Desk()
+    assert desk.step(RaiseRequested(desk.now_ns, LEVEL)), "it is logged"
+    desk.sync()
+    assert desk.member.catalog.level == LEVEL
+    opened = desk.do(OpenSession(10_000, "new", 0, LEVEL))
+    assert isinstance(opened, SessionOpened)
+    assert opened.level == LEVEL
+    alive = desk.do(KeepAlive(LEVEL), opened.session)
+    assert isinstance(alive, Acknowledged)
+    assert alive.level == LEVEL
+    older = Desk()
+    older.open()
+    older.step(RaiseRequested(older.now_ns, LEVEL))
+    older.sync()
+    assert older.member.catalog.level == LEVEL_FIRST, "a session of an older build stands in the way"
 
 
 def test_a_member_of_an_older_build_neither_joins_nor_votes_once_it_is_raised() -> None:

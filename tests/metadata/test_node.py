@@ -30,6 +30,7 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata import catalog as catalog_module
 from embedbk.metadata import cutting
 from embedbk.metadata.catalog import GENERATION_BITS, Limits
+from embedbk.metadata.levels import LEVEL
 from embedbk.ports import Identity, LinkDown, LinkUp, Received
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
@@ -126,7 +127,7 @@ def put(key: str, size: int = 10) -> Txn:
 
 def test_nothing_is_answered_before_the_journal_has_it(place: Place) -> None:
     """P10.1: the answer leaves in the turn that hears of durability, over the real journal."""
-    assert isinstance(place.do(OpenSession(1000, "x")), SessionOpened)
+    assert isinstance(place.do(OpenSession(1000, "x", 0, LEVEL)), SessionOpened)
     place.ask(put("/a"))
     place.turn()
     assert place.messages == []
@@ -156,7 +157,7 @@ def test_every_start_is_a_link_that_is_durable_before_anything_is_answered(place
 
 def test_a_generation_begins_by_its_owners_word_only(place: Place) -> None:
     """P9.2, P10.5: above every revision and id of the log it begins in; a later start goes on in it."""
-    place.do(OpenSession(1000, "x"))
+    place.do(OpenSession(1000, "x", 0, LEVEL))
     place.do(put("/a"))
     before = place.do(Tell(1))
     place.close()
@@ -174,7 +175,7 @@ def test_a_generation_begins_by_its_owners_word_only(place: Place) -> None:
 
 def test_a_restart_keeps_values_and_sessions(place: Place) -> None:
     """P10.4: nothing is lost, through snapshots too; the session goes on where it was."""
-    place.do(OpenSession(1000, "x"))
+    place.do(OpenSession(1000, "x", 0, LEVEL))
     for n in range(60):
         assert place.do(put(f"/k/{n % 5}", 200)) == TxnDone(True, n + 1)
     assert place.node.store.snapshots.kept
@@ -195,7 +196,7 @@ def test_a_snapshot_is_cut_a_slice_a_turn_and_requests_are_run_between(
 ) -> None:
     """METADATA.md, 2: what is put meanwhile is answered meanwhile, and is not in it."""
     monkeypatch.setattr(cutting, "SLICE_RECORDS", 2)
-    place.do(OpenSession(1000, "x"))
+    place.do(OpenSession(1000, "x", 0, LEVEL))
     snapshots = place.node.store.snapshots
     assert snapshots is not None
     index = count = answered = 0
@@ -223,7 +224,7 @@ def test_a_snapshot_that_finds_no_room_is_told_and_tried_again_later_each_time(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """I53: a full disk costs the snapshot and nothing else."""
-    place.do(OpenSession(600_000, "x"))
+    place.do(OpenSession(600_000, "x", 0, LEVEL))
     snapshots = place.node.store.snapshots
     assert snapshots is not None
     second = 1_000_000_000
@@ -256,7 +257,7 @@ def test_a_snapshot_that_finds_no_room_is_told_and_tried_again_later_each_time(
 )
 def test_a_peer_that_breaks_the_protocol_is_dropped_and_nobody_else(place: Place, body: bytes) -> None:
     """A PeerError costs the peer its link, not the node."""
-    place.do(OpenSession(1000, "x"))
+    place.do(OpenSession(1000, "x", 0, LEVEL))
     assert place.transport.send(place.link, [body])
     place.turn()
     place.turn()
@@ -277,7 +278,7 @@ def test_a_client_of_another_cluster_is_dropped(place: Place) -> None:
 
 def test_a_failed_journal_ends_the_service_and_says_why(place: Place) -> None:
     """P7.6: after a failed write nothing is answered any more; clients see their links end."""
-    place.do(OpenSession(1000, "x"))
+    place.do(OpenSession(1000, "x", 0, LEVEL))
     place.disk.fail("write", error=errno.EIO)
     place.ask(put("/a"))
     place.sync()
@@ -293,7 +294,7 @@ def test_a_failed_journal_ends_the_service_and_says_why(place: Place) -> None:
 
 def test_an_idle_member_asks_for_no_turn_before_a_session_may_expire(place: Place) -> None:
     assert place.node.deadline_ns() is None
-    place.do(OpenSession(16_000, "x"))
+    place.do(OpenSession(16_000, "x", 0, LEVEL))
     assert place.node.deadline_ns() == 17 * 1_000_000_000
     place.turn(now_ns=17 * 1_000_000_000)
     place.sync()
@@ -316,7 +317,7 @@ def test_a_threaded_journal_wakes_the_loop(tmp_path: object) -> None:
     poll = select.poll()
     for fileno in (*node.filenos(), *client.filenos()):
         poll.register(fileno, select.POLLIN)
-    request = MetadataRequest(0, 1, 1, OpenSession(1000, "x"))
+    request = MetadataRequest(0, 1, 1, OpenSession(1000, "x", 0, LEVEL))
     answered = None
     is_sent = False
     while answered is None:
@@ -340,7 +341,7 @@ def test_a_member_that_is_told_to_begin_one_generation_too_many_stops(
 ) -> None:
     """GENERATIONS_MAX: whoever gave the word is told why; started without it, the member serves as before."""
     monkeypatch.setattr(catalog_module, "GENERATIONS_MAX", 2)
-    place.do(OpenSession(1000, "x"))
+    place.do(OpenSession(1000, "x", 0, LEVEL))
     place.close()
     for word, has_failed in ((True, False), (True, True), (False, False)):
         again = Place(place.disk, begins_generation=word)
