@@ -72,4 +72,18 @@ MUTANTS = (
         ((_GOVERNING, "                    if known < self._catalog().level and not configuration.is_voter(member):\n", "                    if known < 0:\n"),),
         (_TESTS + "a_member_of_an_older_build_neither_joins_nor_votes_once_it_is_raised",),
     ),
+    Mutant(
+        "level-begun-over-a-used-cluster",
+        "P10.8",
+        "the leader raises the level by itself where ledgers were made, so that the build before cannot come back",
+        ((_GOVERNING, "        if catalog.next_id > 1 or catalog.level >= known", "        if catalog.level >= known"),),
+        (_TESTS + "a_new_cluster_begins_with_the_newest_level_that_all_know",),
+    ),
+    Mutant(
+        "level-begun-over-a-member-that-lacks-it",
+        "P10.8",
+        "the leader raises the level of a new cluster by itself over a member that does not know it",
+        ((_GOVERNING, "        if self._begun_in == raft.term or self._why_not_raised(known, raft) is not None:\n", "        if self._begun_in == raft.term:\n"),),
+        (_TESTS + "a_new_cluster_begins_with_the_newest_level_that_all_know",),
+    ),
 )  # fmt: skip
