@@ -164,15 +164,19 @@ def open_behind_a_tear(
 ) -> Opened:
     """The power went while `pending` were written, which nobody was told of.
 
-    Raises Violation: the log is refused, or doubted, or lacks what was durable, or has what was never written.
+    Raises Violation: the log is refused, or lacks what was durable, or has what was never written; or it is doubted for
+    that, or a doubt from before has ended by that.
     """
+    was_in_doubt = notes.used is not None and notes.used.has_doubt
     log = _Bytes(records, snapshots)
     log.write(chance, pending)
     opened = log.start(notes, limits, chance.randbytes(START_ID_BYTES))
     if opened.refusal is not None:
         raise Violation("I42", f"a torn group that nobody was told of is refused: {opened.refusal}")
-    if opened.is_in_doubt:
+    if opened.is_in_doubt and not was_in_doubt:
         raise Violation("I42", "a member doubts its log for a torn group that it never acknowledged")
+    if was_in_doubt and not opened.is_in_doubt:
+        raise Violation("I42", "a member that doubted its log trusts it again behind a torn group")
     if not _are_all_there(records, opened):
         raise Violation("I80", f"of {len(records)} durable records some are gone behind a torn group")
     return opened

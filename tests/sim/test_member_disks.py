@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.errors import StorageError
@@ -113,6 +114,35 @@ def test_a_torn_group_that_nobody_heard_of_is_lawful(seed: int) -> None:
     quorum.members.start(name)
     assert not quorum.world.nodes[name].log.raft.has_doubt
     agree_at_last(quorum.world)
+    quorum.world.close()
+
+
+def doubting(seed: int) -> tuple[Quorum, str]:
+    """A member that lost what it acknowledged, has not got it back, and writes what nobody was told of."""
+    quorum, name = written(seed)
+    notes = quorum.members._directories[name].notes
+    assert notes.used is not None
+    notes.used = replace(notes.used, has_doubt=True)
+    quorum.ask(Txn([], [Put("/more", b"x")]))
+    assert quorum.world.run_until(lambda: quorum.members.is_pending(name), SECOND)
+    return quorum, name
+
+
+def test_a_doubt_from_before_stays_behind_a_torn_group() -> None:
+    """I42: the group adds none, and ends none."""
+    quorum, name = doubting(0)
+    quorum.members.tear(name, random.Random(0))
+    quorum.members.start(name)
+    agree_at_last(quorum.world)
+    quorum.world.close()
+
+
+def test_a_doubt_that_ends_by_a_torn_group_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I42: a start that trusts a log again which has less than it acknowledged."""
+    quorum, name = doubting(0)
+    monkeypatch.setattr(member_bytes._Bytes, "start", lambda log, *args: Opened(log.records, {}))
+    with pytest.raises(Violation, match="trusts it again"):
+        quorum.members.tear(name, random.Random(0))
     quorum.world.close()
 
 
