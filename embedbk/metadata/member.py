@@ -276,6 +276,11 @@ class Member:
         if self._led_term:
             self._begin_to_lead(now_ns, effects)
 
+    @property
+    def _knows_all(self) -> bool:
+        """It leads, and has applied what was committed before."""
+        return self._led_term > 0 and self._applied_index >= self._started_index
+
     def _begin_to_lead(self, now_ns: int, effects: list[MemberEffect]) -> None:
         """One more link of the chain, before anything is answered: every answer waits for what was logged before it."""
         nonce = self._chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
@@ -362,8 +367,7 @@ class Member:
 
     def _feed(self) -> list[SendEvents]:
         """Who leads, and has applied all that leaders before it have promised, knows every revision that there is."""
-        knows_all = self._led_term > 0 and self._applied_index >= self._started_index
-        self._watches.may_be_behind = not knows_all
+        self._watches.may_be_behind = not self._knows_all
         return self._watches.feed(self.catalog.history, self.catalog.revision)
 
     def _on_raise(self, event: RaiseRequested) -> list[MemberEffect]:
@@ -408,7 +412,10 @@ class Member:
 
     def lacking(self, level: int) -> list[str]:
         """Clients, bookies among them, that keep the level from being raised, as far as this leader knows. A session
-        whose opening is under way counts: it stands in the log before."""
+        whose opening is under way counts: it stands in the log before. A leader that has not applied yet what stood in
+        the log when it began to lead does not know its clients."""
+        if not self._knows_all:
+            return ["clients of the leader before (not heard yet)"]
         proposed = [each.command for each in self._proposed]
         openings = [
             (0, each.label) for each in proposed if isinstance(each, StartSession) and each.level < level

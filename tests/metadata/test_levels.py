@@ -36,6 +36,7 @@ from embedbk.metadata.vocabulary import (
     Closed,
     Connected,
     Halted,
+    MemberStarted,
     MessageReceived,
     RaiseRequested,
     Reply,
@@ -326,6 +327,23 @@ def test_a_level_that_nobody_asked_for_is_proposed_and_told_to_clients() -> None
     older.step(RaiseRequested(older.now_ns, LEVEL))
     older.sync()
     assert older.member.catalog.level == LEVEL_FIRST, "a session of an older build stands in the way"
+
+
+def test_a_leader_that_has_not_applied_the_log_before_it_raises_nothing() -> None:
+    """METADATA.md, 8: "Before it has applied what stood in the log when it began to lead, it does not even know whom to
+    hear, and raises nothing": a client of the build before may have its session there."""
+    desk = Desk()
+    desk.step(MemberStarted(desk.now_ns))
+    desk.step(RaiseRequested(desk.now_ns, LEVEL))
+    assert raised(desk) == (
+        LACKING,
+        f"the level cannot be raised to {LEVEL}: in the way are clients of the leader before (not heard yet)",
+    )
+    desk.sync()
+    assert desk.member.catalog.level == LEVEL_FIRST
+    desk.step(RaiseRequested(desk.now_ns, LEVEL))
+    desk.sync()
+    assert desk.member.catalog.level == LEVEL
 
 
 def test_a_member_of_an_older_build_neither_joins_nor_votes_once_it_is_raised() -> None:

@@ -86,4 +86,11 @@ MUTANTS = (
         ((_GOVERNING, "        if self._begun_in == raft.term or self._why_not_raised(known, raft) is not None:\n", "        if self._begun_in == raft.term:\n"),),
         (_TESTS + "a_new_cluster_begins_with_the_newest_level_that_all_know",),
     ),
+    Mutant(
+        "level-raised-over-clients-not-known-yet",
+        "P10.8 I83",
+        "a new leader raises the level before it has applied the sessions of clients that do not know it",
+        (("embedbk/metadata/member.py", "        if not self._knows_all:\n            return [", "        if not self._led_term:\n            return ["),),
+        (_TESTS + "a_leader_that_has_not_applied_the_log_before_it_raises_nothing",),
+    ),
 )  # fmt: skip
