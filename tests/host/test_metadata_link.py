@@ -27,6 +27,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.metadata.client import Client, is_unknown
+from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.seeking import PAUSE_NS_MAX, PAUSE_NS_MIN
 from embedbk.ports import Identity, LinkDown, LinkUp, Received
 from embedbk.transports.local import LocalTransport
@@ -273,7 +274,7 @@ def test_keep_alives_are_answered_before_what_waits_to_be_run(
     """METADATA.md, 5: however long the crowd that came before it, a session is renewed in the turn that reads it."""
     monkeypatch.setattr("embedbk.host.metadata_node.REQUESTS_PER_STEP", 1)
     crowd, peer = place.peer("metadata"), place.peer("metadata")
-    opened = peer.ask(MetadataRequest(0, 1, 1, OpenSession(10_000, "x")))
+    opened = peer.ask(MetadataRequest(0, 1, 1, OpenSession(10_000, "x", 0, LEVEL)))
     assert isinstance(opened, MetadataReply)
     assert isinstance(opened.result, SessionOpened)
     for sequence in range(2, 22):

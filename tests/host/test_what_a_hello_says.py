@@ -26,6 +26,7 @@ from embedbk.codec.metadata_messages import (
     Txn,
 )
 from embedbk.codec.registration import registration_path
+from embedbk.metadata.levels import LEVEL
 from embedbk.ports import Identity
 from embedbk.transports.envelope import ROLES
 from tests.host.place import KEY, TOKEN, Peer, Place, add, frame
@@ -87,7 +88,7 @@ def said_of_a_session(place: Place, caller: Identity, key: str) -> list[str]:
         return reply.result
 
     session, secret = 0, b""
-    opened = ask(1, OpenSession(5000, "said"))
+    opened = ask(1, OpenSession(5000, "said", 0, LEVEL))
     assert isinstance(opened, SessionOpened)
     session, secret = opened.session, opened.secret
     said = [
@@ -127,7 +128,7 @@ def test_who_says_that_it_is_a_member_asks_nothing_as_a_client(place: Place) -> 
     for caller in callers:
         peer = Peer(place, place.metadata.endpoints[0], caller)
         if peer.down is None:
-            peer.send(MetadataRequest(0, 1, 1, OpenSession(5000, "said")))
+            peer.send(MetadataRequest(0, 1, 1, OpenSession(5000, "said", 0, LEVEL)))
             place.until(lambda peer=peer: peer.look() or peer.down is not None)
         assert (peer.down is None, peer.messages) == (False, [])
     assert place.metadata.core.catalog.sessions == sessions

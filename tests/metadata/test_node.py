@@ -295,6 +295,7 @@ def test_a_failed_journal_ends_the_service_and_says_why(place: Place) -> None:
 def test_an_idle_member_asks_for_no_turn_before_a_session_may_expire(place: Place) -> None:
     assert place.node.deadline_ns() is None
     place.do(OpenSession(16_000, "x", 0, LEVEL))
+    place.sync()  # The level of a new cluster.
     assert place.node.deadline_ns() == 17 * 1_000_000_000
     place.turn(now_ns=17 * 1_000_000_000)
     place.sync()

@@ -228,10 +228,11 @@ def test_members_that_all_stood_still_for_a_minute_end_no_session() -> None:
     world.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(12))
 def test_what_is_asked_again_over_failovers_is_done_once(seed: int) -> None:
     """Story 13, I74: three leaders are killed while ids are asked for; every answer is another id, and none is
-    skipped."""
+    skipped while the session lives. (Two members of three are never down for as long as a session lives: what was
+    asked in a session that ended is asked once more in the next.)"""
     quorum = Quorum(seed, 3)
     world, answers = quorum.world, list[list[Result]]()
     for number in range(60):
@@ -239,7 +240,7 @@ def test_what_is_asked_again_over_failovers_is_done_once(seed: int) -> None:
         if number % 20 == 10:
             leader = quorum.leader
             world.crash(leader)
-            world.after((300 + 100 * number) * MS, lambda leader=leader: quorum.members.start(leader))  # type: ignore[misc]
+            world.after((300 + 10 * number) * MS, lambda leader=leader: quorum.members.start(leader))  # type: ignore[misc]
         world.run_for(world.chance.randint(0, 30) * MS)
     assert world.run_until(lambda: all(answers), 60 * SECOND)
     ids = []

@@ -14,6 +14,7 @@ from embedbk.errors import StorageError
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.catalog import GENERATION_BITS
+from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.vocabulary import RequestReceived
 from embedbk.ports import Identity
 from embedbk.storage.checking import check_metadata
@@ -53,7 +54,7 @@ class Life:
 
     def work(self, count: int, size: int = 10) -> None:
         """Ids and keys, as a client makes ledgers."""
-        self.ask(MetadataRequest(0, 1, 1, OpenSession(600_000, "")))
+        self.ask(MetadataRequest(0, 1, 1, OpenSession(600_000, "", 0, LEVEL)))
         self.settle()
         session = next(reversed(self.catalog.sessions))
         for number in range(1, count + 1):
