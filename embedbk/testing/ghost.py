@@ -124,6 +124,9 @@ class BookieGhost:
     owed_limbo: list[int] | None = None
     # Above: after an unclean start, until it or a later one serves: ledgers that named it and were not closed at that
     # start.
+    other_owes: list[int] | None = (
+        None  # As `owed_limbo`: what whoever starts on the other copy of its disk owes.
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -338,10 +341,10 @@ class Ghost:
         for bookie in self.bookies.values():
             # Taken out of it while it starts, and without a trace: no listing tells, and what it is given from now on,
             # if it gets a seat again, is behind all that may be lost (core/PROTOCOL.md, P7.4).
-            is_owed = bookie.owed_limbo is not None and ledger.ledger_id in bookie.owed_limbo
             is_out = not is_named(new, bookie.member.bookie_id) and ledger.ledger_id not in bookie.traces
-            if bookie.owed_limbo is not None and is_owed and is_out:
-                bookie.owed_limbo.remove(ledger.ledger_id)
+            for owed in (bookie.owed_limbo, bookie.other_owes):
+                if is_out and owed is not None and ledger.ledger_id in owed:
+                    owed.remove(ledger.ledger_id)
         if new.state == LedgerState.OPEN:
             ledger.open = new
         elif new.is_closed and ledger.closed is None:

@@ -257,6 +257,15 @@ class Invariants(Observer):
             self._recount(bookie)
         self.sometimes.note("disk doubted")
 
+    def on_disk_copied(self, node: str) -> None:
+        bookie = self.ghost.bookies.get(node)
+        if bookie is not None:
+            bookie.other_owes = None if bookie.owed_limbo is None else list(bookie.owed_limbo)
+
+    def on_places_changed(self, node: str) -> None:
+        bookie = self.ghost.bookies[node]
+        bookie.owed_limbo, bookie.other_owes = bookie.other_owes, bookie.owed_limbo
+
     def on_damaged(self, node: str, ledger_id: int, entry_id: int) -> None:
         bookie = self.ghost.bookies.get(node)
         if bookie is not None:

@@ -72,6 +72,13 @@ class Observer:
         """While it is down: what it held and promised may be gone, and its owner says so at the next start
         (`on_started` with may_have_lost)."""
 
+    def on_disk_copied(self, node: str) -> None:
+        """Its directories were copied as they are: what it owes for what it may have lost, the copy owes too (P7.9)."""
+
+    def on_places_changed(self, node: str) -> None:
+        """Before `on_started`: the bookie is the process on the other copy of its disk from now on. What one of the two
+        lost or found out behind the copy says nothing of the other."""
+
     def on_damaged(self, node: str, ledger_id: int, entry_id: int) -> None:
         """The bookie's stored bytes of this entry are unreadable from now on, until a valid copy replaces them."""
 

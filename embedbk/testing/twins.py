@@ -71,6 +71,7 @@ class Twins:
         storage = disk.storage
         copied = (b"", 0) if storage is None else (storage.starts.id, storage.durable())
         self._twins[bookie] = _Twin(disk.copy(), copied)
+        self._world.tell("on_disk_copied", bookie)
 
     def start(self, bookie: str) -> None:
         """Run the process that has the other place, if it does not run."""
@@ -156,6 +157,7 @@ class Twins:
             world.tell("on_disk_doubted", bookie)
         if bookie in world.nodes:
             world.tell("on_stopped", bookie)
+        world.tell("on_places_changed", bookie)
         world.disks[bookie], before = twin.disk, world.disks[bookie]
         is_less, twin.disk = twin.is_less, before
         twin.is_less, twin.is_before = False, not twin.is_before

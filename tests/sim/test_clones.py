@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState, Member
 from embedbk.codec.registration import decode_registration, registration_path
 from embedbk.config import Quorum
 from embedbk.host.rival import ANSWER_NS
 from embedbk.testing.invariants import Invariants
+from embedbk.testing.invariants_fencing import limbo_comes_first
 from embedbk.testing.twins import twin_of
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, World
@@ -156,3 +158,47 @@ def test_a_copy_that_serves_beside_the_living_one_is_found() -> None:
     with pytest.raises(Violation):
         append(world, writing)
     world.close()
+
+
+def test_what_a_process_lost_says_nothing_of_the_copy_that_takes_its_place() -> None:
+    """P7.9, I32 (seed 17019591): nothing was taken behind the copy; the process before loses its newest file, which
+    the copy has: the copy owes no limbo."""
+    world = world_of_three()
+    writing = written(world)
+    stopped(world)
+    copy = world.nodes[twin_of("b1")]
+    assert world.run_until(lambda: copy.rival.deadline_ns is not None, SECOND)
+    world.run_for(ANSWER_NS - 20 * MS)
+    world.crash("b1")
+    assert world.drop_newest("b1")
+    assert world.start_bookie("b1")
+    assert world.nodes["b1"].storage.may_have_lost
+    assert world.run_until(lambda: world.nodes["b1"] is copy, SECOND)
+    assert not copy.storage.may_have_lost
+    world.run_for(SECOND)
+    world.pause("b3")  # So that what is acknowledged, the copy has acknowledged.
+    append(world, writing, 3)
+    assert writing.ensemble_changes == 0
+    world.close()
+
+
+def test_what_was_owed_when_the_disk_was_copied_is_owed_by_the_copy() -> None:
+    """P7.4, P7.9, I32: whoever copies the disk of a bookie that is not in limbo yet copies its doubt."""
+    judge = Invariants()
+    seats = Fragment(0, 0, tuple(Member(each, each.encode() * 8) for each in ("b1", "b2", "b3")))
+    open_ledger = LedgerMetadata(
+        METADATA_VERSION, 1, 3, 3, 2, LedgerState.OPEN, None, None, bytes(16), 0, {}, (seats,)
+    )
+    judge.on_started("b1", "bookie", b"b1" * 8, 0, False)
+    judge.ghost.take_metadata(judge.ghost.ledger(1), 5, open_ledger)
+    judge.on_started("b1", "bookie", b"b1" * 8, 0, True)
+    judge.on_disk_copied("b1")
+    bookie = judge.ghost.bookies["b1"]
+    bookie.owed_limbo = None  # The process before serves: its limbo is durable, on its disk.
+    judge.on_places_changed("b1")
+    judge.on_started("b1", "bookie", b"b1" * 8, 0, False)
+    assert bookie.owed_limbo == [1]
+    with pytest.raises(Violation, match="I32"):
+        limbo_comes_first(judge.ghost, bookie, {})
+    judge.on_places_changed("b1")
+    assert bookie.owed_limbo is None, "and the process before has it behind itself"
