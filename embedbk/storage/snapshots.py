@@ -132,6 +132,9 @@ def look_for_base(
     if directory is None or not named:
         return Found(None, [], [(each, "there is no directory of snapshots") for each in named])
     names = set(names_of(directory))
+    # One that was set aside may have been cut once more, of the same entry: two records, and one file.
+    latest = {each.name: each for each in named}
+    named = [each for each in named if latest[each.name] is each]
     refused: list[tuple[Named, str]] = []
     for at in reversed(range(len(named))):
         each = named[at]
@@ -338,7 +341,10 @@ class Snapshots:
 
     def _take(self, named: Named) -> None:
         """It counts: the log names it, durably. Only now may what it stands for go, behind the one before it."""
-        self.kept.append(named)
+        self.kept[:] = [
+            *(each for each in self.kept if each.name != named.name),
+            named,
+        ]  # One file counts once.
         if len(self.kept) < KEPT_SNAPSHOTS:
             return
         older = self.kept[-KEPT_SNAPSHOTS]

@@ -35,7 +35,7 @@ from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import SNAPSHOT_DUE_BYTES_MAX, MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
-from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
+from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY, parse_snapshot_name
 from embedbk.storage.snapshots import Named, Origin
 from embedbk.testing.disks import MetadataCopy
 from embedbk.testing.member_bytes import Opened, open_behind_a_flip, open_behind_a_tear
@@ -500,9 +500,14 @@ class Members:
 
 def _harm_snapshot(directory: _Directory) -> None:
     """75: the newest snapshot of two is damaged now and then while the member is down; that must cost nothing. One that
-    was put in the place of the log has nothing before it: its member would not start (METADATA.md, 2)."""
+    was put in the place of the log has nothing before it: its member would not start (METADATA.md, 2). Nor is the one
+    before the newest damaged, as it would be where the last process had not heard yet that a newer one counts: the next
+    start reads it no more, and the start behind that may find both damaged (seed 17019002)."""
     kept, chance = directory.snapshots, directory.chance
     if len(kept) < 2 or chance.random() < 0.7 or kept[-1].origin is Origin.FETCHED_INSTEAD:
+        return
+    names = (path.rpartition("/")[2] for path in directory.disk.files())
+    if max(filter(parse_snapshot_name, names), default="") != kept[-1].name:
         return
     path = f"{SNAPSHOT_DIRECTORY}/{kept[-1].name}"
     content = bytearray(directory.disk.read(path))

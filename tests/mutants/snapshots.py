@@ -24,6 +24,13 @@ MUTANTS = (
         (_FILES + "a_snapshot_counts_when_the_log_names_it_durably_and_nothing_goes_before",),
     ),
     Mutant(
+        "snapshot-named-twice-counts-twice",
+        "I81",
+        "two records that name one file are two snapshots",
+        ((_SNAPSHOTS, "for each in named if latest[each.name] is each]", "for each in named]"),),
+        (_FILES + "a_snapshot_that_is_named_twice_is_one",),
+    ),
+    Mutant(
         "log-trimmed-up-to-the-newest-snapshot",
         "I80 I81",
         "with the newest snapshot the only way to the state of the log is gone",

@@ -229,6 +229,26 @@ def test_the_one_before_a_damaged_one_stays_beside_the_next(member: Member) -> N
     assert (digest(member), member.kept) == (expected, [made[1]])
 
 
+def test_a_snapshot_that_is_named_twice_is_one(member: Member) -> None:
+    """75, I81 (seed 17011828): the newest is damaged and set aside, and the same entry is where the next is cut: two
+    records name one file. Counted as two, it would be all that is kept, and the next one would remove it."""
+    made = [member.snapshot() for _ in range(2)]
+    snapshots = member.store.snapshots
+    assert snapshots is not None
+    again = replace(made[-1], token=member.journal.append(KIND_NAMED, made[-1].index, made[-1].encode()))
+    member.settle()
+    member.restart()
+    assert member.kept == [made[0], again]
+    assert member.kept[-1].token == again.token
+    third = member.snapshot()
+    assert member.kept == [again, third]
+    assert member.files() == [again.name, third.name]
+    expected = digest(member)
+    member.flip(third.name, 4113)
+    member.restart()
+    assert (digest(member), member.kept) == (expected, [again])
+
+
 def test_two_damaged_snapshots_behind_a_trimmed_log_are_refused_with_their_names(member: Member) -> None:
     """74: replay or refuse, never an empty database; on disk nothing changes."""
     made = [member.snapshot() for _ in range(3)]
