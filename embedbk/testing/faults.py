@@ -252,6 +252,8 @@ def _between(world: World, step: Step, *pairs: tuple[str, str]) -> bool:
         world.network.block(sender, receiver)
 
     def end() -> None:
+        if world.is_healed:
+            return  # This has ended, and what is blocked now, somebody else has blocked.
         for sender, receiver in pairs:
             world.network.unblock(sender, receiver)
 

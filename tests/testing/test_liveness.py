@@ -19,6 +19,7 @@ from embedbk.testing.liveness import (
     nothing_is_held,
     waits_for_no_slow_seat,
 )
+from embedbk.testing.plan import Step
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, World
 from embedbk.transports.sim import DROP, Verdict
@@ -47,6 +48,20 @@ def test_a_writer_that_stands_still_is_found() -> None:
     begun(world, Quorum(3, 3, 2))
     with pytest.raises(Violation, match="L3"):
         world.run_for(400 * SECOND)
+    world.close()
+
+
+@pytest.mark.parametrize("kind", ["partition", "clog", "one-way"])
+def test_a_fault_that_ended_with_all_others_ends_nothing_later(kind: str) -> None:
+    """What a check of the healed world blocks stays blocked (seed 17013528: a partition that would have ended later
+    gave members, which a check had cut off, their quorum back)."""
+    world = World(7, bookies=2)
+    faults.begin(world, Step(0, 0, kind, target="b1", other="b2", for_ns=SECOND))
+    faults.heal(world)
+    world.network.block("b1", "b2")
+    world.network.block("b2", "b1")
+    world.run_for(2 * SECOND)
+    assert world.network._is_blocked("b1", "b2") and world.network._is_blocked("b2", "b1")
     world.close()
 
 
