@@ -32,7 +32,7 @@ from embedbk.testing.liveness import (
     waits_for_no_slow_seat,
 )
 from embedbk.testing.member_names import member_names
-from embedbk.testing.members_liveness import agree_at_last, ends_every_change, has_leader, keeps_a_leader
+from embedbk.testing.members_liveness import agree_at_last, ends_every_change, gets_a_leader, keeps_a_leader
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
@@ -171,7 +171,7 @@ def _where(error: BaseException) -> str:
 def _safety(world: World, plan: Plan) -> Askers | None:
     askers = None
     if plan.members > 1:
-        has_leader(world)
+        gets_a_leader(world)
         if plan.has_askers:
             askers = Askers(world, plan.duration_ns)
     begun = world.now_ns
