@@ -21,7 +21,13 @@ from typing import Any
 from embedbk.cli.metadata_records import describe_metadata_record
 from embedbk.codec.entry import read_entry
 from embedbk.codec.frame import frame_of, iter_entries
-from embedbk.codec.journal_records import HELD_AGAIN, LIMBO_ENDS, RecordKind, decode_explicit_lac
+from embedbk.codec.journal_records import (
+    HELD_AGAIN,
+    LIMBO_ENDS,
+    RecordKind,
+    decode_explicit_lac,
+    decode_gone,
+)
 from embedbk.core.ledger_table import LEDGER_STATE, STATE_RANGE
 from embedbk.errors import PeerError, StorageError, UsageError
 from embedbk.storage.checking import MetadataFacts
@@ -332,6 +338,9 @@ def _describe_bookie_record(record: Record) -> tuple[dict[str, Any], str]:
         elif kind == RecordKind.EXPLICIT_LAC:
             data["lac"], data["lac_length"] = decode_explicit_lac(record.body)
             text += f"  lac {data['lac']} with {data['lac_length']} bytes"
+        elif kind == RecordKind.GONE:
+            data["last_ledger"] = decode_gone(ledger, record.body)
+            text += f" to {data['last_ledger']}"
         elif kind == RecordKind.LIMBO:
             data["begins"] = bytes(record.body) != LIMBO_ENDS
             data["held_again"] = bytes(record.body) == HELD_AGAIN

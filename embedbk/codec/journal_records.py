@@ -11,7 +11,7 @@ import struct
 
 from embedbk.codec.frame import LEDGER_KEY_BYTES
 from embedbk.errors import StorageError
-from embedbk.ids import NO_ENTRY
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
 __all__ = [
     "HELD_AGAIN",
@@ -19,8 +19,10 @@ __all__ = [
     "LIMBO_ENDS",
     "RecordKind",
     "decode_explicit_lac",
+    "decode_gone",
     "decode_key",
     "encode_explicit_lac",
+    "encode_gone",
 ]
 
 
@@ -33,6 +35,7 @@ class RecordKind(enum.IntEnum):
     BIRTH = 4  # Body: the ledger key. Stands before the ledger's first frame (P3.2).
     LIMBO = 5  # Body: one byte, LIMBO_ENDS, LIMBO_BEGINS or HELD_AGAIN (P7.3, P7.4).
     DROP = 6  # Body empty: the data may go, fence and limbo stay (P7.3).
+    GONE = 7  # Body: the last of the ledgers from this one on that are gone; those without a row are as dropped (P7.4).
 
 
 LIMBO_ENDS = b"\0"
@@ -40,6 +43,7 @@ LIMBO_BEGINS = b"\1"
 HELD_AGAIN = b"\2"  # A dropped ledger gets entries again, by recovery: dropped no more, in limbo as before.
 
 _LAC = struct.Struct("<qQ")
+_LAST = struct.Struct("<Q")
 
 
 def encode_explicit_lac(lac: int, lac_length: int) -> bytes:
@@ -54,6 +58,20 @@ def decode_explicit_lac(body: bytes | memoryview) -> tuple[int, int]:
     if lac < NO_ENTRY:
         raise StorageError(f"explicit LAC record with the impossible LAC {lac}")
     return lac, lac_length
+
+
+def encode_gone(last: int) -> bytes:
+    return _LAST.pack(last)
+
+
+def decode_gone(first: int, body: bytes | memoryview) -> int:
+    """The last ledger of a GONE record that begins at `first`; StorageError for a body that is none."""
+    if len(body) != _LAST.size:
+        raise StorageError(f"record of ledgers that are gone with {len(body)} bytes, want {_LAST.size}")
+    last: int = _LAST.unpack(body)[0]
+    if not first <= last <= LEDGER_ID_MAX:
+        raise StorageError(f"record of ledgers that are gone, from {first} to {last}")
+    return last
 
 
 def decode_key(body: bytes | memoryview) -> bytes | None:

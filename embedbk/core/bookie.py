@@ -23,6 +23,7 @@ from embedbk.codec.journal_records import (
     LIMBO_ENDS,
     RecordKind,
     encode_explicit_lac,
+    encode_gone,
 )
 from embedbk.codec.messages import (
     AddAnswer,
@@ -62,6 +63,7 @@ from embedbk.core.bookie_words import (
     StoreFrame,
     WritableSet,
 )
+from embedbk.core.limbo import gone_of
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.parked import Parked, ParkedPolls, Poll
 from embedbk.core.vocabulary import Tick
@@ -102,6 +104,8 @@ class LedgerTable(Protocol):
     def mark_dirty(self, row: LedgerRow) -> None: ...
     def ids(self) -> Sequence[int]: ...
     def limbo(self) -> list[int]: ...
+    def drop_range(self, first: int, last: int) -> None: ...
+    def ranges(self) -> list[tuple[int, int]]: ...
 
 
 @dataclass(slots=True)
@@ -460,6 +464,8 @@ class Bookie(Machine):
         its fence forgotten, b2 and b3 would acknowledge W's next entry, which is beyond the end for ever.) So is
         every other one with a trace here: the closing change may have taken this bookie out of its only fragment.
         Without a trace, a closed one of others is as a dropped one: fenced, in limbo, no data (P7.3), an id in a range.
+        So is one that is gone. (W is paused; recovery fenced all seats and closed its ledger empty, whose key was then
+        deleted; b2 forgets its fence, and W's next entry would be acknowledged.)
         """
         if self.is_serving or self.limbo_token is not None or self.failure is not None:
             return []
@@ -481,6 +487,10 @@ class Bookie(Machine):
                     row = self.table.create(ledger_id, from_reserve=True)
                     row.is_fenced = row.in_limbo = row.is_dropped = 1
                     effects.append(self._append(row, RecordKind.DROP, b""))
+            if event.told is not None:
+                known = {*named, *event.elsewhere, *event.open_elsewhere, *self.table.ids()}
+                for first, last in gone_of(event.told, known, self.table.ranges()):
+                    effects.append(self._drop_range(first, last))
         except StorageError as full:
             self.failure = f"not every ledger could be put into limbo: {full}"
             return effects
@@ -489,6 +499,12 @@ class Bookie(Machine):
         else:
             self.is_serving = True
         return effects
+
+    def _drop_range(self, first: int, last: int) -> JournalAppend:
+        self.table.drop_range(first, last)
+        token = self.next_token
+        self.next_token += 1
+        return JournalAppend(token, RecordKind.GONE, first, encode_gone(last))
 
     def _on_count_settled(self, event: CountSettled) -> list[Effect]:
         self.is_settled, self.is_waiting = True, False

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from embedbk.codec.frame import Frame, FrameHeader
 from embedbk.codec.messages import Control
+from embedbk.codec.metadata_messages import Told
 
 __all__ = [
     "AddsTaken",
@@ -101,13 +102,15 @@ class LossFound(Struct):
 
 
 class LimboListed(Struct):
-    """The ledgers that name this bookie, by a linearizable listing made after it started (P7.4); and those that are
-    CLOSED and name others."""
+    """The ledgers that name this bookie, by a linearizable listing made after it started (P7.4); and those that name
+    others. told: how far metadata was before the listing; None: that is not known."""
 
     now_ns: int
     not_closed: list[int]
     closed: list[int]
-    elsewhere: list[int] = field(default_factory=list)
+    elsewhere: list[int] = field(default_factory=list)  # CLOSED.
+    open_elsewhere: list[int] = field(default_factory=list)
+    told: Told | None = None
 
 
 class ShareTold(Struct):

@@ -76,6 +76,7 @@ class AnyLedgerTable(Protocol):
     def ids(self) -> Sequence[int]: ...
     def limbo(self) -> list[int]: ...
     def retire(self, durable: int) -> None: ...
+    def drop_range(self, first: int, last: int) -> None: ...
     def ranges(self) -> list[tuple[int, int]]: ...
     def take_dirty(self) -> bytes: ...
     def touch(self, states: bytes | memoryview) -> None: ...
@@ -166,6 +167,15 @@ class LedgerTable:
                     self._add_range(ledger_id, ledger_id)
                 del self._rows[ledger_id], self._dirty[ledger_id]
 
+    def drop_range(self, first: int, last: int) -> None:
+        """The ledgers from first to last that have no row are dropped: fenced, in limbo, without data, for ever."""
+        assert 0 <= first <= last <= LEDGER_ID_MAX
+        self._dirty_ids[first] = None
+        self._add_range(first, last)
+        for ledger_id in self._rows:
+            if first <= ledger_id <= last:
+                self._cut_out(ledger_id)
+
     def ranges(self) -> list[tuple[int, int]]:
         """Of dropped ledgers without rows, first and last included, ascending."""
         return list(self._ranges)
@@ -179,7 +189,7 @@ class LedgerTable:
         dirty = [self._rows[ledger_id] for ledger_id in sorted(self._dirty)]
         for row in dirty:
             if not row.is_dropped:
-                self._cut(row.ledger_id)  # A ledger that came back is dropped no more.
+                self._cut_out(row.ledger_id)  # A ledger that came back is dropped no more.
         ranges = dict.fromkeys(self._range_of(ledger_id) for ledger_id in sorted(self._dirty_ids))
         states = [(first, 0, _pack_range(first, last)) for first, last in filter(None, ranges)]
         states += [(row.ledger_id, 1, _pack(row)) for row in dirty]
@@ -267,6 +277,14 @@ class LedgerTable:
             self._ranges.remove(pair)
             first, last = min(first, pair[0]), max(last, pair[1])
         bisect.insort(self._ranges, (first, last))
+
+    def _cut_out(self, ledger_id: int) -> None:
+        """It is in no range any more. What stands behind it in a range that is not written yet is found by its own id:
+        that of the whole range may stand before it."""
+        pair = self._range_of(ledger_id)
+        if pair is not None and ledger_id < pair[1]:
+            self._dirty_ids[ledger_id + 1] = None
+        self._cut(ledger_id)
 
     def _cut(self, ledger_id: int) -> None:
         pair = self._range_of(ledger_id)

@@ -6,12 +6,31 @@ Leaves to others: what a bookie in limbo answers (core/bookie.py), and where the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.metadata_messages import Told
 from embedbk.core.bookie_words import Part
 from embedbk.core.quorum import write_set_mask
 from embedbk.ids import Member
 
-__all__ = ["is_named", "share_of"]
+__all__ = ["gone_of", "is_named", "share_of"]
+
+
+def gone_of(
+    told: Told, known: Iterable[int], dropped: Iterable[tuple[int, int]] = ()
+) -> list[tuple[int, int]]:
+    """Ranges of ids (first, last), ascending, that metadata had given out and that are neither known nor dropped.
+    Whoever still has entries for one of them was taken over, or makes it just now. Ids that a generation skipped are
+    spared: nobody knows what became of their ledgers."""
+    singles = ((ledger_id, ledger_id + 1) for ledger_id in known)
+    taken = sorted([*singles, *told.spared, *((first, last + 1) for first, last in dropped)])
+    found, first = list[tuple[int, int]](), 1  # The first id that is given out.
+    for begin, end in [*taken, (told.ids_end, told.ids_end)]:
+        if first < min(begin, told.ids_end):
+            found.append((first, min(begin, told.ids_end) - 1))
+        first = max(first, end)
+    return found
 
 
 def is_named(metadata: LedgerMetadata, bookie_id: str) -> bool:

@@ -139,9 +139,6 @@ class BookieNode:
         )
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
         unread = Unread(f"bookie {bookie_id}")
-        self.limbo = LimboAsking(
-            bookie_id, storage, self.core, self.metadata, self._step_core, self._on_failure, unread
-        )
         self.spacing = Spacing(bookie_id, space, storage, free_bytes, self._step_core)
         self.witnessing = Witnessing(
             bookie_id,
@@ -149,6 +146,16 @@ class BookieNode:
             self.metadata,
             on_judged=lambda now_ns: self.registering.register(now_ns),
             on_doubt=self.spacing.set_doubted,
+        )
+        self.limbo = LimboAsking(
+            bookie_id,
+            storage,
+            self.core,
+            self.metadata,
+            self._step_core,
+            self._on_failure,
+            unread,
+            self.witnessing.ask,
         )
         self.collecting = Collecting(
             bookie_id,

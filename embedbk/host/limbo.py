@@ -17,12 +17,14 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
-from embedbk.codec.metadata_messages import Get, List, Listed, Record, Result, Value
+from embedbk.codec.metadata_messages import Get, List, Listed, Record, Result, Told, Value
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import LimboListed, ShareTold
 from embedbk.core.limbo import is_named, share_of
 from embedbk.core.machine import Event
+from embedbk.core.upkeep_words import MetadataTold
+from embedbk.core.vocabulary import Tag
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.unread import Unread
@@ -41,7 +43,8 @@ _LIMBO_PREFIXES = (DELETED_PREFIX, LEDGERS_PREFIX, DELETED_PREFIX)
 
 
 class LimboAsking:
-    """The questions of one bookie. tell_bookie: steps the bookie's core. on_failure: it must stay out."""
+    """The questions of one bookie. tell_bookie: steps the bookie's core. on_failure: it must stay out. ask_metadata: as
+    `Witnessing.ask`."""
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class LimboAsking:
         tell_bookie: Callable[[Event], None],
         on_failure: Callable[[EmbedbkError], None],
         unread: Unread,
+        ask_metadata: Callable[[int, Tag, Callable[[Event], None]], None],
     ) -> None:
         self.deadline_ns: int | None = None  # When to ask whether ledgers in limbo are closed now.
         self._bookie_id = bookie_id
@@ -61,6 +65,7 @@ class LimboAsking:
         self._tell_bookie = tell_bookie
         self._on_failure = on_failure
         self._unread = unread
+        self._ask_metadata = ask_metadata
         self._after = NO_ENTRY  # The ledger asked about last: they take turns.
 
     def step(self, now_ns: int) -> None:
@@ -72,9 +77,17 @@ class LimboAsking:
             self.deadline_ns = when_ns
 
     def list_ledgers(self, now_ns: int, *, on_partial: Callable[[int], None]) -> None:
-        """Tell the core of all ledgers that name this bookie. on_partial: a partial listing is none; it is to be begun
-        again."""
-        self._list(now_ns, list(_LIMBO_PREFIXES), "", _Found(), on_partial)
+        """Tell the core of all ledgers, and how far metadata was before. on_partial: a partial listing is none; it is
+        to be begun again."""
+
+        def told(event: Event) -> None:
+            if isinstance(event, MetadataTold) and not event.doubt:
+                # First: an id that is given out later may be in the listing or not.
+                self._list(event.now_ns, list(_LIMBO_PREFIXES), "", _Found(event.told), on_partial)
+            else:
+                on_partial(event.now_ns)
+
+        self._ask_metadata(now_ns, None, told)
 
     def _list(
         self,
@@ -117,8 +130,8 @@ class LimboAsking:
             return
         if is_named(metadata, self._bookie_id):
             (found.closed if metadata.is_closed else found.not_closed)[ledger_id] = None
-        elif metadata.is_closed:
-            found.elsewhere[ledger_id] = None
+        else:
+            (found.elsewhere if metadata.is_closed else found.open_elsewhere)[ledger_id] = None
 
     def _tell(self, now_ns: int, found: _Found) -> None:
         closed, not_closed = sorted(found.closed), sorted(found.not_closed)
@@ -128,7 +141,9 @@ class LimboAsking:
         # In one of the listings, at least.
         named = found.closed | found.not_closed
         others = [ledger_id for ledger_id in sorted(found.elsewhere) if ledger_id not in named]
-        self._tell_bookie(LimboListed(now_ns, not_closed, closed, others))
+        self._tell_bookie(
+            LimboListed(now_ns, not_closed, closed, others, sorted(found.open_elsewhere), found.told)
+        )
         if self._core.failure is not None:
             self._on_failure(StorageError(f"bookie {self._bookie_id}: {self._core.failure}"))
 
@@ -158,11 +173,13 @@ class LimboAsking:
 
 @dataclass(slots=True)
 class _Found:
-    """Of all ledgers, by id, in the order of the listings."""
+    """Of all ledgers, by id, in the order of the listings. told: how far metadata was before."""
 
+    told: Told
     closed: dict[int, None] = field(default_factory=dict)  # These two name the bookie, as far as can be told.
     not_closed: dict[int, None] = field(default_factory=dict)
     elsewhere: dict[int, None] = field(default_factory=dict)  # Closed, and they do not.
+    open_elsewhere: dict[int, None] = field(default_factory=dict)
 
 
 def _ledger_of(record: Record, ledger_id: int) -> LedgerMetadata:

@@ -82,6 +82,10 @@ class NativeLedgerTable:
         """As `LedgerTable.retire`."""
         check(lib.ebk_table_retire(self.handle, durable), "dropped ledgers")
 
+    def drop_range(self, first: int, last: int) -> None:
+        """As `LedgerTable.drop_range`."""
+        check(lib.ebk_table_drop_range(self.handle, first, last), "dropped ledgers")
+
     def ranges(self) -> list[tuple[int, int]]:
         """As `LedgerTable.ranges`."""
         count = 2 * lib.ebk_table_range_count(self.handle)

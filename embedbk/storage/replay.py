@@ -16,6 +16,7 @@ from embedbk.codec.journal_records import (
     LIMBO_ENDS,
     RecordKind,
     decode_explicit_lac,
+    decode_gone,
     decode_key,
 )
 from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable
@@ -46,6 +47,10 @@ def replay_record(
             f"journal record {token} has kind {kind}, which this version does not know",
             hint="start the bookie with the version that wrote its journal, or a later one",
         ) from unknown
+    if kind == RecordKind.GONE:
+        # Of what has a row by now other records tell, also from another journal, which is read before or behind this.
+        table.drop_range(ledger_id, decode_gone(ledger_id, body))
+        return
     row = table.get(ledger_id) or table.create(ledger_id, from_reserve=True)
     if kind == RecordKind.FRAME:
         try:

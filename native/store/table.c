@@ -245,6 +245,33 @@ static int note_dirty_id(struct ebk_table *table, uint64_t id)
     return EBK_OK;
 }
 
+/* The ledger is in no range any more. What stands behind it in a range that is not written yet is found by its own id:
+ * that of the whole range may stand before it. */
+static int cut_out(struct ebk_table *table, uint64_t id)
+{
+    const struct ebk_id_range *range = ebk_id_ranges_find(&table->dropped, id);
+    if (range == NULL) return EBK_OK;
+    if (id < range->last && note_dirty_id(table, id + 1) < 0) return EBK_NO_MEMORY;
+    return ebk_id_ranges_cut(&table->dropped, id);
+}
+
+int ebk_table_drop_range(struct ebk_table *table, uint64_t first, uint64_t last)
+{
+    EBK_ASSERT(first <= last && last <= INT64_MAX);
+    if (note_dirty_id(table, first) < 0 || ebk_id_ranges_add(&table->dropped, first, last) < 0) return EBK_NO_MEMORY;
+    int refused = EBK_OK;
+    if (last - first < ebk_table_count(table)) {
+        for (uint64_t id = first; refused == EBK_OK && id <= last; id++)
+            if (ebk_table_find(table, id) != NULL) refused = cut_out(table, id);
+        return refused;
+    }
+    for (uint32_t number = 0; refused == EBK_OK && number < table->row_count; number++) {
+        const uint64_t id = row_at(table, number)->ledger_id;
+        if (id >= first && id <= last) refused = cut_out(table, id);
+    }
+    return refused;
+}
+
 /* The ledger's row goes into the ranges; one that stood there all along is in an entry log as it is. */
 static int retire(struct ebk_table *table, struct ebk_ledger_row *row)
 {
@@ -293,7 +320,7 @@ void ebk_table_ranges(const struct ebk_table *table, uint64_t *bounds)
 
 uint32_t ebk_table_dirty_count(const struct ebk_table *table)
 {
-    return table->dirty_count + table->dirty_id_count;
+    return 2 * table->dirty_count + table->dirty_id_count;
 }
 
 static void pack(const struct ebk_ledger_row *row, uint8_t *to)
@@ -330,8 +357,7 @@ int64_t ebk_table_take_dirty(struct ebk_table *table, uint8_t *states)
 {
     for (uint32_t number = table->dirty_head; number != DIRTY_END;) { /* A ledger that came back is dropped no more. */
         const struct ebk_ledger_row *row = row_at(table, number - 1);
-        const struct ebk_id_range *range = row->is_dropped ? NULL : ebk_id_ranges_find(&table->dropped, row->ledger_id);
-        if (range != NULL && ebk_id_ranges_cut(&table->dropped, row->ledger_id) < 0) return EBK_NO_MEMORY;
+        if (!row->is_dropped && cut_out(table, row->ledger_id) < 0) return EBK_NO_MEMORY;
         number = row->dirty_next;
     }
     int64_t count = 0;

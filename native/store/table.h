@@ -62,12 +62,15 @@ size_t ebk_table_resident(const struct ebk_table *table);
  * they stay fenced, in limbo and without data for ever. Pointers to their rows are invalid then. Looks at dirty rows
  * only. Returns EBK_OK or EBK_NO_MEMORY (the rest keep their rows). */
 int ebk_table_retire(struct ebk_table *table, uint64_t durable);
+/* The ledgers from first to last that have no row are dropped: fenced, in limbo and without data for ever. EBK_OK or
+ * EBK_NO_MEMORY (some may be dropped then). */
+int ebk_table_drop_range(struct ebk_table *table, uint64_t first, uint64_t last);
 /* Ranges of dropped ledgers that have no rows. */
 EBK_SHORT uint32_t ebk_table_range_count(const struct ebk_table *table);
 /* ebk_table_range_count() pairs (first, last), ascending. */
 void ebk_table_ranges(const struct ebk_table *table, uint64_t *bounds);
 
-/* At most so many states will be taken. */
+/* At most so many states will be taken; what a row that came back cuts off its range is one, too. */
 EBK_SHORT uint32_t ebk_table_dirty_count(const struct ebk_table *table);
 /* Pack the states of the dirty rows and ranges, by ascending ledger id, a range before a row; they are clean then.
  * Room is for ebk_table_dirty_count() states. Returns how many were packed, or EBK_NO_MEMORY (nothing taken). */

@@ -20,7 +20,13 @@ from embedbk.codec.frame import (
     frame_of,
     iter_entries,
 )
-from embedbk.codec.journal_records import decode_explicit_lac, decode_key, encode_explicit_lac
+from embedbk.codec.journal_records import (
+    decode_explicit_lac,
+    decode_gone,
+    decode_key,
+    encode_explicit_lac,
+    encode_gone,
+)
 from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
@@ -385,6 +391,14 @@ class TestJournalRecords:
         for body in (b"", bytes(15), bytes(17), encode_explicit_lac(-2, 0)):
             with pytest.raises(StorageError, match="explicit LAC record"):
                 decode_explicit_lac(body)
+
+    def test_ledgers_that_are_gone_are_a_range(self) -> None:
+        """P7.4: the record's ledger is the first of them."""
+        assert decode_gone(5, encode_gone(5)) == 5
+        assert decode_gone(1, memoryview(encode_gone(2**63 - 1))) == 2**63 - 1
+        for body in (b"", bytes(7), bytes(9), encode_gone(4), encode_gone(2**63)):
+            with pytest.raises(StorageError, match="ledgers that are gone"):
+                decode_gone(5, body)
 
     def test_a_key_is_whole_or_none(self) -> None:
         """P3.5: a fence of an unknown ledger binds no password."""

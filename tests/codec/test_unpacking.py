@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import embedbk.codec
 from embedbk.codec import kernels, messages
 from embedbk.codec.frame import decode_frame_header, frame_of
-from embedbk.codec.journal_records import decode_explicit_lac, decode_key
+from embedbk.codec.journal_records import decode_explicit_lac, decode_gone, decode_key
 from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
@@ -105,6 +105,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_tombstone": (decode_tombstone, StorageError),
     "decode_command": (decode_command, StorageError),
     "decode_explicit_lac": (decode_explicit_lac, StorageError),
+    "decode_gone": (lambda body: decode_gone(3, body), StorageError),
     "decode_key": (decode_key, StorageError),
     "Catalog.restore": (Catalog.restore, StorageError),
 }

@@ -16,7 +16,17 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.messages import AddAnswer, ErrorAnswer, Status
-from embedbk.codec.metadata_messages import Delete, List, Operation, Put, Refusal, Result, Txn, TxnDone
+from embedbk.codec.metadata_messages import (
+    AllocIds,
+    Delete,
+    List,
+    Operation,
+    Put,
+    Refusal,
+    Result,
+    Txn,
+    TxnDone,
+)
 from embedbk.codec.tombstone import TOMBSTONE_VERSION, Tombstone, encode_tombstone, tombstone_path
 from embedbk.core.bookie_words import LimboListed
 from embedbk.core.machine import Event
@@ -136,6 +146,36 @@ def test_a_ledger_that_moves_while_they_are_listed_is_not_missed(
     assert LEDGER in listed.closed, (asked, listed)
     row = node.storage.table.get(LEDGER)
     assert row is not None and row.is_fenced
+    place.close()
+
+
+def test_how_far_metadata_was_is_asked_before_the_listing() -> None:
+    """P7.4: a ledger that is made meanwhile may be in the listing or not; its id is none that is gone."""
+    place = Place(bookies=3)
+    client = place.start_client("c1")
+    outcome: list[Result] = []
+    client.metadata.request(place.now_ns, AllocIds(7), lambda _, result: outcome.append(result))
+    place.until(lambda: bool(outcome))
+    survivors = place.crash("b1")
+    _change(place, Put(ledger_key_path(3), _closed_at(survivors)))
+    node = place.start_bookie("b1", survivors)
+    node.storage.may_have_lost, node.core.is_serving = True, False
+    told: list[Event] = []
+    node.on_step = lambda core, event, effects: told.append(event)
+    asked, request = list[Operation](), node.metadata.request
+
+    def watch(now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> Any:
+        if isinstance(operation, List) and not any(isinstance(each, List) for each in asked):
+            client.metadata.request(now_ns, AllocIds(50), lambda _, result: outcome.append(result))
+            place.until(lambda: len(outcome) == 2)
+        asked.append(operation)
+        return request(now_ns, operation, done)
+
+    node.metadata.request = watch  # type: ignore[method-assign]
+    place.until(lambda: node.is_registered)
+    (listed,) = [event for event in told if isinstance(event, LimboListed)]
+    assert listed.told is not None and listed.told.ids_end == 8
+    assert max(end for _, end in node.storage.table.ranges()) == 7
     place.close()
 
 

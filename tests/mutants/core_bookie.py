@@ -533,4 +533,18 @@ MUTANTS = (
         ),
         (_SPACE + "every_reason_must_be_gone",),
     ),
+    Mutant(
+        "ledgers-that-are-gone-are-new",
+        "P7.4 P8.3",
+        "a bookie that forgot its fence takes adds of a ledger that was deleted meanwhile",
+        ((_BOOKIE, "if event.told is not None:", "if event.told is not None and event.now_ns < 0:"),),
+        (_P7 + "a_ledger_that_is_gone_takes_no_adds_from_who_forgot_it",),
+    ),
+    Mutant(
+        "open-ledgers-of-others-are-gone",
+        "P7.4",
+        "a bookie that may have lost something takes no seat in ledgers that others have",
+        ((_BOOKIE, "*event.elsewhere, *event.open_elsewhere,", "*event.elsewhere,"),),
+        (_P7 + "a_ledger_that_is_gone_takes_no_adds_from_who_forgot_it[True]",),
+    ),
 )

@@ -265,4 +265,20 @@ MUTANTS = (
         (("native/store/store.c", "        ebk_yield_enough(&store->yield_word);\n    }", "    }"),),
         ("tests/storage/test_yielding.py::test_a_flush_waits_no_more_when_the_cache_wants_its_room",),
     ),
+    Mutant(
+        "a-range-that-was-cut-is-written-in-part",
+        "P7.3",
+        "what stands behind a ledger that came back is dropped in no entry log, and forgotten with the journal",
+        (
+            (
+                "native/store/table.c",
+                "    if (id < range->last && note_dirty_id(table, id + 1) < 0) return EBK_NO_MEMORY;\n",
+                "",
+            ),
+        ),
+        (
+            "tests/storage/test_ledger_table.py::test_what_stands_behind_a_ledger_that_came_back_is_written_too[make_native]",
+            "tests/storage/test_ledger_table.py::test_both_twins_keep_the_same_ranges",
+        ),
+    ),
 )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.journal_records import HELD_AGAIN, RecordKind
+from embedbk.codec.frame import Frame
+from embedbk.codec.journal_records import HELD_AGAIN, RecordKind, encode_gone
+from embedbk.core.ledger_table import LedgerTable
 from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.replay import replay_record
 from tests.storage.stored_entries import make_frame
 from tests.storage.test_bookie_storage import commit, flush, held, on_memory, put
 
@@ -164,6 +168,49 @@ def test_a_drop_that_is_taken_back_before_it_is_carried_out_takes_nothing(flushe
         assert (row.is_dropped, row.in_limbo, row.is_fenced) == (0, 1, 1)
     assert held(bookie, 5) == list(range(20))
     bookie.close()
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+@pytest.mark.parametrize("is_back", [False, True])
+def test_ledgers_that_are_gone_are_so_after_every_start(is_flushed: bool, is_back: bool) -> None:
+    """P7.4, P7.3: until the next flush the journal says it, then the entry log; what came back by recovery stays."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    put(bookie, 4, [0])
+    bookie.table.drop_range(1, 3)
+    bookie.append(RecordKind.GONE, 1, encode_gone(3))
+    bookie.table.drop_range(5, 90)
+    bookie.append(RecordKind.GONE, 5, encode_gone(90))
+    commit(bookie)
+    if is_back:
+        bring_back(bookie, 50)
+        put(bookie, 50, [0])
+        commit(bookie)
+    for _ in range(2):
+        if is_flushed:
+            flush(bookie)
+        disk.crash(3)
+        bookie = on_memory(disk)
+        assert [is_dropped(bookie, each) for each in (1, 3, 4, 5, 49, 51, 90)] == [1, 1, 0, 1, 1, 1, 1]
+        assert is_dropped(bookie, 50) != is_back
+        assert held(bookie, 4) == [0] and held(bookie, 50) == ([0] if is_back else [])
+        assert bookie.table.get(91) is None
+
+
+def test_a_journal_that_is_read_before_that_of_the_gone_keeps_its_ledgers() -> None:
+    """P7.4: several journals are read one behind the other, and their records stand in no order. Recovery brought
+    ledger 7 back behind the record that names a range with it: read before or behind that, it stays."""
+    body = make_frame(7, [0], size=10, lac=-1).body
+    gone = (RecordKind.GONE, 1, encode_gone(9))
+    back = (RecordKind.LIMBO, 7, HELD_AGAIN), (RecordKind.FRAME, 7, body)
+    for records in ((gone, *back), (*back, gone)):
+        for table in (LedgerTable(), NativeLedgerTable()):
+            taken: list[Frame] = []
+            for token, (kind, ledger_id, content) in enumerate(records, 1):
+                replay_record(table, taken.append, token, kind, ledger_id, memoryview(content))
+            row = table.get(7)
+            assert row is not None and (row.is_dropped, row.in_limbo, row.last_entry) == (0, 1, 0)
+            assert len(taken) == 1 and table.ranges() in ([(1, 6), (8, 9)], [(1, 9)])
 
 
 def test_dropped_ledgers_cost_no_rows_for_ever() -> None:

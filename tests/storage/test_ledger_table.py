@@ -236,6 +236,39 @@ def test_a_ledger_that_came_back_is_in_no_range(make: Any) -> None:
     assert other.ranges() == [(4, 5), (7, 8)] and other.get(6).in_limbo == 1
 
 
+def test_ledgers_that_are_gone_are_dropped_but_for_those_with_rows(make: Any) -> None:
+    """P7.4: of a ledger that has a row other records tell; also where the range is wider than the table has rows."""
+    for last in (6, 600):
+        table = make()
+        table.load(state(4, 3, 2, 20, 8, KEY))
+        drop(table, 9)
+        table.drop_range(2, last)
+        parts = [(2, 3), (5, 6)] if last == 6 else [(2, 3), (5, 8), (10, 600)]
+        assert table.ranges() == parts
+        assert table.get(4).is_dropped == 0 and table.get(9).is_dropped == 1
+        other = make()
+        other.load(state(4, 3, 2, 20, 8, KEY) + table.take_dirty())
+        assert other.get(4).is_dropped == 0 and other.get(3).in_limbo == other.get(5).is_fenced == 1
+        assert all(any(first <= a and b <= end for first, end in other.ranges()) for a, b in parts)
+
+
+def test_what_stands_behind_a_ledger_that_came_back_is_written_too(make: Any) -> None:
+    """P7.3: a range is to be written once more, as its entry log goes, and one of its ledgers comes back before."""
+    table = make()
+    for ledger_id in range(4, 12):
+        drop(table, ledger_id)
+    table.retire(1)
+    whole = table.take_dirty()
+    table.touch(whole)
+    for ledger_id in (6, 9):
+        back = table.get(ledger_id)
+        back.is_dropped = 0
+        table.mark_dirty(back)
+    other = make()
+    other.load(table.take_dirty())
+    assert table.ranges() == other.ranges() == [(4, 5), (7, 8), (10, 11)]
+
+
 def test_an_older_row_gives_way_to_a_newer_range(make: Any) -> None:
     """P7.3: the states of entry logs are taken in oldest first, and the newest counts."""
     for ids in ([6], [*range(200, 240), 6]):  # A narrow range, and one that is wider than the table has rows.
@@ -284,6 +317,8 @@ def test_both_twins_keep_the_same_ranges(seed: int) -> None:
                 table.mark_dirty(row)
             elif act < 0.65 and row is None:
                 table.create(ledger_id).in_limbo = ledger_id % 2
+            elif act < 0.7:
+                table.drop_range(ledger_id, ledger_id + durable * 5)
             elif act < 0.8:
                 table.retire(durable)
             elif act < 0.9 and written:
