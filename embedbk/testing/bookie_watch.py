@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from embedbk.codec.journal_records import HELD_AGAIN, LIMBO_ENDS, RecordKind
+from embedbk.codec.journal_records import HELD_AGAIN, LIMBO_ENDS, RecordKind, decode_gone
 from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
@@ -133,7 +133,11 @@ class BookieWatch:
             return
         if kind in (RecordKind.FENCE, RecordKind.LIMBO, RecordKind.DROP):
             bookie.promises[effect.token] = effect.ledger_id
-        if kind == RecordKind.LIMBO:
+        if kind == RecordKind.GONE:
+            last = decode_gone(effect.ledger_id, effect.body)
+            bookie.gone[effect.token] = range(effect.ledger_id, last + 1)
+            self.sometimes.note("ledgers gone behind a loss")
+        elif kind == RecordKind.LIMBO:
             self.sometimes.note("in limbo")
         elif kind == RecordKind.DROP:
             life.drop_is_safe(ledger, bookie)

@@ -102,6 +102,9 @@ class BookieGhost:
     negatives: dict[int, list[Range]] = field(
         default_factory=dict
     )  # NEG: what recovery reads were told is absent.
+    gone: dict[int, range] = field(
+        default_factory=dict
+    )  # Token of a record -> ledgers that are gone, and fenced by it.
     given_up: dict[int, list[int]] = field(
         default_factory=dict
     )  # Ledger -> entries that a drop gave up, and that are there until it is carried out.
@@ -256,6 +259,7 @@ class Ghost:
             number, ledger_id, entries = queued.popleft()
             if number in bookie.promises:
                 bookie.stable_fences.add(bookie.promises.pop(number))
+            bookie.stable_fences.update(bookie.gone.pop(number, ()))
             kept_of, kept = bookie.kept.pop(number, (ledger_id, []))
             for entry_id in kept:  # Also an unreadable one, which is no better by this.
                 self.ledgers[kept_of].stable[entry_id] |= bit
@@ -298,6 +302,7 @@ class Ghost:
         self.take_durable(bookie, last_token)
         bookie.queued.clear()
         bookie.promises.clear()
+        bookie.gone.clear()
         bookie.given_up.clear()
         bookie.kept.clear()
         bookie.asked.clear()

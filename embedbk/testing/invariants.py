@@ -219,6 +219,10 @@ class Invariants(Observer):
         if is_fenced:
             bookie.stable_fences.add(ledger_id)
 
+    def on_found_dropped(self, node: str, ranges: Sequence[tuple[int, int]]) -> None:
+        for first, last in ranges:
+            self.ghost.bookies[node].stable_fences.update(range(first, last + 1))
+
     def on_stopped(self, node: str) -> None:
         ghost = self.ghost
         ghost.up.discard(node)

@@ -54,6 +54,9 @@ class Observer:
         """Behind `on_started` of a bookie that starts again: what it found on its disk, ledger by ledger. An entry or a
         fence may have survived in an entry log although its journal record did not."""
 
+    def on_found_dropped(self, node: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Behind `on_found`: ledgers (first, last) that it found to be dropped for ever, and so fenced (P7.3)."""
+
     def on_stopped(self, node: str) -> None:
         """The process ended without a word (crash); its volatile state is gone, its disk keeps what is durable."""
 

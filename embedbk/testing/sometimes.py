@@ -61,6 +61,7 @@ SOMETIMES = {
     "in limbo": "a bookie put a ledger into limbo",
     "journal failed": "a bookie's journal failed",
     "journal torn": "power went in the middle of a group commit",
+    "ledgers gone behind a loss": "a bookie that may have lost something takes no add of ledgers that nobody lists",
     "left by a lost future, and forgotten": "an operator let a ledger go that a lost future had made",
     "lock handed over": "who waited for a lock held it, in the entry that took it from another",
     "late alike": "most bookies of an ensemble were late, and nobody was blamed for it",

@@ -377,6 +377,7 @@ class World:
                     next_entry = found.last_entry + 1
             if row is not None:
                 self.tell("on_found", name, ledger_id, row.is_fenced, entry_ids)
+        self.tell("on_found_dropped", name, storage.table.ranges())
 
     def start_client(self, name: str) -> ClientNode:
         """A client that dials at once; `is_ready` when it knows the bookies."""

@@ -39,6 +39,7 @@ _RARE = {
     "level raised",
     "ledger deleted",
     "ledger dropped",
+    "ledgers gone behind a loss",
     "met metadata not kept",
     "metadata log torn",
     "metadata member with less than it said",

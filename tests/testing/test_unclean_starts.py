@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from embedbk.codec.messages import LacRequest
+from embedbk.testing.invariants import Invariants
+from embedbk.testing.invariants_fencing import fence_answer_is_durable
 from embedbk.testing.violation import Violation
 from tests.scenarios.watched import Scene, WatchedNode, scene
 
@@ -71,3 +73,25 @@ def test_a_fence_that_was_told_is_there_again_when_it_serves() -> None:
     node.core.is_serving = True
     with pytest.raises(Violation, match=r"^I19: .*forgot the fence"):
         ask(story, node)
+
+
+def test_ledgers_that_are_gone_are_fenced_when_their_record_is_durable() -> None:
+    """I19, P7.4: one record fences all of them; a start finds them again, whatever it may have forgotten."""
+    judge = Invariants()
+    judge.on_started("b1", "bookie", b"b1" * 8, 0, False)
+    bookie = judge.ghost.bookies["b1"]
+    bookie.gone[7] = range(3, 6)
+    bookie.queued.append((7, 3, ()))
+    for durable in (6, 7):
+        judge.on_durable("b1", durable)
+        if durable == 6:
+            with pytest.raises(Violation, match="I19"):
+                fence_answer_is_durable(bookie, 4, 0)
+    fence_answer_is_durable(bookie, 4, 0)
+    with pytest.raises(Violation, match="I19"):
+        fence_answer_is_durable(bookie, 6, 0)
+    judge.on_started("b1", "bookie", b"b1" * 8, 0, True)
+    with pytest.raises(Violation, match="I19"):
+        fence_answer_is_durable(bookie, 4, 0)
+    judge.on_found_dropped("b1", [(3, 5)])
+    fence_answer_is_durable(bookie, 5, 0)
