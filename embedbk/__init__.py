@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from embedbk.client.ledger import LedgerReader, LedgerWriter
     from embedbk.client.locking import Holder, Lock
     from embedbk.client.log import Log, LogWriter
-    from embedbk.config import Placement, Settings
+    from embedbk.config import Placement, Roll, Settings
     from embedbk.errors import (
         AppendConflict,
         EmbedbkError,
@@ -91,6 +91,7 @@ __all__ = [
     "RecoveryInconclusive",
     "Segment",
     "Placement",
+    "Roll",
     "Settings",
     "StorageError",
     "Ticket",
@@ -108,7 +109,7 @@ _PLACES = """
 aio aio
 client.appending Appended Fate Ticket
 client.client Client open=open_client
-config Placement Settings
+config Placement Roll Settings
 client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError

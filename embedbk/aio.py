@@ -25,12 +25,12 @@ from embedbk.client.locking import Holder, Locking
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading, record_batch_maker
-from embedbk.client.renewing import Owned, Succession
+from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.waiting import run_async
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
-from embedbk.config import Placement, Settings, check_seconds
+from embedbk.config import Placement, Roll, Settings, check_seconds
 from embedbk.errors import OperationTimeout, UsageError
 from embedbk.ids import Position, check_log_name
 
@@ -360,19 +360,21 @@ class LedgerWriter(_Writer):
 class LogWriter(_Writer):
     """As `embedbk.LogWriter`."""
 
-    def __init__(self, name: str, owned: Owned) -> None:
-        super().__init__(owned.appending)
+    def __init__(self, name: str, line: Succession) -> None:
         self.name = name
-        self._line = Succession(owned)
-        self._taken = owned.taken
+        self._line = line
+
+    @property
+    def _appending(self) -> Appending:  # type: ignore[override]
+        return self._line.appending
 
     @property
     def epoch(self) -> int:
-        return self._taken.epoch
+        return self._line.taken.epoch
 
     @property
     def first_offset(self) -> int:
-        return self._taken.first_offset
+        return self._line.taken.first_offset
 
     @property
     def ensemble_changes(self) -> int:
@@ -441,7 +443,10 @@ class LogWriter(_Writer):
         runtime = self._appending.runtime
         quorum = await run_async(quorum_of(runtime, ensemble_size, write_quorum, ack_quorum))
         await run_async(self._line.renew(quorum))
-        self._taken, self._appending = self._line.owned.taken, self._line.appending
+
+    async def roll(self) -> None:
+        """As `embedbk.LogWriter.roll`."""
+        await run_async(self._line.roll())
 
     async def close(self) -> Position:
         of, last = await run_async(self._line.close())
@@ -535,13 +540,15 @@ class Log:
         delays_change: bool = False,
         placement: Placement | None = None,
         digest: str = "crc32c",
+        roll: Roll | None = None,
     ) -> Opening[LogWriter]:
         async def steps() -> LogWriter:
+            bounds = log.roll_of(roll)
             quorum = await run_async(quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum))
             traits = traits_of(
                 self._runtime, durability, placement, delays_change=delays_change, digest=digest
             )
-            taken = log.take_over(self._runtime, self.name, self._password, quorum, traits)
+            taken = log.take_over(self._runtime, self.name, self._password, quorum, traits, bounds)
             return LogWriter(self.name, await run_async(taken))
 
         return Opening(steps())

@@ -17,6 +17,7 @@ __all__ = [
     "LEDGERS_LEFT_MAX",
     "MESSAGE_BYTES_MAX",
     "METADATA_VALUE_BYTES_MAX",
+    "NEVER_ROLL",
     "PACKER_BYTES_MAX",
     "PACKER_POOL_BYTES_MAX",
     "QUORUM_WAIT_S",
@@ -174,6 +175,37 @@ class Settings:
                 raise UsageError(f"{name}={value!r}: allowed is {low} to {high}")
         if self.journal_file_bytes % 4096:
             raise UsageError(f"journal_file_bytes={self.journal_file_bytes}: a multiple of 4096 is allowed")
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """When the writer of a log goes on in a next ledger (P8.2): at the first bound that the one of now has reached.
+    None: it has no such bound. Each ledger draws its own, up to a tenth to either side.
+
+    bytes: payload bytes. entries: their number. age_s: seconds since it was begun; one that is empty stays.
+    """
+
+    bytes: int | None = 1 << 30
+    entries: int | None = None
+    age_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("bytes", 1, 1 << 50),
+            ("entries", 1, 1 << 50),
+            ("age_s", 0.001, 10 * 365 * 86_400),
+        ):
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float if name == "age_s" else int) and not isinstance(
+                value, bool
+            )
+            if value is not None and not (is_number and low <= value <= high):
+                raise UsageError(
+                    f"Roll({name}={value!r}): allowed is {low} to {high}, or None for no such bound"
+                )
+
+
+NEVER_ROLL = Roll(bytes=None)
 
 
 def settings_of(given: object) -> Settings:

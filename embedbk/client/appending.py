@@ -11,7 +11,7 @@ import itertools
 import math
 import threading
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
 from embedbk.client.reading import Frames
@@ -246,6 +246,13 @@ class Appending:
         closed_empty: whether the ledger is gone because it closed without an entry (P8.3).
         """
         self._past = _Past(self._past.what, before, history, history is None, closed_empty)
+
+    def continue_from(self, before: Appending, closed_empty: Callable[[], Awaitable[bool]]) -> None:
+        """This ledger goes on behind one of the same writer, to which nothing is appended any more."""
+        past = before._past
+        self._past = replace(
+            past, what=self._past.what, before=before.last_position, closed_empty=closed_empty, learning=None
+        )
 
     @property
     def what(self) -> str:
@@ -614,8 +621,25 @@ class Appending:
         if self.is_over and not self._is_closing:
             return self.lac
         if not self.is_over:
-            self.runtime.check()
-            self._end_use()
+            self.leave()
+        return await self.close_behind()
+
+    def leave(self) -> None:
+        """Take no more appends; what was queued goes on, until `close_behind`."""
+        self.runtime.check()
+        self._end_use()
+
+    async def drained(self) -> None:
+        """Until all that was queued before `leave` is on the disks of its ack quorum; raises what became of it
+        otherwise."""
+        last = self.writing.packer.last_entry
+        if last != NO_ENTRY:
+            await self.acknowledged(last, is_synced=True)
+
+    async def close_behind(self) -> int:
+        """Behind `leave`: close the ledger behind what was queued; gives its last entry. After OperationTimeout it is
+        waited for again."""
+        if not self._is_closing:
             self._is_closing = True
             self.runtime.call(lambda: self.runtime.node.close_writing(self.runtime.now_ns(), self.writing))
         limit = self.runtime.settings.operation_timeout_s

@@ -5,45 +5,26 @@ A log is an ordered list of ledgers. Taking it over is decided in `core.log`, re
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
 from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
-from embedbk.client.ledger import (
-    Traits,
-    begin_writing,
-    iterate,
-    patience_with,
-    queue_blocking,
-    quorum_of,
-    traits_of,
-)
+from embedbk.client.ledger import Traits, iterate, queue_blocking, quorum_of, traits_of
 from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.owning import Owning
 from embedbk.client.password import Password
 from embedbk.client.reading import record_batch_maker
-from embedbk.client.renewing import Owned, Succession
+from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.waiting import run_blocking
-from embedbk.codec.ledger_metadata import decode_log_list, encode_log_list, log_key_path
-from embedbk.codec.metadata_messages import Get, Value
 from embedbk.codec.packer_twin import Buffer
-from embedbk.config import METADATA_VALUE_BYTES_MAX, Placement, Quorum, check_seconds
-from embedbk.core.leaving import Leaving
-from embedbk.core.log import LogTakeover, TakenOver
-from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError, UsageError
-from embedbk.host.operations import OneResult
-from embedbk.ids import NO_ENTRY, NO_POSITION, Position
+from embedbk.config import NEVER_ROLL, Placement, Quorum, Roll, check_seconds
+from embedbk.errors import UsageError
+from embedbk.ids import Position
 
-__all__ = ["Log", "LogWriter", "Owned", "take_over"]
-
-logger = logging.getLogger(__name__)
-
-_PRODUCER_ENTRIES_MAX = 10_000  # Read back by a new writer to learn who produced what.
-_LIST_TELL = 0.8  # A list of ledgers that has used so much of its bytes is told at each takeover.
+__all__ = ["Log", "LogWriter", "roll_of", "take_over"]
 
 
 async def take_over(
@@ -52,142 +33,20 @@ async def take_over(
     password: Password,
     quorum: Quorum,
     traits: Traits,
-    *,
-    owner: bytes = b"",
-    renews: int | None = None,
-) -> Owned:
-    """Fence whoever wrote before, close their ledgers, list a new one (P8.1). owner, renews: as `LogTakeover` takes
-    them, of who has the log already."""
-    runtime.check()
-    core = LogTakeover(
-        name,
-        owner or runtime.owner().encode(),
-        quorum,
-        password.key,
-        password.verifier,
-        runtime.wall_ms(),
-        runtime.bookies,
-        runtime.new_chance(),
-        traits.durability,
-        traits.options.placement,
-        traits.digest,
-        password.mac_key,
-        await patience_with(runtime, quorum),
-        runtime.contending.losses(name, runtime.now_ns()),
-        renews,
-    )
-    began_s = runtime.clock_s()
-
-    def note_lost() -> None:
-        """On the host's thread."""
-        runtime.contending.note_lost(name, runtime.now_ns())
-
-    try:
-        taken: TakenOver = await runtime.run(core, f"taking over log {name!r}")
-    except LedgerFenced:
-        runtime.call_if_open(note_lost)
-        raise
-    logger.info(
-        "log %r is taken over with epoch %d: it goes on at offset %d in ledger %d, behind %d others (%.3f s)",
-        name,
-        taken.epoch,
-        taken.first_offset,
-        taken.metadata.ledger_id,
-        len(taken.log_list.segments) - 1,
-        runtime.clock_s() - began_s,
-    )
-    _tell_size(name, taken)
-    _delete_left(runtime, name, password, taken)
-    what = f"the writer of log {name!r}"
-    is_lost = False
-
-    def explain(error: EmbedbkError) -> EmbedbkError:
-        """Who closes an owner's ledger has taken the log over, also when the owner hears of it only afterwards, or
-        finds that its ledger, which was empty, is gone."""
-        nonlocal is_lost
-        if isinstance(error, LedgerFenced | LedgerClosed | NoSuchLedger) and not is_lost:
-            is_lost = True
-            note_lost()
-        if not isinstance(error, LedgerClosed | NoSuchLedger):
-            return error
-        fenced = LedgerFenced(f"log {name!r} was taken over: {error.args[0]}", definite=error.definite)
-        fenced.__cause__ = error
-        return fenced
-
-    appending = begin_writing(
-        runtime, taken.metadata, taken.revision, password, what, traits.options, explain
-    )
-    _continue_behind(runtime, name, password, taken, appending)
-
-    word = b""
-
-    async def again(wanted: Quorum) -> Owned:
-        nonlocal word  # The same if it is called again: an epoch that was put before is known by it.
-        word = word or f"{runtime.owner()} {runtime.chance.getrandbits(64):016x}".encode()
-        return await take_over(runtime, name, password, wanted, traits, owner=word, renews=taken.epoch)
-
-    return Owned(taken, appending, again)
+    roll: Roll = NEVER_ROLL,
+) -> Succession:
+    """Fence whoever wrote before, close their ledgers, list a new one (P8.1)."""
+    owning = Owning(runtime, name, password, quorum, traits)
+    return Succession(owning, await owning.take_over(), roll)
 
 
-def _tell_size(name: str, taken: TakenOver) -> None:
-    """While there is time: a list that is full can be taken over by nobody (`LogFull`)."""
-    size = len(encode_log_list(taken.log_list))
-    if size >= _LIST_TELL * METADATA_VALUE_BYTES_MAX:
-        logger.warning(
-            "log %r: its list of %d ledgers has %d of at most %d bytes; when these are used, nobody can take it over "
-            "any more: write to another log in time, and delete this one when it was read",
-            name,
-            len(taken.log_list.segments),
-            size,
-            METADATA_VALUE_BYTES_MAX,
-        )
-
-
-def _delete_left(runtime: Runtime, name: str, password: Password, taken: TakenOver) -> None:
-    """What left the list, now or before a crash, is deleted beside the new writer; nobody waits for it (P8.3)."""
-    listed = frozenset(segment.ledger_id for segment in taken.log_list.segments)
-    deleting = OneResult(Leaving(name, taken.list_revision, listed, password.key))
-
-    def tell(ended: Future[Any]) -> None:
-        failure = ended.exception()
-        if isinstance(failure, StorageError):  # Else the client was closed: the next owner goes on.
-            logger.warning("log %r: ledgers that left its list are not deleted: %s", name, failure)
-
-    deleting.future.add_done_callback(tell)
-    runtime.start(deleting)
-
-
-def _continue_behind(
-    runtime: Runtime, name: str, password: Password, taken: TakenOver, appending: Appending
-) -> None:
-    """Say where the log ends before this ledger, how its last entries are read, and how one learns that this ledger
-    closed empty and left the list, when it is gone (P8.3)."""
-
-    async def closed_empty() -> bool:
-        """The list is still the one that we took over, not truncated behind us, and does not name us."""
-        found = await runtime.ask(Get(log_key_path(name)), f"asking what became of ledger {ours.ledger_id}")
-        record = found.record if isinstance(found, Value) else None
-        if record is None or record.value is None or record.created > taken.list_revision:
-            return False
-        segments = decode_log_list(record.value, name).segments
-        is_named = ours.ledger_id in (segment.ledger_id for segment in segments)
-        return not is_named and segments[0].first_offset <= ours.first_offset
-
-    ours = taken.log_list.segments[-1]
-    earlier = [segment for segment in taken.log_list.segments[:-1] if segment.last_entry != NO_ENTRY]
-    if not earlier:
-        appending.continue_behind(NO_POSITION, None, closed_empty)
-        return
-    last_entry = earlier[-1].last_entry
-    assert last_entry is not None  # A takeover closes all before its own (P8.1).
-    first_offset = taken.log_list.segments[0].first_offset
-    begin = max(first_offset, taken.first_offset - _PRODUCER_ENTRIES_MAX)
-    reading = LogReading(runtime, name, password)
-    appending.continue_behind(
-        Position(earlier[-1].ledger_id, last_entry),
-        lambda: reading.read(begin, taken.first_offset),
-        closed_empty,
-    )
+def roll_of(given: Roll | None) -> Roll:
+    """None: the usual bounds. Raises UsageError for anything else that is no Roll."""
+    if given is None:
+        return Roll()
+    if not isinstance(given, Roll):
+        raise UsageError(f"roll={given!r}: allowed is embedbk.Roll(...), or None for the usual bounds")
+    return given
 
 
 class LogWriter:
@@ -197,15 +56,18 @@ class LogWriter:
     without touching cluster state, and the next writer recovers it.
     """
 
-    def __init__(self, name: str, owned: Owned) -> None:
+    def __init__(self, name: str, line: Succession) -> None:
         self.name = name
-        self._line = Succession(owned)
-        self._taken, self._appending = owned.taken, owned.appending
+        self._line = line
+
+    @property
+    def _appending(self) -> Appending:
+        return self._line.appending
 
     @property
     def epoch(self) -> int:
         """The fencing token of this ownership: a later owner's is higher (P9.2)."""
-        return self._taken.epoch
+        return self._line.taken.epoch
 
     @property
     def ledger_id(self) -> int:
@@ -213,8 +75,8 @@ class LogWriter:
 
     @property
     def first_offset(self) -> int:
-        """The dense offset of the first entry of this writer."""
-        return self._taken.first_offset
+        """The dense offset of the first entry of this writer's ledger of now."""
+        return self._line.taken.first_offset
 
     @property
     def lac(self) -> int:
@@ -260,7 +122,7 @@ class LogWriter:
         """
         terms = terms_of(timeout_s, entry_id, after, producer)
         if terms is PLAIN:
-            appending = self._appending
+            appending = self._line.appending
             try:
                 return appending.append_blocking(data, "aio.LogWriter.append")
             except UsageError:
@@ -293,7 +155,7 @@ class LogWriter:
 
     def append_nowait(self, data: Buffer) -> Ticket:
         """Queue one entry; blocks only while as many bytes are in flight as are allowed."""
-        appending = self._appending
+        appending = self._line.appending
         try:
             return queue_blocking(appending, data, "aio.LogWriter.append")
         except UsageError:
@@ -334,7 +196,23 @@ class LogWriter:
         wanted = quorum_of(self._appending.runtime, ensemble_size, write_quorum, ack_quorum)
         quorum = run_blocking(wanted, "aio.LogWriter.renew")
         run_blocking(self._line.renew(quorum), "aio.LogWriter.renew")
-        self._taken, self._appending = self._line.owned.taken, self._line.appending
+
+    def roll(self) -> None:
+        """Go on in a next ledger of the same sizes, under the same epoch (P8.2); nothing is done where the one of now
+        is empty. It happens by itself at the bounds that `Log.writer` was given.
+
+        The next ledger is made while appends go on; they wait only until those before them are durable. `ledger_id` and
+        `first_offset` are new then. The ledger before is closed behind, and no further roll begins before that stands
+        in the metadata. Below the cluster's level 4 (`embedbk quorum raise`) it is done as `renew` does it.
+
+        Raises:
+            UsageError: the writer was closed; nothing was changed.
+            NotEnoughBookies, MetadataUnavailable, LogFull: there is no next ledger; the writer stays with this one.
+            OperationTimeout: the ledger before, or calls that append, did not end: call it again.
+            LedgerFenced: another process has the log. Any other: the ledger failed while what was appended became
+                durable: appends are refused, definitely, until `renew` was called.
+        """
+        run_blocking(self._line.roll(), "aio.LogWriter.roll")
 
     @property
     def durability(self) -> str:
@@ -400,6 +278,7 @@ class Log:
         delays_change: bool = False,
         placement: Placement | None = None,
         digest: str = "crc32c",
+        roll: Roll | None = None,
     ) -> LogWriter:
         """Take the log over: whoever wrote before is fenced, and what they had acknowledged stays (P8.1).
 
@@ -408,6 +287,7 @@ class Log:
         placement: over racks, zones, by space; None: that of the settings given to `open`.
         digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which clients
             make entry by entry in Python. Bookies check the first two before they store; only clients can check hmac.
+        roll: when the writer goes on in a next ledger (P8.2); None: behind 1 GiB.
 
         Raises:
             LedgerFenced: another process took it over meanwhile.
@@ -419,7 +299,7 @@ class Log:
         wanted = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
         quorum = run_blocking(wanted, "aio.Log.writer")
         traits = traits_of(self._runtime, durability, placement, delays_change=delays_change, digest=digest)
-        steps = take_over(self._runtime, self.name, self._password, quorum, traits)
+        steps = take_over(self._runtime, self.name, self._password, quorum, traits, roll_of(roll))
         return LogWriter(self.name, run_blocking(steps, "aio.Log.writer"))
 
     def read(self, start: Start = None, end: Start = None) -> Iterator[Entry]:

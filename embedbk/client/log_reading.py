@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from embedbk.client.batches import Located, Segment
 from embedbk.client.password import Password
 from embedbk.client.reading import Frames, LedgerReading
 from embedbk.client.runtime import Followed, Runtime
 from embedbk.codec.ledger_metadata import LogSegment, decode_log_list, log_key_path
 from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated, UsageError
-from embedbk.ids import NO_ENTRY, Position
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 
 __all__ = ["LogReading", "Start"]
+
+_BEHIND_ALL = LEDGER_ID_MAX // 2  # An entry behind all that a ledger can have.
 
 Start = Position | int | None  # A position, or a dense offset.
 
@@ -40,32 +44,48 @@ class LogReading:
         return decode_log_list(value, self.name).segments
 
     async def segments(self) -> list[Segment]:
+        """In order, without one whose place is not known yet, as the one before it is still written (P8.2)."""
         found: list[Segment] = []
-        for segment in await self.listed():
-            if segment.last_entry is not None:
-                found.append(Segment(segment.ledger_id, segment.first_offset, segment.last_entry, True))
-                continue
-            ledger = await self._open(segment)
-            if ledger is None:
-                continue
-            try:
-                limit = await ledger.limit()
-                found.append(Segment(segment.ledger_id, segment.first_offset, limit, ledger.is_closed))
-            except NoSuchLedger:
-                await self._check_left(segment, NO_ENTRY)
-            finally:
-                ledger.close()
+        following: int | None = None
+        for listed in await self.listed():
+            segment = _placed(listed, following)
+            if segment is None:
+                break
+            first_offset, last_entry, is_closed = _offset(segment), segment.last_entry, True
+            if last_entry is None:
+                ledger = await self._open(segment)
+                if ledger is None:
+                    following = first_offset
+                    continue
+                try:
+                    last_entry = await ledger.limit()
+                    is_closed = ledger.is_closed and last_entry == ledger.metadata.last_entry
+                except NoSuchLedger:
+                    await self._check_left(segment, NO_ENTRY)
+                    following = first_offset
+                    continue
+                finally:
+                    ledger.close()
+            found.append(Segment(segment.ledger_id, first_offset, last_entry, is_closed))
+            following = first_offset + last_entry + 1 if is_closed else None
         return found
 
     async def read(self, start: Start, end: Start) -> Frames:
         """From start (included) to end (left out), as far as may be read when each ledger is reached."""
         segments = await self.listed()
         index, first = _locate(self.name, segments, start)
-        end_index, end_entry = _locate_end(self.name, segments, end)
-        for number in range(index, min(len(segments), end_index + 1)):
-            segment = segments[number]
+        if end is not None:
+            _locate(self.name, segments, end)  # Refused at once, if it is no place of this log.
+        following = segments[index].first_offset if index < len(segments) else None
+        for number in range(index, len(segments)):
+            segment = _placed(segments[number], following)
+            assert segment is not None  # What follows one that is read to its end has a place.
+            first_offset = following = _offset(segment)
             if number > index:
                 first = _first_in(segment, start)
+            until = _until(segments, number, first_offset, end)
+            if until is not None and until <= 0:
+                return
             ledger = await self._open(segment)
             if ledger is None:
                 continue
@@ -76,10 +96,11 @@ class LogReading:
                 except NoSuchLedger:
                     await self._check_left(segment, NO_ENTRY)
                     continue
-                if number == end_index:
-                    last = min(last, end_entry - 1)
+                following = first_offset + last + 1
+                if until is not None:
+                    last = min(last, until - 1)
                 if first <= last:
-                    async for located in ledger.frames(first, last, segment.first_offset):
+                    async for located in ledger.frames(first, last, first_offset):
                         yield located
             finally:
                 ledger.close()
@@ -96,7 +117,7 @@ class LogReading:
                 return
             segments = _segments(self.name, followed)
             if start is None:
-                stands = _Standing(segments[-1], None)
+                stands = _Standing(await self._newest(segments), None)
             else:
                 index, first = _locate(self.name, segments, start)
                 stands = _Standing(segments[min(index, len(segments) - 1)], first)
@@ -112,6 +133,21 @@ class LogReading:
         finally:
             followed.end()
 
+    async def _newest(self, segments: tuple[LogSegment, ...]) -> LogSegment:
+        """The last ledger whose place is known: the one before it may be closed already, and not recorded so (P8.2)."""
+        if segments[-1].first_offset is not None:
+            return segments[-1]
+        before = segments[-2]
+        ledger = await self._open(before)
+        if ledger is None:
+            return before
+        try:
+            last = ledger.metadata.last_entry
+        finally:
+            ledger.close()
+        placed = _placed(segments[-1], None if last is None else _offset(before) + last + 1)
+        return before if placed is None else placed
+
     async def _tail_ledger(
         self, stands: _Standing, idle_s: float | None
     ) -> AsyncGenerator[Located | None, None]:
@@ -119,7 +155,7 @@ class LogReading:
         ledger = await self._open(stands.segment)
         if ledger is None:
             return
-        first, first_offset = stands.first, stands.segment.first_offset
+        first, first_offset = stands.first, _offset(stands.segment)
         try:
             limit = await ledger.limit_in_time(idle_s, is_exact=first is None)
             if limit is None:
@@ -161,7 +197,10 @@ class LogReading:
                 else:
                     number = _behind(self.name, segments, after.segment, after.seen)
             if number < len(segments):
-                return segments[number]
+                following = None if after is None else _offset(after.segment) + after.seen + 1
+                segment = _placed(segments[number], following)
+                assert segment is not None  # What follows one that is read to its end has a place.
+                return segment
             if not await followed.beyond(revision, idle_s):
                 return None
 
@@ -205,7 +244,8 @@ def _behind(name: str, segments: tuple[LogSegment, ...], left: LogSegment, seen:
             f"log {name!r} was deleted: ledger {left.ledger_id} was part of it",
             hint="its next writer begins a new log under this name",
         )
-    offset, wanted = segments[number].first_offset, left.first_offset + seen + 1
+    # No ledger without an offset stands behind one that is gone: that one was the last recorded as closed (P8.2).
+    offset, wanted = _offset(segments[number]), _offset(left) + seen + 1
     if offset < wanted:
         raise NoSuchLedger(
             f"log {name!r} was deleted and begun anew: ledger {left.ledger_id} was part of the former",
@@ -225,16 +265,32 @@ def _segments(name: str, followed: Followed) -> tuple[LogSegment, ...]:
     return decode_log_list(value, name).segments if value is not None else ()
 
 
+def _offset(segment: LogSegment) -> int:
+    assert segment.first_offset is not None
+    return segment.first_offset
+
+
+def _placed(segment: LogSegment, following: int | None) -> LogSegment | None:
+    """The segment with its place: as recorded, or where the one before it ended, as the reader saw; None: not known."""
+    if segment.first_offset is not None:
+        return segment
+    return None if following is None else replace(segment, first_offset=following)
+
+
 def _locate(name: str, segments: tuple[LogSegment, ...], start: Start) -> tuple[int, int]:
-    """(index of the segment, entry in it) where reading begins; an index past the end: nothing is there yet."""
+    """(index of the segment, entry in it) where reading begins; an index past the end: nothing is there yet. In front
+    of a ledger whose place is not recorded yet it begins behind all entries of the one before, whose end tells it."""
     if start is None or not segments:
         return 0, 0
+    front = _offset(segments[0])
     if isinstance(start, Position):
         for index, segment in enumerate(segments):
             if segment.ledger_id == start.ledger_id:
-                return index, start.entry_id
+                return (
+                    (index, start.entry_id) if segment.first_offset is not None else (index - 1, _BEHIND_ALL)
+                )
         behind = sum(segment.ledger_id < start.ledger_id for segment in segments)
-        was_empty = start.entry_id <= 0 and (behind or segments[0].first_offset == 0)
+        was_empty = start.entry_id <= 0 and (behind or front == 0)
         if behind < len(segments) and was_empty:
             return (
                 behind,
@@ -248,19 +304,36 @@ def _locate(name: str, segments: tuple[LogSegment, ...], start: Start) -> tuple[
         raise NoSuchEntry(f"log {name!r} has no ledger {start.ledger_id}")
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
         raise UsageError(f"{start!r} is no place in a log: a Position, or an offset from 0 on")
-    if start < segments[0].first_offset:
+    if start < front:
         raise Truncated(
-            f"log {name!r}: offset {start} is below its start, offset {segments[0].first_offset}",
+            f"log {name!r}: offset {start} is below its start, offset {front}",
             hint="read from the start of the log",
         )
-    index = max(i for i, segment in enumerate(segments) if segment.first_offset <= start)
-    return index, start - segments[index].first_offset
+    placed = [
+        i for i, each in enumerate(segments) if each.first_offset is not None and each.first_offset <= start
+    ]
+    return placed[-1], start - _offset(segments[placed[-1]])
 
 
 def _first_in(segment: LogSegment, start: Start) -> int:
-    """Where reading begins in a segment behind the one it began in: above 0 only for an offset still ahead."""
-    return max(0, start - segment.first_offset) if isinstance(start, int) else 0
+    """Where reading begins in a segment behind the one it began in: above 0 only for a place still ahead."""
+    if isinstance(start, Position):
+        return max(0, start.entry_id) if start.ledger_id == segment.ledger_id else 0
+    return max(0, start - _offset(segment)) if start is not None else 0
 
 
-def _locate_end(name: str, segments: tuple[LogSegment, ...], end: Start) -> tuple[int, int]:
-    return (len(segments), 0) if end is None else _locate(name, segments, end)
+def _until(segments: tuple[LogSegment, ...], number: int, first_offset: int, end: Start) -> int | None:
+    """The entry of this segment at which reading ends, if it does: at most 0 where it ends before the segment."""
+    if end is None:
+        return None
+    if isinstance(end, Position):
+        index, entry_id = _end_of(segments, end)
+        return entry_id if index == number else None if index > number else 0
+    return end - first_offset
+
+
+def _end_of(segments: tuple[LogSegment, ...], end: Position) -> tuple[int, int]:
+    for index, segment in enumerate(segments):
+        if segment.ledger_id == end.ledger_id:
+            return index, end.entry_id
+    return sum(segment.ledger_id < end.ledger_id for segment in segments), 0

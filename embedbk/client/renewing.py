@@ -1,61 +1,71 @@
-"""How the writer of a log goes over to a new ledger without an end: it takes the log over from itself (P8.1).
+"""How the writer of a log goes over to a next ledger without an end: by rolling (P8.2), or by taking the log over from
+itself (P8.1).
 
-Decides which ledger an append goes to meanwhile. The ledger of before is closed behind all that was appended to it, as
-its owner would; then the log is taken over, and goes on under a higher epoch. Appends of that time wait, and none of
-them fails for it. A call that appends in several steps is let through first, so that all of it is in one ledger.
+Decides which ledger an append goes to meanwhile. Rolling: the next ledger is listed while appends go on; then they wait
+until all that was appended to the one of now is durable, and go on in the next; the one before is closed behind them,
+and no further roll begins before that stands in the list. Renewing: the ledger of now is closed, and the log goes on
+under a higher epoch. Appends of that time wait, and none of them fails for it. A call that appends in several steps is
+let through first, so that all of it is in one ledger.
+
+    one ledger --roll: the next is listed--> two, appends go to the first --hold, all is durable--> appends go to the
+    second --release, close the first, record its end--> one ledger
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from embedbk.client.appending import Appending, Terms
+from embedbk.client.owning import Owned, Owning
+from embedbk.client.roll_bounds import RollBounds
 from embedbk.client.waiting import Moved
-from embedbk.config import Quorum
-from embedbk.core.log import TakenOver
-from embedbk.errors import EmbedbkError, NotEnoughBookies, OperationTimeout, UsageError
+from embedbk.codec.ledger_metadata import Begun
+from embedbk.config import NEVER_ROLL, Quorum, Roll
+from embedbk.core.log_listing import TakenOver
+from embedbk.errors import EmbedbkError, LedgerFenced, NotEnoughBookies, OperationTimeout, UsageError
 from embedbk.host.signal import Signal
+from embedbk.ids import NO_ENTRY
 
-__all__ = ["Owned", "Succession"]
+__all__ = ["Succession"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class Owned(NamedTuple):
-    """A log that this process took over: the list as it stands, and the handle of its newest ledger."""
-
-    taken: TakenOver
-    appending: Appending
-    again: Callable[[Quorum], Awaitable[Owned]]  # Take it over once more, as it was, with ledgers like this.
 
 
 class Succession:
     """The ledgers of one writer, one after the other."""
 
-    def __init__(self, owned: Owned) -> None:
-        self.owned = owned
+    def __init__(self, owning: Owning, owned: Owned, roll: Roll = NEVER_ROLL) -> None:
+        self.owning = owning
+        self.taken = owned.taken
+        self.appending = owned.appending  # Of now.
         self._lock = threading.Lock()  # Of what follows.
         self._signal = Signal()
+        self._is_busy = False  # One of renew, roll, prepare and close is under way.
         self._is_renewing = False
-        self._rounds = 0  # How often renewing ended.
+        self._is_held = False  # Appends wait for the next ledger.
+        self._is_closing_before = False  # The ledger before is not recorded as closed yet.
+        self._rounds = 0  # How often holding ended.
         self._inside = 0  # Calls under way that may append more than once.
+        self._prepared: TakenOver | None = None  # The next ledger, to which nothing was sent.
         self._failure: EmbedbkError | None = None  # Why there is no ledger: the one before is closed.
+        self._before_failed: EmbedbkError | None = None  # Why the ledger before could not be closed.
         self._has_ended = False  # Closed or released by its owner.
-
-    @property
-    def appending(self) -> Appending:
-        return self.owned.appending
+        self._bounds = RollBounds(roll, owning.runtime, self._prepare_behind, self._roll_behind)
+        self._bounds.begin(self.appending)
 
     @property
     def is_between(self) -> bool:
         """Whether there is no ledger to append to now."""
-        return self._is_renewing or self._failure is not None
+        return self._is_held or self._failure is not None
 
     def has_left(self, appending: Appending) -> bool:
         """Whether this handle refused because the log goes, or went, over to another ledger."""
-        is_before = self.is_between or appending is not self.owned.appending
+        is_before = self.is_between or appending is not self.appending
         return appending.is_over and is_before and not self._has_ended
 
     async def through(
@@ -78,7 +88,7 @@ class Succession:
         while True:
             with self._lock:
                 rounds = self._rounds
-                if not self._is_renewing:
+                if not self._is_held:
                     if self._failure is not None and not self._has_ended:
                         failed = self._failure
                         raise type(failed)(
@@ -89,22 +99,157 @@ class Succession:
                     self._inside += 1
                     return self.appending
             left_s = None if until_s is None else max(0.0, until_s - self.appending.runtime.clock_s())
-            if not await self._behind(rounds, left_s):
+            if not await Moved(self._signal, lambda: self._rounds != rounds, left_s):  # noqa: B023
                 raise OperationTimeout(
                     f"{self.appending.what}: the log was on its way to a new ledger for {timeout_s:g} s; nothing was "
                     f"{what}",
                     definite=True,
-                    hint="try again when renew() has ended",
+                    hint="try again in a moment",
                 )
-
-    def _behind(self, rounds: int, timeout_s: float | None) -> Moved:
-        """Until the renewal that is under way has ended."""
-        return Moved(self._signal, lambda: self._rounds != rounds, timeout_s)
 
     def _leave(self) -> None:
         with self._lock:
             self._inside -= 1
         self._signal.notify()
+
+    # One at a time.
+
+    async def _take_turn(self, timeout_s: float | None) -> None:
+        while True:
+            with self._lock:
+                if not self._is_busy:
+                    self._is_busy = True
+                    return
+            if not await Moved(self._signal, lambda: not self._is_busy, timeout_s):
+                raise OperationTimeout(
+                    f"{self.appending.what} is on its way to another ledger since {timeout_s:g} s; nothing was done",
+                    definite=True,
+                    hint="try again in a moment",
+                )
+
+    def _end_turn(self) -> None:
+        with self._lock:
+            self._is_busy = False
+        self._signal.notify()
+
+    async def _before_is_closed(self, timeout_s: float | None) -> None:
+        """Until the ledger before is recorded as closed, or could not be closed (P8.2 iv)."""
+        if not await Moved(self._signal, lambda: not self._is_closing_before, timeout_s):
+            raise OperationTimeout(
+                f"{self.appending.what}: the ledger before {self.appending.ledger_id} is not recorded as closed yet, "
+                f"after {timeout_s:g} s; nothing was done",
+                definite=True,
+                hint="appends go on; try again when the metadata answers",
+            )
+
+    # Rolling.
+
+    async def roll(self, begun: Begun = Begun.REQUEST, of: Appending | None = None) -> None:
+        """Go on in a next ledger, which is listed while appends go on; nothing is done where the one of now is empty.
+
+        of: only while this is the ledger of now.
+
+        Raises:
+            UsageError: the writer was closed; nothing was changed.
+            NotEnoughBookies, MetadataUnavailable, LogFull: there is no next ledger; the writer stays with this one.
+            OperationTimeout: the ledger before, or calls that append, did not end: call it again.
+            LedgerFenced: another process has the log now.
+        """
+        limit = self.appending.runtime.settings.operation_timeout_s
+        await self._take_turn(limit)
+        try:
+            self._check_open()
+            await self._before_is_closed(limit)
+            is_empty = self.appending.writing.packer.last_entry == NO_ENTRY
+            if of not in (None, self.appending) or (is_empty and self._failure is None):
+                return
+            if self._failure or self._before_failed or not self.owning.can_prepare:
+                await self._go_over(self.owning.quorum)
+                return
+            if self._prepared is None:
+                self._prepared = await self.owning.prepare(Owned(self.taken, self.appending), begun)
+            before, epoch = self.appending, self.taken.epoch
+            await self._switch(self._prepared)
+            self.appending.runtime.behind(self._close_before(before, epoch))
+        finally:
+            self._end_turn()
+
+    async def prepare(self, begun: Begun, of: Appending) -> None:
+        """Have the next ledger listed behind this one, for a roll to come (P8.2 i); raises as `roll` does."""
+        limit = self.appending.runtime.settings.operation_timeout_s
+        await self._take_turn(limit)
+        try:
+            await self._before_is_closed(limit)
+            is_wanted = self._prepared is None and of is self.appending and not self._has_ended
+            if is_wanted and self._before_failed is None and self.owning.can_prepare:
+                self._prepared = await self.owning.prepare(Owned(self.taken, self.appending), begun)
+        finally:
+            self._end_turn()
+
+    async def _switch(self, prepared: TakenOver) -> None:
+        """Nothing is sent to the next ledger before all adds of this one are done (P8.2 ii): else an append to the next
+        one is acknowledged, while one sent before it dies with this one."""
+        before = self.appending
+        await self._hold()
+        try:
+            await self._nobody_inside()
+            before.leave()
+            await before.drained()
+            owned = self.owning.follow(Owned(self.taken, before), prepared)
+            self._prepared, self._is_closing_before = None, True
+            self._go_on_in(owned)
+        except BaseException as failed:
+            self._note_failed(before, failed, "roll()")
+            raise
+        finally:
+            self._release_hold()
+
+    async def _close_before(self, before: Appending, epoch: int) -> None:
+        """Close the ledger before, and record its end (P8.2 iii, iv); nobody waits for it but the next roll."""
+        try:
+            while True:
+                try:
+                    last_entry = await before.close_behind()
+                    break
+                except OperationTimeout as late:
+                    logger.warning("%s: %s", before.what, late)
+            await self.owning.record(epoch, before.ledger_id, last_entry)
+        except EmbedbkError as failed:
+            self._before_failed = failed
+            if not isinstance(failed, LedgerFenced):  # Else appends say so.
+                logger.warning(
+                    "%s: ledger %d is not recorded as closed: %s", before.what, before.ledger_id, failed
+                )
+        finally:
+            self._is_closing_before = False
+            self._signal.notify()
+
+    def _prepare_behind(self, begun: Begun) -> None:
+        self.appending.runtime.behind(self._by_bounds(self.prepare, begun))
+
+    def _roll_behind(self, begun: Begun) -> None:
+        self.appending.runtime.behind(self._by_bounds(self.roll, begun))
+
+    async def _by_bounds(self, step: Callable[[Begun, Appending], Awaitable[None]], begun: Begun) -> None:
+        """What the bounds ask for and no call waits for: when it fails the writer stays with its ledger, and the bounds
+        ask again later."""
+        appending = self.appending
+        try:
+            await step(begun, appending)
+        except EmbedbkError as failed:
+            if not self._has_ended and not isinstance(failed, LedgerFenced):
+                logger.warning(
+                    "%s stays with ledger %d beyond its bound of %s: %s",
+                    appending.what,
+                    appending.ledger_id,
+                    begun.name.lower(),
+                    failed,
+                )
+        finally:
+            if appending is self.appending:
+                self._bounds.look_later(appending)
+
+    # Taking the log over from ourselves.
 
     async def renew(self, quorum: Quorum) -> None:
         """Close the ledger of now, and go on in a new one.
@@ -128,49 +273,105 @@ class Succession:
                 hint="start more bookies, or ask for fewer",
             )
         with self._lock:
-            if self._has_ended or (before.is_over and self._failure is None and not self._is_renewing):
-                raise UsageError(f"{before.what} was closed or released", hint="open a new writer")
+            self._check_open()
             if self._is_renewing:
                 raise UsageError(f"{before.what} is on its way to a new ledger already", hint="wait for it")
             self._is_renewing = True
         try:
             limit = runtime.settings.operation_timeout_s
-            if not await Moved(self._signal, lambda: self._inside == 0, limit):
-                raise OperationTimeout(
-                    f"{before.what}: {self._inside} calls that append did not end within {limit:g} s; it stays with "
-                    f"ledger {before.ledger_id}",
-                    definite=True,
-                    hint="call renew() again",
-                )
-            await before.close()
-            owned = await self.owned.again(quorum)
-        except BaseException as failed:
-            if before.is_over:
-                reason = failed if isinstance(failed, EmbedbkError) else UsageError("renew() was interrupted")
-                self._failure = reason
-            raise
-        else:
-            self.owned, self._failure = owned, None
-            if self._has_ended:
-                owned.appending.release()
+            await self._take_turn(limit)
+            try:
+                await self._before_is_closed(limit)
+                await self._go_over(quorum)
+            finally:
+                self._end_turn()
         finally:
-            with self._lock:
-                self._is_renewing = False
-                self._rounds += 1
-            self._signal.notify()
+            self._is_renewing = False
+
+    async def _go_over(self, quorum: Quorum) -> None:
+        before = self.appending
+        await self._hold()
+        try:
+            await self._nobody_inside()
+            await before.close()
+            self.owning.quorum = quorum
+            owned = await self.owning.take_over(renews=self.taken.epoch)
+            self._prepared = self._before_failed = None  # What was prepared closed empty.
+            self._go_on_in(owned)
+        except BaseException as failed:
+            self._note_failed(before, failed, "renew()")
+            raise
+        finally:
+            self._release_hold()
+
+    # What both do.
+
+    def _check_open(self) -> None:
+        if self._has_ended or (self.appending.is_over and self._failure is None and not self._is_held):
+            raise UsageError(f"{self.appending.what} was closed or released", hint="open a new writer")
+
+    async def _hold(self) -> None:
+        with self._lock:
+            self._check_open()
+            self._is_held = True
+
+    async def _nobody_inside(self) -> None:
+        before = self.appending
+        limit = before.runtime.settings.operation_timeout_s
+        if not await Moved(self._signal, lambda: self._inside == 0, limit):
+            raise OperationTimeout(
+                f"{before.what}: {self._inside} calls that append did not end within {limit:g} s; it stays with "
+                f"ledger {before.ledger_id}",
+                definite=True,
+                hint="try again in a moment",
+            )
+
+    def _go_on_in(self, owned: Owned) -> None:
+        self.taken, self.appending, self._failure = owned.taken, owned.appending, None
+        if self._has_ended:
+            owned.appending.release()
+        else:
+            self._bounds.begin(owned.appending)
+
+    def _note_failed(self, before: Appending, failed: BaseException, call: str) -> None:
+        if before.is_over:
+            was_interrupted = UsageError(f"{call} was interrupted")
+            self._failure = failed if isinstance(failed, EmbedbkError) else was_interrupted
+
+    def _release_hold(self) -> None:
+        with self._lock:
+            self._is_held = False
+            self._rounds += 1
+        self._signal.notify()
+
+    # Ending.
 
     async def close(self) -> tuple[Appending, int]:
-        """As `Appending.close`, behind a renewal that is under way; also whose last entry it is."""
-        while True:
-            with self._lock:
-                rounds, is_renewing = self._rounds, self._is_renewing
-                if not is_renewing:
-                    self._has_ended = True
-                    break
-            await self._behind(rounds, None)
-        return self.appending, await self.appending.close()
+        """As `Appending.close`, behind what is under way; also whose last entry it is."""
+        await self._take_turn(None)
+        try:
+            self._has_ended = True
+            self._bounds.end()
+            await self._before_is_closed(None)
+            last = await self.appending.close()
+            await self._close_prepared()
+            return self.appending, last
+        finally:
+            self._end_turn()
+
+    async def _close_prepared(self) -> None:
+        """Nothing was sent to it: closed by us it needs no recovery by who takes the log over, and leaves the list."""
+        if self._prepared is None:
+            return
+        prepared = self.owning.follow(Owned(self.taken, self.appending), self._prepared).appending
+        self._prepared = None
+        try:
+            await prepared.close()
+        except EmbedbkError as failed:
+            logger.info("%s: the ledger it had prepared is left open: %s", self.appending.what, failed)
 
     def release(self) -> None:
         """As `Appending.release`; what a renewal under way makes is released too."""
         self._has_ended = True
+        self._bounds.end()
         self.appending.release()

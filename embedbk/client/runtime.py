@@ -11,11 +11,12 @@ import logging
 import os
 import random
 import socket
+import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from embedbk.client.waiting import Moved, Outcome, Settled
 from embedbk.codec.metadata_messages import (
@@ -46,11 +47,17 @@ from embedbk.host.operations import Operation as Running
 from embedbk.host.own_lacs import OwnLac
 from embedbk.host.signal import Signal
 
+if TYPE_CHECKING:
+    from embedbk.client.behind import Behind
+
 __all__ = ["Followed", "Runtime", "refuse_pickling"]
 
 logger = logging.getLogger(__name__)
 
 _LIST_PAGE = 1000
+_BEHIND = (
+    threading.Lock()
+)  # Of whether a client's thread for what no call waits for is there, and may be used.
 _SLOW_S = 5.0  # A question that takes longer says what it waits for.
 
 
@@ -127,6 +134,7 @@ class Runtime:
         self.followed: set[Followed] = set()
         self.holds: dict[str, Any] = {}  # Locks that it holds or waits for, by name.
         self._asked: set[Future[Result]] = set()
+        self._behind: Behind | None = None  # Once something goes on there.
         self.bookies_known: tuple[str, ...] = ()  # That the cluster ever had, alive or not, as last listed.
         node.on_ready = self.signal.notify
         node.on_closed = self._end
@@ -170,7 +178,10 @@ class Runtime:
     def close(self) -> None:
         """End the sessions, so that nobody waits for them to expire, then the loop and all its nodes."""
         if not self.is_closed and not self.is_forked:
-            self.is_closed = True
+            with _BEHIND:
+                self.is_closed = True
+            if self._behind is not None:
+                self._behind.close()
             self.loop.call(self._leave)
             self.loop.stop()
             for done in self.after_close:
@@ -235,6 +246,32 @@ class Runtime:
         except OperationTimeout:
             self.forget(operation)
             raise
+
+    async def run_to_its_end(self, core: Machine, what: str) -> Any:
+        """As `run`, however long it takes."""
+        operation = OneResult(core)
+        self.start(operation)
+        limit = self.settings.operation_timeout_s
+        while not await Settled(operation.future, limit):
+            logger.warning("%s: not done within %g s; it goes on", what, limit)
+        return operation.future.result()
+
+    def behind(self, steps: Coroutine[Any, Any, None]) -> None:
+        """Drive a coroutine beside users' calls, from any thread; it says itself what went wrong. Not begun, once the
+        client is closed."""
+        with _BEHIND:
+            if self.is_closed or self.is_forked:
+                steps.close()
+                return
+            if self._behind is None:
+                from embedbk.client.behind import Behind  # With asyncio, for those who need it.
+
+                self._behind = Behind(f"{self.name} behind")
+            self._behind.begin(steps)
+
+    def has_level(self, level: int) -> bool:
+        """Whether the cluster's level is so high, as far as this client was told; it never falls (P10.8)."""
+        return self.node.metadata.client.cluster_level >= level
 
     def read(self, core: Machine) -> Reading:
         """Start a range read."""

@@ -20,6 +20,7 @@ from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN, NO_ENTRY
 __all__ = [
     "LEDGERS_PREFIX",
     "METADATA_VERSION",
+    "Begun",
     "Durability",
     "Fragment",
     "LedgerMetadata",
@@ -140,12 +141,28 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return msgspec.structs.replace(self, **changes)
 
 
+class Begun(enum.IntEnum):
+    """Why a ledger of a log was begun (P8.6). Numbers are on disk: never re-used."""
+
+    UNKNOWN = 0  # By a build that did not say.
+    TAKEOVER = 1
+    REQUEST = 2
+    BYTES = 3
+    ENTRIES = 4
+    AGE = 5
+    FAILURE = 6
+
+
 class LogSegment(msgspec.Struct, frozen=True, array_like=True):
     """One ledger of a log's list. last_entry is None until the list records that the ledger is closed (P8.1)."""
 
     ledger_id: _LedgerId
-    first_offset: _Count  # Dense position in the log of the ledger's entry 0; from closed lengths.
+    # Dense position in the log of the ledger's entry 0; from closed lengths. None while the ledger before it is not
+    # recorded as closed: its owner prepared it, or writes to it already (P8.2).
+    first_offset: _Count | None
     last_entry: _LastEntry | None
+    created_ms: _Count = 0  # Since 1970; 0: not told.
+    begun: int = Begun.UNKNOWN
 
 
 class LogList(msgspec.Struct, frozen=True, array_like=True):
@@ -201,8 +218,12 @@ def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
     return msgspec.msgpack.encode(metadata)
 
 
-def encode_log_list(value: LogList) -> bytes:
-    return msgspec.msgpack.encode(value)
+def encode_log_list(value: LogList, *, is_whole: bool = True) -> bytes:
+    """is_whole: with all that LEVEL_OF_LOGS allows; else as the builds before it wrote a list (P10.8)."""
+    if is_whole:
+        return msgspec.msgpack.encode(value)
+    segments = [(each.ledger_id, each.first_offset, each.last_entry) for each in value.segments]
+    return msgspec.msgpack.encode((value.version, value.epoch, segments))
 
 
 def encode_ledgers_left(value: LedgersLeft) -> bytes:
@@ -290,6 +311,11 @@ def decode_log_list(data: bytes, name: str = "") -> LogList:
         )
     if len({segment.ledger_id for segment in value.segments}) != len(value.segments):
         raise StorageError(f"{what}: its list names a ledger twice")
+    is_told = True  # Where the next ledger begins, by the one before it or by itself.
+    for segment in value.segments:
+        if segment.first_offset is None and is_told:
+            raise StorageError(f"{what}: its list does not tell where ledger {segment.ledger_id} begins")
+        is_told = segment.last_entry is not None
     return value
 
 

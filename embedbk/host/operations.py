@@ -23,13 +23,14 @@ from embedbk.core.vocabulary import Ended
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
 from embedbk.host.signal import Signal, Watermark
-from embedbk.ids import NO_ENTRY
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
-__all__ = ["Operation", "OneResult", "Reading", "Writing"]
+__all__ = ["NEVER_REACHED", "Operation", "OneResult", "Reading", "Writing"]
 
 
 logger = logging.getLogger(__name__)
 
+NEVER_REACHED = LEDGER_ID_MAX  # Above every entry.
 _CLOSING = threading.RLock()  # Of the outcomes and signals of all writing handles, for a moment each.
 
 
@@ -125,7 +126,9 @@ class Writing(Operation, Watermark):
         "is_common",
         "is_over",
         "local",
+        "on_reached",
         "packer",
+        "tell_at",
     )
     _core: Writer | Resting
 
@@ -160,6 +163,9 @@ class Writing(Operation, Watermark):
         self._wake = wake
         self._explain = explain
         self._is_moved = False
+        # Whoever appends this entry, or one behind it, calls `on_reached`, once for each time that it is set.
+        self.tell_at = NEVER_REACHED
+        self.on_reached: Callable[[], None] | None = None
 
     # The host's side.
 
@@ -307,10 +313,17 @@ class Writing(Operation, Watermark):
         if should_wake:
             self._wake(self)
         if entry_id >= 0:
+            if entry_id >= self.tell_at:
+                self._tell_reached()
             return entry_id
         if entry_id == PACKER_STOPPED:
             raise self.stop_error()
         return NO_ENTRY
+
+    def _tell_reached(self) -> None:
+        self.tell_at = NEVER_REACHED
+        if self.on_reached is not None:
+            self.on_reached()
 
     def try_append_with(self, data: Buffer, attributes: bytes, expected: int) -> int:
         """As `try_append`, with attributes; only as entry `expected` unless that is below 0, else PACKER_CONFLICT."""
@@ -319,6 +332,8 @@ class Writing(Operation, Watermark):
             self._wake(self)
         if entry_id == PACKER_STOPPED:
             raise self.stop_error()
+        if entry_id >= self.tell_at:
+            self._tell_reached()
         return entry_id
 
     def try_append_many(self, items: Sequence[Buffer]) -> tuple[int, int]:
@@ -326,6 +341,8 @@ class Writing(Operation, Watermark):
         first, taken, should_wake = self.packer.append_many(items)
         if should_wake:
             self._wake(self)
+        if taken and first + taken > self.tell_at:
+            self._tell_reached()
         if taken < len(items) and self.packer.is_stopped:
             raise self.stop_error()
         return first, taken

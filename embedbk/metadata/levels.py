@@ -19,6 +19,7 @@ __all__ = [
     "LEVEL",
     "LEVEL_FIRST",
     "LEVEL_OF_LINEAGES",
+    "LEVEL_OF_LOGS",
     "Heard",
     "lacking_members",
     "left_out",
@@ -29,7 +30,8 @@ __all__ = [
 LEVEL_FIRST = 1  # From before there were levels; and of whoever says none.
 # What each level brings stands in METADATA.md, section 8.
 LEVEL_OF_LINEAGES = 3
-LEVEL = 3  # The newest that this build knows.
+LEVEL_OF_LOGS = 4
+LEVEL = 4  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

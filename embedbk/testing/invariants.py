@@ -20,6 +20,8 @@ from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
     LedgerMetadata,
     LedgerState,
+    LogList,
+    LogSegment,
     decode_log_list,
     ledger_of_key,
 )
@@ -47,6 +49,7 @@ from embedbk.testing import invariants_recovery as recovery
 from embedbk.testing.bookie_watch import BookieWatch
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.handle_watch import HandleWatch
+from embedbk.testing.invariants_logs import Logs
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
 from embedbk.testing.violation import Violation
@@ -71,6 +74,7 @@ class Invariants(Observer):
             LacWait: self._on_parked,
             Member: self._on_member,
         }
+        self._logs = Logs(self.ghost)
         self._lists: dict[str, frozenset[int]] = {}  # Key of a log's list -> the ledgers that it names.
         self._closed: dict[
             str, int
@@ -168,6 +172,7 @@ class Invariants(Observer):
             raise Violation(
                 "I13", f"an application was told {lac} of ledger {ledger_id}, the writer had {ledger.acked}"
             )
+        self._logs.on_acked(client, ledger_id)
         ledger.acked_to[client] = lac
 
     def on_failed(
@@ -349,11 +354,22 @@ class Invariants(Observer):
         if key.endswith("/left"):
             self.sometimes.note("empty ledger left its log")
         elif key.endswith("/list"):
-            named = [each.ledger_id for each in decode_log_list(new).segments] if new is not None else []
+            log_list = decode_log_list(new) if new is not None else None
+            named = [each.ledger_id for each in log_list.segments] if log_list is not None else []
             self._lists[key] = frozenset(named)
             if new is None:
                 self.sometimes.note("log deleted")
             life.listed_is_there(self.ghost, self._lists, named)
+            self._note_roll(self._logs.take(key, log_list), log_list)
+
+    def _note_roll(self, before: tuple[LogSegment, ...], log_list: LogList | None) -> None:
+        if log_list is None or not before or before[-1].first_offset is not None:
+            return
+        ours = next((each for each in log_list.segments if each.ledger_id == before[-1].ledger_id), None)
+        if ours is not None and ours.last_entry is None:
+            self.sometimes.note("log rolled")
+        else:
+            self.sometimes.note("prepared ledger closed by a takeover")
 
     def _on_sign(self, revision: int, key: str, *, is_there: bool) -> None:
         """A tombstone or a repair mark comes or goes."""

@@ -332,6 +332,8 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
     features = tuple(feature for feature in FEATURES if more.random() < share)
     if not features:
         return (), []
+    if random.Random(f"rolls {features} {duration_ns}").random() < 0.5:
+        features += ("rolls",)  # By a chance of its own: no other plan changed when it came.
     most = {"user": 2, "owner": 2, "visitor": 2, "remover": 2, "mender": 2}
     most["remover"] *= "deletion" in features
     most["mender"] *= "repair" in features

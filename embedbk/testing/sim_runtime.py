@@ -66,6 +66,9 @@ class SimRuntime(Runtime):
             self._world.writings[self._client][operation] = -1
         super().start(operation)
 
+    def behind(self, steps: Coroutine[Any, Any, None]) -> None:
+        self._world.spawn(self._client, awaited(self, steps))
+
     def on_limit(self, reader: object, ledger_id: int, limit: int, *, is_closed: bool) -> None:
         self._world.tell("on_reader_lac", self._client, ledger_id, limit, is_closed, reader)
 

@@ -63,6 +63,8 @@ SOMETIMES = {
     "journal torn": "power went in the middle of a group commit",
     "ledgers gone behind a loss": "a bookie that may have lost something takes no add of ledgers that nobody lists",
     "left by a lost future, and forgotten": "an operator let a ledger go that a lost future had made",
+    "log rolled": "an owner went on in its next ledger, and recorded where the one before ended",
+    "prepared ledger closed by a takeover": "an owner went away with its next ledger listed, which a takeover closed",
     "lock handed over": "who waited for a lock held it, in the entry that took it from another",
     "late alike": "most bookies of an ensemble were late, and nobody was blamed for it",
     "late bookie replaced": "a creator changed its ensemble because one bookie was late against the others",

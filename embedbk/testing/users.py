@@ -14,13 +14,14 @@ condition that holds is no conflict, a batch comes back in the parts that were g
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any
 
 from embedbk.client import deleting, ledger, log
-from embedbk.client.appending import Appending, Terms
+from embedbk.client.appending import PLAIN, Appending, Terms
 from embedbk.client.batches import Located, entries_of
 from embedbk.client.log_reading import LogReading
+from embedbk.client.owning import Owning
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.renewing import Succession
@@ -28,7 +29,8 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
 from embedbk.codec.packer_twin import Packing
-from embedbk.config import Quorum, Settings
+from embedbk.config import NEVER_ROLL, Quorum, Roll, Settings
+from embedbk.core.log_listing import TakenOver
 from embedbk.errors import AppendConflict, EmbedbkError, UsageError
 from embedbk.ids import Member, Position
 from embedbk.testing.actor import Repair
@@ -177,15 +179,101 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
             if line is not None and not line.appending.is_over:
                 yield from awaited(runtime, line.renew(quorum))  # It takes the log over from itself.
             else:
-                steps = log.take_over(runtime, LOG, password, quorum, traits)
-                line = Succession((yield from awaited(runtime, steps)))
-            appending = _watch(world, client, line.appending)
-            yield from _append_all(
-                world, client, runtime, appending, chance, placed, int(client[1:]), password
-            )
+                owning = _Watched(world, client, runtime, LOG, password, quorum, traits)
+                rolls = (
+                    random.Random(f"rolls of {client} {world.seed}") if "rolls" in world.features else None
+                )
+                line = Succession(owning, (yield from awaited(runtime, owning.take_over())), _bounds(rolls))
+            if "rolls" in world.features:
+                yield from _append_over(world, client, runtime, line, chance, placed, int(client[1:]))
+            else:
+                yield from _append_all(
+                    world, client, runtime, line.appending, chance, placed, int(client[1:]), password
+                )
         except EmbedbkError as error:
             world.note(f"{client}: {type(error).__name__}: {error}")
         yield Sleep(chance.randint(0, 300) * MS)
+
+
+class _Watched(Owning):
+    """An owner of whose ledgers the observers hear what is sent."""
+
+    def __init__(self, world: World, client: str, *terms: Any) -> None:
+        super().__init__(*terms)
+        self._world, self._client = world, client
+
+    def begin(self, taken: TakenOver) -> Appending:
+        return _watch(self._world, self._client, super().begin(taken))
+
+
+def _bounds(rolls: random.Random | None) -> Roll:
+    if rolls is None:
+        return NEVER_ROLL
+    return Roll(
+        bytes=rolls.choice([None, 50, 2_000]),
+        entries=rolls.choice([None, 1, 3, 20]),
+        age_s=rolls.choice([None, None, 0.05, 0.5]),
+    )
+
+
+def _append_over(
+    world: World,
+    client: str,
+    runtime: Runtime,
+    line: Succession,
+    chance: random.Random,
+    placed: dict[int, Position],
+    producer: int,
+) -> Steps:
+    """As `_append_all`, with a writer that rolls beside what is appended: by its bounds, and when it is asked to."""
+    pause_ns, size = chance.choice([0, 1, 5, 30]) * MS, chance.choice([1, 30, 300])
+    try:
+        for _ in range(chance.choice([3, 10, 40])):
+            sequence = min(s for s in range(len(placed) + 1) if s not in placed)
+            payload = b"%d#%d " % (producer, sequence) + b"x" * chance.randint(0, size)
+            if chance.random() < 0.5:
+                yield from _produce_over(runtime, line, placed, producer, sequence, payload, client)
+            else:
+                payloads = [b"%s " % client.encode() + b"y" * size] * chance.randint(1, 5)
+                yield from awaited(runtime, line.through(_several(payloads), PLAIN))
+            if chance.random() < 0.15:
+                world.spawn(client, _roll_beside(world, client, runtime, line))
+            if pause_ns:
+                yield Sleep(chance.randint(0, 2 * pause_ns))
+        if chance.random() < 0.7:
+            yield from awaited(runtime, line.close())
+    finally:
+        line.release()
+
+
+def _several(payloads: list[bytes]) -> Callable[[Appending, Terms], Coroutine[Any, Any, Any]]:
+    return lambda appending, terms: appending.append_many(payloads)
+
+
+def _produce_over(
+    runtime: Runtime,
+    line: Succession,
+    placed: dict[int, Position],
+    producer: int,
+    sequence: int,
+    payload: bytes,
+    client: str,
+) -> Steps:
+    terms = Terms(producer=(producer, sequence))
+    at = yield from awaited(
+        runtime, line.through(lambda appending, left: appending.append(payload, left), terms)
+    )
+    if placed.setdefault(sequence, at) != at:
+        raise Violation(
+            "idempotence", f"{client}: sequence {sequence} stands at {placed[sequence]} and at {at}"
+        )
+
+
+def _roll_beside(world: World, client: str, runtime: Runtime, line: Succession) -> Steps:
+    try:
+        yield from awaited(runtime, line.roll())
+    except EmbedbkError as error:
+        world.note(f"{client}: {type(error).__name__}: {error}")
 
 
 def _append_all(

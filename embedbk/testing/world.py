@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from embedbk.codec.frame import iter_entries
-from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.ledger_metadata import Begun, LedgerMetadata
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Packing, TwinPacker
 from embedbk.config import BEHIND_BYTES_MAX, FRAME_BYTES_MAX, Quorum
@@ -30,7 +30,8 @@ from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
 from embedbk.core.lateness import LateTerms
 from embedbk.core.leaving import Leaving
-from embedbk.core.log import LogTakeover, TakenOver
+from embedbk.core.log import LogTakeover
+from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.machine import Machine
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, StorageError
@@ -41,7 +42,7 @@ from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
-from embedbk.metadata.levels import LEVEL, LEVEL_FIRST
+from embedbk.metadata.levels import LEVEL, LEVEL_FIRST, LEVEL_OF_LOGS
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.metadata.quorum import Policy
 from embedbk.ports import DurableBookie, Identity
@@ -772,7 +773,9 @@ class World:
     def takeover_core(self, client: str, log: str, quorum: Quorum) -> LogTakeover:
         node = self.nodes[client]
         chance = random.Random(self.chance.getrandbits(63))
-        return LogTakeover(log, client.encode(), quorum, KEY, b"", self.wall_ms, node.bookies, chance)
+        has_level = node.metadata.client.cluster_level >= LEVEL_OF_LOGS
+        new = NewLedger(quorum, b"", self.wall_ms, Begun.TAKEOVER, has_level=has_level)
+        return LogTakeover(log, client.encode(), new, KEY, node.bookies, chance)
 
     def delete_left(self, client: str, log: str, taken: TakenOver) -> None:
         """What a takeover does behind itself with ledgers that left the list (P8.3)."""

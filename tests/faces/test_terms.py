@@ -447,7 +447,7 @@ def test_a_cancelled_append_leaves_a_producer_s_past_to_the_next_one(
             await task
 
     for is_closed in (True, False):
-        writer = aio.LogWriter(log_name, _owned(log.writer()))
+        writer = aio.LogWriter(log_name, _line(log.writer()))
         is_held.clear()
         go_on.clear()
         bk._runtime.call(hold_host)
@@ -466,5 +466,5 @@ def test_a_cancelled_append_leaves_a_producer_s_past_to_the_next_one(
             writer._appending.release()
 
 
-def _owned(writer: embedbk.LogWriter) -> Any:
-    return writer._line.owned
+def _line(writer: embedbk.LogWriter) -> Any:
+    return writer._line

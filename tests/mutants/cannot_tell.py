@@ -305,7 +305,7 @@ MUTANTS = (
         ),
         (
             (
-                "embedbk/core/log.py",
+                "embedbk/core/log_listing.py",
                 (
                     "            Compare(ledger_key_path(metadata.ledger_id), revision),\n"
                     "        ]\n"

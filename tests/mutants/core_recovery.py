@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 _BOOKIE = "embedbk/core/bookie.py"
 _LEAVING = "embedbk/core/leaving.py"
 _LOG = "embedbk/core/log.py"
+_LISTING = "embedbk/core/log_listing.py"
 _PUBLISHING = "embedbk/core/publishing.py"
 _RECOVERY = "embedbk/core/recovery.py"
 
@@ -330,9 +331,9 @@ MUTANTS = (
         (
             (
                 _LOG,
-                "            # Gone meanwhile: the list must have changed. Read it again (P8.1).\n            self.retry_at = event.now_ns + _RETRY_NS\n            return []\n",
+                "            # Gone meanwhile: the list must have changed. Read it again (P8.1).\n            self.retry_at = event.now_ns + RETRY_NS\n            return []\n",
                 "            self.segments = tuple(each for each in self.segments if each.ledger_id != event.tag[1])\n"
-                "            return self._recover_next()\n",
+                "            return self._recover_next(event.now_ns)\n",
             ),
         ),
         (
@@ -346,7 +347,7 @@ MUTANTS = (
         "list-without-compare",
         "P8.3 I91",
         "a new list is published without checking the one that was read",
-        ((_LOG, "            Compare(log_key_path(self.name), self.list_revision),\n", ""),),
+        ((_LISTING, "            Compare(log_key_path(self.name), self.list_revision),\n", ""),),
         (_P8 + "the_commit_checks_list_epoch_and_ledger_together",),
         world="log",
     ),
@@ -354,7 +355,7 @@ MUTANTS = (
         "commit-without-epoch",
         "P8.3 P9.2",
         "a leader that was overtaken may still publish its list",
-        ((_LOG, "            Compare(log_owner_path(self.name), self.epoch),\n", ""),),
+        ((_LISTING, "            Compare(log_owner_path(self.name), self.epoch),\n", ""),),
         (_P8 + "the_commit_checks_list_epoch_and_ledger_together",),
         world="log",
     ),
@@ -364,8 +365,8 @@ MUTANTS = (
         "a new leader serves before its ledger is in the list",
         (
             (
-                _LOG,
-                '        return [Transact("commit", when, then)]\n',
+                _LISTING,
+                '        return [Transact("commit", when + more_when, then + more_then)]\n',
                 '        return [Transact("commit", when, then), *self._taken_over(self.list_revision)]\n',
             ),
         ),
@@ -419,9 +420,9 @@ MUTANTS = (
         "each takeover that loses against another leaves the ledger that it made in the metadata, for ever",
         (
             (
-                _LOG,
-                "                definite=True,\n            )\n            return self._undo(self.fenced)\n",
-                "                definite=True,\n            )\n            return self._end(self.fenced)\n",
+                _LISTING,
+                "            definite=True,\n        )\n        return self._undo()\n",
+                "            definite=True,\n        )\n        return self._end(self.refusal)\n",
             ),
         ),
         (_P8 + "rivals_in_any_order_of_events",),
@@ -433,8 +434,8 @@ MUTANTS = (
         (
             (
                 _LOG,
-                "LogSegment(metadata.ledger_id, first_free_offset(self.segments), None)",
-                "LogSegment(metadata.ledger_id, first_free_offset(tuple(self._staying)), None)",
+                "first_offset = first_free_offset(self.segments)\n",
+                "first_offset = first_free_offset(tuple(self._staying))\n",
             ),
         ),
         (_P8_LEAVING + "a_log_whose_front_was_truncated_keeps_its_offsets_when_what_is_left_was_empty",),
@@ -447,7 +448,7 @@ MUTANTS = (
             (
                 _LOG,
                 "        if full is not None:\n            return self._end(full)  # Before anything",
-                "        if full is None:\n            return self._recover_next(event.now_ns)  # Before anything",
+                "        if full is None:\n            return self._recover_next(now_ns)  # Before anything",
             ),
         ),
         (_P8_LEAVING + "a_full_list_is_an_error_of_its_own_before_anything_is_touched",),

@@ -167,8 +167,8 @@ MUTANTS = (
         (
             (
                 _LOG_READING,
-                "                return segments[number]\n",
-                "                return segments[-1]\n",
+                "segment = _placed(segments[number], following)\n                assert segment is not None  # What follows one that is read to its end has a place.\n                return segment",
+                "return segments[-1]",
             ),
         ),
         ("tests/scenarios/test_log_readers.py::test_a_tail_passes_every_ledger_of_the_list_in_turn",),
@@ -204,7 +204,7 @@ MUTANTS = (
         "offset-below-the-start-read-from-the-start",
         "P6.6",
         "an offset below the start of a log is read from somewhere else, not Truncated",
-        ((_LOG_READING, "    if start < segments[0].first_offset:\n", "    if start < 0:\n"),),
+        ((_LOG_READING, "    if start < front:\n", "    if start < 0:\n"),),
         (_NO_EMPTIES + "a_place_below_the_start_of_a_log_is_truncated",),
     ),
     Mutant(

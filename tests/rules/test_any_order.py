@@ -10,11 +10,12 @@ from collections import Counter
 
 import pytest
 
-from embedbk.codec.ledger_metadata import decode_log_list, ledger_key_path, log_key_path
+from embedbk.codec.ledger_metadata import Begun, decode_log_list, ledger_key_path, log_key_path
 from embedbk.config import Quorum
 from embedbk.core.lac_reader import LacRead
 from embedbk.core.leaving import Leaving
-from embedbk.core.log import LogTakeover, TakenOver
+from embedbk.core.log import LogTakeover
+from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.reader import RangeRead
 from embedbk.errors import (
     EmbedbkError,
@@ -175,7 +176,14 @@ class LogStorm(Weather):
     def take_over(self) -> Client:
         name = f"p{len(self.takeovers)}"
         world = self.world
-        core = LogTakeover(LOG, name.encode(), self.quorum, KEY, bytes(16), 0, world.bookies, world.chance)
+        core = LogTakeover(
+            LOG,
+            name.encode(),
+            NewLedger(self.quorum, bytes(16), 0, Begun.TAKEOVER),
+            KEY,
+            world.bookies,
+            world.chance,
+        )
         self.takeovers.append(world.client(name, core))
         self.takeovers[-1].start()
         return self.takeovers[-1]

@@ -22,7 +22,7 @@ from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import Put
 from embedbk.config import LEDGERS_LEFT_MAX, METADATA_VALUE_BYTES_MAX
 from embedbk.core.leaving import Leaving
-from embedbk.core.log import TakenOver
+from embedbk.core.log_listing import TakenOver
 from embedbk.core.metadata_words import Transact
 from embedbk.errors import LedgerFenced, LogFull, StorageError
 from embedbk.ids import NO_ENTRY

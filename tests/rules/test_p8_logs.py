@@ -8,6 +8,7 @@ import pytest
 
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
+    Begun,
     LogList,
     LogSegment,
     decode_ledgers_left,
@@ -21,7 +22,8 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import Compare, Delete, Put
 from embedbk.core.creation import NO_PATIENCE, Patience
-from embedbk.core.log import LogTakeover, TakenOver, first_free_offset
+from embedbk.core.log import LogTakeover
+from embedbk.core.log_listing import NewLedger, TakenOver, first_free_offset
 from embedbk.core.metadata_words import MetadataFailed, ReadKey, Transact, TransactRefused
 from embedbk.errors import (
     LedgerFenced,
@@ -37,9 +39,8 @@ LOG = "orders"
 
 
 def takeover(world: World, name: str = "p", patience: Patience = NO_PATIENCE) -> Client:
-    core = LogTakeover(
-        LOG, name.encode(), THREE, KEY, bytes(16), 0, world.bookies, world.chance, patience=patience
-    )
+    new = NewLedger(THREE, bytes(16), 0, Begun.TAKEOVER, patience=patience)
+    core = LogTakeover(LOG, name.encode(), new, KEY, world.bookies, world.chance)
     return world.client(name, core)
 
 
@@ -100,7 +101,7 @@ def test_the_first_takeover_makes_the_list() -> None:
     over = take(world)
     assert listed(world) == over.log_list
     assert over.log_list.epoch == over.epoch == world.catalog.values[log_owner_path(LOG)][1]
-    assert over.log_list.segments == (LogSegment(over.metadata.ledger_id, 0, None),)
+    assert over.log_list.segments == (LogSegment(over.metadata.ledger_id, 0, None, 0, Begun.TAKEOVER),)
     assert world.catalog.metadata(over.metadata.ledger_id) == (over.metadata, over.revision)
     assert over.metadata.custom == {"log": LOG.encode()}
     assert over.first_offset == 0
@@ -599,9 +600,8 @@ def test_rivals_in_any_order_of_events(rivals: int) -> None:
 
 
 def _renewal(world: World, over: TakenOver, name: str = "p again") -> Client:
-    core = LogTakeover(
-        LOG, name.encode(), THREE, KEY, bytes(16), 0, world.bookies, world.chance, renews=over.epoch
-    )
+    new = NewLedger(THREE, bytes(16), 0, Begun.REQUEST)
+    core = LogTakeover(LOG, name.encode(), new, KEY, world.bookies, world.chance, renews=over.epoch)
     return world.client(name, core)
 
 

@@ -183,7 +183,7 @@ def test_a_takeover_on_its_way_finds_that_the_log_is_gone(
 def test_what_left_the_list_goes_with_the_log(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """P8.3: ledgers of which a takeover had not deleted the keys yet."""
     monkeypatch.setattr(
-        "embedbk.client.log._delete_left", lambda *_: None
+        "embedbk.client.owning.Owning._delete_left", lambda *_: None
     )  # As after a crash behind the takeover.
     fill(cluster)
     fill(cluster)

@@ -8,10 +8,12 @@ from typing import ClassVar
 import pytest
 
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.ledger_metadata import Begun
 from embedbk.codec.metadata_messages import Put
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
 from embedbk.core.creation import Creation
 from embedbk.core.log import LogTakeover
+from embedbk.core.log_listing import NewLedger
 from embedbk.core.machine import Effect, Event, Handlers, Machine
 from embedbk.core.metadata_words import Transact, TransactUnknown
 from embedbk.core.vocabulary import Ended, Started
@@ -33,7 +35,14 @@ def test_a_transaction_that_passes_a_bound_ends_what_asked_for_it(
         if kind is Creation:
             core = Creation(quorum, b"", 0, {"large": large}, runtime.bookies, chance)
         else:
-            core = LogTakeover("one", large + b"!", quorum, bytes(16), b"", 0, runtime.bookies, chance)
+            core = LogTakeover(
+                "one",
+                large + b"!",
+                NewLedger(quorum, b"", 0, Begun.TAKEOVER),
+                bytes(16),
+                runtime.bookies,
+                chance,
+            )
         began = cluster.now_s
         with pytest.raises(MetadataUnavailable, match="bytes of value, allowed are 262144") as told:
             run_blocking(runtime.run(core, "a test"), "nothing")

@@ -10,6 +10,7 @@ import pytest
 
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
+    Begun,
     LogList,
     LogSegment,
     decode_log_list,
@@ -22,6 +23,7 @@ from embedbk.config import Quorum
 from embedbk.core.client_words import SendFailed
 from embedbk.core.lac_reader import LacWait
 from embedbk.core.log import LogTakeover
+from embedbk.core.log_listing import NewLedger
 from embedbk.errors import LedgerClosed, LedgerFenced, MetadataConflict, NoSuchLedger, UsageError
 from embedbk.testing.actor import Deletion, Repair
 from embedbk.testing.violation import Violation
@@ -451,7 +453,9 @@ def listed_and_gone(last_entry: int | None) -> tuple[Watched, Client]:
         [Put(log_key_path("log"), encode_log_list(LogList(METADATA_VERSION, 1, segments)))],
     )
     ended(world, world.client("deleter", Deletion(story.ledger_id)))
-    core = LogTakeover("log", b"p", THREE, KEY, bytes(16), 0, world.bookies, world.chance)
+    core = LogTakeover(
+        "log", b"p", NewLedger(THREE, bytes(16), 0, Begun.TAKEOVER), KEY, world.bookies, world.chance
+    )
     return world, world.client("leader", core)
 
 

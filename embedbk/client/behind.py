@@ -1,0 +1,50 @@
+"""What goes on beside users' calls, and that no call waits for: a log's next ledger is made, the last one closed.
+
+Decides where such coroutines run: in one thread for each client, which is begun by the first of them. They are the same
+coroutines over `Wait` objects that a call drives (`waiting`), and say themselves what went wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+from embedbk.client.waiting import run_async
+
+__all__ = ["Behind"]
+
+
+class Behind:
+    """One thread with an event loop."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[None]] = set()  # Touched on that thread only.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def begin(self, steps: Coroutine[Any, Any, None]) -> None:
+        """From any thread."""
+        self._loop.call_soon_threadsafe(self._begin, steps)
+
+    def _begin(self, steps: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(run_async(steps))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        try:
+            for task in self._tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
+        finally:
+            self._loop.close()
+
+    def close(self) -> None:
+        """What is under way is cancelled; returns when all of it has let go."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()

@@ -1,0 +1,238 @@
+"""What a process does that owns a log: takes it over, lists its next ledger, records where the last one ended (P8.1,
+P8.2).
+
+Decides how the handle of each ledger goes on behind what stands before it, and what a lost ledger means to the writer
+of a log. Which ledger an append goes to, `renewing` decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from embedbk.client.appending import Appending
+from embedbk.client.ledger import Traits, begin_writing, patience_with
+from embedbk.client.log_reading import LogReading
+from embedbk.client.password import Password
+from embedbk.client.runtime import Runtime
+from embedbk.codec.ledger_metadata import Begun, decode_log_list, encode_log_list, log_key_path
+from embedbk.codec.metadata_messages import Get, Value
+from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
+from embedbk.core.leaving import Leaving
+from embedbk.core.log import LogTakeover
+from embedbk.core.log_listing import NewLedger, TakenOver
+from embedbk.core.log_rolling import LogPreparing, LogRecording
+from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError
+from embedbk.host.operations import OneResult
+from embedbk.ids import NO_ENTRY, NO_POSITION, Position
+from embedbk.metadata.levels import LEVEL_OF_LOGS
+
+__all__ = ["Owned", "Owning"]
+
+logger = logging.getLogger(__name__)
+
+_PRODUCER_ENTRIES_MAX = 10_000  # Read back by a new writer to learn who produced what.
+_LIST_TELL = 0.8  # A list of ledgers that has used so much of its bytes is told at each takeover.
+
+
+class Owned(NamedTuple):
+    """A log that this process took over: the list as it stood then, and the handle of its newest ledger."""
+
+    taken: TakenOver
+    appending: Appending
+
+
+class Owning:
+    """One log, as one writer owns it. quorum: of the ledgers to come."""
+
+    def __init__(
+        self, runtime: Runtime, name: str, password: Password, quorum: Quorum, traits: Traits
+    ) -> None:
+        self.runtime = runtime
+        self.name = name
+        self.quorum = quorum
+        self._password = password
+        self._traits = traits
+        self._word = b""  # By which an epoch that we put is known, until we hear of it.
+        self._is_lost = False  # And it was noted.
+
+    @property
+    def can_prepare(self) -> bool:
+        """A ledger may be listed while writes go on in the one before (P10.8)."""
+        return self.runtime.has_level(LEVEL_OF_LOGS)
+
+    async def take_over(self, renews: int | None = None) -> Owned:
+        """Fence whoever wrote before, close their ledgers, list a new one (P8.1). renews: as `LogTakeover` takes it."""
+        runtime = self.runtime
+        runtime.check()
+        owner = runtime.owner().encode()
+        if renews is not None:
+            self._word = self._word or b"%s %016x" % (owner, runtime.chance.getrandbits(64))
+            owner = self._word
+        new = await self._new(Begun.TAKEOVER if renews is None else Begun.REQUEST)
+        core = LogTakeover(
+            self.name,
+            owner,
+            new,
+            self._password.key,
+            runtime.bookies,
+            runtime.new_chance(),
+            mac_key=self._password.mac_key,
+            losses=runtime.contending.losses(self.name, runtime.now_ns()),
+            renews=renews,
+        )
+        began_s = runtime.clock_s()
+        try:
+            taken: TakenOver = await runtime.run(core, f"taking over log {self.name!r}")
+        except LedgerFenced:
+            runtime.call_if_open(self._note_lost)
+            raise
+        self._word = b""
+        logger.info(
+            "log %r is taken over with epoch %d: it goes on at offset %d in ledger %d, behind %d others (%.3f s)",
+            self.name,
+            taken.epoch,
+            taken.first_offset,
+            taken.metadata.ledger_id,
+            len(taken.log_list.segments) - 1,
+            runtime.clock_s() - began_s,
+        )
+        self._tell_size(taken)
+        self._delete_left(taken)
+        appending = self.begin(taken)
+        self._continue_behind(taken, appending)
+        return Owned(taken, appending)
+
+    async def prepare(self, owned: Owned, begun: Begun) -> TakenOver:
+        """List the next ledger, to which nothing is sent yet (P8.2 i)."""
+        runtime = self.runtime
+        core = LogPreparing(
+            self.name,
+            owned.taken.epoch,
+            owned.appending.ledger_id,
+            await self._new(begun),
+            runtime.bookies,
+            runtime.new_chance(),
+        )
+        prepared: TakenOver = await runtime.run(core, f"preparing the next ledger of log {self.name!r}")
+        self._tell_size(prepared)
+        return prepared
+
+    def follow(self, owned: Owned, prepared: TakenOver) -> Owned:
+        """The prepared ledger, now that the one before it took its last append (P8.2 iii)."""
+        before = owned.appending
+        taken = prepared.placed(owned.taken.first_offset + before.lac + 1)
+        appending = self.begin(taken)
+        appending.continue_from(before, lambda: self._closed_empty(taken))
+        logger.info(
+            "log %r goes on at offset %d in ledger %d, behind ledger %d",
+            self.name,
+            taken.first_offset,
+            taken.metadata.ledger_id,
+            before.ledger_id,
+        )
+        return Owned(taken, appending)
+
+    async def record(self, epoch: int, ledger_id: int, last_entry: int) -> None:
+        """Put the end of a closed ledger into the list, for as long as it takes."""
+        recording = LogRecording(self.name, epoch, ledger_id, last_entry)
+        what = f"recording the end of ledger {ledger_id} of log {self.name!r}"
+        await self.runtime.run_to_its_end(recording, what)
+
+    async def _new(self, begun: Begun) -> NewLedger:
+        runtime, traits = self.runtime, self._traits
+        return NewLedger(
+            self.quorum,
+            self._password.verifier,
+            runtime.wall_ms(),
+            begun,
+            traits.durability,
+            traits.options.placement,
+            traits.digest,
+            await patience_with(runtime, self.quorum),
+            self.can_prepare,
+        )
+
+    def begin(self, taken: TakenOver) -> Appending:
+        """The handle of its newest ledger."""
+        what = f"the writer of log {self.name!r}"
+        options = self._traits.options
+        return begin_writing(
+            self.runtime, taken.metadata, taken.revision, self._password, what, options, self._explain
+        )
+
+    def _explain(self, error: EmbedbkError) -> EmbedbkError:
+        """Who closes an owner's ledger has taken the log over, also when the owner hears of it only afterwards, or
+        finds that its ledger, which was empty, is gone."""
+        if isinstance(error, LedgerFenced | LedgerClosed | NoSuchLedger) and not self._is_lost:
+            self._is_lost = True
+            self._note_lost()
+        if not isinstance(error, LedgerClosed | NoSuchLedger):
+            return error
+        fenced = LedgerFenced(f"log {self.name!r} was taken over: {error.args[0]}", definite=error.definite)
+        fenced.__cause__ = error
+        return fenced
+
+    def _note_lost(self) -> None:
+        """On the host's thread."""
+        self.runtime.contending.note_lost(self.name, self.runtime.now_ns())
+
+    def _tell_size(self, taken: TakenOver) -> None:
+        """While there is time: a list that is full can be taken over by nobody (`LogFull`)."""
+        size = len(encode_log_list(taken.log_list))
+        if size >= _LIST_TELL * METADATA_VALUE_BYTES_MAX:
+            logger.warning(
+                "log %r: its list of %d ledgers has %d of at most %d bytes; when these are used, nobody can take it "
+                "over any more: write to another log in time, and delete this one when it was read",
+                self.name,
+                len(taken.log_list.segments),
+                size,
+                METADATA_VALUE_BYTES_MAX,
+            )
+
+    def _delete_left(self, taken: TakenOver) -> None:
+        """What left the list, now or before a crash, is deleted beside the new writer; nobody waits for it (P8.3)."""
+        listed = frozenset(segment.ledger_id for segment in taken.log_list.segments)
+        deleting = OneResult(Leaving(self.name, taken.list_revision, listed, self._password.key))
+
+        def tell(ended: Future[Any]) -> None:
+            failure = ended.exception()
+            if isinstance(failure, StorageError):  # Else the client was closed: the next owner goes on.
+                logger.warning("log %r: ledgers that left its list are not deleted: %s", self.name, failure)
+
+        deleting.future.add_done_callback(tell)
+        self.runtime.start(deleting)
+
+    def _continue_behind(self, taken: TakenOver, appending: Appending) -> None:
+        """Say where the log ends before this ledger, how its last entries are read, and how one learns that this ledger
+        closed empty and left the list, when it is gone (P8.3)."""
+        earlier = [segment for segment in taken.log_list.segments[:-1] if segment.last_entry != NO_ENTRY]
+        if not earlier:
+            appending.continue_behind(NO_POSITION, None, lambda: self._closed_empty(taken))
+            return
+        last_entry = earlier[-1].last_entry
+        assert last_entry is not None  # A takeover closes all before its own (P8.1).
+        first_offset = taken.log_list.segments[0].first_offset
+        assert first_offset is not None
+        begin = max(first_offset, taken.first_offset - _PRODUCER_ENTRIES_MAX)
+        reading = LogReading(self.runtime, self.name, self._password)
+        appending.continue_behind(
+            Position(earlier[-1].ledger_id, last_entry),
+            lambda: reading.read(begin, taken.first_offset),
+            lambda: self._closed_empty(taken),
+        )
+
+    async def _closed_empty(self, taken: TakenOver) -> bool:
+        """The list is still the one that we took over, not truncated behind us, and does not name our ledger."""
+        ledger_id = taken.metadata.ledger_id
+        found = await self.runtime.ask(
+            Get(log_key_path(self.name)), f"asking what became of ledger {ledger_id}"
+        )
+        record = found.record if isinstance(found, Value) else None
+        if record is None or record.value is None or record.created > taken.list_revision:
+            return False
+        segments = decode_log_list(record.value, self.name).segments
+        is_named = ledger_id in (segment.ledger_id for segment in segments)
+        front = segments[0].first_offset
+        return not is_named and front is not None and front <= taken.first_offset

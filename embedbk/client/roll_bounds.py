@@ -1,0 +1,133 @@
+"""When the ledger of a log has become as large or as old as it may: then its next one is prepared, and taken (P8.2).
+
+Decides nothing but the moment. Bytes and entries are looked at by whoever appends, at an entry that was worked out
+before, so that an append costs one comparison; age by a wait of its own. Each ledger draws its own bounds a little
+around what was asked for, so that logs that began together do not roll together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from embedbk.client.appending import Appending
+from embedbk.client.runtime import Runtime
+from embedbk.client.waiting import Moved
+from embedbk.codec.ledger_metadata import Begun
+from embedbk.config import Roll
+from embedbk.host.operations import NEVER_REACHED
+from embedbk.host.signal import Signal
+from embedbk.ids import NO_ENTRY
+
+__all__ = ["PREPARE_AT", "RollBounds"]
+
+PREPARE_AT = 0.8  # Of a bound: then the next ledger is listed. Earlier, idle logs would hold two each.
+_JITTER = 0.1  # Of a bound, to either side.
+_LATER = 0.01  # Of a bound: behind so much more, what failed is tried again.
+
+
+class RollBounds:
+    """The bounds of one writer's ledgers. prepare and roll are called from any thread, and wait for nothing."""
+
+    def __init__(
+        self,
+        roll: Roll,
+        runtime: Runtime,
+        prepare: Callable[[Begun], None],
+        roll_over: Callable[[Begun], None],
+    ) -> None:
+        self._roll = roll
+        self._runtime = runtime
+        self._prepare = prepare
+        self._roll_over = roll_over
+        self._lock = threading.Lock()
+        self._signal = Signal()
+        self._appending: Appending | None = None  # None: ended.
+        self._entries = self._bytes = 0  # Bounds of this ledger; 0: none.
+        self._is_prepared = False  # It was asked for.
+
+    def begin(self, appending: Appending) -> None:
+        """A ledger that nothing was appended to yet."""
+        roll, chance = self._roll, self._runtime.chance
+        if roll.entries is None and roll.bytes is None and roll.age_s is None:
+            return
+        drawn = chance.uniform(1 - _JITTER, 1 + _JITTER)
+        with self._lock:
+            self._appending = appending
+            self._entries = max(1, round(roll.entries * drawn)) if roll.entries is not None else 0
+            self._bytes = max(1, round(roll.bytes * drawn)) if roll.bytes is not None else 0
+            self._is_prepared = False
+        self._signal.notify()
+        if self._entries or self._bytes:
+            appending.writing.on_reached = lambda: self._look(appending)
+            appending.writing.tell_at = 0
+        if roll.age_s is not None:
+            self._runtime.behind(self._grow_old(appending, roll.age_s * drawn))
+
+    def end(self) -> None:
+        """No ledger follows."""
+        with self._lock:
+            appending, self._appending = self._appending, None
+        if appending is not None:
+            appending.writing.tell_at = NEVER_REACHED
+        self._signal.notify()
+
+    def look_later(self, appending: Appending) -> None:
+        """What was asked for was not done, or only the preparation was."""
+        with self._lock:
+            if appending is self._appending and (self._entries or self._bytes):
+                last = appending.writing.packer.last_entry
+                appending.writing.tell_at = last + self._entries_until(
+                    appending, self._used(appending) + _LATER
+                )
+
+    def _look(self, appending: Appending) -> None:
+        """In the thread that appended what was to be looked at; it hears of no other before `tell_at` is set anew."""
+        with self._lock:
+            if appending is not self._appending:
+                return
+            used = self._used(appending)
+            is_due, is_near = used >= 1, used >= PREPARE_AT and not self._is_prepared
+            if not is_due:
+                self._is_prepared = self._is_prepared or is_near
+                wanted = 1.0 if self._is_prepared else PREPARE_AT
+                last = appending.writing.packer.last_entry
+                appending.writing.tell_at = last + self._entries_until(appending, wanted)
+            begun = self._nearest(appending)
+        if is_due:
+            self._roll_over(begun)
+        elif is_near:
+            self._prepare(begun)
+
+    def _parts(self, appending: Appending) -> tuple[float, float]:
+        """How much of the bound of entries is used, and of that of bytes."""
+        packer = appending.writing.packer
+        entries = (packer.last_entry + 1) / self._entries if self._entries else 0.0
+        return entries, packer.length / self._bytes if self._bytes else 0.0
+
+    def _used(self, appending: Appending) -> float:
+        return max(self._parts(appending))
+
+    def _nearest(self, appending: Appending) -> Begun:
+        entries, size = self._parts(appending)
+        return Begun.ENTRIES if entries >= size else Begun.BYTES
+
+    def _entries_until(self, appending: Appending, part: float) -> int:
+        """So many entries may come before this part of a bound is used, if those to come are at most twice as large as
+        those before them."""
+        packer = appending.writing.packer
+        counts = []
+        if self._entries:
+            counts.append(part * self._entries - (packer.last_entry + 1))
+        if self._bytes:
+            mean = max(1.0, packer.length / (packer.last_entry + 1))
+            counts.append((part * self._bytes - packer.length) / (2 * mean))
+        return max(1, int(min(counts)))
+
+    async def _grow_old(self, appending: Appending, age_s: float) -> None:
+        """Wait until the ledger is so old, or not the one of now; one that is still empty stays."""
+        is_over = Moved(self._signal, lambda: self._appending is not appending, age_s)
+        while not await is_over:
+            if appending.writing.packer.last_entry != NO_ENTRY:
+                self._roll_over(Begun.AGE)
+                return

@@ -1,0 +1,185 @@
+r"""The owner's next ledger (P8.2): listed while writes go on in the one of now, and that one recorded as closed behind.
+
+Decides whether the log is still this owner's, by its epoch and by its own ledger standing where it put it. That nothing
+is sent to the next ledger before all adds of the one before are done, `client/renewing.py` decides.
+
+    Preparing    LIST -> own ledger is the last -> CREATE -> COMMIT -> ended
+                     \-> own ledger, and one behind it that we listed before -> ADOPT -> ended
+    Recording    LIST -> own ledger's end and the next one's first offset, in one compare-and-set -> ended
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from embedbk.codec.ledger_metadata import (
+    LedgerState,
+    LogList,
+    LogSegment,
+    decode_ledger_metadata,
+    decode_log_list,
+    encode_log_list,
+    ledger_key_path,
+    log_key_path,
+    log_owner_path,
+)
+from embedbk.codec.metadata_messages import Compare, Put
+from embedbk.core.client_words import BookieInfo
+from embedbk.core.log_listing import RETRY_NS, Listing, NewLedger, Stage
+from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.metadata_words import (
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
+    Transact,
+    Transacted,
+    TransactRefused,
+    TransactUnknown,
+)
+from embedbk.core.placement import Chance
+from embedbk.core.vocabulary import Ended, Started, Tick
+from embedbk.errors import LedgerFenced, MetadataConflict, StorageError
+
+__all__ = ["LogPreparing", "LogRecording"]
+
+
+class LogPreparing(Listing):
+    """An owner listing its next ledger. Ends with TakenOver, whose ledger has no offset yet, or with an error."""
+
+    CANNOT = "gets no further ledger"
+
+    def __init__(
+        self,
+        name: str,
+        epoch: int,
+        ledger_id: int,
+        new: NewLedger,
+        bookies: tuple[BookieInfo, ...],
+        chance: Chance,
+    ) -> None:
+        """ledger_id: that the owner writes to now, which is the last of the list."""
+        super().__init__(name, epoch, new, bookies, chance)
+        self.ledger_id = ledger_id
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        return self._read_list()
+
+    def _on_segments(self, now_ns: int) -> list[Effect]:
+        ids = [segment.ledger_id for segment in self.segments]
+        if ids[-1:] == [self.ledger_id]:
+            return self._create(now_ns)
+        if ids[-2:-1] != [self.ledger_id] or self.segments[-1].first_offset is not None:
+            return self._lose()
+        # Only the owner lists a ledger without an offset, and nobody took over since: it is one of ours, of whose
+        # commit we did not hear in time, and nothing was ever sent to it.
+        if self.created is not None:
+            self.refusal = MetadataConflict(
+                f"log {self.name!r}: a ledger that was prepared before was listed late; nothing was changed",
+                definite=True,
+                hint="try again: it is taken then",
+            )
+            return self._undo()
+        self.stage = Stage.ADOPT
+        return [ReadKey("adopted", ledger_key_path(ids[-1]))]
+
+    def _on_own_key(self, event: KeyRead) -> list[Effect]:
+        if event.tag != "adopted" or self.stage is not Stage.ADOPT:
+            return []
+        if event.value is None:
+            return self._lose()
+        try:
+            metadata = decode_ledger_metadata(event.value, self.segments[-1].ledger_id)
+        except StorageError as unread:
+            return self._end(unread)
+        if metadata.state != LedgerState.OPEN:
+            return self._lose()  # Somebody recovers it.
+        self.created = (metadata, event.revision)
+        self.new_list = decode_log_list(self.standing[0] or b"", self.name)
+        return self._taken_over(self.list_revision)
+
+    def _segment_of(self, ledger_id: int) -> LogSegment:
+        return LogSegment(ledger_id, None, None, self.new.created_ms, self.new.begun)
+
+    HANDLERS: ClassVar[Handlers] = {**Listing.HANDLERS, Started: _on_started}
+
+
+class LogRecording(Machine):
+    """An owner recording where its ledger ended, once that is closed. Ends with None when the list says so; with
+    LedgerFenced when the log is another's, who records it then."""
+
+    def __init__(self, name: str, epoch: int, ledger_id: int, last_entry: int) -> None:
+        self.name = name
+        self.epoch = epoch
+        self.ledger_id = ledger_id
+        self.last_entry = last_entry
+        self.retry_at: int | None = None
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return self.retry_at
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        return self._read()
+
+    def _read(self) -> list[Effect]:
+        return [ReadKey("list", log_key_path(self.name))]
+
+    def _on_key_read(self, event: KeyRead) -> list[Effect]:
+        if event.tag == "owner":
+            return self._on_owner(event)
+        try:
+            log_list = decode_log_list(event.value, self.name) if event.value is not None else None
+        except StorageError as unread:
+            return [Ended(unread)]
+        recorded = None if log_list is None else self._recorded(log_list)
+        if recorded is None:
+            return [Ended(None)]
+        when = [
+            Compare(log_key_path(self.name), event.revision),
+            Compare(log_owner_path(self.name), self.epoch),
+        ]
+        return [Transact("record", when, [Put(log_key_path(self.name), encode_log_list(recorded))])]
+
+    def _recorded(self, log_list: LogList) -> LogList | None:
+        """The list with the end of our ledger. None: it has it, or does not name the ledger any more."""
+        segments = list(log_list.segments)
+        for index, segment in enumerate(segments):
+            if segment.ledger_id == self.ledger_id and segment.last_entry is None:
+                segments[index] = replace(segment, last_entry=self.last_entry)
+                behind = segments[index + 1 : index + 2]
+                if behind and behind[0].first_offset is None and segment.first_offset is not None:
+                    first_offset = segment.first_offset + self.last_entry + 1
+                    segments[index + 1] = replace(behind[0], first_offset=first_offset)
+                return replace(log_list, segments=tuple(segments))
+        return None
+
+    def _on_transacted(self, event: Transacted) -> list[Effect]:
+        return [Ended(None)] if event.is_done else [ReadKey("owner", log_owner_path(self.name))]
+
+    def _on_owner(self, event: KeyRead) -> list[Effect]:
+        if event.value is None or event.revision != self.epoch:
+            return [Ended(LedgerFenced(f"log {self.name!r} was taken over", definite=True))]
+        return self._pause(event)
+
+    def _pause(self, event: KeyRead | TransactUnknown | TransactRefused | MetadataFailed) -> list[Effect]:
+        """Nothing waits for it but the next roll; whether it landed, the list says when it is read again."""
+        self.retry_at = event.now_ns + RETRY_NS
+        return []
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        if self.retry_at is None or event.now_ns < self.retry_at:
+            return []
+        self.retry_at = None
+        return self._read()
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        KeyRead: _on_key_read,
+        Transacted: _on_transacted,
+        TransactUnknown: _pause,
+        TransactRefused: _pause,
+        MetadataFailed: _pause,
+        Tick: _on_tick,
+    }

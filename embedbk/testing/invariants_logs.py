@@ -1,0 +1,91 @@
+"""Logs as their lists tell them: I91 (how many are open), I92 (one order), I93 (dense places that never move).
+
+Each check is about one change of one list, or one acknowledgement; `Invariants` calls them. That a listed ledger is
+there (I90) is the ledgers' own matter (`invariants_life`).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from embedbk.codec.ledger_metadata import LogList, LogSegment
+from embedbk.ids import NO_ENTRY
+from embedbk.testing.ghost import Ghost
+from embedbk.testing.violation import Violation
+
+__all__ = ["Logs"]
+
+
+class Logs:
+    """The newest list of each log, by key."""
+
+    def __init__(self, ghost: Ghost) -> None:
+        self._ghost = ghost
+        self._lists: dict[str, tuple[LogSegment, ...]] = {}
+        self._behind: dict[
+            int, int
+        ] = {}  # Ledger -> the one that its owner had listed behind it, to roll over to.
+
+    def take(self, key: str, new: LogList | None) -> tuple[LogSegment, ...]:
+        """A list comes, changes or goes; what it was before."""
+        before = self._lists.pop(key, ())
+        if new is not None:
+            self._lists[key] = new.segments
+            self._at_most_two_are_open(key, new.segments)
+            _places_are_dense(key, new.segments)
+            self._nothing_moves(key, {each.ledger_id: each for each in before}, new.segments)
+            if len(new.segments) > 1 and new.segments[-1].first_offset is None:
+                self._behind[new.segments[-2].ledger_id] = new.segments[-1].ledger_id
+        return before
+
+    def on_acked(self, client: str, ledger_id: int) -> None:
+        """I92: the log's order is that of acknowledgement. What is appended behind a roll is acknowledged only when all
+        before it is (P8.2 ii)."""
+        behind = self._behind.get(ledger_id)
+        if behind is not None and self._ghost.ledger(behind).acked_to.get(client, NO_ENTRY) != NO_ENTRY:
+            raise Violation(
+                "I92",
+                f"{client} is told of an append to ledger {ledger_id} behind one to ledger {behind}, the next one",
+            )
+
+    def _at_most_two_are_open(self, key: str, segments: tuple[LogSegment, ...]) -> None:
+        """I91: of a list all but the last two are closed."""
+        for segment in segments[:-2]:
+            metadata = self._ghost.ledger(segment.ledger_id).metadata
+            if segment.last_entry is None and (metadata is None or not metadata.is_closed):
+                raise Violation(
+                    "I91", f"{key} has {len(segments)} ledgers, and ledger {segment.ledger_id} is open"
+                )
+
+    def _nothing_moves(
+        self, key: str, before: dict[int, LogSegment], segments: tuple[LogSegment, ...]
+    ) -> None:
+        """I93: a place that was told stays, and an end is that of the closed ledger."""
+        for segment in segments:
+            old, metadata = before.get(segment.ledger_id), self._ghost.ledger(segment.ledger_id).metadata
+            if old is not None and old.first_offset not in (None, segment.first_offset):
+                raise Violation(
+                    "I93",
+                    f"{key}: ledger {segment.ledger_id} moves from offset {old.first_offset} to {segment.first_offset}",
+                )
+            if segment.last_entry is None or metadata is None:
+                continue
+            if not metadata.is_closed or metadata.last_entry != segment.last_entry:
+                raise Violation(
+                    "I93",
+                    f"{key}: ledger {segment.ledger_id} ends at {segment.last_entry}, its metadata says "
+                    f"{metadata.last_entry}",
+                )
+
+
+def _places_are_dense(key: str, segments: tuple[LogSegment, ...]) -> None:
+    """I93: each begins where the one before it ends, as far as that is recorded."""
+    for one, other in pairwise(segments):
+        if one.first_offset is None or one.last_entry is None or other.first_offset is None:
+            continue
+        if one.first_offset + one.last_entry + 1 != other.first_offset:
+            raise Violation(
+                "I93",
+                f"{key}: ledger {one.ledger_id} has offsets {one.first_offset} to "
+                f"{one.first_offset + one.last_entry}, and ledger {other.ledger_id} begins at {other.first_offset}",
+            )

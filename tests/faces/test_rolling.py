@@ -1,0 +1,285 @@
+"""The writer of a log goes on in a next ledger, by its bounds and when it is asked to (P8.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import embedbk
+from embedbk import aio
+from embedbk.client.log_reading import LogReading
+from embedbk.client.password import Password
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.ledger_metadata import Begun, LogSegment
+from embedbk.metadata.levels import LEVEL_OF_LOGS
+from embedbk.testing import Cluster
+from embedbk.transports.sim import Verdict
+
+NAME = "one"
+NEVER = embedbk.Roll(bytes=None)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(seed=91, bookies=4) as cluster:
+        yield cluster
+
+
+def listed(client: embedbk.Client, name: str) -> tuple[LogSegment, ...]:
+    return run_blocking(LogReading(client._runtime, name, Password(b"")).listed(), "nothing")
+
+
+def is_closed(client: embedbk.Client, ledger_id: int) -> bool:
+    with client.open_ledger(ledger_id, recover=False) as reader:
+        return reader.is_closed
+
+
+@pytest.mark.parametrize(
+    ("roll", "begun", "most"),
+    [
+        (embedbk.Roll(bytes=None, entries=20), Begun.ENTRIES, 22),
+        (embedbk.Roll(bytes=2_000), Begun.BYTES, 22),
+        (embedbk.Roll(bytes=None, age_s=0.05), Begun.AGE, 200),
+    ],
+    ids=["entries", "bytes", "age"],
+)
+def test_a_log_rolls_at_each_of_its_bounds(
+    cluster: Cluster, roll: embedbk.Roll, begun: Begun, most: int
+) -> None:
+    """P8.2: "by bytes, entries and age, each drawn up to a tenth to either side"; the list says why (P8.6)."""
+    client = cluster.client("w")
+    told = []
+    with client.log(NAME).writer(roll=roll) as writer:
+        epoch = writer.epoch
+        for number in range(100):
+            told.append(writer.append(b"%099d " % number))
+            cluster.run_for(0.01)
+        assert writer.epoch == epoch
+    segments = listed(client, NAME)
+    assert len(segments) >= 4
+    assert segments[0].begun == Begun.TAKEOVER
+    assert {each.begun for each in segments[1:]} == {begun}
+    assert all(each.created_ms > 0 for each in segments)
+    assert all(0 < (each.last_entry or 0) + 1 <= most for each in segments[:-2])
+    assert [bytes(entry) for entry in client.log(NAME).read()] == [b"%099d " % n for n in range(100)]
+    assert [entry.position for entry in client.log(NAME).read()] == told
+    assert [entry.offset for entry in client.log(NAME).read()] == list(range(100))
+
+
+def test_a_roll_on_request_keeps_epoch_order_and_places(cluster: Cluster) -> None:
+    """P8.2: under the same epoch; conditions and producers go on over the ledgers (LG17, LG18)."""
+    client = cluster.client("w")
+    with client.log(NAME).writer(roll=NEVER) as writer:
+        first_ledger, epoch = writer.ledger_id, writer.epoch
+        writer.roll()
+        assert writer.ledger_id == first_ledger, "an empty ledger stays"
+        one = writer.append(b"one", producer=(7, 0))
+        writer.roll()
+        assert writer.ledger_id != first_ledger
+        assert (writer.epoch, writer.first_offset, writer.last_position) == (epoch, 1, one)
+        assert writer.append(b"one", producer=(7, 0)) == one
+        two = writer.append(b"two", after=one)
+        with pytest.raises(embedbk.AppendConflict):
+            writer.append(b"late", after=one)
+        writer.roll()
+        assert writer.append(b"one", producer=(7, 0)) == one
+        writer.append(b"three", after=two)
+    assert [bytes(entry) for entry in client.log(NAME).read()] == [b"one", b"two", b"three"]
+    segments = listed(client, NAME)
+    assert [(each.first_offset, each.last_entry) for each in segments[:2]] == [(0, 0), (1, 0)]
+    assert [each.begun for each in segments] == [Begun.TAKEOVER, Begun.REQUEST, Begun.REQUEST]
+
+
+def test_the_next_ledger_is_listed_at_four_fifths_of_a_bound_and_not_before(cluster: Cluster) -> None:
+    """P8.2 (i): "when that has used 80 % of a bound": idle logs hold no second ledger. It is the last of the list,
+    has no place before the one of now ended, and is closed with its writer."""
+    client = cluster.client("w")
+    writer = client.log(NAME).writer(roll=embedbk.Roll(bytes=None, entries=1_000))
+    writer.append_many([b"x"] * 700)
+    cluster.run_for(1)
+    assert len(listed(client, NAME)) == 1
+    writer.append_many([b"x"] * 190)  # Bounds are drawn between 900 and 1,100.
+    cluster.run_for(1)
+    one, other = listed(client, NAME)
+    assert (one.first_offset, one.last_entry, other.first_offset, other.last_entry) == (0, None, None, None)
+    assert [each.ledger_id for each in client.log(NAME).segments()] == [one.ledger_id]
+    assert writer.ledger_id == one.ledger_id
+    writer.close()
+    assert is_closed(client, one.ledger_id) and is_closed(client, other.ledger_id)
+    with client.log(NAME).writer() as after:
+        assert after.first_offset == 890
+        after.append(b"y")
+    assert len(list(client.log(NAME).read())) == 891
+
+
+def test_who_takes_the_log_over_closes_both(cluster: Cluster) -> None:
+    """P8.2, I91: "takeover closes both": the owner is away with its next ledger listed, and another in use."""
+    client, other = cluster.client("w"), cluster.client("v")
+    writer = client.log(NAME).writer(roll=embedbk.Roll(bytes=None, entries=10))
+    for number in range(8):
+        writer.append(b"%d" % number)
+    cluster.run_for(1)
+    before = listed(client, NAME)
+    assert len(before) == 2
+    with other.log(NAME).writer(roll=NEVER) as after:
+        assert after.first_offset == 8
+        assert is_closed(other, before[0].ledger_id) and is_closed(other, before[1].ledger_id)
+        after.append(b"8")
+    with pytest.raises(embedbk.LedgerFenced):
+        writer.append(b"late")
+    with pytest.raises(embedbk.EmbedbkError):
+        writer.roll()
+    assert [bytes(entry) for entry in other.log(NAME).read()] == [b"%d" % n for n in range(9)]
+
+
+def test_a_tail_follows_over_ledgers(cluster: Cluster) -> None:
+    """I97: every entry once, in order, also in front of a ledger whose place is not recorded yet."""
+    client, reader = cluster.client("w"), cluster.client("r")
+    seen: list[int] = []
+    with client.log(NAME).writer(roll=embedbk.Roll(bytes=None, entries=5)) as writer:
+        writer.append(b"0")
+        tail = reader.log(NAME).tail(0, idle_s=1.0)
+        for number in range(1, 60):
+            writer.append(b"%d" % number)
+            if number % 7 == 0:
+                seen += [int(bytes(next(tail))) for _ in range(5)]
+        seen += [int(bytes(entry)) for entry in tail]
+    assert seen == list(range(60))
+    assert len(listed(client, NAME)) > 8
+
+
+def test_below_its_level_a_roll_is_a_takeover_from_itself(cluster: Cluster) -> None:
+    """P10.8, METADATA.md 8: builds before level 4 read no ledger without a place."""
+    client = cluster.client("w")
+    client._runtime.node.metadata.client.cluster_level = LEVEL_OF_LOGS - 1
+    with client.log(NAME).writer(roll=NEVER) as writer:
+        epoch, first = writer.epoch, writer.append(b"one")
+        writer.roll()
+        assert writer.epoch > epoch and writer.ledger_id != first.ledger_id
+        writer.append(b"two")
+    assert [bytes(entry) for entry in client.log(NAME).read()] == [b"one", b"two"]
+    assert {(each.created_ms, each.begun) for each in listed(client, NAME)} == {(0, Begun.UNKNOWN)}
+
+
+@pytest.mark.parametrize(
+    "terms", [{"bytes": 0}, {"bytes": True}, {"entries": 1.5}, {"age_s": 0}, {"age_s": "1"}], ids=str
+)
+def test_a_bound_that_is_none_is_refused(terms: dict[str, Any]) -> None:
+    (name,) = terms
+    with pytest.raises(embedbk.UsageError, match=rf"Roll\({name}=.*allowed is"):
+        embedbk.Roll(**terms)
+
+
+def test_what_is_no_bound_is_refused_before_anything_is_touched(bk: embedbk.Client, log_name: str) -> None:
+    roll: Any = 5
+    with pytest.raises(embedbk.UsageError, match="roll=5: allowed is"):
+        bk.log(log_name).writer(roll=roll)
+
+    async def awaited() -> None:
+        await aio.Client(bk).log(log_name).writer(roll=roll)
+
+    with pytest.raises(embedbk.UsageError, match="roll=5: allowed is"):
+        asyncio.run(awaited())
+    with pytest.raises(embedbk.NoSuchLedger):
+        list(bk.log(log_name).read())
+
+
+def test_appends_of_other_threads_go_on_while_it_rolls(bk: embedbk.Client, log_name: str) -> None:
+    """P8.2: none fails, and the log's order is each thread's order."""
+    failed: list[BaseException] = []
+    is_over = threading.Event()
+    counts = [0] * 4
+
+    def append(number: int) -> None:
+        try:
+            while not is_over.is_set() or counts[number] < 30:
+                text = b"%d %d" % (number, counts[number])
+                if number == 0:
+                    writer.append(text)
+                elif number == 1:
+                    writer.append(text, timeout_s=60)
+                elif number == 2:
+                    writer.append_many([text])
+                else:
+                    writer.append_nowait(text).result()
+                counts[number] += 1
+        except BaseException as error:  # noqa: BLE001  Shown by the test.
+            failed.append(error)
+
+    with bk.log(log_name).writer(roll=embedbk.Roll(bytes=None, entries=40)) as writer:
+        threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        ledgers = {writer.ledger_id}
+        for _ in range(8):
+            writer.roll()
+            ledgers.add(writer.ledger_id)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert not failed
+    assert len(ledgers) > 2
+    read: list[list[int]] = [[] for _ in range(4)]
+    for entry in bk.log(log_name).read():
+        number, count = bytes(entry).split()
+        read[int(number)].append(int(count))
+    assert read == [list(range(count)) for count in counts]
+
+
+def test_tasks_append_while_it_rolls(bk: embedbk.Client, log_name: str) -> None:
+    """P8.2: the same, awaited."""
+
+    async def run() -> int:
+        count = 0
+        async with aio.Client(bk).log(log_name).writer(roll=embedbk.Roll(bytes=None, entries=15)) as writer:
+
+            async def append() -> None:
+                nonlocal count
+                for _ in range(30):
+                    await writer.append(b"entry")
+                    await writer.append_batch([b"a", b"b"], timeout_s=60)
+                    count += 2
+
+            tasks = [asyncio.create_task(append()) for _ in range(3)]
+            for _ in range(3):
+                await writer.roll()
+            await asyncio.gather(*tasks)
+        return count
+
+    assert asyncio.run(run()) == len(list(bk.log(log_name).read()))
+    assert len(listed(bk, log_name)) > 3
+
+
+def test_a_client_that_goes_away_while_its_log_rolls_hangs_nowhere(
+    data: Any, settings: embedbk.Settings
+) -> None:
+    """What goes on behind users' calls ends with the client; what it leaves, the next writer closes."""
+    with embedbk.open(data, settings=settings) as client:
+        writer = client.log(NAME).writer(roll=embedbk.Roll(bytes=None, entries=3, age_s=0.01))
+        for number in range(100):
+            writer.append(b"%d" % number)
+    with embedbk.open(data, settings=settings) as client, client.log(NAME).writer() as after:
+        assert after.first_offset == 100
+        assert [int(bytes(entry)) for entry in client.log(NAME).read()] == list(range(100))
+
+
+def test_nothing_is_sent_to_the_next_ledger_before_all_adds_are_done(cluster: Cluster) -> None:
+    """P8.2 (ii). Else: b in the next ledger is acknowledged, while a, sent before it, dies with the present one."""
+    client = cluster.client("w")
+    writer = client.log(NAME).writer(roll=NEVER)
+    first = writer.append(b"one").ledger_id
+    end = cluster.drop_messages("AddRequest", ledger_id=first, verdict=Verdict(delay_ns=1_500_000_000))
+    late = writer.append_nowait(b"two")
+    client._runtime.behind(writer._line.roll())
+    cluster.run_for(1.0)
+    assert len(listed(client, NAME)) == 2, "listed meanwhile"
+    assert writer.ledger_id == first and not late.done()
+    end()
+    behind = writer.append(b"three")  # It waits for the roll.
+    assert late.result().ledger_id == first != behind.ledger_id == writer.ledger_id
+    assert cluster.run_until(lambda: listed(client, NAME)[1].first_offset == 2)
+    writer.close()

@@ -1,0 +1,79 @@
+"""Logs that roll: when the next ledger is listed, what is sent to it, what becomes of it (P8.2)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_RENEWING = "embedbk/client/renewing.py"
+_OWNING = "embedbk/client/owning.py"
+_ROLLING = "embedbk/core/log_rolling.py"
+
+_FACES = "tests/faces/test_rolling.py::test_"
+_P8 = "tests/rules/test_p8_rolling.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "sent-to-the-next-ledger-at-once",
+        "P8.2 I92",
+        "appends go to the next ledger while some to the present one are on their way",
+        ((_RENEWING, "            await before.drained()\n", ""),),
+        (_FACES + "nothing_is_sent_to_the_next_ledger_before_all_adds_are_done",),
+    ),
+    Mutant(
+        "idle-logs-hold-two-ledgers",
+        "P8.2",
+        "the next ledger is listed when half of a bound is used",
+        (("embedbk/client/roll_bounds.py", "PREPARE_AT = 0.8 ", "PREPARE_AT = 0.5 "),),
+        (_FACES + "the_next_ledger_is_listed_at_four_fifths_of_a_bound_and_not_before",),
+    ),
+    Mutant(
+        "prepared-ledgers-are-left-open",
+        "P8.2 I91",
+        "a writer that closes leaves the ledger that it had listed to whoever comes next",
+        ((_RENEWING, "            await self._close_prepared()\n", ""),),
+        (_FACES + "the_next_ledger_is_listed_at_four_fifths_of_a_bound_and_not_before",),
+    ),
+    Mutant(
+        "takes-a-rivals-ledger-for-its-own",
+        "P8.2 P8.4",
+        "a ledger that a rival listed behind ours is written to as if we had listed it",
+        ((_ROLLING, " or self.segments[-1].first_offset is not None:", ":"),),
+        (_P8 + "who_was_taken_over_lists_nothing_and_leaves_nothing",),
+    ),
+    Mutant(
+        "takes-a-ledger-that-somebody-recovers",
+        "P8.2 P8.4",
+        "a listed ledger that a rival recovers is written to",
+        ((_ROLLING, "if metadata.state != LedgerState.OPEN:", "if metadata.state is None:"),),
+        (_P8 + "a_listed_ledger_that_somebody_has_is_not_taken[recovered]",),
+    ),
+    Mutant(
+        "an-end-without-the-next-place",
+        "P8.2 I93",
+        "the end of a ledger is recorded, and not where the next one begins",
+        (
+            (
+                _ROLLING,
+                "segments[index + 1] = replace(behind[0], first_offset=first_offset)",
+                "segments[index + 1] = replace(behind[0], first_offset=None and first_offset)",
+            ),
+        ),
+        (_P8 + "an_end_is_recorded_with_the_place_of_the_next_one",),
+    ),
+    Mutant(
+        "rolls-below-its-level",
+        "P10.8 P8.2",
+        "a ledger without a place is listed where builds are that cannot read it",
+        ((_OWNING, "return self.runtime.has_level(LEVEL_OF_LOGS)", "return True"),),
+        (_FACES + "below_its_level_a_roll_is_a_takeover_from_itself",),
+    ),
+    Mutant(
+        "empty-ledgers-roll",
+        "P8.2",
+        "a ledger to which nothing was appended is followed by the next one",
+        ((_RENEWING, "(is_empty and self._failure is None)", "(is_empty and self._failure is not None)"),),
+        (_FACES + "a_roll_on_request_keeps_epoch_order_and_places",),
+    ),
+)
