@@ -448,6 +448,11 @@ class LogWriter(_Writer):
         """As `embedbk.LogWriter.roll`."""
         await run_async(self._line.roll())
 
+    async def lost(self, timeout_s: float | None = None) -> bool:
+        """As `embedbk.LogWriter.lost`."""
+        check_seconds(timeout_s, "timeout_s")
+        return await run_async(self._line.lost(timeout_s))
+
     async def close(self) -> Position:
         of, last = await run_async(self._line.close())
         return Position(of.ledger_id, last)

@@ -214,6 +214,20 @@ class LogWriter:
         """
         run_blocking(self._line.roll(), "aio.LogWriter.roll")
 
+    def lost(self, timeout_s: float | None = None) -> bool:
+        """Wait until another process has the log (P8.4): True as soon as metadata or a bookie says so. False: nobody
+        has taken it within timeout_s, or this writer was closed or released meanwhile. Whoever takes a log says so
+        before it fences: what is appended until then may still be acknowledged, before the other's first entry.
+
+        Metadata that cannot be reached says nothing: whoever acts for the log beside appending to it asks for the epoch
+        (P9.1).
+
+        Raises:
+            MetadataUnavailable: it cannot be followed now; nothing is known.
+        """
+        check_seconds(timeout_s, "timeout_s")
+        return run_blocking(self._line.lost(timeout_s), "aio.LogWriter.lost")
+
     @property
     def durability(self) -> str:
         """What an append waits for: "synced" (disks of the ack quorum) or "deferred" (its memory; see `force`)."""

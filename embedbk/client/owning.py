@@ -8,6 +8,7 @@ of a log. Which ledger an append goes to, `renewing` decides.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -55,7 +56,12 @@ class Owning:
         self._password = password
         self._traits = traits
         self._word = b""  # By which an epoch that we put is known, until we hear of it.
-        self._is_lost = False  # And it was noted.
+        self.is_lost = False  # Somebody else has the log; and it was noted.
+        self.on_lost: Callable[[], None] | None = None  # Called once, on any thread.
+
+    def has_put(self, owner: bytes | None) -> bool:
+        """Whether this is the word of an epoch that we put, and of which we did not hear."""
+        return bool(self._word) and owner == self._word
 
     @property
     def can_prepare(self) -> bool:
@@ -165,9 +171,11 @@ class Owning:
     def _explain(self, error: EmbedbkError) -> EmbedbkError:
         """Who closes an owner's ledger has taken the log over, also when the owner hears of it only afterwards, or
         finds that its ledger, which was empty, is gone."""
-        if isinstance(error, LedgerFenced | LedgerClosed | NoSuchLedger) and not self._is_lost:
-            self._is_lost = True
+        if isinstance(error, LedgerFenced | LedgerClosed | NoSuchLedger) and not self.is_lost:
+            self.is_lost = True
             self._note_lost()
+            if self.on_lost is not None:
+                self.on_lost()
         if not isinstance(error, LedgerClosed | NoSuchLedger):
             return error
         fenced = LedgerFenced(f"log {self.name!r} was taken over: {error.args[0]}", definite=error.definite)

@@ -21,8 +21,9 @@ from typing import TypeVar
 from embedbk.client.appending import Appending, Terms
 from embedbk.client.owning import Owned, Owning
 from embedbk.client.roll_bounds import RollBounds
+from embedbk.client.runtime import Followed
 from embedbk.client.waiting import Moved
-from embedbk.codec.ledger_metadata import Begun
+from embedbk.codec.ledger_metadata import Begun, log_owner_path
 from embedbk.config import NEVER_ROLL, Quorum, Roll
 from embedbk.core.log_listing import TakenOver
 from embedbk.errors import EmbedbkError, LedgerFenced, NotEnoughBookies, OperationTimeout, UsageError
@@ -55,6 +56,7 @@ class Succession:
         self._failure: EmbedbkError | None = None  # Why there is no ledger: the one before is closed.
         self._before_failed: EmbedbkError | None = None  # Why the ledger before could not be closed.
         self._has_ended = False  # Closed or released by its owner.
+        owning.on_lost = self._signal.notify
         self._bounds = RollBounds(roll, owning.runtime, self._prepare_behind, self._roll_behind)
         self._bounds.begin(self.appending)
 
@@ -344,14 +346,42 @@ class Succession:
             self._rounds += 1
         self._signal.notify()
 
+    # Losing the log.
+
+    async def lost(self, timeout_s: float | None) -> bool:
+        """Until somebody else has the log; False: not within timeout_s, or it was closed or released by us."""
+        runtime = self.owning.runtime
+        if self.owning.is_lost or self._has_ended:
+            return self.owning.is_lost
+        followed = await runtime.follow(log_owner_path(self.owning.name), self._signal)
+        try:
+            await Moved(
+                self._signal,
+                lambda: self._is_lost(followed) or self._has_ended or runtime.is_ended,
+                timeout_s,
+            )
+            runtime.check()
+            return self._is_lost(followed)
+        finally:
+            followed.end()
+
+    def _is_lost(self, followed: Followed) -> bool:
+        """As the ledger says, or the epoch. While we take the log over from ourselves, the newest may be ours."""
+        if self.owning.is_lost:
+            return True
+        with self._lock:
+            if self._is_held:
+                return False
+            is_newer = followed.revision > self.taken.epoch
+        return is_newer and followed.state is not None and not self.owning.has_put(followed.state[0])
+
     # Ending.
 
     async def close(self) -> tuple[Appending, int]:
         """As `Appending.close`, behind what is under way; also whose last entry it is."""
         await self._take_turn(None)
         try:
-            self._has_ended = True
-            self._bounds.end()
+            self._end()
             await self._before_is_closed(None)
             last = await self.appending.close()
             await self._close_prepared()
@@ -372,6 +402,10 @@ class Succession:
 
     def release(self) -> None:
         """As `Appending.release`; what a renewal under way makes is released too."""
+        self._end()
+        self.appending.release()
+
+    def _end(self) -> None:
         self._has_ended = True
         self._bounds.end()
-        self.appending.release()
+        self._signal.notify()

@@ -66,9 +66,9 @@ class Followed:
 
     __slots__ = ("_runtime", "_token", "key", "refusal", "signal", "state")
 
-    def __init__(self, runtime: Runtime, key: str) -> None:
+    def __init__(self, runtime: Runtime, key: str, signal: Signal | None = None) -> None:
         self.key = key
-        self.signal = Signal()
+        self.signal = signal or Signal()
         self.state: tuple[bytes | None, int] | None = None  # (value, revision); None until first shown.
         self.refusal = ""  # Why nothing will come.
         self._runtime = runtime
@@ -353,9 +353,9 @@ class Runtime:
             raise _wrong_answer(what, result)
         return result.is_done
 
-    async def follow(self, key: str) -> Followed:
-        """Watch one key, from its present state on."""
-        followed = Followed(self, key)
+    async def follow(self, key: str, signal: Signal | None = None) -> Followed:
+        """Watch one key, from its present state on. signal: for whoever waits for something else as well."""
+        followed = Followed(self, key, signal)
         self.followed.add(followed)
         self.call(followed.begin)
         shown = Moved(

@@ -1,4 +1,4 @@
-"""Logs that roll: when the next ledger is listed, what is sent to it, what becomes of it (P8.2)."""
+"""Logs that roll: when the next ledger is listed, what is sent to it (P8.2); and logs that are lost (P8.4)."""
 
 from __future__ import annotations
 
@@ -75,5 +75,12 @@ MUTANTS = (
         "a ledger to which nothing was appended is followed by the next one",
         ((_RENEWING, "(is_empty and self._failure is None)", "(is_empty and self._failure is not None)"),),
         (_FACES + "a_roll_on_request_keeps_epoch_order_and_places",),
+    ),
+    Mutant(
+        "a-lost-log-is-not-told",
+        "P8.4",
+        "an idle owner does not hear that another process has its log",
+        ((_RENEWING, "followed.revision > self.taken.epoch", "followed.revision > 2**62"),),
+        ("tests/faces/test_losing.py::test_an_idle_owner_hears_that_its_log_was_taken_over",),
     ),
 )
