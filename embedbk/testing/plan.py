@@ -57,10 +57,11 @@ FAULT_KINDS = {
     **MORE_MEMBER_KINDS,
 }  # fmt: skip
 # What applications may make use of; each seed switches some on.
-FEATURES = (
+_FIRST_FEATURES = (
     "deferred", "delayed", "digests", "passwords", "custom", "producers", "conditional", "batches", "unconfirmed",
     "deletion", "repair",
 )  # fmt: skip
+FEATURES = (*_FIRST_FEATURES, "rolls")
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LESS_KINDS = ("older-disk", "newest-gone")  # Nobody tells the bookie (P7.9).
 LATER_KINDS = ("old-copy", *LESS_KINDS, *HARMS)
@@ -329,7 +330,7 @@ _LETTERS = {"remover": "x", "mender": "y"}  # m1 is a metadata member.
 def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list[Step]]:
     """What the applications of this seed make use of, and applications that do."""
     share = more.choice([0.0, 0.0, 0.3, 0.8])  # They make a world twice as long: half of them do without.
-    features = tuple(feature for feature in FEATURES if more.random() < share)
+    features = tuple(feature for feature in _FIRST_FEATURES if more.random() < share)
     if not features:
         return (), []
     if random.Random(f"rolls {features} {duration_ns}").random() < 0.5:

@@ -71,7 +71,7 @@ def test_a_log_rolls_at_each_of_its_bounds(
 
 
 def test_a_roll_on_request_keeps_epoch_order_and_places(cluster: Cluster) -> None:
-    """P8.2: under the same epoch; conditions and producers go on over the ledgers (LG17, LG18)."""
+    """P8.2: under the same epoch; conditions and producers go on over the ledgers."""
     client = cluster.client("w")
     with client.log(NAME).writer(roll=NEVER) as writer:
         first_ledger, epoch = writer.ledger_id, writer.epoch
