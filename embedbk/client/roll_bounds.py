@@ -45,6 +45,7 @@ class RollBounds:
         self._appending: Appending | None = None  # None: ended.
         self._entries = self._bytes = 0  # Bounds of this ledger; 0: none.
         self._is_prepared = False  # It was asked for.
+        self._is_asked = False  # A roll by age is under way.
 
     def begin(self, appending: Appending) -> None:
         """A ledger that nothing was appended to yet."""
@@ -56,7 +57,7 @@ class RollBounds:
             self._appending = appending
             self._entries = max(1, round(roll.entries * drawn)) if roll.entries is not None else 0
             self._bytes = max(1, round(roll.bytes * drawn)) if roll.bytes is not None else 0
-            self._is_prepared = False
+            self._is_prepared = self._is_asked = False
         self._signal.notify()
         if self._entries or self._bytes:
             appending.writing.on_reached = lambda: self._look(appending)
@@ -75,7 +76,10 @@ class RollBounds:
     def look_later(self, appending: Appending) -> None:
         """What was asked for was not done, or only the preparation was."""
         with self._lock:
-            if appending is self._appending and (self._entries or self._bytes):
+            if appending is not self._appending:
+                return
+            self._is_asked = False
+            if self._entries or self._bytes:
                 last = appending.writing.packer.last_entry
                 appending.writing.tell_at = last + self._entries_until(
                     appending, self._used(appending) + _LATER
@@ -125,9 +129,12 @@ class RollBounds:
         return max(1, int(min(counts)))
 
     async def _grow_old(self, appending: Appending, age_s: float) -> None:
-        """Wait until the ledger is so old, or not the one of now; one that is still empty stays."""
+        """Wait until the ledger is so old, or not the one of now; one that is still empty stays. A roll that failed is
+        asked for again when as much time has passed once more."""
         is_over = Moved(self._signal, lambda: self._appending is not appending, age_s)
-        while not await is_over:
-            if appending.writing.packer.last_entry != NO_ENTRY:
+        while not await is_over and not appending.is_over:
+            with self._lock:
+                is_due = appending.writing.packer.last_entry != NO_ENTRY and not self._is_asked
+                self._is_asked = self._is_asked or is_due
+            if is_due:
                 self._roll_over(Begun.AGE)
-                return

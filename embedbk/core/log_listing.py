@@ -197,6 +197,7 @@ class Listing(Machine):
         return []
 
     def _on_recovered(self, ended: Ended, now_ns: int) -> list[Effect]:
+        """Only a takeover recovers ledgers."""
         raise NotImplementedError
 
     # The list.

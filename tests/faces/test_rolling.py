@@ -116,6 +116,21 @@ def test_the_next_ledger_is_listed_at_four_fifths_of_a_bound_and_not_before(clus
     assert len(list(client.log(NAME).read())) == 891
 
 
+def test_a_roll_by_age_that_failed_is_tried_again(cluster: Cluster) -> None:
+    """P8.2: too few bookies are there for the next ledger; the writer stays, and goes on in one when they are back."""
+    client = cluster.client("w")
+    writer = client.log(NAME).writer(ensemble_size=4, write_quorum=3, roll=embedbk.Roll(bytes=None, age_s=5))
+    writer.append(b"one")
+    cluster.crash("b4")
+    cluster.run_for(90)
+    assert len(listed(client, NAME)) == 1
+    cluster.restart("b4")
+    assert cluster.run_until(lambda: writer.first_offset == 1, 30)
+    writer.append(b"two")
+    writer.close()
+    assert [bytes(entry) for entry in client.log(NAME).read()] == [b"one", b"two"]
+
+
 def test_who_takes_the_log_over_closes_both(cluster: Cluster) -> None:
     """P8.2, I91: "takeover closes both": the owner is away with its next ledger listed, and another in use."""
     client, other = cluster.client("w"), cluster.client("v")
