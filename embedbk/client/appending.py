@@ -40,6 +40,7 @@ from embedbk.errors import (
     NoSuchLedger,
     OperationTimeout,
     UsageError,
+    ensure,
 )
 from embedbk.host.operations import Writing
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
@@ -49,6 +50,7 @@ __all__ = ["PLAIN", "Appended", "Appending", "Fate", "Terms", "Ticket", "terms_o
 _ROOM_POLL_S = (
     0.01  # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
 )
+_next_caller = itertools.count(1).__next__  # Of calls that append many.
 _PRODUCERS = threading.Lock()  # Of finding an append and doing it, as one step.
 _NEVER_NEXT = LEDGER_ID_MAX  # No ledger has so many entries: a condition that is not met.
 
@@ -411,7 +413,8 @@ class Appending:
             past.are_producers_known, past.learning = True, None
 
     async def queue_many(self, items: Sequence[Buffer], until_s: float = math.inf) -> Appended:
-        """Queue all items as consecutive entries, waiting for room; no object per entry is made.
+        """Queue all items as consecutive entries, waiting for room; no object per entry is made. Other appends wait
+        until all are queued: the range is told by its first id and its count alone (P3.1).
 
         Items after a refused one, and the rest when the handle fails or the time is over half-way, are not queued.
         """
@@ -423,7 +426,14 @@ class Appending:
                 hint="append takes one",
             )
         items = items if isinstance(items, list | tuple) else list(items)
-        first, done = self.writing.try_append_many(items)
+        caller = _next_caller()
+        try:
+            return await self._queue_all(items, until_s, caller)
+        finally:
+            self.writing.packer.give_up_rest(caller)
+
+    async def _queue_all(self, items: Sequence[Buffer], until_s: float, caller: int) -> Appended:
+        first, done = self.writing.try_append_many(items, caller)
         while done < len(items):
             if self.runtime.clock_s() >= until_s:
                 late = OperationTimeout(
@@ -435,8 +445,14 @@ class Appending:
                 late.ticket = Ticket(self, first + done - 1) if done else None
                 raise late
             await self._room()
-            begin, taken = self.writing.try_append_many(items[done:])
+            try:
+                begin, taken = self.writing.try_append_many(items[done:], caller)
+            except EmbedbkError as stopped:
+                if done:  # What was queued before may survive.
+                    stopped.definite, stopped.ticket = False, Ticket(self, first + done - 1)
+                raise
             first = begin if done == 0 else first
+            ensure(begin == first + done or not taken, "another call's entry came between those of one call")
             done += taken
         return Appended(self.ledger_id, first, first + done - 1)
 

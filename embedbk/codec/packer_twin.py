@@ -50,6 +50,9 @@ class Packing(Protocol):
 
     append_many(payloads) appends as many as fit, one behind the other, and returns (first id, taken, should_wake);
     fewer taken than given: the packer is full, or is_stopped. A payload that is refused means none was appended.
+    append_many(payloads, caller), caller a number above 0: when only some were taken, every other append finds the
+    packer full until the same caller has appended the rest, so that the ids of all it appends are dense. A caller that
+    does not go on says so by give_up_rest(caller), which does nothing for anybody else.
 
     append_with(data, attributes, expected): as append, of an entry with attributes (codec.attributes), which count for
     the limit; unless expected is below 0, only as entry `expected`, or PACKER_CONFLICT.
@@ -62,7 +65,9 @@ class Packing(Protocol):
     @property
     def append(self) -> Callable[[Buffer], tuple[int, bool]]: ...
     @property
-    def append_many(self) -> Callable[[Iterable[Buffer]], tuple[int, int, bool]]: ...
+    def append_many(self) -> Callable[..., tuple[int, int, bool]]: ...
+    @property
+    def give_up_rest(self) -> Callable[[int], None]: ...
     @property
     def append_with(self) -> Callable[[Buffer, bytes, int], tuple[int, bool]]: ...
     @property
@@ -178,6 +183,7 @@ class TwinPacker:
         self._bytes_max = bytes_max
         self._lock = nullcontext() if lock is None else lock
         self._capacity = self._used = 0  # Of the open block; capacity 0: there is none.
+        self._held_by = 0  # Who was given fewer than all.
         self._open: _OpenFrame | None = None
         self._full: list[_OpenFrame] = []
 
@@ -190,17 +196,29 @@ class TwinPacker:
         with self._lock:
             return self._append(payload)
 
-    def append_many(self, payloads: Iterable[Buffer]) -> tuple[int, int, bool]:
+    def append_many(self, payloads: Iterable[Buffer], caller: int = 0) -> tuple[int, int, bool]:
         checked = [self._payload(data) for data in payloads]
         with self._lock:
-            first, taken, should_wake = self.next_entry, 0, False
+            first, taken, should_wake, entry_id = self.next_entry, 0, False, NO_ENTRY
             for payload in checked:
-                entry_id, wakes = self._append(payload)
+                entry_id, wakes = self._append(payload, caller=caller)
                 should_wake |= wakes
                 if entry_id < 0:
                     break
                 taken += 1
+            if checked and taken == len(checked):
+                self._let_others(caller)
+            elif caller and taken and entry_id == PACKER_FULL:
+                self._held_by = caller
             return first, taken, should_wake
+
+    def give_up_rest(self, caller: int) -> None:
+        with self._lock:
+            self._let_others(caller)
+
+    def _let_others(self, caller: int) -> None:
+        if self._held_by == caller:
+            self._held_by = 0
 
     def append_with(self, data: Buffer, attributes: bytes, expected: int) -> tuple[int, bool]:
         payload = self._payload(data)
@@ -271,9 +289,11 @@ class TwinPacker:
             refuse_payload(data)
         return payload
 
-    def _append(self, payload: bytes, attributes: bytes = b"") -> tuple[int, bool]:
+    def _append(self, payload: bytes, attributes: bytes = b"", caller: int = 0) -> tuple[int, bool]:
         if self.is_stopped:
             return PACKER_STOPPED, False
+        if self._held_by not in (0, caller):
+            return PACKER_FULL, False
         whole = ENTRY_OVERHEAD_BYTES + len(attributes) + self._tag_bytes + len(payload)
         if self.unreleased_bytes and self.unreleased_bytes + whole > self._bytes_max:
             return PACKER_FULL, False

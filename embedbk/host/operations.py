@@ -336,14 +336,15 @@ class Writing(Operation, Watermark):
             self._tell_reached()
         return entry_id
 
-    def try_append_many(self, items: Sequence[Buffer]) -> tuple[int, int]:
-        """Queue as many items as there is room for: the first id, and how many were taken. Raises `stop_error`."""
-        first, taken, should_wake = self.packer.append_many(items)
+    def try_append_many(self, items: Sequence[Buffer], caller: int) -> tuple[int, int]:
+        """Queue as many items as there is room for: the first id, and how many were taken. Nobody else appends before
+        this caller's rest (`Packing`). Raises `stop_error` where none was taken."""
+        first, taken, should_wake = self.packer.append_many(items, caller)
         if should_wake:
             self._wake(self)
         if taken and first + taken > self.tell_at:
             self._tell_reached()
-        if taken < len(items) and self.packer.is_stopped:
+        if not taken and items and self.packer.is_stopped:
             raise self.stop_error()
         return first, taken
 

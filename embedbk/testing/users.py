@@ -90,8 +90,8 @@ class _TellingPacker:
             self._tell(taken[0], data)
         return taken
 
-    def append_many(self, payloads: list[bytes]) -> tuple[int, int, bool]:
-        first, taken, should_wake = self._packer.append_many(payloads)
+    def append_many(self, payloads: list[bytes], caller: int) -> tuple[int, int, bool]:
+        first, taken, should_wake = self._packer.append_many(payloads, caller)
         for number in range(taken):
             self._tell(first + number, payloads[number])
         return first, taken, should_wake

@@ -336,9 +336,13 @@ static int read_payloads(PyObject *sequence, struct payloads *payloads)
     return 0;
 }
 
-static PyObject *append_many(PyObject *self, PyObject *sequence)
+/* append_many(payloads, caller) */
+static PyObject *append_many(PyObject *self, PyObject *arguments)
 {
     struct ebk_packer *packer = packer_of(self);
+    PyObject *sequence;
+    unsigned long long caller = 0;
+    if (!PyArg_ParseTuple(arguments, "O|K", &sequence, &caller)) return NULL;
     struct ebk_appended done = {.first_entry = 0};
     struct payloads payloads;
     if (read_payloads(sequence, &payloads) < 0) {
@@ -346,10 +350,19 @@ static PyObject *append_many(PyObject *self, PyObject *sequence)
         return NULL;
     }
     IN_TURN(packer, payloads.bytes <= GIL_BYTES_MAX,
-            ebk_packer_append_each_in_turn(packer, payloads.data, payloads.sizes, (uint64_t)payloads.count, &done));
+            ebk_packer_append_each_in_turn(packer, caller, payloads.data, payloads.sizes, (uint64_t)payloads.count, &done));
     free_payloads(&payloads);
     return Py_BuildValue("(LLO)", (long long)done.first_entry, (long long)done.taken,
                          done.should_wake ? Py_True : Py_False);
+}
+
+static PyObject *give_up_rest(PyObject *self, PyObject *arguments)
+{
+    unsigned long long caller;
+    if (!PyArg_ParseTuple(arguments, "K", &caller)) return NULL;
+    struct ebk_packer *packer = packer_of(self);
+    LOCKED(packer, ebk_packer_give_up_rest_locked(packer, caller));
+    Py_RETURN_NONE;
 }
 
 static PyObject *seal(PyObject *self, PyObject *nothing)
@@ -379,8 +392,9 @@ static PyObject *set_lac(PyObject *self, PyObject *arguments)
 static PyMethodDef packing_methods[] = {
     {"_open", packing_open, METH_VARARGS, NULL},
     {"append", append, METH_O, NULL},
-    {"append_many", append_many, METH_O, NULL},
+    {"append_many", append_many, METH_VARARGS, NULL},
     {"append_with", append_with, METH_VARARGS, NULL},
+    {"give_up_rest", give_up_rest, METH_VARARGS, NULL},
     {"seal", seal, METH_NOARGS, NULL},
     {"set_lac", set_lac, METH_VARARGS, NULL},
     {"stop", stop, METH_NOARGS, NULL},

@@ -45,7 +45,8 @@ struct ebk_packer {
     uint64_t ledger_id;
     uint32_t block_bytes;
     uint32_t refs;
-    uint32_t wanted;        /* entries of the open frame at which who appends wakes the host; written by one thread only */
+    uint64_t held_by; /* who was given fewer than all, 0 for nobody: no other appends before the rest */
+    uint32_t wanted;  /* entries of the open frame at which who appends wakes the host; written by one thread only */
     struct ebk_block *open; /* has room, perhaps no entry */
     struct ebk_block *full_first, *full_last;
 };
@@ -216,11 +217,12 @@ static void write_entry(uint8_t *to, const struct ebk_packer *packer, const uint
     ebk_store_u32(to + checked, ebk_crc32c(0, to, checked));
 }
 
-static int64_t append_locked(struct ebk_packer *packer, const uint8_t *attributes, size_t attributes_size,
-                             const uint8_t *data, size_t size, int *should_wake)
+static int64_t append_locked(struct ebk_packer *packer, uint64_t caller, const uint8_t *attributes,
+                             size_t attributes_size, const uint8_t *data, size_t size, int *should_wake)
 {
     if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX || attributes_size > EBK_ENTRY_PAYLOAD_BYTES_MAX - size) return EBK_USAGE;
     if (packer->state.is_stopped || is_of_parent(packer)) return EBK_FAILED;
+    if (packer->held_by != 0 && packer->held_by != caller) return EBK_FULL;
     const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + (uint32_t)(attributes_size + size);
     const uint64_t unreleased = packer->state.unreleased_bytes;
     /* The first entry always fits, however low the bound: else it never would. */
@@ -247,7 +249,7 @@ int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data
 {
     *should_wake = 0;
     ebk_packer_lock(packer);
-    const int64_t entry_id = append_locked(packer, (const uint8_t *)"", 0, data, size, should_wake);
+    const int64_t entry_id = append_locked(packer, 0, (const uint8_t *)"", 0, data, size, should_wake);
     ebk_packer_unlock(packer);
     return entry_id;
 }
@@ -261,7 +263,7 @@ int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expect
     int64_t entry_id = EBK_CONFLICT;
     /* A packer that is stopped says so whatever was expected. */
     if (expected < 0 || expected == packer->state.next_entry || packer->state.is_stopped || is_of_parent(packer))
-        entry_id = append_locked(packer, attributes, attributes_size, data, size, should_wake);
+        entry_id = append_locked(packer, 0, attributes, attributes_size, data, size, should_wake);
     ebk_packer_unlock(packer);
     return entry_id;
 }
@@ -274,8 +276,19 @@ int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t
     return entry_id;
 }
 
+/* Held for who has begun and has more to append, as long as there is no room for it. */
+static void note_rest(struct ebk_packer *packer, uint64_t caller, int64_t answer, uint64_t taken)
+{
+    const int is_callers = packer->held_by == caller;
+    EBK_ASSERT(caller != 0);
+    if (answer == EBK_FULL && (taken > 0 || is_callers))
+        packer->held_by = caller;
+    else if (answer >= 0 && is_callers)
+        packer->held_by = 0;
+}
+
 /* Payloads one behind the other at `run`, or each where `each` says: sizes[i] bytes, in slices under the mutex. */
-static int append_slices(struct ebk_packer *packer, const uint8_t *run, const uint8_t *const *each,
+static int append_slices(struct ebk_packer *packer, uint64_t caller, const uint8_t *run, const uint8_t *const *each,
                          const uint32_t *sizes, uint64_t count, struct ebk_appended *out)
 {
     int64_t answer = 0;
@@ -286,21 +299,27 @@ static int append_slices(struct ebk_packer *packer, const uint8_t *run, const ui
         while (out->taken < count && sliced < SLICE_BYTES) {
             const uint32_t size = sizes[out->taken];
             const uint8_t *data = each != NULL ? each[out->taken] : run;
-            answer = append_locked(packer, (const uint8_t *)"", 0, data, size, &out->should_wake);
+            answer = append_locked(packer, caller, (const uint8_t *)"", 0, data, size, &out->should_wake);
             if (answer < 0) break;
             if (each == NULL) run += size;
             sliced += size;
             out->taken += 1;
         }
+        if (caller != 0 && (answer < 0 || out->taken == count)) note_rest(packer, caller, answer, out->taken);
         ebk_packer_unlock(packer);
     }
     return answer < 0 ? (int)answer : 0;
 }
 
-int ebk_packer_append_each_in_turn(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
-                                   uint64_t count, struct ebk_appended *out)
+int ebk_packer_append_each_in_turn(struct ebk_packer *packer, uint64_t caller, const uint8_t *const *data,
+                                   const uint32_t *sizes, uint64_t count, struct ebk_appended *out)
 {
-    return append_slices(packer, NULL, data, sizes, count, out);
+    return append_slices(packer, caller, NULL, data, sizes, count, out);
+}
+
+void ebk_packer_give_up_rest_locked(struct ebk_packer *packer, uint64_t caller)
+{
+    if (packer->held_by == caller) packer->held_by = 0;
 }
 
 int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t size, const uint32_t *sizes,
@@ -315,7 +334,7 @@ int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t
     *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
     if (sum != size || largest > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_USAGE;
     ebk_packer_take_turn(packer);
-    const int answer = append_slices(packer, data, NULL, sizes, count, out);
+    const int answer = append_slices(packer, 0, data, NULL, sizes, count, out);
     ebk_packer_end_turn(packer);
     return answer;
 }

@@ -112,9 +112,12 @@ int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data
  * EBK_CONFLICT and nothing was appended; below 0: whichever is. */
 int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expected, const uint8_t *attributes,
                                        size_t attributes_size, const uint8_t *data, size_t size, int *should_wake);
-/* As append_run, for payloads anywhere; data[i] has sizes[i] bytes, each within the limit. */
-int ebk_packer_append_each_in_turn(struct ebk_packer *packer, const uint8_t *const *data, const uint32_t *sizes,
-                                   uint64_t count, struct ebk_appended *out);
+/* As append_run, for payloads anywhere; data[i] has sizes[i] bytes, each within the limit. caller, unless it is 0: when
+ * only some were taken, every other append answers EBK_FULL until this caller has appended the rest, or gives it up. */
+int ebk_packer_append_each_in_turn(struct ebk_packer *packer, uint64_t caller, const uint8_t *const *data,
+                                   const uint32_t *sizes, uint64_t count, struct ebk_appended *out);
+/* Wants the mutex. The caller appends no more of what it began, if it was held up; else nothing is done. */
+void ebk_packer_give_up_rest_locked(struct ebk_packer *packer, uint64_t caller);
 
 int ebk_packer_try_lock(struct ebk_packer *packer);
 void ebk_packer_lock(struct ebk_packer *packer);

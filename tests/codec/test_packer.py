@@ -187,6 +187,37 @@ class TestPacker:
             packer.append_buffer(bytes(ENTRY_BYTES_MAX + 1), memoryview(array("I", [ENTRY_BYTES_MAX + 1])))
         assert packer.next_entry == 3
 
+    def test_nobody_appends_between_the_entries_of_one_call_that_found_no_room_for_all(
+        self, make: Make
+    ) -> None:
+        """P3.1, P3.3: `append_many` tells a range by its first id and its count, and waits for the last of it: with
+        another's entry in between it would name entries of others, and be told before its own last one is durable."""
+        whole = OVERHEAD + 100
+        packer = make(LEDGER, bytes_max=3 * whole)
+        one, two, nobody = 1, 2, 3
+        assert packer.append_many([bytes(100)] * 5, one) == (0, 3, True)
+        frame = packer.seal()
+        assert frame is not None
+        packer.release(frame)
+        assert packer.append(bytes(100)) == (PACKER_FULL, False)
+        assert packer.append_with(bytes(100), b"", -1) == (PACKER_FULL, False)
+        assert packer.append_buffer(bytes(100), memoryview(array("I", [100])))[1] == 0
+        assert packer.append_many([bytes(100)], two) == (3, 0, False)
+        packer.give_up_rest(nobody)
+        assert packer.append_many([bytes(100)]) == (3, 0, False)
+        assert packer.append_many([bytes(100)] * 2, one) == (3, 2, True)
+        assert packer.append(bytes(100)) == (5, False)  # All of the first caller's are there.
+        assert packer.append_many([bytes(100)], two) == (6, 0, False)  # No room, and nothing begun.
+        list(drain(packer))
+        assert packer.append_many([bytes(100)] * 4, two) == (6, 3, True)
+        packer.give_up_rest(two)
+        list(drain(packer))
+        assert packer.append(bytes(100)) == (9, True)
+        list(drain(packer))
+        assert packer.append_many([bytes(100)] * 4, two) == (10, 3, True)
+        packer.stop()
+        assert packer.append(bytes(100)) == (PACKER_STOPPED, False)
+
     def test_appends_are_refused_over_the_bound_until_frames_are_released(self, make: Make) -> None:
         """Back-pressure: bytes_max counts what was appended until the frame with it is released."""
         whole = OVERHEAD + 100
@@ -355,6 +386,10 @@ _STEPS = st.lists(
         st.tuples(st.just("append"), st.integers(0, 700)),
         st.tuples(st.just("append_many"), st.lists(st.integers(0, 700), max_size=6)),
         st.tuples(st.just("append_buffer"), st.lists(st.integers(0, 700), max_size=6)),
+        st.tuples(
+            st.just("append_all"), st.tuples(st.integers(1, 2), st.lists(st.integers(0, 700), max_size=6))
+        ),
+        st.tuples(st.just("give_up_rest"), st.integers(1, 2)),
         st.tuples(st.just("seal"), st.none()),
         st.tuples(st.just("release"), st.none()),
         st.tuples(st.just("set_lac"), st.none()),
@@ -376,6 +411,11 @@ def test_both_cut_the_same_frames_and_give_the_same_answers(
                 seen.append(packer.append(fill * argument))
             elif step == "append_many":
                 seen.append(packer.append_many([fill * size for size in argument]))
+            elif step == "append_all":
+                caller, many = argument
+                seen.append(packer.append_many([fill * size for size in many], caller))
+            elif step == "give_up_rest":
+                packer.give_up_rest(argument)
             elif step == "append_buffer":
                 seen.append(packer.append_buffer(fill * sum(argument), memoryview(array("I", argument))))
             elif step == "seal" and (frame := packer.seal()) is not None:

@@ -40,6 +40,37 @@ def test_what_was_added_is_read_back_in_order(bk: embedbk.Client) -> None:
         assert sum(batch.entry_count for batch in reader.read_batches(5, 994)) == 990
 
 
+def test_what_one_call_appends_stands_together_however_many_append_and_wherever_there_is_room(
+    tmp_path: Path,
+) -> None:
+    """P3.1, P3.3: `append_many` of more than there is room for waits for more, and another thread's entries do not come
+    in between: else its range has others' entries, and it answers before its own last one is durable."""
+    begun = threading.Barrier(3)
+    settings = embedbk.Settings(append_bytes_max=ENTRY_BYTES_MAX)
+    answers: dict[bytes, embedbk.Appended] = {}
+
+    def append(who: int, orders: embedbk.LogWriter) -> None:
+        begun.wait()
+        for turn in range(3):
+            name = b"%d %d" % (who, turn)
+            answers[name] = orders.append_many([b"%s %d " % (name, at) + bytes(1000) for at in range(2500)])
+            assert orders.lac >= answers[name].last_entry
+            orders.append(b"alone")
+
+    with embedbk.open(tmp_path / "cluster", bookies=1, settings=settings) as bk:
+        with bk.log("orders").writer() as orders:
+            threads = [threading.Thread(target=append, args=(who, orders)) for who in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        found = [bytes(entry).rstrip(b"\0") for entry in bk.log("orders").read()]
+    assert len(answers) == 9
+    for name, appended in answers.items():
+        there = found[appended.first_entry : appended.last_entry + 1]
+        assert there == [b"%s %d " % (name, at) for at in range(2500)]
+
+
 def test_an_entry_outlives_its_reader(bk: embedbk.Client) -> None:
     """Read blocks live as long as a memoryview on them."""
     with bk.create_ledger() as writer:

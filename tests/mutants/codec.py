@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _COUNTED = "tests/codec/test_answers.py::test_"
+_PACKER = "tests/codec/test_packer.py::TestPacker::"
 _READER = "native/wire/message_reader.c"
 
 MUTANTS = (
@@ -64,5 +65,31 @@ MUTANTS = (
         "LACs whose last one is cut short are taken past the cores, with what lies behind the message",
         ((_READER, "length % size != 0 || ", ""),),
         ("tests/host/test_lac_path.py::test_one_that_is_cut_short_is_the_cores",),
+    ),
+    Mutant(
+        "a-call-that-waits-for-room-holds-nobody-in-c",
+        "P3.1",
+        "the packer in C takes an entry of another call before the rest of one that found no room",
+        (
+            (
+                "native/wire/packer.c",
+                "    if (packer->held_by != 0 && packer->held_by != caller) return EBK_FULL;\n",
+                "",
+            ),
+        ),
+        (_PACKER + "test_nobody_appends_between_the_entries_of_one_call_that_found_no_room_for_all[c]",),
+    ),
+    Mutant(
+        "a-call-that-gives-up-its-rest-holds-all",
+        "P3.1",
+        "nobody appends any more behind a call that was given up while it waited for room",
+        (
+            (
+                "native/wire/packer.c",
+                "    if (packer->held_by == caller) packer->held_by = 0;\n",
+                "    (void)packer;\n    (void)caller;\n",
+            ),
+        ),
+        (_PACKER + "test_nobody_appends_between_the_entries_of_one_call_that_found_no_room_for_all[c]",),
     ),
 )

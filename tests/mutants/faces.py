@@ -469,4 +469,25 @@ MUTANTS = (
         ((_APPENDING, "        if self.is_over and not self._is_closing:\n", "        if self.is_over:\n"),),
         ("tests/faces/test_lifecycle.py::test_a_close_that_timed_out_can_be_called_again",),
     ),
+    Mutant(
+        "entries-of-others-within-one-call",
+        "P3.1 P3.3",
+        "a call that appends more than there is room for lets others append before its rest",
+        (
+            (
+                _APPENDING,
+                "first, done = self.writing.try_append_many(items, caller)",
+                "first, done = self.writing.try_append_many(items, 0)",
+            ),
+            (
+                _APPENDING,
+                '            ensure(begin == first + done or not taken, "another call\'s entry came between those of one call")\n',
+                "",
+            ),
+        ),
+        (
+            "tests/faces/test_ledger.py"
+            "::test_what_one_call_appends_stands_together_however_many_append_and_wherever_there_is_room",
+        ),
+    ),
 )
