@@ -216,6 +216,11 @@ class Members:
         chance = random.Random(f"{how} {self._tag(name)} {self._world.now_ns}")
         return chance.randbytes(INCARNATION_BYTES)
 
+    def _start_nonce(self, name: str, directory: _Directory) -> bytes:
+        """Of each start its own, also where a member that was taken out gave its place to an empty directory."""
+        start = f"start {self._tag(name)} {directory.incarnation.hex()} {directory.starts}"
+        return random.Random(start).randbytes(START_ID_BYTES)
+
     def remove(self, name: str) -> None:
         """The member is stopped, and its directory goes."""
         if name in self._world.nodes:
@@ -249,9 +254,7 @@ class Members:
                 snapshots=SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk),
                 snapshot_due_bytes=chance.choice(SNAPSHOT_DUE_BYTES),
                 retained_bytes_max=RETAINED_BYTES_MAX[directory.starts % len(RETAINED_BYTES_MAX)],
-                start_nonce=random.Random(f"start {self._tag(name)} {directory.starts}").randbytes(
-                    START_ID_BYTES
-                ),
+                start_nonce=self._start_nonce(name, directory),
             )
         except StorageError as refused:
             if level == LEVEL:

@@ -372,3 +372,17 @@ def test_an_expiry_by_a_leader_that_hears_nobody_is_found(monkeypatch: pytest.Mo
     with pytest.raises(Violation, match="expires"):
         quorum.world.run_for(10 * SECOND)
     quorum.world.close()
+
+
+def test_a_member_that_is_made_in_the_place_of_one_that_was_taken_out_starts_as_nobody_that_ran_before() -> (
+    None
+):
+    """A start's nonce is its own (RAFT.md): with that of an earlier start, whoever lets members in took the new one for
+    the old one, which was taken out, and no change of voters ended (seed 22006165, L7)."""
+    quorum = Quorum(7, 3)
+    nonces = [quorum.world.nodes[name].store.boot.nonce for name in quorum.members.names[:3]]
+    quorum.members.remove("m3")
+    quorum.members.make("m3")
+    quorum.members.start("m3")
+    nonces.append(quorum.world.nodes["m3"].store.boot.nonce)
+    assert len(set(nonces)) == 4
