@@ -11,6 +11,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
 from typing import Any
 
 from embedbk.client.runtime import Runtime
@@ -21,7 +22,7 @@ from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Operation, Writing
 from embedbk.testing.world import SECOND, Sleep, Until, World
 
-__all__ = ["SimRuntime", "awaited"]
+__all__ = ["Narrow", "SimRuntime", "awaited"]
 
 EPOCH_MS = 1_767_225_600_000  # What wall clocks show at the beginning: 2026-01-01.
 FOREVER_NS = 100_000 * SECOND  # A wait without a limit; the world looks for hangs itself (L2).
@@ -48,6 +49,16 @@ class _SimLoop:
         node = self._world.nodes.get(self._client)
         if node is not None:
             self._world.leave(self._client)
+
+
+@dataclass(frozen=True)
+class Narrow(Settings):
+    """Settings of a handle with room for a few entries only; less than an application may ask for."""
+
+    append_bytes_max: int = 2_000
+
+    def __post_init__(self) -> None:
+        pass
 
 
 class SimRuntime(Runtime):

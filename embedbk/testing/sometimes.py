@@ -116,6 +116,7 @@ SOMETIMES = {
     "recovery inconclusive": "a recovery gave up",
     "recovery went back": "a recovery wrote again to a bookie that had failed a write-back, where it sits",
     "recovery wrote back": "a recovery copied entries",
+    "rest waited for room": "a call that appends many had room for some, and nobody appended before its rest",
     "request not sent": "a creator's link was down or full",
     "held back for a slow seat": "a creator kept as much as it may for seats that were behind",
     "silent seat gone on without": "a seat that answered nothing at that bound counted as failed",

@@ -14,6 +14,7 @@ condition that holds is no conflict, a batch comes back in the parts that were g
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any
 
@@ -35,7 +36,7 @@ from embedbk.errors import AppendConflict, EmbedbkError, UsageError
 from embedbk.ids import Member, Position
 from embedbk.testing.actor import Repair
 from embedbk.testing.plan import MS, SECOND
-from embedbk.testing.sim_runtime import SimRuntime, awaited
+from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import KEY, Sleep, Steps, Until, World
 
@@ -78,11 +79,16 @@ def sequence_of(payload: bytes) -> tuple[bytes, int] | None:
 class _TellingPacker:
     """A packer that tells the observers what it took."""
 
-    def __init__(self, packer: Packing, tell: Callable[[int, bytes], None]) -> None:
-        self._packer, self._tell = packer, tell
+    def __init__(self, packer: Packing, tell: Callable[[int, bytes], None], sometimes: Counter[str]) -> None:
+        self._packer, self._on_taken, self._sometimes = packer, tell, sometimes
+        self.taken: dict[int, bytes] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._packer, name)
+
+    def _tell(self, entry_id: int, payload: bytes) -> None:
+        self.taken[entry_id] = payload
+        self._on_taken(entry_id, payload)
 
     def append(self, data: bytes) -> tuple[int, bool]:
         taken = self._packer.append(data)
@@ -94,6 +100,8 @@ class _TellingPacker:
         first, taken, should_wake = self._packer.append_many(payloads, caller)
         for number in range(taken):
             self._tell(first + number, payloads[number])
+        if 0 < taken < len(payloads) and not self._packer.is_stopped:
+            self._sometimes["rest waited for room"] += 1
         return first, taken, should_wake
 
     def append_with(self, data: bytes, attributes: bytes, expected: int) -> tuple[int, bool]:
@@ -109,7 +117,7 @@ def _watch(world: World, client: str, appending: Appending) -> Appending:
     def tell(entry_id: int, payload: bytes) -> None:
         world.tell("on_sent", client, writing, appending.ledger_id, entry_id, payload)
 
-    writing.packer = _TellingPacker(writing.packer, tell)
+    writing.packer = _TellingPacker(writing.packer, tell, world.sometimes)
     return appending
 
 
@@ -149,7 +157,7 @@ def _all_ledgers(world: World) -> list[LedgerMetadata]:
 
 def _user(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
     yield from _ready(world, client)
-    runtime = _runtime(world, client)
+    runtime = _runtime(world, client, Narrow() if "crowds" in world.features else None)
     for _ in range(chance.randint(1, 3)):
         traits, password = _traits(world, runtime, chance), _password(world, chance)
         custom = {REMOVED: client.encode()}
@@ -160,6 +168,8 @@ def _user(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
         steps = ledger.create(runtime, quorum, password, custom, traits)
         try:
             appending = _watch(world, client, (yield from awaited(runtime, steps)))
+            for number in range(2 if "crowds" in world.features else 0):
+                world.spawn(client, _append_runs(world, client, runtime, appending, number))
             yield from _append_all(world, client, runtime, appending, chance, {}, 0, password)
         except EmbedbkError as error:
             world.note(f"{client}: {type(error).__name__}: {error}")
@@ -302,7 +312,8 @@ def _append_all(
             )
             sequence += 1
         elif "conditional" in world.features and chance.random() < 0.3:
-            yield from _append_if(runtime, appending, chance, payload)
+            is_alone = "crowds" not in world.features
+            yield from _append_if(runtime, appending, chance, payload, is_alone=is_alone)
         elif "batches" in world.features and chance.random() < 0.4:
             parts = [payload[begin : begin + 7] for begin in range(0, len(payload), 7)][:500]
             yield from awaited(runtime, appending.append_batch(parts))
@@ -321,6 +332,26 @@ def _append_all(
         appending.release()
     else:
         yield from awaited(runtime, appending.close() if ends == "close" else appending.force())
+
+
+def _append_runs(world: World, client: str, runtime: Runtime, appending: Appending, number: int) -> Steps:
+    """Beside others that append to this handle: each run stands together, where its call says (P3.1)."""
+    name = f"{client}.{appending.ledger_id}.{number}"
+    chance = random.Random(f"runs {name} {world.seed}")
+    sent: Any = appending.writing
+    for turn in range(chance.randint(1, 8)):
+        size = chance.choice([1, 100, 700])
+        run = [b"%s %d %d " % (name.encode(), turn, at) + b"z" * size for at in range(chance.randint(1, 12))]
+        try:
+            appended = yield from awaited(runtime, appending.append_many(run))
+        except EmbedbkError as error:
+            world.note(f"{name}: {type(error).__name__}: {error}")
+            return
+        if sent.lac < appended.last_entry and appending.durability == "synced":
+            raise Violation("P3.3", f"{name}: told of {appended.last_entry}, and the LAC is {sent.lac}")
+        if [sent.packer.taken.get(at) for at in range(appended.first_entry, appended.last_entry + 1)] != run:
+            raise Violation("P3.1", f"{name}: what it appended does not stand at {appended}")
+        yield Sleep(chance.randint(0, 20) * MS)
 
 
 def _look_at_own(runtime: Runtime, appending: Appending, password: Password) -> Steps:
@@ -366,20 +397,23 @@ def _produce(
             )
 
 
-def _append_if(runtime: Runtime, appending: Appending, chance: random.Random, payload: bytes) -> Steps:
-    """The condition that holds is no conflict; one that does not appends nothing."""
-    last = appending.last_position
-    if chance.random() < 0.5:
-        at = yield from awaited(runtime, appending.append(payload, Terms(after=last)))
-        if at.entry_id != appending.writing.packer.last_entry:
-            raise Violation("condition", f"appended behind {last}, and stands at {at}")
-        return
-    wrong = Position(appending.ledger_id, appending.writing.packer.last_entry + chance.randint(1, 5))
+def _append_if(
+    runtime: Runtime, appending: Appending, chance: random.Random, payload: bytes, *, is_alone: bool
+) -> Steps:
+    """The condition that holds is no conflict; one that does not appends nothing. Beside others either may come true or
+    false meanwhile, and what was appended stands behind what was named."""
+    last, is_right = appending.last_position, chance.random() < 0.5
+    if not is_right:
+        last = Position(appending.ledger_id, appending.writing.packer.last_entry + chance.randint(1, 5))
     try:
-        yield from awaited(runtime, appending.append(payload, Terms(after=wrong)))
+        at = yield from awaited(runtime, appending.append(payload, Terms(after=last)))
     except AppendConflict:
+        if is_right and is_alone:
+            raise Violation("condition", f"not appended behind {last}, which stands there") from None
         return
-    raise Violation("condition", f"appended behind {wrong}, which does not stand there")
+    behind = last.entry_id + 1 if last.ledger_id == appending.ledger_id else 0
+    if at.entry_id != behind or (is_alone and not is_right):
+        raise Violation("condition", f"appended behind {last}, and stands at {at}")
 
 
 # --- Reading -----------------------------------------------------------------------------------------------
