@@ -32,6 +32,7 @@ from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.core.bookie import Bookie
 from embedbk.core.client_words import Send
 from embedbk.core.lac_reader import LacWait
+from embedbk.core.log import LogTakeover
 from embedbk.core.metadata_words import KeyRead
 from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import Tick
@@ -75,6 +76,7 @@ class Invariants(Observer):
             Member: self._on_member,
         }
         self._logs = Logs(self.ghost)
+        self._cores[LogTakeover] = self._logs.on_takeover
         self._lists: dict[str, frozenset[int]] = {}  # Key of a log's list -> the ledgers that it names.
         self._closed: dict[
             str, int
@@ -236,6 +238,7 @@ class Invariants(Observer):
             ledger.acked_to.pop(node, None)
         for core in [core for core, handle in ghost.recoveries.items() if handle.node == node]:
             del ghost.recoveries[core]
+        self._logs.on_stopped(node)
         self.sometimes.note("process killed")
 
     def on_durable(self, node: str, token: int) -> None:
@@ -435,6 +438,7 @@ class Invariants(Observer):
             reading.acknowledged_is_readable(ledger)
             life.copies_are_the_same(ledger, storages)
         self._handles.at_end()
+        self._logs.at_end()
         for name, storage in storages.items():
             bookie = ghost.bookies.get(name)
             if bookie is not None and not bookie.is_lost:

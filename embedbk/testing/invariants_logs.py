@@ -1,4 +1,5 @@
-"""Logs as their lists tell them: I91 (how many are open), I92 (one order), I93 (dense places that never move).
+"""Logs as their lists tell them: I91 (how many are open), I92 (one order), I93 (dense places that never move); and who
+takes them over: L4 (duels end).
 
 Each check is about one change of one list, or one acknowledgement; `Invariants` calls them. That a listed ledger is
 there (I90) is the ledgers' own matter (`invariants_life`).
@@ -6,9 +7,12 @@ there (I90) is the ledgers' own matter (`invariants_life`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from embedbk.codec.ledger_metadata import LogList, LogSegment
+from embedbk.core.vocabulary import Ended
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import Ghost
 from embedbk.testing.violation import Violation
@@ -25,6 +29,7 @@ class Logs:
         self._behind: dict[
             int, int
         ] = {}  # Ledger -> the one that its owner had listed behind it, to roll over to.
+        self._takeovers: dict[Any, str] = {}  # That have not ended: by whom.
 
     def take(self, key: str, new: LogList | None) -> tuple[LogSegment, ...]:
         """A list comes, changes or goes; what it was before."""
@@ -47,6 +52,21 @@ class Logs:
                 "I92",
                 f"{client} is told of an append to ledger {ledger_id} behind one to ledger {behind}, the next one",
             )
+
+    def on_takeover(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
+        if any(type(effect) is Ended for effect in effects):
+            self._takeovers.pop(core, None)
+        else:
+            self._takeovers[core] = node
+
+    def on_stopped(self, node: str) -> None:
+        self._takeovers = {core: who for core, who in self._takeovers.items() if who != node}
+
+    def at_end(self) -> None:
+        """L4: duels end. When nothing fails any more every takeover has the log, or hears that another has it."""
+        for core, node in self._takeovers.items():
+            if node in self._ghost.up and node not in self._ghost.paused:
+                raise Violation("L4", f"the takeover of log {core.name!r} by {node} has not ended")
 
     def _at_most_two_are_open(self, key: str, segments: tuple[LogSegment, ...]) -> None:
         """I91: of a list all but the last two are closed."""

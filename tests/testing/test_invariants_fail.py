@@ -17,6 +17,7 @@ from embedbk.codec.frame import FrameHeader, frame_of
 from embedbk.codec.journal_records import HELD_AGAIN, RecordKind
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
+    Begun,
     Fragment,
     LedgerMetadata,
     LedgerState,
@@ -37,6 +38,7 @@ from embedbk.codec.messages import (
 from embedbk.codec.metadata_messages import ABSENT, Compare, MetadataRequest, Put, Txn
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
+from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
     CollectionBegun,
@@ -57,9 +59,11 @@ from embedbk.core.client_words import (
 )
 from embedbk.core.lac_reader import LacWait
 from embedbk.core.ledger_table import LedgerTable
+from embedbk.core.log import LogTakeover
+from embedbk.core.log_listing import NewLedger
 from embedbk.core.metadata_words import Transact, Transacted, TransactUnknown
 from embedbk.core.recovery import Recovery
-from embedbk.core.vocabulary import Tick
+from embedbk.core.vocabulary import Started, Tick
 from embedbk.core.writer import Writer
 from embedbk.errors import LedgerFenced, NoSuchEntry, NotEnoughBookies
 from embedbk.ids import NO_ENTRY, Member
@@ -743,6 +747,15 @@ def l4() -> None:
     steps.history.watch.at_end({})
 
 
+def l4_of_a_log() -> None:
+    history = History(version(), version(RECOVERING), version(CLOSED, -1, 0))
+    history.watch.on_started("r", "client", b"", 0, False)
+    new = NewLedger(Quorum(3, 3, 2), bytes(32), 0, Begun.TAKEOVER)
+    takeover = LogTakeover("orders", b"r", new, KEY, (), random.Random(0))
+    history.watch.on_step("r", takeover, Started(0), takeover.step(Started(0)))
+    history.watch.at_end({})
+
+
 def l12() -> None:
     history = History()
     core = LacWait(version(), -1, 300, 0)
@@ -908,7 +921,7 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         lambda: runs_out(("fast", 2), ("fast", 18), ("w", 500)),  # It came later.
         lambda: runs_out(("fast", 900), ("w", 1), ("fast", 902), ("w", 17)),
     ],
-    "L4": [l4],
+    "L4": [l4, l4_of_a_log],
     "L12": [l12],
     "L13": [l13],
     "L14": [l14],
