@@ -48,11 +48,13 @@ if TYPE_CHECKING:
         OperationTimeout,
         PeerError,
         RecoveryInconclusive,
+        StaleEpoch,
         StorageError,
         Truncated,
         UsageError,
         WrongPassword,
     )
+    from embedbk.guards import EpochGuard, FileGuard, SqlGuard
     from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 
 __all__ = [
@@ -67,7 +69,9 @@ __all__ = [
     "EmbedbkError",
     "Entry",
     "EntryUnreadable",
+    "EpochGuard",
     "Fate",
+    "FileGuard",
     "Explanation",
     "InvariantError",
     "LedgerClosed",
@@ -93,6 +97,8 @@ __all__ = [
     "Placement",
     "Roll",
     "Settings",
+    "SqlGuard",
+    "StaleEpoch",
     "StorageError",
     "Ticket",
     "Truncated",
@@ -113,7 +119,8 @@ config Placement Roll Settings
 client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
-errors AppendConflict LockLost LogFull Truncated UsageError WrongPassword
+errors AppendConflict LockLost LogFull StaleEpoch Truncated UsageError WrongPassword
+guards EpochGuard FileGuard SqlGuard
 ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter
 client.locking Holder Lock

@@ -26,6 +26,7 @@ __all__ = [
     "OperationTimeout",
     "PeerError",
     "RecoveryInconclusive",
+    "StaleEpoch",
     "StorageError",
     "Truncated",
     "UsageError",
@@ -93,6 +94,12 @@ class LockLost(EmbedbkError):
 
     definite = False
     hint = "what was done under its epoch stands where the epoch was compared; acquire it again for a new one"
+
+
+class StaleEpoch(EmbedbkError):
+    """A resource has met a higher epoch, so the caller is not its newest holder any more (P9.3); nothing was done."""
+
+    hint = "another took over: stop acting for this resource, or take it over again for a new epoch"
 
 
 class LogFull(EmbedbkError):

@@ -27,7 +27,7 @@ def test_the_twenty_lines_run(
 
 def test_the_lines_for_production_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second Python block; then nothing new is made where the directory is gone."""
-    _, block = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    _, block, _ = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     program = compile(block, str(README), "exec")
     exec(program, {})
@@ -37,6 +37,20 @@ def test_the_lines_for_production_run_twice(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(embedbk.StorageError, match="holds no cluster"):
         embedbk.open("production", create=False)
     assert not list((tmp_path / "production").iterdir())
+
+
+def test_the_guards_run_under_rising_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The third Python block, twice: each time the lock has a higher epoch."""
+    *_, block = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    program = compile(block, str(README), "exec")
+    epochs = []
+    for _ in range(2):
+        exec(program, {})
+        epochs.append(embedbk.FileGuard("report.json").highest())
+    assert 0 < epochs[0] < epochs[1] and capsys.readouterr().out == "paid\npaid\n"
 
 
 def test_every_file_it_names_is_there() -> None:

@@ -14,6 +14,7 @@ from tests.mutants import (
     faces,
     follower_streams,
     formation,
+    guards,
     host,
     levels,
     locks,
@@ -62,6 +63,7 @@ MUTANTS = (
     *strangers.MUTANTS,
     *host.MUTANTS,
     *faces.MUTANTS,
+    *guards.MUTANTS,
     *between_two.MUTANTS,
     *cannot_tell.MUTANTS,
 )
