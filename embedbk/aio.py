@@ -22,6 +22,7 @@ from embedbk.client.devices import Devices
 from embedbk.client.explaining import Explanation
 from embedbk.client.ledger import quorum_of, traits_of
 from embedbk.client.locking import Holder, Locking
+from embedbk.client.log_names import log_names
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading, record_batch_maker
@@ -122,6 +123,10 @@ class Client(_Closing):
     def log(self, name: str, *, password: bytes = b"") -> Log:
         self._runtime.check()
         return Log(self._runtime, check_log_name(name), Password(password))
+
+    async def logs(self, prefix: str = "") -> list[str]:
+        """As `embedbk.Client.logs`."""
+        return await run_async(log_names(self._runtime, prefix))
 
     def lock(self, name: str, *, value: bytes = b"") -> Lock:
         """As `embedbk.Client.lock`."""

@@ -20,7 +20,9 @@ usage: embedbk COMMAND ...
   metadata      run a metadata member (a peer process)
   quorum        quorum status|join|reconfigure|replace|transfer|raise: the metadata members of a cluster;
                 quorum snapshot|verify|restore|recover|nuke: its metadata kept elsewhere, and brought back
-  ledger        ledger lost|forget: what a lost future left on bookies when metadata was brought back
+  log           log list|show|append|read|tail|delete: the logs of a cluster, by its address or its directory
+  ledger        ledger list|show|read|recover|delete|undelete|deleted|explain: one ledger;
+                ledger lost|forget: what a lost future left on bookies when metadata was brought back
   sim           whole clusters in virtual time, one world per seed
   storage       storage check DIR: read every byte of what is stored, and say what is damaged;
                 storage read-only|writable DIR: whether a bookie takes normal adds
@@ -46,9 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run_quorum(rest)
     if command == "ledger":
-        from embedbk.cli.lost_ledgers import run_ledger
+        from embedbk.cli.ledger import run_ledger
 
         return run_ledger(rest)
+    if command == "log":
+        from embedbk.cli.log import run_log
+
+        return run_log(rest)
     if command == "demo":
         from embedbk.demo import run_demo
 

@@ -29,7 +29,7 @@ from embedbk.errors import StorageError, UsageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.quorum import Quorum
 
-__all__ = ["forget", "lost", "parse_ids", "run_ledger"]
+__all__ = ["add_lost_ledgers", "forget", "lost", "parse_ids"]
 
 PAGE = 1000
 LAST_KEY = "\U0010ffff"  # Above every key.
@@ -42,8 +42,8 @@ class _Seen(NamedTuple):
     missed: dict[str, str]  # Bookies that did not say what they hold, and why.
 
 
-def run_ledger(arguments: Sequence[str]) -> int:
-    commands = Commands("ledger", "Ledgers of a future that was lost when metadata was brought back.")
+def add_lost_ledgers(commands: Commands) -> None:
+    """Two commands of the noun `ledger`."""
     commands.add(
         "lost", lambda quorum, _: lost(quorum()), "those that bookies hold and metadata does not know"
     )
@@ -56,7 +56,6 @@ def run_ledger(arguments: Sequence[str]) -> int:
     made.add_argument(
         "--token", help="of the cluster; without it nothing is changed, and it is said what would go"
     )
-    return commands.run(arguments)
 
 
 def lost(quorum: Quorum) -> Said:

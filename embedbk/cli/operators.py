@@ -1,7 +1,8 @@
-"""What the commands of operators have in common: which cluster, how long, what an error and an answer look like.
+"""What the commands about a cluster have in common: which cluster, how long, what an error and an answer look like.
 
-Decides the arguments that each of them takes, and the exit status: 1 for what is refused or not so. What a command does
-is its own file's.
+Decides the arguments that each of them takes, how a cluster is reached, and the exit status: 1 for what is refused or
+not so, 130 for a command that was interrupted, 141 for one whose reader is gone, as of other programs that signals end.
+What a command does is its own file's.
 """
 
 from __future__ import annotations
@@ -14,26 +15,53 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from embedbk.client.address import endpoints_of, is_address
-from embedbk.client.beginning import holds_log
-from embedbk.errors import EmbedbkError, UsageError
+from embedbk.client.address import endpoints_of, is_address, url_of
+from embedbk.client.beginning import check_path, holds_log
+from embedbk.client.client import Client, open_client
+from embedbk.client.knocking import SOCKET_FILE, knock
+from embedbk.config import Settings
+from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.quorum import Quorum, listened_at
 
-__all__ = ["Commands", "Run", "Said", "endpoints_at"]
+__all__ = ["Commands", "Reach", "Run", "Said", "client_of", "endpoints_at", "quorum_of"]
 
 AT_VARIABLE = "EMBEDBK_CLUSTER"
+KNOCK_S = 10.0  # For the process that has a directory; its loop may be busy.
+INTERRUPTED, READER_IS_GONE = 130, 141
 
 
 class Said(NamedTuple):
-    """What a command tells: for programs, and for people; and its exit status."""
+    """What a command tells: for programs, and for people; and its exit status. None: it has told all itself."""
 
-    data: dict[str, Any]
-    text: str
+    data: dict[str, Any] | None
+    text: str = ""
     code: int = 0
 
 
-# Of the cluster that --at names, if the command asks for it.
-Run = Callable[[Callable[[], Quorum], argparse.Namespace], Said]
+Reach = Callable[[argparse.Namespace], Any]  # Of the cluster that --at names: its members, or a client of it.
+Run = Callable[[Callable[[], Any], argparse.Namespace], Said]  # It reaches the cluster when it asks for it.
+
+
+def quorum_of(options: argparse.Namespace) -> Quorum:
+    """The metadata members, without a session."""
+    return Quorum(endpoints_at(options.at), options.timeout_s, options.allow_non_loopback)
+
+
+def client_of(options: argparse.Namespace) -> Client:
+    """A client, to be closed. A directory that no process has is opened in this one, and nothing is made there."""
+    settings = Settings(
+        operation_timeout_s=options.timeout_s,
+        open_timeout_s=options.timeout_s,
+        allow_non_loopback=options.allow_non_loopback,
+    )
+    at = _given(options.at)
+    if is_address(at):
+        return open_client(at, settings=settings)
+    path = check_path(at)
+    if not holds_log(path / "metadata"):
+        return open_client(url_of(endpoints_at(at)), settings=settings)
+    url = _knocked(path)
+    return open_client(url or path, settings=settings, create=False)
 
 
 class Commands:
@@ -44,10 +72,12 @@ class Commands:
         self._parser = argparse.ArgumentParser(prog=self._prog, description=description, allow_abbrev=False)
         self._commands = self._parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(self, name: str, run: Run, text: str, *, is_at: bool = True) -> argparse.ArgumentParser:
-        """is_at: it is about a cluster that runs."""
+    def add(
+        self, name: str, run: Run, text: str, *, is_at: bool = True, reach: Reach = quorum_of
+    ) -> argparse.ArgumentParser:
+        """is_at: it is about a cluster. reach: by what it is reached."""
         made = self._commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        made.set_defaults(run=run)
+        made.set_defaults(run=run, reach=reach)
         add = made.add_argument
         if is_at:
             add(
@@ -68,34 +98,56 @@ class Commands:
     def run(self, arguments: Sequence[str]) -> int:
         options = self._parser.parse_args(arguments)
         try:
-            said: Said = options.run(
-                lambda: Quorum(endpoints_at(options.at), options.timeout_s, options.allow_non_loopback),
-                options,
-            )
+            said: Said = options.run(lambda: options.reach(options), options)
+            if said.data is not None:
+                print(json.dumps(said.data, indent=2) if options.json else said.text)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except BrokenPipeError:
+            # Python flushes once more when it ends, which must find somebody who takes it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return READER_IS_GONE
         except EmbedbkError as refused:
             if options.json:
                 error = {"error": type(refused).__name__, "message": refused.args[0], "hint": refused.hint}
                 print(json.dumps(error))
             print(f"{self._prog}: {refused}", file=sys.stderr)
             return 1
-        print(json.dumps(said.data, indent=2) if options.json else said.text)
         return said.code
 
 
-def endpoints_at(at: str | None) -> list[str]:
+def _given(at: str | None) -> str:
     if not at:
         raise UsageError(
             "which cluster? no --at was given",
             hint=f"--at embedbk://HOST:PORT, or --at DIRECTORY, or set {AT_VARIABLE} to one of them",
         )
+    return at
+
+
+def _knocked(path: Path) -> str:
+    """The address of the embedded cluster that a process has open there; empty: none says so."""
+    if not (path / SOCKET_FILE).is_socket():
+        return ""
+    try:
+        return knock(path, KNOCK_S)
+    except StorageError:
+        return ""  # Left by a process that was killed: whoever opens the directory is told if another has it.
+
+
+def endpoints_at(at: str | None) -> list[str]:
+    at = _given(at)
     if is_address(at):
         return endpoints_of(at)
+    url = _knocked(Path(at))
+    if url:
+        return endpoints_of(url)
     endpoints = listened_at(Path(at))
     if not endpoints and holds_log(Path(at) / "metadata"):
         raise UsageError(
-            f"--at {at}: nobody reaches its metadata member from another process: it is embedded, and was opened "
-            "without listen=, or is not open",
-            hint='in the process that has it open: client.listen("tcp://127.0.0.1:0"); else open it with listen=',
+            f"--at {at}: its metadata member is embedded, and no process that has it open answers",
+            hint='open it, with listen="tcp://127.0.0.1:0" for other users and machines',
         )
     if not endpoints:
         raise UsageError(

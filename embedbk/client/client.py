@@ -19,6 +19,7 @@ from embedbk.client.explaining import Explanation
 from embedbk.client.ledger import LedgerReader, LedgerWriter, quorum_of, traits_of
 from embedbk.client.locking import Lock, Locking
 from embedbk.client.log import Log
+from embedbk.client.log_names import log_names
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.runtime import refuse_pickling
@@ -45,6 +46,10 @@ class Client:
         """A log by its name; password is that of its ledgers."""
         self._runtime.check()
         return Log(self._runtime, check_log_name(name), Password(password))
+
+    def logs(self, prefix: str = "") -> list[str]:
+        """The names of all logs that begin with prefix, ascending."""
+        return run_blocking(log_names(self._runtime, prefix), "aio.Client.logs")
 
     # Locks.
 

@@ -7,6 +7,7 @@ and other processes reach them.
     DIRECTORY/metadata/     log of the metadata member; the cluster's token is minted with it
     DIRECTORY/b1/ b2/ ...   one bookie each; its journals and entry logs may stand on other devices (devices.py)
     DIRECTORY/BOOKIES       which bookies live here, an id on each line: the cluster may have others elsewhere
+    DIRECTORY/SOCKET        where other processes of this user ask for the way (knocking.py)
 
 `embedbk.cluster` lays its directory out alike, so that a cluster grows out of this process by stopping here and
 starting there.
@@ -27,6 +28,7 @@ from embedbk.client.address import endpoints_of, url_of
 from embedbk.client.beginning import IGNORED, check_path, holds_log, is_new, make, refuse_new
 from embedbk.client.devices import IN_PLACE, Devices
 from embedbk.client.entering import announcing_of, note_endpoints, others_of
+from embedbk.client.knocking import Door
 from embedbk.client.runtime import Runtime
 from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
@@ -330,6 +332,24 @@ class _Building:
             )
             node.near = nears[Member(storage.bookie_id, storage.incarnation)]
             nodes.append(node)
+
+        def listen(endpoint: str) -> list[str]:
+            """On the host's thread."""
+            endpoints = metadata.listen(endpoint)
+            for node in nodes:
+                node.listen(loop.now_ns(), _beside(endpoint, node.bookie_id))
+            return endpoints
+
+        def listen_and_note(endpoint: str) -> list[str]:
+            endpoints = listen(endpoint)
+            note_endpoints(self.root / _METADATA, endpoints)
+            door.url = url_of(endpoints)
+            return endpoints
+
+        url = url_of(metadata.endpoints) if self.listen is not None else None
+        door = Door(self.root, listen, url or "")
+        self.opened.append(door.close)
+        loop.add(door)  # The first, so that it is closed behind those who listen by its descriptor.
         loop.add(metadata)
         announcing = None
         if others_of(metadata):
@@ -339,7 +359,6 @@ class _Building:
             loop.add(node)
         transport = self._open_transport(_client_identity(token))
         self.opened.append(transport.close)
-        url = url_of(metadata.endpoints) if self.listen is not None else None
         runtime = _client(
             transport,
             metadata.endpoints,
@@ -361,17 +380,9 @@ class _Building:
         opened.offers = lambda: offers(
             [each.name for each in metadata.log.raft.configuration.learners], Growth()
         )
+
         if self.listen is None:
-
-            def listen(endpoint: str) -> list[str]:
-                """On the host's thread."""
-                endpoints = metadata.listen(endpoint)
-                note_endpoints(self.root / _METADATA, endpoints)
-                for node in nodes:
-                    node.listen(loop.now_ns(), _beside(endpoint, node.bookie_id))
-                return endpoints
-
-            opened.listen = listen
+            opened.listen = listen_and_note
         return opened
 
     def _open_transport(self, identity: Identity) -> Transport:

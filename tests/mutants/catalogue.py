@@ -7,6 +7,7 @@ from tests.mutants import (
     cannot_tell,
     clones,
     codec,
+    commands,
     core_bookie,
     core_reader,
     core_recovery,
@@ -64,6 +65,7 @@ MUTANTS = (
     *host.MUTANTS,
     *faces.MUTANTS,
     *guards.MUTANTS,
+    *commands.MUTANTS,
     *between_two.MUTANTS,
     *cannot_tell.MUTANTS,
 )

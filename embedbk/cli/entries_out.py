@@ -1,0 +1,76 @@
+"""Entries on standard output: as they are, a line each, or as JSON; and places of a log as people write them.
+
+Decides the bytes that `embedbk log read | tail` and `embedbk ledger read` write, and what --from and --to mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import re
+import sys
+from typing import Any
+
+from embedbk.client.batches import Entry
+from embedbk.errors import UsageError
+from embedbk.ids import LEDGER_ID_MAX, Position
+
+__all__ = ["add_format", "add_places", "as_json", "parse_place", "write_entry"]
+
+_PLACE = re.compile(r"([0-9]{1,19})(?::([0-9]{1,19}))?", re.ASCII)
+
+
+def add_format(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--places", action="store_true", help="OFFSET LEDGER:ENTRY in front of each entry")
+    made.add_argument(
+        "--raw", action="store_true", help="the bytes alone, without an end of line behind each"
+    )
+
+
+def add_places(made: argparse.ArgumentParser) -> None:
+    for name, what in (
+        ("from", "the first entry that is read"),
+        ("to", "the first that is not read any more"),
+    ):
+        made.add_argument(
+            f"--{name}", dest=f"{name}_place", metavar="PLACE", help=f"{what}: OFFSET, or LEDGER:ENTRY"
+        )
+
+
+def parse_place(text: str | None) -> Position | int | None:
+    """An offset, or a position. Raises UsageError: it is neither."""
+    if text is None:
+        return None
+    match = _PLACE.fullmatch(text)
+    if match is None or any(int(number) > LEDGER_ID_MAX for number in match.groups() if number):
+        raise UsageError(
+            f"{text[:80]!r} is no place of a log", hint="an offset, as 17, or a position, as 3:17"
+        )
+    return int(match[1]) if match[2] is None else Position(int(match[1]), int(match[2]))
+
+
+def as_json(entry: Entry) -> dict[str, Any]:
+    """The value as text where it is text, else in base64."""
+    told: dict[str, Any] = {
+        "offset": entry.offset,
+        "ledger_id": entry.ledger_id,
+        "entry_id": entry.entry_id,
+    }
+    try:
+        told["value"] = bytes(entry).decode()
+    except UnicodeDecodeError:
+        told["base64"] = base64.b64encode(entry.data).decode()
+    return told
+
+
+def write_entry(entry: Entry, options: argparse.Namespace) -> None:
+    out = sys.stdout.buffer
+    if options.json:
+        out.write(json.dumps(as_json(entry)).encode() + b"\n")
+        return
+    if options.places:
+        out.write(f"{entry.offset} {entry.ledger_id}:{entry.entry_id} ".encode())
+    out.write(entry.data)
+    if not options.raw:
+        out.write(b"\n")

@@ -1,0 +1,155 @@
+"""`embedbk ledger VERB [ID] --at CLUSTER`: what people do with one ledger at a terminal.
+
+Decides what is shown of ledgers, and what has to be said before one goes. `lost` and `forget`, for metadata that was
+brought back, are lost_ledgers.py's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from embedbk.cli.entries_out import add_format, write_entry
+from embedbk.cli.log import password_of
+from embedbk.cli.lost_ledgers import add_lost_ledgers
+from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.client.client import Client
+from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState
+from embedbk.errors import UsageError
+
+__all__ = ["run_ledger"]
+
+Reach = Callable[[], Client]
+
+
+def run_ledger(arguments: Sequence[str]) -> int:
+    commands = Commands("ledger", "Ledgers of a cluster.")
+    commands.add("list", _list, "the ids of all ledgers", reach=client_of)
+    _add(commands, "show", _show, "its metadata")
+    made = _add(
+        commands, "read", _read, "its entries: all of a closed one, of an open one what is acknowledged"
+    )
+    made.add_argument(
+        "--from", dest="first", type=int, default=0, metavar="ENTRY", help="the first entry that is read"
+    )
+    made.add_argument(
+        "--to", dest="end", type=int, metavar="ENTRY", help="the first that is not read any more"
+    )
+    add_format(made)
+    _add(commands, "recover", _recover, "fence whoever writes it, and close it")
+    made = _add(commands, "delete", _delete, "delete it; until its grace is over it can be brought back")
+    made.add_argument(
+        "--force", action="store_true", help="whatever its state: one that is not CLOSED is gone for ever"
+    )
+    made.add_argument("--yes", action="store_true", help="it is meant; else it is said what would go")
+    _add(commands, "undelete", _undelete, "bring a deleted one back")
+    commands.add("deleted", _deleted, "those that can be brought back", reach=client_of)
+    _add(commands, "explain", _explain, "why it is as it is, and what is safe to do next")
+    add_lost_ledgers(commands)
+    return commands.run(arguments)
+
+
+def _add(
+    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], Said], text: str
+) -> argparse.ArgumentParser:
+    made = commands.add(name, run, text, reach=client_of)
+    made.add_argument("ledger_id", type=int, metavar="ID", help="of the ledger")
+    made.add_argument("--password-file", metavar="FILE", help="holds its password")
+    return made
+
+
+def _list(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        ids = client.ledgers()
+    return Said({"ledgers": ids}, "\n".join(map(str, ids)) if ids else "no ledger")
+
+
+def _show(reach: Reach, options: argparse.Namespace) -> Said:
+    with (
+        reach() as client,
+        client.open_ledger(options.ledger_id, password=password_of(options)) as ledger,
+    ):
+        return _shown(ledger.metadata)
+
+
+def _shown(metadata: LedgerMetadata) -> Said:
+    quorum = metadata.quorum
+    fragments = [
+        {"first_entry": each.first_entry, "ensemble": [bookie_id for bookie_id, _ in each.ensemble]}
+        for each in metadata.fragments
+    ]
+    data = {
+        "ledger_id": metadata.ledger_id,
+        "state": LedgerState(metadata.state).name,
+        "ensemble_size": quorum.ensemble_size,
+        "write_quorum": quorum.write_quorum,
+        "ack_quorum": quorum.ack_quorum,
+        "last_entry": metadata.last_entry,
+        "length": metadata.length,
+        "fragments": fragments,
+    }
+    end = (
+        "" if metadata.last_entry is None else f", last entry {metadata.last_entry}, {metadata.length} bytes"
+    )
+    lines = [
+        f"ledger {metadata.ledger_id}: {LedgerState(metadata.state).name}{end}",
+        f"  E {quorum.ensemble_size} Qw {quorum.write_quorum} Qa {quorum.ack_quorum}",
+    ]
+    lines += [
+        f"  from entry {each.first_entry} on: {', '.join(bookie_id for bookie_id, _ in each.ensemble)}"
+        for each in metadata.fragments
+    ]
+    return Said(data, "\n".join(lines))
+
+
+def _read(reach: Reach, options: argparse.Namespace) -> Said:
+    with (
+        reach() as client,
+        client.open_ledger(options.ledger_id, password=password_of(options)) as ledger,
+    ):
+        last = ledger.last_add_confirmed() if ledger.last_entry is None else ledger.last_entry
+        if options.end is not None:
+            last = min(last, options.end - 1)
+        if options.first <= last:
+            for entry in ledger.read(options.first, last):
+                write_entry(entry, options)
+    return Said(None)
+
+
+def _recover(reach: Reach, options: argparse.Namespace) -> Said:
+    with (
+        reach() as client,
+        client.open_ledger(options.ledger_id, recover=True, password=password_of(options)) as ledger,
+    ):
+        return _shown(ledger.metadata)
+
+
+def _delete(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        if not options.yes:
+            raise UsageError(
+                f"this would delete: {client.explain(options.ledger_id)}\nnothing was changed",
+                hint="say that it is meant: --yes",
+            )
+        client.delete_ledger(options.ledger_id, password=password_of(options), force=options.force)
+    return Said({"deleted": options.ledger_id}, f"ledger {options.ledger_id} is deleted")
+
+
+def _undelete(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        client.undelete_ledger(options.ledger_id, password=password_of(options))
+    return Said({"undeleted": options.ledger_id}, f"ledger {options.ledger_id} is back")
+
+
+def _deleted(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        found = client.deleted_ledgers()
+    data = {"deleted": [each.ledger_id for each in found]}
+    return Said(data, "\n".join(str(each.ledger_id) for each in found) if found else "none")
+
+
+def _explain(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        told = client.explain(options.ledger_id)
+    data = {"ledger_id": told.ledger_id, "state": told.state, "rules": told.rules, "missing": told.missing}
+    return Said({**data, "next_step": told.next_step}, str(told))

@@ -1,0 +1,195 @@
+"""`embedbk log VERB [NAME] --at CLUSTER`: what people do with a log at a terminal.
+
+Decides what is shown of logs, and what has to be said before something is fenced or goes. The cluster may be one that
+runs, or a directory: one that a process has open is reached through that process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from embedbk.cli.entries_out import add_format, add_places, parse_place, write_entry
+from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.client.client import Client
+from embedbk.client.log import Log, LogWriter
+from embedbk.errors import NoSuchLedger, UsageError
+
+__all__ = ["run_log"]
+
+Reach = Callable[[], Client]
+FLUSH_ENTRIES = (
+    10_000  # Appended before they are waited for; the writer waits by itself where room ends first.
+)
+
+
+def run_log(arguments: Sequence[str]) -> int:
+    commands = Commands("log", "Logs of a cluster.")
+    made = commands.add("list", _list, "the names of all logs", reach=client_of)
+    made.add_argument("prefix", nargs="?", default="", help="only names that begin so")
+    _add(commands, "show", _show, "its ledgers, and how many entries it has")
+    made = _add(commands, "append", _append, "append each line of standard input, or what is given")
+    made.add_argument("entries", nargs="*", metavar="ENTRY", help="instead of standard input")
+    made.add_argument("--whole", action="store_true", help="all of standard input is one entry")
+    made.add_argument(
+        "--take-over", action="store_true", help="also from a writer that may be at work, which is fenced"
+    )
+    made = _add(commands, "read", _read, "its entries, as far as they are acknowledged")
+    add_places(made)
+    add_format(made)
+    made = _add(commands, "tail", _tail, "entries as they come, until it is interrupted")
+    made.add_argument(
+        "--from", dest="from_place", metavar="PLACE", help="OFFSET, or LEDGER:ENTRY (default: its end)"
+    )
+    made.add_argument("--idle-s", type=float, help="end when nothing came for so long")
+    add_format(made)
+    made = _add(commands, "delete", _delete, "delete it with its ledgers")
+    made.add_argument("--force", action="store_true", help="also one that is written, or was not closed")
+    made.add_argument("--yes", action="store_true", help="it is meant; else it is said what would go")
+    return commands.run(arguments)
+
+
+def _add(
+    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], Said], text: str
+) -> argparse.ArgumentParser:
+    made = commands.add(name, run, text, reach=client_of)
+    made.add_argument("name", help="of the log")
+    made.add_argument("--password-file", metavar="FILE", help="holds the password of its ledgers")
+    return made
+
+
+def password_of(options: argparse.Namespace) -> bytes:
+    """The file's content, without the end of its last line. Raises UsageError: it cannot be read."""
+    if options.password_file is None:
+        return b""
+    try:
+        with open(options.password_file, "rb") as file:
+            return file.read().rstrip(b"\r\n")
+    except OSError as refused:
+        raise UsageError(f"--password-file {options.password_file} cannot be read: {refused}") from refused
+
+
+def _log(client: Client, options: argparse.Namespace) -> Log:
+    return client.log(options.name, password=password_of(options))
+
+
+def _list(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        names = client.logs(options.prefix)
+    return Said({"logs": names}, "\n".join(names) if names else "no log")
+
+
+def _show(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        segments = _log(client, options).segments()
+    rows: list[dict[str, Any]] = [
+        {
+            "ledger_id": each.ledger_id,
+            "first_offset": each.first_offset,
+            "entries": each.last_entry + 1,
+            "state": "CLOSED" if each.is_closed else "OPEN",
+        }
+        for each in segments
+    ]
+    end = segments[-1].first_offset + segments[-1].last_entry + 1 if segments else 0
+    first = segments[0].first_offset if segments else 0
+    data = {"log": options.name, "first_offset": first, "end": end, "ledgers": rows}
+    lines = [
+        f"log {options.name}: offsets {first} to {end - 1}" if end > first else f"log {options.name}: empty"
+    ]
+    lines += [
+        f"  ledger {row['ledger_id']}: {row['entries']} entries from offset {row['first_offset']}, {row['state']}"
+        for row in rows
+    ]
+    return Said(data, "\n".join(lines))
+
+
+def _append(reach: Reach, options: argparse.Namespace) -> Said:
+    if options.entries and options.whole:
+        raise UsageError("--whole is for standard input; nothing was appended")
+    with reach() as client:
+        log = _log(client, options)
+        if not options.take_over:
+            _refuse_beside_a_writer(log)
+        with log.writer() as writer:
+            first = writer.first_offset
+            count, refused = _appended(writer, _given(options))
+    if refused is not None:
+        raise UsageError(
+            f"entry {count + 1}: {refused.args[0]}; the {count} before it are appended"
+        ) from refused
+    data = {"log": options.name, "appended": count, "first_offset": first, "end": first + count}
+    where = f", offsets {first} to {first + count - 1}" if count else ""
+    return Said(data, f"{count} entries appended{where}")
+
+
+def _appended(writer: LogWriter, entries: Iterable[bytes]) -> tuple[int, UsageError | None]:
+    """How many are appended, and why no more are."""
+    count, refused = 0, None
+    try:
+        for entry in entries:
+            writer.append_nowait(entry)
+            count += 1
+            if count % FLUSH_ENTRIES == 0:
+                writer.flush()
+    except UsageError as error:
+        refused = error
+    writer.flush()
+    return count, refused
+
+
+def _given(options: argparse.Namespace) -> Iterable[bytes]:
+    if options.entries:
+        return [entry.encode(errors="surrogateescape") for entry in options.entries]
+    if options.whole:
+        return [sys.stdin.buffer.read()]
+    return _lines()
+
+
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n")
+
+
+def _refuse_beside_a_writer(log: Log) -> None:
+    """A ledger that is open says that somebody writes, or ended without closing it: nobody can tell which."""
+    try:
+        segments = log.segments()
+    except NoSuchLedger:
+        return
+    if segments and not segments[-1].is_closed:
+        raise UsageError(
+            f"log {log.name!r} may be written now: ledger {segments[-1].ledger_id} is open; nothing was appended",
+            hint="--take-over fences whoever writes it, for good",
+        )
+
+
+def _read(reach: Reach, options: argparse.Namespace) -> Said:
+    first, end = parse_place(options.from_place), parse_place(options.to_place)
+    with reach() as client:
+        for entry in _log(client, options).read(first, end):
+            write_entry(entry, options)
+    return Said(None)
+
+
+def _tail(reach: Reach, options: argparse.Namespace) -> Said:
+    first = parse_place(options.from_place)
+    with reach() as client:
+        for entry in _log(client, options).tail(first, idle_s=options.idle_s):
+            write_entry(entry, options)
+            sys.stdout.buffer.flush()
+    return Said(None)
+
+
+def _delete(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        if not options.yes:
+            count = len(_log(client, options).segments())
+            raise UsageError(
+                f"this would delete log {options.name!r} with its {count} ledgers; nothing was changed",
+                hint="say that it is meant: --yes",
+            )
+        client.delete_log(options.name, password=password_of(options), force=options.force)
+    return Said({"deleted": options.name}, f"log {options.name} is deleted")

@@ -1,0 +1,340 @@
+"""`embedbk log` and `embedbk ledger`, beside a cluster that runs and on a directory that nobody has open."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import embedbk
+from embedbk.cli import main
+from embedbk.client.knocking import REACH, SOCKET_FILE, knock
+
+Run = Callable[..., tuple[int, str, str]]
+SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """run(*arguments, given=b""): exit status, standard output, standard error."""
+
+    def run(*arguments: object, given: bytes = b"") -> tuple[int, str, str]:
+        capfdbinary.readouterr()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        code = main([str(each) for each in arguments])
+        out, err = capfdbinary.readouterr()
+        return code, out.decode(errors="replace"), err.decode()
+
+    return run
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def bk(data: Path) -> Iterator[embedbk.Client]:
+    with embedbk.open(data, bookies=1, settings=SETTINGS) as opened:
+        yield opened
+
+
+def running(code: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_log_is_written_and_read_beside_the_application_that_has_the_directory(
+    run: Run, data: Path, bk: embedbk.Client
+) -> None:
+    """The directory is reached through its process; nobody had to listen before."""
+    with pytest.raises(embedbk.UsageError, match="this process only"):
+        _ = bk.url
+    with bk.log("orders").writer() as orders:
+        orders.append_many([b"first", b"second"])
+        assert run("log", "read", "orders", "--at", data) == (0, "first\nsecond\n", "")
+        assert run("log", "list", "--at", data)[:2] == (0, "orders\n")
+        code, told, _ = run("log", "show", "orders", "--at", data, "--json")
+        assert code == 0 and json.loads(told)["ledgers"][0]["state"] == "OPEN"
+        orders.append(b"third")  # Nothing stopped meanwhile.
+    assert run("log", "append", "orders", "fourth", "--at", data)[:2] == (
+        0,
+        "1 entries appended, offsets 3 to 3\n",
+    )
+    assert [bytes(entry) for entry in bk.log("orders").read()] == [b"first", b"second", b"third", b"fourth"]
+    assert run("quorum", "status", "--at", data)[0] == 0
+
+
+def test_the_door_is_its_users_own_and_goes_with_the_process(data: Path) -> None:
+    with embedbk.open(data, bookies=1, settings=SETTINGS):
+        door = (data / SOCKET_FILE).lstat().st_mode
+        assert stat.S_ISSOCK(door) and stat.S_IMODE(door) == 0o600
+        assert not (data / REACH).exists()  # Nobody listens before somebody knocks.
+        assert knock(data, 60) == knock(data, 60) == f"embedbk://ipc:{data}/{REACH}/member"
+        assert stat.S_IMODE((data / REACH).stat().st_mode) == 0o700
+    assert not (data / SOCKET_FILE).exists() and not list((data / REACH).iterdir())
+    with pytest.raises(embedbk.StorageError, match="is not answered"):
+        knock(data, 60)
+
+
+def test_a_directory_of_any_length_has_a_door(tmp_path: Path, run: Run) -> None:
+    """A socket's path has 107 bytes at most; a directory's has more."""
+    deep = tmp_path / ("a" * 100) / ("b" * 100)
+    deep.mkdir(parents=True)
+    with embedbk.open(deep / "data", bookies=1, settings=SETTINGS) as bk:
+        with bk.log("orders").writer() as orders:
+            orders.append(b"far")
+        assert run("log", "read", "orders", "--at", deep / "data")[:2] == (0, "far\n")
+    assert not list((deep / "data" / REACH).iterdir())
+
+
+def test_whoever_listens_already_is_named_by_the_door(data: Path) -> None:
+    with embedbk.open(data, bookies=1, settings=SETTINGS) as bk:
+        first = knock(data, 60)
+        url = bk.listen()
+        assert knock(data, 60) == bk.url == url != first
+        with embedbk.open(first) as other:  # Whoever had the first address keeps it.
+            assert other.ledgers() == []
+    with embedbk.open(data, settings=SETTINGS, listen="tcp://127.0.0.1:0") as bk:
+        assert knock(data, 60) == bk.url
+
+
+def test_knocks_that_ask_for_nothing_keep_nobody_waiting(data: Path, bk: embedbk.Client) -> None:
+    """Whoever connects and leaves, says something, or never reads, is no trouble."""
+    links = []
+    for number in range(200):
+        link = socket.socket(socket.AF_UNIX)
+        link.setblocking(False)
+        try:
+            link.connect(str(data / SOCKET_FILE))
+        except BlockingIOError:  # So many wait there already.
+            link.close()
+            continue
+        if number % 2:
+            link.close()
+        else:
+            links.append(link)
+            with contextlib.suppress(OSError):  # It was answered already.
+                link.send(b"\0" * 65_536)
+    assert knock(data, 60).startswith("embedbk://ipc:")
+    with bk.log("orders").writer() as orders:
+        orders.append(b"first")
+    for link in links:
+        link.close()
+
+
+def test_a_directory_without_sockets_has_no_door_and_works(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: socket.socket, where: object) -> None:
+        raise PermissionError("no sockets here")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with embedbk.open(data, bookies=1, settings=SETTINGS) as bk, bk.log("orders").writer() as orders:
+        orders.append(b"first")
+        assert not (data / SOCKET_FILE).exists()
+
+
+def test_a_directory_that_no_process_has_is_opened_by_the_command(
+    run: Run, data: Path, bk: embedbk.Client, tmp_path: Path
+) -> None:
+    bk.close()
+    assert run("log", "append", "orders", "--at", data, given=b"one\ntwo\r\n\nno end of line")[:2] == (
+        0,
+        "4 entries appended, offsets 0 to 3\n",
+    )
+    code, told, _ = run("log", "read", "orders", "--at", data, "--json")
+    assert [json.loads(line)["value"] for line in told.splitlines()] == ["one", "two\r", "", "no end of line"]
+    assert code == 0
+    assert run("log", "append", "orders", "--at", data, "--whole", given=b"\xff\n")[0] == 0
+    _, told, _ = run("log", "read", "orders", "--from", 4, "--at", data, "--json")
+    assert json.loads(told) == {"offset": 4, "ledger_id": 2, "entry_id": 0, "base64": "/wo="}
+    for wrong in (tmp_path / "missing", tmp_path):
+        code, _, err = run("log", "list", "--at", wrong)
+        assert code == 1 and "no metadata member" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_what_a_killed_process_left_of_its_door_is_no_door(run: Run, data: Path) -> None:
+    code = (
+        "import embedbk, sys\n"
+        "bk = embedbk.open(sys.argv[1], bookies=1)\n"
+        "bk.log('orders').writer().append(b'kept')\n"
+        "print('up', flush=True)\nsys.stdin.read()\n"
+    )
+    killed = running(code, data)
+    try:
+        assert killed.stdout is not None and killed.stdout.readline() == "up\n"
+        assert run("log", "read", "orders", "--at", data)[:2] == (0, "kept\n")
+    finally:
+        killed.kill()
+        killed.communicate()
+    assert (data / SOCKET_FILE).is_socket()
+    code_, told, err = run("log", "read", "orders", "--at", data)
+    assert (code_, told) == (0, "kept\n"), err
+    with pytest.raises(embedbk.StorageError, match="is not answered"):
+        knock(data, 60)
+
+
+def test_appending_beside_a_writer_asks_before_it_fences(run: Run, data: Path, bk: embedbk.Client) -> None:
+    """P8.1: whoever takes a log over fences its writer."""
+    orders = bk.log("orders").writer()
+    orders.append(b"first")
+    code, _, err = run("log", "append", "orders", "second", "--at", data)
+    assert code == 1 and "may be written now" in err and "--take-over" in err
+    orders.append(b"second")
+    assert run("log", "append", "orders", "third", "--at", data, "--take-over")[0] == 0
+    with pytest.raises(embedbk.LedgerFenced):
+        orders.append(b"late")
+    orders.release()
+    assert run("log", "read", "orders", "--at", data)[1] == "first\nsecond\nthird\n"
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_an_entry_that_cannot_be_appended_is_numbered(
+    is_json: bool, run: Run, data: Path, bk: embedbk.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = b"fits\n" + b"x" * (5 << 20) + b"\nnever\n"
+    extra = ["--json"] if is_json else []
+    code, out, err = run("log", "append", "orders", "--at", data, *extra, given=given)
+    assert code == 1 and "entry 2" in err and "the 1 before it are appended" in err
+    assert ("entry 2" in out) is is_json
+    assert [bytes(entry) for entry in bk.log("orders").read()] == [b"fits"]
+
+
+def test_entries_are_shown_from_place_to_place(run: Run, data: Path, bk: embedbk.Client) -> None:
+    for _ in range(2):
+        with bk.log("orders").writer() as orders:
+            orders.append_many([b"a", b"b", b"c"])
+    first, second = (segment.ledger_id for segment in bk.log("orders").segments())
+    at = ("orders", "--at", data)
+    assert run("log", "read", *at, "--from", 1, "--to", 5, "--raw")[1] == "bcab"
+    told = run("log", "read", *at, "--from", f"{second}:0", "--to", f"{second}:2", "--places")[1]
+    assert told == f"3 {second}:0 a\n4 {second}:1 b\n"
+    assert run("ledger", "read", first, "--at", data, "--from", 1, "--to", 2)[1] == "b\n"
+    assert run("ledger", "read", first, "--at", data, "--from", 3)[:2] == (0, "")
+    for place in ("x", "-1", "1:2:3", "1:", "9" * 19, "１"):
+        code, _, err = run("log", "read", *at, f"--from={place}")
+        assert code == 1 and "is no place of a log" in err, place
+    code, _, err = run("log", "read", *at, "--from", "77:0")
+    assert code == 1 and "77" in err
+
+
+def test_a_tail_ends_when_nothing_comes(run: Run, data: Path, bk: embedbk.Client) -> None:
+    with bk.log("orders").writer() as orders:
+        orders.append_many([b"a", b"b"])
+        assert run("log", "tail", "orders", "--at", data, "--from", 1, "--idle-s", 0)[:2] == (0, "b\n")
+
+
+TAIL = "import sys; from embedbk.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def test_a_tail_is_interrupted_and_pipes_close_without_a_word(data: Path, bk: embedbk.Client) -> None:
+    """As cat and tail do: 130 behind SIGINT, 141 when nobody reads any more, and nothing on standard error."""
+    with bk.log("orders").writer() as orders:
+        orders.append_many([b"x" * 1000] * 2000)
+        tail = running(TAIL, "log", "tail", "orders", "--from", "0", "--at", data)
+        try:
+            assert tail.stdout is not None
+            assert tail.stdout.readline() == "x" * 1000 + "\n"
+            os.kill(tail.pid, signal.SIGINT)
+            _, err = tail.communicate(timeout=300)
+            assert (tail.returncode, err) == (130, "")
+        finally:
+            if tail.poll() is None:
+                tail.kill()
+                tail.communicate()
+        read = running(TAIL, "log", "read", "orders", "--at", data)
+        try:
+            assert read.stdout is not None and read.stderr is not None
+            assert read.stdout.readline() == "x" * 1000 + "\n"
+            read.stdout.close()
+            assert (read.wait(300), read.stderr.read()) == (141, "")
+        finally:
+            if read.poll() is None:
+                read.kill()
+            read.wait()
+            assert read.stdin is not None and read.stderr is not None
+            read.stdin.close()
+            read.stderr.close()
+
+
+def test_what_goes_has_to_be_meant(run: Run, data: Path, bk: embedbk.Client) -> None:
+    with bk.log("orders").writer() as orders:
+        orders.append(b"a")
+    ledger_id = bk.log("orders").segments()[0].ledger_id
+    code, _, err = run("log", "delete", "orders", "--at", data)
+    assert code == 1 and "would delete log 'orders' with its 1 ledgers" in err
+    assert bk.logs() == ["orders"]
+    assert run("log", "delete", "orders", "--yes", "--at", data)[0] == 0
+    assert bk.logs() == [] and run("log", "list", "--at", data)[1] == "no log\n"
+    assert json.loads(run("ledger", "deleted", "--json", "--at", data)[1]) == {"deleted": [ledger_id]}
+    assert run("ledger", "undelete", ledger_id, "--at", data)[0] == 0
+    code, _, err = run("ledger", "delete", ledger_id, "--at", data)
+    assert code == 1 and f"would delete: ledger {ledger_id}: CLOSED" in err
+    assert run("ledger", "delete", ledger_id, "--yes", "--at", data)[0] == 0
+    assert bk.ledgers() == []
+
+
+def test_a_ledger_is_shown_recovered_and_explained(
+    run: Run, data: Path, bk: embedbk.Client, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_bytes(b"secret\n")
+    writer = bk.create_ledger(password=b"secret")
+    writer.add(b"a")
+    ledger, with_password = (
+        str(writer.ledger_id),
+        ("--at", data, "--password-file", tmp_path / "password"),
+    )
+    assert "OPEN" in run("ledger", "explain", ledger, "--at", data)[1]
+    code, _, err = run("ledger", "recover", ledger, "--at", data)
+    assert code == 1 and "password" in err
+    shown: dict[str, Any] = json.loads(run("ledger", "recover", ledger, *with_password, "--json")[1])
+    assert (shown["state"], shown["last_entry"], shown["length"]) == ("CLOSED", 0, 1)
+    assert shown["fragments"] == [{"first_entry": 0, "ensemble": ["b1"]}]
+    told = run("ledger", "show", ledger, *with_password)[1]
+    assert told == f"ledger {ledger}: CLOSED, last entry 0, 1 bytes\n  E 1 Qw 1 Qa 1\n  from entry 0 on: b1\n"
+    assert run("ledger", "list", "--at", data)[1] == f"{ledger}\n"
+    with pytest.raises(embedbk.LedgerFenced):
+        writer.add(b"late")
+    writer.release()
+    code, _, err = run("ledger", "show", ledger, "--at", data, "--password-file", tmp_path / "none")
+    assert code == 1 and "cannot be read" in err
+    code, _, err = run("ledger", "show", 4711, "--at", data)
+    assert code == 1 and "4711" in err
+
+
+def test_names_are_listed_by_what_they_begin_with(bk: embedbk.Client, run: Run, data: Path) -> None:
+    for name in ("orders", "orders.eu", "paid"):
+        bk.log(name).writer().close()
+    assert bk.logs() == ["orders", "orders.eu", "paid"] and bk.logs("orders.") == ["orders.eu"]
+    assert bk.logs("none") == []
+    assert run("log", "list", "o", "--at", data)[1] == "orders\norders.eu\n"
+    for prefix in ("orders/", "/", 7, "é"):
+        with pytest.raises(embedbk.UsageError, match="log name"):
+            bk.logs(prefix)  # type: ignore[arg-type]
+
+
+def test_the_cluster_may_stand_in_the_environment(
+    run: Run, data: Path, bk: embedbk.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run("log", "list")
+    assert code == 1 and "EMBEDBK_CLUSTER" in err
+    monkeypatch.setenv("EMBEDBK_CLUSTER", str(data))
+    assert run("log", "list")[:2] == (0, "no log\n")
