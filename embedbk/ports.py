@@ -195,7 +195,9 @@ class AddTerms(Struct, frozen=True):
     lac: int
     lac_length: int
     bytes_max: int  # Of frames that are not acknowledged.
-    behind_max: int  # Of those that are, kept for seats that are behind, with their price.
+    behind_max: (
+        int  # Of those that are, kept for seats that are behind, with their price, here and by the core.
+    )
     backlog: Any = None  # As `core.backlog.Backlog`, with a handle; None: nobody counts.
 
 
@@ -240,6 +242,11 @@ class SentAdds(Protocol):
 
     def tell(self, now_ns: int) -> SentFacts:
         """What there is to tell; it is told by that."""
+        ...
+
+    def keep_beside(self, byte_count: int) -> None:
+        """The core keeps so much for seats that are behind, of frames that it had sent before: it counts for the same
+        bound."""
         ...
 
     def fail(self, seat: int) -> None:

@@ -128,6 +128,9 @@ class AddsInC:
             facts.has_unsent,
         )
 
+    def keep_beside(self, byte_count: int) -> None:
+        lib.ebk_link_adds_keep_beside(self.handle, byte_count)
+
     def fail(self, seat: int) -> None:
         lib.ebk_link_adds_fail(self.handle, seat)
 

@@ -169,8 +169,9 @@ class ClientNode:
         self.courses: Courses | None = None
         if self._answers is not None and self._answers.handle is not None:
             self.courses = LinkAdds(
-                transport.adds, self._link_of, self._note_asked, self._queue, self._hear, self._look_again
-            )
+                transport.adds, self._link_of, self._note_asked, self._queue, self._hear, self._look_again,
+                self._note_good,
+            )  # fmt: skip
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}
         self._events: deque[tuple[Operation, Event]] = deque()
@@ -220,7 +221,9 @@ class ClientNode:
 
     def add_locally(self, wait: NearWait, nears: Mapping[Member, Near]) -> None:
         """From now on writers reach these bookies, which are on this node's loop, without messages where they can."""
-        self.courses = LocalAdds(wait, nears, self._note_asked, self._queue, self._hear, self._look_again)
+        self.courses = LocalAdds(
+            wait, nears, self._note_asked, self._queue, self._hear, self._look_again, self._note_good
+        )
         self._beside = frozenset(nears)
 
     def _queue(self, operation: Operation, event: Event) -> None:
@@ -499,6 +502,8 @@ class ClientNode:
             else:
                 told[operation] = [(peer.member, tag)]
         for operation, answers in told.items():
+            if self.courses is not None:
+                self.courses.note_counted(now_ns, operation, (member for member, _ in answers))
             self._events.append((operation, AddsAnswered(now_ns, answers, followed.get(operation, ()))))
 
     def _judge(self, writing: Writing) -> None:

@@ -8,8 +8,8 @@ added and confirmed before it hears of anything else; and what it hears of then 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from embedbk.codec.messages import AddAnswer, Status
@@ -49,6 +49,9 @@ class Course:
     drain_until_ns: int | None = None
     look_ns: int = 0  # When `Courses.look` is wanted; 0: when something moves.
     pressed_again_ns: int = 0  # At the bound of what is kept: when to look again who is silent.
+    answered_ns: tuple[int, ...] = ()  # By seat: when it answered last, as the node was told.
+    # When a bookie answered last what the core had sent before: a sign of life that C does not see.
+    heard_ns: dict[Member, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class Courses(ABC):
         queue: tell a writer's core an event, behind those that it was told.
         hear: tell the cores which answers have come; some are told late.
         look_again: have a writer's packer looked at in the node's next step, which is to come at once.
+        note_good: a bookie has answered well (RP45).
     """
 
     def __init__(
@@ -73,7 +77,9 @@ class Courses(ABC):
         queue: Callable[[Operation, Event], None],
         hear: Callable[[int], None],
         look_again: Callable[[Writing], None],
+        note_good: Callable[[str], None],
     ) -> None:
+        self._note_good = note_good
         self._queue = queue
         self._hear = hear
         self._look_again = look_again
@@ -158,13 +164,21 @@ class Courses(ABC):
 
     def before(self, writing: Writing, event: Event) -> None:
         """This writer's core is about to be told something: what went on without it comes first."""
-        if writing not in self._courses or isinstance(event, AddedNearby | BookiesChanged | HintDue):
+        course = self._courses.get(writing)
+        if course is None or isinstance(event, AddedNearby | BookiesChanged | HintDue):
             return
         if isinstance(event, Tick) and writing.core.in_flight.is_at_rest:
             return  # Else somebody may be late with what the core had sent before.
         if isinstance(event, Answered) and (event.tag[0] != "add" or _is_yes(event)):
+            course.heard_ns[event.member] = event.now_ns
             return  # Of a LAC that was told, or to what was acknowledged before this began.
         self.end(event.now_ns, writing)
+
+    def note_counted(self, now_ns: int, writing: Operation, members: Iterable[Member]) -> None:
+        """These bookies have answered what this writer's core had sent before."""
+        course = self._courses.get(writing) if isinstance(writing, Writing) else None
+        if course is not None:
+            course.heard_ns.update(dict.fromkeys(members, now_ns))
 
     def end(self, now_ns: int, writing: Writing) -> None:
         """The core goes on with all that is not acknowledged, at once."""
@@ -252,6 +266,12 @@ class Courses(ABC):
             course.lac, course.moved_ns = facts.lac, now_ns
             is_idle = facts.pending == 0
             self._queue(writing, AddedNearby(now_ns, facts.lac, facts.lac_length, is_idle, facts.longest_ns))
+        if facts.heard_ns != course.answered_ns:
+            before_ns = course.answered_ns or (0,) * len(facts.heard_ns)
+            course.answered_ns = facts.heard_ns
+            for member, then_ns, heard_ns in zip(course.members, before_ns, facts.heard_ns, strict=True):
+                if heard_ns > then_ns:
+                    self._note_good(member.bookie_id)
         if facts.followed:
             numbers = (seating.number for seating in writing.core.in_flight.seatings)
             followed = tuple(number for seat, number in enumerate(numbers) if facts.followed >> seat & 1)

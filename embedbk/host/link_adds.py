@@ -43,8 +43,9 @@ class LinkAdds(Courses):
         queue: Callable[[Operation, Event], None],
         hear: Callable[[int], None],
         look_again: Callable[[Writing], None],
+        note_good: Callable[[str], None],
     ) -> None:
-        super().__init__(queue, hear, look_again)
+        super().__init__(queue, hear, look_again, note_good)
         self._find_sending = sending
         self._link_of = link_of
         self._asked = asked
@@ -60,6 +61,7 @@ class LinkAdds(Courses):
         super().step(now_ns)
         for writing, course in self._courses.items():
             course.adds.is_followed = writing.core.is_followed(now_ns)
+            course.adds.keep_beside(writing.core.in_flight.behind_bytes)
 
     def is_open_to(self, writing: Writing) -> bool:
         if self._sending is None:
@@ -77,7 +79,10 @@ class LinkAdds(Courses):
             core.lac, in_flight.done_length, core.options.inflight_bytes_max, core.options.behind_bytes_max,
             in_flight.backlog,
         )  # fmt: skip
-        return self._sending.open_adds(terms, seats)  # type: ignore[arg-type]  # None of them is None.
+        adds = self._sending.open_adds(terms, seats)  # type: ignore[arg-type]  # None of them is None.
+        if adds is not None:
+            adds.keep_beside(in_flight.behind_bytes)  # One bound for both (P4.5, RP33).
+        return adds
 
     def seat(self, in_flight: InFlight, seating: Seating) -> AddSeat | None:
         """Where the frames of a seat go. None: nothing goes there now."""
@@ -92,6 +97,7 @@ class LinkAdds(Courses):
 
     def give_back(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
         numbers = [seating.number for seating in writing.core.in_flight.seatings]
+        heard_ns = _heard_ns(course, facts)
         for sent in course.adds.give():
             frame = Frame(
                 writing.core.ledger_id,
@@ -114,7 +120,7 @@ class LinkAdds(Courses):
                     sent.sent_ns,
                     _chosen(numbers, sent.answered),
                     _chosen(numbers, sent.unsent),
-                    facts.heard_ns,
+                    heard_ns,
                 ),
             )
 
@@ -135,7 +141,13 @@ class LinkAdds(Courses):
 
     def _look_for_silent(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
         core = writing.core
-        silent_by_seat = {seat: since_ns for seat, since_ns in enumerate(facts.silent_ns) if since_ns}
+        silent_by_seat = {
+            seat: max(since_ns, heard_ns)
+            for seat, (since_ns, heard_ns) in enumerate(
+                zip(facts.silent_ns, _heard_ns(course, facts), strict=True)
+            )
+            if since_ns
+        }
         look_ns = look_at_ns(silent_by_seat, course.pressed_again_ns)
         found: list[int] = []
         if look_ns is not None and now_ns >= look_ns:
@@ -159,6 +171,14 @@ class LinkAdds(Courses):
         """Something about the link to this bookie is not common: the cores hear of it."""
         for writing in [each for each, course in self._courses.items() if member in course.members]:
             self.end(now_ns, writing)
+
+
+def _heard_ns(course: Course, facts: SentFacts) -> tuple[int, ...]:
+    """By seat, when it answered last: what was sent here, or what the core had sent before."""
+    return tuple(
+        max(heard_ns, course.heard_ns.get(member, 0))
+        for member, heard_ns in zip(course.members, facts.heard_ns, strict=True)
+    )
 
 
 def _chosen(numbers: list[int], bits: int) -> tuple[int, ...]:

@@ -35,8 +35,9 @@ class LocalAdds(LinkAdds):
         queue: Callable[[Operation, Event], None],
         hear: Callable[[int], None],
         look_again: Callable[[Writing], None],
+        note_good: Callable[[str], None],
     ) -> None:
-        super().__init__(lambda: wait, lambda member: None, asked, queue, hear, look_again)
+        super().__init__(lambda: wait, lambda member: None, asked, queue, hear, look_again, note_good)
         self._wait = wait
         self._nears = dict(nears)
 

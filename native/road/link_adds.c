@@ -42,6 +42,7 @@ struct ebk_link_adds {
     uint64_t tail, head, end;
     uint64_t bytes; /* of the bodies from head on */
     uint64_t behind; /* of the frames from tail to head, with their price */
+    uint64_t behind_of_core; /* kept by the core, under the same bound */
     int64_t lac, lac_told;
     uint64_t lac_length;
     bool is_ending, is_end_told, is_deaf, is_pressed_told;
@@ -190,7 +191,7 @@ static uint32_t woken_count(const struct ebk_link_adds *adds)
 static bool is_pressed(const struct ebk_link_adds *adds)
 {
     const struct ebk_backlog *backlog = adds->settings.backlog;
-    if (adds->behind >= adds->settings.behind_max) return true;
+    if (adds->behind + adds->behind_of_core >= adds->settings.behind_max) return true;
     return adds->behind > 0 && backlog != NULL && ebk_backlog_kept(backlog) >= backlog->bytes_max;
 }
 
@@ -450,6 +451,11 @@ void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_l
     if (facts->is_pressed) look_for_silence(adds, facts->silent_ns);
     adds->untold_ns = 0;
     atomic_store(&adds->ahead.is_late, false); /* Until somebody awaits again, and says so. */
+}
+
+void ebk_link_adds_keep_beside(struct ebk_link_adds *adds, uint64_t bytes)
+{
+    adds->behind_of_core = bytes;
 }
 
 void ebk_link_adds_fail(struct ebk_link_adds *adds, uint32_t seat)

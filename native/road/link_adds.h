@@ -57,7 +57,7 @@ struct ebk_link_settings {
     int64_t lac; /* nothing above it is on its way */
     uint64_t lac_length;
     uint64_t bytes_max; /* of frames that are not acknowledged; one more may pass it */
-    uint64_t behind_max; /* of those that are, kept for seats that are behind, with their price */
+    uint64_t behind_max; /* of those that are, kept for seats that are behind, with their price, here and by the core */
     struct ebk_backlog *backlog; /* NULL: nobody counts */
 };
 
@@ -100,6 +100,8 @@ EBK_SHORT int64_t ebk_link_adds_lac(const struct ebk_link_adds *adds, uint64_t *
 int ebk_link_adds_await(struct ebk_link_adds *adds, int64_t entry_id, bool is_alone, int timeout_ms);
 /* What there is to tell; it is told by that. */
 EBK_SHORT void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_link_facts *facts);
+/* The core keeps so much for seats that are behind, of frames that it had sent before: it counts for behind_max. */
+EBK_SHORT void ebk_link_adds_keep_beside(struct ebk_link_adds *adds, uint64_t bytes);
 /* This seat has failed: nothing is kept for it any more, it counts for nothing, and nothing more goes this way. */
 EBK_SHORT void ebk_link_adds_fail(struct ebk_link_adds *adds, uint32_t seat);
 /* For who watches: the frame at this place, counted from the first one ever, once this near seat has it; with its token

@@ -28,6 +28,7 @@ from embedbk.codec.packer import Packer
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.client_words import Answered
 from embedbk.core.creation import Creation
+from embedbk.core.quarantine import ERRORS_MAX, GOOD_ANSWERS
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import LedgerFenced
 from embedbk.host.bookie_node import BookieNode
@@ -439,6 +440,88 @@ def test_at_the_bound_who_answers_is_waited_for(bounded: Side) -> None:
     side.held = set()
     side.until(lambda: writing.lac == last)
     assert side.courses.wake(writing) and writing.ensemble_changes == 0
+
+
+def test_the_bound_of_a_handle_is_one_for_the_core_and_for_what_goes_past_it(bounded: Side) -> None:
+    """P4.5, RP33: what the core keeps for a bookie that is behind counts beside what is kept here; as it gets less,
+    there is room here again."""
+    side = bounded
+    backlog = side.client.backlog = SharedBacklog(1 << 30)
+    writing = side.write()
+    side.held = {"b3"}
+    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+    in_flight, (course,) = writing.core.in_flight, side.courses._courses.values()
+    assert in_flight.behind_bytes > 0, "the core keeps nothing"
+    while not course.adds.tell(side.now_ns).is_pressed:
+        side.add(writing)
+    assert backlog.kept_bytes < OPTIONS.behind_bytes_max + FRAME_PRICE + 200, (
+        "more than one frame beyond the bound"
+    )
+    (third,) = (each for each in in_flight.seatings if each.member.bookie_id == "b3")
+    for entry_id in list(in_flight.behind):
+        said = AddAnswer(Status.OK, 7, third.number, False, writing.core.ledger_id, entry_id, entry_id)
+        side.client.tell(writing, Answered(side.now_ns, ("add", third.number, entry_id), third.member, said))
+    side.until(lambda: not in_flight.behind)
+    side.turn()
+    assert not course.adds.tell(side.now_ns).is_pressed
+    assert side.courses.wake(writing)
+
+
+def test_at_the_bound_who_answers_what_the_core_had_sent_is_not_silent(bounded: Side) -> None:
+    """P4.5: who has answered nothing for 200 ms counts as failed, and an answer to an older frame is one."""
+    side = bounded
+    writing = side.write()
+    side.held = {"b3"}
+    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+    in_flight, (course,) = writing.core.in_flight, side.courses._courses.values()
+    (third,) = (each for each in in_flight.seatings if each.member.bookie_id == "b3")
+    entry_id = next(iter(in_flight.behind))
+    while not course.adds.tell(side.now_ns).is_pressed:
+        side.add(writing)
+    heard_ns = side.now_ns = clock_ns() + 190_000_000  # So long it owes what was sent here.
+    said = AddAnswer(Status.OK, 7, third.number, False, writing.core.ledger_id, entry_id, entry_id)
+    side.client.tell(writing, Answered(heard_ns, ("add", third.number, entry_id), third.member, said))
+    side.append(writing)
+    while side.now_ns < heard_ns + 190_000_000:
+        side.now_ns += SECOND // 200
+        side.turn()
+        assert writing.core.proposal is None and not in_flight.has_failed, "it had answered"
+    while writing.core.proposal is None:
+        side.now_ns += SECOND // 200
+        side.turn()
+        assert side.now_ns < heard_ns + 300_000_000
+
+
+def test_at_the_bound_who_answers_counted_frames_is_not_silent(bounded: Side) -> None:
+    """P4.5: as above, where the answer was counted beside the core."""
+    side = bounded
+    writing = side.write()
+    side.held = {"b3"}
+    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+    (course,) = side.courses._courses.values()
+    (third,) = (each for each in writing.core.in_flight.members if each.bookie_id == "b3")
+    assert not course.heard_ns and writing.core.in_flight.behind
+    assert side.client._answers is not None
+    counted = side.client._answers.counted
+    side.held = set()
+    side.until(lambda: third in course.heard_ns)
+    assert side.client._answers.counted > counted
+    assert side.courses.wake(writing)
+
+
+def test_who_answers_well_here_is_let_out_of_quarantine(side: Side) -> None:
+    """RP45: who fails often gets no new seat until it answers well; answers that no core hears of count, too."""
+    writing = side.course()
+    for _ in range(ERRORS_MAX):
+        side.client.quarantine.note_error("b1", side.now_ns)
+        side.client.quarantine.note_error("b4", side.now_ns)
+    assert set(side.client.quarantine.held) == {"b1", "b4"}
+    for _ in range(2 * GOOD_ANSWERS):
+        side.add(writing)
+        side.turn()
+    assert side.courses.wake(writing), "the core was told of the answers by themselves"
+    assert set(side.client.quarantine.held) == {"b4"}, "b4 has no seat, and answered nothing"
+    assert {info.member.bookie_id for info in side.client.bookies if info.is_quarantined} == {"b4"}
 
 
 def test_at_the_bound_only_who_is_not_needed_is_gone_on_without(bounded: Side) -> None:

@@ -14,6 +14,7 @@ _NODE = "tests/host/test_bookie_node.py::test_"
 _LIMBO = "tests/host/test_limbo_asking.py::test_"
 _LOCAL = "tests/host/test_local_adds.py::test_"
 _LINKS = "tests/transports/test_link_adds.py::test_"
+_LINKS_STORIES = "tests/host/test_link_adds.py::test_"
 _TAIL = "native/road/tail_path.c"
 _LACS = "native/road/lac_path.c"
 _LACS_TESTS = "tests/host/test_lac_path.py::test_"
@@ -264,6 +265,71 @@ MUTANTS = (
             ),
         ),
         ("tests/host/test_link_adds.py::test_at_the_bound_who_is_silent_is_gone_on_without",),
+    ),
+    Mutant(
+        "each-owner-keeps-as-much-as-the-handle-may",
+        "P4.5 RP33",
+        "what the core keeps for a bookie that is behind does not count for what is kept past it",
+        (
+            (
+                "native/road/link_adds.c",
+                "adds->behind + adds->behind_of_core >= adds->settings.behind_max",
+                "adds->behind >= adds->settings.behind_max",
+            ),
+        ),
+        (_LINKS_STORIES + "the_bound_of_a_handle_is_one_for_the_core_and_for_what_goes_past_it",),
+    ),
+    Mutant(
+        "what-caught-up-stays-counted",
+        "P4.5 RP33",
+        "what the core kept when a course began counts for its bound for ever",
+        (
+            (
+                "embedbk/host/link_adds.py",
+                "            course.adds.keep_beside(writing.core.in_flight.behind_bytes)\n",
+                "",
+            ),
+        ),
+        (_LINKS_STORIES + "the_bound_of_a_handle_is_one_for_the_core_and_for_what_goes_past_it",),
+    ),
+    Mutant(
+        "old-answers-are-no-sign-of-life",
+        "P4.5",
+        "a bookie that answers one older frame after the other is silent at the bound",
+        (
+            (
+                "embedbk/host/link_adds.py",
+                "        max(heard_ns, course.heard_ns.get(member, 0))\n",
+                "        heard_ns\n",
+            ),
+        ),
+        (_LINKS_STORIES + "at_the_bound_who_answers_what_the_core_had_sent_is_not_silent",),
+    ),
+    Mutant(
+        "counted-old-answers-are-no-sign-of-life",
+        "P4.5",
+        "the same where those answers were counted beside the core",
+        (
+            (
+                "embedbk/host/courses.py",
+                "            course.heard_ns.update(dict.fromkeys(members, now_ns))\n",
+                "            pass\n",
+            ),
+        ),
+        (_LINKS_STORIES + "at_the_bound_who_answers_counted_frames_is_not_silent",),
+    ),
+    Mutant(
+        "who-answers-well-stays-in-quarantine",
+        "RP45",
+        "answers that are counted in C let nobody out of quarantine",
+        (
+            (
+                "embedbk/host/courses.py",
+                "                if heard_ns > then_ns:\n",
+                "                if False:\n",
+            ),
+        ),
+        (_LINKS_STORIES + "who_answers_well_here_is_let_out_of_quarantine",),
     ),
     Mutant(
         "courses-wait-for-every-answer",
