@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -19,6 +20,16 @@ PAGES = [
 ]
 NAMED = re.compile(r"`([^`\n]+)`")
 FILE = re.compile(r"[\w./-]+\.(?:py|c|h|md)")
+IN_A_FILE = re.compile(r"`([\w./-]+\.(?:py|c|h)):([\w.]+)`")
+# Where pages that name a file without a folder mean it to be, besides their own.
+FOLDERS = (
+    PROJECT,
+    PROJECT / "embedbk",
+    PROJECT / "embedbk" / "host",
+    PROJECT / "native",
+    PROJECT / "tests",
+    *(PROJECT / "native").glob("*/"),
+)
 
 
 def section(page: Path, heading: str) -> str:
@@ -33,16 +44,7 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     """Beside the page, from the top of the project, or in one of the folders that nearly all pages speak of."""
     for named in NAMED.findall(page.read_text()):
         if FILE.fullmatch(named):
-            places = (
-                page.parent,
-                PROJECT,
-                PROJECT / "embedbk",
-                PROJECT / "embedbk" / "host",
-                PROJECT / "native",
-                PROJECT / "tests",
-                *(PROJECT / "native").glob("*/"),
-            )
-            assert any((place / named).exists() for place in places), f"{page.name} names {named}"
+            assert place_of(page, named) is not None, f"{page.name} names {named}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
@@ -51,6 +53,62 @@ def test_every_function_of_c_that_a_page_names_is_there(page: Path) -> None:
     headers = "\n".join(path.read_text() for path in sorted((PROJECT / "native").glob("*/*.h")))
     for name in re.findall(r"\bebk_\w+", " ".join(NAMED.findall(page.read_text()))):
         assert re.search(rf"\b{name}\b", headers), f"{page.name} names {name}"
+
+
+def place_of(page: Path, named: str) -> Path | None:
+    """The file that a page means: beside it, from the top of the project, or in a folder that pages speak of."""
+    found = (folder / named for folder in (page.parent, *FOLDERS) if (folder / named).is_file())
+    return next(found, None)
+
+
+def is_defined(name: str, path: Path) -> bool:
+    """A function of C; or of Python a function, a class, a method, or what a class keeps of itself."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        return re.search(rf"^[a-z][\w\s*]*?\b{name}\([^;{{]*\)\n\{{", text, re.M) is not None
+    scope: ast.AST = ast.parse(text)
+    for part in name.split("."):
+        inside = {
+            each.name: each
+            for each in ast.iter_child_nodes(scope)
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        }
+        kept = {
+            each.attr
+            for each in ast.walk(scope)
+            if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+        }
+        if part not in inside:
+            return isinstance(scope, ast.ClassDef) and part in kept
+        scope = inside[part]
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_every_function_that_a_page_names_in_a_file_is_there(page: Path) -> None:
+    """As `file:function` or `file:Class.method`."""
+    for named, name in IN_A_FILE.findall(page.read_text()):
+        path = place_of(page, named)
+        assert path is not None, f"{page.name} names {named}"
+        assert is_defined(name, path), f"{page.name} names {name} in {named}"
+
+
+def test_a_function_that_is_not_there_is_found_missing() -> None:
+    """The check checks itself."""
+    road = PROJECT / "native" / "road" / "link_adds.c"
+    assert is_defined("push", road) and is_defined("ebk_link_adds_turn", road)
+    assert not is_defined("ebk_packer_seal", road), "called there, not defined"
+    core = PROJECT / "embedbk" / "core" / "in_flight.py"
+    assert is_defined("InFlight.advance", core) and is_defined("InFlight.pending", core)
+    assert not is_defined("advance", core) and not is_defined("InFlight.progress", core)
+
+
+def test_the_page_of_the_road_has_every_file_of_its_folder() -> None:
+    """native/ROAD.md: who follows an add can name each file on its way."""
+    page = PROJECT / "native" / "ROAD.md"
+    named = set(NAMED.findall(page.read_text())) | {named for named, _ in IN_A_FILE.findall(page.read_text())}
+    there = {f"road/{path.name}" for path in (PROJECT / "native" / "road").glob("*.c")}
+    assert sorted(there - named) == []
 
 
 def test_the_table_of_the_c_side_has_every_file() -> None:
