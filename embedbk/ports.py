@@ -87,8 +87,8 @@ TransportEvent = LinkUp | LinkDown | Received
 
 
 class AddPath(Protocol):
-    """The shortcut for the common add, beside the core and with its rules (native/NATIVE.md). It stores and queues by
-    itself, and keeps the answers until they may leave."""
+    """The shortcut for the common add, beside the core and with its rules (native/SHORTCUTS.md). It stores and queues,
+    and keeps the answers until they may leave."""
 
     @property
     def handle(self) -> Any:
@@ -163,7 +163,7 @@ class WaitEnd(Struct, frozen=True):
 
 
 class Near(Protocol):
-    """A bookie as writers on the same loop reach it, past all messages (native/NATIVE.md, "Near seats")."""
+    """A bookie as writers on the same loop reach it, past all messages (native/SHORTCUTS.md, "Near seats")."""
 
     def show(self, *, is_open: bool, is_told: bool) -> None:
         """After each step of its node. is_open: common adds are taken; is_told: the node wants to hear of every rise
@@ -233,7 +233,7 @@ class SentFrame(NamedTuple):
 
 
 class SentAdds(Protocol):
-    """The adds of one writing handle, sealed and sent in C (native/NATIVE.md, "Adds in C").
+    """The adds of one writing handle, sealed and sent in C (native/SHORTCUTS.md, "Adds in C").
 
     is_followed: readers wait for what is acknowledged, so nothing is told late.
     """

@@ -156,3 +156,44 @@ def test_every_page_and_number_that_is_cited_is_there() -> None:
                 r"(?<![\w<\[.])((?:T|L)\d{1,2})(?=[:;.)\"]|,? (?:and |to )?[TLPI]\d)", text
             ):
                 assert number in known, f"{path.relative_to(PROJECT)} cites {number}"
+
+
+# "PAGE.md, 7", "PAGE.md section 7", "PAGE.md (section 7)", "PAGE.md, "Heading"": in text whose lines are joined.
+SECTION = re.compile(
+    r'\b(?P<page>[A-Z]{4,})\.md(?:`|\]\([^)]*\))?,? \(?(?:(?:sections? )?(?P<number>\d+)\b|"(?P<heading>[A-Z][^"\n]*)")'
+)
+HEADING = re.compile(r"^#{2,4} (?:(?P<number>\d+)\.? )?(?P<heading>.*)$", re.M)
+
+
+def cited_sections(text: str) -> list[tuple[str, str]]:
+    """Page, and what of it is cited: its number, or its heading."""
+    joined = re.sub(r"\s*\n[\s#*/]*", " ", text)
+    return [(found["page"], found["number"] or found["heading"]) for found in SECTION.finditer(joined)]
+
+
+def test_every_section_that_is_cited_is_there() -> None:
+    """By its number, or by its heading."""
+    pages = {
+        page.stem: {part for found in HEADING.finditer(page.read_text()) for part in found.groups() if part}
+        for page in PAGES
+    }
+    sources = [
+        path
+        for folder in ("embedbk", "native", "tests", "transports", "benchmarks")
+        for path in sorted((PROJECT / folder).rglob("*"))
+        if path.suffix in (".py", ".c", ".h", ".md") and path != Path(__file__)
+    ]
+    found = [(path, *cited) for path in sources for cited in cited_sections(path.read_text())]
+    assert len(found) > 40
+    missing = [
+        f"{path.relative_to(PROJECT)}: {page}.md, {part}"
+        for path, page, part in found
+        if page in pages and part not in pages[page]
+    ]
+    assert not missing, "no such section: " + "; ".join(missing)
+
+
+def test_a_section_that_is_not_there_is_found_missing() -> None:
+    """The check checks itself."""
+    text = 'a (native/SHORTCUTS.md,\n    # "The wait"), WIRE.md 3; RAFT.md, section 7'
+    assert cited_sections(text) == [("SHORTCUTS", "The wait"), ("WIRE", "3"), ("RAFT", "7")]

@@ -1,7 +1,7 @@
 """The adds of a writing handle that are sealed, sent and counted in C: the handle of native/road/link_adds.h.
 
 Decides nothing: what goes this way, and what counts as acknowledged, is decided in C by the rules of core/writer.py,
-and said in native/NATIVE.md ("Adds in C"). When a writer's adds go this way is host/courses.py's.
+and said in native/SHORTCUTS.md ("Adds in C"). When a writer's adds go this way is host/courses.py's.
 """
 
 from __future__ import annotations

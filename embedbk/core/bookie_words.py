@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 
 class AddsTaken(Struct):
-    """The add path stored common adds since the last event, and answers them itself (native/NATIVE.md): the rows have
+    """The add path stored common adds since the last event, and answers them (native/SHORTCUTS.md): the rows have
     changed as this core would have changed them, and the journal goes on with this token."""
 
     now_ns: int

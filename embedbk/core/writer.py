@@ -263,7 +263,7 @@ class Writer(Machine):
     @property
     def is_common(self) -> bool:
         """Nothing but plain adds is under way: any Qa answers of the seats as they are confirm a frame, and until there
-        are so many, an answer changes nothing that anybody would see (native/NATIVE.md, "Answers")."""
+        are so many, an answer changes nothing that anybody would see (native/SHORTCUTS.md, "Answers")."""
         return (
             self.state is WriterState.OPEN
             and self.proposal is None

@@ -322,7 +322,7 @@ class BookieNode:
         )
 
     def wait(self, filenos: Sequence[int], until_ns: int) -> Sequence[int] | None:
-        """As `host.loop.Waiter`: the turns that `step` would cut short are taken in C meanwhile (native/NATIVE.md)."""
+        """As `host.loop.Waiter`: C takes the turns that `step` would cut short (native/SHORTCUTS.md, "The wait")."""
         path = self._offered()
         bytes_max = self.storage.quiet_bytes() if path is not None and self.failure is None else 0
         if path is None or not bytes_max:

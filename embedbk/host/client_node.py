@@ -447,7 +447,7 @@ class ClientNode:
             peer.outbox.append((0, pieces, sum(map(len, pieces))))
         lacs.clear()
 
-    # Adds that are sent from C (native/NATIVE.md, "Adds in C").
+    # Adds that are sent from C (native/SHORTCUTS.md, "Adds in C").
 
     def _link_of(self, member: Member) -> int | None:
         peer = self._peers.get(member)
@@ -464,7 +464,7 @@ class ClientNode:
         if isinstance(self.courses, LinkAdds):
             self.courses.leave_link(now_ns, member)
 
-    # Counted answers (native/NATIVE.md, "Answers").
+    # Counted answers (native/SHORTCUTS.md, "Answers").
 
     def _expect(self, peer: _Peer, request_id: int, control: AddRequest, frame: Frame) -> None:
         assert self._answers is not None and self._sealing is not None
@@ -783,7 +783,7 @@ class ClientNode:
         )
 
     def wait(self, filenos: Sequence[int], until_ns: int) -> Sequence[int] | None:
-        """As `host.loop.Waiter`: answers that are no news are counted in C meanwhile (native/NATIVE.md)."""
+        """As `host.loop.Waiter`: answers that are no news are counted in C meanwhile (native/SHORTCUTS.md)."""
         return self.transport.listen_for(filenos, until_ns, UNTOLD_NS)
 
     def filenos(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Adds of this client's writers over links, sealed and sent while the loop waits (native/NATIVE.md, "Adds in C").
+"""Adds of this client's writers over links, sealed and sent while the loop waits (native/SHORTCUTS.md, "Adds in C").
 
 Decides which writers' adds can go that way, and how long a bookie may be silent there. When they do is `courses`';
 what goes, and what is acknowledged by it, is decided in C by the rules of core/writer.py. Nothing is sent twice: at the

@@ -1,4 +1,4 @@
-"""Adds of this client's writers to bookies on the same loop, without messages (native/NATIVE.md, "Near seats").
+"""Adds of this client's writers to bookies on the same loop, without messages (native/SHORTCUTS.md, "Near seats").
 
 Decides which writers' adds go that way: those of which every seat is such a bookie. All else is as over links.
 """

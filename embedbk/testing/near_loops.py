@@ -1,4 +1,4 @@
-"""Clients on one loop with bookies, whose writers' adds go past all messages (native/NATIVE.md, "Near seats").
+"""Clients on one loop with bookies, whose writers' adds go past all messages (native/SHORTCUTS.md, "Near seats").
 
 What a wait of such a loop does in production is done here between the steps of the client: the turns of its adds, in C.
 Decides nothing of them. Cores hear of that later, so who watches cores is told as it happens: this frame was asked of

@@ -142,7 +142,7 @@ class World:
         """members: of the metadata, all of them voters, or the first ones where first_members says how many; policy,
         election_base_ms: of their quorum. is_native: bookies on the C storage, stepped by hand, instead of its Python
         twin. devices: so many journals and ledger directories of each. has_courses: clients seal, send and count in C
-        where they can (native/NATIVE.md, "Adds in C"). near_clients: are on one loop with the bookies, which are
+        where they can (native/SHORTCUTS.md, "Adds in C"). near_clients: are on one loop with the bookies, which are
         native, and reach them without messages where they can ("Near seats"). kept_frames: so many a handle keeps for
         seats that are behind, all handles of a client twice as many; 0: as usual. metadata_limits,
         requests_waiting_max: of the metadata's catalog, at all of its starts, and of its members. begins_older: all

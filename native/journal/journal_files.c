@@ -440,7 +440,7 @@ static bool is_pressed(struct ebk_journal *journal)
 }
 
 /* Unlink a file. A file system that tells the device what is free (mount option discard) does so with all of a file in
- * one command, and no commit goes past that: 8 ms for 32 MiB on the device of benchmarks/README.md, 13 for 64. So the
+ * one command, and no commit goes past that: 8 ms for 32 MiB and 13 ms for 64 on the device of benchmarks/README.md. So the
  * room of a large one is given back in pieces, once its name is gone for good: a name that came back after a crash with
  * a part of the file would be damage. */
 static void drop_file(struct ebk_journal *journal, const struct journal_file *dropped)

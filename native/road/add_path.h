@@ -3,7 +3,7 @@
  * A shortcut, never a second opinion: it takes an add where embedbk/core/bookie.py
  * would store it and answer OK when it is durable, and passes everything else, its
  * bytes unchanged. What "common" means, and why each check is enough, is in
- * native/NATIVE.md.
+ * native/SHORTCUTS.md.
  *
  *     take ─▶ write cache, journal, row ─▶ pending ┐ in the order of journal tokens
  *     reap(durable) ─▶ answers, one message a link ◀┘

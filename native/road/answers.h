@@ -5,7 +5,7 @@
  * is passed, its bytes unchanged. What was counted is told to the cores in the order of
  * coming, many at a time, and they count again by their own rules. All that is judged
  * here is *when* they want to hear of it: when a frame has as many answers as its ack
- * quorum needs. What that leaves untold, and why nobody misses it, is in NATIVE.md.
+ * quorum needs. What that leaves untold, and why nobody misses it, is in native/SHORTCUTS.md.
  *
  *     expect ─▶ slots, by request ┐
  *     take(message) ─▶ all of it as expected? ─▶ untold | link, request | link, request |

@@ -4,7 +4,7 @@
  * counts as acknowledged where the core would count it: when ack_quorum seats have answered OK to exactly what was asked,
  * in entry order. A seat is reached over a link, or is a bookie of this loop (seat.h). All else ends the shortcut. The core
  * is told then which frames are on their way, and who has answered.
- * What "common" means, and why each check is enough, is in native/NATIVE.md.
+ * What "common" means, and why each check is enough, is in native/SHORTCUTS.md.
  *
  *     packer ─seal─▶ every seat ─▶ ring ─▶ ack_quorum answered: LAC ─▶ all answered: release
  *                                   └──────── ended: given to the core, frame by frame

@@ -1,4 +1,4 @@
-/* near.h: a bookie as writers on the same loop reach it, past all messages (native/NATIVE.md, "Adds without messages").
+/* near.h: a bookie as writers on the same loop reach it, past all messages (native/SHORTCUTS.md, "Near seats").
  *
  * What is stored there is stored by the lines that take a message (add_path.h). It has answered a frame when its journals
  * are durable up to the token that the frame was given.

@@ -5,7 +5,7 @@
  *
  * What a turn of the loop does when nothing happens but adds of known ledgers: the same
  * parts (zmq_accepted.h, add_path.h) in the same order, without Python in between. It
- * decides nothing, and ends at everything else: native/NATIVE.md has the list.
+ * decides nothing, and ends at everything else: native/SHORTCUTS.md has the list.
  *
  * One thread, the bookie's loop, which waits here instead of polling by itself.
  */

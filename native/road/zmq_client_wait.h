@@ -5,7 +5,7 @@
  *
  * What a turn of the loop does when nothing happens but common answers that no quorum
  * needs yet: the same parts (zmq_dialled.h, answers.h), without Python in between. It
- * decides nothing, and ends at everything else: native/NATIVE.md has the list.
+ * decides nothing, and ends at everything else: native/SHORTCUTS.md has the list.
  *
  * One thread, the client's loop, which waits here instead of polling by itself.
  */

@@ -146,7 +146,7 @@ class Counted(Writing):
 
 
 def test_a_ticket_blocks_where_acknowledgements_are_known_first(bk: embedbk.Client) -> None:
-    """native/NATIVE.md, "Near seats": who blocks in `result()` sleeps on the LAC as C shows it and not on what is
+    """native/SHORTCUTS.md, "Near seats": who blocks in `result()` sleeps on the LAC as C shows it and not on what is
     published, so it costs the host's thread no turn; what it hears is the same, the end of the handle too."""
     with bk.create_ledger() as writer:
         writer._appending.writing.__class__ = Counted

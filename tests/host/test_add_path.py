@@ -1,4 +1,4 @@
-"""The add path in C beside the core: the same requests, the same answers, the same bytes stored (native/NATIVE.md).
+"""The add path in C beside the core: the same requests, the same answers, the same bytes stored (native/SHORTCUTS.md).
 
 Two places live through the same story, one with the add path and one without; both are compared after every turn, and
 what their disks hold at the end. The core is the definition.

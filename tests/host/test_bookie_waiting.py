@@ -1,4 +1,4 @@
-"""A bookie that waits in C beside one that does not: the same requests, the same answers (native/NATIVE.md).
+"""A bookie that waits in C beside one that does not: the same requests, the same answers (native/SHORTCUTS.md).
 
 Real sockets and a real disk, and a metadata member on the same loop, as `embedbk.open(..., listen=...)` has it.
 """

@@ -1,4 +1,4 @@
-"""What readers at the end of a ledger cost a bookie: polls and hints taken in C beside the core (native/NATIVE.md).
+"""What readers at the end of a ledger cost a bookie: polls and hints taken in C beside the core (native/SHORTCUTS.md).
 
 `test_add_path` lives through the same stories with and without; here is what only one of both has: that it is used, the
 counts of requests that both sides keep, and what happens to who waits when it is not common any more.

@@ -1,5 +1,5 @@
-"""Writers' frames that are sealed, sent and counted in C, in worlds whose network does what it likes (native/NATIVE.md,
-"Adds in C"): the same lines as over ZeroMQ, on trays instead of sockets."""
+"""Writers' frames that are sealed, sent and counted in C, in worlds whose network does what it likes
+(native/SHORTCUTS.md, "Adds in C"): the same lines as over ZeroMQ, on trays instead of sockets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Writers on one loop with their bookies, in worlds: frames that go by no message, and are watched as any other
-(native/NATIVE.md, "Near seats")."""
+(native/SHORTCUTS.md, "Near seats")."""
 
 from __future__ import annotations
 

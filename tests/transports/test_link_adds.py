@@ -1,4 +1,6 @@
-"""Adds that a waiting client seals and sends in C: the bytes, what counts, and what the core gets back (NATIVE.md).
+"""Adds that a waiting client seals and sends in C: the bytes, what counts, and what the core gets back.
+
+native/SHORTCUTS.md, "Adds in C".
 
 Sockets and bookies' ends are real, the bookies' answers are this file's; nothing depends on how fast anything is.
 """

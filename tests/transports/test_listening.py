@@ -1,4 +1,6 @@
-"""The wait of a writing client in C: what it counts meanwhile, and every way out of it (native/NATIVE.md, "Answers").
+"""The wait of a writing client in C: what it counts meanwhile, and every way out of it.
+
+native/SHORTCUTS.md, "Answers".
 
 Sockets are real; a wait whose time is over already looks once, so nothing here depends on how fast anything is.
 """

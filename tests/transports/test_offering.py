@@ -1,4 +1,4 @@
-"""A transport that is offered an add path: what it takes is no event, all else is as without (TRANSPORTS.md 5)."""
+"""A transport that is offered an add path: what it takes is no event, all else is as without (TRANSPORTS.md, "zmq")."""
 
 from __future__ import annotations
 

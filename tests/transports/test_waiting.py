@@ -1,4 +1,4 @@
-"""The wait in C: what it does meanwhile, and every way out of it (native/NATIVE.md, "The wait").
+"""The wait in C: what it does meanwhile, and every way out of it (native/SHORTCUTS.md, "The wait").
 
 Sockets are real, the journal commits when the test says so, and a wait whose time is over already is one turn: so
 nothing here depends on how fast anything is.
