@@ -13,7 +13,7 @@ from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, decode_le
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
 from embedbk.core.quorum import has_ack_quorum, has_coverage, residues_of, write_set
-from embedbk.core.survey import SeatTold, Survey
+from embedbk.core.status_query import SeatStatus, StatusQuery
 
 __all__ = ["Explanation", "explain"]
 
@@ -28,7 +28,7 @@ class Explanation:
     last_entry: int | None = None
     lac: int | None = None  # The highest that was heard, of one that is not closed.
     fragment_count: int = 0
-    seats: tuple[SeatTold, ...] = ()  # Of the last fragment.
+    seats: tuple[SeatStatus, ...] = ()  # Of the last fragment.
     rules: tuple[str, ...] = ()  # Which rules apply, and what they say here.
     missing: tuple[str, ...] = ()  # Write sets that lack a quorum, and who could fill it.
     next_step: str = ""
@@ -40,7 +40,9 @@ class Explanation:
             holds = {True: ", holds the last entry", False: ", lacks the last entry", None: ""}[
                 seat.holds_last
             ]
-            lines.append(f"  seat {seat.seat}  {seat.bookie_id}: {seat.told}, LAC {seat.lac}{fenced}{holds}")
+            lines.append(
+                f"  seat {seat.seat}  {seat.bookie_id}: {seat.status}, LAC {seat.lac}{fenced}{holds}"
+            )
         lines += [f"  rule: {rule}" for rule in self.rules]
         lines += [f"  missing: {missing}" for missing in self.missing]
         return "\n".join([*lines, f"  next: {self.next_step}"])
@@ -60,7 +62,7 @@ async def explain(runtime: Runtime, ledger_id: int) -> Explanation:
     if value is None:
         return await _explain_absent(runtime, ledger_id, what)
     metadata = decode_ledger_metadata(value, ledger_id)
-    seats: tuple[SeatTold, ...] = await runtime.run(Survey(metadata), what)
+    seats: tuple[SeatStatus, ...] = await runtime.run(StatusQuery(metadata), what)
     return conclude(metadata, seats)
 
 
@@ -79,7 +81,7 @@ async def _explain_absent(runtime: Runtime, ledger_id: int, what: str) -> Explan
     )
 
 
-def conclude(metadata: LedgerMetadata, seats: tuple[SeatTold, ...]) -> Explanation:
+def conclude(metadata: LedgerMetadata, seats: tuple[SeatStatus, ...]) -> Explanation:
     """What follows from the metadata and from what the bookies said."""
     quorum = metadata.quorum
     answered = sum(1 << seat.seat for seat in seats if seat.has_answered)
@@ -124,7 +126,7 @@ def conclude(metadata: LedgerMetadata, seats: tuple[SeatTold, ...]) -> Explanati
 
 
 def _conclude_closed(
-    metadata: LedgerMetadata, seats: tuple[SeatTold, ...], rules: list[str], missing: list[str]
+    metadata: LedgerMetadata, seats: tuple[SeatStatus, ...], rules: list[str], missing: list[str]
 ) -> str:
     rules.append("P2.3: its last entry never changes")
     if metadata.last_entry == -1:
@@ -134,7 +136,9 @@ def _conclude_closed(
         return "read it; the last fragment holds no entry"
     owing = write_set(metadata.last_entry, metadata.quorum)
     good = [seats[seat].bookie_id for seat in owing if seats[seat].holds_last]
-    others = [f"{seats[seat].bookie_id} ({seats[seat].told})" for seat in owing if not seats[seat].holds_last]
+    others = [
+        f"{seats[seat].bookie_id} ({seats[seat].status})" for seat in owing if not seats[seat].holds_last
+    ]
     if not others:
         return "read it: every copy of its last entry is there"
     missing.append(f"{len(others)} of {len(owing)} copies of its last entry: {', '.join(others)}")
@@ -143,18 +147,22 @@ def _conclude_closed(
     return "bring one of these bookies back: nobody who answers holds its end"
 
 
-def _short_sets(metadata: LedgerMetadata, seats: tuple[SeatTold, ...], answered: int, need: int) -> list[str]:
+def _short_sets(
+    metadata: LedgerMetadata, seats: tuple[SeatStatus, ...], answered: int, need: int
+) -> list[str]:
     found = []
     for residue in residues_of(0, metadata.ensemble_size - 1, metadata.quorum):
         in_set = write_set(residue, metadata.quorum)
         have = sum(answered >> seat & 1 for seat in in_set)
         if have < need:
             silent = ", ".join(
-                f"{seats[seat].bookie_id} ({seats[seat].told})" for seat in in_set if not answered >> seat & 1
+                f"{seats[seat].bookie_id} ({seats[seat].status})"
+                for seat in in_set
+                if not answered >> seat & 1
             )
             found.append(f"{need - have} more of {silent}")
     return list(dict.fromkeys(found))
 
 
-def _fenced(seats: tuple[SeatTold, ...]) -> int:
+def _fenced(seats: tuple[SeatStatus, ...]) -> int:
     return sum(1 << seat.seat for seat in seats if seat.is_fenced)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import embedbk
 from embedbk.client.explaining import conclude
 from embedbk.config import Quorum
-from embedbk.core.survey import SURVEY_NS, Survey
+from embedbk.core.status_query import STATUS_QUERY_NS, StatusQuery
 from tests.rules.world import THREE, World
 
 
-def surveyed(world: World, *silent: str) -> str:
+def queried(world: World, *silent: str) -> str:
     metadata, _ = world.catalog.metadata(1)
-    client = world.client("survey", Survey(metadata))
+    client = world.client("status query", StatusQuery(metadata))
     client.start()
     world.settle(hold=lambda packet: packet.bookie_id in silent)
     if not client.has_ended:
-        world.tick(client, SURVEY_NS)
+        world.tick(client, STATUS_QUERY_NS)
     return str(conclude(metadata, client.ended.result))
 
 
@@ -26,7 +26,7 @@ def test_an_open_ledger_names_the_write_set_that_is_short() -> None:
         world = World(3)
         world.create(quorum)
         world.down.add("b2")
-        text = surveyed(world, "b3")
+        text = queried(world, "b3")
         assert "ledger 1: OPEN" in text
         assert text.count("missing:") == 1
         assert f"missing: {short}" in text

@@ -1,7 +1,7 @@
-"""Asking every bookie of a ledger's last fragment what it can tell, and changing nothing (P5.2b, P6.1, P6.2).
+"""Asks every bookie of a ledger's last fragment for its status, and changes nothing (P5.2b, P6.1, P6.2).
 
-Decides nothing: what it hears is for people (embedbk/client/explaining.py). Nobody is fenced by it, and it waits for
-nobody longer than a moment.
+Decides nothing: the answers are for people (embedbk/client/explaining.py). It fences no ledger, and ends after two
+seconds without the bookies that have not answered.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from embedbk.core.quorum import write_set
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.ids import NO_ENTRY
 
-__all__ = ["SeatTold", "Survey"]
+__all__ = ["SeatStatus", "StatusQuery"]
 
-SURVEY_NS = 2_000_000_000
+STATUS_QUERY_NS = 2_000_000_000
 
 
-class SeatTold(NamedTuple):
-    """What the bookie of one seat said."""
+class SeatStatus(NamedTuple):
+    """What the bookie of one seat answered."""
 
     seat: int
     bookie_id: str
-    told: str  # In a word or two: OK, IN_LIMBO, a lost link ...
+    status: str  # In a word or two: OK, IN_LIMBO, a lost link ...
     has_answered: bool  # Its answer would count for coverage.
     lac: int
     is_fenced: bool
     holds_last: bool | None  # The last entry of a closed ledger; None: it owes none, or could not tell.
 
 
-class Survey(Machine):
-    """Ends with a SeatTold for each seat, in seat order."""
+class StatusQuery(Machine):
+    """Ends with a SeatStatus for each seat, in seat order."""
 
     def __init__(self, metadata: LedgerMetadata) -> None:
         self.metadata = metadata
@@ -44,8 +44,8 @@ class Survey(Machine):
             last if last is not None and last != NO_ENTRY else None
         )  # A closed ledger's, which must be there.
         members = metadata.fragments[-1].members
-        self.told = [
-            SeatTold(seat, member.bookie_id, "no answer", False, NO_ENTRY, False, None)
+        self.seats = [
+            SeatStatus(seat, member.bookie_id, "no answer", False, NO_ENTRY, False, None)
             for seat, member in enumerate(members)
         ]
         self.waiting: set[tuple[str, int]] = set()
@@ -56,7 +56,7 @@ class Survey(Machine):
         return self.until_ns
 
     def _on_started(self, event: Started) -> list[Effect]:
-        self.until_ns = event.now_ns + SURVEY_NS
+        self.until_ns = event.now_ns + STATUS_QUERY_NS
         effects: list[Effect] = []
         fragment = self.metadata.fragments[-1]
         owing = write_set(self.entry, self.metadata.quorum) if self.entry is not None else ()
@@ -76,29 +76,31 @@ class Survey(Machine):
         kind, seat = event.tag
         if event.tag not in self.waiting:
             return []
-        answer, told = event.control, self.told[seat]
+        answer, seat_status = event.control, self.seats[seat]
         if isinstance(answer, LacAnswer):
-            self.told[seat] = told._replace(
-                told=Status(answer.status).name,
+            self.seats[seat] = seat_status._replace(
+                status=Status(answer.status).name,
                 has_answered=answer.status in (Status.OK, Status.NO_SUCH_LEDGER),
                 lac=answer.lac,
                 is_fenced=answer.is_fenced,
             )
         elif isinstance(answer, ReadAnswer) and kind == "last":
             is_no = answer.status == Status.NO_SUCH_LEDGER or bool(answer.absent)
-            self.told[seat] = told._replace(holds_last=True if event.frames else False if is_no else None)
+            self.seats[seat] = seat_status._replace(
+                holds_last=True if event.frames else False if is_no else None
+            )
         elif isinstance(answer, ErrorAnswer):
-            self.told[seat] = told._replace(told=answer.text)
-        return self._heard(event.tag)
+            self.seats[seat] = seat_status._replace(status=answer.text)
+        return self._received(event.tag)
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         if event.tag not in self.waiting:
             return []
         _, seat = event.tag
-        self.told[seat] = self.told[seat]._replace(told=event.reason)
-        return self._heard(event.tag)
+        self.seats[seat] = self.seats[seat]._replace(status=event.reason)
+        return self._received(event.tag)
 
-    def _heard(self, tag: tuple[str, int]) -> list[Effect]:
+    def _received(self, tag: tuple[str, int]) -> list[Effect]:
         self.waiting.discard(tag)
         return [] if self.waiting else self._end()
 
@@ -108,7 +110,7 @@ class Survey(Machine):
 
     def _end(self) -> list[Effect]:
         self.waiting, self.until_ns = set(), None
-        return [Ended(None, tuple(self.told))]
+        return [Ended(None, tuple(self.seats))]
 
     HANDLERS: ClassVar[Handlers] = {
         Started: _on_started,
