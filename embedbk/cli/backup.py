@@ -39,7 +39,7 @@ from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.member_notes import MEMBER_FILE, FileNotes
 from embedbk.storage.met_metadata import MET_FILE, read_met
 from embedbk.storage.metadata_log import FIRST_MEMBER
-from embedbk.storage.places import Place, hold_place
+from embedbk.storage.directory_discovery import Place, hold_place
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 
 __all__ = ["add_commands", "nuke", "recover", "restore", "take_snapshot", "verify"]

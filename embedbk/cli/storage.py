@@ -42,7 +42,13 @@ from embedbk.storage.entry_log_reader import (
 from embedbk.storage.findings import Finding, Findings
 from embedbk.storage.journal_reader import Record, look_at_journal, walk_records
 from embedbk.storage.operator_word import end_read_only, keep_read_only
-from embedbk.storage.places import PlaceReport, check_place, find_places, hold_place, ledger_directories
+from embedbk.storage.directory_discovery import (
+    PlaceReport,
+    check_place,
+    find_places,
+    hold_place,
+    ledger_directories,
+)
 from embedbk.storage.raw_files import DiskDirectory
 
 __all__ = ["run_storage"]

@@ -33,7 +33,7 @@ from embedbk.storage.member_notes import FileNotes
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_log import FIRST_MEMBER, LogFound, MemberIdentity, read_log
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
-from embedbk.storage.places import Place, hold_place
+from embedbk.storage.directory_discovery import Place, hold_place
 from embedbk.storage.raw_files import DiskDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import (

@@ -2,7 +2,7 @@
 
 Decides what the paths that an owner gives mean, and keeps two notes: of a loss, and of parts that are all elsewhere.
 Leaves to others: whose directories these are (identity.py), and what a person's path means who looks at a stopped
-bookie (places.py).
+bookie (directory_discovery.py).
 """
 
 from __future__ import annotations

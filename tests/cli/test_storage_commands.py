@@ -19,7 +19,7 @@ import pytest
 
 import embedbk
 from embedbk.cli import main
-from embedbk.storage import places
+from embedbk.storage import directory_discovery
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import open_identity
 from embedbk.storage.operator_word import read_only_reason
@@ -27,7 +27,7 @@ from tests.storage.log_places import places_in
 from tests.storage.small_bookie import TOKEN, make
 from tests.storage.stored_entries import make_frame
 
-PAGE = (Path(places.__file__).parent / "CHECKING.md").read_text()
+PAGE = (Path(directory_discovery.__file__).parent / "CHECKING.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def test_while_it_checks_nobody_can_start(bookie: Path) -> None:
     """The lock is shared: two checks go side by side, a bookie waits."""
     with ExitStack() as first, ExitStack() as second:
         for stack in (first, second):
-            places.hold_place(places.find_places(bookie)[0], stack)
+            directory_discovery.hold_place(directory_discovery.find_places(bookie)[0], stack)
         with pytest.raises(embedbk.UsageError, match="is in use"):
             open_identity(
                 {part: bookie / part for part in ("journal", "entries")},
