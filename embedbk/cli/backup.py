@@ -27,6 +27,7 @@ from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.levels import LEVEL_OF_LINEAGES
 from embedbk.metadata.recovering import given_up
 from embedbk.quorum import Quorum
+from embedbk.storage.directory_discovery import Place, hold_place
 from embedbk.storage.kept_metadata import (
     KeptMetadata,
     begin_anew,
@@ -39,7 +40,6 @@ from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.member_notes import MEMBER_FILE, FileNotes
 from embedbk.storage.met_metadata import MET_FILE, read_met
 from embedbk.storage.metadata_log import FIRST_MEMBER
-from embedbk.storage.directory_discovery import Place, hold_place
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 
 __all__ = ["add_commands", "nuke", "recover", "restore", "take_snapshot", "verify"]

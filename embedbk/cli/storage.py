@@ -1,5 +1,5 @@
 """The commands that read what is stored, offline: `storage check`, `journal cat`, `entrylog cat`, `index cat`; and two
-that write one file, an operator's word to a bookie: `storage read-only`, `storage writable`.
+that write one file, the read-only marker of a bookie: `storage read-only`, `storage writable`.
 
 Decide how what was read is shown: results on standard output, one line each or with --json one object a line, all else
 on standard error. Exit code 0: clean; 1: damage was found; 2: the arguments or the path make no sense. Nothing else is
@@ -31,6 +31,13 @@ from embedbk.codec.journal_records import (
 from embedbk.core.ledger_table import LEDGER_STATE, STATE_RANGE
 from embedbk.errors import PeerError, StorageError, UsageError
 from embedbk.storage.checking import MetadataFacts
+from embedbk.storage.directory_discovery import (
+    PlaceReport,
+    check_place,
+    find_places,
+    hold_place,
+    ledger_directories,
+)
 from embedbk.storage.entry_log_reader import (
     EntryLog,
     Whose,
@@ -41,15 +48,8 @@ from embedbk.storage.entry_log_reader import (
 )
 from embedbk.storage.findings import Finding, Findings
 from embedbk.storage.journal_reader import Record, look_at_journal, walk_records
-from embedbk.storage.operator_word import end_read_only, keep_read_only
-from embedbk.storage.directory_discovery import (
-    PlaceReport,
-    check_place,
-    find_places,
-    hold_place,
-    ledger_directories,
-)
 from embedbk.storage.raw_files import DiskDirectory
+from embedbk.storage.read_only_marker import end_read_only, keep_read_only
 
 __all__ = ["run_storage"]
 

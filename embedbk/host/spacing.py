@@ -81,7 +81,7 @@ class Spacing:
             )
 
     def _look_for_word(self, now_ns: int) -> None:
-        """An operator's word may have come or gone; one that cannot be read changes nothing."""
+        """The read-only marker may have come or gone; one that cannot be read changes nothing."""
         try:
             reason = self._storage.read_only_reason()
         except StorageError as unread:

@@ -42,7 +42,7 @@ from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.met_metadata import keep_met, read_met
 from embedbk.storage.native import lib
-from embedbk.storage.operator_word import read_only_reason
+from embedbk.storage.read_only_marker import read_only_reason
 from embedbk.storage.repeating import Repeating
 from embedbk.storage.scrubbing import SCRUB_FILE, LogScrubber
 from embedbk.storage.starting import RECORD_OVERHEAD_BYTES, JournalTerms, Start
@@ -125,7 +125,7 @@ class BookieStorage:
         self._loss_path: Path | None = None
         self._root: Path | None = (
             Path(layout.root) if io is None else None
-        )  # Where an operator's word may stand.
+        )  # Where a read-only marker may stand.
         self.met: Met | None = None
         self._identity: HeldIdentity | None = None
         self._journals: Journals | None = None

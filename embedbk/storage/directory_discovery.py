@@ -43,8 +43,8 @@ from embedbk.storage.identity import (
 )
 from embedbk.storage.layout import LOSS_FILE, PARTS_FILE, read_parts
 from embedbk.storage.met_metadata import MET_FILE
-from embedbk.storage.operator_word import READ_ONLY_FILE, read_only_reason
 from embedbk.storage.raw_files import DiskDirectory, ensure_answer
+from embedbk.storage.read_only_marker import READ_ONLY_FILE, read_only_reason
 from embedbk.storage.starts import NEVER_STARTED, StartCount
 from embedbk.storage.used_reader import USED_FILE, read_used
 

@@ -25,6 +25,7 @@ from embedbk.metadata.log_records import encode_configuration
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft_vocabulary import Persist
 from embedbk.metadata.recovering import why_uncertain
+from embedbk.storage.directory_discovery import Place, hold_place
 from embedbk.storage.findings import Findings
 from embedbk.storage.journal_reader import look_at_journal, walk_records
 from embedbk.storage.layout import LOSS_FILE
@@ -33,7 +34,6 @@ from embedbk.storage.member_notes import FileNotes
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_log import FIRST_MEMBER, LogFound, MemberIdentity, read_log
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
-from embedbk.storage.directory_discovery import Place, hold_place
 from embedbk.storage.raw_files import DiskDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import (

@@ -22,7 +22,7 @@ from embedbk.cli import main
 from embedbk.storage import directory_discovery
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import open_identity
-from embedbk.storage.operator_word import read_only_reason
+from embedbk.storage.read_only_marker import read_only_reason
 from tests.storage.log_places import places_in
 from tests.storage.small_bookie import TOKEN, make
 from tests.storage.stored_entries import make_frame

@@ -16,7 +16,7 @@ from embedbk.core.upkeep_words import OperatorAsked, RetryWrites, SetWritable, S
 from embedbk.errors import StorageError
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.operator_word import end_read_only, keep_read_only, read_only_reason
+from embedbk.storage.read_only_marker import end_read_only, keep_read_only, read_only_reason
 from tests.host.place import KEY, MS, SECOND, TOKEN, DiskStorage, Peer, Place, add, frame
 
 OPTIONS = SpaceOptions(low_bytes=100, back_bytes=150, look_ns=1000, retry_ns=10, again_ns=2)

@@ -20,8 +20,8 @@ from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.bookie_storage import BookieStorage
-from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.directory_discovery import find_places
+from embedbk.storage.memory_disk import MemoryDisk
 from tests.storage.small_bookie import INCARNATION, TOKEN, open_disk
 from tests.storage.stored_entries import ids_in, make_frame, payload, payloads_in
 

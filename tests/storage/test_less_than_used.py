@@ -11,11 +11,11 @@ import pytest
 
 from embedbk.errors import StorageError
 from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.directory_discovery import check_place, find_places
 from embedbk.storage.identity import IDENTITY_FILE, open_identity
 from embedbk.storage.journal import Journal
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.directory_discovery import check_place, find_places
 from embedbk.storage.starts import STARTS_KEPT, StartCount, Starts
 from tests.storage.journal_pages import BLOCK_BYTES, crc32c, fields, size_of
 from tests.storage.stored_entries import make_frame

@@ -1,7 +1,7 @@
-"""An operator's word that a bookie takes no normal adds, in a file of its directory (P7.8, ST26, ST27).
+"""The read-only marker: the file by which an operator keeps normal adds away from a bookie (P7.8, ST26, ST27).
 
-`DIRECTORY/READ_ONLY`, with the reason for people to read. It lives through restarts; whoever has it removed makes the
-bookie writable again, as far as nothing else holds it. A running bookie looks now and then (host/spacing.py).
+It is `DIRECTORY/READ_ONLY`, and holds the reason for people to read. It outlives restarts. Removing it makes the bookie
+writable again, unless something else keeps it read-only. A running bookie looks for it now and then (host/spacing.py).
 """
 
 from __future__ import annotations
