@@ -80,7 +80,7 @@ def _revision(call: Call) -> int | None:
     return result.revision if isinstance(result, Value | Listed | TxnDone | Claimed) else None
 
 
-def _sightings(call: Call) -> Iterator[Record]:
+def _what_was_read(call: Call) -> Iterator[Record]:
     if isinstance(call.result, Value) and call.result.record is not None:
         yield call.result.record
     elif isinstance(call.result, Listed):
@@ -127,7 +127,7 @@ class _History:
         """Whoever is shown a value says that it was put, and at which revision."""
         done: dict[int, int] = {}
         for reader in self.calls:
-            for record in _sightings(reader):
+            for record in _what_was_read(reader):
                 assert record.value is not None
                 call = self._puts.get((record.key, record.value))
                 if call is None:

@@ -36,8 +36,8 @@ from embedbk.testing.members_liveness import agree_at_last, ends_every_change, g
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
+from embedbk.testing.reached_events import ReachedEvents
 from embedbk.testing.scarcity import FEW_REQUESTS, LITTLE_ROOM, has_room
-from embedbk.testing.sightings import Sightings
 from embedbk.testing.violation import Violation
 from embedbk.testing.without_quorum import goes_on_without_quorum
 from embedbk.testing.world import Steps, Until, World
@@ -77,7 +77,7 @@ def observers(seen: Counter[str]) -> list[Observer]:
     """Those that watch every run beside the plain promises: what must be met sometimes, and the invariants."""
     invariants = Invariants()
     invariants.sometimes.reached = seen
-    return [Sightings(seen), QuietReaders(), invariants]
+    return [ReachedEvents(seen), QuietReaders(), invariants]
 
 
 def run_plan(

@@ -7,7 +7,7 @@ import pytest
 from embedbk.testing import make_plan, run_plan
 from embedbk.testing.campaign import Report, run_seed
 from embedbk.testing.invariants import Invariants
-from embedbk.testing.sightings import Sightings
+from embedbk.testing.reached_events import ReachedEvents
 from embedbk.testing.sometimes import DIRECTED, SOMETIMES, Sometimes
 
 # What some thousand seeds reach, and not always a few: hardly any fault of its own, or a race that must be met.
@@ -77,7 +77,7 @@ def test_a_few_seeds_reach_most_of_what_is_interesting() -> None:
     for seed in (*range(24), 29, 34, 38, 42, 43, 45, 54, 59, 65, 73, 86, 294):
         outcome = run_plan(
             make_plan(seed, is_native=False),
-            make_observers=lambda _: [Sightings(seen.reached), Invariants(seen.reached)],
+            make_observers=lambda _: [ReachedEvents(seen.reached), Invariants(seen.reached)],
         )
         assert not outcome.violation
         seen.reached.update(outcome.sometimes)  # What no observer sees.

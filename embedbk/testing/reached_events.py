@@ -1,4 +1,4 @@
-"""What is seen as cores step, for the list in sometimes.py: facts that no invariant meets on its way."""
+"""Events that a run has reached, seen as its cores step, for the list in sometimes.py: those that no invariant meets."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from embedbk.metadata.raft_vocabulary import Durable, Persist
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
 
-__all__ = ["Sightings"]
+__all__ = ["ReachedEvents"]
 
 
-class Sightings(Observer):
+class ReachedEvents(Observer):
     """Counts into `seen`."""
 
     def __init__(self, seen: Counter[str]) -> None:
