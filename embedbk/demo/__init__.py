@@ -1,6 +1,6 @@
 """`embedbk demo [FILE]`: a replicated log survives kill -9 of a bookie and of its writer, on real input.
 
-Decides what is given and what is said at the end; `story` has what happens in between. Exit code 0 only if all of it
+Decides what is given and what is said at the end; `scenario` has what happens in between. Exit code 0 only if all of it
 held: 1 if something did not, 2 for an input that cannot be used.
 """
 
@@ -85,14 +85,14 @@ def _run(options: argparse.Namespace, directory: Path) -> int:
         print(f"embedbk demo: the last act needs Spark, which is not installed ({hint})", file=sys.stderr)
         return 2
     # Not before the input is known to be good: Spark and the rest take time to load.
+    from embedbk.demo.scenario import run
     from embedbk.demo.sparked import SparkAct
-    from embedbk.demo.story import tell
 
     spark = None if options.no_spark else SparkAct()
     screen = open_screen()
     try:
         screen.say(f"{len(lines):,} lines, {lines.byte_count / 1e6:.1f} MB")
-        outcome = tell(lines, directory / "cluster", screen, spark)
+        outcome = run(lines, directory / "cluster", screen, spark)
     finally:
         screen.close()
         if spark is not None:

@@ -1,4 +1,4 @@
-"""Events that a run has reached, seen as its cores step, for the list in sometimes.py: those that no invariant meets."""
+"""Events that a run has reached, seen as its cores step, for the list in sometimes.py; not those of invariants."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from embedbk.demo.story import Plan
+from embedbk.demo.scenario import Plan
 from embedbk.demo.verdict import diagnose
 
 LINES = [b"a\n", b"\n", b"b\n", b"\n", b"c\n", b"\n"]

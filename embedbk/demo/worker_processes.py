@@ -1,6 +1,6 @@
-"""The demo's writer processes, seen from the process that tells the story.
+"""The demo's writer processes, seen from the process that runs the scenario.
 
-Decides nothing of the story. What a writer reported as acknowledged stands here and nowhere else: it is the record that
+Decides nothing of the scenario. What a writer reported as acknowledged stands here and nowhere else: it is the record that
 the log is compared with at the end, so a report that is still in the pipe of a killed writer counts too.
 """
 
@@ -22,7 +22,7 @@ from typing import Any, Self
 from embedbk.cluster import environment
 from embedbk.errors import EmbedbkError, OperationTimeout
 
-__all__ = ["Crew", "WriterProcess"]
+__all__ = ["WorkerProcesses", "WriterProcess"]
 
 SILENCE_S_MAX = 60.0  # Nobody reports anything for so long: something is wrong.
 
@@ -129,7 +129,7 @@ class WriterProcess:
         os.close(self._pidfd)
 
 
-class Crew:
+class WorkerProcesses:
     """All writers of one run, of which each stands by until it is its turn."""
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
@@ -138,7 +138,7 @@ class Crew:
 
     @property
     def acknowledged(self) -> int:
-        """How many lines of the log have been reported as acknowledged, by whomever."""
+        """How many lines of the log have been reported as acknowledged, by any of them."""
         return max(writer.acknowledged for writer in self.writers)
 
     def until(self, is_reached: Callable[[], bool], speaker: WriterProcess) -> float:

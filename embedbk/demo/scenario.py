@@ -1,4 +1,4 @@
-"""The story: a log is written while a bookie and its writer are killed, and taken over twice; nothing is lost.
+"""The scenario: a log is written while a bookie and its writer are killed, and taken over twice; nothing is lost.
 
 Decides who dies when, and what is measured. Line numbers below are of the input, and with n lines:
 
@@ -20,15 +20,15 @@ import embedbk
 from embedbk.cluster import Cluster
 from embedbk.config import Settings
 from embedbk.demo.copies import count_copies
-from embedbk.demo.crew import Crew, WriterProcess
 from embedbk.demo.lines import Lines
 from embedbk.demo.screen import Rows, Screen
 from embedbk.demo.sparked import SparkAct
 from embedbk.demo.verdict import Verdict, compare
+from embedbk.demo.worker_processes import WorkerProcesses, WriterProcess
 from embedbk.demo.writer import LOG
 from embedbk.errors import EmbedbkError, OperationTimeout
 
-__all__ = ["BOOKIES", "Outcome", "Plan", "tell"]
+__all__ = ["BOOKIES", "Outcome", "Plan", "run"]
 
 BOOKIES = 4
 MEMBERS = 3
@@ -174,49 +174,55 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f} ms"
 
 
-def tell(lines: Lines, directory: Path, screen: Screen, spark: SparkAct | None) -> Outcome:
+def run(lines: Lines, directory: Path, screen: Screen, spark: SparkAct | None) -> Outcome:
     """Run it all.
 
     Raises:
-        EmbedbkError: the story cannot go on: a process could not start, or ended where it should not.
+        EmbedbkError: the scenario cannot go on: a process could not start, or ended where it should not.
     """
     outcome = Outcome(len(lines), lines.byte_count, is_with_spark=spark is not None)
     with (
-        Crew(lines.path, ("first", "second", "third")) as crew,
+        WorkerProcesses(lines.path, ("first", "second", "third")) as workers,
         Cluster(directory, BOOKIES, settings=SETTINGS, members=MEMBERS) as cluster,
     ):
         screen.say(f"{BOOKIES} bookies and {MEMBERS} metadata members run: {cluster.url}")
-        for writer in crew.writers:
+        for writer in workers.writers:
             writer.tell("open", cluster.url)
         with embedbk.open(cluster.url) as bk:
-            story = _Story(lines, screen, cluster, crew, bk, outcome)
+            scenario = _Scenario(lines, screen, cluster, workers, bk, outcome)
             screen.begin("acknowledged lines", len(lines))
-            story.write()
+            scenario.write()
         with embedbk.open(cluster.url) as bk:  # A reader that knows the log's name and nothing else.
-            story.read(bk)
+            scenario.read(bk)
         if spark is not None:
             _ask_spark(spark, cluster.url, outcome, screen)
     return outcome
 
 
-class _Story:
+class _Scenario:
     def __init__(
-        self, lines: Lines, screen: Screen, cluster: Cluster, crew: Crew, bk: embedbk.Client, outcome: Outcome
+        self,
+        lines: Lines,
+        screen: Screen,
+        cluster: Cluster,
+        workers: WorkerProcesses,
+        bk: embedbk.Client,
+        outcome: Outcome,
     ) -> None:
         self.lines = lines
         self.screen = screen
         self.cluster = cluster
-        self.crew = crew
+        self.workers = workers
         self.bk = bk
         self.outcome = outcome
-        crew.on_news = lambda: screen.move(crew.acknowledged)
+        workers.on_news = lambda: screen.move(workers.acknowledged)
 
     def write(self) -> None:
-        first, second, third = self.crew.writers
+        first, second, third = self.workers.writers
         plan = Plan.of(len(self.lines))
         outcome = self.outcome
         for writer in (first, second, third):  # Nobody waits for a Python to start.
-            self.crew.until_ready(writer)
+            self.workers.until_ready(writer)
         began = time.monotonic()
         first.tell("go", plan.bookie_dies_limit)
         self._owned(first)
@@ -229,22 +235,22 @@ class _Story:
         outcome.takeover_ms = self._next_acknowledged(second, killed, plan.second_stops_limit)
         self._until_acknowledged(plan.second_stops, second)
         second.stop()
-        self.screen.say(f"second writer stopped (SIGSTOP) at line {self.crew.acknowledged:,}")
+        self.screen.say(f"second writer stopped (SIGSTOP) at line {self.workers.acknowledged:,}")
         third.tell("go", len(self.lines))
         outcome.third_takeover_ms = self._owned(third)
-        ended = self.crew.until(lambda: third.is_done or third.refused is not None, third)
+        ended = self.workers.until(lambda: third.is_done or third.refused is not None, third)
         outcome.seconds = ended - began
         self._let_go_on(second)
-        outcome.acknowledged = self.crew.acknowledged
-        outcome.ensemble_changes = sum(writer.ensemble_changes for writer in self.crew.writers)
+        outcome.acknowledged = self.workers.acknowledged
+        outcome.ensemble_changes = sum(writer.ensemble_changes for writer in self.workers.writers)
 
     def _until_acknowledged(self, count: int, writer: WriterProcess) -> None:
-        self.crew.until(lambda: self.crew.acknowledged >= count, writer)
+        self.workers.until(lambda: self.workers.acknowledged >= count, writer)
 
     def _owned(self, writer: WriterProcess) -> float:
         """Wait until the writer has the log; how long its takeover took, in ms."""
-        before = self.crew.acknowledged
-        self.crew.until(lambda: writer.owner is not None, writer)
+        before = self.workers.acknowledged
+        self.workers.until(lambda: writer.owner is not None, writer)
         assert writer.owner is not None
         first = writer.owner["first_offset"]
         self.screen.say(
@@ -256,11 +262,11 @@ class _Story:
 
     def _next_acknowledged(self, writer: WriterProcess, since: float, limit: int) -> float | None:
         """Ms from then to the next acknowledged append; None when there is none to come."""
-        before = self.crew.acknowledged
+        before = self.workers.acknowledged
         assert writer.owner is not None
         if max(before, writer.owner["first_offset"]) >= limit:
             return None
-        return (self.crew.until(lambda: self.crew.acknowledged > before, writer) - since) * 1000
+        return (self.workers.until(lambda: self.workers.acknowledged > before, writer) - since) * 1000
 
     def _kill_bookie(self, writer: WriterProcess, plan: Plan) -> None:
         assert writer.owner is not None
@@ -273,7 +279,7 @@ class _Story:
         killed = time.monotonic()
         self.cluster.kill(leader)
         self.screen.say(
-            f"bookie {victim} of the ensemble killed (SIGKILL) at line {self.crew.acknowledged:,}"
+            f"bookie {victim} of the ensemble killed (SIGKILL) at line {self.workers.acknowledged:,}"
         )
         self.outcome.bookie_killed, self.outcome.leader_killed = victim, leader
         limit = (plan.bookie_dies_limit + plan.first_dies_limit) // 2
@@ -300,14 +306,14 @@ class _Story:
     def _kill_writer(self, writer: WriterProcess) -> float:
         since = time.monotonic()
         writer.kill()
-        self.screen.say(f"{writer.name} writer killed (SIGKILL) at line {self.crew.acknowledged:,}")
+        self.screen.say(f"{writer.name} writer killed (SIGKILL) at line {self.workers.acknowledged:,}")
         return since
 
     def _let_go_on(self, writer: WriterProcess) -> None:
         """The old writer wakes up and knows nothing: it appends."""
         writer.tell("limit", len(self.lines))
         writer.go_on()
-        self.crew.until(lambda: writer.refused is not None or writer.appended_late is not None, writer)
+        self.workers.until(lambda: writer.refused is not None or writer.appended_late is not None, writer)
         self.outcome.refused = writer.refused
         what = f"{writer.refused['error']}" if writer.refused else "was taken!"
         self.screen.say(f"second writer continued (SIGCONT); its next append: {what}")
