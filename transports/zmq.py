@@ -1,7 +1,7 @@
 """Links between processes over ZeroMQ: one ROUTER per listening endpoint, one DEALER per dialled link (tcp, ipc).
 
 Decides what a host's turn does in which order, and composes the parts: `zmq_sockets`, `zmq_ends` (links),
-`zmq_strangers` (connections without one), `zmq_intake` (input in Python), `zmq_turns` (in C). Leaves the bytes of
+`zmq_before_hello` (connections without one), `zmq_intake` (input in Python), `zmq_turns` (in C). Leaves the bytes of
 envelope and Hello to `envelope`, and what may be bound or dialled to `endpoints`. Carries P7.2 (Hello, nonces) and the
 threats T4, T10 and T13.
 
@@ -27,11 +27,11 @@ from embedbk.ports import AddPath, AddSending, Buffer, Identity, TransportEvent,
 from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free
 from embedbk.transports.envelope import NONCE_BYTES, PROTOCOL_VERSIONS, Hello, check_settings
 from embedbk.transports.zmq_accepted import HeldPart
+from embedbk.transports.zmq_before_hello import BeforeHello
 from embedbk.transports.zmq_ends import Counters, Ends, Patience
 from embedbk.transports.zmq_intake import Intake
 from embedbk.transports.zmq_send import can_send_frames
 from embedbk.transports.zmq_sockets import Link, Port, Sockets
-from embedbk.transports.zmq_strangers import Strangers
 from embedbk.transports.zmq_turns import AcceptedTurns, DialledTurns
 
 __all__ = ["Counters", "ZmqTransport"]
@@ -74,8 +74,8 @@ class ZmqTransport:
         self._sockets = Sockets()
         patience = Patience(heartbeat_ns, timeout_ns, connect_timeout_ns)
         self._ends = Ends(self._sockets, patience, window_bytes, self._on_up, self._on_down)
-        self._strangers = Strangers(self._ends, self._hello)
-        self._intake = Intake(self._sockets, self._ends, self._strangers, self._hello)
+        self._before_hello = BeforeHello(self._ends, self._hello)
+        self._intake = Intake(self._sockets, self._ends, self._before_hello, self._hello)
         self._accepted = AcceptedTurns(self._sockets, self._ends, self._intake)
         self._dialled = DialledTurns(self._sockets, self._ends, self._intake)
         self._is_alone = False  # The last `receive` told what had ended a wait, and looked no further.
@@ -167,7 +167,7 @@ class ZmqTransport:
         ends.now_ns = now_ns
         if blind_ns > self._timeout_ns // 2:
             ends.excuse(blind_ns)
-            self._strangers.excuse(blind_ns)
+            self._before_hello.excuse(blind_ns)
         held = self._intake.held
         # What ended a client's wait is told alone: the next wait hears the rest, in C. Only every other time, or a link
         # on which bodies come without a pause would hide all others.
@@ -186,10 +186,10 @@ class ZmqTransport:
             unseen, sockets.unseen = sockets.unseen, {}
             for port in unseen:
                 if port.is_open:
-                    self._strangers.look_for_ends(port)
+                    self._before_hello.look_for_ends(port)
         if ends.due_ns is not None and now_ns >= ends.due_ns:
-            due_ns = min(ends.keep_time(), self._strangers.keep_time())
-            ends.due_ns = due_ns if self._links or self._strangers.silent else None
+            due_ns = min(ends.keep_time(), self._before_hello.keep_time())
+            ends.due_ns = due_ns if self._links or self._before_hello.silent else None
         events, ends.events = ends.events, []
         return events
 
@@ -251,7 +251,7 @@ class ZmqTransport:
             self._accepted.forget_wait()
         else:
             self._accepted.on_down(link)
-            self._strangers.await_end(link)
+            self._before_hello.await_end(link)
 
     def _take_held(self, port: Port, route: bytes, part: HeldPart) -> None:
         """What ended the last wait. Nothing is offered behind an event that the host has not seen."""

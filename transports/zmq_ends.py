@@ -1,7 +1,7 @@
 """The ends of links that one ZeroMQ transport has: how they begin and end, what is sent on them, and their time.
 
 Decides when a link is full, silent or over (P7.2). Leaves how bodies come in to `zmq_intake` and `zmq_turns`, and
-connections without a link to `zmq_strangers`. Nothing is sent twice or late: a dialled link takes its socket along.
+connections without a link to `zmq_before_hello`. Nothing is sent twice or late: a dialled link takes its socket along.
 """
 
 from __future__ import annotations

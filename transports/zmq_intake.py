@@ -29,10 +29,10 @@ from embedbk.transports.envelope import (
     stranger,
 )
 from embedbk.transports.zmq_accepted import HeldPart, skip_parts
+from embedbk.transports.zmq_before_hello import BeforeHello
 from embedbk.transports.zmq_descriptors import NO_DESCRIPTOR, descriptor_of
 from embedbk.transports.zmq_ends import TOTAL, Ends, bye
 from embedbk.transports.zmq_sockets import READABLE, WRITABLE, Link, Port, Sockets, state
-from embedbk.transports.zmq_strangers import Strangers
 
 __all__ = ["BODIES_PER_RECEIVE_MAX", "BYTES_PER_RECEIVE_MAX", "Intake"]
 
@@ -50,13 +50,13 @@ class Intake:
     """That of one transport. hello: what is said of this node."""
 
     def __init__(
-        self, sockets: Sockets, ends: Ends, strangers: Strangers, hello: Callable[[], Hello]
+        self, sockets: Sockets, ends: Ends, before_hello: BeforeHello, hello: Callable[[], Hello]
     ) -> None:
         # What the last wait in C ended with, for the next `receive`: port, route and part.
         self.held: tuple[Port, bytes, HeldPart] | None = None
         self._sockets = sockets
         self._ends = ends
-        self._strangers = strangers
+        self._before_hello = before_hello
         self._hello = hello
 
     def drain(self, port: Port, count: int, size: int) -> None:
@@ -133,7 +133,7 @@ class Intake:
         try:
             envelope = decode_envelope(block)
             if link is None:
-                self._strangers.hear(port, route, envelope, part)
+                self._before_hello.hear(port, route, envelope, part)
             elif envelope.dialler_nonce != link.dialler_nonce or not self._is_listeners(link, envelope):
                 self._ends.counters.stale += 1
             else:
@@ -143,7 +143,7 @@ class Intake:
             if link is not None:
                 self._ends.break_off(link, str(error))
             elif (nonces := foreign_nonces(block)) is not None:
-                self._strangers.answer(port, route, bye(*nonces, str(error)))
+                self._before_hello.answer(port, route, bye(*nonces, str(error)))
 
     @staticmethod
     def _is_listeners(link: Link, envelope: Envelope) -> bool:

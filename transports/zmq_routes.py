@@ -2,7 +2,7 @@
 
 Decides which routes are its own. A peer may name one itself, as it likes; then it is no peer of ours. Should it name a
 number that the ROUTER is about to give, libzmq ends the process (`zmq_assert` in `router_t::identify_peer`): so nobody
-can know where the numbers begin, whoever tries is hung up on, and `zmq_strangers` bounds how long anybody may try.
+can know where the numbers begin, whoever tries is hung up on, and `zmq_before_hello` bounds how long anybody may try.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The demo's writer processes, seen from the process that runs the scenario.
 
-Decides nothing of the scenario. What a writer reported as acknowledged stands here and nowhere else: it is the record that
-the log is compared with at the end, so a report that is still in the pipe of a killed writer counts too.
+Decides nothing of the scenario. What a writer reported as acknowledged stands here and nowhere else. At the end the log
+is compared with it, so a report that is still in the pipe of a killed writer counts too.
 """
 
 from __future__ import annotations

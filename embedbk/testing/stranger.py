@@ -1,7 +1,7 @@
 """Somebody who dials every node, says what no node says, and puts keys where others read (T10, P2.5).
 
 Decides what is said: messages with something changed behind right sums, messages cut, noise; a Hello with another's
-name. Real sockets say more, below the messages; `tests/transports/test_zmq_strangers.py` has that.
+name. Real sockets say more, below the messages; `tests/transports/test_zmq_before_hello.py` has that.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ __all__ = ["MUTANTS"]
 _UNPACKING = "tests/codec/test_unpacking.py::test_"
 _VALUES = "tests/sim/test_strange_values.py::test_"
 _LOCAL_SOCKETS = "tests/transports/test_local_sockets.py::test_"
-_SOCKETS = "tests/transports/test_zmq_strangers.py::test_"
+_SOCKETS = "tests/transports/test_zmq_before_hello.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -133,7 +133,7 @@ MUTANTS = (
         "a peer may name the route of its link, also one that the ROUTER will give to another",
         (
             (
-                "transports/zmq_strangers.py",
+                "transports/zmq_before_hello.py",
                 "        elif not _is_given(port, route):\n",
                 "        elif not route:\n",
             ),
@@ -172,7 +172,7 @@ MUTANTS = (
         "a connection without a link sends parts of one message for five seconds",
         (
             (
-                "transports/zmq_strangers.py",
+                "transports/zmq_before_hello.py",
                 " and (is_late or swallowed_bytes(descriptor) > each.bytes_max):\n",
                 " and is_late:\n",
             ),
@@ -196,7 +196,7 @@ MUTANTS = (
         "a-local-listener-is-anybodys",
         "T10",
         "a link is dialled to a local socket that another user made",
-        (("transports/zmq_strangers.py", "user not in ipc_users():\n", "user < 0:\n"),),
+        (("transports/zmq_before_hello.py", "user not in ipc_users():\n", "user < 0:\n"),),
         (_LOCAL_SOCKETS + "a_listener_of_another_user_gets_no_link",),
     ),
     Mutant(

@@ -73,7 +73,7 @@ MUTANTS = (
         "a connection on which no Hello is said is kept for ever",
         (
             (
-                "transports/zmq_strangers.py",
+                "transports/zmq_before_hello.py",
                 "            is_late = now_ns - each.since_ns >= HELLO_NS_MAX\n",
                 "            is_late = False\n",
             ),

@@ -22,7 +22,7 @@ import zmq
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
 from embedbk.ports import Received
-from embedbk.transports import zmq_ends, zmq_intake, zmq_strangers, zmq_turns
+from embedbk.transports import zmq_before_hello, zmq_ends, zmq_intake, zmq_turns
 from embedbk.transports.conformance import PATIENCE_NS, Arena, Node, identity_of
 from embedbk.transports.envelope import (
     ENVELOPE_BYTES,
@@ -330,9 +330,9 @@ def test_a_connection_that_never_says_hello_is_hung_up_on(arena: Arena, raw: Cal
         peer = raw(endpoint)
         peer.hello()
         assert answer(arena, node, peer).kind == Kind.HELLO_ACK
-        arena.run([node], lambda: len(transport._strangers.silent) == 2)
+        arena.run([node], lambda: len(transport._before_hello.silent) == 2)
         # By when each was taken for silent: how long ago that is, is the machine's business.
-        since = [each.since_ns for each in transport._strangers.silent.values()]
+        since = [each.since_ns for each in transport._before_hello.silent.values()]
         now_ns = time.monotonic_ns()
         while now_ns < min(since) + 4_400 * MILLISECOND:
             node.events += transport.receive(now_ns)
@@ -352,13 +352,13 @@ def test_a_peer_whose_link_was_ended_is_hung_up_on(arena: Arena) -> None:
     a = arena.node("a")
     a.transport.connect(endpoint)
     arena.run([a, node], lambda: bool(a.ups() and node.ups()))
-    assert not transport._strangers.silent
+    assert not transport._before_hello.silent
     transport.drop(node.ups()[0].link, "enough")
-    assert len(transport._strangers.silent) == 1
+    assert len(transport._before_hello.silent) == 1
     begin_ns = time.monotonic_ns()
     for step in range(1, 56):
         transport.receive(begin_ns + step * 100 * MILLISECOND)
-    assert transport.counters.silent == 1 and not transport._strangers.silent
+    assert transport.counters.silent == 1 and not transport._before_hello.silent
     still_serves(arena, node, endpoint)
 
 
@@ -367,14 +367,14 @@ def test_of_many_silent_connections_only_the_newest_stay(
 ) -> None:
     """Scenario 91, T11: who opens one after the other costs a bounded number of descriptors, and the others are
     served."""
-    monkeypatch.setattr(zmq_strangers, "SILENT_MAX", 3)
+    monkeypatch.setattr(zmq_before_hello, "SILENT_MAX", 3)
     node, transport, endpoint = listening(arena)
     with contextlib.ExitStack() as opened:
         callers = [opened.enter_context(shake_hands(endpoint)) for _ in range(10)]
         arena.run([node], lambda: transport.counters.silent == 7)
         arena.run([node], lambda: sum(has_ended(caller) for caller in callers) == 7)
         still_serves(arena, node, endpoint)
-        assert len(transport._strangers.silent) <= 3
+        assert len(transport._before_hello.silent) <= 3
 
 
 def test_a_body_under_another_nonce_is_dropped(arena: Arena, raw: Callable[[str], Raw]) -> None:

@@ -1,7 +1,8 @@
-"""Connections to a ZeroMQ transport that have no link: from their accepting, or the end of their link, to their Hello.
+"""Connections before Hello: those of a ZeroMQ transport that have no link, from the moment they are accepted, or their
+link ends, until they send Hello.
 
-Decides who gets a link (P7.2, as `envelope` objects), and who has said nothing for too long or among too many (T11).
-A stranger never gets more than it sent and a sentence (T14).
+Decides which of them gets a link (P7.2, as `envelope` objects), and which has sent nothing for too long or is one too
+many (T11). A connection without a link never receives more than it sent and a sentence (T14).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from embedbk.transports.zmq_descriptors import (
 from embedbk.transports.zmq_ends import Ends, bye
 from embedbk.transports.zmq_sockets import NO_NONCE, Link, Port
 
-__all__ = ["HELLO_NS_MAX", "SILENT_MAX", "Strangers"]
+__all__ = ["HELLO_NS_MAX", "SILENT_MAX", "BeforeHello"]
 
 HELLO_NS_MAX = (
     5_000_000_000  # From the accepting of a connection, or the end of its link, to its Hello (T11).
@@ -47,7 +48,7 @@ _LOOK_NS = 100_000_000  # Between two looks at how much that is.
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
-class Strangers:
+class BeforeHello:
     """Those of one transport. hello: what is said of this node."""
 
     def __init__(self, ends: Ends, hello: Callable[[], Hello]) -> None:

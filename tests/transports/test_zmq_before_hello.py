@@ -17,7 +17,7 @@ import pytest
 
 from embedbk.errors import PeerError
 from embedbk.ports import LinkUp
-from embedbk.transports import zmq_strangers
+from embedbk.transports import zmq_before_hello
 from embedbk.transports.conformance import Arena, Node, identity_of
 from embedbk.transports.envelope import (
     Hello,
@@ -166,7 +166,9 @@ transport.close()
 
 def test_a_multipart_without_end_is_ended_by_its_bytes(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """T10: ZeroMQ keeps the parts of a message until its last one came, without a bound of its own."""
-    monkeypatch.setattr(zmq_strangers, "HELLO_NS_MAX", 60_000 * MILLISECOND)  # Its time is not what ends it.
+    monkeypatch.setattr(
+        zmq_before_hello, "HELLO_NS_MAX", 60_000 * MILLISECOND
+    )  # Its time is not what ends it.
     node, transport, endpoint = listening(arena)
     strangers = [Stranger(endpoint, version) for version in VERSIONS]
     sent = 0
@@ -242,15 +244,15 @@ def test_what_is_silent_lasts_for_so_many_newer_ones_and_no_longer(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T4, T11: also where the newer ones end by themselves, and so do not wait beside it."""
-    monkeypatch.setattr(zmq_strangers, "SILENT_MAX", 3)
+    monkeypatch.setattr(zmq_before_hello, "SILENT_MAX", 3)
     node, transport, endpoint = listening(arena)
     with Stranger(endpoint) as first:
-        run_often(arena, [node], lambda: len(transport._strangers.silent) == 1)
+        run_often(arena, [node], lambda: len(transport._before_hello.silent) == 1)
         for number in range(4):
             assert first.listen()
             with Stranger(endpoint):
-                run_often(arena, [node], lambda n=number: transport._strangers._accepted_count == n + 2)
-            run_often(arena, [node], lambda: len(transport._strangers.silent) <= 1)
+                run_often(arena, [node], lambda n=number: transport._before_hello._accepted_count == n + 2)
+            run_often(arena, [node], lambda: len(transport._before_hello.silent) <= 1)
         run_often(arena, [node], lambda: has_ended(first))
     still_serves(arena, node, endpoint)
 
