@@ -22,7 +22,7 @@ from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.placement import Chance
 from embedbk.core.publishing import Publishing
-from embedbk.core.standstill import Standstill
+from embedbk.core.stall import Stall
 from embedbk.core.writer import Writer, WriterOptions, WriterState
 
 __all__ = ["Resting", "lay_down"]
@@ -43,7 +43,7 @@ _WRITER_NEW: dict[str, Any] = {
     "proposal": None,
     "refusal": None,
     "retry_at": None,
-    "standstill": Standstill(),
+    "stall": Stall(),
     "state": WriterState.OPEN,
 }
 _FLIGHT_GIVEN = {

@@ -50,7 +50,7 @@ from embedbk.core.naming import Naming, newly_seated
 from embedbk.core.placement import Chance
 from embedbk.core.publishing import Publishing, Settlement
 from embedbk.core.seating import Seating
-from embedbk.core.standstill import Standstill, not_enough_bookies
+from embedbk.core.stall import Stall, not_enough_bookies
 from embedbk.core.vocabulary import CloseRequested, Ended, Tick
 from embedbk.errors import (
     EmbedbkError,
@@ -139,7 +139,7 @@ class Writer(Machine):
         "refusal",
         "retry_at",
         "revision",
-        "standstill",
+        "stall",
         "state",
     )
 
@@ -181,7 +181,7 @@ class Writer(Machine):
         # Metadata would not take the last change: until when none is tried, and why.
         self.refusal: tuple[int, str] | None = None
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
-        self.standstill = Standstill()
+        self.stall = Stall()
         self.lap = NO_ENTRY  # Last add pushed.
         self.lac_published = NO_ENTRY  # The newest LAC that any frame or explicit LAC carried.
         self.lac_hinted = NO_ENTRY  # The newest that every seat was given by a hint.
@@ -252,13 +252,13 @@ class Writer(Machine):
         idle = self._publish_at_ns() if self.owes_lac else None
         busy = in_flight.busy_deadline_ns() if in_flight.has_busy else None
         return earliest(
-            timeout, late, self.retry_at, self.standstill.until_ns, idle, busy, self._pressed_look_ns()
+            timeout, late, self.retry_at, self.stall.until_ns, idle, busy, self._pressed_look_ns()
         )
 
     @property
     def wants_bookies(self) -> bool:
         """Only who looks for a replacement: of very many open ledgers nobody, as a rule."""
-        return self.proposal is not None or self.standstill.is_short or self.in_flight.has_failed
+        return self.proposal is not None or self.stall.is_short or self.in_flight.has_failed
 
     @property
     def is_common(self) -> bool:
@@ -267,7 +267,7 @@ class Writer(Machine):
         return (
             self.state is WriterState.OPEN
             and self.proposal is None
-            and not self.standstill.is_short
+            and not self.stall.is_short
             and not self.in_flight.has_busy
             and not self.in_flight.has_failed
         )
@@ -435,7 +435,7 @@ class Writer(Machine):
             return []
         ensure(before < self.in_flight.done <= self.lap, "the LAC moved outside what was sent")
         self.last_active_ns = now_ns
-        self.standstill.note_confirmed(now_ns)
+        self.stall.note_confirmed(now_ns)
         effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length), *self._advance_received()]
         if self.state is WriterState.CLOSING:
             effects += self._go_on_closing()
@@ -448,7 +448,7 @@ class Writer(Machine):
         if self.error is not None or self.state is WriterState.ENDED:
             return []
         self.error = error
-        self.standstill.until_ns, self.standstill.is_short = None, False
+        self.stall.until_ns, self.stall.is_short = None, False
         self.in_flight.give_up()
         effects: list[Effect] = [AddFailed(error)]
         if self.state is WriterState.CLOSING:
@@ -506,7 +506,7 @@ class Writer(Machine):
             return self._check_usable(now_ns)
         self.proposal = proposal
         self.retry_at = None
-        self.standstill.is_short = False
+        self.stall.is_short = False
         return self._send_change()
 
     def _come_last(self, now_ns: int) -> list[str]:
@@ -540,7 +540,7 @@ class Writer(Machine):
         if self.error is not None or self.state is WriterState.ENDED or not self.in_flight.has_failed:
             return []
         limit_ns = self.options.quorum_wait_ns
-        is_short = self.standstill.is_short and self.standstill.may_take_back(now_ns, limit_ns)
+        is_short = self.stall.is_short and self.stall.may_take_back(now_ns, limit_ns)
         listed = {info.member.bookie_id: info.member for info in self.bookies if info.is_writable}
         failed = {each.member.bookie_id: each for each in self.in_flight.seatings if each.failure is not None}
         seated = {each.member.bookie_id for each in self.in_flight.seatings}
@@ -601,7 +601,7 @@ class Writer(Machine):
         return (
             self.state is WriterState.OPEN
             and self.proposal is None
-            and not self.standstill.is_short
+            and not self.stall.is_short
             and not self.options.delays_change
             and 2 * self.change_count < self.options.changes_max
             and not self.in_flight.has_failed
@@ -656,7 +656,7 @@ class Writer(Machine):
         return effects
 
     def _note_stall(self, now_ns: int) -> None:
-        self.standstill.note(
+        self.stall.note(
             now_ns,
             self.options.quorum_wait_ns,
             is_changing=self.proposal is not None,
@@ -670,12 +670,12 @@ class Writer(Machine):
         The metadata is read first: to a writer that was stopped and taken over meanwhile, whose links are all
         gone, the takeover is the news (P3.6).
         """
-        if self.standstill.is_short or self.in_flight.has_usable_quorum():
+        if self.stall.is_short or self.in_flight.has_usable_quorum():
             return []
         if self.proposed is not None:
             # Metadata was asked already, and did not answer in time.
             return self._fail(self._not_enough_bookies(now_ns))
-        self.standstill.begin_shortage(now_ns, self.options.quorum_wait_ns, self.options.retry_ns)
+        self.stall.begin_shortage(now_ns, self.options.quorum_wait_ns, self.options.retry_ns)
         return [*self._read_metadata(), *self._ask(now_ns)]
 
     def _take_back(self, now_ns: int) -> list[Effect]:
@@ -684,8 +684,8 @@ class Writer(Machine):
         nobody has taken its seat."""
         if self.proposed is not None or self.error is not None or not self.in_flight.has_failed:
             return []
-        is_short = self.standstill.is_short
-        if is_short and not self.standstill.may_take_back(now_ns, self.options.quorum_wait_ns):
+        is_short = self.stall.is_short
+        if is_short and not self.stall.may_take_back(now_ns, self.options.quorum_wait_ns):
             return []
         there = (
             set(avoided.in_turn(self.failures, now_ns)) if is_short or self.options.delays_change else set()
@@ -699,15 +699,15 @@ class Writer(Machine):
         }
         back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)
         if is_short and self.in_flight.has_usable_quorum():
-            self.standstill.relieve(has_outstanding=bool(self.in_flight.pending))
+            self.stall.relieve(has_outstanding=bool(self.in_flight.pending))
         return list(self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length))
 
     def _stand_still(self, now_ns: int) -> list[Effect]:
         """Nobody took the ledger over, as far as metadata can tell: wait on for a bookie."""
-        return self._end_shortage(now_ns) if self.standstill.is_over(now_ns) else []
+        return self._end_shortage(now_ns) if self.stall.is_over(now_ns) else []
 
     def _end_shortage(self, now_ns: int) -> list[Effect]:
-        if not self.standstill.end_shortage() or self.in_flight.has_usable_quorum():
+        if not self.stall.end_shortage() or self.in_flight.has_usable_quorum():
             return []  # Somebody was forgiven meanwhile.
         return self._fail(self._not_enough_bookies(now_ns))
 
@@ -850,7 +850,7 @@ class Writer(Machine):
         if self.publishing is None or Naming.is_mine(event):
             return []
         self.publishing.is_reading = False
-        if not self.standstill.is_short:
+        if not self.stall.is_short:
             return []
         return self._read_in_shortage(event)
 
@@ -939,8 +939,8 @@ class Writer(Machine):
         if self.retry_at is not None and event.now_ns >= self.retry_at:
             self.retry_at = None
             effects += self._try_again(event.now_ns)
-        if self.standstill.until_ns is not None and self.standstill.is_over(event.now_ns):
-            self.standstill.until_ns = None
+        if self.stall.until_ns is not None and self.stall.is_over(event.now_ns):
+            self.stall.until_ns = None
             effects += self._end_shortage(event.now_ns) or self._check_usable(event.now_ns)
         if self.owes_lac and event.now_ns >= self._publish_at_ns():
             effects += self._publish_lac(event.now_ns)

@@ -355,7 +355,7 @@ class ClientNode:
     def _remind(self, now_ns: int, writing: Writing) -> None:
         core = writing.core
         key = f"ledger {core.ledger_id}"
-        if core.standstill.is_short and not writing.is_over:
+        if core.stall.is_short and not writing.is_over:
             failed = [
                 f"{each.member.bookie_id}: {each.failure}" for each in core.in_flight.seatings if each.failure
             ]

@@ -17,7 +17,7 @@ _PRODUCERS = "embedbk/core/producers.py"
 _QUARANTINE = "embedbk/core/quarantine.py"
 _QUORUM = "embedbk/core/quorum.py"
 _RESTING = "embedbk/core/resting.py"
-_STANDSTILL = "embedbk/core/standstill.py"
+_STALL = "embedbk/core/stall.py"
 _PUBLISHING = "embedbk/core/publishing.py"
 _WRITER = "embedbk/core/writer.py"
 
@@ -31,7 +31,7 @@ _P4_CROSSING = "tests/rules/test_p4_crossing_changes.py::test_"
 _DELAYED = "tests/rules/test_p4_delayed_change.py::test_"
 _P2_REFUSED = "tests/rules/test_p2_refused.py::test_"
 _P4_SHORTAGE = "tests/rules/test_p4_shortage.py::test_"
-_P4_STANDSTILL = "tests/rules/test_p4_standstill.py::test_"
+_P4_STALL = "tests/rules/test_p4_stall.py::test_"
 _P5 = "tests/rules/test_p5_closing.py::test_"
 _P5_FENCING = "tests/rules/test_p5_fencing.py::test_"
 _P5_READING = "tests/rules/test_p5_reading_forward.py::test_"
@@ -560,12 +560,12 @@ MUTANTS = (
         "adds fail as soon as a write set is short of bookies, also when one comes in time",
         (
             (
-                _STANDSTILL,
+                _STALL,
                 "        return self.until_ns is None or now_ns >= self.until_ns\n",
                 "        return True\n",
             ),
         ),
-        (_P4_STANDSTILL + "adds_that_are_short_of_bookies_wait_for_one_that_comes",),
+        (_P4_STALL + "adds_that_are_short_of_bookies_wait_for_one_that_comes",),
     ),
     Mutant(
         "shortage-begins-anew",
@@ -573,12 +573,12 @@ MUTANTS = (
         "who is listed as writable and fails each time makes adds wait for ever",
         (
             (
-                _STANDSTILL,
+                _STALL,
                 "        if self.since_ns is None:\n            self.since_ns = now_ns\n",
                 "        self.since_ns = now_ns\n",
             ),
         ),
-        (_P4_STANDSTILL + "without_a_replacement_the_writer_goes_on_while_every_write_set_keeps_qa",),
+        (_P4_STALL + "without_a_replacement_the_writer_goes_on_while_every_write_set_keeps_qa",),
     ),
     Mutant(
         "shortage-takes-nobody-back",
@@ -591,7 +591,7 @@ MUTANTS = (
                 "        back = self.in_flight.forgive(())\n",
             ),
         ),
-        (_P4_STANDSTILL + "a_bookie_that_is_writable_again_goes_on_where_it_sits_when_adds_wait_for_one",),
+        (_P4_STALL + "a_bookie_that_is_writable_again_goes_on_where_it_sits_when_adds_wait_for_one",),
     ),
     Mutant(
         "seat-stays-empty",
@@ -605,7 +605,7 @@ MUTANTS = (
                 "(info.member.bookie_id in there)\n",
             ),
         ),
-        (_P4_STANDSTILL + "a_bookie_that_restarted_goes_on_where_it_sits_when_nobody_can_take_its_seat",),
+        (_P4_STALL + "a_bookie_that_restarted_goes_on_where_it_sits_when_nobody_can_take_its_seat",),
     ),
     Mutant(
         "taken-back-at-once",
@@ -618,7 +618,7 @@ MUTANTS = (
                 "True\n",
             ),
         ),
-        (_P4_STANDSTILL + "who_is_listed_and_gone_is_tried_once_in_the_avoid_time",),
+        (_P4_STALL + "who_is_listed_and_gone_is_tried_once_in_the_avoid_time",),
     ),
     Mutant(
         "nobody-back-at-the-limit",
@@ -631,7 +631,7 @@ MUTANTS = (
                 "            self.retry_at = None\n            return self._check_usable(now_ns)\n        proposal = propose(\n",
             ),
         ),
-        (_P4_STANDSTILL + "at_the_limit_of_changes_a_bookie_that_is_back_gets_its_seat",),
+        (_P4_STALL + "at_the_limit_of_changes_a_bookie_that_is_back_gets_its_seat",),
     ),
     Mutant(
         "avoided-for-ever",
@@ -681,7 +681,7 @@ MUTANTS = (
         "an add of before that is acknowledged in a shortage ends everybody's chance to come back in it",
         (
             (
-                _STANDSTILL,
+                _STALL,
                 "        self.since_ns = now_ns if self.is_short else None\n",
                 "        self.since_ns = None\n",
             ),
@@ -695,7 +695,7 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        if is_short and not self.standstill.may_take_back(now_ns, self.options.quorum_wait_ns):\n",
+                "        if is_short and not self.stall.may_take_back(now_ns, self.options.quorum_wait_ns):\n",
                 "        if False:\n",
             ),
         ),

@@ -12,7 +12,7 @@ from embedbk.core.avoided import Failed
 from embedbk.core.machine import Effect, Event
 from embedbk.core.publishing import Publishing
 from embedbk.core.resting import lay_down
-from embedbk.core.standstill import Standstill
+from embedbk.core.stall import Stall
 from embedbk.core.vocabulary import Tick
 from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced
@@ -23,7 +23,7 @@ WRITERS = (
     "test_p4_crossing_changes",
     "test_p4_delayed_change",
     "test_p4_ensemble_change",
-    "test_p4_standstill",
+    "test_p4_stall",
     "test_p5_closing",
     "test_p5_convergence",
     "test_p5_fencing",
@@ -109,8 +109,8 @@ def test_a_writer_with_anything_under_way_does_not_rest() -> None:
         ("error", LedgerFenced("fenced")),
         ("proposal", object()),
         ("retry_at", 5),
-        ("standstill", Standstill(is_short=True)),
-        ("standstill", Standstill(until_ns=5)),
+        ("stall", Stall(is_short=True)),
+        ("stall", Stall(until_ns=5)),
         ("state", WriterState.CLOSING),
         ("watched", True),
     ],

@@ -192,7 +192,7 @@ def test_an_add_that_is_acknowledged_in_a_shortage_takes_nobody_s_chance() -> No
     world.down.add("b3")
     world.add(writer, pen, b"one")
     world.settle(hold=lambda packet: packet.bookie_id != "b3")
-    assert it.core.standstill.is_short
+    assert it.core.stall.is_short
     world.settle()
     assert (writer.failure, writer.confirmed) == (None, 0)
     world.run(seconds=2)

@@ -76,7 +76,7 @@ def _canonical_recovery(core: Recovery) -> None:
 def _canonical_writer(core: Writer) -> None:
     core.failures = {}
     core.lac_published = NO_ENTRY  # Explicit LACs come after a pause that never passes.
-    core.standstill.until_ns = None  # So does the end of a stall.
+    core.stall.until_ns = None  # So does the end of a stall.
     core.change_count = 0  # Far from its bound.
     core.in_flight.times = None  # Nobody is late where time stands, and no answer takes any.
     _forget_reasons(core.in_flight)
@@ -94,7 +94,7 @@ def _canonical_writer(core: Writer) -> None:
         core.lap = core.lac  # It adds nothing more.
     if core.state is WriterState.ENDED:
         core.error = core.retry_at = None
-        core.standstill.is_short = False
+        core.stall.is_short = False
         core.revision = core.in_flight.next_seating = 0
         core.publishing = None
         core.in_flight.replace([])

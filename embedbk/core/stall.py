@@ -1,4 +1,4 @@
-"""Adds that stand still for want of bookies: until when, and what the handle fails with then (P4.5).
+"""A stall: adds wait because bookies are missing. Until when, and with which error the handle fails then (P4.5).
 
 Decides how long a writer waits while a write set has fewer than Qa usable seats, and what is said in the end. Leaves to
 the writer whom to seat and what metadata is asked. Pure: the times come with events.
@@ -18,25 +18,25 @@ from embedbk.core.client_words import BookieInfo
 from embedbk.core.seating import Seating
 from embedbk.errors import NotEnoughBookies
 
-__all__ = ["Standstill", "not_enough_bookies"]
+__all__ = ["Stall", "not_enough_bookies"]
 
 REASONS_MAX = 20  # Bookies that an error names one by one.
 
 
 @dataclass(slots=True)
-class Standstill:
-    """Of one writing handle. As new: adds do not stand still."""
+class Stall:
+    """The stall of one writing handle; a new one says that there is none."""
 
-    until_ns: int | None = None  # At most until then adds stand still.
+    until_ns: int | None = None  # Adds wait until then at most.
     is_short: bool = (
         False  # Nobody can be seated: the handle fails when the time is over, unless metadata tells more.
     )
-    # When a shortage began since which nothing was confirmed: its time limit is not begun anew by who comes back
-    # and fails again.
+    # Start of the shortage, kept until an add is confirmed: a bookie that returns and fails again does not restart the
+    # limit.
     since_ns: int | None = None
 
     def note(self, now_ns: int, timeout_ns: int, *, is_changing: bool, is_usable: bool) -> None:
-        """Without Qa usable seats adds stand still until the change is settled, but not for ever."""
+        """Without Qa usable seats adds wait until the change is settled, but not for ever."""
         if self.is_short:
             return
         if not is_changing or is_usable:
