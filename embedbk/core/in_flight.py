@@ -125,7 +125,7 @@ class InFlight:
             ]
         return self._seatings
 
-    def rest(self, now_ns: int) -> None:
+    def shrink(self, now_ns: int) -> None:
         """Keep as little as can be while nothing is on its way, nobody failed and nobody was replaced. Not for a writer
         whose change is in flight: its proposal has these seatings."""
         if self._seatings is None or self.pending:

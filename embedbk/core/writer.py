@@ -359,7 +359,7 @@ class Writer(Machine):
             effects += self._advance(event.now_ns)
             if self.in_flight.has_busy:
                 effects += self._send_owed(event.now_ns)
-            self._rest(event.now_ns)
+            self._shrink(event.now_ns)
             return effects
         if answer.status == Status.BUSY:
             self.in_flight.note_busy(number, first_entry, event.now_ns)
@@ -390,14 +390,14 @@ class Writer(Machine):
         if not has_taken:
             return effects
         effects += self._advance(event.now_ns)
-        self._rest(event.now_ns)
+        self._shrink(event.now_ns)
         return effects
 
-    def _rest(self, now_ns: int) -> None:
+    def _shrink(self, now_ns: int) -> None:
         if self.proposal is None:
-            self.in_flight.rest(now_ns)
+            self.in_flight.shrink(now_ns)
             if self.failures and not avoided.avoided(self.failures, now_ns) and not self.in_flight.has_failed:
-                self.failures = _NOBODY  # Nobody is left alone any more: that keeps no handle from its rest.
+                self.failures = _NOBODY  # Nobody is left alone any more: it must not keep the handle from being shrunk.
             if not self.in_flight.has_failed:
                 self.refusal = None
 
@@ -970,7 +970,7 @@ class Writer(Machine):
             for seating in self.in_flight.seatings
             if seating.failure is None
         ]
-        self._rest(now_ns)
+        self._shrink(now_ns)
         return sends
 
     def _on_hint_due(self, event: HintDue) -> list[Effect]:

@@ -315,7 +315,7 @@ class ClientNode:
                 self._end_uncommon(operation)
             if self.courses is not None:
                 self.courses.forget(self._now_ns, operation)
-            if not operation.is_resting:
+            if not operation.is_shrunk:
                 operation.core.in_flight.let_go()
 
     def _drain(self, now_ns: int) -> None:
@@ -745,8 +745,8 @@ class ClientNode:
             for bookie_id, registration in sorted(self.registrations.items())
         )
         for operation in itertools.chain(self.operations, self.own_lacs):
-            # Who can wait hears of it before its next event (`_drain`): handles that are at rest are not woken.
-            if operation.is_resting:
+            # Handles in their idle form are not restored for this: they receive it before their next event (`_drain`).
+            if operation.is_shrunk:
                 continue  # There may be very many, and nobody of theirs has failed.
             if BookiesChanged in operation.core.HANDLERS and operation.core.wants_bookies:
                 self.tell(operation, BookiesChanged(self._now_ns, self.bookies))
@@ -758,7 +758,7 @@ class ClientNode:
         if deadline is not None:
             self._deadlines.keep(operation, deadline)
         elif self.on_step is None:
-            operation.rest()
+            operation.shrink()
 
     def _tick_due(self, now_ns: int) -> None:
         for operation in self._deadlines.take(now_ns, WRITINGS_PER_TURN_MAX):
@@ -802,7 +802,7 @@ class ClientNode:
 
 
 def _deadline_of(operation: Operation) -> int | None:
-    return None if operation.is_over or operation.is_resting else operation.core.deadline_ns
+    return None if operation.is_over or operation.is_shrunk else operation.core.deadline_ns
 
 
 def _why_closed(failure: BaseException | None) -> EmbedbkError:

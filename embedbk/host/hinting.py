@@ -33,7 +33,7 @@ class Hinting:
 
     def note(self, now_ns: int, writing: Writing) -> None:
         """After its core was stepped."""
-        if writing.is_over or writing.is_resting or not writing.core.owes_lac:
+        if writing.is_over or writing.is_shrunk or not writing.core.owes_lac:
             self._owing.pop(writing, None)
             return
         core = writing.core

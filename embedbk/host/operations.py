@@ -17,8 +17,8 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
 from embedbk.core.client_words import AddFailed, Confirmed, EnsembleChanged, EntriesReady, Received
+from embedbk.core.idle_form import IdleForm, shrink
 from embedbk.core.machine import Effect, Machine
-from embedbk.core.resting import Resting, lay_down
 from embedbk.core.vocabulary import Ended
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
@@ -49,8 +49,8 @@ class Operation:
         self.due_ns = None  # The earliest time for which the node has this operation on its heap.
 
     @property
-    def is_resting(self) -> bool:
-        """Only what is left of the core is here; looking at `core` makes it whole again."""
+    def is_shrunk(self) -> bool:
+        """Only the core's idle form is kept; reading `core` restores it."""
         return False
 
     def on_effect(self, effect: Effect) -> None:
@@ -61,7 +61,7 @@ class Operation:
     def publish(self) -> None:
         """Wake who waits, once per batch. On the host's thread."""
 
-    def rest(self) -> None:
+    def shrink(self) -> None:
         """The core waits for no time: keep as little of it as can be. On the host's thread."""
 
     def fail(self, error: EmbedbkError) -> None:
@@ -130,7 +130,7 @@ class Writing(Operation, Watermark):
         "packer",
         "tell_at",
     )
-    _core: Writer | Resting
+    _core: Writer | IdleForm
 
     def __init__(
         self,
@@ -173,8 +173,8 @@ class Writing(Operation, Watermark):
     def core(self) -> Writer:
         """On the host's thread only."""
         core = self._core
-        if isinstance(core, Resting):
-            core = self._core = core.stand_up()
+        if isinstance(core, IdleForm):
+            core = self._core = core.restore()
         return core
 
     @core.setter
@@ -182,13 +182,13 @@ class Writing(Operation, Watermark):
         self._core = core
 
     @property
-    def is_resting(self) -> bool:
-        return isinstance(self._core, Resting)
+    def is_shrunk(self) -> bool:
+        return isinstance(self._core, IdleForm)
 
-    def rest(self) -> None:
+    def shrink(self) -> None:
         core = self._core
-        if self.local is None and not isinstance(core, Resting):
-            self._core = lay_down(core) or core
+        if self.local is None and not isinstance(core, IdleForm):
+            self._core = shrink(core) or core
 
     def on_effect(self, effect: Effect) -> None:
         super().on_effect(effect)

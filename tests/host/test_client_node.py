@@ -527,14 +527,14 @@ def test_an_idle_handle_keeps_little_of_its_core_and_goes_on(place: Place) -> No
     writing = place.write(client)
     for number in range(3):
         append(place, writing, b"%d" % number)
-        assert not writing.is_resting, "its add is on its way"
+        assert not writing.is_shrunk, "its add is on its way"
         place.run_for(SECOND)
-        assert writing.is_resting
+        assert writing.is_shrunk
         assert writing.lac == writing.received == number
     assert writing.metadata.ledger_id == writing.packer.ledger_id
     place.start_bookie("b4")
     place.until(lambda: len(client.bookies) == 4)
-    assert writing.is_resting
+    assert writing.is_shrunk
     place.crash("b1")
     place.crash("b2")
     append(place, writing, b"3")

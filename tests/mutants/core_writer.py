@@ -16,7 +16,7 @@ _PLACEMENT = "embedbk/core/placement.py"
 _PRODUCERS = "embedbk/core/producers.py"
 _QUARANTINE = "embedbk/core/quarantine.py"
 _QUORUM = "embedbk/core/quorum.py"
-_RESTING = "embedbk/core/resting.py"
+_RESTING = "embedbk/core/idle_form.py"
 _STALL = "embedbk/core/stall.py"
 _PUBLISHING = "embedbk/core/publishing.py"
 _WRITER = "embedbk/core/writer.py"
@@ -37,7 +37,7 @@ _P5_FENCING = "tests/rules/test_p5_fencing.py::test_"
 _P5_READING = "tests/rules/test_p5_reading_forward.py::test_"
 _P6_TAIL = "tests/rules/test_p6_tailing.py::test_"
 _PLACES = "tests/rules/test_placement.py::test_"
-_REST = "tests/rules/test_at_rest.py::test_"
+_REST = "tests/rules/test_idle_form.py::test_"
 _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
@@ -486,14 +486,14 @@ MUTANTS = (
         (_BUSY + "being_busy_is_bounded_by_a_time_limit_of_its_own",),
     ),
     Mutant(
-        "rests-while-a-change-is-in-flight",
+        "shrunk-while-a-change-is-in-flight",
         "P4.7 P4.4",
         "nothing is on its way: seatings are dropped that a proposal has, and what those who stay owe from then on is lost",
         (
             (
                 _WRITER,
-                "        if self.proposal is None:\n            self.in_flight.rest",
-                "        if True:\n            self.in_flight.rest",
+                "        if self.proposal is None:\n            self.in_flight.shrink",
+                "        if True:\n            self.in_flight.shrink",
             ),
         ),
         (

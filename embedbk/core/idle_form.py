@@ -1,11 +1,11 @@
-"""A writer at rest: what is left of one for which nothing is under way, small and in one piece.
+"""The idle form of a writer: the little that has to be kept of one for which nothing is under way.
 
-Of very many open ledgers nearly all are idle. What the writer of such a one knows is its metadata, its key and some
-numbers, a fifth of what the machine takes up. Decides whether a writer is so idle; a twin in the same state goes on
-from what is left. Leaves to others: when to try (host/client_node.py).
+When very many ledgers are open nearly all are idle. The state of an idle writer is its metadata, its key and some
+numbers: a fifth of the memory of the whole machine. Decides whether a writer can be shrunk to that, and restores a
+writer in the same state. Leaves to others: when to try (host/client_node.py).
 
 Every field of the machine is named here: given when it is made, a number that is kept, or as in a new one. In any other
-state it does not rest, and a field that is not named here fails the import.
+state a writer cannot be shrunk, and a field that is not named here fails the import.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from embedbk.core.publishing import Publishing
 from embedbk.core.stall import Stall
 from embedbk.core.writer import Writer, WriterOptions, WriterState
 
-__all__ = ["Resting", "lay_down"]
+__all__ = ["IdleForm", "shrink"]
 
 _WRITER_GIVEN = {"metadata", "bookies", "chance", "options", "in_flight", "publishing", "revision"}
 _WRITER_KEPT = (
@@ -84,8 +84,8 @@ _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().d
 
 
 # gc=False: no cycle leads through it, and there may be very many for the garbage collector to walk.
-class Resting(msgspec.Struct, frozen=True, gc=False):
-    """What is left of a writer at rest."""
+class IdleForm(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of an idle writer."""
 
     metadata: LedgerMetadata
     ledger_key: bytes
@@ -95,8 +95,8 @@ class Resting(msgspec.Struct, frozen=True, gc=False):
     numbers: bytes
     backlog: Backlog | None
 
-    def stand_up(self) -> Writer:
-        """A writer in the state of the one that lay down."""
+    def restore(self) -> Writer:
+        """A writer in the state of the one that was shrunk."""
         revision, nonce, cas_number, *kept = _decode(self.numbers)
         chance: Chance = self.chance
         writer = Writer(self.metadata, revision, self.ledger_key, nonce, self.bookies, chance, self.options)
@@ -113,8 +113,8 @@ class Resting(msgspec.Struct, frozen=True, gc=False):
         return writer
 
 
-def lay_down(writer: Writer) -> Resting | None:
-    """What is left of the writer, which is not to be stepped any more; None: something is under way."""
+def shrink(writer: Writer) -> IdleForm | None:
+    """The idle form of the writer, which is not to be stepped any more; None: something is under way."""
     flight = writer.in_flight
     if flight._seatings is not None or (_writer_new(writer), _flight_new(flight)) != _AS_NEW:
         return None
@@ -130,4 +130,4 @@ def lay_down(writer: Writer) -> Resting | None:
     cas_number = 0 if publishing is None else publishing.number
     numbers = _encode((writer.revision, flight.nonce, cas_number, *kept))
     options, backlog = writer.options, flight.backlog
-    return Resting(metadata, flight.ledger_key, writer.bookies, writer.chance, options, numbers, backlog)
+    return IdleForm(metadata, flight.ledger_key, writer.bookies, writer.chance, options, numbers, backlog)

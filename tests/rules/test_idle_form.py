@@ -1,4 +1,4 @@
-"""P3, P4, P5: a writer that rests and stands up again is the same writer (core/resting.py)."""
+"""P3, P4, P5: a writer that was shrunk and restored is the same writer (core/idle_form.py)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from embedbk.core.avoided import Failed
+from embedbk.core.idle_form import shrink
 from embedbk.core.machine import Effect, Event
 from embedbk.core.publishing import Publishing
-from embedbk.core.resting import lay_down
 from embedbk.core.stall import Stall
 from embedbk.core.vocabulary import Tick
 from embedbk.core.writer import Writer, WriterState
@@ -44,14 +44,14 @@ STORIES = [
 def test_every_story_of_a_writer_is_the_same_when_it_rests_wherever_it_can(
     story: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P3.3, P3.8, P4.2: what a writer has acknowledged, sent and changed, it knows when it stands up."""
+    """P3.3, P3.8, P4.2: what a writer has acknowledged, sent and changed, it knows when it is restored."""
     step = Client.step
 
     def step_and_rest(client: Client, event: Event) -> list[Effect]:
         told = step(client, event)
-        if isinstance(client.core, Writer) and (left := lay_down(client.core)) is not None:
+        if isinstance(client.core, Writer) and (left := shrink(client.core)) is not None:
             before = client.core.digest()
-            client.core = left.stand_up()
+            client.core = left.restore()
             assert client.core.digest() == before
         return told
 
@@ -77,9 +77,9 @@ def test_an_idle_writer_rests_and_goes_on_where_it_was() -> None:
     """P3.1, P3.8: ids, LAC, nonce and what it learnt of its bookies are those of before."""
     world, client, pen = idle_writer()
     before = writer_of(client)
-    left = lay_down(before)
+    left = shrink(before)
     assert left is not None
-    twin = left.stand_up()
+    twin = left.restore()
     assert twin is not before
     assert twin.digest() == before.digest()
     assert (twin.lac, twin.lap, twin.in_flight.nonce) == (0, 0, before.in_flight.nonce)
@@ -94,12 +94,12 @@ def test_a_writer_with_anything_under_way_does_not_rest() -> None:
     """P3.3, P3.6, P4.1: unanswered adds, also beyond the quorum, are not forgotten."""
     world, client, pen = idle_writer()
     world.add(client, pen, b"two")
-    assert lay_down(writer_of(client)) is None, "adds are on their way"
+    assert shrink(writer_of(client)) is None, "adds are on their way"
     world.settle(hold=lambda packet: packet.bookie_id == "b3")
     assert client.confirmed == 1
-    assert lay_down(writer_of(client)) is None, "one seat has not answered"
+    assert shrink(writer_of(client)) is None, "one seat has not answered"
     world.settle()
-    assert lay_down(writer_of(client)) is not None
+    assert shrink(writer_of(client)) is not None
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_writer_with_anything_under_way_does_not_rest() -> None:
     ],
 )
 def test_what_a_twin_would_not_know_keeps_a_writer_up(name: str, value: object) -> None:
-    """P3.6, P4.2, P4.6: a change, a failure, the end or a watcher is nothing that `Resting` holds."""
+    """P3.6, P4.2, P4.6: a change, a failure, the end or a watcher is nothing that `IdleForm` holds."""
     _, client, _ = idle_writer()
     writer = writer_of(client)
-    assert lay_down(writer) is not None
+    assert shrink(writer) is not None
     setattr(writer, name, value)
-    assert lay_down(writer) is None
+    assert shrink(writer) is None
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_what_is_being_published_keeps_a_writer_up(name: str, value: object) -> 
     """P2.2, P4.2: a compare-and-set in flight, or a read that is to settle it, is not forgotten."""
     _, client, _ = idle_writer()
     publishing = writer_of(client).publishing = Publishing()
-    assert lay_down(writer_of(client)) is not None
+    assert shrink(writer_of(client)) is not None
     setattr(publishing, name, value)
-    assert lay_down(writer_of(client)) is None
+    assert shrink(writer_of(client)) is None
 
 
 def test_who_is_not_to_be_named_keeps_a_writer_up() -> None:
@@ -141,16 +141,16 @@ def test_who_is_not_to_be_named_keeps_a_writer_up() -> None:
     _, client, _ = idle_writer()
     publishing = writer_of(client).publishing = Publishing()
     publishing.naming._outdated.add(("b3", 1))
-    assert lay_down(writer_of(client)) is None
+    assert shrink(writer_of(client)) is None
 
 
 def test_a_twin_numbers_its_compare_and_sets_on() -> None:
     """P2.2: the outcome of one that was sent before the rest is not taken for that of one behind it."""
     _, client, _ = idle_writer()
     writer = writer_of(client)
-    assert lay_down(writer).stand_up().publishing is None
+    assert shrink(writer).restore().publishing is None
     writer.publishing = Publishing(7)
-    twin = lay_down(writer).stand_up()
+    twin = shrink(writer).restore()
     assert twin.publishing is not None and twin.publishing.number == 7
 
 
@@ -158,15 +158,15 @@ def test_a_failed_seat_keeps_a_writer_up() -> None:
     """P4.1: who failed is not seated anew because nothing was appended for a while."""
     _, client, _ = idle_writer()
     assert writer_of(client).in_flight.fail(1, "gone")
-    assert lay_down(writer_of(client)) is None
+    assert shrink(writer_of(client)) is None
 
 
 def test_a_twin_owes_the_same_explicit_lac() -> None:
     """P6.2: at the same time, and to the same bookies."""
     _, client, _ = idle_writer()
-    before, left = writer_of(client), lay_down(writer_of(client))
+    before, left = writer_of(client), shrink(writer_of(client))
     assert left is not None
-    twin, due_ns = left.stand_up(), before.deadline_ns
+    twin, due_ns = left.restore(), before.deadline_ns
     assert due_ns is not None and twin.deadline_ns == due_ns
     told = before.step(Tick(due_ns))
     assert len(told) == 3
