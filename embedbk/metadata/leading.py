@@ -174,6 +174,8 @@ class Leading:
         if self.change is not None:
             self.change.go_on(state, self)
             self._advance_commit()
+            if self.change.is_done:
+                self.change = None
         if not state.configuration.is_voter(state.member) and self.has_committed_configuration:
             self._begin_round()  # A last word of what is committed.
             state.become_follower(None)
@@ -184,13 +186,18 @@ class Leading:
         ready = self.reads.take_ready(state.configuration)
         if ready is not None:
             state.do(ready)
+        last_index = state.log.last_index
         for member in state.others:
-            send_entries(state, member, self._progress_of(member), self._round)
+            progress = self._progress_of(member)
+            if progress.next_index <= last_index or progress.is_probing:
+                send_entries(state, member, progress, self._round)
         self._send_timeout()
 
     def _advance_commit(self) -> None:
         """By counting only to an entry of the own term: an earlier one on a quorum may still be replaced (I70)."""
         state = self._state
+        if state.commit_index >= state.log.last_index:
+            return  # Nothing is there that could be committed: so it is in most steps.
         index = min(state.configuration.committed_index(self.durable_index), state.log.last_index)
         if index > state.commit_index and state.log.term_at(index) == state.term:
             state.commit(index)

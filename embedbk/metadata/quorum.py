@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from enum import StrEnum
+from functools import cache
 
 from msgspec import Struct
 
@@ -47,6 +48,7 @@ class Sizes(Struct, frozen=True):
         return self.voters - self.elect + 1 + self.forgetful
 
 
+@cache
 def sizes_of(policy: Policy, voters: int) -> Sizes:
     """The sizes of a policy.
 

@@ -328,13 +328,13 @@ class Raft:
     def _on_append_reply(self, message: Message) -> None:
         assert isinstance(message.body, AppendReply)
         member = message.sender.member
-        if self._leading is not None and member in self.configuration.members:
+        if self._leading is not None and member in self._state.others:
             on_append_reply(self._state, member, self._leading.hear(member), message.body)
 
     def _on_heartbeat_reply(self, message: Message) -> None:
         assert isinstance(message.body, HeartbeatReply)
         member = message.sender.member
-        if self._leading is not None and member in self.configuration.members:
+        if self._leading is not None and member in self._state.others:
             self._leading.answer(member, message.body.round)
             on_heartbeat_reply(self._state, member, self._leading.hear(member), message.body)
 

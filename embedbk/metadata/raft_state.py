@@ -252,6 +252,16 @@ class RaftState:
         for message, waits in self._outbox:
             self._held.append((self._sequence if waits else self._term_sequence, message))
         self._outbox.clear()
+        if self._held:
+            self._let_go(effects)
+        if self._effects:
+            effects += self._effects
+            self._effects = []
+        self._apply(effects)
+        return effects
+
+    def _let_go(self, effects: list[Effect]) -> None:
+        """What waits for no record any more."""
         waiting: deque[tuple[int, Message]] = deque()
         for sequence, message in self._held:
             if sequence > self._durable_sequence:
@@ -259,10 +269,6 @@ class RaftState:
             elif message.term == self.term:  # An answer of a term that is over says nothing any more.
                 effects.append(Send(message))
         self._held = waiting
-        effects += self._effects
-        self._effects = []
-        self._apply(effects)
-        return effects
 
     def _record(self) -> Persist:
         self._sequence += 1
