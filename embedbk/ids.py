@@ -72,6 +72,8 @@ def check_member_name(name: str) -> str:
 
 def is_text(text: str) -> bool:
     """Whether it can be sent and stored: half of a surrogate pair is no text."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -352,10 +352,8 @@ class Catalog:
             return refusal
         if self._cut is not None:
             self._cut.keep_session(session)
-        for sequence in [known for known in session.kept if known < command.done_below]:
-            del session.kept[sequence]
-            self.sessions_bytes -= KEPT_BYTES
-        session.done_below = max(session.done_below, command.done_below)
+        if command.done_below > session.done_below:
+            self._forget_kept(session, command.done_below)
         keeps_refusals = command.rules >= RULES_KEEP_REFUSALS
         if len(session.kept) >= self.limits.kept_replies_max:
             return Refusal(
@@ -371,18 +369,30 @@ class Catalog:
                 f"sessions and the answers kept for them hold {self.sessions_bytes} bytes, "
                 f"allowed are {self.limits.sessions_bytes_max}",
             )
-        if isinstance(command.operation, AllocIds):
+        if isinstance(command.operation, Txn):
+            result = self._transact(session, command.operation, command.rules)
+        elif isinstance(command.operation, AllocIds):
             result = self._alloc_ids(command.operation)
         elif isinstance(command.operation, Acquire):
             result = self._acquire(session, command.operation)
-        elif isinstance(command.operation, Release):
-            result = self._release(session, command.operation)
         else:
-            result = self._transact(session, command.operation, command.rules)
+            result = self._release(session, command.operation)
         if keeps_refusals or not isinstance(result, Refusal):
             session.kept[command.sequence] = result
             self.sessions_bytes += KEPT_BYTES
         return result
+
+    def _forget_kept(self, session: Session, done_below: int) -> None:
+        """The client has every answer below this sequence, which is higher than what it said before."""
+        kept, before = session.kept, len(session.kept)
+        if done_below - session.done_below <= before:
+            for sequence in range(session.done_below, done_below):
+                kept.pop(sequence, None)
+        else:
+            for sequence in [known for known in kept if known < done_below]:
+                del kept[sequence]
+        self.sessions_bytes -= KEPT_BYTES * (before - len(kept))
+        session.done_below = done_below
 
     def check_level(self, operation: Operation) -> Refusal | None:
         """Whether the cluster's level brings it; None: it does."""
@@ -454,9 +464,13 @@ class Catalog:
         changed[put.key] = self._put(put, revision, self.sessions[first.session], asked=first.created)
 
     def _transact(self, session: Session, txn: Txn, rules: int) -> Result:
-        if not all(self._holds(compare) for compare in txn.when):
+        if txn.when and not all(self._holds(compare) for compare in txn.when):
             return TxnDone(False, self.revision)
         if rules >= RULES_KEEP_REFUSALS:
+            if len(txn.then) == 1 and isinstance(put := txn.then[0], Put) and not put.is_ephemeral:
+                before = self._records.get(put.key)
+                if before is None or not before.session:
+                    return self._put_alone(put, before)
             refusal = self._check_room(session, txn, makes_way=rules >= RULES_MAKE_WAY)
         else:
             refusal = self._check_room_before(session, txn)
@@ -472,6 +486,29 @@ class Catalog:
         ]
         self._commit(revision, changed)
         return TxnDone(True, self.revision)
+
+    def _put_alone(self, put: Put, before: Record | None) -> Result:
+        """As `_check_room` and `_put` have it, for what most transactions are: one record that is no session's comes,
+        or takes the place of one that is none either. So each thing is looked up and weighed once."""
+        size = put_bytes(put)
+        growth = size - record_bytes(before) if before is not None else size
+        held, allowed = self.bytes - self.shared_bytes, self.limits.catalog_bytes_max
+        if before is not None:
+            allowed += self.limits.catalog_reserve_bytes
+        if growth > 0 and held + growth > allowed:
+            return _no_room(held, growth, allowed)
+        if self._cut is not None:
+            self._cut.keep_record(put.key, before)
+        revision = self.revision + 1
+        record = Record(put.key, put.value, before.created if before is not None else revision, revision)
+        self._records.put(record)
+        self._records_sum += record_digest(record)
+        if before is not None:
+            self._records_sum -= record_digest(before)
+        self.bytes += growth
+        self.weights.add(put.key, growth)
+        self._commit(revision, [record])
+        return TxnDone(True, revision)
 
     def _holds(self, compare: Compare) -> bool:
         record = self._records.get(compare.key)

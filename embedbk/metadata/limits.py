@@ -79,12 +79,13 @@ DEFAULT_LIMITS = Limits()
 
 def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Refusal | None:
     """What is wrong with an operation whatever the state, before it is logged; None: nothing."""
+    if isinstance(operation, Txn):  # Most of them are.
+        reason = _check_txn(operation, limits)
+        return Refusal("BAD_REQUEST", reason) if reason else None
     reason = ""
     broken = [text for text in _texts(operation) if not is_text(text)]
     if broken:
         reason = f"{broken[0][:40]!r} has half of a surrogate pair: allowed is what UTF-8 can say"
-    elif isinstance(operation, Txn):
-        reason = _check_txn(operation, limits)
     elif isinstance(operation, Acquire | Release):
         reason = _check_lock(operation, limits)
     elif isinstance(operation, AllocIds) and not 1 <= operation.count <= limits.alloc_ids_max:
@@ -131,25 +132,27 @@ def _check_lock(operation: Acquire | Release, limits: Limits) -> str:
 
 
 def _check_txn(txn: Txn, limits: Limits) -> str:
-    if max(len(txn.when), len(txn.then)) > limits.txn_operations_max:
+    when, then = txn.when, txn.then
+    if len(when) > limits.txn_operations_max or len(then) > limits.txn_operations_max:
         return (
-            f"a transaction of {len(txn.when)} comparisons and {len(txn.then)} changes, "
+            f"a transaction of {len(when)} comparisons and {len(then)} changes, "
             f"allowed are {limits.txn_operations_max} of each"
         )
-    for item in (*txn.when, *txn.then):
+    for item in (*when, *then):
         if not _is_path(item.key, limits):
             return (
                 f"key {item.key[:40]!r}: allowed are paths like '/a/b' of up to {limits.key_bytes_max} bytes"
             )
-    for compare in txn.when:
+    for compare in when:
         if compare.revision < ANY:
             return f"key {compare.key!r} compared with revision {compare.revision}: there is none below 0"
-    if len({change.key for change in txn.then}) != len(txn.then):
+    if len(then) > 1 and len({change.key for change in then}) != len(then):
         return "a transaction changes the same key twice"
-    if locked := [change.key for change in txn.then if is_of_locks(change.key)]:
-        return f"{locked[0][:40]!r} is of a lock: ask with Acquire and Release; a transaction may compare with it"
+    for change in then:
+        if is_of_locks(change.key):
+            return f"{change.key[:40]!r} is of a lock: ask with Acquire and Release; a transaction may compare with it"
     size = 0
-    for change in txn.then:
+    for change in then:
         if isinstance(change, Put):
             if len(change.value) > limits.value_bytes_max:
                 return f"{change.key!r}: {len(change.value)} bytes of value, allowed are {limits.value_bytes_max}"
@@ -162,12 +165,11 @@ def _check_txn(txn: Txn, limits: Limits) -> str:
 def _is_path(key: str, limits: Limits) -> bool:
     if not is_text(key):
         return False
-    size = len(key.encode())
-    return key.startswith("/") and "\0" not in key and 2 <= size <= limits.key_bytes_max
+    return key.startswith("/") and "\0" not in key and 2 <= text_bytes(key) <= limits.key_bytes_max
 
 
 def text_bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def put_bytes(put: Put) -> int:

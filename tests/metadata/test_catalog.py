@@ -41,7 +41,7 @@ from embedbk.metadata.commands import (
     decode_command,
     encode_command,
 )
-from embedbk.metadata.limits import record_bytes
+from embedbk.metadata.limits import KEPT_BYTES, record_bytes
 from embedbk.metadata.weights import KINDS
 
 
@@ -70,6 +70,55 @@ def refused(result: Result, code: str) -> str:
     assert isinstance(result, Refusal)
     assert result.code == code
     return result.text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_put_alone_is_as_one_among_others(seed: int) -> None:
+    """I72, P10.7: the way of one record by itself has the outcome, the sums and the bounds of the way of many. A delete
+    of a key that is not there changes nothing, and takes the way of many."""
+    chance = random.Random(seed)
+    limits = Limits(catalog_bytes_max=1200, catalog_reserve_bytes=300, session_share_bytes=100)
+    alone, beside = Catalog(limits), Catalog(limits)
+    clients = [(Client(alone, session), Client(beside, session)) for session in (1, 2)]
+    nothing, done, owned = Delete("/nothing"), set[bool](), 0
+    for _ in range(300):
+        pair = chance.choice(clients)
+        key, size = f"/k/{chance.randrange(12)}", chance.choice((0, 1, 90, 300))
+        when = [Compare(key, chance.choice((ABSENT, ANY)))] if chance.random() < 0.3 else []
+        change = Put(key, bytes(size), chance.random() < 0.1) if chance.random() < 0.9 else Delete(key)
+        told = []
+        for client, then in zip(pair, ([change], [change, nothing]), strict=True):
+            client.sequence += 1
+            below = max(1, client.sequence - 3)
+            run = Run(client.session, client.sequence, below, Txn(when, then), RULES)
+            told.append(apply(client.catalog, run))
+        assert told[0] == told[1]
+        done.add(isinstance(told[0], TxnDone))
+        owned += alone.shared_bytes > 0
+        assert alone.fast_digest == beside.fast_digest
+    assert alone.digest() == beside.digest()
+    assert (alone.bytes, alone.shared_bytes) == (beside.bytes, beside.shared_bytes)
+    assert alone.weights.told() == beside.weights.told()
+    assert {True, False} <= done
+    assert owned
+
+
+@pytest.mark.parametrize("jump", [1, 3, 40, 1 << 31])
+def test_answers_that_a_client_has_are_kept_no_longer(jump: int) -> None:
+    """I74: however far its word goes on, answers below it go, and no other; their room is free again."""
+    catalog = Catalog()
+    client = Client(catalog)
+    for number in range(20):
+        client.put(f"/{number}")
+        client.run(AllocIds(1), done_below=1)
+    session, first = catalog.sessions[1], catalog.sessions[1].done_below
+    held = catalog.sessions_bytes - KEPT_BYTES * len(session.kept)
+    known, below = set(session.kept), first + jump
+    client.sequence = max(client.sequence, below)
+    client.run(AllocIds(1), done_below=below)
+    assert set(session.kept) == {each for each in known if each >= below} | {client.sequence}
+    assert catalog.sessions_bytes == held + KEPT_BYTES * len(session.kept)
+    assert session.done_below == below
 
 
 def test_a_change_is_done_only_if_every_comparison_holds() -> None:

@@ -75,7 +75,7 @@ MUTANTS = (
         "transactions-take-locks",
         "P9.3",
         "a transaction may put the key of a lock, and so hold it without having asked",
-        (("embedbk/metadata/limits.py", "if is_of_locks(change.key)]", "if False]"),),
+        (("embedbk/metadata/limits.py", "if is_of_locks(change.key):", "if False:"),),
         (_CLAIMS + "a_transaction_does_not_change_the_keys_of_locks",),
     ),
     Mutant(

@@ -92,7 +92,7 @@ MUTANTS = (
         "peers-messages-behind-a-snapshot",
         "P10.1",
         "a link over which a snapshot is pulled carries messages as well",
-        ((_PEERS, "if not each.is_bulk and not each.is_over]\n", "if not each.is_over]\n"),),
+        ((_PEERS, "if not each.is_bulk and not each.is_over:\n", "if not each.is_over:\n"),),
         (_LINKS + "no_message_waits_behind_a_snapshot",),
     ),
     Mutant(

@@ -182,8 +182,8 @@ MUTANTS = (
         (
             (
                 _CATALOG,
-                "            self._cut.keep_session(session)\n        for sequence in [",
-                "            pass\n        for sequence in [",
+                "            self._cut.keep_session(session)\n        if command.done_below",
+                "            pass\n        if command.done_below",
             ),
         ),
         (_IS_THE_CUT,),
@@ -389,6 +389,45 @@ MUTANTS = (
         (_CATALOGS + "sequences_are_counted_by_session",),
     ),
     Mutant(
+        "one-put-may-fill-the-reserve",
+        "P10.7",
+        "a record that comes alone may use the room that is kept for those that are there",
+        (
+            (
+                _CATALOG,
+                "        if before is not None:\n            allowed += self.limits.catalog_reserve_bytes\n",
+                "        allowed += self.limits.catalog_reserve_bytes\n",
+            ),
+        ),
+        (_CATALOGS + "a_put_alone_is_as_one_among_others",),
+    ),
+    Mutant(
+        "one-put-keeps-what-it-replaced",
+        "I72",
+        "the sum of the records still has what a record that came alone took the place of",
+        (
+            (
+                _CATALOG,
+                "        if before is not None:\n            self._records_sum -= record_digest(before)\n",
+                "",
+            ),
+        ),
+        (_CATALOGS + "a_put_alone_is_as_one_among_others",),
+    ),
+    Mutant(
+        "answers-of-a-short-jump-are-kept",
+        "I74",
+        "the last answer that a client says it has is kept",
+        (
+            (
+                _CATALOG,
+                "            for sequence in range(session.done_below, done_below):\n",
+                "            for sequence in range(session.done_below, done_below - 1):\n",
+            ),
+        ),
+        (_CATALOGS + "answers_that_a_client_has_are_kept_no_longer",),
+    ),
+    Mutant(
         "snapshot-without-kept-answers",
         "P10.1 I74",
         "a member that was restored from a snapshot runs a repeated request again",
@@ -402,7 +441,7 @@ MUTANTS = (
         (
             (
                 _CATALOG,
-                "        if not all(self._holds(compare) for compare in txn.when):\n",
+                "        if txn.when and not all(self._holds(compare) for compare in txn.when):\n",
                 "        if txn.when and not any(self._holds(compare) for compare in txn.when):\n",
             ),
         ),

@@ -168,7 +168,13 @@ MUTANTS = (
         "digest-keeps-what-was-deleted",
         "I72",
         "the sum of the records depends on the way they came",
-        (("embedbk/metadata/catalog.py", "            self._records_sum -= record_digest(before)\n", ""),),
+        (
+            (
+                "embedbk/metadata/catalog.py",
+                "            self._records_sum -= record_digest(before)\n            if before.session:\n",
+                "            if before.session:\n",
+            ),
+        ),
         (
             "tests/metadata/test_cutting.py::test_a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile",
         ),
