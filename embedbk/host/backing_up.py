@@ -48,9 +48,13 @@ class BackingUp:
         self._asked: list[_Asked] = []
 
     @property
+    def is_asked(self) -> bool:
+        return bool(self._asked)
+
+    @property
     def wanted_index(self) -> int:
         """A snapshot up to here is waited for; 0: none is."""
-        return max((asked.up_to for asked in self._asked), default=0)
+        return max(asked.up_to for asked in self._asked) if self._asked else 0
 
     def ask(self, now_ns: int, link: int, request: MetadataRequest, promised_index: int) -> Reply | None:
         """An answer, or None: it comes when the snapshot counts. promised_index: of what a leader has promised."""

@@ -79,8 +79,12 @@ class HandingOut:
             self._snapshots.unpin(puller.named.name)
 
     def step(self, now_ns: int) -> None:
+        if not self._pullers:
+            return
         for link in [link for link, each in self._pullers.items() if now_ns - each.asked_ns >= IDLE_NS_MAX]:
             self.on_link_down(link)
 
     def deadline_ns(self) -> int | None:
-        return min((each.asked_ns + IDLE_NS_MAX for each in self._pullers.values()), default=None)
+        if not self._pullers:
+            return None
+        return min(each.asked_ns for each in self._pullers.values()) + IDLE_NS_MAX

@@ -117,10 +117,14 @@ class MemberLinks:
         return [found] if found is not None else []
 
     def deadline_ns(self) -> int | None:
-        due = [self.peers.deadline_ns(), self.handing_out.deadline_ns()]
-        due.append(0 if self._cannot_fetch else None)
-        due.append(self.fetching.deadline_ns() if self.fetching is not None else None)
-        return min((each for each in due if each is not None), default=None)
+        if self._cannot_fetch:
+            return 0
+        due_ns = self.peers.deadline_ns()
+        fetching_ns = self.fetching.deadline_ns() if self.fetching is not None else None
+        for each in (self.handing_out.deadline_ns(), fetching_ns):
+            if each is not None and (due_ns is None or each < due_ns):
+                due_ns = each
+        return due_ns
 
     def close(self) -> None:
         """Behind the transport: what is here of a snapshot stays for the next start."""

@@ -91,7 +91,8 @@ class MetadataNode:
             term=begun.term,
             vote=begun.vote,
             now_ns=now_ns,
-            chance=chance,
+            # Only times are drawn with it, one with each message of a leader: no secret is worth a system call each.
+            chance=random.Random(chance.getrandbits(64)),
             doubt=begun.doubt,
         )
         self.log = AgreedLog(raft)
@@ -114,6 +115,8 @@ class MetadataNode:
         )
         self._measuring = Measuring()
         self._due_ns: int | None = None  # When the next turn was to be, as its host was told last.
+        self._core_due: int | None = None  # The core's deadline, if it is known.
+        self._knows_core_due = False
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
         self._durable_sequence = 0
         self._has_doubt = begun.doubt is not None  # And it is noted so.
@@ -148,10 +151,9 @@ class MetadataNode:
             else:
                 assert isinstance(event, LinkDown)
                 self._end_link(now_ns, event)
-        for _ in range(REQUESTS_PER_STEP):
+        for _ in range(min(len(self._intake), REQUESTS_PER_STEP)):
             next_one = self._intake.take(now_ns)
-            if next_one is None:
-                break
+            assert next_one is not None
             self._step_core(next_one)
         self._end_turn(now_ns)
         raft = self.log.raft
@@ -163,8 +165,9 @@ class MetadataNode:
             self._install(now_ns)
         elif self.failure is None:
             self._snapshotting.step(self.core, now_ns, self._backing_up.wanted_index)
-            not_leader = None if self.log.term else self.log.not_leader
-            self._answer(self._backing_up.step(self._snapshotting.failure, raft.is_confirmed, not_leader))
+            if self._backing_up.is_asked:
+                not_leader = None if self.log.term else self.log.not_leader
+                self._answer(self._backing_up.step(self._snapshotting.failure, raft.is_confirmed, not_leader))
             if self._snapshotting.damage:
                 self._step_core(StateDamaged(now_ns, self._snapshotting.damage))
 
@@ -201,15 +204,23 @@ class MetadataNode:
         if len(self._intake):
             self._due_ns = None
             return 0  # At once.
-        deadlines = [
-            self.core.deadline_ns,
+        due_ns = self._core_due_ns()
+        for deadline in (
             self.transport.deadline_ns(),
             self._snapshotting.deadline_ns(),
             self._installing.deadline_ns() if self.failure is None else None,
             self.members.deadline_ns(),
-        ]
-        self._due_ns = min((deadline for deadline in deadlines if deadline is not None), default=None)
-        return self._due_ns
+        ):
+            if deadline is not None and (due_ns is None or deadline < due_ns):
+                due_ns = deadline
+        self._due_ns = due_ns
+        return due_ns
+
+    def _core_due_ns(self) -> int | None:
+        """The core's deadline: it moves in its steps only."""
+        if not self._knows_core_due:
+            self._core_due, self._knows_core_due = self.core.deadline_ns, True
+        return self._core_due
 
     def filenos(self) -> list[int]:
         return [*self.transport.filenos(), *self.store.filenos()]
@@ -241,7 +252,7 @@ class MetadataNode:
 
     def _end_turn(self, now_ns: int) -> None:
         """What time brings, then what was proposed in this turn."""
-        deadline = self.core.deadline_ns
+        deadline = self._core_due_ns()
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
         begun = self._governing.begin_level(now_ns, self.log.raft)
@@ -326,6 +337,7 @@ class MetadataNode:
             self._step_core(JournalFailed(now_ns, reason))
 
     def _step_core(self, event: MemberEvent) -> None:
+        self._knows_core_due = False
         effects = self.core.step(event)
         if self.on_step is not None:
             self.on_step(self.core, event, effects)

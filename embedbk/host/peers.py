@@ -69,8 +69,13 @@ class _Process:
 
     def best(self) -> PeerLink | None:
         """The one that was dialled from here, else the oldest."""
-        own = [each for each in self.links if not each.is_bulk and not each.is_over]
-        return next((each for each in own if each.is_dialled), own[0] if own else None)
+        best: PeerLink | None = None
+        for each in self.links:
+            if not each.is_bulk and not each.is_over:
+                if each.is_dialled:
+                    return each
+                best = best or each
+        return best
 
 
 class Peers:
@@ -131,9 +136,11 @@ class Peers:
                 self._reminders.lasts(now_ns, _key(member), text)
 
     def deadline_ns(self) -> int | None:
-        if not self._dialling:
-            return None
-        return min((each.due_ns for each in self._dialling.values() if each.link is None), default=None)
+        due_ns: int | None = None
+        for each in self._dialling.values():
+            if each.link is None and (due_ns is None or each.due_ns < due_ns):
+                due_ns = each.due_ns
+        return due_ns
 
     def _dial(self, now_ns: int, member: MemberId, dialling: _Dialling) -> None:
         endpoint = dialling.endpoints[dialling.turn % len(dialling.endpoints)]

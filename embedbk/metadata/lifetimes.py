@@ -81,9 +81,10 @@ class Lifetimes:
 
     def notice_absence(self, now_ns: int) -> None:
         """A step that comes long after one was due: this process was stopped, and heard nobody since the last one."""
-        due_ns = self.due_ns
-        if due_ns is not None and now_ns - max(due_ns, self._last_ns) > AWAY_NS:
-            self._uncounted_ns += now_ns - self._last_ns
+        if now_ns - self._last_ns > AWAY_NS:
+            due_ns = self.due_ns
+            if due_ns is not None and now_ns - max(due_ns, self._last_ns) > AWAY_NS:
+                self._uncounted_ns += now_ns - self._last_ns
         self._last_ns = now_ns
 
     def went_on(self, now_ns: int) -> None:

@@ -9,6 +9,7 @@ Like a command each begins with a version byte, then comes a MessagePack array; 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -37,6 +38,7 @@ LOG_RECORD_VERSION = 1
 NUMBER_MAX = 2**63 - 1  # Of an index or a term.
 NONCE_BYTES_MAX = 64
 ELECTION_BASE_MS_MAX = 600_000
+PROCESSES_KEPT = 64  # That were found sound lately: each message names two.
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True):
@@ -110,17 +112,17 @@ def check_entries(entries: Sequence[Entry], after_index: int, after_term: int, t
         StorageError: which one does not.
     """
     _check_number(after_index, "index", 0)
+    term, term_max = max(1, after_term), min(term_max, NUMBER_MAX)
     for entry in entries:
         if entry.index != after_index + 1 or entry.index > NUMBER_MAX:
             raise StorageError(f"metadata log: entry {entry.index} does not follow entry {after_index}")
-        if not max(1, after_term) <= entry.term <= min(term_max, NUMBER_MAX):
+        if not term <= entry.term <= term_max:
             raise StorageError(
-                f"metadata log: entry {entry.index} is of term {entry.term}; allowed are {max(1, after_term)} to "
-                f"{min(term_max, NUMBER_MAX)}"
+                f"metadata log: entry {entry.index} is of term {entry.term}; allowed are {term} to {term_max}"
             )
         if isinstance(entry.body, Configuration):
             check_configuration(entry.body)
-        after_index, after_term = entry.index, entry.term
+        after_index, term = entry.index, entry.term
 
 
 def check_configuration(configuration: Configuration) -> None:
@@ -148,6 +150,7 @@ def check_configuration(configuration: Configuration) -> None:
         )
 
 
+@lru_cache(PROCESSES_KEPT)
 def check_boot(boot: Boot) -> None:
     """Raises StorageError: it names no process of a member."""
     check_member(boot.member)
@@ -158,6 +161,7 @@ def check_boot(boot: Boot) -> None:
         )
 
 
+@lru_cache(PROCESSES_KEPT)
 def check_member(member: MemberId) -> None:
     """Raises StorageError: it names no member."""
     try:

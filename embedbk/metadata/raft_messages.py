@@ -8,9 +8,11 @@ whether it is of this term, for `raft.py`.
 from __future__ import annotations
 
 import enum
+from functools import cache
 from typing import Annotated
 
 import msgspec
+import msgspec.structs
 
 from embedbk.codec.messages import encode_message, register_kind
 from embedbk.errors import PeerError, StorageError
@@ -121,10 +123,16 @@ def checked(control: MemberMessage) -> Message:
 
 
 def _check_numbers(what: str, fields: msgspec.Struct) -> None:
-    for name in fields.__struct_fields__:
+    for name in _numbers_of(type(fields)):
         number = getattr(fields, name)
-        if isinstance(number, int) and not 0 <= number <= NUMBER_MAX:
+        if not 0 <= number <= NUMBER_MAX:
             raise PeerError(f"a member's {what} with {name} {number}; allowed are 0 to {NUMBER_MAX}")
+
+
+@cache
+def _numbers_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The fields that are numbers."""
+    return tuple(field.name for field in msgspec.structs.fields(kind) if field.type is int)
 
 
 def _why_impossible(term: int, body: Body) -> str:

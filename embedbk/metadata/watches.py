@@ -116,6 +116,8 @@ class Watches:
     def feed(self, history: History, until: int) -> list[SendEvents]:
         """What is to be sent now that every change up to `until` is durable; at most one batch per stream, and to
         those behind no more at once than a slice of the loop allows."""
+        if self.fed_revision == until and not self._lagging:
+            return []  # Nobody waits for anything.
         for key in [key for key, stream in self._ahead.items() if not self._is_ahead(stream, until)]:
             del self._ahead[key]
         # Those that begin to lag in this very feed wait for the next.

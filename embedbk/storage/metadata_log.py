@@ -491,7 +491,7 @@ class _Reader:
 
 def parts_of(record: Persist) -> Iterator[Persist]:
     """Records that a journal takes: each adds to the one before, so that a crash between them leaves a prefix."""
-    if len(record.entries) <= 1:
+    if len(record.entries) <= 1 or sum(map(entry_bytes, record.entries)) <= RECORD_BYTES_MAX:
         yield record
         return
     keep_index, part, size = record.keep_index, list[Entry](), 0

@@ -228,6 +228,7 @@ class Snapshots:
         self._fetched: deque[Named] = deque()  # Put in place of what was here; not yet durable.
         self._saved: tuple[int, int] | None = None
         self._event = -1  # Made when a host asks for it.
+        self._was_woken = False  # By it, since it was read last.
 
     def filenos(self) -> list[int]:
         """Readable when the thread that writes has room, or is through; to be asked for before the first snapshot."""
@@ -247,7 +248,7 @@ class Snapshots:
     def newest_index(self) -> int:
         """Nothing up to here is ever taken back: a snapshot stands for it, or will."""
         under_way = self._index if self._writer is not None else 0
-        newest = [*self.kept[-1:], *self._fetched]
+        newest = self._fetched or self.kept
         return max(under_way, newest[-1].index if newest else 0)
 
     def begin(
@@ -273,6 +274,9 @@ class Snapshots:
         """From any thread: whoever waits for `filenos` looks."""
         if self._event >= 0:
             os.eventfd_write(self._event, 1)
+            # Behind the writing: whoever sees it finds something to read, and then looks at the work. Who does not
+            # see it yet is woken again.
+            self._was_woken = True
 
     def add(self, piece: bytes) -> None:
         assert self._writer is not None
@@ -296,7 +300,8 @@ class Snapshots:
 
     def step(self, durable_token: int, durable_index: int) -> bool:
         """Go on with what is under way. True: it counts from now on, and what it makes needless was let go."""
-        if self._event >= 0:
+        if self._was_woken:
+            self._was_woken = False
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._event)
         self._durable_index = durable_index
