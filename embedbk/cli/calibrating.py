@@ -7,23 +7,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from embedbk.codec.metadata_messages import QuorumTold
+from embedbk.codec.metadata_messages import BaseTold, ChangeBase, QuorumTold
 from embedbk.errors import UsageError
+from embedbk.metadata.basing import why_no_base
 from embedbk.metadata.calibration import Advice, Measured, advise
 from embedbk.metadata.raft_log import RETAINED_BYTES_MAX, entry_bytes
 from embedbk.metadata.raft_vocabulary import Entry
 
-__all__ = ["WHAT_IF_HELP", "WhatIf", "calibration_as_json", "calibration_as_text", "what_if_of"]
+__all__ = [
+    "WHAT_IF_HELP",
+    "WhatIf",
+    "base_of",
+    "calibration_as_json",
+    "calibration_as_text",
+    "wanted_base",
+    "what_if_of",
+]
 
 WHAT_IF_HELP = (
     "what followed from ledgers=5M (or bytes=1G of state) and rate=2k operations/s, of record=250 bytes"
 )
 RECORD_BYTES = 250  # Of a usual ledger, and of an operation on one.
+LATEST_S = 253_402_300_799  # The last second that has a date.
 MEMORY_BYTES = 180  # That a record takes beside its own bytes.
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kMGT]?)(?:/s)?")
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
 _NAMES = ("ledgers", "bytes", "rate", "record")
 
 
@@ -62,6 +74,39 @@ def what_if_of(arguments: Sequence[str]) -> WhatIf | None:
     return WhatIf(size, rate, said.get("ledgers", 0), record)
 
 
+def base_of(argument: str) -> int:
+    """An election base in ms; 0: what is measured decides.
+
+    Raises:
+        UsageError: it is none, or one that no quorum may have.
+    """
+    if argument == "auto":
+        return 0
+    found = _TIME.fullmatch(argument)
+    base_ms = int(float(found[1]) * (1000 if found[2] == "s" else 1)) if found is not None else 0
+    if found is None or (refusal := why_no_base(base_ms)):
+        said = refusal if found is not None else "it is no time"
+        raise UsageError(f"--election-base {argument}: {said}", hint="say 800ms or 2s, or auto")
+    return base_ms
+
+
+def wanted_base(leader: QuorumTold, base_ms: int) -> ChangeBase | None:
+    """What is to be asked of this leader; None: it is so.
+
+    Raises:
+        UsageError: its build changes none.
+    """
+    base = leader.base
+    if base is None:
+        raise UsageError(
+            f"{leader.member.name}, which leads, is of a build that changes no election base",
+            hint="start the newer build on every node first",
+        )
+    if base.is_fixed == bool(base_ms) and base_ms in (0, leader.election_base_ms):
+        return None
+    return ChangeBase(leader.configuration, base_ms)
+
+
 def _advice(told: Mapping[Any, QuorumTold], what_if: WhatIf) -> tuple[dict[str, Measured], Advice]:
     measured = {each.member.name: Measured.of(each.measured) for each in told.values() if each.measured}
     held = max((each.held_bytes for each in told.values()), default=0)  # Also before the first snapshot.
@@ -76,14 +121,23 @@ def _advice(told: Mapping[Any, QuorumTold], what_if: WhatIf) -> tuple[dict[str, 
 
 
 def calibration_as_json(
-    told: Mapping[Any, QuorumTold], in_force_ms: int, what_if: WhatIf | None
+    told: Mapping[Any, QuorumTold], best: QuorumTold, what_if: WhatIf | None
 ) -> dict[str, Any]:
+    """best: who leads, or knows the newest configuration."""
+    base = best.base or BaseTold()
     measured, advice = _advice(told, what_if or WhatIf())
     return {
         "measured": {name: each._asdict() for name, each in measured.items()},
         "what_if": what_if._asdict() if what_if is not None else None,
         "election_base_ms": {
-            "in_force": in_force_ms,
+            "in_force": best.election_base_ms,
+            "is_fixed": base.is_fixed,
+            "changed_at": _when(base),
+            "changed_by": base.by or None,
+            "changed_for": base.why or None,
+            "would_be": base.suits_ms or None,
+            "would_be_for": base.suits_why or None,
+            "stays_for": base.stays or None,
             "suits": advice.base_ms,
             "terms": advice.base_terms,
             "binds": advice.base_binds,
@@ -100,15 +154,15 @@ def calibration_as_json(
 
 
 def calibration_as_text(
-    told: Mapping[Any, QuorumTold], in_force_ms: int, what_if: WhatIf | None
+    told: Mapping[Any, QuorumTold], best: QuorumTold, what_if: WhatIf | None
 ) -> list[str]:
     measured, advice = _advice(told, what_if or WhatIf())
     if not measured:
         return []  # All are of a build that measures nothing.
     slowest = max(measured, key=lambda name: measured[name].catch_up_ns)
     terms, own = advice.base_terms, measured[slowest]
-    base = f"election base {in_force_ms} ms; {advice.base_ms} ms suits what was measured: "
-    base += f"stalls {terms['stall']}, "
+    base = f"election base {best.election_base_ms} ms{_history(best.base)}; "
+    base += f"{advice.base_ms} ms suits what was measured: stalls {terms['stall']}, "
     base += f"round trip and sync {terms['round_trip_and_sync']}, floor {terms['floor']} ms ({_of(measured)})"
     time = f"a state of {_bytes(advice.state_bytes)} takes {slowest} {advice.catch_up_s:.1f} s: fetching "
     time += f"{_cost(own.fetch_ns, own.fetch_deviation_ns, own.fetches)}, loading "
@@ -117,6 +171,24 @@ def calibration_as_text(
     log += f"{_bytes(advice.log_bytes_per_s)} a second; {_kept(advice)}"
     supposed = [_supposed(what_if, advice)] if what_if is not None else []
     return [base, *supposed, time, log]
+
+
+def _history(base: BaseTold | None) -> str:
+    """Since when it is so, by whom and why; and what it would be, where something keeps it."""
+    if base is None:
+        return ""
+    said = f", by {base.by} since {_when(base)} ({base.why})" if base.by else ", never changed"
+    if base.suits_ms and base.stays:
+        said += (
+            f", and by what voters measured {base.suits_ms} ms ({base.suits_why}), but it stays: {base.stays}"
+        )
+    return said
+
+
+def _when(base: BaseTold) -> str | None:
+    if not base.by:
+        return None
+    return datetime.fromtimestamp(min(base.unix_ms // 1000, LATEST_S), UTC).isoformat()
 
 
 def _of(measured: Mapping[str, Measured]) -> str:

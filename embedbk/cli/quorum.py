@@ -14,8 +14,10 @@ from embedbk.cli.backup import add_commands
 from embedbk.cli.calibrating import (
     WHAT_IF_HELP,
     WhatIf,
+    base_of,
     calibration_as_json,
     calibration_as_text,
+    wanted_base,
     what_if_of,
 )
 from embedbk.cli.operators import Commands, Said, endpoints_at
@@ -61,6 +63,11 @@ def run_quorum(arguments: Sequence[str]) -> int:
         "--learners",
         metavar="NAMES",
         help="m4,m5, or '' for none: whoever learns and is not named is taken out for good (default: nobody is)",
+    )
+    change.add_argument(
+        "--election-base",
+        metavar="TIME",
+        help="fix it, as 800ms or 2s; 'auto' lets what the members measure decide, as it does until it is fixed",
     )
     for made in (join, change):
         made.add_argument("--policy", choices=[each.value for each in Policy], help="how large quorums are")
@@ -136,6 +143,8 @@ def _join(quorum: Quorum, options: argparse.Namespace) -> Seen:
 
 
 def _reconfigure(quorum: Quorum, options: argparse.Namespace) -> Seen:
+    base_ms = base_of(options.election_base) if options.election_base is not None else None
+
     def wanted(leader: QuorumTold) -> Operation | None:
         now = [each.member for each in leader.members if each.role == "voter"]
         voters = (
@@ -149,7 +158,7 @@ def _reconfigure(quorum: Quorum, options: argparse.Namespace) -> Seen:
             )
         if learners is not None and len(learners) < sum(each.role == "learner" for each in leader.members):
             return ChangeLearners(leader.configuration, tuple(learners))
-        return None
+        return wanted_base(leader, base_ms) if base_ms is not None else None
 
     return quorum.change(wanted, "the change of the members")
 
@@ -290,7 +299,7 @@ def _as_json(seen: Seen, what_if: WhatIf | None = None) -> dict[str, Any]:
         "level": best.level,
         "level_known": best.level_known,
         "level_lacking": list(best.in_the_way) if seen.leader is not None else None,
-        "calibration": calibration_as_json(seen.told, best.election_base_ms, what_if),
+        "calibration": calibration_as_json(seen.told, best, what_if),
         "bookies": best.bookies,
         "open_ledgers_with_fewer_copies": best.fewer_copies,
         "members": [_member_as_json(seen, each) for each in best.members],
@@ -345,7 +354,7 @@ def _as_text(seen: Seen, what_if: WhatIf | None = None) -> str:
     lines += _room_of(best)
     lines += _level_of(best)
     lines += _lineage_of(best)
-    lines += calibration_as_text(seen.told, best.election_base_ms, what_if)
+    lines += calibration_as_text(seen.told, best, what_if)
     voters = {each.member.name for each in best.members if each.role == "voter"}
     learners = [each.member.name for each in best.members if each.role == "learner"]
     lines += [

@@ -24,6 +24,8 @@ __all__ = [
     "BUSY",
     "Backup",
     "BeginFormation",
+    "BaseTold",
+    "ChangeBase",
     "ChangeLearners",
     "ChangeVoters",
     "Claimed",
@@ -241,6 +243,14 @@ class ChangeLearners(msgspec.Struct, frozen=True, array_like=True, tag=24):
     learners: _MemberNames
 
 
+class ChangeBase(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Let this election base hold until somebody says otherwise; 0: what is measured decides again. configuration:
+    as of ChangeVoters."""
+
+    configuration: _Number
+    base_ms: _Number
+
+
 class Acquire(msgspec.Struct, frozen=True, array_like=True, tag=65):
     """Let this session hold the lock, at once or when all who asked before it went. Asked again, it says how that
     stands. value: shown to everybody while the session waits and while it holds (who it is, where it is reached)."""
@@ -316,6 +326,7 @@ Governance = (
     | TransferLeadership
     | QuorumStatus
     | ChangeLearners
+    | ChangeBase
     | RaiseLevel
     | ForgetIds
     | AskMet
@@ -489,6 +500,19 @@ class MemberTold(msgspec.Struct, frozen=True, array_like=True):
     index: _Number
 
 
+class BaseTold(msgspec.Struct, frozen=True, array_like=True):
+    """How the election base came to be what it is; by empty: it was never changed. A leader says also what it would be
+    by what the voters measured, suits_ms (0: not known), and what keeps it from being looked at now, empty: nothing."""
+
+    is_fixed: bool = False
+    unix_ms: _Number = 0
+    by: _Text = ""
+    why: _Text = ""
+    suits_ms: _Number = 0
+    suits_why: _Text = ""
+    stays: _Text = ""
+
+
 class FormationPromised(msgspec.Struct, frozen=True, array_like=True, tag=77):
     """This blank member, called so, takes part in the formation and in no other one meanwhile."""
 
@@ -511,7 +535,8 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     build knows. in_the_way: who keeps a leader from raising it to that, the first of them. lineage: the newest, with
     its generation (P10.5). spared: in how many ranges lie the ids of which a lost future may have made ledgers.
     measured: what its process measured of itself, by name (metadata/calibration.py). bookies: registered;
-    fewer_copies: of the newest open ledgers, those that keep fewer copies than a new one would.
+    fewer_copies: of the newest open ledgers, those that keep fewer copies than a new one would. base: of the election
+    base; None: of a build that changes none.
     """
 
     cluster_token: _Name
@@ -541,6 +566,7 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     measured: Annotated[tuple[tuple[_Member, _Number], ...], msgspec.Meta(max_length=KINDS_MAX)] = ()
     bookies: _Number = 0
     fewer_copies: _Number = 0
+    base: BaseTold | None = None
 
 
 Result = (

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Leaver", "Loop", "Node", "Waiter", "clock_ns"]
+__all__ = ["Leaver", "Loop", "Node", "Waiter", "clock_ns", "unix_ms"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,11 @@ _NEVER_NS = sys.maxsize
 def clock_ns() -> int:
     """Time that goes on while the machine is suspended, so that a sleeper sees its leases gone (P9.1)."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def unix_ms() -> int:
+    """The time of day, for people: nothing rests on it."""
+    return time.time_ns() // 1_000_000
 
 
 class Node(Protocol):

@@ -10,19 +10,22 @@ from collections import deque
 from embedbk.metadata.calibration import FETCH_NS, LOAD_NS, Cost, Measured, Often
 from embedbk.metadata.patience import Patience
 from embedbk.metadata.raft_log import entry_bytes
-from embedbk.metadata.raft_vocabulary import Body, Heartbeat, HeartbeatReply, Persist
+from embedbk.metadata.raft_vocabulary import Body, Heartbeat, HeartbeatReply, Persist, Timing
 
 __all__ = ["Measuring"]
 
 ROUNDS_KEPT_MAX = 64  # Of heartbeats that are not answered; of older ones nothing is measured.
 RECORDS_KEPT_MAX = 1024  # That are not durable.
 SECOND = 1_000_000_000
+PROBE_NS = 250_000_000
 
 
 class Measuring:
     """Of one process of a member."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ns: int) -> None:
+        self._began_ns = self._timing_ns = now_ns
+        self.probe_ns = now_ns  # When a turn is due for nothing but to see how late it is.
         self._stall, self._sync, self._round_trip, self._rate = Often(), Often(), Often(), Often()
         self._fetch, self._load = Cost(FETCH_NS), Cost(LOAD_NS)
         self._rounds: dict[int, int] = {}  # When each began.
@@ -43,8 +46,23 @@ class Measuring:
             snapshot_bytes,
         )  # fmt: skip
 
+    def timing(self, now_ns: int) -> Timing | None:
+        """What an election base rests on, once a second."""
+        if now_ns < self._timing_ns + SECOND:
+            return None
+        self._timing_ns = now_ns
+        return Timing(
+            self._stall.below(999), self._stall.samples,
+            self._sync.below(990), self._sync.samples,
+            self._round_trip.below(990), self._round_trip.samples,
+            now_ns - self._began_ns,
+        )  # fmt: skip
+
     def turn(self, now_ns: int, due_ns: int | None) -> None:
-        """A turn begins, for which something was due then at the latest (None: nothing was)."""
+        """A turn begins, for which something was due then at the latest (None: nothing was). A leader wakes
+        its followers before anything of theirs is due; so they ask for turns that are."""
+        if now_ns >= self.probe_ns:
+            self.probe_ns = now_ns + PROBE_NS
         if due_ns and now_ns >= due_ns:
             self._stall.note(now_ns - due_ns)
 

@@ -19,11 +19,13 @@ from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.host.backing_up import BackingUp
 from embedbk.host.filling import Filling
 from embedbk.host.installing import Installing
+from embedbk.host.loop import unix_ms
 from embedbk.host.measuring import Measuring
 from embedbk.host.member_links import MemberLinks
 from embedbk.host.snapshotting import Snapshotting
 from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.agreed_log import AgreedLog
+from embedbk.metadata.basing import BASE_RULES, BaseRules
 from embedbk.metadata.calibration import Measured, advise
 from embedbk.metadata.divergence import DIGEST_ENTRIES
 from embedbk.metadata.governing import Governing
@@ -40,6 +42,7 @@ from embedbk.metadata.raft_vocabulary import (
     NoticeRetired,
     Persist,
     SnapshotSaved,
+    TimingMeasured,
 )
 from embedbk.metadata.vocabulary import (
     DropLinks,
@@ -78,9 +81,12 @@ class MetadataNode:
         chance: random.Random | None = None,
         requests_waiting_max: int | None = None,
         digest_entries: int = DIGEST_ENTRIES,
+        base_rules: BaseRules = BASE_RULES,
+        unix_ms: Callable[[], int] = unix_ms,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`. chance: the system's own unless given, so
-        that nobody guesses another's session. requests_waiting_max: read and not run; more are put off."""
+        that nobody guesses another's session. requests_waiting_max: read and not run; more are put off. base_rules:
+        when the election base changes. unix_ms: the time of day, which is shown."""
         self.store = store
         self.transport = transport
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
@@ -94,6 +100,7 @@ class MetadataNode:
             # Only times are drawn with it, one with each message of a leader: no secret is worth a system call each.
             chance=random.Random(chance.getrandbits(64)),
             doubt=begun.doubt,
+            base_rules=base_rules,
         )
         self.log = AgreedLog(raft)
         self.core = Member(
@@ -112,8 +119,10 @@ class MetadataNode:
             self.members.peers.levels,
             self.core.lacking,
             self._measured,
+            unix_ms,
         )
-        self._measuring = Measuring()
+        self._unix_ms = unix_ms
+        self._measuring = Measuring(now_ns)
         self._due_ns: int | None = None  # When the next turn was to be, as its host was told last.
         self._core_due: int | None = None  # The core's deadline, if it is known.
         self._knows_core_due = False
@@ -210,6 +219,7 @@ class MetadataNode:
             self._snapshotting.deadline_ns(),
             self._installing.deadline_ns() if self.failure is None else None,
             self.members.deadline_ns(),
+            None if self.log.raft.is_alone else self._measuring.probe_ns,
         ):
             if deadline is not None and (due_ns is None or deadline < due_ns):
                 due_ns = deadline
@@ -255,6 +265,10 @@ class MetadataNode:
         deadline = self._core_due_ns()
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
+        if self.failure is None and not self.log.raft.is_alone:  # Nobody else elects who is.
+            timing = self._measuring.timing(now_ns)
+            if timing is not None:
+                self._step_core(TimingMeasured(now_ns, timing, self._unix_ms()))
         begun = self._governing.begin_level(now_ns, self.log.raft)
         if begun is not None and self.failure is None:
             self._step_core(begun)

@@ -20,6 +20,7 @@ from embedbk.metadata.vocabulary import Said, Tick, TurnEnded
 
 __all__ = ["AgreedLog"]
 
+SESSION_BASES = 3  # Until another leads, and is found.
 _PROPOSAL = -1  # The token of what is proposed here; those of others are not negative.
 
 
@@ -55,6 +56,10 @@ class AgreedLog:
         return 0 if self.raft.is_alone else self.raft.configuration.election_base_ms * 1_000_000
 
     @property
+    def session_ns_min(self) -> int:
+        return SESSION_BASES * self.grace_ns
+
+    @property
     def not_leader(self) -> NotLeader:
         leader = self.raft.leader
         if leader is None or leader == self.raft.member:
@@ -67,8 +72,9 @@ class AgreedLog:
         return tuple(each for voter in configuration.voters for each in configuration.endpoints_of(voter))
 
     def may_renew(self, now_ns: int) -> bool:
-        """Nobody else was elected half an election base ago: then whoever is, gives what is renewed now its time."""
-        return self.raft.is_confirmed(now_ns - self.raft.configuration.election_base_ms * 500_000)
+        """Nobody else was elected half an election base ago: then whoever is, gives what is renewed now its time. Of a
+        longer base that may still be taken back, half of the one before."""
+        return self.raft.is_confirmed(now_ns - self.raft.leased_ns)
 
     def why_full(self, size: int) -> str:
         return self.raft.why_full(size, self._gathered_bytes)

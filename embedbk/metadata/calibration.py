@@ -13,18 +13,20 @@ what it was made of. Leaves to others: what is measured (`host/measuring.py`), w
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 __all__ = [
     "BASE_MS_MAX",
     "BASE_MS_MIN",
+    "BASE_STEP_MS",
     "RETAINED_BYTES_LEAST",
     "Advice",
     "Cost",
     "Measured",
     "Often",
     "advise",
+    "base_that_suits",
 ]
 
 MIB = 1 << 20
@@ -150,15 +152,8 @@ def advise(
     """By what the members measured. kept_bytes_max: of memory, for the log that a snapshot stands for. state_bytes,
     log_bytes_per_s: what if the state and the rate were these; else they are the largest that were measured."""
     each = list(members) or [Measured()]
-    terms = {
-        "stall": _ms(STALLS_PER_BASE * max(one.stall_ns for one in each)),
-        "round_trip_and_sync": _ms(
-            TRIPS_PER_BASE * (max(one.round_trip_ns for one in each) + max(one.sync_ns for one in each))
-        ),
-        "floor": BASE_MS_MIN,
-    }
-    binds = max(terms, key=lambda name: terms[name])
-    base = -(-terms[binds] // BASE_STEP_MS) * BASE_STEP_MS
+    terms = _base_terms(each)
+    binds, base = _largest(terms)
     size = max(one.snapshot_bytes for one in each) if state_bytes is None else state_bytes
     rate = max(one.log_bytes_per_s for one in each) if log_bytes_per_s is None else log_bytes_per_s
     catch_up_s = max(one.catch_up_ns for one in each) * size / MIB / 1e9
@@ -177,6 +172,40 @@ def advise(
         kept,
         log_binds,
     )
+
+
+def base_that_suits(members: Mapping[str, Measured]) -> tuple[int, str]:
+    """An election base by what these members, at least one, measured, in ms; and whose numbers it is made of."""
+    each = list(members.values())
+    binds, base = _largest(_base_terms(each))
+    base = min(base, BASE_MS_MAX)
+    slowest = {
+        what: max(members, key=lambda name: getattr(members[name], what))
+        for what in ("stall_ns", "sync_ns", "round_trip_ns")
+    }
+    said = {what: f"{_ms(getattr(members[name], what))} ms of {name}" for what, name in slowest.items()}
+    if binds == "stall":
+        return base, f"{STALLS_PER_BASE} x a stall of {said['stall_ns']}"
+    if binds == "round_trip_and_sync":
+        parts = f"a round trip of {said['round_trip_ns']} and a sync of {said['sync_ns']}"
+        return base, f"{TRIPS_PER_BASE} x {parts}"
+    return base, "the floor"
+
+
+def _base_terms(members: Sequence[Measured]) -> dict[str, int]:
+    """In ms, of the slowest."""
+    trip_ns = max(one.round_trip_ns for one in members) + max(one.sync_ns for one in members)
+    return {
+        "stall": _ms(STALLS_PER_BASE * max(one.stall_ns for one in members)),
+        "round_trip_and_sync": _ms(TRIPS_PER_BASE * trip_ns),
+        "floor": BASE_MS_MIN,
+    }
+
+
+def _largest(terms: dict[str, int]) -> tuple[str, int]:
+    """Which of the terms it is, and the base in steps."""
+    binds = max(terms, key=lambda name: terms[name])
+    return binds, -(-terms[binds] // BASE_STEP_MS) * BASE_STEP_MS
 
 
 def _ms(ns: int) -> int:

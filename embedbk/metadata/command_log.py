@@ -70,6 +70,10 @@ class CommandLog(Protocol):
         """For so long after this member leads a session may be renewed by the leader before."""
 
     @property
+    def session_ns_min(self) -> int:
+        """A session that lives shorter could end before its client finds the next leader."""
+
+    @property
     def not_leader(self) -> NotLeader:
         """What is told to whoever asks while `term` is 0."""
 

@@ -17,6 +17,8 @@ from embedbk.codec.metadata_messages import (
     IN_THE_WAY_MAX,
     Acknowledged,
     AskMet,
+    BaseTold,
+    ChangeBase,
     ChangeLearners,
     ChangeVoters,
     ForgetIds,
@@ -47,6 +49,7 @@ from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_state import Role
 from embedbk.metadata.raft_vocabulary import (
     Addresses,
+    BaseRequested,
     ChangeEnded,
     ChangeRequested,
     Event,
@@ -76,9 +79,12 @@ class Governing:
         levels: Callable[[], Mapping[MemberId, int]] = dict,
         lacking: Callable[[int], list[str]] = lambda _: [],
         measured: Callable[[], Measured] = Measured,
+        unix_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """endpoints: where this member is reached. catalog: which one it has now. levels: that the builds of linked
-        members know. lacking: the clients that do not know a level. measured: what this process measured so far."""
+        members know. lacking: the clients that do not know a level. measured: what this process measured so far.
+        unix_ms: the time of day, which is shown."""
+        self._unix_ms = unix_ms
         self._levels, self._lacking, self._measured = levels, lacking, measured
         self._token = cluster_token
         self._endpoints = tuple(endpoints)
@@ -127,7 +133,7 @@ class Governing:
         made = self._event(now_ns, operation, raft)
         if isinstance(made, TransferRequested):
             return made, _reply(link, request, Acknowledged(0))
-        if isinstance(made, LearnersRequested | ChangeRequested):
+        if isinstance(made, LearnersRequested | ChangeRequested | BaseRequested):
             self._waiting[made.token] = (link, request)
             return made, None
         return None, _reply(link, request, made)
@@ -154,7 +160,7 @@ class Governing:
 
     def _event(
         self, now_ns: int, operation: Governance, raft: Raft
-    ) -> LearnersRequested | ChangeRequested | TransferRequested | Result:
+    ) -> LearnersRequested | ChangeRequested | BaseRequested | TransferRequested | Result:
         configuration = raft.configuration
         match operation:
             case JoinAsLearner():
@@ -183,6 +189,8 @@ class Governing:
                 wanted_learners = tuple(map(_member, learners))
                 token = next(self._numbers)
                 return LearnersRequested(now_ns, token, expected, wanted_learners, self._own_address(raft))
+            case ChangeBase(expected, base_ms):
+                return BaseRequested(now_ns, next(self._numbers), expected, base_ms, self._unix_ms())
             case TransferLeadership(to):
                 member = _member(to)
                 if member not in configuration.voters:
@@ -341,7 +349,17 @@ def told(raft: Raft, cluster_token: bytes, endpoints: tuple[str, ...]) -> Quorum
         tuple(_told_of(raft, configuration, each, endpoints) for each in configuration.members),
         raft.has_doubt,
         raft.log.memory_bytes,
+        base=_base_told(raft),
     )
+
+
+def _base_told(raft: Raft) -> BaseTold:
+    change = raft.configuration.base_change
+    suits_ms, suits_why = raft.suited_base() or (0, "")
+    stays = raft.why_base_stays()
+    if change is None:
+        return BaseTold(suits_ms=suits_ms, suits_why=suits_why, stays=stays)
+    return BaseTold(change.is_fixed, change.unix_ms, change.by, change.why, suits_ms, suits_why, stays)
 
 
 def weighed(status: QuorumTold, catalog: Catalog) -> QuorumTold:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from embedbk.metadata.membership import Change
-from embedbk.metadata.quorum import Configuration, MemberId
+from embedbk.metadata.basing import next_base, why_unknown
+from embedbk.metadata.membership import Change, begin_base
+from embedbk.metadata.quorum import BaseChange, Configuration, MemberId
 from embedbk.metadata.raft_state import RaftState
 from embedbk.metadata.raft_vocabulary import (
     ChangeEnded,
@@ -19,6 +20,7 @@ from embedbk.metadata.raft_vocabulary import (
     Proposed,
     Refused,
     TimeoutNow,
+    Timing,
 )
 from embedbk.metadata.reads import ReadRounds
 from embedbk.metadata.replication import Progress, send_entries
@@ -26,6 +28,7 @@ from embedbk.metadata.replication import Progress, send_entries
 __all__ = ["Leading"]
 
 HEARTBEATS_PER_BASE = 10
+SETTLED_BASES = 2  # Behind them nothing is left of what the leader before renewed by a longer base.
 ROUNDS_KEPT_MAX = 1024  # Not confirmed; a read begins one, so there may be many in a base.
 UNCOMMITTED_BYTES_MAX = 64 << 20
 
@@ -54,7 +57,7 @@ class Leading:
         self._settled_index = self._mark_index = (
             self.first_index
         )  # At the last mark and at the one before it.
-        self._mark_ns = state.now_ns
+        self._mark_ns = self._began_ns = state.now_ns
         state.append([Entry(self.first_index, state.term, None)])
 
     @property
@@ -124,7 +127,7 @@ class Leading:
     def tick(self) -> None:
         state = self._state
         if state.now_ns >= self._quorum_check_ns:
-            self._quorum_check_ns = state.now_ns + state.base_ns
+            self._quorum_check_ns = state.now_ns + state.agreed_base_ns
             self._check_quorum()
             if not state.is_leader:
                 return
@@ -152,17 +155,60 @@ class Leading:
         return max(others, key=lambda each: each[0])[1] if others else None
 
     def is_heard(self, member: MemberId) -> bool:
-        """Within one election base."""
+        """Within one election base that is agreed on."""
         if member == self._state.member:
             return True
         heard_ns = self._progress_of(member).heard_ns
-        return heard_ns is not None and self._state.now_ns - heard_ns < self._state.base_ns
+        return heard_ns is not None and self._state.now_ns - heard_ns < self._state.agreed_base_ns
 
     def durable_index(self, member: MemberId) -> int:
         """The leader counts itself like everybody else: up to its own sync (I69)."""
         if member == self._state.member:
             return self._state.log.durable_index
         return self._progress_of(member).match_index
+
+    # --- The election base -------------------------------------------------------------------------------
+
+    def timings(self) -> dict[MemberId, Timing | None]:
+        """Of each voter: what its process measured, if it is heard."""
+        state = self._state
+        found: dict[MemberId, Timing | None] = {}
+        for voter in state.configuration.voters:
+            if voter == state.member:
+                found[voter] = state.timing
+            elif self.is_heard(voter):
+                found[voter] = self._progress_of(voter).timing
+        return found
+
+    def why_base_stays(self) -> str:
+        """What keeps this leader from looking for another base; empty: nothing."""
+        state, configuration = self._state, self._state.configuration
+        if len(configuration.voters) == 1 and not configuration.is_joint:
+            return "who votes alone is never elected by others"
+        if configuration.base_change is not None and configuration.base_change.is_fixed:
+            return "an operator has fixed it"
+        if configuration.is_joint or not self.has_committed_configuration or not self.has_committed:
+            return "a change of the configuration is under way"
+        if self.transfer_to is not None:
+            return f"leadership goes to {self.transfer_to.name}"
+        if state.now_ns - self._began_ns < SETTLED_BASES * state.base_ns:
+            return "this leader has just begun"
+        since_ns, rules = state.base_since_ns, state.base_rules
+        if since_ns is not None and state.now_ns - since_ns < rules.interval_ns:
+            minutes = rules.interval_ns // 60_000_000_000
+            return f"it was changed less than {minutes} minutes ago, or this process began then"
+        return why_unknown(configuration, self.timings(), rules)
+
+    def consider_base(self, unix_ms: int) -> Change | None:
+        """A change of the election base, if what was measured asks for one."""
+        state, configuration = self._state, self._state.configuration
+        if self.why_base_stays():
+            return None
+        timings = {voter: timing for voter, timing in self.timings().items() if timing is not None}
+        found = next_base(configuration.election_base_ms, timings)
+        if found is None:
+            return None
+        return begin_base(state, None, found[0], BaseChange(False, unix_ms, state.member.name, found[1]))
 
     # --- What an event made possible ---------------------------------------------------------------------
 
@@ -210,10 +256,20 @@ class Leading:
         self._rounds.append((self._round, state.now_ns))
         if len(self._rounds) > ROUNDS_KEPT_MAX:
             self._rounds.popleft()
-        self._heartbeat_due_ns = state.now_ns + state.base_ns // HEARTBEATS_PER_BASE
+        self._heartbeat_due_ns = state.now_ns + self._pace_ns // HEARTBEATS_PER_BASE
         self._mark_commit()
         for member in state.others:
             state.send(member, Heartbeat(state.commit_index, self._round))
+
+    @property
+    def _pace_ns(self) -> int:
+        """The base by which the others wait for a heartbeat: as long as one that is heard has not the newest
+        configuration, what that one has may ask for more of them."""
+        state = self._state
+        newest = state.log.configuration_index
+        if all(self._progress_of(each).match_index >= newest for each in state.others if self.is_heard(each)):
+            return state.base_ns
+        return min(state.base_ns, state.shortest_base_ns)
 
     def _mark_commit(self) -> None:
         """Every half base, as long as there are others."""

@@ -39,6 +39,7 @@ NUMBER_MAX = 2**63 - 1  # Of an index or a term.
 NONCE_BYTES_MAX = 64
 ELECTION_BASE_MS_MAX = 600_000
 PROCESSES_KEPT = 64  # That were found sound lately: each message names two.
+SAID_CHARS_MAX = 400  # Of what a configuration says to people.
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True):
@@ -148,6 +149,13 @@ def check_configuration(configuration: Configuration) -> None:
             f"metadata configuration: an election base of {configuration.election_base_ms} ms; allowed are 1 to "
             f"{ELECTION_BASE_MS_MAX}"
         )
+    if (change := configuration.base_change) is not None:
+        _check_number(change.unix_ms, "time of a change of the election base", 0)
+        if max(len(change.by), len(change.why)) > SAID_CHARS_MAX:
+            raise StorageError(
+                f"metadata configuration: who changed the election base, and why, has {len(change.by)} and "
+                f"{len(change.why)} letters; allowed are {SAID_CHARS_MAX}"
+            )
 
 
 @lru_cache(PROCESSES_KEPT)

@@ -620,7 +620,8 @@ class Member:
             self._answer(asked, refusal, answers)
             return
         secret = self._chance.getrandbits(128).to_bytes(16, "little")
-        ttl_ms = min(max(operation.ttl_ms, SESSION_TTL_MS_MIN), SESSION_TTL_MS_MAX)
+        least_ms = max(SESSION_TTL_MS_MIN, self.log.session_ns_min // 1_000_000)
+        ttl_ms = min(max(operation.ttl_ms, least_ms), SESSION_TTL_MS_MAX)
         start = StartSession(0, ttl_ms, operation.label, secret, operation.level)
         body = encode_command(start)
         if self._put_off(asked, effects, body):

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from embedbk.errors import UsageError
-from embedbk.metadata.quorum import VOTERS_MAX, Configuration, MemberId, sizes_of, why_unsafe
+from embedbk.metadata.basing import why_no_base
+from embedbk.metadata.quorum import VOTERS_MAX, BaseChange, Configuration, MemberId, sizes_of, why_unsafe
 from embedbk.metadata.raft_state import RaftState
 from embedbk.metadata.raft_vocabulary import (
     Addresses,
+    BaseRequested,
     ChangeEnded,
     ChangeRequested,
     Entry,
@@ -26,7 +28,7 @@ from embedbk.metadata.replacing import replaced, why_not_replaced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Change", "Peers", "begin_change", "begin_learners"]
+__all__ = ["Change", "Peers", "begin_base", "begin_change", "begin_learners", "begin_wanted_base"]
 
 LEARNERS_MAX = 7
 ENDPOINTS_MAX = 8  # Of one member.
@@ -105,6 +107,7 @@ def begin_change(state: RaftState, peers: Peers, event: ChangeRequested) -> Chan
         election_base_ms=configuration.election_base_ms,
         retired=configuration.retired,
         addresses=configuration.addresses,
+        base_change=configuration.base_change,
     )
     reason = (
         _why_not_now(state, peers, event.expected_index)
@@ -125,6 +128,29 @@ def begin_change(state: RaftState, peers: Peers, event: ChangeRequested) -> Chan
     joint = replace(joint, addresses=_kept(joint, event.addresses))
     state.append([Entry(state.log.last_index + 1, state.term, joint)])
     return Change(event.token)
+
+
+def begin_base(state: RaftState, token: Token | None, base_ms: int, base_change: BaseChange) -> Change:
+    """All members take another election base together. Nothing else of the configuration is under way."""
+    changed = replace(state.configuration, election_base_ms=base_ms, base_change=base_change)
+    state.append([Entry(state.log.last_index + 1, state.term, changed)])
+    return Change(token)
+
+
+def begin_wanted_base(state: RaftState, peers: Peers, event: BaseRequested) -> Change | None:
+    """By an operator's word; 0 leaves what holds, and lets what is measured decide from now on."""
+    configuration = state.configuration
+    reason = _why_not_now(state, peers, event.expected_index)
+    if not reason and event.base_ms:
+        reason = why_no_base(event.base_ms)
+    if not reason and configuration.voters == (state.member,):
+        reason = "who votes alone is never elected by others: let others join first"
+    if reason:
+        state.do(ChangeEnded(event.token, reason))
+        return None
+    said = "it is fixed" if event.base_ms else "what is measured decides"
+    changed = BaseChange(bool(event.base_ms), event.unix_ms, "an operator", said)
+    return begin_base(state, event.token, event.base_ms or configuration.election_base_ms, changed)
 
 
 def _why_not_now(state: RaftState, peers: Peers, expected_index: int) -> str:

@@ -14,9 +14,20 @@ from msgspec import Struct
 
 from embedbk.errors import UsageError
 
-__all__ = ["VOTERS_MAX", "Configuration", "MemberId", "Policy", "Sizes", "sizes_of", "why_unsafe"]
+__all__ = [
+    "BASE_MS_FIRST",
+    "VOTERS_MAX",
+    "BaseChange",
+    "Configuration",
+    "MemberId",
+    "Policy",
+    "Sizes",
+    "sizes_of",
+    "why_unsafe",
+]
 
 VOTERS_MAX = 7
+BASE_MS_FIRST = 500  # Of a new cluster.
 
 
 class MemberId(Struct, frozen=True, order=True, array_like=True):
@@ -87,6 +98,15 @@ def why_unsafe(sizes: Sizes) -> str:
     return ""
 
 
+class BaseChange(Struct, frozen=True, array_like=True):
+    """How the election base came to be what it is."""
+
+    is_fixed: bool  # By an operator: no leader proposes another until an operator lets it.
+    unix_ms: int  # Of the leader's clock. It is shown, and nothing rests on it.
+    by: str  # The leader that proposed it, or an operator.
+    why: str
+
+
 class Configuration(Struct, frozen=True, array_like=True):
     """Who votes, who only receives, and how large quorums are. Between two sets of voters both count (joint): an entry
     is committed and a leader elected by quorums of `voters` and of `outgoing`."""
@@ -96,9 +116,10 @@ class Configuration(Struct, frozen=True, array_like=True):
     learners: tuple[MemberId, ...] = ()  # Receive the log and count nowhere.
     policy: Policy = Policy.MAJORITY
     outgoing_policy: Policy = Policy.MAJORITY
-    election_base_ms: int = 500
+    election_base_ms: int = BASE_MS_FIRST
     retired: tuple[MemberId, ...] = ()  # Were in, and never come back: their promises may be forgotten.
     addresses: tuple[tuple[MemberId, tuple[str, ...]], ...] = ()  # Of those of whom any is known.
+    base_change: BaseChange | None = None  # The newest; None: the base is that of the beginning.
 
     @property
     def is_joint(self) -> bool:

@@ -10,15 +10,17 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from embedbk.metadata import election
+from embedbk.metadata.basing import BASE_RULES, BaseRules, suits
 from embedbk.metadata.election import Ballot
 from embedbk.metadata.leading import Leading
-from embedbk.metadata.membership import Change, begin_change, begin_learners
+from embedbk.metadata.membership import Change, begin_change, begin_learners, begin_wanted_base
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_log import RaftLog
 from embedbk.metadata.raft_state import Chance, RaftState, Role
 from embedbk.metadata.raft_vocabulary import (
     Append,
     AppendReply,
+    BaseRequested,
     Boot,
     ChangeEnded,
     ChangeRequested,
@@ -46,6 +48,7 @@ from embedbk.metadata.raft_vocabulary import (
     SnapshotSaved,
     Tick,
     TimeoutNow,
+    TimingMeasured,
     Token,
     TransferRequested,
     VoteReply,
@@ -78,8 +81,19 @@ class Raft:
         now_ns: int,
         chance: Chance,
         doubt: Doubt | None = None,
+        base_rules: BaseRules = BASE_RULES,
     ) -> None:
-        self._state = RaftState(boot, log, term=term, vote=vote, doubt=doubt, now_ns=now_ns, chance=chance)
+        """base_rules: how much must be known before the election base changes by itself."""
+        self._state = RaftState(
+            boot,
+            log,
+            term=term,
+            vote=vote,
+            doubt=doubt,
+            now_ns=now_ns,
+            chance=chance,
+            base_rules=base_rules,
+        )
         self._ballot: Ballot | None = None
         self._leading: Leading | None = None
         self._heard: dict[MemberId, tuple[bytes, int]] = {}  # (nonce, when) of the process of each member.
@@ -147,6 +161,23 @@ class Raft:
     def has_committed(self) -> bool:
         """It leads and has committed an entry of its own term: it knows all that is committed."""
         return self._leading is not None and self._leading.has_committed
+
+    @property
+    def leased_ns(self) -> int:
+        """For how long a round that was confirmed is relied on."""
+        return self._state.agreed_base_ns // 2
+
+    def why_base_stays(self) -> str:
+        """Why no other election base is looked for now; empty: what was measured decides."""
+        return self._leading.why_base_stays() if self._leading is not None else ""
+
+    def suited_base(self) -> tuple[int, str] | None:
+        """What the voters that are heard have measured asks for, and why, whether it is known well enough or not.
+        None: this member does not lead, or nothing was told yet."""
+        if self._leading is None:
+            return None
+        told = {voter: timing for voter, timing in self._leading.timings().items() if timing is not None}
+        return suits(told) if told else None
 
     def why_full(self, size: int, gathered: int) -> str:
         """Why this leader takes no proposal of so many bytes now, behind what is gathered for one; empty: it does."""
@@ -420,6 +451,18 @@ class Raft:
                 return
         leading.change = begin_change(state, leading, event) or leading.change
 
+    def _on_timing(self, event: TimingMeasured) -> None:
+        self._state.timing = event.timing
+        if self._leading is not None:
+            self._leading.change = self._leading.consider_base(event.unix_ms) or self._leading.change
+
+    def _on_base(self, event: BaseRequested) -> None:
+        if self._leading is None:
+            self._refuse(event.token)
+        else:
+            begun = begin_wanted_base(self._state, self._leading, event)
+            self._leading.change = begun or self._leading.change
+
     def _on_transfer(self, event: TransferRequested) -> None:
         if self._leading is not None:
             self._leading.begin_transfer(event.to)
@@ -447,6 +490,8 @@ class Raft:
         LearnersRequested: _on_learners,
         ChangeRequested: _on_change,
         TransferRequested: _on_transfer,
+        TimingMeasured: _on_timing,
+        BaseRequested: _on_base,
         SnapshotSaved: _on_snapshot_saved,
         SnapshotFetched: _on_snapshot_fetched,
         SnapshotGivenUp: _on_snapshot_given_up,

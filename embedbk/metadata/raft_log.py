@@ -66,6 +66,11 @@ class RaftLog:
         """Where that one stands."""
         return next(begin for begin, _ in reversed(self._configurations) if begin <= index)
 
+    @property
+    def shortest_base_ms(self) -> int:
+        """Of the configurations that are here: the one of the newest snapshot, and all behind it."""
+        return min(held.election_base_ms for _, held in self._configurations)
+
     def term_at(self, index: int) -> int | None:
         """None: not here, or no more."""
         if index == self.first_index - 1:

@@ -23,6 +23,7 @@ from embedbk.metadata.raft_vocabulary import (
     Body,
     Boot,
     Heartbeat,
+    HeartbeatReply,
     Message,
     PreVote,
     RequestVote,
@@ -109,6 +110,8 @@ def checked(control: MemberMessage) -> Message:
     what = type(body).__name__
     _check_numbers(what, control)
     _check_numbers(what, body)
+    if isinstance(body, HeartbeatReply) and body.timing is not None:
+        _check_numbers(f"{what}, of what it measured,", body.timing)
     try:
         check_boot(control.sender)
         check_member(control.receiver)

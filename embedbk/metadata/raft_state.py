@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from embedbk.errors import ensure
-from embedbk.metadata.quorum import Configuration, MemberId
+from embedbk.metadata.basing import BaseRules
+from embedbk.metadata.quorum import BASE_MS_FIRST, Configuration, MemberId
 from embedbk.metadata.raft_log import RaftLog
 from embedbk.metadata.raft_vocabulary import (
     Apply,
@@ -28,6 +29,7 @@ from embedbk.metadata.raft_vocabulary import (
     NoticeRetired,
     Persist,
     Send,
+    Timing,
 )
 from embedbk.metadata.replacing import replaced
 
@@ -61,7 +63,9 @@ class RaftState:
         doubt: Doubt | None,
         now_ns: int,
         chance: Chance,
+        base_rules: BaseRules,
     ) -> None:
+        self.base_rules = base_rules
         self.boot = boot
         self.member = boot.member
         self.log = log
@@ -89,6 +93,9 @@ class RaftState:
         self._kept_index = log.last_index  # Of what was written: the rest was cut or is new.
         self._written: deque[tuple[int, int]] = deque()  # (sequence, last index) of records not yet durable.
         self.replaced_ns: int | None = None  # When a voter was replaced last, as this process saw it.
+        self.timing: Timing | None = None  # What this process has measured so far.
+        # Since when the base is what it is, as this process saw it; None: it was never changed.
+        self.base_since_ns = now_ns if log.configuration.base_change is not None else None
         self._seen = log.configuration
         self._others_of: Configuration | None = None
         self._others: tuple[MemberId, ...] = ()
@@ -117,11 +124,28 @@ class RaftState:
         if configuration is not self._seen:
             if replaced(self._seen.voters, configuration.voters):
                 self.replaced_ns = self.now_ns
+            if configuration.base_change != self._seen.base_change:
+                self.base_since_ns = self.now_ns
+            if configuration.election_base_ms != self._seen.election_base_ms and self.hears_leader:
+                # Its leader speaks at the pace of the new base from now on, and what was waited for is of the old.
+                self.delay_election()
             self._seen = configuration
 
     @property
     def base_ns(self) -> int:
         return self.configuration.election_base_ms * 1_000_000
+
+    @property
+    def agreed_base_ns(self) -> int:
+        """By which a leader trusts that it still leads: of a longer base than the one before only when it is committed,
+        since whoever leads next may lack it, and gives every session one base more by what it has."""
+        committed_ms = self.log.configuration_at(self.commit_index).election_base_ms
+        return min(committed_ms, self.configuration.election_base_ms) * 1_000_000
+
+    @property
+    def shortest_base_ns(self) -> int:
+        """What a member may go by that has not the newest configuration yet: of those that are here, and the first."""
+        return min(self.log.shortest_base_ms, BASE_MS_FIRST) * 1_000_000
 
     @property
     def is_leader(self) -> bool:

@@ -14,6 +14,7 @@ __all__ = [
     "Append",
     "AppendReply",
     "Apply",
+    "BaseRequested",
     "Body",
     "Boot",
     "ChangeEnded",
@@ -52,6 +53,8 @@ __all__ = [
     "SnapshotSaved",
     "Tick",
     "TimeoutNow",
+    "Timing",
+    "TimingMeasured",
     "Token",
     "TransferRequested",
     "VoteReply",
@@ -83,6 +86,19 @@ class Doubt(Struct, frozen=True):
 
     term: int  # The newest it may have acknowledged something in.
     acknowledged_index: int
+
+
+class Timing(Struct, frozen=True, array_like=True):
+    """What a process of a member measured of itself that an election base rests on (`calibration.Measured` says what
+    each is)."""
+
+    stall_ns: int = 0
+    stalls: int = 0
+    sync_ns: int = 0
+    syncs: int = 0
+    round_trip_ns: int = 0
+    round_trips: int = 0
+    measured_ns: int = 0  # Since it began to.
 
 
 # --- What members send each other (tags are on the wire: never re-used; fields are only appended) ----------
@@ -145,11 +161,13 @@ class Heartbeat(Struct, frozen=True, array_like=True, tag=8):
 
 class HeartbeatReply(Struct, frozen=True, array_like=True, tag=9):
     """received_index: up to here the sender has the leader's log, durable or not; a lower one than was sent before the
-    heartbeat means that something was lost on the way. is_installing: a snapshot is on its way in."""
+    heartbeat means that something was lost on the way. is_installing: a snapshot is on its way in. timing: of the
+    sender's process; None: it has measured nothing yet, or is of a build that tells nothing."""
 
     round: int
     received_index: int
     is_installing: bool
+    timing: Timing | None = None
 
 
 class SnapshotOffer(Struct, frozen=True, array_like=True, tag=10):
@@ -256,6 +274,26 @@ class TransferRequested(Struct):
     to: MemberId
 
 
+class TimingMeasured(Struct):
+    """What this process measured so far. A leader may propose another election base for it, and stamps that with the
+    time of day."""
+
+    now_ns: int
+    timing: Timing
+    unix_ms: int
+
+
+class BaseRequested(Struct):
+    """Let this election base hold until an operator says otherwise; 0: what is measured decides again. ChangeEnded
+    follows."""
+
+    now_ns: int
+    token: Token
+    expected_index: int
+    base_ms: int
+    unix_ms: int
+
+
 class SnapshotSaved(Struct):
     """The state after entry `index` stands in a durable snapshot; entries up to first_index - 1 are needed no more."""
 
@@ -296,6 +334,8 @@ Event = (
     | LearnersRequested
     | ChangeRequested
     | TransferRequested
+    | TimingMeasured
+    | BaseRequested
     | SnapshotSaved
     | SnapshotFetched
     | SnapshotGivenUp

@@ -23,6 +23,7 @@ from embedbk.metadata.raft_vocabulary import (
     NoticeDamaged,
     SnapshotFetched,
     SnapshotOffer,
+    Timing,
 )
 
 __all__ = [
@@ -54,10 +55,11 @@ class Progress:
         self.in_flight: deque[tuple[int, int, int]] = deque()  # (last index, bytes, round it was sent in).
         self.in_flight_bytes = 0
         self.offered_round: int | None = None  # A snapshot was offered then; nothing else is sent meanwhile.
+        self.timing: Timing | None = None  # Of its process, as that said last.
 
     def forget(self) -> None:
         """Another process of this member: what the one before it had counts when this one says so."""
-        self.match_index = 0
+        self.match_index, self.timing = 0, None
         self.probe(self.known_index + 1)
 
     def probe(self, next_index: int) -> None:
@@ -144,6 +146,7 @@ def on_append_reply(state: RaftState, member: MemberId, progress: Progress, repl
 
 def on_heartbeat_reply(state: RaftState, member: MemberId, progress: Progress, reply: HeartbeatReply) -> None:
     """What was sent before that heartbeat and is not there was lost on the way: it is sent again."""
+    progress.timing = reply.timing or progress.timing
     if progress.offered_round is not None:
         if reply.round > progress.offered_round and not reply.is_installing:
             progress.probe(progress.next_index)  # The offer was lost, or what came of it.
@@ -202,7 +205,7 @@ def on_heartbeat(state: RaftState, message: Message) -> None:
     heartbeat = message.body
     assert isinstance(heartbeat, Heartbeat)
     state.commit(max(state.commit_index, min(heartbeat.commit_index, state.matched_index)))
-    reply = HeartbeatReply(heartbeat.round, state.matched_index, state.installing is not None)
+    reply = HeartbeatReply(heartbeat.round, state.matched_index, state.installing is not None, state.timing)
     state.send(message.sender.member, reply)
 
 

@@ -236,6 +236,7 @@ def write_state(kept: KeptMetadata, identity: MemberIdentity, files: SnapshotFil
         policy=Policy.MAJORITY,
         outgoing_policy=Policy.MAJORITY,
         election_base_ms=before.election_base_ms,
+        base_change=before.base_change,
     )
     cut = kept.catalog.cut()
     header = SnapshotHeader(

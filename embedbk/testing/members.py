@@ -20,6 +20,7 @@ from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.errors import StorageError
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES
+from embedbk.metadata.basing import BASE_RULES, BaseRules
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.levels import LEVEL
@@ -48,12 +49,13 @@ if TYPE_CHECKING:
     from embedbk.testing.operator import Operator
     from embedbk.testing.world import World
 
-__all__ = ["CLUSTER_TOKEN", "Members"]
+__all__ = ["CLUSTER_TOKEN", "HASTY_BASE", "Members"]
 
 CLUSTER_TOKEN = bytes(15) + b"\x01"
 FIRST_ENTRY = 1  # Of the log of several: who votes.
 DIGEST_ENTRIES = 20  # Between two comparisons of the members' states.
 RETAINED_BYTES_MAX = (0, 16 << 10, 1 << 30)  # So whoever is behind is given a snapshot now and then.
+HASTY_BASE = BaseRules(500_000_000, stalls=10, syncs=5, round_trips=5, interval_ns=2_000_000_000)
 SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Of commands: a run passes a few snapshots.
 
 
@@ -74,13 +76,20 @@ class Members:
     """Of one world. Who runs is in the world's nodes."""
 
     def __init__(
-        self, world: World, count: int, policy: Policy, election_base_ms: int, first: int = 0
+        self,
+        world: World,
+        count: int,
+        policy: Policy,
+        election_base_ms: int,
+        first: int = 0,
+        base_rules: BaseRules = BASE_RULES,
     ) -> None:
         """The first ones, or all, vote from the first entry on, which is their configuration; the others are not there
         yet (`make`). One alone begins its cluster."""
         self._world = world
         self.names = member_names(count)
-        self.election_base_ms = election_base_ms
+        self.first_base_ms = election_base_ms
+        self._base_rules = base_rules
         self.endpoints = [f"sim://{name}" for name in self.names]
         self.agreed = Agreed(world)
         self.watch = QuorumWatch(world) if count > 1 else None
@@ -128,6 +137,11 @@ class Members:
 
     def _tag(self, name: str) -> str:
         return f"{self._world.seed}" if name == METADATA else f"{self._world.seed} {name}"
+
+    @property
+    def election_base_ms(self) -> int:
+        """The longest that a member may go by."""
+        return max(self.configuration.election_base_ms, self.begun.election_base_ms)
 
     @property
     def running(self) -> list[str]:
@@ -282,6 +296,8 @@ class Members:
             chance=random.Random(f"metadata {self._tag(name)} {directory.starts}"),
             requests_waiting_max=world.requests_waiting_max,
             digest_entries=DIGEST_ENTRIES,
+            base_rules=self._base_rules,
+            unix_ms=lambda: world.wall_ms,
         )
         directory.starts += 1
         if self.watch is not None:
@@ -490,6 +506,7 @@ class Members:
         if is_saved and raft.log.configuration_at(event.index).is_joint:
             self._world.sometimes["snapshot of members between two sets of voters"] += 1
         if index > self._configured and index <= raft.commit_index:
+            self._note_base(self.configuration.election_base_ms, raft.configuration.election_base_ms)
             self._configured, self.configuration = index, raft.configuration
         if raft.role is not Role.LEADER or index == self._begun or index <= self._configured - 1:
             return
@@ -499,6 +516,11 @@ class Members:
             strikes, self.on_joint = self.on_joint, []
             for strike in strikes:
                 strike(name)
+
+    def _note_base(self, before_ms: int, now_ms: int) -> None:
+        met = self._world.sometimes
+        met["election base raised"] += now_ms > before_ms
+        met["election base lowered"] += now_ms < before_ms
 
 
 def _harm_snapshot(directory: _Directory) -> None:

@@ -43,7 +43,7 @@ def keeps_a_leader(world: World) -> None:
         lambda: all(members.applied(name) >= agreed for name in members.voters), CAUGHT_UP_NS
     ):
         raise Violation("L6", f"entry {agreed} is not everywhere: {members.describe()}")
-    if members.election_base_ms > ABOUT_ELECTIONS_MS:
+    if members.first_base_ms > ABOUT_ELECTIONS_MS:
         return
     world.run_for(SETTLED_BASES * members.election_base_ms * MS)
     has_leader(world)

@@ -141,6 +141,7 @@ class Plan:
     election_base_ms: int = 500
     has_askers: bool = False  # Clients that ask the metadata alone.
     first_members: int = 0  # So many of them vote from the beginning; 0: all.
+    follows_measured: bool = False  # Their election base changes by what little they have measured.
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
@@ -223,6 +224,7 @@ def make_plan(
         quorum_of.election_base_ms,
         quorum_of.has_askers,
         quorum_of.first_members,
+        quorum_of.follows_measured,
     )
 
 
@@ -234,6 +236,7 @@ class _QuorumPlan:
     has_askers: bool = False
     steps: list[Step] = field(default_factory=list)
     first_members: int = 0
+    follows_measured: bool = False
 
 
 def _members(seed: int, duration_ns: int, steps: list[Step], drift: dict[str, int]) -> _QuorumPlan:
@@ -267,6 +270,7 @@ def _members(seed: int, duration_ns: int, steps: list[Step], drift: dict[str, in
     plan.members, plan.first_members = more.members, more.first_members
     # Idle heartbeats at a short base cost more than what such a world is about.
     plan.election_base_ms = 500 if plan.steps else 2_000
+    plan.follows_measured = random.Random(f"measured {seed}").random() < 0.3
     plan.has_askers = chance.random() < (0.6 if plan.steps else 0.1)
     plan.steps += [Step(0, *each) for each in draw_raise(seed, member_names(plan.members), duration_ns)]
     return plan

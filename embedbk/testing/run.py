@@ -18,6 +18,7 @@ from embedbk.config import Quorum
 from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, InvariantError
 from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
+from embedbk.metadata.basing import BASE_RULES
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS
 from embedbk.testing import faults, users, workload
@@ -32,6 +33,7 @@ from embedbk.testing.liveness import (
     waits_for_no_slow_seat,
 )
 from embedbk.testing.member_names import member_names
+from embedbk.testing.members import HASTY_BASE
 from embedbk.testing.members_liveness import agree_at_last, ends_every_change, gets_a_leader, keeps_a_leader
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, Plan, Step
@@ -104,6 +106,7 @@ def run_plan(
         metadata_limits=LITTLE_ROOM if "metadata-full" in plan.on else DEFAULT_LIMITS,
         requests_waiting_max=FEW_REQUESTS if "metadata-crowd" in plan.on else REQUESTS_WAITING_MAX,
         collector=BUSY_COLLECTION if "deletion" in plan.features else USUAL_COLLECTION,
+        base_rules=HASTY_BASE if plan.follows_measured else BASE_RULES,
         begins_older=any(step.kind == "level-raise" for step in plan.steps),
     )  # fmt: skip
     world.sometimes, world.features = seen, frozenset(plan.features)

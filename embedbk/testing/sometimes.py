@@ -54,6 +54,8 @@ SOMETIMES = {
     "generation begun": "an operator's word began a generation on an older copy of the metadata",
     "met metadata not kept": "a bookie without room could not keep a new generation, and did nothing under it",
     "flush failed": "an entry log could not be written, and its flush waited to be done again",
+    "election base lowered": "metadata members went on with a shorter election base, by one entry of their log",
+    "election base raised": "metadata members went on with a longer election base, by what they had measured",
     "foreign disk refused": "a bookie with an empty disk under its old name was refused by the cluster",
     "fragment replaced": "a change replaced the last fragment, equal start",
     "history of metadata clients checked": "what clients of several metadata members were told fits one order",

@@ -40,6 +40,7 @@ from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import OneResult, Operation, Writing
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
+from embedbk.metadata.basing import BASE_RULES, BaseRules
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.levels import LEVEL, LEVEL_FIRST, LEVEL_OF_LOGS
@@ -137,6 +138,7 @@ class World:
         kept_frames: int = 0,
         metadata_limits: Limits = DEFAULT_LIMITS,
         requests_waiting_max: int = REQUESTS_WAITING_MAX,
+        base_rules: BaseRules = BASE_RULES,
         begins_older: bool = False,
     ) -> None:
         """members: of the metadata, all of them voters, or the first ones where first_members says how many; policy,
@@ -145,8 +147,9 @@ class World:
         where they can (native/SHORTCUTS.md, "Adds in C"). near_clients: are on one loop with the bookies, which are
         native, and reach them without messages where they can ("Near seats"). kept_frames: so many a handle keeps for
         seats that are behind, all handles of a client twice as many; 0: as usual. metadata_limits,
-        requests_waiting_max: of the metadata's catalog, at all of its starts, and of its members. begins_older: all
-        nodes run the build before at first, so that the cluster's level is to be raised."""
+        requests_waiting_max: of the metadata's catalog, at all of its starts, and of its members. base_rules: when
+        those change their election base. begins_older: all nodes run the build before at first, so that the cluster's
+        level is to be raised."""
         self.collector = collector
         self.behind_bytes_max = kept_frames * KEPT_FRAME_BYTES or BEHIND_BYTES_MAX
         self.metadata_limits = metadata_limits
@@ -209,7 +212,7 @@ class World:
             str, list[Callable[[], None]]
         ] = {}  # What a paused client's actors would have done.
         self._incarnations = self._starts = 0
-        self.members = Members(self, members, policy, election_base_ms, first_members)
+        self.members = Members(self, members, policy, election_base_ms, first_members, base_rules)
         self.metadata_copy: MetadataCopy | None = None  # Taken on the way, for what comes behind the run.
         self._tell: dict[str, list[Callable[..., None]]] = {}
         self.observers: list[Observer] = []

@@ -177,6 +177,33 @@ def test_a_learner_that_is_taken_out_is_told_so_and_never_comes_back(tmp_path: P
         assert "was taken out and never comes back" in done.stderr
 
 
+def test_an_operator_fixes_the_election_base_and_gives_it_back(tmp_path: Path) -> None:
+    """RAFT.md, 8: all members of a running cluster take it by one entry; `status` says who and when."""
+    with Cluster(tmp_path / "data", bookies=1, members=3, settings=PATIENT) as cluster:
+        cluster.leader()
+        before = status(cluster.url)
+        for asked, base_ms, is_fixed in (("1.2s", 1200, True), ("1200ms", 1200, True), ("auto", 1200, False)):
+            code, _, said = embedbk_command(
+                "quorum", "reconfigure", "--election-base", asked, "--at", cluster.url
+            )
+            assert code == 0, said
+            seen = status(cluster.url)
+            shown = seen["calibration"]["election_base_ms"]
+            assert (shown["in_force"], shown["is_fixed"], shown["changed_by"]) == (
+                base_ms,
+                is_fixed,
+                "an operator",
+            )
+            assert shown["changed_at"].startswith("20")
+        assert seen["term"] == before["term"]
+        assert seen["configuration"] > before["configuration"]
+        code, _, said = embedbk_command(
+            "quorum", "reconfigure", "--election-base", "50ms", "--at", cluster.url
+        )
+        assert code != 0
+        assert "allowed are 150 to 10000" in said
+
+
 def test_a_bookie_finds_the_members_when_the_one_it_was_given_has_left(tmp_path: Path) -> None:
     """P10.1: it notes what the leader told it; at a noted address only its own cluster counts."""
     with Cluster(tmp_path / "data", bookies=1, members=3, settings=PATIENT) as cluster:

@@ -128,7 +128,7 @@ def measured(measuring: Measuring) -> Measured:
 
 
 def test_a_turn_is_late_behind_what_was_due_and_not_behind_what_came() -> None:
-    measuring = Measuring()
+    measuring = Measuring(0)
     measuring.turn(5 * MS, None)
     measuring.turn(5 * MS, 9 * MS)  # Something arrived before.
     assert measured(measuring).stalls == 0
@@ -138,7 +138,7 @@ def test_a_turn_is_late_behind_what_was_due_and_not_behind_what_came() -> None:
 
 
 def test_a_sync_lasts_from_its_record_to_its_durability() -> None:
-    measuring = Measuring()
+    measuring = Measuring(0)
     measuring.persist(0, Persist(1, 1, None, 0, (Entry(1, 1, b"x" * 100),)))
     measuring.persist(2 * MS, Persist(2, 1, None, 1, ()))
     measuring.durable(10 * MS, 2)
@@ -148,7 +148,7 @@ def test_a_sync_lasts_from_its_record_to_its_durability() -> None:
 
 def test_a_round_trip_is_of_this_leaderships_rounds() -> None:
     """Rounds of the next leadership bear the same numbers: an answer of long ago is no round trip of theirs."""
-    measuring = Measuring()
+    measuring = Measuring(0)
     measuring.sent(0, Heartbeat(0, 1))
     measuring.sent(3 * MS, Heartbeat(0, 1))  # To the next member, in the same round.
     measuring.heard(4 * MS, HeartbeatReply(1, 0, False))
@@ -161,7 +161,7 @@ def test_a_round_trip_is_of_this_leaderships_rounds() -> None:
 
 def test_the_rate_is_of_seconds_in_which_something_was_written() -> None:
     """An idle night does not make the log short."""
-    measuring = Measuring()
+    measuring = Measuring(0)
     for second in (0, 1, 2, 3600, 3601):
         entries = tuple(
             Entry(each, 1, b"x" * 968) for each in range(1, 11)
@@ -174,7 +174,7 @@ def test_the_rate_is_of_seconds_in_which_something_was_written() -> None:
 
 
 def test_a_load_is_measured_where_it_began_here() -> None:
-    measuring = Measuring()
+    measuring = Measuring(0)
     measuring.loaded(5 * MS, MIB)  # Of a start: nobody saw its beginning.
     assert measured(measuring).loads == 0
     measuring.load_began(0)

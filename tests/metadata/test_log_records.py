@@ -24,7 +24,7 @@ from embedbk.metadata.log_records import (
     encode_entry,
     encode_persist,
 )
-from embedbk.metadata.quorum import Configuration, MemberId, Policy
+from embedbk.metadata.quorum import BaseChange, Configuration, MemberId, Policy
 from embedbk.metadata.raft_vocabulary import Boot, Entry, Persist
 
 PAGE = (Path(commands.__file__).parent / "METADATA.md").read_text()
@@ -50,10 +50,10 @@ DECODERS: list[tuple[Callable[[bytes], Any], bytes]] = [
 
 
 def test_the_arrays_have_the_fields_of_the_page() -> None:
-    rows = PAGE.split("| array | fields |\n")[1].splitlines()[1:6]
+    rows = PAGE.split("| array | fields |\n")[1].splitlines()[1:7]
     told = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    kinds = (log_records._Record, Entry, Boot, MemberId, Configuration)
-    names = ["record", "Entry", "Boot", "MemberId", "Configuration"]
+    kinds = (log_records._Record, Entry, Boot, MemberId, Configuration, BaseChange)
+    names = ["record", "Entry", "Boot", "MemberId", "Configuration", "BaseChange"]
     assert told == [
         [name, ", ".join(kind.__struct_fields__)] for name, kind in zip(names, kinds, strict=True)
     ]
@@ -130,6 +130,8 @@ def test_what_no_member_writes_is_refused_with_its_reason(record: Persist, reaso
         (Configuration((M1,), tuple(MemberId(f"m{n}", bytes(16)) for n in range(8))), "a quorum of 8"),
         (Configuration((M1,), election_base_ms=0), "election base of 0 ms"),
         (Configuration((M1,), election_base_ms=600_001), "election base of 600001 ms"),
+        (Configuration((M1,), base_change=BaseChange(True, -1, "m1", "")), "election base -1"),
+        (Configuration((M1,), base_change=BaseChange(True, 1, "m1", "y" * 401)), "has 2 and 401 letters"),
         (Configuration((M1,), learners=(MemberId("", bytes(16)),)), "name '' is not allowed"),
         (Configuration((M1,), retired=(MemberId("m9", b""),)), "incarnation of 0 bytes"),
         (Configuration((M1,), addresses=((MemberId("m9", b""), ()),)), "incarnation of 0 bytes"),

@@ -34,6 +34,7 @@ from embedbk.metadata.raft_vocabulary import (
     Retired,
     SnapshotOffer,
     TimeoutNow,
+    Timing,
     VoteReply,
 )
 from embedbk.metadata.replication import APPEND_BYTES_MAX
@@ -52,6 +53,7 @@ BODIES: tuple[Body, ...] = (
     AppendReply(is_accepted=False, index=4, hint_term=2),
     Heartbeat(6, 9),
     HeartbeatReply(9, 8, is_installing=True),
+    HeartbeatReply(9, 8, is_installing=False, timing=Timing(1, 2, 3, 4, 5, 6, 7)),
     SnapshotOffer(5, 3),
     Retired(12),
 )
@@ -102,6 +104,11 @@ def test_a_later_build_may_append_fields() -> None:
         (Append(5, 3, (), NUMBER_MAX + 1), "commit_index"),
         (AppendReply(is_accepted=True, index=NUMBER_MAX + 1), "index 92233"),
         (Heartbeat(0, -1), "round -1"),
+        (HeartbeatReply(9, 8, is_installing=False, timing=Timing(stalls=-1)), "measured, with stalls -1"),
+        (
+            HeartbeatReply(9, 8, is_installing=False, timing=Timing(sync_ns=NUMBER_MAX + 1)),
+            "with sync_ns 92233",
+        ),
         (SnapshotOffer(0, 0), "a snapshot of nothing"),
         (SnapshotOffer(5, 8), "an entry 5 of term 8"),
     ],

@@ -50,7 +50,7 @@ MUTANTS = (
         (
             (
                 _AGREED,
-                "        return self.raft.is_confirmed(now_ns - self.raft.configuration.election_base_ms * 500_000)\n",
+                "        return self.raft.is_confirmed(now_ns - self.raft.leased_ns)\n",
                 "        return self.term > 0\n",
             ),
         ),

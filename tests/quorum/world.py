@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from embedbk.codec.messages import decode_message
+from embedbk.metadata.basing import BASE_RULES
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_log import RaftLog
@@ -126,6 +127,7 @@ class Member:
             now_ns=world.now_ns,
             chance=random.Random(world.chance.getrandbits(32)),
             doubt=doubt,
+            base_rules=world.base_rules,
         )
         self.boot = boot
         self.state = list(image.snapshot.state)
@@ -338,6 +340,7 @@ class World:
         self, seed: int, names: str = "abc", policy: Policy = Policy.MAJORITY, base_ms: int = 500
     ) -> None:
         self.chance = random.Random(seed)
+        self.base_rules = BASE_RULES  # Of members that start from now on.
         self.now_ms = 0.0
         self.judge = Judge(self)
         self.members: dict[MemberId, Member] = {}

@@ -1,0 +1,98 @@
+"""When the election base of a quorum changes, and to what (RAFT.md, 8). Pure.
+
+Decides what is enough to know, how far one change goes, and how long it stays alone. Members change together, by an
+entry of the log (`membership`); what suits is calibration.py's, what is measured `host/measuring.py`'s.
+
+A base that is too short costs elections, one that is too long costs time without a leader, once, when a leader dies.
+So it is raised at once to what suits, and lowered by a quarter at most. Below what a cluster begins with only an
+operator's word leads: there a quiet machine gains little, and the first busy minute costs an election.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from embedbk.metadata.calibration import BASE_MS_MAX, BASE_MS_MIN, BASE_STEP_MS, Measured, base_that_suits
+from embedbk.metadata.quorum import BASE_MS_FIRST, Configuration, MemberId
+from embedbk.metadata.raft_vocabulary import Timing
+
+__all__ = ["BASE_RULES", "BaseRules", "next_base", "suits", "why_no_base", "why_unknown"]
+
+RAISED_FROM = 6, 5  # Of the base: what suits less than this much more is no reason for a change.
+LOWERED_TO = 3, 4  # Of the base, at most at once; and from where on it is lowered at all.
+
+
+class BaseRules(Struct, frozen=True):
+    """How much must be known of each voter, and how long a base stays. Worlds of tests have others."""
+
+    measured_ns: int = (
+        600_000_000_000  # A start loads and warms up; nothing rests on its first minutes alone.
+    )
+    stalls: int = 1000  # So the share of one in 1,000 is of something.
+    syncs: int = 100
+    round_trips: int = 100  # Of whoever led, in the whole quorum.
+    interval_ns: int = 3_600_000_000_000
+
+
+BASE_RULES = BaseRules()
+
+
+def why_unknown(
+    configuration: Configuration, timings: Mapping[MemberId, Timing | None], rules: BaseRules
+) -> str:
+    """What is not known well enough yet; empty: everything. timings: of voters that are heard."""
+    for voter in configuration.voters:
+        timing = timings.get(voter)
+        if timing is None:
+            return f"nothing is heard of {voter.name}"
+        if timing.measured_ns < rules.measured_ns:
+            seconds = rules.measured_ns // 1_000_000_000
+            return (
+                f"{voter.name} has measured for {timing.measured_ns // 1_000_000_000} s, needed are {seconds}"
+            )
+        if timing.stalls < rules.stalls or timing.syncs < rules.syncs:
+            return (
+                f"{voter.name} has measured {timing.stalls} turns and {timing.syncs} syncs, needed are "
+                f"{rules.stalls} and {rules.syncs}"
+            )
+    trips = sum(timing.round_trips for timing in timings.values() if timing is not None)
+    if trips < rules.round_trips:
+        return f"{trips} round trips were measured, needed are {rules.round_trips}"
+    return ""
+
+
+def suits(timings: Mapping[MemberId, Timing]) -> tuple[int, str]:
+    """What they, at least one, ask for, in ms, and why; never less than what a cluster begins with."""
+    found_ms, why = base_that_suits({member.name: _measured(timing) for member, timing in timings.items()})
+    return (found_ms, why) if found_ms > BASE_MS_FIRST else (BASE_MS_FIRST, "nothing measured needs more")
+
+
+def next_base(base_ms: int, timings: Mapping[MemberId, Timing]) -> tuple[int, str] | None:
+    """What the base becomes, and why; None: it stays."""
+    suits_ms, why = suits(timings)
+    if suits_ms * RAISED_FROM[1] >= base_ms * RAISED_FROM[0] or base_ms < suits_ms == BASE_MS_MAX:
+        return suits_ms, why
+    lowest_ms = -(-base_ms * LOWERED_TO[0] // (LOWERED_TO[1] * BASE_STEP_MS)) * BASE_STEP_MS
+    if base_ms > BASE_MS_FIRST and suits_ms <= lowest_ms < base_ms:
+        return max(lowest_ms, BASE_MS_FIRST), why
+    return None
+
+
+def why_no_base(base_ms: int) -> str:
+    """What is wrong with a base that an operator asks for; empty: nothing."""
+    if BASE_MS_MIN <= base_ms <= BASE_MS_MAX:
+        return ""
+    return f"an election base of {base_ms} ms: allowed are {BASE_MS_MIN} to {BASE_MS_MAX}"
+
+
+def _measured(timing: Timing) -> Measured:
+    return Measured(
+        timing.stall_ns,
+        timing.stalls,
+        timing.sync_ns,
+        timing.syncs,
+        timing.round_trip_ns,
+        timing.round_trips,
+    )
