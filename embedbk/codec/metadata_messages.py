@@ -34,6 +34,8 @@ __all__ = [
     "CutSnapshot",
     "Delete",
     "ENDPOINTS_MAX",
+    "EndRepairs",
+    "FailRepairs",
     "ForgetIds",
     "Formation",
     "FormationPromised",
@@ -50,6 +52,7 @@ __all__ = [
     "List",
     "Listed",
     "MEMBERS_MAX",
+    "MarkRepairs",
     "MemberName",
     "MemberTold",
     "MetTold",
@@ -62,17 +65,23 @@ __all__ = [
     "Put",
     "QuorumStatus",
     "QuorumTold",
+    "REPAIRS_MAX",
     "RaiseLevel",
     "ReadSnapshot",
     "Record",
     "Refusal",
     "Reign",
     "Release",
+    "Repairing",
+    "RepairsEnded",
+    "RepairsMarked",
+    "RepairsTaken",
     "Result",
     "SNAPSHOT_BYTES_MAX",
     "SessionOpened",
     "SnapshotBytes",
     "SnapshotCut",
+    "TakeRepairs",
     "Tell",
     "Told",
     "TransferLeadership",
@@ -92,6 +101,7 @@ SNAPSHOT_BYTES_MAX = 1 << 20  # Of a snapshot's file, in one answer.
 ID_RANGES_MAX = 64  # That one request forgets.
 HELD_IDS_MAX = 4096  # That one answer of a bookie names.
 MEMBERS_MAX = 32  # Voters, those that leave, and learners.
+REPAIRS_MAX = 40  # Marks that one request puts, takes or ends.
 BUSY = "BUSY"  # Refusal.code: no answer to the request. It was not run now; sent again later, it may be.
 
 
@@ -110,6 +120,7 @@ class MemberName(msgspec.Struct, frozen=True, array_like=True):
     incarnation: _Name
 
 
+_Bookies = tuple[_Member, ...]  # Their ids; how many, limits.py says.
 _MemberNames = Annotated[tuple[MemberName, ...], msgspec.Meta(max_length=MEMBERS_MAX)]
 
 
@@ -267,6 +278,40 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag=66):
     epoch: _Number = 0
 
 
+class MarkRepairs(msgspec.Struct, frozen=True, array_like=True, tag=90):
+    """These ledgers, (id, bookies whose copies are missing), need repair (P11.1). A mark that is there keeps when it
+    was made, and names what is missing beside what it named before. created_ms: by the asker's clock, of new marks; it
+    is shown to people and decides nothing."""
+
+    marks: tuple[tuple[_Number, _Bookies], ...]
+    created_ms: _Number = 0
+
+
+class TakeRepairs(msgspec.Struct, frozen=True, array_like=True, tag=91):
+    """Let this session repair the oldest ledgers, at most `count`, that are marked, that nobody repairs and of whose
+    missing bookies none is in not_with; without any, it waits in the order of asking. 0: it waits no longer. asked:
+    change nothing, and say what came of what it asked at that revision."""
+
+    count: _Number
+    not_with: _Bookies = ()
+    asked: _Number = 0
+
+
+class EndRepairs(msgspec.Struct, frozen=True, array_like=True, tag=92):
+    """These, (ledger id, epoch of the hold, revision of the mark that was worked off), are repaired: the mark goes
+    where it is still that one, and stays for the next one where it has changed."""
+
+    ended: tuple[tuple[_Number, _Number, _Number], ...]
+
+
+class FailRepairs(msgspec.Struct, frozen=True, array_like=True, tag=93):
+    """These, (ledger id, epoch of the hold), were not repaired: nobody takes them for a while, longer each time.
+    postpones False: they are only given back, and the next one may have them at once."""
+
+    failed: tuple[tuple[_Number, _Number], ...]
+    postpones: bool = True
+
+
 class PrepareFormation(msgspec.Struct, frozen=True, array_like=True, tag=75):
     """Will you take part in the formation of a cluster that none of you has yet? Asked again and again by who forms it;
     a promise ends soon after the last time. founder: where the member is reached that is to mint the token."""
@@ -318,6 +363,7 @@ class AskHeld(msgspec.Struct, frozen=True, array_like=True, tag=87):
     end: _Number
 
 
+Repairing = MarkRepairs | TakeRepairs | EndRepairs | FailRepairs
 Formation = PrepareFormation | BeginFormation
 Backup = CutSnapshot | ReadSnapshot
 Governance = (
@@ -336,7 +382,7 @@ Governance = (
 )
 Operation = (
     OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell | Acquire
-    | Release | Governance
+    | Release | Repairing | Governance
 )  # fmt: skip
 
 
@@ -401,6 +447,34 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=70):
     epoch: int
     asked: int
     revision: int  # Of the catalog.
+
+
+class RepairsMarked(msgspec.Struct, frozen=True, array_like=True, tag=94):
+    """left: ledgers whose marks stay as they were: what stands there cannot be read, or would name too many."""
+
+    revision: int  # Of the change, or the catalog's.
+    left: tuple[int, ...] = ()
+
+
+class RepairsTaken(msgspec.Struct, frozen=True, array_like=True, tag=95):
+    """What a session may repair. epoch: of its hold on each of them (P9.2); 0: it holds none. asked: the revision at
+    which it asked; with epoch 0 it waits since then, or, where that is 0, for nothing. marks: (ledger id, revision of
+    the mark, place in missing)."""
+
+    epoch: int
+    asked: int
+    revision: int  # Of the catalog.
+    marks: tuple[tuple[int, int, int], ...] = ()
+    # Bookies whose copies are missing, each set once; of more than have room here the empty one: the mark says.
+    missing: tuple[tuple[str, ...], ...] = ()
+
+
+class RepairsEnded(msgspec.Struct, frozen=True, array_like=True, tag=96):
+    """outcomes: of each in the order in which they were named: 0: it was not held under that epoch, and nothing was
+    changed; 1: as asked; 2: given back, as its mark has changed meanwhile."""
+
+    revision: int
+    outcomes: tuple[int, ...]
 
 
 class Lineage(msgspec.Struct, frozen=True, array_like=True):
@@ -582,6 +656,9 @@ Result = (
     | QuorumTold
     | FormationPromised
     | Claimed
+    | RepairsMarked
+    | RepairsTaken
+    | RepairsEnded
     | MetTold
     | HeldTold
     | SnapshotCut

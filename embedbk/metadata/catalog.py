@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
-from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.ledger_metadata import ledger_key_path, ledger_of_key
 from embedbk.codec.metadata_messages import (
     ABSENT,
     ANY,
@@ -31,6 +31,7 @@ from embedbk.codec.metadata_messages import (
     Claimed,
     CloseSession,
     Compare,
+    Delete,
     Lineage,
     Listed,
     Operation,
@@ -39,6 +40,7 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Reign,
     Release,
+    Repairing,
     Result,
     Tell,
     Told,
@@ -46,11 +48,21 @@ from embedbk.codec.metadata_messages import (
     TxnDone,
     Value,
 )
+from embedbk.codec.repair_mark import REPAIR_PREFIX, repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
-from embedbk.metadata.claims import lock_of, lock_path, waiting_path, waiting_prefix
+from embedbk.metadata.claims import (
+    REPAIRERS_PREFIX,
+    REPAIRING_PREFIX,
+    is_of_repairs,
+    lock_of,
+    lock_path,
+    repairing_path,
+    waiting_path,
+    waiting_prefix,
+)
 from embedbk.metadata.commands import (
     LEVEL_OF,
     RULES_KEEP_REFUSALS,
@@ -61,6 +73,7 @@ from embedbk.metadata.commands import (
     Command,
     ExpireSession,
     RaiseTo,
+    ResumeRepairs,
     Run,
     StartMember,
     StartSession,
@@ -69,17 +82,20 @@ from embedbk.metadata.commands import (
 from embedbk.metadata.cutting import PIECE_VERSION, Cut, Head, SessionImage, image_of
 from embedbk.metadata.digesting import digest_of, encode_lineages, record_digest
 from embedbk.metadata.history import History
-from embedbk.metadata.levels import LACKING, LEVEL_FIRST, left_out, too_new
+from embedbk.metadata.levels import LACKING, LEVEL_FIRST, LEVEL_OF_REPAIRS, left_out, too_new
 from embedbk.metadata.limits import (
     DEFAULT_LIMITS,
     KEPT_BYTES,
     Limits,
     check_operation,
+    kept_bytes,
     put_bytes,
     record_bytes,
     text_bytes,
 )
 from embedbk.metadata.packed_records import PackedRecords
+from embedbk.metadata.repair_index import RepairIndex
+from embedbk.metadata.repairing import View, plan, resumed
 from embedbk.metadata.weights import Weights
 
 __all__ = [
@@ -142,6 +158,7 @@ class Catalog:
         self._records = (
             PackedRecords()
         )  # In the order of their keys by code point, which is also UTF-8 order.
+        self.repairs = RepairIndex()  # Of some of them.
         self.history = History(0, limits.history_bytes_max, limits.history_changes_max)
         self._cut: Cut | None = None  # Told of every change before it is made.
 
@@ -375,35 +392,44 @@ class Catalog:
             result = self._alloc_ids(command.operation)
         elif isinstance(command.operation, Acquire):
             result = self._acquire(session, command.operation)
+        elif isinstance(command.operation, Repairing):
+            result = self._repair(session, command.operation)
         else:
             result = self._release(session, command.operation)
         if keeps_refusals or not isinstance(result, Refusal):
             session.kept[command.sequence] = result
-            self.sessions_bytes += KEPT_BYTES
+            self.sessions_bytes += kept_bytes(result)
         return result
 
     def _forget_kept(self, session: Session, done_below: int) -> None:
         """The client has every answer below this sequence, which is higher than what it said before."""
-        kept, before = session.kept, len(session.kept)
-        if done_below - session.done_below <= before:
-            for sequence in range(session.done_below, done_below):
-                kept.pop(sequence, None)
+        kept = session.kept
+        if done_below - session.done_below <= len(kept):
+            gone = [kept.pop(sequence, None) for sequence in range(session.done_below, done_below)]
         else:
-            for sequence in [known for known in kept if known < done_below]:
-                del kept[sequence]
-        self.sessions_bytes -= KEPT_BYTES * (before - len(kept))
+            gone = [kept.pop(sequence) for sequence in [known for known in kept if known < done_below]]
+        self.sessions_bytes -= sum(kept_bytes(result) for result in gone if result is not None)
         session.done_below = done_below
 
     def check_level(self, operation: Operation) -> Refusal | None:
         """Whether the cluster's level brings it; None: it does."""
         needed, what = LEVEL_OF.get(type(operation), LEVEL_FIRST), type(operation).__name__
         if needed <= self.level:
-            return None
+            return self._check_keys(operation)
         return Refusal(
             LACKING,
             f"{what} needs level {needed}, and the cluster's level is {self.level}: embedbk quorum raise, when all "
             "nodes know it",
         )
+
+    def _check_keys(self, operation: Operation) -> Refusal | None:
+        """Of who repairs what: only what is about that changes it. Below its level they are keys like others, as builds
+        from before have it."""
+        if not isinstance(operation, Txn) or self.level < LEVEL_OF_REPAIRS:
+            return None
+        taken = [change.key for change in operation.then if is_of_repairs(change.key)]
+        text = f"{taken[0][:40]!r} says who repairs what: ask with TakeRepairs" if taken else ""
+        return Refusal("BAD_REQUEST", f"{text}; a transaction may compare with it") if text else None
 
     def _alloc_ids(self, operation: AllocIds) -> Result:
         if self.next_id + operation.count - 1 > LEDGER_ID_MAX:
@@ -428,8 +454,45 @@ class Catalog:
         refusal = self._check_room(session, Txn([], [put]), makes_way=True)
         if refusal is not None:
             return refusal
-        self._commit(revision, [self._put(put, revision, session)])
+        self._commit(revision, {key: self._put(put, revision, session)})
         return Claimed(revision if is_free else 0, revision, revision)
+
+    def _repair(self, session: Session, asked: Repairing) -> Result:
+        """P11: what the operation changes, and what comes free by it for those who wait, at one revision."""
+        view = View(
+            self._records.get,
+            self.repairs,
+            session.session,
+            session.keys,
+            self.revision,
+            self.limits,
+        )
+        planned = plan(view, asked)
+        if isinstance(planned, Refusal):
+            return planned
+        if planned.needs_room:
+            refusal = self._check_room(session, Txn([], planned.changes), makes_way=True)
+            if refusal is not None:
+                return refusal
+        revision = self.revision + 1
+        self._commit(revision, self._carry_out(planned.changes, revision, session))
+        return planned.answer(self.revision)
+
+    def _resume_repairs(self, command: ResumeRepairs, index: int, term: int) -> Result:
+        revision = self.revision + 1
+        self._commit(revision, self._carry_out(resumed(self._records.get, command.marks), revision, None))
+        return Acknowledged(self.revision)
+
+    def _hand_repairs(self, revision: int, changed: dict[str, Record]) -> None:
+        """What may be repaired since this command is that of whoever asked first of those who wait for it."""
+        for key, ledger_ids in self.repairs.hand_out(self._room_for_keys).items():
+            place = self._records.get(key)
+            assert place is not None
+            session = self.sessions[place.session]
+            changed[key] = self._delete(key, revision)
+            for ledger_id in ledger_ids:
+                put = Put(repairing_path(ledger_id), b"", True)
+                changed[put.key] = self._put(put, revision, session, asked=place.created)
 
     def _release(self, session: Session, asked: Release) -> Result:
         known = self._claim_of(session, asked.name)
@@ -439,8 +502,12 @@ class Catalog:
         changed = {known.key: self._delete(known.key, revision)}
         if lock_of(known.key):
             self._hand_over(asked.name, revision, changed)
-        self._commit(revision, list(changed.values()))
+        self._commit(revision, changed)
         return TxnDone(True, revision)
+
+    def _room_for_keys(self, session: int) -> int:
+        """How many holds this session may have in the place of its place among those who wait."""
+        return max(self.limits.ephemeral_keys_max - len(self.sessions[session].keys), 0) + 1
 
     def _claim_of(self, session: Session, name: str) -> Record | None:
         """The key under which this session holds the lock or waits for it."""
@@ -477,15 +544,20 @@ class Catalog:
         if refusal is not None:
             return refusal
         revision = self.revision + 1
-        changed = [
-            self._put(change, revision, session)
+        self._commit(revision, self._carry_out(txn.then, revision, session))
+        return TxnDone(True, self.revision)
+
+    def _carry_out(
+        self, changes: Sequence[Put | Delete], revision: int, session: Session | None
+    ) -> dict[str, Record]:
+        """session: of who asked; None: of nobody, then no key is ephemeral. Returns what changed, by key."""
+        return {
+            change.key: self._put(change, revision, session)
             if isinstance(change, Put)
             else self._delete(change.key, revision)
-            for change in txn.then
+            for change in changes
             if isinstance(change, Put) or change.key in self._records
-        ]
-        self._commit(revision, changed)
-        return TxnDone(True, self.revision)
+        }
 
     def _put_alone(self, put: Put, before: Record | None) -> Result:
         """As `_check_room` and `_put` have it, for what most transactions are: one record that is no session's comes,
@@ -507,7 +579,8 @@ class Catalog:
             self._records_sum -= record_digest(before)
         self.bytes += growth
         self.weights.add(put.key, growth)
-        self._commit(revision, [record])
+        self._note_repair(put.key, record)
+        self._commit(revision, {put.key: record})
         return TxnDone(True, revision)
 
     def _holds(self, compare: Compare) -> bool:
@@ -569,19 +642,20 @@ class Catalog:
             )
         return None
 
-    def _put(self, put: Put, revision: int, session: Session, asked: int = 0) -> Record:
+    def _put(self, put: Put, revision: int, session: Session | None, asked: int = 0) -> Record:
         """asked: the revision at which the holder of a lock asked for it."""
         before = self._forget(put.key)
-        owner = session.session if put.is_ephemeral else 0
+        owner = session.session if session is not None and put.is_ephemeral else 0
         created = before.created if before else asked or revision
         record = Record(put.key, put.value, created, revision, owner)
         self._records.put(record)
         self._records_sum += record_digest(record)
         self.bytes += record_bytes(record)
         self.weights.add(record.key, record_bytes(record))
-        if owner:
+        if session is not None and owner:
             session.keys[put.key] = None
             self._weigh(session, record_bytes(record))
+        self._note_repair(put.key, record)
         return record
 
     def _delete(self, key: str, revision: int) -> Record:
@@ -589,7 +663,24 @@ class Catalog:
         before = self._forget(key)
         assert before is not None
         self._records.remove(key)
+        self._note_repair(key, None)
         return Record(key, None, before.created, revision)
+
+    def _note_repair(self, key: str, record: Record | None) -> None:
+        """Whatever is marked, held or waited for is found again by the index, whoever changed it."""
+        if key.startswith(REPAIRERS_PREFIX):
+            self.repairs.note_waiter(key, record)
+            return
+        if key.startswith(REPAIR_PREFIX):
+            ledger_id = ledger_of_key(key, REPAIR_PREFIX)
+        elif key.startswith(REPAIRING_PREFIX):
+            ledger_id = ledger_of_key(key, REPAIRING_PREFIX)
+        else:
+            return
+        if ledger_id is not None:
+            hold = self._records.get(repairing_path(ledger_id))
+            mark = self._records.get(repair_mark_path(ledger_id))
+            self.repairs.note_mark(ledger_id, mark, is_held=hold is not None and hold.session != 0)
 
     def _forget(self, key: str) -> Record | None:
         """Take a record out of the sums and out of its owner's keys; returns it."""
@@ -613,7 +704,7 @@ class Catalog:
         self.shared_bytes += min(share, session.ephemeral_bytes) - min(share, before)
 
     def _session_bytes(self, session: Session) -> int:
-        kept = len(session.kept) * KEPT_BYTES
+        kept = sum(map(kept_bytes, session.kept.values()))
         return SESSION_BYTES + self.limits.session_share_bytes + text_bytes(session.label) + kept
 
     def _new_history(self) -> History:
@@ -627,14 +718,15 @@ class Catalog:
         self.sessions_bytes -= self._session_bytes(self.sessions.pop(session.session))
         for name in [name for key in changed if (name := lock_of(key))]:
             self._hand_over(name, revision, changed)
-        self._commit(revision, list(changed.values()))
+        self._commit(revision, changed)
         return Acknowledged(self.revision)
 
-    def _commit(self, revision: int, records: list[Record]) -> None:
+    def _commit(self, revision: int, changed: dict[str, Record]) -> None:
         """Everything of one command happens at one revision; what changed nothing takes none."""
-        if records:
+        if changed:
+            self._hand_repairs(revision, changed)
             self.revision = revision
-            self.history.add(revision, tuple(records))
+            self.history.add(revision, tuple(changed.values()))
 
     @property
     def fast_digest(self) -> bytes:
@@ -709,6 +801,7 @@ class Catalog:
         catalog.starts, catalog.spared = found.starts, found.spared
         catalog.take_sessions(found.sessions)
         catalog.take_records(found.records)
+        catalog.repairs.loaded()
         return catalog
 
     # Of a snapshot, into an empty catalog, in this order.
@@ -740,6 +833,7 @@ class Catalog:
                     raise StorageError(f"{record.key!r} of a metadata snapshot is of no session")
                 owner.keys[record.key] = None
                 self._weigh(owner, record_bytes(record))
+            self._note_repair(record.key, record)
 
     def digest(self) -> bytes:
         """16 bytes that are equal for equal states, in any process."""
@@ -789,4 +883,5 @@ _APPLY: dict[type, Callable[[Catalog, Any, int, int], Result]] = {
     StartMember: Catalog._start_member,
     RaiseTo: Catalog._raise_to,
     CheckDigest: Catalog._check_digest,
+    ResumeRepairs: Catalog._resume_repairs,
 }

@@ -1,14 +1,28 @@
-"""Where locks and those who wait for them stand in the catalog (P9.3; METADATA.md, 7). Pure.
+"""Where locks, and those who wait for them, stand in the catalog (P9.3; METADATA.md, 7); likewise who repairs what
+(METADATA.md, 11). Pure.
 
-Both are ephemeral keys of their sessions, so what holds for keys holds for them: they end with the session, stand in
-lists, watches, snapshots and digests, and are counted. Only `Acquire`, `Release` and the end of a session change them.
+All are ephemeral keys of their sessions, so what holds for keys holds for them: they end with the session, stand in
+lists, watches, snapshots and digests, and are counted. Only the operations that are about them, and the end of a
+session, change them.
 """
 
 from __future__ import annotations
 
-__all__ = ["is_of_locks", "lock_of", "lock_path", "waiting_path", "waiting_prefix"]
+__all__ = [
+    "REPAIRERS_PREFIX",
+    "REPAIRING_PREFIX",
+    "is_of_locks",
+    "is_of_repairs",
+    "lock_of",
+    "lock_path",
+    "place_path",
+    "repairing_path",
+    "waiting_path",
+    "waiting_prefix",
+]
 
 _LOCKS, _WAITING = "/locks/", "/waiting/"
+REPAIRING_PREFIX, REPAIRERS_PREFIX = "/repairing/", "/repairers/"
 
 
 def lock_path(name: str) -> str:
@@ -21,8 +35,13 @@ def waiting_prefix(name: str) -> str:
     return f"{_WAITING}{name}/"
 
 
+def place_path(prefix: str, asked: int) -> str:
+    """Of one who asked at this revision, among those who wait under this prefix."""
+    return f"{prefix}{asked:020d}"
+
+
 def waiting_path(name: str, asked: int) -> str:
-    return f"{waiting_prefix(name)}{asked:020d}"
+    return place_path(waiting_prefix(name), asked)
 
 
 def lock_of(key: str) -> str:
@@ -32,3 +51,13 @@ def lock_of(key: str) -> str:
 
 def is_of_locks(key: str) -> bool:
     return key.startswith((_LOCKS, _WAITING))
+
+
+def repairing_path(ledger_id: int) -> str:
+    """The key of who repairs this ledger. Revision and `created` are as those of a lock."""
+    return f"{REPAIRING_PREFIX}{ledger_id:016x}"
+
+
+def is_of_repairs(key: str) -> bool:
+    """Of who repairs what, and of who waits for that."""
+    return key.startswith((REPAIRING_PREFIX, REPAIRERS_PREFIX))

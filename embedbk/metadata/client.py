@@ -39,6 +39,7 @@ from embedbk.codec.metadata_messages import (
     Record,
     Refusal,
     Release,
+    Repairing,
     Result,
     SessionOpened,
     Tell,
@@ -410,7 +411,9 @@ class Client:
 
     def _on_requested(self, event: Requested, effects: list[ClientEffect]) -> None:
         refusal = self._ended or check_operation(event.operation)
-        if not isinstance(event.operation, Get | List | Tell | Txn | AllocIds | Acquire | Release):
+        if not isinstance(
+            event.operation, Get | List | Tell | Txn | AllocIds | Acquire | Release | Repairing
+        ):
             refusal = Refusal("BAD_REQUEST", f"{type(event.operation).__name__} is not for hosts to ask")
         elif refusal is None and len(self._outstanding) >= REQUESTS_MAX:
             text = f"{len(self._outstanding)} requests of this client wait, allowed are {REQUESTS_MAX}"

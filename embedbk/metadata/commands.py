@@ -9,10 +9,22 @@ from __future__ import annotations
 
 import msgspec
 
-from embedbk.codec.metadata_messages import Acquire, AllocIds, CloseSession, Lineage, Release, Txn
+from embedbk.codec.metadata_messages import (
+    Acquire,
+    AllocIds,
+    CloseSession,
+    EndRepairs,
+    FailRepairs,
+    Lineage,
+    MarkRepairs,
+    Release,
+    Repairing,
+    TakeRepairs,
+    Txn,
+)
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
-from embedbk.metadata.levels import LEVEL_OF_LINEAGES
+from embedbk.metadata.levels import LEVEL_OF_LINEAGES, LEVEL_OF_REPAIRS
 
 __all__ = [
     "COMMAND_VERSION",
@@ -27,6 +39,7 @@ __all__ = [
     "ExpireSession",
     "LEVEL_OF",
     "RaiseTo",
+    "ResumeRepairs",
     "Run",
     "StartMember",
     "StartSession",
@@ -65,7 +78,8 @@ class ExpireSession(msgspec.Struct, frozen=True, array_like=True, tag=2):
     term: int = 0  # 0: of version 1, from before there were terms.
 
 
-Changing = Txn | AllocIds | CloseSession | Acquire | Release  # Operations that are run as commands.
+# Operations that are run as commands.
+Changing = Txn | AllocIds | CloseSession | Acquire | Release | Repairing
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -119,6 +133,13 @@ class CheckDigest(msgspec.Struct, frozen=True, array_like=True, tag=25):
     digest: bytes
 
 
+class ResumeRepairs(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """These marks, (ledger id, revision of the mark), were postponed for long enough, by the time of the leader that
+    proposed it: whoever waits may repair them again. Changes nothing of a mark that is another by now."""
+
+    marks: tuple[tuple[int, int], ...]
+
+
 Command = (
     StartSession
     | ExpireSession
@@ -129,6 +150,7 @@ Command = (
     | StartMember
     | RaiseTo
     | CheckDigest
+    | ResumeRepairs
 )
 
 # The level of the cluster from which on each may be used (levels.py). All from before there were levels are of the
@@ -148,6 +170,11 @@ LEVEL_OF: dict[type, int] = {
     CloseSession: 1,
     Acquire: 1,
     Release: 1,
+    MarkRepairs: LEVEL_OF_REPAIRS,
+    TakeRepairs: LEVEL_OF_REPAIRS,
+    EndRepairs: LEVEL_OF_REPAIRS,
+    FailRepairs: LEVEL_OF_REPAIRS,
+    ResumeRepairs: LEVEL_OF_REPAIRS,
 }
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -22,7 +22,7 @@ from embedbk.codec.metadata_messages import Lineage, Record, Reign, Result
 from embedbk.errors import ensure
 from embedbk.metadata.digesting import record_digest
 from embedbk.metadata.levels import LEVEL_FIRST
-from embedbk.metadata.limits import KEPT_BYTES, record_bytes, text_bytes
+from embedbk.metadata.limits import KEPT_BYTES, kept_bytes, record_bytes, text_bytes
 from embedbk.metadata.packed_records import PackedRecords
 from embedbk.metadata.sorted_keys import SortedKeys
 
@@ -221,7 +221,8 @@ class Cut:
             number = self._order.popleft()
             image = self._images.pop(number) or image_of(self._sessions[number])
             images.append(image)
-            size += len(image.kept) * KEPT_BYTES + text_bytes(image.label) + KEPT_BYTES
+            kept = sum(kept_bytes(result) for _, result in image.kept)
+            size += kept + text_bytes(image.label) + KEPT_BYTES
         return Sessions(images) if images else None
 
     def _take_records(self) -> Records | None:

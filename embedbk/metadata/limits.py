@@ -7,21 +7,32 @@ from dataclasses import dataclass
 
 from embedbk.codec.metadata_messages import (
     ANY,
+    REPAIRS_MAX,
     Acquire,
     AllocIds,
+    EndRepairs,
+    FailRepairs,
     Get,
     List,
+    MarkRepairs,
     OpenSession,
     Operation,
     Put,
     Record,
     Refusal,
     Release,
+    Repairing,
+    RepairsEnded,
+    RepairsMarked,
+    RepairsTaken,
+    Result,
+    TakeRepairs,
     Txn,
     Watch,
 )
+from embedbk.codec.repair_mark import MISSING_BYTES_MAX, MISSING_MAX, is_missing_set
 from embedbk.config import METADATA_VALUE_BYTES_MAX
-from embedbk.ids import is_text
+from embedbk.ids import LEDGER_ID_MAX, is_text
 from embedbk.metadata.claims import is_of_locks, waiting_path
 from embedbk.metadata.levels import LEVEL
 
@@ -31,6 +42,7 @@ __all__ = [
     "Limits",
     "check_operation",
     "event_bytes",
+    "kept_bytes",
     "put_bytes",
     "record_bytes",
     "text_bytes",
@@ -39,6 +51,7 @@ __all__ = [
 KEPT_BYTES = (
     256  # What an answer costs that is kept for it; measured, the longest text of a refusal included.
 )
+KEPT_ITEM_BYTES = 160  # And for each ledger that it names; measured.
 RECORD_OVERHEAD_BYTES = 64  # What a key costs beside its own bytes and its value's, for the bounds below.
 
 
@@ -88,6 +101,8 @@ def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Re
         reason = f"{broken[0][:40]!r} has half of a surrogate pair: allowed is what UTF-8 can say"
     elif isinstance(operation, Acquire | Release):
         reason = _check_lock(operation, limits)
+    elif isinstance(operation, Repairing):
+        reason = _check_repairs(operation)
     elif isinstance(operation, AllocIds) and not 1 <= operation.count <= limits.alloc_ids_max:
         reason = f"{operation.count} ids asked for, allowed are 1 to {limits.alloc_ids_max}"
     elif isinstance(operation, OpenSession) and text_bytes(operation.label) > limits.key_bytes_max:
@@ -118,6 +133,10 @@ def _texts(operation: Operation) -> list[str]:
             return [prefix]
         case Acquire(name) | Release(name):
             return [name]
+        case MarkRepairs(marks):
+            return [bookie_id for _, missing in marks for bookie_id in missing]
+        case TakeRepairs(_, not_with):
+            return list(not_with)
     return []
 
 
@@ -129,6 +148,55 @@ def _check_lock(operation: Acquire | Release, limits: Limits) -> str:
     if isinstance(operation, Acquire) and len(operation.value) > limits.value_bytes_max:
         return f"lock {name!r}: {len(operation.value)} bytes of value, allowed are {limits.value_bytes_max}"
     return ""
+
+
+def _check_repairs(operation: Repairing) -> str:
+    """What a request about repairs may name; a ledger once, since all of it happens at one revision."""
+    if isinstance(operation, TakeRepairs):
+        if not 0 <= operation.count <= REPAIRS_MAX or operation.asked < 0:
+            return f"{operation.count} ledgers to repair asked for, allowed are up to {REPAIRS_MAX}"
+        not_with = tuple(sorted(set(operation.not_with)))
+        if not_with and not is_missing_set(not_with):
+            return _too_many_bookies(not_with)
+        return ""
+    match operation:
+        case MarkRepairs(marks):
+            ids = [ledger_id for ledger_id, _ in marks]
+        case EndRepairs(ended):
+            ids = [ledger_id for ledger_id, _, _ in ended]
+        case FailRepairs(failed):
+            ids = [ledger_id for ledger_id, _ in failed]
+    if not 1 <= len(ids) <= REPAIRS_MAX:
+        return f"{len(ids)} ledgers in one request about repairs, allowed are 1 to {REPAIRS_MAX}"
+    if not all(0 <= ledger_id <= LEDGER_ID_MAX for ledger_id in ids):
+        return f"a request about repairs names ledger {min(ids)} or {max(ids)}, which is none"
+    if len(set(ids)) != len(ids):
+        return "a request about repairs names a ledger twice"
+    for _, missing in operation.marks if isinstance(operation, MarkRepairs) else ():
+        if not is_missing_set(tuple(sorted(set(missing)))):
+            return _too_many_bookies(missing)
+    return ""
+
+
+def _too_many_bookies(named: tuple[str, ...]) -> str:
+    size = sum(map(text_bytes, named))
+    return (
+        f"{len(named)} bookies with ids of {size} bytes are named, allowed are 1 to {MISSING_MAX}, with ids of 1 to "
+        f"{MISSING_BYTES_MAX} bytes together"
+    )
+
+
+def kept_bytes(result: Result) -> int:
+    """What an answer weighs that is kept for its client."""
+    match result:
+        case RepairsTaken(_, _, _, marks, missing):
+            named = sum(text_bytes(each) + KEPT_ITEM_BYTES for group in missing for each in group)
+            return KEPT_BYTES + KEPT_ITEM_BYTES * len(marks) + named
+        case RepairsMarked(_, left):
+            return KEPT_BYTES + KEPT_ITEM_BYTES * len(left)
+        case RepairsEnded(_, outcomes):
+            return KEPT_BYTES + 8 * len(outcomes)
+    return KEPT_BYTES
 
 
 def _check_txn(txn: Txn, limits: Limits) -> str:

@@ -18,7 +18,7 @@ import copy
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, get_args
 
 from embedbk.codec.lineages import LINEAGE_BYTES
 from embedbk.codec.metadata_messages import (
@@ -27,17 +27,22 @@ from embedbk.codec.metadata_messages import (
     Acquire,
     AllocIds,
     CloseSession,
+    EndRepairs,
+    FailRepairs,
     Get,
     KeepAlive,
     Lineage,
     List,
+    MarkRepairs,
     MetadataReply,
     MetadataRequest,
     OpenSession,
     Refusal,
     Release,
+    Repairing,
     Result,
     SessionOpened,
+    TakeRepairs,
     Tell,
     Txn,
     Unwatch,
@@ -55,6 +60,7 @@ from embedbk.metadata.commands import (
     Command,
     ExpireSession,
     RaiseTo,
+    ResumeRepairs,
     Run,
     StartMember,
     StartSession,
@@ -66,6 +72,7 @@ from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
 from embedbk.metadata.fullness import Fullness, fullness
 from embedbk.metadata.levels import LACKING, LEVEL_OF_LINEAGES, Heard, left_out, named
 from embedbk.metadata.lifetimes import Lifetimes
+from embedbk.metadata.postponing import RESUMED_MAX, Postponing
 from embedbk.metadata.vocabulary import (
     CatalogReplaced,
     DropLinks,
@@ -106,9 +113,11 @@ EXPIRIES_PER_TICK_MAX = 100  # Likewise, so that mass expiry starves nobody.
 EXPIRED_KEYS_PER_TICK = 512  # Likewise; the keys of one session go together, however many.
 
 EXPIRY_BYTES = 64  # That the end of a session takes in the log, at most.
+RESUMED_BYTES = 16 + 20 * RESUMED_MAX  # That marks which go on take in the log, at most.
 
 _OF_STREAMS = (Watch, Unwatch, KeepAlive)  # Of those that may lag, where they come without a session.
-_CHANGES = (Txn, AllocIds, CloseSession, Acquire, Release)  # Operations that are run as commands.
+# Operations that are run as commands.
+_CHANGES = (Txn, AllocIds, CloseSession, Acquire, Release, *get_args(Repairing))
 
 MemberEvent = (
     MemberStarted
@@ -208,6 +217,8 @@ class Member:
         self._watches = Watches(catalog.revision)
         self._following_links: dict[int, None] = {}  # With streams that may lag.
         self._divergence = Divergence(digest_entries)
+        self._postponing = Postponing()
+        self._is_resuming = False  # A command that lets postponed marks go on is not applied yet.
         self._halted = False
         catalog.history.hold = catalog.revision
 
@@ -228,7 +239,7 @@ class Member:
         deadline_ns = self.log.deadline_ns
         if not self._led_term or self._is_log_full:
             return deadline_ns
-        for due_ns in (self._lifetimes.due_ns, self._digest_due_ns):
+        for due_ns in (self._lifetimes.due_ns, self._digest_due_ns, self._resume_due_ns):
             if due_ns is not None and (deadline_ns is None or due_ns < deadline_ns):
                 deadline_ns = due_ns
         return deadline_ns
@@ -237,6 +248,10 @@ class Member:
     def _digest_due_ns(self) -> int | None:
         """Who is all has nobody to compare with."""
         return self._divergence.due_ns if self.log.grace_ns else None
+
+    @property
+    def _resume_due_ns(self) -> int | None:
+        return None if self._is_resuming else self._postponing.due_ns(self.catalog.repairs)
 
     @property
     def applied_index(self) -> int:
@@ -290,6 +305,7 @@ class Member:
         self._started_index = self._proposed[-1].index
         self._lifetimes.grant_all(now_ns, self.log.grace_ns)
         self._divergence.begin_to_lead(now_ns)
+        self._postponing.begin(self.catalog.revision, now_ns)
         self._levels.forget_all()
 
     def _begin_generation(self, effects: list[MemberEffect]) -> None:
@@ -542,7 +558,10 @@ class Member:
             self._answer(asked, Refusal("SESSION_GONE", text), answers)
             return
         match request.operation:
-            case Txn() | AllocIds() | CloseSession() | Acquire() | Release():
+            case (
+                Txn() | AllocIds() | CloseSession() | Acquire() | Release()
+                | MarkRepairs() | TakeRepairs() | EndRepairs() | FailRepairs()
+            ):  # fmt: skip
                 kept = self.catalog.kept_reply(*asked.key)
                 if kept is not None:
                     self._answer(asked, kept, answers)
@@ -709,6 +728,7 @@ class Member:
             self._unready,
         ):
             waiting.clear()
+        self._is_resuming = False
         self._waiting_of.clear()
         self._waiting = self._waiting_bytes = 0
         self._openings = {link: known for link, known in self._openings.items() if known.proposed is None}
@@ -726,6 +746,8 @@ class Member:
             if self._reads:
                 for asked in self._reads.pop(entry.index, ()):
                     self._serve_waiting(asked, now_ns, effects, answers)
+        if self._led_term:
+            self._postponing.note(self.catalog.repairs, self.catalog.revision, now_ns)
         # Events before answers: who is told that its change is done has already seen it in its own watch.
         effects += self._feed()
         if self.catalog.history.hold != self.catalog.revision:
@@ -764,6 +786,8 @@ class Member:
                 result = self._note_opened(command, entry.index, result, proposed, now_ns)
             case ExpireSession(number):
                 self._note_expired(number, entry.index, is_own=proposed is not None)
+            case ResumeRepairs() if proposed is not None:
+                self._is_resuming = False
             case BeginGeneration() | BeginLineage() if (entry.index, entry.term) == self._generation_at:
                 self._begins_generation = False
                 if isinstance(result, Refusal):  # Whoever gave the word for it is told so here.
@@ -850,6 +874,7 @@ class Member:
         if self.log.term and not self._halted:
             self._expire(event.now_ns, effects)
             self._compare(event.now_ns, effects)
+            self._resume_repairs(event.now_ns, effects)
         return effects
 
     def _compare(self, now_ns: int, effects: list[MemberEffect]) -> None:
@@ -857,6 +882,17 @@ class Member:
         if due_ns is not None and now_ns >= due_ns and not self._is_log_full:
             check = self._divergence.propose(now_ns)
             self._propose(encode_command(check), check, effects)
+
+    def _resume_repairs(self, now_ns: int, effects: list[MemberEffect]) -> None:
+        """Let marks go on that were postponed for long enough; one command at a time."""
+        due_ns = self._resume_due_ns
+        if due_ns is None or now_ns < due_ns or self._is_log_full:
+            return
+        self._is_log_full = bool(self.log.why_full(RESUMED_BYTES))
+        if not self._is_log_full:
+            resume = ResumeRepairs(tuple(self._postponing.over(self.catalog.repairs, now_ns)))
+            self._propose(encode_command(resume), resume, effects)
+            self._is_resuming = True
 
     def _expire(self, now_ns: int, effects: list[MemberEffect]) -> None:
         """Propose the end of sessions that were silent for too long. Until that is settled nothing renews them."""

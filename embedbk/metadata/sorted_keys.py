@@ -21,6 +21,9 @@ class SortedKeys:
         self._chunks = [ordered[at : at + CHUNK_KEYS] for at in range(0, len(ordered), CHUNK_KEYS)]
         self._lasts = [chunk[-1] for chunk in self._chunks]
 
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
     def add(self, key: str) -> None:
         """Add a key that is not there."""
         if not self._chunks:

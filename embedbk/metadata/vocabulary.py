@@ -192,8 +192,8 @@ class MessageReceived(Struct):
 
 
 class Requested(Struct):
-    """Run an operation (Get, List, Tell, Txn, AllocIds, Acquire, Release); exactly one `Completed` with its token
-    follows."""
+    """Run an operation (Get, List, Tell, Txn, AllocIds, Acquire, Release, or one about repairs); exactly one
+    `Completed` with its token follows."""
 
     now_ns: int
     token: Token

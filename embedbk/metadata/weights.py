@@ -16,6 +16,8 @@ _OF_FOLDER = {
     "cookies": "bookies",
     "placements": "bookies",
     "ur": "repair marks",
+    "repairing": "repair marks",
+    "repairers": "repair marks",
     "locks": "locks",
     "waiting": "locks",
 }

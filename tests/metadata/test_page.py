@@ -44,6 +44,7 @@ def test_commands_have_the_tags_and_fields_of_the_page() -> None:
             commands.StopSparing,
             commands.RaiseTo,
             commands.CheckDigest,
+            commands.ResumeRepairs,
         )
     ]
     assert found == table("| tag | command | fields |")

@@ -1,0 +1,211 @@
+"""Which ledgers may be taken for repair, the oldest first, and who waits for one (METADATA.md, 11). Pure.
+
+Of the marks, holds and places that stand in the catalog as keys; so it is made again from them, stands in no snapshot,
+and decides nothing that they do not. A mark is in one of three places: with those that may be taken, by what is missing
+and then by when it was made; with those that are postponed, by how long; or nowhere, where somebody holds it or it
+cannot be read. Taking one costs a few looks, and where very many older ones are not for who asks, one for each set of
+missing bookies.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import msgspec
+
+from embedbk.codec.metadata_messages import Record
+from embedbk.codec.repair_mark import decode_repair_mark
+from embedbk.codec.unpacking import unpack
+from embedbk.errors import StorageError
+from embedbk.metadata.sorted_keys import SortedKeys
+
+__all__ = ["WAITS_MS", "RepairIndex", "Waiting", "decode_waiting", "encode_waiting"]
+
+# How long a mark is postponed behind so many failures, one less than its place here, and behind all further ones.
+WAITS_MS = (5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 300_000)
+PASSED_OVER_MAX = 256  # Marks that are not for who asks; beyond it they are gone through by what is missing.
+_ORDER_DIGITS = 16  # Of a revision or a ledger id, as a text that sorts like the number.
+
+
+class Waiting(msgspec.Struct, frozen=True, array_like=True):
+    """What one who waits asked for: the value of its key."""
+
+    count: int
+    not_with: tuple[str, ...]
+
+
+encode_waiting = msgspec.msgpack.Encoder().encode
+_waiting_decoder = msgspec.msgpack.Decoder(Waiting)
+
+
+def decode_waiting(value: bytes) -> Waiting:
+    """Raises StorageError for other bytes."""
+    return unpack(
+        _waiting_decoder, value, StorageError, f"these {len(value)} bytes say of nobody what it waits for"
+    )
+
+
+@dataclass(slots=True)
+class _Waiter:
+    session: int
+    count: int
+    not_with: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Place:
+    """Of one mark. order: empty where it is postponed."""
+
+    missing: tuple[str, ...]
+    order: str
+    wait: int  # Place in WAITS_MS.
+
+
+class RepairIndex:
+    """Told of each key when it changes."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, _Place] = {}
+        self._ready: dict[tuple[str, ...], SortedKeys] = {}  # By what is missing; none is empty.
+        self._order = SortedKeys()  # All of these together.
+        # By place in WAITS_MS, the revision of the failure, the oldest first.
+        self._postponed = tuple(OrderedDict[int, int]() for _ in WAITS_MS)
+        self._waiters: dict[str, _Waiter] = {}  # By key; keys sort as they asked, and come in that order.
+        self._fresh: dict[int, str] = {}  # Marks that may be taken since `hand_out`, with their order.
+
+    # --- What stands there --------------------------------------------------------------------------------
+
+    def note_mark(self, ledger_id: int, mark: Record | None, *, is_held: bool) -> None:
+        """The mark of a ledger, or whether somebody holds it, has changed."""
+        self._forget(ledger_id)
+        if mark is None or mark.value is None or is_held:
+            return
+        try:
+            known = decode_repair_mark(mark.value)
+        except StorageError:
+            return  # Somebody's word (P2.5): it keeps its ledger on every bookie, and nobody takes it.
+        wait = min(max(known.tries, 1), len(WAITS_MS)) - 1
+        if known.is_postponed:
+            self._places[ledger_id] = _Place(known.missing, "", wait)
+            self._postponed[wait][ledger_id] = mark.revision
+            return
+        order = f"{mark.created:0{_ORDER_DIGITS}x}{ledger_id:0{_ORDER_DIGITS}x}"
+        group = self._ready.get(known.missing)
+        if group is None:
+            group = self._ready[known.missing] = SortedKeys()
+        group.add(order)
+        self._order.add(order)
+        self._places[ledger_id] = _Place(known.missing, order, wait)
+        if self._waiters:
+            self._fresh[ledger_id] = order
+
+    def _forget(self, ledger_id: int) -> None:
+        place = self._places.pop(ledger_id, None)
+        self._fresh.pop(ledger_id, None)
+        if place is None:
+            return
+        if not place.order:
+            del self._postponed[place.wait][ledger_id]
+            return
+        group = self._ready[place.missing]
+        group.remove(place.order)
+        self._order.remove(place.order)
+        if not group:
+            del self._ready[place.missing]
+
+    def note_waiter(self, key: str, record: Record | None) -> None:
+        """Who waits under this key; None: nobody any more."""
+        self._waiters.pop(key, None)
+        if record is None or not record.session:
+            return
+        try:
+            asked = decode_waiting(record.value or b"")
+        except StorageError:
+            return
+        self._waiters[key] = _Waiter(record.session, asked.count, frozenset(asked.not_with))
+
+    def loaded(self) -> None:
+        """What stands there was read from a snapshot: whatever could be handed out was when it was cut."""
+        self._fresh.clear()
+        for postponed in self._postponed:  # They came in the order of their keys.
+            for ledger_id, _ in sorted(postponed.items(), key=lambda each: (each[1], each[0])):
+                postponed.move_to_end(ledger_id)
+
+    # --- Who may have what --------------------------------------------------------------------------------
+
+    def oldest(self, count: int, not_with: frozenset[str]) -> list[tuple[int, tuple[str, ...]]]:
+        """The oldest that may be taken by whoever can repair nothing for these bookies: (ledger id, missing)."""
+        found: list[tuple[int, tuple[str, ...]]] = []
+        for looked, order in enumerate(self._order.begin("")):
+            ledger_id = int(order[_ORDER_DIGITS:], 16)
+            missing = self._places[ledger_id].missing
+            if not_with.isdisjoint(missing):
+                found.append((ledger_id, missing))
+                if len(found) == count:
+                    break
+            elif looked - len(found) == PASSED_OVER_MAX:
+                return self._oldest_of_groups(count, not_with)
+        return found
+
+    def _oldest_of_groups(self, count: int, not_with: frozenset[str]) -> list[tuple[int, tuple[str, ...]]]:
+        """The same, where very many are not for who asks: by what is missing, so that those are not gone through."""
+        groups = (
+            self._in_group(missing, group)
+            for missing, group in self._ready.items()
+            if not_with.isdisjoint(missing)
+        )
+        return [
+            (int(order[_ORDER_DIGITS:], 16), missing)
+            for order, missing in islice(heapq.merge(*groups), count)
+        ]
+
+    @staticmethod
+    def _in_group(missing: tuple[str, ...], group: SortedKeys) -> Iterator[tuple[str, tuple[str, ...]]]:
+        return ((order, missing) for order in group.begin(""))
+
+    def hand_out(self, room_of: Callable[[int], int]) -> dict[str, list[int]]:
+        """What may be taken since this was asked last, by the key of who waits and gets it: each goes to the first one
+        of those who asked that may repair it, which gets no more than it asked for, and than its session has room for.
+        """
+        if not self._fresh:
+            return {}
+        fresh, self._fresh = sorted(self._fresh.items(), key=lambda each: each[1]), {}
+        given: dict[str, list[int]] = {}
+        for ledger_id, _ in fresh:
+            missing = self._places[ledger_id].missing
+            for key, waiter in self._waiters.items():
+                got = given.get(key, ())
+                if len(got) < min(waiter.count, room_of(waiter.session)) and waiter.not_with.isdisjoint(
+                    missing
+                ):
+                    given[key] = [*got, ledger_id]
+                    break
+        return given
+
+    # --- What is postponed ----------------------------------------------------------------------------------
+
+    @property
+    def has_postponed(self) -> bool:
+        return any(self._postponed)
+
+    def postponed(self, wait: int) -> Iterator[tuple[int, int]]:
+        """Those of one place in WAITS_MS, the oldest failure first: (ledger id, its revision)."""
+        return iter(self._postponed[wait].items())
+
+    # --- For those who look ---------------------------------------------------------------------------------
+
+    def counts(self) -> tuple[int, int, int]:
+        """Marks that may be taken, marks that are postponed, and who waits."""
+        postponed = sum(map(len, self._postponed))
+        return len(self._places) - postponed, postponed, len(self._waiters)
+
+    def image(self) -> tuple[object, ...]:
+        """Equal for equal contents, however they came."""
+        ready = {missing: list(group.begin("")) for missing, group in self._ready.items()}
+        waiters = [(key, each.session, each.count, each.not_with) for key, each in self._waiters.items()]
+        assert list(self._order.begin("")) == sorted(order for group in ready.values() for order in group)
+        return ready, [sorted(each.items()) for each in self._postponed], waiters
