@@ -178,10 +178,9 @@ class RepairIndex:
         for ledger_id, _ in fresh:
             missing = self._places[ledger_id].missing
             for key, waiter in self._waiters.items():
-                got = given.get(key, ())
-                if len(got) < min(waiter.count, room_of(waiter.session)) and waiter.not_with.isdisjoint(
-                    missing
-                ):
+                got = given.get(key, [])
+                has_room = len(got) < min(waiter.count, room_of(waiter.session))
+                if has_room and waiter.not_with.isdisjoint(missing):
                     given[key] = [*got, ledger_id]
                     break
         return given

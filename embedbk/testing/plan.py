@@ -142,6 +142,7 @@ class Plan:
     has_askers: bool = False  # Clients that ask the metadata alone.
     first_members: int = 0  # So many of them vote from the beginning; 0: all.
     follows_measured: bool = False  # Their election base changes by what little they have measured.
+    has_repairers: bool = False  # Clients that mark ledgers for repair and work marks off.
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
@@ -225,6 +226,7 @@ def make_plan(
         quorum_of.has_askers,
         quorum_of.first_members,
         quorum_of.follows_measured,
+        random.Random(f"repairers of {seed}").random() < 0.25,
     )
 
 

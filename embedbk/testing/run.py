@@ -39,6 +39,7 @@ from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
 from embedbk.testing.reached_events import ReachedEvents
+from embedbk.testing.repairers import Repairers
 from embedbk.testing.scarcity import FEW_REQUESTS, LITTLE_ROOM, has_room
 from embedbk.testing.violation import Violation
 from embedbk.testing.without_quorum import goes_on_without_quorum
@@ -113,10 +114,12 @@ def run_plan(
     try:
         if prepare is not None:
             prepare(world)
-        askers = _safety(world, plan)
+        askers, repairers = _safety(world, plan)
         _liveness(world, plan, promises, outcome)
         if askers is not None:
             askers.check()
+        if repairers is not None:
+            repairers.check()
         _no_refusal_without_harm(world)
         _aftermath(world, plan, promises, outcome)
     except Violation as found:
@@ -171,12 +174,13 @@ def _where(error: BaseException) -> str:
     return f" ({code.co_qualname}, {code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
 
 
-def _safety(world: World, plan: Plan) -> Askers | None:
+def _safety(world: World, plan: Plan) -> tuple[Askers | None, Repairers | None]:
     askers = None
     if plan.members > 1:
         gets_a_leader(world)
         if plan.has_askers:
             askers = Askers(world, plan.duration_ns)
+    repairers = Repairers(world, plan.duration_ns) if plan.has_repairers else None
     begun = world.now_ns
     for step in plan.steps:
         if step.is_fault:
@@ -186,7 +190,7 @@ def _safety(world: World, plan: Plan) -> Askers | None:
     world.run_for(plan.duration_ns)
     if world.twins.any():
         world.run_for(TWINS_NS)
-    return askers
+    return askers, repairers
 
 
 def _begin_application(world: World, step: Step, quorum: Quorum) -> None:

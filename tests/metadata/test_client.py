@@ -14,10 +14,13 @@ from embedbk.codec.metadata_messages import (
     CloseSession,
     Compare,
     Delete,
+    EndRepairs,
+    FailRepairs,
     Get,
     KeepAlive,
     List,
     Listed,
+    MarkRepairs,
     MetadataReply,
     MetadataRequest,
     OpenSession,
@@ -25,7 +28,10 @@ from embedbk.codec.metadata_messages import (
     Record,
     Refusal,
     Release,
+    RepairsMarked,
+    RepairsTaken,
     SessionOpened,
+    TakeRepairs,
     Txn,
     TxnDone,
     Value,
@@ -35,6 +41,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.metadata import client as client_module
 from embedbk.metadata.catalog import Limits
 from embedbk.metadata.client import Client, is_unknown
+from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.pacing import IN_FLIGHT_MAX, WINDOW_START
 from embedbk.metadata.vocabulary import (
     Closed,
@@ -244,6 +251,32 @@ def test_whoever_waits_for_a_lock_sees_its_turn_and_its_epoch() -> None:
     world.settle()
     assert three.views["/locks/auditor"]["/locks/auditor"].session == three.sessions[0]
     assert world.do(three, Release("auditor")) == TxnDone(True, world.member.catalog.revision)
+
+
+def test_repairs_that_were_asked_for_and_lost_with_their_session_are_unknown() -> None:
+    """P2.2, P9.1: whether they were done nobody can tell; what was held went with the session; a refusal is typed."""
+    world = World()
+    world.member.catalog.level = LEVEL
+    peer = world.peer("a")
+    assert world.do(peer, MarkRepairs(((7, ("b1",)),))) == RepairsMarked(1)
+    taken = world.do(peer, TakeRepairs(1))
+    assert taken == RepairsTaken(2, 2, 2, ((7, 1, 0),), (("b1",),))
+    refusal = world.do(peer, TakeRepairs(41))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, is_unknown(refusal)) == ("BAD_REQUEST", False)
+    world.is_committing = False
+    asked = [
+        world.ask(peer, each) for each in (EndRepairs(((7, 2, 1),)), FailRepairs(((7, 2),)), TakeRepairs(1))
+    ]
+    for _ in asked:
+        world.deliver_request(peer)
+    world.disconnect(peer)
+    world.advance(30 * SECOND)
+    assert all(is_unknown(peer.results[each]) for each in asked)
+    world.is_committing = True
+    world.connect(peer)
+    world.advance(30 * SECOND)
+    assert world.member.catalog.page("/repair").records == []
 
 
 def test_an_acquire_that_was_sent_and_lost_with_its_session_is_unknown() -> None:

@@ -11,12 +11,17 @@ from embedbk.codec.metadata_messages import (
     Put,
     Record,
     Refusal,
+    RepairsEnded,
+    RepairsMarked,
+    RepairsTaken,
     Result,
     Txn,
     TxnDone,
     Value,
 )
+from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.claims import REPAIRERS_PREFIX, REPAIRING_PREFIX, repairing_path
 from embedbk.metadata.commands import decode_command
 from embedbk.metadata.raft_vocabulary import Boot, Entry
 
@@ -24,10 +29,15 @@ if TYPE_CHECKING:
     from tests.quorum.whole_world import Node, Peer, WholeWorld
 
 
+# Values there may be equal: they say nothing of who put them.
+OF_REPAIRS = (REPAIR_PREFIX, REPAIRING_PREFIX, REPAIRERS_PREFIX)
+
+
 class WholeJudge:
-    def __init__(self) -> None:
+    def __init__(self, catalog: Catalog) -> None:
+        """catalog: as it is before the first entry."""
         self.entries: list[Entry] = []  # As they were first applied, by index from 1.
-        self.catalog = Catalog()  # Of these.
+        self.catalog = catalog  # Of these.
         self._seen: dict[Boot, int] = {}
         self._of_key: dict[str, tuple[list[int], list[Record]]] = {}
         self._values: dict[bytes, int] = {}  # Every value that was put, with its revision.
@@ -36,6 +46,7 @@ class WholeJudge:
         ] = {}  # With what was acknowledged when it was asked.
         self._acknowledged = 0  # The highest revision that somebody was told.
         self._ids: set[int] = set()
+        self.held_by: dict[tuple[int, int], str] = {}  # (ledger id, epoch) -> who was told so.
         self.completed_count = 0
         self.refused: dict[str, int] = {}
 
@@ -67,7 +78,7 @@ class WholeJudge:
                 revisions, records = self._of_key.setdefault(record.key, ([], []))
                 revisions.append(revision)
                 records.append(record)
-                if record.value is not None:
+                if record.value is not None and not record.key.startswith(OF_REPAIRS):
                     assert record.value not in self._values, f"I74: {record} was put before"
                     self._values[record.value] = revision
 
@@ -100,14 +111,22 @@ class WholeJudge:
             assert not ids & self._ids, "ids were given twice"
             self._ids |= ids
             return
-        assert isinstance(result, TxnDone | Value)
+        assert isinstance(result, TxnDone | Value | RepairsMarked | RepairsTaken | RepairsEnded)
         assert floor <= result.revision <= self.catalog.revision, (
             "I75: it shows less than was acknowledged before"
         )
         self._acknowledged = max(self._acknowledged, result.revision)
         if isinstance(result, Value):
             assert result.record == self._at(operation.key, result.revision), "I73: not what stands there"
-        elif result.is_done:
+        elif isinstance(result, RepairsTaken):
+            for ledger_id, _, _ in result.marks:
+                hold = self._at(repairing_path(ledger_id), result.revision)
+                assert hold is not None, "I73: it was told that it holds what nobody held then"
+                assert (hold.revision, hold.created) == (result.epoch, result.asked)
+                assert self.held_by.setdefault((ledger_id, result.epoch), peer.name) == peer.name, (
+                    f"P11.1: {ledger_id} was held by two under {result.epoch}"
+                )
+        elif isinstance(result, TxnDone) and result.is_done:
             assert isinstance(operation, Txn)
             for change in operation.then:
                 assert isinstance(change, Put)
@@ -128,5 +147,8 @@ class WholeJudge:
             assert node.core.applied_index == len(self.entries), f"L6: {node.name} stays behind"
             assert node.core.catalog.digest() == digest, f"I65: the state of {node.name} is another"
         for peer in world.peers:
-            there = {record.key: record for record in self.catalog.page("/").records}
+            there, after = {}, ""
+            while (page := self.catalog.page(peer.prefix, after)).records:
+                there |= {record.key: record for record in page.records}
+                after = page.records[-1].key
             assert peer.view == there, "I82: a watch does not show what is there"

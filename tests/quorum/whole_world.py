@@ -25,6 +25,8 @@ from embedbk.codec.metadata_messages import (
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.client import Client
+from embedbk.metadata.levels import LEVEL_FIRST
+from embedbk.metadata.loading import load
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft import Raft
@@ -78,7 +80,14 @@ class Saved:
     index: int
     term: int
     configuration: Configuration
-    state: bytes
+    state: tuple[bytes, ...]  # The pieces of its snapshot.
+
+
+def pieces_of(catalog: Catalog) -> tuple[bytes, ...]:
+    cut = catalog.cut()
+    found = tuple(iter(cut.next_piece, None))
+    catalog.end_cut()
+    return found
 
 
 class Node:
@@ -129,7 +138,7 @@ class Node:
             self.boot, log, term=self.term, vote=self.vote, now_ns=world.now_ns,
             chance=random.Random(world.chance.getrandbits(32)),
         )  # fmt: skip
-        catalog = Catalog.restore(saved.state)
+        catalog = load(saved.state)
         self.fetched = {saved.index: saved}
         self.core = Member(
             catalog, log=AgreedLog(raft), now_ns=world.now_ns, cluster_token=TOKEN,
@@ -238,7 +247,7 @@ class Node:
         raft, index = self.log.raft, core.applied_index
         term = raft.log.term_at(index)
         assert term is not None
-        saved = Saved(index, term, raft.log.configuration_at(index), core.catalog.snapshot())
+        saved = Saved(index, term, raft.log.configuration_at(index), pieces_of(core.catalog))
         self._write((saved, True))
         self.fetched = {index: saved}
         self.step(
@@ -266,15 +275,17 @@ class Node:
     def _install(self, boot: Boot, saved: Saved) -> None:
         if self.core is not None and self.boot == boot:
             self.world.met["snapshot installed"] = True
-            self.step(CatalogReplaced(self.world.now_ns, saved.index, Catalog.restore(saved.state)))
+            self.step(CatalogReplaced(self.world.now_ns, saved.index, load(saved.state)))
 
 
 class Peer:
     """A client, its link, and what its host has seen. It finds the leader by trying."""
 
-    def __init__(self, world: WholeWorld, name: str, ttl_ms: int) -> None:
+    def __init__(self, world: WholeWorld, name: str, ttl_ms: int, prefix: str) -> None:
         self.world = world
         self.name = name
+        self.prefix = prefix  # Of what it watches.
+        self.is_dead = False
         self.client = Client(ttl_ms=ttl_ms, label=name)
         self.link: int | None = None
         self.results: dict[int, Result] = {}
@@ -287,7 +298,7 @@ class Peer:
     def connect(self) -> None:
         """To whoever was named last, or to anybody."""
         world = self.world
-        if self.link is not None:
+        if self.link is not None or self.is_dead:
             return
         name, self.hint = self.hint or world.chance.choice(list(world.nodes)), ""
         node = world.nodes[name]
@@ -299,6 +310,13 @@ class Peer:
         node.links[self.link] = self
         world.node_of[self.link] = node
         self.step(Connected(world.now_ns))
+
+    def kill(self) -> None:
+        """Its process ends without a word; its session lives on until it expires."""
+        self.is_dead = True
+        self.world.peers.remove(self)
+        if self.link is not None:
+            self.world.end_link(self.link)
 
     def go_to(self, leader: str) -> None:
         self.hint = leader
@@ -313,6 +331,8 @@ class Peer:
 
     def step(self, event: Any) -> None:
         world = self.world
+        if self.is_dead:
+            return
         for effect in self.client.step(event):
             match effect:
                 case Send(request):
@@ -340,7 +360,12 @@ class WholeWorld:
     """Virtual milliseconds; the next thing that is due happens next."""
 
     def __init__(
-        self, seed: int, names: str = "abc", policy: Policy = Policy.MAJORITY, base_ms: int = 500
+        self,
+        seed: int,
+        names: str = "abc",
+        policy: Policy = Policy.MAJORITY,
+        base_ms: int = 500,
+        level: int = LEVEL_FIRST,
     ) -> None:
         self.chance = random.Random(seed)
         self.now_ms = 100_000.0
@@ -359,8 +384,10 @@ class WholeWorld:
         self._count = 0
         voters = tuple(MemberId(name, self.chance.randbytes(4)) for name in names)
         configuration = Configuration(voters, policy=policy, outgoing_policy=policy, election_base_ms=base_ms)
-        genesis = Saved(0, 0, configuration, Catalog().snapshot())
-        self.judge = WholeJudge()
+        catalog = Catalog()
+        catalog.level = level
+        genesis = Saved(0, 0, configuration, pieces_of(catalog))
+        self.judge = WholeJudge(load(genesis.state))
         for voter in voters:
             self.nodes[voter.name] = Node(self, voter, genesis)
         for node in self.nodes.values():
@@ -370,11 +397,11 @@ class WholeWorld:
     def now_ns(self) -> int:
         return int(self.now_ms * MS)
 
-    def peer(self, name: str, ttl_ms: int = 10_000) -> Peer:
-        peer = Peer(self, name, ttl_ms)
+    def peer(self, name: str, ttl_ms: int = 10_000, prefix: str = "/") -> Peer:
+        peer = Peer(self, name, ttl_ms, prefix)
         self.peers.append(peer)
         peer.connect()
-        peer.step(WatchRequested(self.now_ns, "/", "/"))
+        peer.step(WatchRequested(self.now_ns, "/", prefix))
         return peer
 
     def leader(self) -> Node | None:

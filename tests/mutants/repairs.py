@@ -1,0 +1,156 @@
+"""Marks for repair in the metadata (P11.1; METADATA.md, 11)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_CATALOG = "embedbk/metadata/catalog.py"
+_REPAIRING = "embedbk/metadata/repairing.py"
+_INDEX = "embedbk/metadata/repair_index.py"
+_MEMBER = "embedbk/metadata/member.py"
+_TESTS = "tests/metadata/test_repairing.py::test_"
+_MODEL = "tests/metadata/test_repairs_and_a_model.py::test_"
+_OF_A_MEMBER = "tests/metadata/test_repairs_of_a_member.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "repair-mark-forgets-what-was-missing",
+        "P11.1",
+        "marking a ledger again replaces what its mark names",
+        ((_REPAIRING, "{*known.missing, *missing}", "set(missing)"),),
+        (_TESTS + "a_mark_is_merged_and_keeps_when_it_was_made",),
+    ),
+    Mutant(
+        "repair-ended-though-more-is-missing",
+        "I74",
+        "a mark that changed since it was taken is deleted by whoever worked off the older one",
+        ((_REPAIRING, "mark is None or mark.revision == worked_off", "True"),),
+        (_TESTS + "a_mark_that_changed_is_only_unlocked",),
+    ),
+    Mutant(
+        "repair-ended-under-an-older-epoch",
+        "P9.1",
+        "whoever holds a ledger ends and fails it under whatever epoch it names",
+        (
+            (
+                _REPAIRING,
+                "(hold.session, hold.revision) == (view.session, epoch)",
+                "hold.session == view.session",
+            ),
+        ),
+        (_TESTS + "who_lost_its_hold_ends_and_fails_nothing",),
+    ),
+    Mutant(
+        "repair-ended-for-another",
+        "P9.1",
+        "who knows an epoch ends the repair of whoever holds it",
+        ((_REPAIRING, "(hold.session, hold.revision) == (view.session, epoch)", "hold.revision == epoch"),),
+        (_TESTS + "who_lost_its_hold_ends_and_fails_nothing",),
+    ),
+    Mutant(
+        "repair-is-free-behind-a-session",
+        "P11.1",
+        "what comes free is handed to nobody who waits",
+        ((_CATALOG, "            self._hand_repairs(revision, changed)\n", ""),),
+        (_TESTS + "a_hold_ends_with_its_session",),
+    ),
+    Mutant(
+        "repair-handed-to-who-cannot",
+        "P11.1",
+        "whoever waits first is handed a ledger, whatever it said it cannot repair",
+        ((_INDEX, "if has_room and waiter.not_with.isdisjoint(missing):", "if has_room:"),),
+        (_TESTS + "who_may_not_repair_a_mark_is_passed_over_and_keeps_its_place",),
+    ),
+    Mutant(
+        "repair-that-failed-is-tried-at-once",
+        "METADATA.md",
+        "a postponed mark may be taken like any other",
+        ((_INDEX, "        if known.is_postponed:\n", "        if False:\n"),),
+        (_TESTS + "a_repair_that_failed_waits_twice_as_long_each_time_up_to_five_minutes",),
+    ),
+    Mutant(
+        "repair-waits-as-long-each-time",
+        "METADATA.md",
+        "a failure is not counted in its mark",
+        ((_REPAIRING, "min(known.tries + 1, LEDGER_ID_MAX)", "max(known.tries, 1)"),),
+        (_TESTS + "a_repair_that_failed_waits_twice_as_long_each_time_up_to_five_minutes",),
+    ),
+    Mutant(
+        "repair-goes-on-by-an-older-word",
+        "METADATA.md",
+        "a leader's word lets a mark go on that has failed again since",
+        ((_REPAIRING, "record is None or record.revision != revision", "record is None"),),
+        (_TESTS + "a_repair_that_failed_waits_twice_as_long_each_time_up_to_five_minutes",),
+    ),
+    Mutant(
+        "repair-index-lost-by-a-restart",
+        "I65",
+        "a catalog that was read from a snapshot finds no marks, where others do",
+        ((_CATALOG, "            self._note_repair(record.key, record)\n", ""),),
+        (_MODEL + "repairs_come_out_right_whatever_happens",),
+    ),
+    Mutant(
+        "repair-hold-outlives-its-end-in-the-index",
+        "P11.1",
+        "a hold that goes is not noticed by the index, so its ledger is never given out again",
+        ((_CATALOG, "        self._note_repair(key, None)\n", ""),),
+        (_MODEL + "repairs_come_out_right_whatever_happens",),
+    ),
+    Mutant(
+        "repair-drops-what-later-builds-wrote",
+        "P10.8",
+        "a mark is written anew without the fields that this build does not know",
+        (("embedbk/codec/repair_mark.py", ", *map(msgspec.Raw, mark.rest)]", "]"),),
+        (_TESTS + "fields_of_a_later_build_are_kept_by_every_change_of_the_mark",),
+    ),
+    Mutant(
+        "transactions-take-repairs",
+        "P11.1",
+        "a transaction may put a hold, and so repair what another holds",
+        ((_CATALOG, "self.level < LEVEL_OF_REPAIRS:", "True:"),),
+        (_TESTS + "a_transaction_changes_no_hold_and_no_place",),
+    ),
+    Mutant(
+        "repair-keys-decided-anew-below-their-level",
+        "P10.8",
+        "a transaction that the build before takes is refused before the level is raised",
+        ((_CATALOG, "self.level < LEVEL_OF_REPAIRS:", "False:"),),
+        (_TESTS + "below_their_level_repairs_are_refused_and_their_keys_are_keys_like_others",),
+    ),
+    Mutant(
+        "repair-answers-without-end",
+        "METADATA.md",
+        "an answer names all missing bookies, so that kept ones do not fit a piece of a snapshot",
+        ((_REPAIRING, "if missing not in sets and size > left:", "if False:"),),
+        (_TESTS + "kept_answers_of_one_session_fit_a_piece_of_a_snapshot",),
+    ),
+    Mutant(
+        "repair-goes-on-once",
+        "METADATA.md",
+        "the leader lets marks go on once, and then none any more",
+        (
+            (
+                _MEMBER,
+                "case ResumeRepairs() if proposed is not None:\n                self._is_resuming = False\n",
+                "case ResumeRepairs() if proposed is not None:\n                pass\n",
+            ),
+        ),
+        (_OF_A_MEMBER + "the_leader_lets_a_failed_mark_go_on_and_who_waits_has_it",),
+    ),
+    Mutant(
+        "repair-waits-for-ever-behind-a-new-leader",
+        "METADATA.md",
+        "whoever begins to lead knows nothing of marks that were postponed before",
+        ((_MEMBER, "        self._postponing.begin(self.catalog.revision, now_ns)\n", ""),),
+        (_OF_A_MEMBER + "who_begins_to_lead_begins_anew_with_what_is_postponed",),
+    ),
+    Mutant(
+        "repair-handed-beyond-room",
+        "METADATA.md",
+        "a session is handed more than it may have keys",
+        ((_INDEX, "min(waiter.count, room_of(waiter.session))", "waiter.count"),),
+        (_TESTS + "a_full_session_catalog_or_queue_has_no_room",),
+    ),
+)
