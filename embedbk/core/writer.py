@@ -397,7 +397,9 @@ class Writer(Machine):
         if self.proposal is None:
             self.in_flight.shrink(now_ns)
             if self.failures and not avoided.avoided(self.failures, now_ns) and not self.in_flight.has_failed:
-                self.failures = _NOBODY  # Nobody is left alone any more: it must not keep the handle from being shrunk.
+                self.failures = (
+                    _NOBODY  # Nobody is left alone any more: it must not keep the handle from being shrunk.
+                )
             if not self.in_flight.has_failed:
                 self.refusal = None
 
