@@ -118,6 +118,7 @@ RESTORED_IDS_GAP = 1 << 32  # Ids skipped by a new generation: more than the los
 # Of the ids given out last, those of which nothing is known may be of ledgers that the lost future made.
 IN_CREATION_IDS = 4096
 LINEAGES_MAX = 4096  # Of one cluster: each is a recovery by an operator's word, or one that was given up.
+_OF_REPAIRS = (REPAIR_PREFIX, REPAIRING_PREFIX, REPAIRERS_PREFIX)
 STARTS_KEPT_MAX = 1 << 16  # Links of the chain; who remembers an older one cannot be told whether it is one.
 
 
@@ -668,15 +669,13 @@ class Catalog:
 
     def _note_repair(self, key: str, record: Record | None) -> None:
         """Whatever is marked, held or waited for is found again by the index, whoever changed it."""
+        if not key.startswith(_OF_REPAIRS):
+            return  # Nearly every key.
         if key.startswith(REPAIRERS_PREFIX):
             self.repairs.note_waiter(key, record)
             return
-        if key.startswith(REPAIR_PREFIX):
-            ledger_id = ledger_of_key(key, REPAIR_PREFIX)
-        elif key.startswith(REPAIRING_PREFIX):
-            ledger_id = ledger_of_key(key, REPAIRING_PREFIX)
-        else:
-            return
+        is_mark = key.startswith(REPAIR_PREFIX)
+        ledger_id = ledger_of_key(key, REPAIR_PREFIX if is_mark else REPAIRING_PREFIX)
         if ledger_id is not None:
             hold = self._records.get(repairing_path(ledger_id))
             mark = self._records.get(repair_mark_path(ledger_id))

@@ -174,15 +174,21 @@ class RepairIndex:
         if not self._fresh:
             return {}
         fresh, self._fresh = sorted(self._fresh.items(), key=lambda each: each[1]), {}
-        given: dict[str, list[int]] = {}
+        waiters, given = list(self._waiters.items()), dict[str, list[int]]()
+        # Where the search begins for each set of missing bookies: who stands before cannot repair it, or has enough.
+        begin: dict[tuple[str, ...], int] = {}
         for ledger_id, _ in fresh:
             missing = self._places[ledger_id].missing
-            for key, waiter in self._waiters.items():
+            at = begin.get(missing, 0)
+            while at < len(waiters):
+                key, waiter = waiters[at]
                 got = given.get(key, [])
                 has_room = len(got) < min(waiter.count, room_of(waiter.session))
                 if has_room and waiter.not_with.isdisjoint(missing):
                     given[key] = [*got, ledger_id]
                     break
+                at += 1
+            begin[missing] = at
         return given
 
     # --- What is postponed ----------------------------------------------------------------------------------

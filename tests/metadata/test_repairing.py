@@ -439,6 +439,22 @@ def test_the_time_of_a_failure_is_known_to_a_tenth_of_a_second() -> None:
     assert postponing.due_ns(catalog.repairs) is None
 
 
+def test_who_leads_again_counts_anew() -> None:
+    """METADATA.md, 11: "Who leads anew begins anew": what failed while another led waits its whole time."""
+    catalog = raised()
+    worker = Session(catalog)
+    worker.mark(7, 8)
+    epoch = worker.take(2).epoch
+    postponing = Postponing()
+    postponing.begin(catalog.revision, 0)
+    worker.fail((7, epoch))
+    postponing.note(catalog.repairs, catalog.revision, 1_000 * MS)
+    worker.fail((8, epoch))  # Under another leader.
+    postponing.begin(catalog.revision, 60_000 * MS)
+    assert postponing.over(catalog.repairs, 64_999 * MS) == []
+    assert [ledger_id for ledger_id, _ in postponing.over(catalog.repairs, 65_000 * MS)] == [7, 8]
+
+
 # --- What is refused ----------------------------------------------------------------------------------------
 
 

@@ -99,6 +99,19 @@ MUTANTS = (
         (_MODEL + "repairs_come_out_right_whatever_happens",),
     ),
     Mutant(
+        "repair-mark-that-comes-alone-is-not-found",
+        "P11.1",
+        "a mark that a transaction puts alone is not noticed by the index",
+        (
+            (
+                _CATALOG,
+                "        self._note_repair(put.key, record)\n        self._commit(revision, {put.key: record})\n",
+                "        self._commit(revision, {put.key: record})\n",
+            ),
+        ),
+        (_MODEL + "repairs_come_out_right_whatever_happens",),
+    ),
+    Mutant(
         "repair-drops-what-later-builds-wrote",
         "P10.8",
         "a mark is written anew without the fields that this build does not know",
@@ -140,11 +153,17 @@ MUTANTS = (
         (_OF_A_MEMBER + "the_leader_lets_a_failed_mark_go_on_and_who_waits_has_it",),
     ),
     Mutant(
-        "repair-waits-for-ever-behind-a-new-leader",
+        "repair-goes-on-by-the-time-of-an-earlier-leadership",
         "METADATA.md",
-        "whoever begins to lead knows nothing of marks that were postponed before",
-        ((_MEMBER, "        self._postponing.begin(self.catalog.revision, now_ns)\n", ""),),
-        (_OF_A_MEMBER + "who_begins_to_lead_begins_anew_with_what_is_postponed",),
+        "whoever leads again counts the time since it led before, also for what failed under another",
+        (
+            (
+                "embedbk/metadata/postponing.py",
+                "self._samples = [(revision, now_ns)]",
+                "self._samples = self._samples or [(revision, now_ns)]",
+            ),
+        ),
+        (_TESTS + "who_leads_again_counts_anew",),
     ),
     Mutant(
         "repair-handed-beyond-room",
