@@ -14,7 +14,15 @@ import random
 from collections.abc import Callable, Sequence
 
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import Backup, Governance, KeepAlive, MetadataReply, MetadataRequest
+from embedbk.codec.metadata_messages import (
+    Backup,
+    Governance,
+    KeepAlive,
+    MetadataReply,
+    MetadataRequest,
+    Unwatch,
+    Watch,
+)
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.host.backing_up import BackingUp
 from embedbk.host.filling import Filling
@@ -29,6 +37,7 @@ from embedbk.metadata.basing import BASE_RULES, BaseRules
 from embedbk.metadata.calibration import Measured, advise
 from embedbk.metadata.divergence import DIGEST_ENTRIES
 from embedbk.metadata.governing import Governing
+from embedbk.metadata.holding import Holding
 from embedbk.metadata.intake import Intake
 from embedbk.metadata.member import Member, MemberEffect, MemberEvent
 from embedbk.metadata.raft import Raft
@@ -65,6 +74,7 @@ __all__ = ["MetadataNode"]
 
 logger = logging.getLogger(__name__)
 
+STREAMED = (Watch, Unwatch, KeepAlive)  # Without a session: any member answers them.
 REQUESTS_PER_STEP = 64  # Run in one turn of the loop: some milliseconds.
 
 
@@ -123,6 +133,7 @@ class MetadataNode:
         )
         self._unix_ms = unix_ms
         self._measuring = Measuring(now_ns)
+        self._now_ns = now_ns  # Of the present turn.
         self._due_ns: int | None = None  # When the next turn was to be, as its host was told last.
         self._core_due: int | None = None  # The core's deadline, if it is known.
         self._knows_core_due = False
@@ -131,6 +142,7 @@ class MetadataNode:
         self._has_doubt = begun.doubt is not None  # And it is noted so.
         self._links: dict[int, None] = {}
         self._intake = Intake(requests_waiting_max)
+        self._holding = Holding()
         self._snapshotting = Snapshotting(store, raft.log)
         self._backing_up = BackingUp(store.snapshots)
         self._installing = Installing(store)
@@ -149,6 +161,7 @@ class MetadataNode:
             logger.warning("metadata begins a new generation, by its owner's word")
 
     def step(self, now_ns: int) -> None:
+        self._now_ns = now_ns
         self._measuring.turn(now_ns, self._due_ns)
         self._tell_store(now_ns)
         for event in self.transport.receive(now_ns):
@@ -160,6 +173,7 @@ class MetadataNode:
             else:
                 assert isinstance(event, LinkDown)
                 self._end_link(now_ns, event)
+        self._let_go(now_ns)
         for _ in range(min(len(self._intake), REQUESTS_PER_STEP)):
             next_one = self._intake.take(now_ns)
             assert next_one is not None
@@ -213,8 +227,12 @@ class MetadataNode:
         if len(self._intake):
             self._due_ns = None
             return 0  # At once.
+        if len(self._holding) and (self.log.term or not self.log.raft.awaits_leader(self._now_ns)):
+            self._due_ns = None
+            return 0
         due_ns = self._core_due_ns()
         for deadline in (
+            self._holding.due_ns(),
             self.transport.deadline_ns(),
             self._snapshotting.deadline_ns(),
             self._installing.deadline_ns() if self.failure is None else None,
@@ -256,6 +274,7 @@ class MetadataNode:
         if lost is not None:
             self._step_core(lost)
         self._links.pop(event.link, None)
+        self._holding.end_link(event.link)
         self._governing.end_link(event.link)
         self._backing_up.end_link(event.link)
         self._intake.end_link(LinkLost(now_ns, event.link))
@@ -298,13 +317,36 @@ class MetadataNode:
             self._govern(now_ns, event.link, request)
             return
         asked = RequestReceived(now_ns, event.link, request)
+        if not (self._is_to_be_held(asked) and self._holding.put(asked)):
+            self._take_request(asked)
+
+    def _is_to_be_held(self, asked: RequestReceived) -> bool:
+        """A leader is expected soon, or something of this link waits for one. Streams that may lag need none."""
+        if asked.request.session == 0 and isinstance(asked.request.operation, STREAMED):
+            return False
+        is_awaited = not self.log.term and self.log.raft.awaits_leader(asked.now_ns)
+        return self.failure is None and (is_awaited or asked.link in self._holding)
+
+    def _let_go(self, now_ns: int) -> None:
+        """What waited for a leader: it is run here, or sent to whoever leads, or told that nobody does."""
+        if not len(self._holding):
+            return
+        is_over = bool(self.log.term) or not self.log.raft.awaits_leader(now_ns)
+        for requests in self._holding.take(now_ns, is_over=is_over):
+            if not self.log.term:
+                del requests[1:]  # Its client goes behind the first answer.
+            for asked in requests:
+                self._take_request(RequestReceived(now_ns, asked.link, asked.request))
+
+    def _take_request(self, asked: RequestReceived) -> None:
+        request = asked.request
         if isinstance(request.operation, KeepAlive):
             self._step_core(asked)
             return
         refusal = self._intake.put(asked)
         if refusal is not None:
             reply = MetadataReply(request.session, request.sequence, refusal)
-            self._send(event.link, encode_message(reply.sequence, reply))
+            self._send(asked.link, encode_message(reply.sequence, reply))
 
     def _measured(self) -> Measured:
         fetching = self.members.fetching

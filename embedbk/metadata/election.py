@@ -43,7 +43,7 @@ def elect(state: RaftState, *, is_transfer: bool = False) -> Ballot:
     state.adopt_term(state.term + 1)
     state.role = Role.CANDIDATE
     state.give_vote(state.boot)
-    state.delay_election()
+    state.retry_election()
     _ask(state, RequestVote(state.log.last_index, state.log.last_term, is_transfer))
     return Ballot(state.member, is_pre=False)
 
@@ -63,6 +63,8 @@ def on_pre_vote(state: RaftState, message: Message) -> None:
         and state.doubt is None
         and state.log.is_at_most(body.last_index, body.last_term)
     )
+    if is_granted:
+        state.yield_election()
     state.send(message.sender.member, PreVoteReply(body.next_term, is_granted))
 
 

@@ -143,6 +143,10 @@ class Raft:
         """It leads, or heard a leader within one election base."""
         return self._state.hears_leader
 
+    def awaits_leader(self, now_ns: int) -> bool:
+        """It hears none, and expects one soon: whoever asks now may be answered then."""
+        return self._state.awaits_leader(now_ns)
+
     @property
     def has_doubt(self) -> bool:
         return self._state.doubt is not None
@@ -223,6 +227,8 @@ class Raft:
             self._leading.end()
             self._leading = None
             state.delay_election()
+        if state.is_leader:
+            state.led_ns = state.now_ns
         state.note_configuration()
         self._clear_doubt()
 
@@ -312,7 +318,7 @@ class Raft:
         state = self._state
         self._ballot = None
         state.become_follower(message.sender)
-        state.heard_leader_ns = state.now_ns
+        state.heard_leader_ns = state.led_ns = state.now_ns
         state.delay_election()
 
     def _on_pre_vote(self, message: Message) -> None:

@@ -35,6 +35,7 @@ from embedbk.metadata.replacing import replaced
 
 __all__ = ["Chance", "RaftState", "Role"]
 
+AWAITED_BASES = 3
 APPLY_BYTES_MAX = 1 << 20  # In one effect; the rest follows in the next steps.
 
 
@@ -84,6 +85,7 @@ class RaftState:
         self.is_retired = False
         self.is_installed = True  # False: the state machine is being put to a snapshot, and applies nothing.
         self.heard_leader_ns: int | None = None
+        self.led_ns = now_ns  # When this process last led or heard a leader, or began.
         self.election_due_ns = now_ns
         self._chance = chance
         self._sequence = 0
@@ -160,6 +162,10 @@ class RaftState:
             and self.now_ns - self.heard_leader_ns < self.base_ns
         )
 
+    def awaits_leader(self, now_ns: int) -> bool:
+        """None is heard, and for so short a time that one is likely to be elected soon, if that can be at all."""
+        return not self.hears_leader and now_ns - self.led_ns < AWAITED_BASES * self.base_ns
+
     @property
     def is_disk_behind(self) -> bool:
         return bool(self._written)
@@ -209,12 +215,23 @@ class RaftState:
         """A random time from one to two bases from now, so that not all begin at once."""
         self.election_due_ns = self.now_ns + int(self.base_ns * (1 + self._chance.random()))
 
+    def retry_election(self) -> None:
+        """A vote that is split is over as soon as all have answered, so the next one need not wait as long as a leader
+        is silent; from a quarter to three quarters of a base, since a base is many times what an answer takes."""
+        self.election_due_ns = self.now_ns + self._part_of_base_ns()
+
+    def yield_election(self) -> None:
+        """Another member asks for votes that has all that is here: it is given the time to win, once."""
+        self.election_due_ns = max(self.election_due_ns, self.now_ns + self.base_ns // 4)
+
+    def _part_of_base_ns(self) -> int:
+        return int(self.base_ns * (0.25 + self._chance.random() / 2))
+
     def lose_leader(self) -> None:
         """Its process has ended, or nothing joins them any more: that is no silence that has to be waited for. A
         random time from a quarter to three quarters of a base is enough for a new link, and not all begin at once."""
         self.heard_leader_ns = None
-        due_ns = self.now_ns + int(self.base_ns * (0.25 + self._chance.random() / 2))
-        self.election_due_ns = min(self.election_due_ns, due_ns)
+        self.election_due_ns = min(self.election_due_ns, self.now_ns + self._part_of_base_ns())
 
     # --- Log ---------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -14,6 +15,7 @@ from embedbk.codec.frame import encode_frame_header, frame_of
 from embedbk.codec.messages import MESSAGE_HEADER_BYTES, ErrorAnswer, decode_message, encode_message
 from embedbk.codec.metadata_messages import (
     CutSnapshot,
+    Get,
     MetadataReply,
     MetadataRequest,
     NotLeader,
@@ -211,6 +213,56 @@ def test_when_the_leader_is_gone_another_leads_and_nothing_is_lost(house: House)
     first.start()
     house.run(2_000)
     assert len(house.digests()) == 1
+
+
+def test_who_asks_while_nobody_leads_is_answered_when_somebody_does(house: House) -> None:
+    """METADATA.md, 6: by whoever is elected itself it is run, in order; by another it is sent there, at once."""
+    house.open()
+    house.run(200)
+    house.leader().crash()
+    house.run(20)
+    links = {name: house.client.connect(f"sim://{name}") for name in NAMES if house.places[name].node}
+    house.run(20)
+    assert house.session is not None
+    for sequence, (name, link) in itertools.product((1, 2), enumerate(links.values())):
+        put = Txn([], [Put(f"/{name}", b"%d" % sequence)])
+        at = 2 * name + sequence
+        request = MetadataRequest(house.session.session, at, 1, put, house.session.secret)
+        house.client.send(link, encode_message(at, request))
+    house.replies.clear()
+    house.run(60)
+    assert house.replies == [], "nobody leads yet"
+    leader = house.leader()
+    leads_ns = house.now_ns
+    house.run(2000, lambda: len(house.replies) == 3)
+    assert house.now_ns - leads_ns <= 60 * MS, "not when its time was over"
+    done = [reply for reply in house.replies if isinstance(reply.result, TxnDone)]
+    [sent_on] = [reply for reply in house.replies if isinstance(reply.result, NotLeader)]
+    first = 1 + 2 * list(links).index(leader.name)
+    assert [reply.sequence for reply in done] == [first, first + 1]
+    assert sent_on.result.leader == leader.name  # type: ignore[union-attr]
+    assert leader.node is not None
+    [record] = leader.node.core.catalog.page("/", "", 10).records  # type: ignore[union-attr]
+    assert record.value == b"2"
+
+
+def test_who_asks_a_member_that_is_cut_off_for_long_is_told_at_once(house: House) -> None:
+    """METADATA.md, 6: nobody is kept waiting where no leader is to be expected, nor anybody for long."""
+    house.open()
+    first = house.leader()
+    others = [name for name in NAMES if name != first.name]
+    first.crash()
+    house.places[others[0]].crash()
+    house.run(100)
+    house.dial(others[1])
+    began_ns = house.now_ns
+    assert isinstance(house.ask(Get("/a")).result, NotLeader)
+    assert 400 * MS <= house.now_ns - began_ns <= 600 * MS
+    house.run(1500)
+    house.dial(others[1])
+    began_ns = house.now_ns
+    assert isinstance(house.ask(Get("/a")).result, NotLeader)
+    assert house.now_ns - began_ns <= 20 * MS
 
 
 def test_a_leader_whose_disk_failed_is_linked_with_nobody_and_another_leads(house: House) -> None:

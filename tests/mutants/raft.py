@@ -499,4 +499,24 @@ MUTANTS = (
             "tests/quorum/test_scenarios.py::test_a_lost_answer_is_had_again_though_its_entry_went_behind_a_snapshot",
         ),
     ),
+    Mutant(
+        "raft-split-vote-waits-as-for-a-silent-leader",
+        "L5",
+        "a candidate that did not win asks again after one to two bases",
+        ((_ELECTION, "    state.retry_election()\n", "    state.delay_election()\n"),),
+        (_STORY + "a_split_vote_is_over_within_a_base",),
+    ),
+    Mutant(
+        "raft-puts-itself-off-for-who-cannot-win",
+        "L5",
+        "whoever asks keeps a member from standing, though that one has entries which the other lacks",
+        (
+            (
+                _ELECTION,
+                "    if is_granted:\n        state.yield_election()\n",
+                "    state.yield_election()\n",
+            ),
+        ),
+        (_STORY + "who_refuses_to_help_another_waits_no_longer_for_it",),
+    ),
 )

@@ -10,8 +10,12 @@ __all__ = ["MUTANTS"]
 
 _CLIENT = "embedbk/metadata/client.py"
 _SEEKING = "embedbk/metadata/seeking.py"
+_HOLDING = "embedbk/metadata/holding.py"
+_RAFT_STATE = "embedbk/metadata/raft_state.py"
+_NODE = "embedbk/host/metadata_node.py"
 
 _HERE = "tests/metadata/test_seeking.py::test_"
+_HOST = "tests/host/test_several_members.py::test_"
 _STORIES = _HERE + "a_random_story_comes_out_right"
 
 MUTANTS = (
@@ -110,5 +114,39 @@ MUTANTS = (
         "a member that was taken out replaces the addresses that a leader told",
         ((_SEEKING, "            self._told = _distinct(members)\n", "            self.learnt = _distinct(members)\n"),),
         (_HERE + "what_a_leader_told_outlives_what_others_say",),
+    ),
+    Mutant(
+        "client-held-while-somebody-leads-already",
+        "METADATA.md, 6",
+        "what was kept while nobody led waits for its time though a leader is known",
+        ((_NODE, "        is_over = bool(self.log.term) or not self.log.raft.awaits_leader(now_ns)\n", "        is_over = False\n"),),
+        (_HOST + "who_asks_while_nobody_leads_is_answered_when_somebody_does",),
+    ),
+    Mutant(
+        "client-first-of-what-was-held-is-run-alone",
+        "P10.1",
+        "whoever was elected runs the first request of each link that it kept, and forgets the others",
+        ((_NODE, "            if not self.log.term:\n                del requests[1:]", "            if True:\n                del requests[1:]"),),
+        (_HOST + "who_asks_while_nobody_leads_is_answered_when_somebody_does",),
+    ),
+    Mutant(
+        "client-held-by-who-is-cut-off",
+        "METADATA.md, 6",
+        "a member that has been without a leader for long keeps everybody waiting all the same",
+        (
+            (
+                _RAFT_STATE,
+                "        return not self.hears_leader and now_ns - self.led_ns < AWAITED_BASES * self.base_ns\n",
+                "        return not self.hears_leader\n",
+            ),
+        ),
+        (_HOST + "who_asks_a_member_that_is_cut_off_for_long_is_told_at_once",),
+    ),
+    Mutant(
+        "client-bytes-of-an-ended-link-stay-counted",
+        "METADATA.md, 3",
+        "what was kept of a link that ended takes room for ever",
+        ((_HOLDING, "        self._bytes -= sum(map(_bytes, events))\n", ""),),
+        ("tests/metadata/test_holding.py::test_what_has_no_room_is_not_kept",),
     ),
 )  # fmt: skip

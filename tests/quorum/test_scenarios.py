@@ -345,6 +345,59 @@ def test_the_next_leader_comes_within_a_base_when_the_last_one_is_killed() -> No
     assert took[18] <= 2.5, took
 
 
+def test_a_split_vote_is_over_within_a_base() -> None:
+    """RAFT.md, 4: who stood and did not win asks again within three quarters of a base; a vote it gave stays given."""
+    raft = alone()
+    sent(raft, raft.step(Tick(2000 * MS)), 2000)
+    told(raft, B, 0, PreVoteReply(1, is_granted=True), at_ms=2001)
+    assert raft.role is Role.CANDIDATE
+    told(raft, C, 1, VoteReply(False, b"own"), at_ms=2002)
+    assert raft.deadline_ns is not None
+    assert 2001 + BASE_MS // 4 <= raft.deadline_ns // MS <= 2001 + BASE_MS * 3 // 4
+    asked = sent(raft, raft.step(Tick(raft.deadline_ns)), raft.deadline_ns / MS)
+    assert {message.body for message in asked} == {PreVote(2, 0, 0)}
+
+
+def test_who_would_vote_for_another_lets_it_stand_first_and_does_not_wait_for_ever() -> None:
+    """RAFT.md, 4: so that two do not stand at once; a member that asks and cannot win keeps nobody from standing."""
+    raft = alone(term=3)
+    told(raft, B, 3, Heartbeat(0, 1), at_ms=100)
+    raft.step(PeerLost(110 * MS, Boot(B, b"1")))
+    due_ns = raft.deadline_ns
+    assert due_ns is not None
+    at_ms = due_ns // MS - 1
+    assert told(raft, C, 3, PreVote(4, 0, 0), at_ms=at_ms)[0].body == PreVoteReply(4, is_granted=True)
+    assert raft.deadline_ns == (at_ms + BASE_MS // 4) * MS
+    sent(raft, raft.step(Tick(raft.deadline_ns)), raft.deadline_ns / MS)
+    later_ns = raft.deadline_ns
+    assert later_ns > due_ns + BASE_MS * MS, "it asks now, and again much later"
+    assert told(raft, C, 3, PreVote(4, 0, 0), at_ms=due_ns / MS + 200)[0].body.is_granted  # type: ignore[union-attr]
+    assert raft.deadline_ns == later_ns, "who has long to wait is not put off further"
+
+
+def test_who_refuses_to_help_another_waits_no_longer_for_it() -> None:
+    """RAFT.md, 4: a member with an older log than this one's keeps it from nothing."""
+    raft = alone(term=3, entries=(Entry(1, 3, b"x"),))
+    told(raft, B, 3, Heartbeat(0, 1), at_ms=100)
+    raft.step(PeerLost(110 * MS, Boot(B, b"1")))
+    due_ns = raft.deadline_ns
+    assert due_ns is not None
+    assert not told(raft, C, 3, PreVote(4, 0, 0), at_ms=due_ns / MS - 1)[0].body.is_granted  # type: ignore[union-attr]
+    assert raft.deadline_ns == due_ns
+
+
+def test_a_leader_is_awaited_for_a_while() -> None:
+    """METADATA.md, 6: behind its last word, or a start; not while one is heard, and not by who is cut off for long."""
+    raft = alone(term=3)
+    assert raft.awaits_leader(MS)
+    told(raft, B, 3, Heartbeat(0, 1), at_ms=100)
+    assert not raft.awaits_leader(101 * MS)
+    raft.step(PeerLost(110 * MS, Boot(B, b"1")))
+    assert raft.awaits_leader(111 * MS)
+    assert raft.awaits_leader((100 + 3 * BASE_MS) * MS - 1)
+    assert not raft.awaits_leader((100 + 3 * BASE_MS) * MS)
+
+
 def test_a_message_for_another_incarnation_is_nobodys() -> None:
     """P10.3: who was here before is somebody else."""
     raft = alone()

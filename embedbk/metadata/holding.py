@@ -1,0 +1,75 @@
+"""Requests that come while nobody leads, kept for the moment in which somebody does (METADATA.md, 6). Pure.
+
+A client that is told that nobody leads sleeps before it asks again, and sleeps on when somebody does. So a member that
+lost its leader just now keeps what it is asked for a while: it runs it if it is elected itself, and names whoever is as
+soon as it hears of that. Decides how much is kept, and how long; whether a leader is to be expected is the Raft's.
+"""
+
+from __future__ import annotations
+
+from embedbk.codec.metadata_messages import Put, Txn
+from embedbk.metadata.vocabulary import RequestReceived
+
+__all__ = ["HELD_BYTES_MAX", "HELD_MAX", "HELD_OF_LINK_MAX", "HOLD_NS", "Holding"]
+
+HOLD_NS = (
+    500_000_000  # From a link's first request on. Its client leaves whoever says nothing for twice as long.
+)
+HELD_MAX = 4096  # Requests.
+HELD_OF_LINK_MAX = 256  # What a session may have under way, and its renewal.
+HELD_BYTES_MAX = 16 << 20  # Of values.
+LINKS_AT_ONCE = (
+    64  # Of those that are let go in one turn: a thousand clients come to the next leader one by one.
+)
+
+
+class Holding:
+    """Of one member."""
+
+    def __init__(self) -> None:
+        self._links: dict[int, list[RequestReceived]] = {}  # In the order in which they came.
+        self._count = self._bytes = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, link: int) -> bool:
+        """What comes over this link waits behind what is kept of it."""
+        return link in self._links
+
+    def put(self, event: RequestReceived) -> bool:
+        """False: there is no room for it."""
+        of_link, size = self._links.get(event.link, []), _bytes(event)
+        if self._count >= HELD_MAX or len(of_link) >= HELD_OF_LINK_MAX or self._bytes + size > HELD_BYTES_MAX:
+            return False
+        self._links.setdefault(event.link, of_link).append(event)
+        self._count += 1
+        self._bytes += size
+        return True
+
+    def end_link(self, link: int) -> list[RequestReceived]:
+        """What is kept of this link, which is kept no more."""
+        events = self._links.pop(link, [])
+        self._count -= len(events)
+        self._bytes -= sum(map(_bytes, events))
+        return events
+
+    def due_ns(self) -> int | None:
+        """When the next link is to be answered at the latest, whoever leads."""
+        first = next(iter(self._links.values()), None)
+        return first[0].now_ns + HOLD_NS if first is not None else None
+
+    def take(self, now_ns: int, *, is_over: bool) -> list[list[RequestReceived]]:
+        """The requests of some links, which are kept no more: of those whose time is over; is_over: of any, since
+        nobody waits for a leader now."""
+        due = [
+            link for link, events in self._links.items() if is_over or now_ns >= events[0].now_ns + HOLD_NS
+        ]
+        return [self.end_link(link) for link in due[:LINKS_AT_ONCE]]
+
+
+def _bytes(event: RequestReceived) -> int:
+    operation = event.request.operation
+    if not isinstance(operation, Txn):
+        return 0
+    return sum(len(each.value) for each in operation.then if isinstance(each, Put))
