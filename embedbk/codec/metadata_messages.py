@@ -7,11 +7,12 @@ the client's `done_below` passes it, so a repeated request gets its first answer
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, TypeVar
 
 import msgspec
 
-from embedbk.codec.messages import register_kind
+from embedbk.codec.messages import encode_message, register_kind
 
 __all__ = [
     "ABSENT",
@@ -39,6 +40,7 @@ __all__ = [
     "ForgetIds",
     "Formation",
     "FormationPromised",
+    "GATHERED_MAX",
     "GENERATION_BITS",
     "Get",
     "Governance",
@@ -56,8 +58,10 @@ __all__ = [
     "MemberName",
     "MemberTold",
     "MetTold",
+    "MetadataReplies",
     "MetadataReply",
     "MetadataRequest",
+    "MetadataRequests",
     "NotLeader",
     "OpenSession",
     "Operation",
@@ -91,6 +95,8 @@ __all__ = [
     "Value",
     "Watch",
     "WatchEvents",
+    "encode_replies",
+    "encode_requests",
 ]
 
 ABSENT = 0  # Compare.revision: the key must not exist. Revision 0 is given to nothing.
@@ -102,6 +108,11 @@ ID_RANGES_MAX = 64  # That one request forgets.
 HELD_IDS_MAX = 4096  # That one answer of a bookie names.
 MEMBERS_MAX = 32  # Voters, those that leave, and learners.
 REPAIRS_MAX = 40  # Marks that one request puts, takes or ends.
+GATHERED_MAX = 256  # Requests or replies in one message.
+GATHERED_BYTES_MAX = 256 << 10  # Of such a message, about; what is larger goes alone.
+SMALL_BYTES = (
+    128  # No request or reply of a few numbers, and no change beside its key and value, takes so many.
+)
 BUSY = "BUSY"  # Refusal.code: no answer to the request. It was not run now; sent again later, it may be.
 
 
@@ -159,10 +170,12 @@ class OpenSession(msgspec.Struct, frozen=True, array_like=True, tag=10):
     label: str
     attempt: int = 0
     level: int = 1  # The newest that its client knows (P10.8).
+    gathers: bool = False  # It takes MetadataReplies on this link: whoever answers so takes MetadataRequests.
 
 
 class KeepAlive(msgspec.Struct, frozen=True, array_like=True, tag=11):
     level: int = 1  # As in OpenSession: whoever leads by now may not have heard that.
+    gathers: bool = False  # Likewise.
 
 
 class CloseSession(msgspec.Struct, frozen=True, array_like=True, tag=12):
@@ -695,5 +708,75 @@ class WatchEvents(msgspec.Struct, frozen=True, array_like=True):
     after_revision: int = 0
 
 
-for _kind, _struct in ((64, MetadataRequest), (65, MetadataReply), (66, WatchEvents)):
+_Item = TypeVar("_Item", MetadataRequest, MetadataReply)
+
+
+class MetadataRequests(msgspec.Struct, frozen=True, array_like=True):
+    """Several of one client, that wait together, in the order in which it asks them. As so many messages."""
+
+    requests: Annotated[list[MetadataRequest], msgspec.Meta(min_length=1, max_length=GATHERED_MAX)]
+
+
+class MetadataReplies(msgspec.Struct, frozen=True, array_like=True):
+    """Likewise, of the quorum. One alone says, too, that requests may be sent so."""
+
+    replies: Annotated[list[MetadataReply], msgspec.Meta(min_length=1, max_length=GATHERED_MAX)]
+
+
+for _kind, _struct in (
+    (64, MetadataRequest), (65, MetadataReply), (66, WatchEvents), (67, MetadataRequests), (68, MetadataReplies),
+):  # fmt: skip
     register_kind(_kind, _struct)
+
+
+def encode_requests(
+    requests: Sequence[MetadataRequest], request_id: int
+) -> Iterator[list[bytes | memoryview]]:
+    """The pieces of as few messages as carry these, in their order; one that has a message for itself is sent alone."""
+    for part in _parts(requests):
+        control = part[0] if len(part) == 1 else MetadataRequests(part)
+        yield encode_message(request_id, control)
+
+
+def encode_replies(replies: Sequence[MetadataReply]) -> Iterator[list[bytes | memoryview]]:
+    """Likewise; all of them as MetadataReplies."""
+    return (encode_message(0, MetadataReplies(part)) for part in _parts(replies))
+
+
+def _parts(items: Sequence[_Item]) -> Iterator[list[_Item]]:
+    part: list[_Item] = []
+    size = 0
+    for item in items:
+        weight = _weight(item)
+        if part and (size + weight > GATHERED_BYTES_MAX or len(part) == GATHERED_MAX):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += weight
+    if part:
+        yield part
+
+
+def _weight(item: MetadataRequest | MetadataReply) -> int:
+    """At least as many bytes as it takes in a message, near enough for what is small; what may be large goes alone."""
+    if isinstance(item, MetadataReply):
+        result = item.result
+        if isinstance(result, TxnDone | Acknowledged | Allocated | Claimed):
+            return SMALL_BYTES
+        record = result.record if isinstance(result, Value) else None
+        if isinstance(result, Value) and (record is None or record.value is None):
+            return SMALL_BYTES
+        if record is not None and record.value is not None:
+            return SMALL_BYTES + 4 * len(record.key) + len(record.value)
+        return GATHERED_BYTES_MAX
+    operation = item.operation
+    if isinstance(operation, Txn):
+        weight = SMALL_BYTES
+        for compare in operation.when:
+            weight += SMALL_BYTES + 4 * len(compare.key)
+        for change in operation.then:
+            weight += SMALL_BYTES + 4 * len(change.key)
+            if isinstance(change, Put):
+                weight += len(change.value)
+        return weight
+    return SMALL_BYTES + 4 * len(operation.key) if isinstance(operation, Get) else GATHERED_BYTES_MAX

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from embedbk.codec.messages import Message, encode_message
 from embedbk.codec.metadata_messages import (
+    MetadataReplies,
     MetadataReply,
     MetadataRequest,
     Operation,
@@ -21,6 +22,7 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Result,
     WatchEvents,
+    encode_requests,
 )
 from embedbk.errors import UsageError
 from embedbk.host.reminders import Reminders
@@ -90,6 +92,9 @@ class MetadataLink:
         self.session = 0  # 0 while there is none.
         self.trouble = ""  # Why no member could be reached last; for messages.
         self._due_ns = 0  # The core's deadline: it moves in its steps only.
+        self._knows_due = True
+        self._gathers = False  # Who is behind the link takes several requests in one message.
+        self._unsent: list[MetadataRequest] = []  # That wait for the end of this turn.
         self._tokens = itertools.count(1)
         self._results: dict[int, Callable[[int, Result], None]] = {}
         self._watchers: dict[int, WatchCallback] = {}
@@ -155,6 +160,7 @@ class MetadataLink:
         if not self.is_closed:
             self.is_closed = True
             self._step(CloseRequested(now_ns))
+            self._send_unsent()
 
     def end(self, reason: str) -> None:
         """No answer will come any more: every request has its outcome when this returns, later ones are refused."""
@@ -181,7 +187,7 @@ class MetadataLink:
             assert self.link is not None
             self.transport.drop(self.link, f"{peer.node_id} is a {peer.role}, not a metadata member")
             return
-        self.is_up = True
+        self.is_up, self._gathers = True, False
         self.trouble = ""
         self._step(Connected(now_ns))
 
@@ -192,6 +198,7 @@ class MetadataLink:
             self._step(Disconnected(now_ns, is_for_streams=True))
             return
         self.link, self.is_up = None, False
+        self._unsent.clear()  # The core sends it again.
         self._be_troubled(reason)
         self._step(Disconnected(now_ns))
 
@@ -199,6 +206,11 @@ class MetadataLink:
         control = message.control
         if isinstance(control, MetadataReply | WatchEvents):
             self._step(MessageReceived(now_ns, control, link == self.streams_link))
+        elif isinstance(control, MetadataReplies) and link == self.link:
+            self._gathers = True
+            for reply in control.replies:
+                if link == self.link and self.is_up:  # One before may have ended it.
+                    self._step(MessageReceived(now_ns, reply))
         else:
             self.transport.drop(link, f"a {type(control).__name__} is not for a client of the metadata")
 
@@ -208,11 +220,21 @@ class MetadataLink:
             why = self.trouble or "nobody answered yet"
             text = f"{self.client.label} waits for a metadata member at {', '.join(self.endpoints)}: {why}"
             self._reminders.lasts(now_ns, "session", text)
-        if now_ns >= self._due_ns:
+        if now_ns >= self._core_due_ns():
             self._step(Tick(now_ns))
+        self._send_unsent()
 
     def deadline_ns(self) -> int | None:
-        return None if self._due_ns == _NEVER_NS else self._due_ns
+        if self._unsent:
+            return 0  # At once: what was asked for behind the last `tick`.
+        due_ns = self._core_due_ns()
+        return None if due_ns == _NEVER_NS else due_ns
+
+    def _core_due_ns(self) -> int:
+        if not self._knows_due:
+            deadline = self.client.deadline_ns
+            self._due_ns, self._knows_due = _NEVER_NS if deadline is None else deadline, True
+        return self._due_ns
 
     def _dial(self, now_ns: int, endpoint: str, *, is_for_streams: bool) -> None:
         try:
@@ -235,6 +257,7 @@ class MetadataLink:
             return
         self._be_troubled(reason)
         self.is_up = False
+        self._unsent.clear()
         if self.link is not None:
             self.transport.drop(self.link, reason)
         else:
@@ -248,10 +271,9 @@ class MetadataLink:
     # The core.
 
     def _step(self, event: ClientEvent) -> None:
+        self._knows_due = False
         for effect in self.client.step(event):
             self._effects.append((event.now_ns, effect))
-        deadline = self.client.deadline_ns
-        self._due_ns = _NEVER_NS if deadline is None else deadline
         if self._is_carrying_out:
             return  # Asked for by a callback: behind what is being carried out.
         self._is_carrying_out = True
@@ -316,5 +338,21 @@ class MetadataLink:
         link, is_up = (self.streams_link, self._is_streaming) if is_for_streams else (self.link, self.is_up)
         if link is None or not is_up:
             return  # The core sends it again when a link is up.
+        if self._gathers and not is_for_streams and (self._unsent or len(self._results) > 1):
+            self._unsent.append(request)  # Others wait for answers: what is asked in this turn goes together.
+            return
         if not self.transport.send(link, encode_message(next(self._message_ids), request)):
             self.transport.drop(link, "its queue is full")
+
+    def _send_unsent(self) -> None:
+        """What was asked for in this turn, in as few messages as carry it."""
+        if not self._unsent:
+            return
+        unsent, self._unsent = self._unsent, []
+        link = self.link
+        for pieces in encode_requests(unsent, next(self._message_ids)):
+            if link is None or not self.is_up:
+                return  # The core sends it again when a link is up.
+            if not self.transport.send(link, pieces):
+                self.transport.drop(link, "its queue is full")
+                return

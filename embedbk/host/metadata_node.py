@@ -20,8 +20,11 @@ from embedbk.codec.metadata_messages import (
     KeepAlive,
     MetadataReply,
     MetadataRequest,
+    MetadataRequests,
+    OpenSession,
     Unwatch,
     Watch,
+    encode_replies,
 )
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.host.backing_up import BackingUp
@@ -141,6 +144,9 @@ class MetadataNode:
         self._durable_sequence = 0
         self._has_doubt = begun.doubt is not None  # And it is noted so.
         self._links: dict[int, None] = {}
+        self.gathered_taken = 0  # Messages with several requests, since this process began.
+        self._gathering: dict[int, None] = {}  # Links of clients that take several answers in one message.
+        self._gathered: dict[int, list[MetadataReply]] = {}  # By link, what is not sent yet.
         self._intake = Intake(requests_waiting_max)
         self._holding = Holding()
         self._snapshotting = Snapshotting(store, raft.log)
@@ -174,11 +180,13 @@ class MetadataNode:
                 assert isinstance(event, LinkDown)
                 self._end_link(now_ns, event)
         self._let_go(now_ns)
+        self._send_gathered()  # Whoever waits for a commit waits no longer for what is asked now.
         for _ in range(min(len(self._intake), REQUESTS_PER_STEP)):
             next_one = self._intake.take(now_ns)
             assert next_one is not None
             self._step_core(next_one)
         self._end_turn(now_ns)
+        self._send_gathered()
         raft = self.log.raft
         for found in self.members.step(now_ns, raft.configuration, raft.commit_index):
             self._step_core(found)
@@ -193,6 +201,7 @@ class MetadataNode:
                 self._answer(self._backing_up.step(self._snapshotting.failure, raft.is_confirmed, not_leader))
             if self._snapshotting.damage:
                 self._step_core(StateDamaged(now_ns, self._snapshotting.damage))
+        self._send_gathered()
 
     def listen(self, endpoint: str) -> list[str]:
         """Be reached there from now on, by other processes; where. They are told of no place inside this one.
@@ -275,6 +284,8 @@ class MetadataNode:
             self._step_core(lost)
         self._links.pop(event.link, None)
         self._holding.end_link(event.link)
+        self._gathering.pop(event.link, None)
+        self._gathered.pop(event.link, None)
         self._governing.end_link(event.link)
         self._backing_up.end_link(event.link)
         self._intake.end_link(LinkLost(now_ns, event.link))
@@ -306,19 +317,30 @@ class MetadataNode:
             if not is_clients and self.members.takes(control):
                 self._take_members(now_ns, event.link, control)
                 return
-            if not is_clients or not isinstance(control, MetadataRequest):
+            if not is_clients or not isinstance(control, MetadataRequest | MetadataRequests):
                 raise PeerError(f"a {what} is not for {'a' if is_clients else 'another'} metadata member")
         except PeerError as broken:
             logger.warning("metadata member drops a link: %s", broken)
             self._drop(event.link, str(broken))
             return
-        request = control
-        if isinstance(request.operation, Governance):
-            self._govern(now_ns, event.link, request)
+        if isinstance(control, MetadataRequest):
+            self._take_request(now_ns, event.link, control)
             return
-        asked = RequestReceived(now_ns, event.link, request)
+        self.gathered_taken += len(control.requests) > 1
+        for request in control.requests:
+            if event.link in self._links:  # One before may have ended it.
+                self._take_request(now_ns, event.link, request)
+
+    def _take_request(self, now_ns: int, link: int, request: MetadataRequest) -> None:
+        operation = request.operation
+        if isinstance(operation, KeepAlive | OpenSession) and operation.gathers:
+            self._gathering[link] = None
+        if isinstance(operation, Governance):
+            self._govern(now_ns, link, request)
+            return
+        asked = RequestReceived(now_ns, link, request)
         if not (self._is_to_be_held(asked) and self._holding.put(asked)):
-            self._take_request(asked)
+            self._take_in(asked)
 
     def _is_to_be_held(self, asked: RequestReceived) -> bool:
         """A leader is expected soon, or something of this link waits for one. Streams that may lag need none."""
@@ -336,17 +358,16 @@ class MetadataNode:
             if not self.log.term:
                 del requests[1:]  # Its client goes behind the first answer.
             for asked in requests:
-                self._take_request(RequestReceived(now_ns, asked.link, asked.request))
+                self._take_in(RequestReceived(now_ns, asked.link, asked.request))
 
-    def _take_request(self, asked: RequestReceived) -> None:
+    def _take_in(self, asked: RequestReceived) -> None:
         request = asked.request
         if isinstance(request.operation, KeepAlive):
             self._step_core(asked)
             return
         refusal = self._intake.put(asked)
         if refusal is not None:
-            reply = MetadataReply(request.session, request.sequence, refusal)
-            self._send(asked.link, encode_message(reply.sequence, reply))
+            self._reply(asked.link, MetadataReply(request.session, request.sequence, refusal))
 
     def _measured(self) -> Measured:
         fetching = self.members.fetching
@@ -372,7 +393,20 @@ class MetadataNode:
     def _answer(self, replies: Sequence[Reply | None]) -> None:
         for each in replies:
             if each is not None:
-                self._send(each.link, encode_message(each.reply.sequence, each.reply))
+                self._reply(each.link, each.reply)
+
+    def _reply(self, link: int, reply: MetadataReply) -> None:
+        if link in self._gathering:
+            self._gathered.setdefault(link, []).append(reply)
+        else:
+            self._send(link, encode_message(reply.sequence, reply))
+
+    def _send_gathered(self) -> None:
+        """What was answered since the last time, in one message to each client."""
+        while self._gathered:
+            link, replies = self._gathered.popitem()
+            for pieces in encode_replies(replies):
+                self._send(link, pieces)
 
     def _tell_store(self, now_ns: int) -> None:
         sequence = self.store.durable()
@@ -405,8 +439,10 @@ class MetadataNode:
                     self._measuring.sent(event.now_ns, message.body)
                     self.members.send(message)
                 case Reply(link, reply):
-                    self._send(link, encode_message(reply.sequence, reply))
+                    self._reply(link, reply)
                 case SendEvents(link, events):
+                    if link in self._gathered:
+                        self._send_gathered()  # Nothing overtakes an answer.
                     self._send(link, encode_message(0, events))
                 case Said(text):
                     logger.info("metadata %s", text)
@@ -482,6 +518,8 @@ class MetadataNode:
 
     def _drop(self, link: int, reason: str) -> None:
         self._links.pop(link, None)
+        self._gathering.pop(link, None)
+        self._gathered.pop(link, None)
         self.members.drop(link, reason)
 
     def _fail(self, failure: StorageError) -> None:
@@ -491,5 +529,6 @@ class MetadataNode:
         self.members.end("this metadata member has failed")
 
     def _drop_all(self, reason: str) -> None:
+        self._send_gathered()
         for link in list(self._links):
             self._drop(link, reason)

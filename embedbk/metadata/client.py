@@ -296,7 +296,7 @@ class Client:
         self._opening[self._open_count] = now_ns
         self._open_retry_ns = now_ns + max(self.ttl_ms * 1_000_000 // 12, OPEN_AGAIN_NS_MIN)
         self._owe(now_ns, DIAL_NS)
-        opening = OpenSession(self.ttl_ms, self.label, self._attempt, self.level)
+        opening = OpenSession(self.ttl_ms, self.label, self._attempt, self.level, gathers=True)
         effects.append(Send(MetadataRequest(0, self._open_count, 1, opening)))
 
     def _on_opened(
@@ -331,7 +331,7 @@ class Client:
         self._owe(now_ns, min(session.ttl_ns // 6, SILENT_NS))
         done_below = next(iter(self._in_flight), sequence)
         request = MetadataRequest(
-            session.session, sequence, done_below, KeepAlive(self.level), session.secret
+            session.session, sequence, done_below, KeepAlive(self.level, gathers=True), session.secret
         )
         effects.append(Send(request))
 
@@ -639,6 +639,8 @@ class Client:
 
     def _place_streams(self, now_ns: int, effects: list[ClientEffect]) -> None:
         """Those that may lag are a follower's while there is one, else the leader's, from where they stand."""
+        if not self._watches and not self._uses_follower and self._follower.is_idle:
+            return  # Nobody wants one.
         seeker, lagging = self._seeker, [watch for watch in self._watches.values() if watch.may_lag]
         is_wanted = bool(seeker.given and lagging) and self._ended is None
         members = seeker.learnt if is_wanted else ()

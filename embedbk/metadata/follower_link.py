@@ -62,6 +62,11 @@ class FollowerLink:
         self._unasked: deque[tuple[Followed, int]] = deque()
 
     @property
+    def is_idle(self) -> bool:
+        """It is not there, and nobody wants it."""
+        return not self.at and not self._is_wanted and not self._is_leaving
+
+    @property
     def deadline_ns(self) -> int | None:
         if self._is_leaving:
             return None

@@ -29,6 +29,7 @@ from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft_state import Role
 from embedbk.metadata.raft_vocabulary import Entry, Persist, SnapshotSaved
+from embedbk.metadata.vocabulary import RequestReceived
 from embedbk.ports import Identity
 from embedbk.storage.kept_metadata import take_state, write_state
 from embedbk.storage.member_notes import MemoryNotes
@@ -489,6 +490,9 @@ class Members:
                 self._look_at_configuration(name, core, event)
                 for watcher in list(self.watchers):
                     watcher(name, core)
+            node = self._world.nodes.get(name)
+            if type(event) is RequestReceived and node is not None and node.gathered_taken:
+                self._world.sometimes["requests sent together"] += 1
         self.agreed.look(core.catalog)
         self._world.tell("on_step", name, core, event, effects)
 

@@ -122,6 +122,7 @@ SOMETIMES = {
     "repair given back changed": "a repair ended, and its ledger stayed marked, as more was missing by then",
     "repair handed on": "a worker that waited was given a ledger to repair by the entry in which it was free",
     "rest waited for room": "a call that appends many had room for some, and nobody appended before its rest",
+    "requests sent together": "a client of the metadata sent requests that waited together in one message",
     "request not sent": "a creator's link was down or full",
     "held back for a slow seat": "a creator kept as much as it may for seats that were behind",
     "silent seat gone on without": "a seat that answered nothing at that bound counted as failed",

@@ -146,7 +146,7 @@ def test_the_example_of_the_page_is_an_entry() -> None:
     assert entry.read_entry(memoryview(made)).data == b"hello"
 
 
-@pytest.mark.parametrize("kind", [0, 11, 63, 67, 255])
+@pytest.mark.parametrize("kind", [0, 11, 63, 69, 255])
 def test_a_kind_that_the_page_does_not_have_is_refused(kind: int) -> None:
     (whole,) = messages.encode_message(1, messages.ErrorAnswer("x"))
     body = bytearray(whole)
@@ -171,3 +171,53 @@ def test_where_the_leader_is_comes_back_as_said_and_more_than_any_cluster_has_is
     for endpoints in (("x" * 256,), ("tcp://a:1",) * 65):
         with pytest.raises(PeerError):
             carried(metadata_messages.NotLeader("m2", endpoints))
+
+
+@pytest.mark.parametrize(
+    "count", [1, 2, metadata_messages.GATHERED_MAX, metadata_messages.GATHERED_MAX + 1, 1000]
+)
+@pytest.mark.parametrize("size", [0, 250, metadata_messages.GATHERED_BYTES_MAX])
+def test_what_is_gathered_goes_in_order_and_within_its_bounds(count: int, size: int) -> None:
+    """WIRE section 5: as many messages as needed, none beyond its bounds, and together all of it in order; keys of
+    letters that take four bytes weigh what they take."""
+    if size > 250:
+        count = min(count, 5)
+    key = "/" + "\U0001f512" * 20
+    requests = [
+        metadata_messages.MetadataRequest(
+            1 << 62, at, 1, metadata_messages.Txn([], [metadata_messages.Put(key, bytes(size))]), bytes(16)
+        )
+        for at in range(count)
+    ]
+    record = metadata_messages.Record(key, bytes(size), 1 << 62, 1 << 62)
+    replies = [
+        metadata_messages.MetadataReply(1 << 62, at, metadata_messages.Value(record, 1 << 62))
+        for at in range(count)
+    ]
+    asked: list[metadata_messages.MetadataRequest] = []
+    for whole in metadata_messages.encode_requests(requests, 7):
+        control = messages.decode_message(b"".join(whole)).control
+        one = isinstance(control, metadata_messages.MetadataRequest)
+        part = [control] if one else control.requests  # type: ignore[union-attr, attr-defined]
+        assert len(part) == 1 or sum(map(len, whole)) <= metadata_messages.GATHERED_BYTES_MAX + 1000
+        assert one == (len(part) == 1), "one alone is readable by whoever knows no others"
+        asked += part
+    assert asked == requests
+    told: list[metadata_messages.MetadataReply] = []
+    for whole in metadata_messages.encode_replies(replies):
+        control = messages.decode_message(b"".join(whole)).control
+        assert isinstance(control, metadata_messages.MetadataReplies)
+        assert (
+            len(control.replies) == 1 or sum(map(len, whole)) <= metadata_messages.GATHERED_BYTES_MAX + 1000
+        )
+        told += control.replies
+    assert told == replies
+
+
+def test_nothing_and_too_much_is_not_gathered() -> None:
+    """A message without a request, or with more than a message may have, is of nobody of ours."""
+    one = metadata_messages.MetadataRequest(1, 1, 1, metadata_messages.Get("/x"))
+    for many in ([], [one] * (metadata_messages.GATHERED_MAX + 1)):
+        (whole,) = messages.encode_message(1, metadata_messages.MetadataRequests(many))
+        with pytest.raises(PeerError):
+            messages.decode_message(whole)

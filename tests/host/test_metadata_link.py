@@ -11,8 +11,10 @@ from embedbk.codec.metadata_messages import (
     AllocIds,
     Get,
     KeepAlive,
+    MetadataReplies,
     MetadataReply,
     MetadataRequest,
+    MetadataRequests,
     OpenSession,
     Operation,
     Put,
@@ -216,7 +218,12 @@ def test_no_body_ends_the_member(place: Place, seed: int) -> None:
             chance.choice(edge),
             chance.choice(operations),
         )
-        control = request if chance.random() < 0.9 else MetadataReply(1, 1, Refusal("", ""))
+        several = MetadataRequests([request] * chance.randint(1, 3))
+        control = (
+            chance.choice([request, several])
+            if chance.random() < 0.9
+            else MetadataReply(1, 1, Refusal("", ""))
+        )
         body = b"".join(bytes(piece) for piece in encode_message(1, control))
         if chance.random() < 0.4:
             body = mutated(chance, body)
@@ -229,6 +236,128 @@ def test_no_body_ends_the_member(place: Place, seed: int) -> None:
     place.until(lambda: bool(good.outcomes))
     assert isinstance(good.outcomes[0], Value)
     assert place.metadata.failure is None
+
+
+def puts(count: int) -> list[Operation]:
+    return [Txn([], [Put(f"/together/{number}", b"1")]) for number in range(count)]
+
+
+def test_what_is_asked_in_one_turn_goes_together(place: Place) -> None:
+    """WIRE.md, 5: what waits together goes in one message, and is done in the order in which it was asked. The first
+    one leaves at once, since nothing that it could wait for is under way."""
+    made = linked(place)
+    place.until(lambda: made.link.session != 0)
+    for operation in puts(9):
+        made.ask(place, operation)
+    assert place.metadata.gathered_taken == 0
+    place.until(lambda: len(made.outcomes) == 9)
+    assert place.metadata.gathered_taken == 1
+    revisions = [outcome.revision for outcome in made.outcomes if isinstance(outcome, TxnDone)]
+    assert revisions == list(range(revisions[0], revisions[0] + 9))
+
+
+def test_what_is_asked_behind_the_last_tick_is_not_forgotten(place: Place) -> None:
+    """A host that asks for something behind `tick` is told to take a turn at once."""
+    made = linked(place)
+    place.until(lambda: made.link.session != 0)
+    for operation in puts(2):
+        made.ask(place, operation)
+    assert made.link.deadline_ns() == 0
+    made.link.tick(place.now_ns)
+    assert made.link.deadline_ns() != 0
+
+
+def test_what_waits_to_be_sent_is_sent_again_over_another_link(place: Place) -> None:
+    """A link that ends takes along what was gathered for it; the core sends it again."""
+    made = linked(place)
+    place.until(lambda: made.link.session != 0)
+    for operation in puts(5):
+        made.ask(place, operation)
+    assert made.link.link is not None
+    made.transport.drop(made.link.link, "the test says so")
+    place.until(lambda: len(made.outcomes) == 5)
+    assert all(isinstance(outcome, TxnDone) for outcome in made.outcomes)
+
+
+def test_a_member_that_gathers_nothing_is_asked_one_by_one(place: Place) -> None:
+    """P10.8: a build before knows no message of several, so nobody sends it one; nor has it said that it does."""
+    member = LocalTransport(Identity("metadata", "m1", b"m" * 16, TOKEN))
+    place.transports.append(member)
+    made = linked(place, member.listen("local://*"))
+    asked: list[MetadataRequest] = []
+
+    def serve() -> None:
+        for event in member.receive(place.now_ns):
+            if isinstance(event, Received):
+                control = decode_message(event.body).control
+                assert isinstance(control, MetadataRequest)
+                result: Result = TxnDone(True, 1)
+                if isinstance(control.operation, OpenSession):
+                    result = SessionOpened(7, SESSION_MS, TOKEN, b"s" * 16)
+                asked.append(control)
+                reply = MetadataReply(control.session, control.sequence, result)
+                member.send(event.link, encode_message(control.sequence, reply))
+
+    def is_there() -> bool:
+        serve()
+        return made.link.session == 7
+
+    place.until(is_there)
+    for operation in puts(4):
+        made.ask(place, operation)
+    place.until(lambda: serve() or len(made.outcomes) == 4)  # type: ignore[func-returns-value]
+    assert [request.sequence for request in asked if isinstance(request.operation, Txn)] == [1, 2, 3, 4]
+
+
+def test_a_client_that_does_not_say_so_is_answered_one_by_one(place: Place) -> None:
+    """P10.8: likewise of a client of a build before. Whoever says so in a renewal only is heard, too."""
+    peer = place.peer("metadata")
+    opened = peer.ask(MetadataRequest(0, 1, 1, OpenSession(SESSION_MS, "older", 1, LEVEL)))
+    assert isinstance(opened, MetadataReply)
+    assert isinstance(opened.result, SessionOpened)
+    session, secret = opened.result.session, opened.result.secret
+    for sequence, operation in enumerate(puts(3), 1):
+        peer.send(MetadataRequest(session, sequence, 1, operation, secret))
+    place.turns(5)
+    peer.look()
+    assert [type(message.control) for message in peer.messages] == [MetadataReply] * 3
+    peer.messages.clear()
+    peer.send(MetadataRequest(session, 4, 1, KeepAlive(LEVEL, gathers=True), secret))
+    place.turns(5)
+    peer.look()
+    assert [type(message.control) for message in peer.messages] == [MetadataReplies]
+
+
+def test_no_event_overtakes_an_answer(place: Place) -> None:
+    """I82: what a watch is sent behind an answer comes behind it, whoever gathers answers."""
+    peer = place.peer("metadata")
+    opening = MetadataRequest(0, 1, 1, OpenSession(SESSION_MS, "watcher", 1, LEVEL, gathers=True))
+    peer.send(opening)
+    place.turns(5)
+    peer.look()
+    [opened] = [message.control for message in peer.messages]
+    assert isinstance(opened, MetadataReplies)
+    [reply] = opened.replies
+    assert isinstance(reply.result, SessionOpened)
+    session, secret = reply.result.session, reply.result.secret
+    peer.messages.clear()
+    requests = [
+        MetadataRequest(session, 1, 1, Get("/before"), secret),
+        MetadataRequest(session, 2, 1, Watch(1, "/", 0), secret),
+        MetadataRequest(session, 3, 1, Get("/behind"), secret),
+    ]
+    peer.send(MetadataRequests(requests))
+    place.turns(5)
+    peer.look()
+    told: list[object] = []
+    for message in peer.messages:
+        control = message.control
+        told += (
+            [each.sequence for each in control.replies]
+            if isinstance(control, MetadataReplies)
+            else ["events"]
+        )
+    assert told == [1, "events", 2, 3]
 
 
 def test_a_watch_that_is_refused_tells_who_asked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,3 +418,24 @@ def test_keep_alives_are_answered_before_what_waits_to_be_run(
     place.turns(30)
     crowd.look()
     assert len(crowd.messages) == 20
+
+
+def test_what_one_member_takes_is_not_believed_of_the_next(place: Place) -> None:
+    """P10.8: the next link may lead to a member of a build before, so it is asked one by one until it says more."""
+    made = linked(place)
+    place.until(lambda: made.link.session != 0)
+    for operation in puts(3):
+        made.ask(place, operation)
+    place.until(lambda: len(made.outcomes) == 3)
+    assert place.metadata.gathered_taken == 1
+    assert made.link.link is not None
+    made.transport.drop(made.link.link, "the test says so")
+    place.until(lambda: not made.link.is_up)
+    for operation in puts(3):
+        made.ask(place, operation)
+    place.until(lambda: made.link.is_up)
+    place.held.add("metadata")
+    place.turns(3)
+    place.held.clear()
+    place.until(lambda: len(made.outcomes) == 6)
+    assert place.metadata.gathered_taken == 1

@@ -197,7 +197,7 @@ def test_a_client_that_is_too_old_ends_and_says_why() -> None:
     """METADATA.md, 8: "LACKING; its client ends": this build will never know the level, so it does not ask again."""
     client = Client(ttl_ms=1000, label="old", level=LEVEL_FIRST)
     [sent] = [each for each in client.step(Connected(0)) if isinstance(each, Send)]
-    assert sent.request.operation == OpenSession(1000, "old", 1, LEVEL_FIRST)
+    assert sent.request.operation == OpenSession(1000, "old", 1, LEVEL_FIRST, gathers=True)
     refusal = Refusal(LACKING, "too old")
     effects = client.step(MessageReceived(1, MetadataReply(0, sent.request.sequence, refusal)))
     assert effects == [Closed("too old")]
