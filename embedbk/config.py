@@ -15,6 +15,7 @@ __all__ = [
     "JOURNAL_FILE_BYTES_MIN",
     "LAC_WAIT_MS_MAX",
     "LEDGERS_LEFT_MAX",
+    "LOG_PAGE_LEDGERS",
     "MESSAGE_BYTES_MAX",
     "METADATA_VALUE_BYTES_MAX",
     "NEVER_ROLL",
@@ -62,6 +63,7 @@ CUSTOM_BYTES_MAX = 64 << 10
 LEDGERS_LEFT_MAX = (
     1_000  # Ledgers that left a log's list and are not deleted yet; more stay in the list meanwhile.
 )
+LOG_PAGE_LEDGERS = 256  # Ledgers of one page of a log's list, which are 8 KiB or so.
 LAC_WAIT_MS_MAX = 30_000  # A long poll for the LAC is answered at the latest after this.
 QUORUM_WAIT_S = (
     5.0  # A writer without its ack quorum waits so long for bookies, unless a setting says otherwise.

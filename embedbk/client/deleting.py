@@ -13,6 +13,9 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from embedbk.client.log_pages import ListWalk, PageGone
 from embedbk.client.password import Password
 from embedbk.client.reading import check_ledger_id, no_such_ledger
 from embedbk.client.runtime import Runtime
@@ -21,6 +24,7 @@ from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     LedgersLeft,
     LedgerState,
+    LogPages,
     decode_ledger_metadata,
     decode_ledgers_left,
     decode_log_list,
@@ -31,6 +35,7 @@ from embedbk.codec.ledger_metadata import (
     log_left_path,
     log_owner_path,
 )
+from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
 from embedbk.codec.registration import PLACEMENTS_PREFIX, placement_path
 from embedbk.codec.tombstone import (
@@ -75,7 +80,10 @@ async def delete(runtime: Runtime, ledger_id: int, password: Password, *, force:
                 "was changed",
                 hint="close it by its writer or by open_ledger(recover=True); force=True deletes it for ever",
             )
-        when = [Compare(key, revision), *await _unlisted(runtime, metadata, what)]
+        try:
+            when = [Compare(key, revision), *await _unlisted(runtime, metadata, what)]
+        except PageGone:
+            continue  # The list has changed since it was read.
         then: list[Put | Delete] = [Delete(key)]
         if metadata.is_closed:
             # An open one has no tombstone: nobody watches over what happens to its copies while it is gone.
@@ -101,7 +109,9 @@ async def _unlisted(runtime: Runtime, metadata: LedgerMetadata, what: str) -> li
     value, revision = await runtime.get(key, what)
     if value is None:
         return [Compare(key, ABSENT)]
-    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value, name).segments):
+    log_list = decode_log_list(value, name)
+    place = await ListWalk(runtime, name).last(log_list, lambda each: each.ledger_id <= metadata.ledger_id)
+    if place is not None and metadata.ledger_id in (each.ledger_id for each in place.segments):
         raise UsageError(f"ledger {metadata.ledger_id} is part of log {name!r}; nothing was deleted")
     return [Compare(key, revision)]
 
@@ -118,7 +128,9 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             raise NoSuchLedger(f"there is no log {name!r}", hint="check the name")
         when = [Compare(log_key_path(name), revision)]
         ids = []
-        for segment in decode_log_list(value, name).segments:
+        log_list = decode_log_list(value, name)
+        pages = (log_list.pages,) if log_list.pages is not None and log_list.has_pages else ()
+        for segment in log_list.segments:
             ids.append(segment.ledger_id)
             if segment.last_entry is None:
                 when += await _may_be_deleted(runtime, name, segment.ledger_id, password, what, force=force)
@@ -126,8 +138,9 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             held, held_revision = await runtime.get(path, what)
             when.append(Compare(path, ABSENT if held is None else held_revision))
             if held is not None and path != log_owner_path(name):
-                ids += decode_ledgers_left(held).ledger_ids
-        deleting = encode_ledgers_left(LedgersLeft(METADATA_VERSION, tuple(dict.fromkeys(ids))))
+                more = decode_ledgers_left(held)
+                ids, pages = [*ids, *more.ledger_ids], (*more.pages, *pages)
+        deleting = encode_ledgers_left(LedgersLeft(METADATA_VERSION, tuple(dict.fromkeys(ids)), pages))
         then: list[Put | Delete] = [
             Delete(log_key_path(name)),
             Delete(log_owner_path(name)),  # Whoever is taking it over now finds that it is not theirs.
@@ -172,10 +185,34 @@ async def _delete_ledgers_of(
         if value is None:
             return was_begun
         was_begun = True
-        for ledger_id in decode_ledgers_left(value).ledger_ids:
+        deleting = decode_ledgers_left(value)
+        ids, rest, then = list(deleting.ledger_ids), deleting.pages, list[Put | Delete]()
+        if rest:
+            listed, page_key, rest = await _oldest_page(runtime, name, rest, what)
+            ids += listed
+            then.append(Delete(page_key))
+        for ledger_id in ids:
             with contextlib.suppress(NoSuchLedger):  # Deleted before, by the part that came to pass.
                 await delete(runtime, ledger_id, password, force=force)
-        await runtime.transact([Compare(key, revision)], [Delete(key)], what)
+        if rest:
+            then.append(Put(key, encode_ledgers_left(LedgersLeft(METADATA_VERSION, (), rest))))
+        else:
+            then.append(Delete(key))
+        await runtime.transact([Compare(key, revision)], then, what)
+
+
+async def _oldest_page(
+    runtime: Runtime, name: str, ranges: tuple[LogPages, ...], what: str
+) -> tuple[list[int], str, tuple[LogPages, ...]]:
+    """The ledgers of one page of a deleted log, its key, and what is left to be deleted behind it."""
+    pages, *others = ranges
+    key = log_page_path(name, pages, pages.first)
+    value, _ = await runtime.get(key, what)
+    listed = decode_log_page(value, name, pages.first).segments if value is not None else ()
+    left = replace(pages, first=pages.first + 1, skipped=0)
+    # Without what was truncated: somebody may have brought it back.
+    ids = [segment.ledger_id for segment in listed[pages.skipped :]]
+    return ids, key, (left, *others) if left.first < left.end else tuple(others)
 
 
 async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None:

@@ -1,29 +1,36 @@
 """What every handle does that reads a log, whichever face shows it: ledger behind ledger, and the tail (P6.6).
 
 Decides where reading begins, and when it goes on to the next ledger: only when the one it reads is CLOSED and read to
-its end. Leaves each ledger to `reading`. The log's list is followed by watch, never polled.
+its end. Leaves each ledger to `reading`, and walking through the list to `log_pages`. The log's list is followed by
+watch, never polled.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from embedbk.client.batches import Located, Segment
+from embedbk.client.log_pages import ListWalk, PageGone, Place
 from embedbk.client.password import Password
 from embedbk.client.reading import Frames, LedgerReading
 from embedbk.client.runtime import Followed, Runtime
-from embedbk.codec.ledger_metadata import LogSegment, decode_log_list, log_key_path
-from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated, UsageError
+from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, log_key_path
+from embedbk.errors import MetadataConflict, NoSuchEntry, NoSuchLedger, Truncated, UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 
 __all__ = ["LogReading", "Start"]
 
 _BEHIND_ALL = LEDGER_ID_MAX // 2  # An entry behind all that a ledger can have.
+_ROUNDS_MAX = 20  # The list lost the pages that were looked for so often.
 
 Start = Position | int | None  # A position, or a dense offset.
+
+T = TypeVar("T")
 
 
 class LogReading:
@@ -33,120 +40,194 @@ class LogReading:
         self.runtime = runtime
         self.name = name
         self.password = password
+        self.walk = ListWalk(runtime, name)
 
-    async def listed(self) -> tuple[LogSegment, ...]:
-        """The log's list of ledgers; raises NoSuchLedger when nobody ever wrote to the log."""
+    async def listed(self) -> LogList:
+        """The log's list, without what stands in its pages; raises NoSuchLedger when nobody ever wrote to the log."""
         value, _ = await self.runtime.get(log_key_path(self.name), f"reading the list of log {self.name!r}")
         if value is None:
             raise NoSuchLedger(
                 f"there is no log {self.name!r}", hint="check the name; its first writer makes it"
             )
-        return decode_log_list(value, self.name).segments
+        return decode_log_list(value, self.name)
+
+    async def _looked_up(self, step: Callable[[LogList], Awaitable[T]]) -> T:
+        """What `step` finds in the list as it stands."""
+        for _ in range(_ROUNDS_MAX):
+            try:
+                return await step(await self.listed())
+            except PageGone:
+                continue  # Truncated, or deleted and begun anew, since the list was read.
+        raise MetadataConflict(
+            f"log {self.name!r}: its list changed {_ROUNDS_MAX} times while it was read, or names a page that is not "
+            "there"
+        )
 
     async def segments(self) -> list[Segment]:
         """In order, without one whose place is not known yet, as the one before it is still written (P8.2)."""
         found: list[Segment] = []
         following: int | None = None
-        for listed in await self.listed():
-            segment = _placed(listed, following)
+        log_list, place = await self._looked_up(self._from_the_first)
+        while place is not None:
+            segment = _placed(place.segment, following)
             if segment is None:
                 break
             first_offset, last_entry, is_closed = _offset(segment), segment.last_entry, True
             if last_entry is None:
-                ledger = await self._open(segment)
-                if ledger is None:
-                    following = first_offset
-                    continue
-                try:
-                    last_entry = await ledger.limit()
-                    is_closed = ledger.is_closed and last_entry == ledger.metadata.last_entry
-                except NoSuchLedger:
-                    await self._check_left(segment, NO_ENTRY)
-                    following = first_offset
-                    continue
-                finally:
-                    ledger.close()
-            found.append(Segment(segment.ledger_id, first_offset, last_entry, is_closed))
-            following = first_offset + last_entry + 1 if is_closed else None
+                ends = await self._end_now(segment)
+                if ends is not None:
+                    last_entry, is_closed = ends
+            following = first_offset
+            if last_entry is not None:
+                found.append(Segment(segment.ledger_id, first_offset, last_entry, is_closed))
+                following = first_offset + last_entry + 1 if is_closed else None
+            log_list, place = await self._next(log_list, place, segment, last_entry)
         return found
+
+    async def _from_the_first(self, log_list: LogList) -> tuple[LogList, Place | None]:
+        return log_list, await self.walk.first(log_list)
+
+    async def _end_now(self, segment: LogSegment) -> tuple[int, bool] | None:
+        """(how far a ledger may be read that is not recorded as closed, whether it ends there); None: it has left the
+        list."""
+        ledger = await self._open(segment)
+        if ledger is None:
+            return None
+        try:
+            return await self._limit(ledger, segment)
+        finally:
+            ledger.close()
+
+    async def _limit(self, ledger: LedgerReading, segment: LogSegment) -> tuple[int, bool] | None:
+        """The same of one that is open here."""
+        try:
+            last_entry = await ledger.limit()
+        except NoSuchLedger:
+            await self._check_left(segment, NO_ENTRY)
+            return None
+        return last_entry, ledger.is_closed and last_entry == ledger.metadata.last_entry
+
+    async def _next(
+        self, log_list: LogList, place: Place, segment: LogSegment, seen: int | None
+    ) -> tuple[LogList, Place | None]:
+        """What follows a ledger that was seen to its end, in the list as it was read, or as it is now where that has
+        lost the pages that come next."""
+        try:
+            return log_list, await self.walk.after(place, log_list)
+        except PageGone:
+            return await self._looked_up(
+                lambda now: self._behind(now, segment, NO_ENTRY if seen is None else seen)
+            )
 
     async def read(self, start: Start, end: Start) -> Frames:
         """From start (included) to end (left out), as far as may be read when each ledger is reached."""
-        segments = await self.listed()
-        index, first = _locate(self.name, segments, start)
+        log_list, place, first = await self._looked_up(lambda now: self._located(now, start))
         if end is not None:
-            _locate(self.name, segments, end)  # Refused at once, if it is no place of this log.
-        following = segments[index].first_offset if index < len(segments) else None
-        for number in range(index, len(segments)):
-            segment = _placed(segments[number], following)
+            await self._looked_up(
+                lambda now: self._located(now, end)
+            )  # Refused at once, if it is no place of this log.
+        following = None if place is None else place.segment.first_offset
+        is_first = True
+        while place is not None:
+            segment = _placed(place.segment, following)
             assert segment is not None  # What follows one that is read to its end has a place.
             first_offset = following = _offset(segment)
-            if number > index:
+            if not is_first:
                 first = _first_in(segment, start)
-            until = _until(segments, number, first_offset, end)
+            is_first, seen = False, NO_ENTRY
+            until = _until(segment, first_offset, end)
             if until is not None and until <= 0:
                 return
             ledger = await self._open(segment)
-            if ledger is None:
-                continue
-            try:
+            if ledger is not None:
                 try:
-                    last = await ledger.limit()
-                    is_whole = ledger.is_closed and last == ledger.metadata.last_entry
-                except NoSuchLedger:
-                    await self._check_left(segment, NO_ENTRY)
-                    continue
-                following = first_offset + last + 1
-                if until is not None:
-                    last = min(last, until - 1)
-                if first <= last:
-                    async for located in ledger.frames(first, last, first_offset):
-                        yield located
-            finally:
-                ledger.close()
-            if not is_whole:
-                return  # What may follow in this ledger comes before the next one (P6.6).
+                    limit = await self._limit(ledger, segment)
+                    if limit is not None:
+                        seen, is_whole = limit
+                        last = seen if until is None else min(seen, until - 1)
+                        if first <= last:
+                            async for located in ledger.frames(first, last, first_offset):
+                                yield located
+                        if not is_whole:
+                            return  # What may follow in this ledger comes before the next one (P6.6).
+                finally:
+                    ledger.close()
+            following = first_offset + seen + 1
+            log_list, place = await self._next(log_list, place, segment, seen)
 
     async def tail(self, start: Start, idle_s: float | None) -> Frames:
         """From start on, and everything that comes; start None: what comes from now on. Ends only after idle_s: bookies
         that are away for a while end no tail."""
         followed = await self.runtime.follow(log_key_path(self.name))
         try:
-            segment = await self._next_listed(followed, None, idle_s)
-            if segment is None:
+            place = await self._next_listed(followed, None, idle_s)
+            if place is None:
                 return
-            segments = _segments(self.name, followed)
-            if start is None:
-                stands = _Standing(await self._newest(segments), None)
-            else:
-                index, first = _locate(self.name, segments, start)
-                stands = _Standing(segments[min(index, len(segments) - 1)], first)
+            stands = await self._begin(followed, start)
             while True:
                 async for located in self._tail_ledger(stands, idle_s):
                     if located is None:
                         return
                     yield located
-                segment = await self._next_listed(followed, stands, idle_s)
-                if segment is None:
+                place = await self._next_listed(followed, stands, idle_s)
+                if place is None:
                     return
-                stands = _Standing(segment, _first_in(segment, start))
+                segment = _placed(place.segment, _offset(stands.segment) + stands.seen + 1)
+                assert segment is not None  # What follows one that is read to its end has a place.
+                stands = _Standing(place, segment, _first_in(segment, start))
         finally:
             followed.end()
 
-    async def _newest(self, segments: tuple[LogSegment, ...]) -> LogSegment:
+    def _shown(self, followed: Followed) -> LogList | None:
+        """The list as its watch shows it; None: there is none."""
+        assert followed.state is not None
+        value = followed.state[0]
+        return None if value is None else decode_log_list(value, self.name)
+
+    async def _begin(self, followed: Followed, start: Start) -> _Standing:
+        """Where a tail begins in a list that is there, as its watch shows it."""
+        while True:
+            shown, revision = self._shown(followed), followed.revision
+            if shown is None or not shown.segments:
+                raise NoSuchLedger(f"log {self.name!r} was deleted")
+            if start is None:
+                return _Standing(*await self._newest(shown), None)
+            try:
+                _, place, first = await self._located(shown, start)
+            except PageGone:
+                await self._moves_on(followed, revision)
+                continue
+            if place is None:
+                place = Place(shown.segments, len(shown.segments) - 1)
+            return _Standing(place, place.segment, first)
+
+    async def _moves_on(self, followed: Followed, revision: int) -> None:
+        """A page is gone that the list named at this revision: until its watch shows what came after."""
+        limit_s = self.runtime.settings.operation_timeout_s
+        is_newer = await followed.beyond(revision, limit_s)
+        self.runtime.check()
+        if not is_newer:
+            raise MetadataConflict(
+                f"log {self.name!r}: its list names a page that is not there, for {limit_s:g} s"
+            )
+
+    async def _newest(self, log_list: LogList) -> tuple[Place, LogSegment]:
         """The last ledger whose place is known: the one before it may be closed already, and not recorded so (P8.2)."""
-        if segments[-1].first_offset is not None:
-            return segments[-1]
-        before = segments[-2]
-        ledger = await self._open(before)
+        segments = log_list.segments
+        newest = Place(segments, len(segments) - 1)
+        if newest.segment.first_offset is not None:
+            return newest, newest.segment
+        before = Place(segments, len(segments) - 2)
+        ledger = await self._open(before.segment)
         if ledger is None:
-            return before
+            return before, before.segment
         try:
             last = ledger.metadata.last_entry
         finally:
             ledger.close()
-        placed = _placed(segments[-1], None if last is None else _offset(before) + last + 1)
-        return before if placed is None else placed
+        following = None if last is None else _offset(before.segment) + last + 1
+        placed = _placed(newest.segment, following)
+        return (before, before.segment) if placed is None else (newest, placed)
 
     async def _tail_ledger(
         self, stands: _Standing, idle_s: float | None
@@ -184,25 +265,33 @@ class LogReading:
 
     async def _next_listed(
         self, followed: Followed, after: _Standing | None, idle_s: float | None
-    ) -> LogSegment | None:
-        """The segment behind `after` (None: the first), as soon as the list names one; None after idle_s."""
+    ) -> Place | None:
+        """What follows `after` (None: the first), as soon as the list names it; None after idle_s."""
         while True:
             self.runtime.check()
-            segments, revision = _segments(self.name, followed), followed.revision
-            number = 0
-            if after is not None:
-                ids = [segment.ledger_id for segment in segments]
-                if after.segment.ledger_id in ids:
-                    number = ids.index(after.segment.ledger_id) + 1
-                else:
-                    number = _behind(self.name, segments, after.segment, after.seen)
-            if number < len(segments):
-                following = None if after is None else _offset(after.segment) + after.seen + 1
-                segment = _placed(segments[number], following)
-                assert segment is not None  # What follows one that is read to its end has a place.
-                return segment
+            shown, revision = self._shown(followed), followed.revision
+            try:
+                place = await self._following(shown, after)
+            except PageGone:
+                await self._moves_on(followed, revision)
+                continue
+            if place is not None:
+                return place
             if not await followed.beyond(revision, idle_s):
                 return None
+
+    async def _following(self, shown: LogList | None, after: _Standing | None) -> Place | None:
+        if after is None:
+            return None if shown is None else await self.walk.first(shown)
+        if shown is None:
+            raise self._deleted(after.segment)
+        for index, segment in enumerate(shown.segments):
+            if segment.ledger_id == after.segment.ledger_id:
+                return Place(shown.segments, index + 1) if index + 1 < len(shown.segments) else None
+        if after.place.number is not None:
+            with contextlib.suppress(PageGone):
+                return await self.walk.after(after.place, shown)
+        return (await self._behind(shown, after.segment, after.seen))[1]
 
     async def _open(self, segment: LogSegment) -> LedgerReading | None:
         """None: it closed empty, left the list and was deleted since the list was read (P8.3)."""
@@ -215,59 +304,102 @@ class LogReading:
     async def _check_left(self, segment: LogSegment, seen: int) -> None:
         """A ledger of the list is gone: raise unless the list says that nothing of the log was in it but what was
         seen."""
-        segments = await self.listed()
-        if segment.ledger_id in (each.ledger_id for each in segments):
+        await self._looked_up(lambda now: self._behind(now, segment, seen, is_gone=True))
+
+    async def _behind(
+        self, log_list: LogList, left: LogSegment, seen: int, *, is_gone: bool = False
+    ) -> tuple[LogList, Place | None]:
+        """What the list names behind a ledger that was read up to `seen`, if nothing between them is missing: offsets
+        are dense and never move (I93), so where the next begins says what the reader has not seen. is_gone: it is not
+        there any more, so that the list must not name it."""
+        before = await self.walk.last(log_list, lambda each: each.ledger_id <= left.ledger_id)
+        is_named = before is not None and before.segment.ledger_id == left.ledger_id
+        if is_gone and is_named:
             raise Truncated(
-                f"log {self.name!r}: ledger {segment.ledger_id} of its list was deleted",
+                f"log {self.name!r}: ledger {left.ledger_id} of its list was deleted",
                 hint="read on from the start of the log",
             )
-        _behind(self.name, segments, segment, seen)
+        place = await self.walk.after(before, log_list)
+        if is_named:
+            return log_list, place
+        if place is None:
+            raise self._deleted(left)
+        # No ledger without an offset stands behind one that is gone: that one was the last recorded as closed (P8.2).
+        offset, wanted = _offset(place.segment), _offset(left) + seen + 1
+        if offset < wanted:
+            raise NoSuchLedger(
+                f"log {self.name!r} was deleted and begun anew: ledger {left.ledger_id} was part of the former",
+                hint="read the new one from its start",
+            )
+        if offset > wanted:
+            raise Truncated(
+                f"log {self.name!r}: ledger {left.ledger_id} is below the start of its list now",
+                hint="read on from the start of the log",
+            )
+        return log_list, place
+
+    def _deleted(self, left: LogSegment) -> NoSuchLedger:
+        return NoSuchLedger(
+            f"log {self.name!r} was deleted: ledger {left.ledger_id} was part of it",
+            hint="its next writer begins a new log under this name",
+        )
+
+    async def _located(self, log_list: LogList, start: Start) -> tuple[LogList, Place | None, int]:
+        """(list, place, entry in it) where reading begins; no place: nothing is there yet. In front of a ledger whose
+        place is not recorded yet it begins behind all entries of the one before, whose end tells it."""
+        if start is None or not log_list.segments:
+            return log_list, await self.walk.first(log_list), 0
+        if isinstance(start, Position):
+            return log_list, *await self._located_by_ledger(log_list, start)
+        if isinstance(start, bool) or not isinstance(start, int) or start < 0:
+            raise UsageError(f"{start!r} is no place in a log: a Position, or an offset from 0 on")
+        place = await self.walk.last(log_list, lambda each: _is_at_or_before(each, start))
+        if start < log_list.first_offset or place is None:
+            raise Truncated(
+                f"log {self.name!r}: offset {start} is below its start, offset {log_list.first_offset}",
+                hint="read from the start of the log",
+            )
+        return log_list, place, start - _offset(place.segment)
+
+    async def _located_by_ledger(self, log_list: LogList, start: Position) -> tuple[Place | None, int]:
+        place = await self.walk.last(log_list, lambda each: each.ledger_id <= start.ledger_id)
+        if place is not None and place.segment.ledger_id == start.ledger_id:
+            if place.segment.first_offset is not None:
+                return place, start.entry_id
+            return Place(place.segments, place.index - 1), _BEHIND_ALL
+        behind = await self.walk.after(place, log_list)
+        if behind is not None and start.entry_id <= 0 and (place is not None or log_list.first_offset == 0):
+            return (
+                behind,
+                0,
+            )  # Of a ledger that left the list, as it closed empty: the next one follows (P8.3).
+        if place is None:
+            raise Truncated(
+                f"log {self.name!r}: ledger {start.ledger_id} is below its start, offset {log_list.first_offset}",
+                hint="read from the start of the log",
+            )
+        raise NoSuchEntry(f"log {self.name!r} has no ledger {start.ledger_id}")
 
 
 @dataclass(slots=True)
 class _Standing:
     """Where a tailing reader stands."""
 
-    segment: LogSegment
+    place: Place
+    segment: LogSegment  # With its place in the log.
     first: int | None  # Where it begins in this ledger; None: behind what is there now.
     seen: int = (
         NO_ENTRY  # The last entry of the ledger that it has read, or that stands before where it began.
     )
 
 
-def _behind(name: str, segments: tuple[LogSegment, ...], left: LogSegment, seen: int) -> int:
-    """The index of what the list names behind a ledger that it names no more, if nothing between them is missing:
-    offsets are dense and never move (I93), so where the next begins says what the reader has not seen."""
-    number = next((i for i, each in enumerate(segments) if each.ledger_id > left.ledger_id), None)
-    if number is None:
-        raise NoSuchLedger(
-            f"log {name!r} was deleted: ledger {left.ledger_id} was part of it",
-            hint="its next writer begins a new log under this name",
-        )
-    # No ledger without an offset stands behind one that is gone: that one was the last recorded as closed (P8.2).
-    offset, wanted = _offset(segments[number]), _offset(left) + seen + 1
-    if offset < wanted:
-        raise NoSuchLedger(
-            f"log {name!r} was deleted and begun anew: ledger {left.ledger_id} was part of the former",
-            hint="read the new one from its start",
-        )
-    if offset > wanted:
-        raise Truncated(
-            f"log {name!r}: ledger {left.ledger_id} is below the start of its list now",
-            hint="read on from the start of the log",
-        )
-    return number
-
-
-def _segments(name: str, followed: Followed) -> tuple[LogSegment, ...]:
-    assert followed.state is not None
-    value = followed.state[0]
-    return decode_log_list(value, name).segments if value is not None else ()
-
-
 def _offset(segment: LogSegment) -> int:
     assert segment.first_offset is not None
     return segment.first_offset
+
+
+def _is_at_or_before(segment: LogSegment, offset: int) -> bool:
+    return segment.first_offset is not None and segment.first_offset <= offset
 
 
 def _placed(segment: LogSegment, following: int | None) -> LogSegment | None:
@@ -277,44 +409,6 @@ def _placed(segment: LogSegment, following: int | None) -> LogSegment | None:
     return None if following is None else replace(segment, first_offset=following)
 
 
-def _locate(name: str, segments: tuple[LogSegment, ...], start: Start) -> tuple[int, int]:
-    """(index of the segment, entry in it) where reading begins; an index past the end: nothing is there yet. In front
-    of a ledger whose place is not recorded yet it begins behind all entries of the one before, whose end tells it."""
-    if start is None or not segments:
-        return 0, 0
-    front = _offset(segments[0])
-    if isinstance(start, Position):
-        for index, segment in enumerate(segments):
-            if segment.ledger_id == start.ledger_id:
-                return (
-                    (index, start.entry_id) if segment.first_offset is not None else (index - 1, _BEHIND_ALL)
-                )
-        behind = sum(segment.ledger_id < start.ledger_id for segment in segments)
-        was_empty = start.entry_id <= 0 and (behind or front == 0)
-        if behind < len(segments) and was_empty:
-            return (
-                behind,
-                0,
-            )  # Of a ledger that left the list, as it closed empty: the next one follows (P8.3).
-        if not behind:
-            raise Truncated(
-                f"log {name!r}: ledger {start.ledger_id} is below its start, ledger {segments[0].ledger_id}",
-                hint="read from the start of the log",
-            )
-        raise NoSuchEntry(f"log {name!r} has no ledger {start.ledger_id}")
-    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise UsageError(f"{start!r} is no place in a log: a Position, or an offset from 0 on")
-    if start < front:
-        raise Truncated(
-            f"log {name!r}: offset {start} is below its start, offset {front}",
-            hint="read from the start of the log",
-        )
-    placed = [
-        i for i, each in enumerate(segments) if each.first_offset is not None and each.first_offset <= start
-    ]
-    return placed[-1], start - _offset(segments[placed[-1]])
-
-
 def _first_in(segment: LogSegment, start: Start) -> int:
     """Where reading begins in a segment behind the one it began in: above 0 only for a place still ahead."""
     if isinstance(start, Position):
@@ -322,18 +416,11 @@ def _first_in(segment: LogSegment, start: Start) -> int:
     return max(0, start - _offset(segment)) if start is not None else 0
 
 
-def _until(segments: tuple[LogSegment, ...], number: int, first_offset: int, end: Start) -> int | None:
+def _until(segment: LogSegment, first_offset: int, end: Start) -> int | None:
     """The entry of this segment at which reading ends, if it does: at most 0 where it ends before the segment."""
-    if end is None:
-        return None
     if isinstance(end, Position):
-        index, entry_id = _end_of(segments, end)
-        return entry_id if index == number else None if index > number else 0
-    return end - first_offset
-
-
-def _end_of(segments: tuple[LogSegment, ...], end: Position) -> tuple[int, int]:
-    for index, segment in enumerate(segments):
+        # Ids rise along a list: nothing is spliced into one yet (P8.5).
         if segment.ledger_id == end.ledger_id:
-            return index, end.entry_id
-    return sum(segment.ledger_id < end.ledger_id for segment in segments), 0
+            return end.entry_id
+        return 0 if segment.ledger_id > end.ledger_id else None
+    return None if end is None else end - first_offset

@@ -23,11 +23,12 @@ from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
 from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogTakeover
 from embedbk.core.log_listing import NewLedger, TakenOver
+from embedbk.core.log_paging import last_position
 from embedbk.core.log_rolling import LogPreparing, LogRecording
 from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError
 from embedbk.host.operations import OneResult
-from embedbk.ids import NO_ENTRY, NO_POSITION, Position
-from embedbk.metadata.levels import LEVEL_OF_LOGS
+from embedbk.ids import NO_POSITION, Position
+from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES
 
 __all__ = ["Owned", "Owning"]
 
@@ -101,7 +102,7 @@ class Owning:
             taken.epoch,
             taken.first_offset,
             taken.metadata.ledger_id,
-            len(taken.log_list.segments) - 1,
+            taken.log_list.ledger_count - 1,
             runtime.clock_s() - began_s,
         )
         self._tell_size(taken)
@@ -140,9 +141,10 @@ class Owning:
         )
         return Owned(taken, appending)
 
-    async def record(self, epoch: int, ledger_id: int, last_entry: int) -> None:
-        """Put the end of a closed ledger into the list, for as long as it takes."""
-        recording = LogRecording(self.name, epoch, ledger_id, last_entry)
+    async def record(self, epoch: int, ledger_id: int, last_entry: int, length: int) -> None:
+        """Put the end of a closed ledger into the list, for as long as it takes. length: its payload bytes."""
+        told = length if self.runtime.has_level(LEVEL_OF_PAGES) else None
+        recording = LogRecording(self.name, epoch, ledger_id, last_entry, told)
         what = f"recording the end of ledger {ledger_id} of log {self.name!r}"
         await self.runtime.run_to_its_end(recording, what)
 
@@ -158,6 +160,7 @@ class Owning:
             traits.digest,
             await patience_with(runtime, self.quorum),
             self.can_prepare,
+            self.runtime.page_ledgers if self.runtime.has_level(LEVEL_OF_PAGES) else 0,
         )
 
     def begin(self, taken: TakenOver) -> Appending:
@@ -187,7 +190,8 @@ class Owning:
         self.runtime.contending.note_lost(self.name, self.runtime.now_ns())
 
     def _tell_size(self, taken: TakenOver) -> None:
-        """While there is time: a list that is full can be taken over by nobody (`LogFull`)."""
+        """While there is time: a list that is full can be taken over by nobody (`LogFull`). One that has pages keeps
+        little itself."""
         size = len(encode_log_list(taken.log_list))
         if size >= _LIST_TELL * METADATA_VALUE_BYTES_MAX:
             logger.warning(
@@ -215,18 +219,17 @@ class Owning:
     def _continue_behind(self, taken: TakenOver, appending: Appending) -> None:
         """Say where the log ends before this ledger, how its last entries are read, and how one learns that this ledger
         closed empty and left the list, when it is gone (P8.3)."""
-        earlier = [segment for segment in taken.log_list.segments[:-1] if segment.last_entry != NO_ENTRY]
-        if not earlier:
+        log_list = taken.log_list
+        last = last_position(
+            log_list.segments[:-1], log_list.pages
+        )  # A takeover closes all before its own (P8.1).
+        if last is None:
             appending.continue_behind(NO_POSITION, None, lambda: self._closed_empty(taken))
             return
-        last_entry = earlier[-1].last_entry
-        assert last_entry is not None  # A takeover closes all before its own (P8.1).
-        first_offset = taken.log_list.segments[0].first_offset
-        assert first_offset is not None
-        begin = max(first_offset, taken.first_offset - _PRODUCER_ENTRIES_MAX)
+        begin = max(log_list.first_offset, taken.first_offset - _PRODUCER_ENTRIES_MAX)
         reading = LogReading(self.runtime, self.name, self._password)
         appending.continue_behind(
-            Position(earlier[-1].ledger_id, last_entry),
+            Position(*last),
             lambda: reading.read(begin, taken.first_offset),
             lambda: self._closed_empty(taken),
         )
@@ -240,7 +243,6 @@ class Owning:
         record = found.record if isinstance(found, Value) else None
         if record is None or record.value is None or record.created > taken.list_revision:
             return False
-        segments = decode_log_list(record.value, self.name).segments
-        is_named = ledger_id in (segment.ledger_id for segment in segments)
-        front = segments[0].first_offset
-        return not is_named and front is not None and front <= taken.first_offset
+        log_list = decode_log_list(record.value, self.name)
+        is_named = ledger_id in (segment.ledger_id for segment in log_list.segments)
+        return not is_named and log_list.first_offset <= taken.first_offset

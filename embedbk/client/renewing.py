@@ -215,7 +215,7 @@ class Succession:
                     break
                 except OperationTimeout as late:
                     logger.warning("%s: %s", before.what, late)
-            await self.owning.record(epoch, before.ledger_id, last_entry)
+            await self.owning.record(epoch, before.ledger_id, last_entry, before.writing.length)
         except EmbedbkError as failed:
             self._before_failed = failed
             if not isinstance(failed, LedgerFenced):  # Else appends say so.

@@ -34,7 +34,7 @@ from embedbk.codec.metadata_messages import (
     TxnDone,
     Value,
 )
-from embedbk.config import Settings
+from embedbk.config import LOG_PAGE_LEDGERS, Settings
 from embedbk.core.client_words import BookieInfo, Consumed
 from embedbk.core.contending import Contending
 from embedbk.core.machine import Machine
@@ -111,6 +111,8 @@ class Followed:
 
 class Runtime:
     """The host thread of one client, as its handles use it."""
+
+    page_ledgers = LOG_PAGE_LEDGERS  # Of the lists of its logs.
 
     def __init__(self, loop: Loop, node: ClientNode, settings: Settings, name: str) -> None:
         self.loop = loop

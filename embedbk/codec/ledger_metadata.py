@@ -27,6 +27,7 @@ __all__ = [
     "LedgerState",
     "LedgersLeft",
     "LogList",
+    "LogPages",
     "LogSegment",
     "decode_changed_metadata",
     "decode_ledger_metadata",
@@ -163,14 +164,50 @@ class LogSegment(msgspec.Struct, frozen=True, array_like=True):
     last_entry: _LastEntry | None
     created_ms: _Count = 0  # Since 1970; 0: not told.
     begun: int = Begun.UNKNOWN
+    length: _Count | None = (
+        None  # Payload bytes; None until the list records the end, or as no build said it.
+    )
+
+
+class LogPages(msgspec.Struct, frozen=True, array_like=True):
+    """What a list says of the older ledgers of its log, which stand under keys of their own (`log_pages`): pages
+    `first` to `end` - 1, of which the first `skipped` ledgers of the oldest were truncated (P8.3, P8.6)."""
+
+    series: _LedgerId  # Names the keys: of the first ledger that was ever put there, so no two logs have the same.
+    first: _Count
+    end: _Count
+    skipped: _Count
+    first_offset: _Count  # Of the oldest ledger of the log: what stood before was truncated.
+    ledgers: _Count  # In these pages, without those that are skipped.
+    length: _Count  # Their payload bytes, as far as they were recorded.
+    last: tuple[_LedgerId, _EntryId] | None = None  # The last entry in front of the list's own ledgers.
 
 
 class LogList(msgspec.Struct, frozen=True, array_like=True):
-    """A log's ordered list of ledgers under one key (P1, P8); epoch is its present owner's fencing token (P9)."""
+    """A log's ordered list of ledgers under one key (P1, P8); epoch is its present owner's fencing token (P9). Of a
+    long list these are the newest, and the older ones stand in pages."""
 
     version: int
     epoch: _Count
     segments: tuple[LogSegment, ...]
+    pages: LogPages | None = None
+
+    @property
+    def has_pages(self) -> bool:
+        return self.pages is not None and self.pages.first < self.pages.end
+
+    @property
+    def first_offset(self) -> int:
+        """Of the log: where it begins, or went on behind what was truncated."""
+        if self.pages is not None and self.pages.first < self.pages.end:
+            return self.pages.first_offset
+        first_offset = self.segments[0].first_offset if self.segments else 0
+        assert first_offset is not None  # The decoder saw to it.
+        return first_offset
+
+    @property
+    def ledger_count(self) -> int:
+        return len(self.segments) + (self.pages.ledgers if self.pages is not None else 0)
 
 
 class LedgersLeft(msgspec.Struct, frozen=True, array_like=True):
@@ -179,6 +216,7 @@ class LedgersLeft(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     ledger_ids: tuple[_LedgerId, ...]
+    pages: tuple[LogPages, ...] = ()  # Of the lists of deleted logs: what these name is to be deleted too.
 
 
 def ledger_key_path(ledger_id: int) -> str:
@@ -219,15 +257,26 @@ def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
 
 
 def encode_log_list(value: LogList, *, is_whole: bool = True) -> bytes:
-    """is_whole: with all that LEVEL_OF_LOGS allows; else as the builds before it wrote a list (P10.8)."""
-    if is_whole:
+    """is_whole: with all that LEVEL_OF_LOGS allows; else as the builds before it wrote a list (P10.8). What only
+    LEVEL_OF_PAGES allows is written where it stands in the value: a list that has pages keeps them, also from a client
+    that has not heard of the level yet."""
+    if value.pages is not None:
         return msgspec.msgpack.encode(value)
+    if is_whole:
+        written = [_written(each) for each in value.segments]
+        return msgspec.msgpack.encode((value.version, value.epoch, written))
     segments = [(each.ledger_id, each.first_offset, each.last_entry) for each in value.segments]
     return msgspec.msgpack.encode((value.version, value.epoch, segments))
 
 
+def _written(segment: LogSegment) -> LogSegment | tuple[Any, ...]:
+    if segment.length is not None:
+        return segment
+    return (segment.ledger_id, segment.first_offset, segment.last_entry, segment.created_ms, segment.begun)
+
+
 def encode_ledgers_left(value: LedgersLeft) -> bytes:
-    return msgspec.msgpack.encode(value)
+    return msgspec.msgpack.encode(value if value.pages else (value.version, value.ledger_ids))
 
 
 def decode_ledger_metadata(data: bytes, ledger_id: int | None = None) -> LedgerMetadata:
@@ -311,12 +360,33 @@ def decode_log_list(data: bytes, name: str = "") -> LogList:
         )
     if len({segment.ledger_id for segment in value.segments}) != len(value.segments):
         raise StorageError(f"{what}: its list names a ledger twice")
+    why = _why_no_pages(value)
+    if why:
+        raise StorageError(f"{what}: {why}")
     is_told = True  # Where the next ledger begins, by the one before it or by itself.
     for segment in value.segments:
         if segment.first_offset is None and is_told:
             raise StorageError(f"{what}: its list does not tell where ledger {segment.ledger_id} begins")
         is_told = segment.last_entry is not None
     return value
+
+
+def _why_no_pages(value: LogList) -> str:
+    """What its pages cannot be; nothing: they are sound."""
+    pages = value.pages
+    if pages is None:
+        return ""
+    count = pages.end - pages.first
+    if count < 0 or pages.ledgers < count or (count == 0 and (pages.skipped or pages.ledgers)):
+        return (
+            f"it names pages {pages.first} to {pages.end} of {pages.ledgers} ledgers, {pages.skipped} skipped"
+        )
+    if not value.segments:
+        return "it names pages and no ledger behind them"
+    behind = value.segments[0].first_offset
+    if behind is not None and count and behind < pages.first_offset:
+        return f"its pages begin at offset {pages.first_offset}, behind ledger {value.segments[0].ledger_id}"
+    return ""
 
 
 def decode_ledgers_left(data: bytes) -> LedgersLeft:

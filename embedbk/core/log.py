@@ -187,7 +187,12 @@ class LogTakeover(Listing):
         index = next(i for i, segment in enumerate(segments) if segment.ledger_id == metadata.ledger_id)
         # The front of a truncated log keeps its place; what stands before it is not listed any more (P8.3).
         first_offset = first_free_offset(self.segments[:index]) if index else segments[0].first_offset
-        segments[index] = replace(segments[index], first_offset=first_offset, last_entry=metadata.last_entry)
+        segments[index] = replace(
+            segments[index],
+            first_offset=first_offset,
+            last_entry=metadata.last_entry,
+            length=metadata.length if self.new.page_ledgers else None,
+        )
         self.segments = tuple(segments)
         return self._recover_next(now_ns)
 

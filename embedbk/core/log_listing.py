@@ -24,6 +24,7 @@ from embedbk.codec.ledger_metadata import (
     Durability,
     LedgerMetadata,
     LogList,
+    LogPages,
     LogSegment,
     decode_log_list,
     encode_log_list,
@@ -31,10 +32,12 @@ from embedbk.codec.ledger_metadata import (
     log_key_path,
     log_owner_path,
 )
+from embedbk.codec.log_pages import encode_log_page, log_page_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import ANYWHERE, METADATA_VALUE_BYTES_MAX, Placement, Quorum
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
 from embedbk.core.creation import NO_PATIENCE, Creation, Patience
+from embedbk.core.log_paging import Cut, cut
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
     AllocateIds,
@@ -71,7 +74,8 @@ _UNDO_ROUNDS_MAX = 5  # The list moved on so often while who was refused deleted
 
 class NewLedger(NamedTuple):
     """What the ledger is to be that comes behind the others. has_level: the cluster's level allows all that a list may
-    hold (LEVEL_OF_LOGS, P10.8); else it is written as the builds before read it."""
+    hold but pages (LEVEL_OF_LOGS, P10.8); else it is written as the builds before read it. page_ledgers: of which size
+    pages are made of a list that grows (LEVEL_OF_PAGES); 0: none are."""
 
     quorum: Quorum
     password_verifier: bytes
@@ -82,6 +86,7 @@ class NewLedger(NamedTuple):
     digest: int = DigestType.CRC32C
     patience: Patience = NO_PATIENCE
     has_level: bool = True
+    page_ledgers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,8 @@ class Listing(Machine):
         self.bookies = bookies
         self.chance = chance
         self.stage = Stage.LIST
-        self.segments: tuple[LogSegment, ...] = ()
+        self.segments: tuple[LogSegment, ...] = ()  # Of the list itself; those before stand in its pages.
+        self.pages: LogPages | None = None
         self.list_revision = ABSENT
         self.rounds = 0
         self.commit_is_unknown = False
@@ -231,12 +237,13 @@ class Listing(Machine):
             return self._taken_over(event.revision)  # An earlier commit, of which we did not hear.
         self._note_standing(event)
         self.list_revision = event.revision if event.value is not None else ABSENT
-        self.segments = ()
+        self.segments, self.pages = (), None
         if event.value is not None:
             try:
-                self.segments = decode_log_list(event.value, self.name).segments
+                log_list = decode_log_list(event.value, self.name)
             except StorageError as unread:
                 return self._end(unread)
+            self.segments, self.pages = log_list.segments, log_list.pages
         return self._on_segments(event.now_ns)
 
     def _note_standing(self, event: KeyRead) -> None:
@@ -244,9 +251,13 @@ class Listing(Machine):
 
     def _full(self, staying: list[LogSegment]) -> LogFull | None:
         """Whether no ledger fits behind these, at the most that their ends may take."""
-        most = [replace(s, last_entry=LEDGER_ID_MAX) if s.last_entry is None else s for s in staying]
         ours = LogSegment(LEDGER_ID_MAX, LEDGER_ID_MAX, None, self.new.created_ms, self.new.begun)
-        size = len(self._encoded(LogList(METADATA_VERSION, self.epoch, (*most, ours))))
+        after = self._cut((*staying, ours))
+        most = tuple(
+            replace(each, last_entry=LEDGER_ID_MAX) if each.last_entry is None else each
+            for each in after.segments[:-1]
+        )
+        size = len(self._encoded(LogList(METADATA_VERSION, self.epoch, (*most, ours), after.pages)))
         if size <= METADATA_VALUE_BYTES_MAX:
             return None
         return LogFull(
@@ -254,6 +265,10 @@ class Listing(Machine):
             f"allowed are {METADATA_VALUE_BYTES_MAX}; nothing was changed",
             hint="write to another log from now on; delete_log() deletes this one when it was read",
         )
+
+    def _cut(self, segments: tuple[LogSegment, ...]) -> Cut:
+        """The list as it is to be, with as much of it in pages as may be."""
+        return cut(segments, self.pages, self.new.page_ledgers)
 
     def _encoded(self, log_list: LogList) -> bytes:
         return encode_log_list(log_list, is_whole=self.new.has_level)
@@ -289,18 +304,23 @@ class Listing(Machine):
         return self._commit()
 
     def _commit(self) -> list[Effect]:
-        """One transaction: the list is as read, the epoch is the newest, the ledger it names exists."""
+        """One transaction: the list is as read, the epoch is the newest, the ledger it names exists. What grew beyond a
+        page of the list moves there in the same one: who reads the list in between finds all of it (P8.6)."""
         assert self.created is not None
         self.stage = Stage.COMMIT
         metadata, revision = self.created
-        segments = (*self._staying, self._segment_of(metadata.ledger_id))
-        self.new_list = LogList(METADATA_VERSION, self.epoch, segments)
+        after = self._cut((*self._staying, self._segment_of(metadata.ledger_id)))
+        self.new_list = LogList(METADATA_VERSION, self.epoch, after.segments, after.pages)
         when = [
             Compare(log_key_path(self.name), self.list_revision),
             Compare(log_owner_path(self.name), self.epoch),
             Compare(ledger_key_path(metadata.ledger_id), revision),
         ]
-        then: list[Put | Delete] = [Put(log_key_path(self.name), self._encoded(self.new_list))]
+        then: list[Put | Delete] = []
+        for number, page in after.moved:
+            assert after.pages is not None
+            then.append(Put(log_page_path(self.name, after.pages, number), encode_log_page(page)))
+        then.append(Put(log_key_path(self.name), self._encoded(self.new_list)))
         more_when, more_then = self._with_commit()
         return [Transact("commit", when + more_when, then + more_then)]
 

@@ -109,11 +109,15 @@ class LogRecording(Machine):
     """An owner recording where its ledger ended, once that is closed. Ends with None when the list says so; with
     LedgerFenced when the log is another's, who records it then."""
 
-    def __init__(self, name: str, epoch: int, ledger_id: int, last_entry: int) -> None:
+    def __init__(
+        self, name: str, epoch: int, ledger_id: int, last_entry: int, length: int | None = None
+    ) -> None:
+        """length: its payload bytes; None where lists do not say so yet (LEVEL_OF_PAGES)."""
         self.name = name
         self.epoch = epoch
         self.ledger_id = ledger_id
         self.last_entry = last_entry
+        self.length = length
         self.retry_at: int | None = None
 
     @property
@@ -147,7 +151,7 @@ class LogRecording(Machine):
         segments = list(log_list.segments)
         for index, segment in enumerate(segments):
             if segment.ledger_id == self.ledger_id and segment.last_entry is None:
-                segments[index] = replace(segment, last_entry=self.last_entry)
+                segments[index] = replace(segment, last_entry=self.last_entry, length=self.length)
                 behind = segments[index + 1 : index + 2]
                 if behind and behind[0].first_offset is None and segment.first_offset is not None:
                     first_offset = segment.first_offset + self.last_entry + 1

@@ -20,6 +20,7 @@ __all__ = [
     "LEVEL_FIRST",
     "LEVEL_OF_LINEAGES",
     "LEVEL_OF_LOGS",
+    "LEVEL_OF_PAGES",
     "LEVEL_OF_REPAIRS",
     "Heard",
     "lacking_members",
@@ -33,6 +34,7 @@ LEVEL_FIRST = 1  # From before there were levels; and of whoever says none.
 LEVEL_OF_LINEAGES = 3
 LEVEL_OF_LOGS = 4
 LEVEL_OF_REPAIRS = 5
+LEVEL_OF_PAGES = 5
 LEVEL = 5  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.

@@ -356,8 +356,11 @@ class Invariants(Observer):
         """A log's list comes, changes or goes; or what left it, and is deleted behind it."""
         if key.endswith("/left"):
             self.sometimes.note("empty ledger left its log")
+        elif "/pages/" in key:
+            self._logs.take_page(key, new)
+            self.sometimes.note("page of a list written" if new is not None else "page of a list removed")
         elif key.endswith("/list"):
-            log_list = decode_log_list(new) if new is not None else None
+            log_list = self._logs.whole(key, decode_log_list(new)) if new is not None else None
             named = [each.ledger_id for each in log_list.segments] if log_list is not None else []
             self._lists[key] = frozenset(named)
             if new is None:

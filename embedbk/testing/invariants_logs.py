@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from embedbk.codec.ledger_metadata import LogList, LogSegment
+from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.core.vocabulary import Ended
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import Ghost
@@ -30,6 +31,7 @@ class Logs:
             int, int
         ] = {}  # Ledger -> the one that its owner had listed behind it, to roll over to.
         self._takeovers: dict[Any, str] = {}  # That have not ended: by whom.
+        self._pages: dict[str, tuple[LogSegment, ...]] = {}  # That are there, by key.
 
     def take(self, key: str, new: LogList | None) -> tuple[LogSegment, ...]:
         """A list comes, changes or goes; what it was before."""
@@ -42,6 +44,33 @@ class Logs:
             if len(new.segments) > 1 and new.segments[-1].first_offset is None:
                 self._behind[new.segments[-2].ledger_id] = new.segments[-1].ledger_id
         return before
+
+    def take_page(self, key: str, new: bytes | None) -> None:
+        """A page of a list comes or goes; it comes once, and never changes."""
+        if new is None:
+            self._pages.pop(key, None)
+            return
+        name, number = key.split("/")[2], int(key.rpartition("/")[2], 16)
+        page = decode_log_page(new, name, number).segments
+        if self._pages.setdefault(key, page) != page:
+            raise Violation("I93", f"{key} was there and is written with other ledgers")
+
+    def whole(self, key: str, log_list: LogList) -> LogList:
+        """A list with the ledgers of its pages in front of its own: each page that it names is there (I90)."""
+        pages = log_list.pages
+        if pages is None:
+            return log_list
+        older: list[LogSegment] = []
+        for number in range(pages.first, pages.end):
+            page = self._pages.get(log_page_path(key.split("/")[2], pages, number))
+            if page is None:
+                raise Violation("I90", f"{key} names its page {number}, which is not there")
+            older += page
+        older = older[pages.skipped :]
+        told = (len(older), sum(each.length or 0 for each in older))
+        if told != (pages.ledgers, pages.length) or (older and older[0].first_offset != pages.first_offset):
+            raise Violation("I93", f"{key} says {pages} of its pages, and they hold {told[0]} ledgers")
+        return LogList(log_list.version, log_list.epoch, (*older, *log_list.segments))
 
     def on_acked(self, client: str, ledger_id: int) -> None:
         """I92: the log's order is that of acknowledgement. What is appended behind a roll is acknowledged only when all

@@ -52,6 +52,7 @@ REST_NS = 240 * SECOND  # For every ledger to be recovered and read (L1).
 TWINS_NS = 4 * SECOND  # For who stands still to be asked (P7.9), and to go on.
 SETTLE_NS = 120 * SECOND  # For adds to end that nobody waits for.
 SHRINK_S = 20.0
+PAGE_LEDGERS = 4  # Of one page of a log's list: few, so that a short run has some.
 BUSY_COLLECTION = CollectorOptions(interval_ns=SECOND, pace_ns=SECOND // 200, page_ledgers=3)
 
 # Given the counter of what was met: observers that watch from the first moment on.
@@ -111,6 +112,7 @@ def run_plan(
         begins_older=any(step.kind == "level-raise" for step in plan.steps),
     )  # fmt: skip
     world.sometimes, world.features = seen, frozenset(plan.features)
+    world.page_ledgers = PAGE_LEDGERS
     try:
         if prepare is not None:
             prepare(world)

@@ -71,6 +71,7 @@ class SimRuntime(Runtime):
         self.core_chance = random.Random(f"writers of {client} {world.seed}")
         self._world = world
         self._client = client
+        self.page_ledgers = world.page_ledgers
 
     def start(self, operation: Operation) -> None:
         if isinstance(operation, Writing):

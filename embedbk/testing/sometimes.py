@@ -73,6 +73,8 @@ SOMETIMES = {
     "last fragment empty": "a ledger closed with nothing in its last fragment",
     "ledger deleted": "a ledger's key was removed",
     "ledger dropped": "a bookie dropped the data of a ledger",
+    "page of a list written": "older ledgers of a log went to a page of its list",
+    "page of a list removed": "a page of a log's list went, as its ledgers were truncated or the log was deleted",
     "log deleted": "a log's list was removed, and its ledgers behind it",
     "long poll parked": "a bookie kept a reader waiting for its LAC",
     "metadata brought back as another member": "an operator began another member with what a copy of the metadata has",

@@ -24,7 +24,7 @@ from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import Begun, LedgerMetadata
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Packing, TwinPacker
-from embedbk.config import BEHIND_BYTES_MAX, FRAME_BYTES_MAX, Quorum
+from embedbk.config import BEHIND_BYTES_MAX, FRAME_BYTES_MAX, LOG_PAGE_LEDGERS, Quorum
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
@@ -43,7 +43,7 @@ from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
 from embedbk.metadata.basing import BASE_RULES, BaseRules
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
-from embedbk.metadata.levels import LEVEL, LEVEL_FIRST, LEVEL_OF_LOGS
+from embedbk.metadata.levels import LEVEL, LEVEL_FIRST, LEVEL_OF_LOGS, LEVEL_OF_PAGES
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.metadata.quorum import Policy
 from embedbk.ports import DurableBookie, Identity
@@ -191,6 +191,7 @@ class World:
             str, None
         ] = {}  # Bookies whose disk is gone for good, or damaged so that they refuse it.
         self.features: frozenset[str] = frozenset()  # What the applications of this world make use of.
+        self.page_ledgers = LOG_PAGE_LEDGERS  # Of the lists of logs.
         self.is_healed = False  # Faults have stopped: one that goes on by itself ends.
         self.wall_ms = 0  # What wall clocks show; only the time of creation of a ledger is read from them.
         self.refused: dict[str, StorageError] = {}  # Bookies that would not start on their disks.
@@ -777,7 +778,11 @@ class World:
         node = self.nodes[client]
         chance = random.Random(self.chance.getrandbits(63))
         has_level = node.metadata.client.cluster_level >= LEVEL_OF_LOGS
-        new = NewLedger(quorum, b"", self.wall_ms, Begun.TAKEOVER, has_level=has_level)
+        has_pages = node.metadata.client.cluster_level >= LEVEL_OF_PAGES
+        page_ledgers = self.page_ledgers if has_pages else 0
+        new = NewLedger(
+            quorum, b"", self.wall_ms, Begun.TAKEOVER, has_level=has_level, page_ledgers=page_ledgers
+        )
         return LogTakeover(log, client.encode(), new, KEY, node.bookies, chance)
 
     def delete_left(self, client: str, log: str, taken: TakenOver) -> None:

@@ -23,6 +23,7 @@ from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
     LogList,
+    LogPages,
     LogSegment,
     decode_changed_metadata,
     decode_ledger_metadata,
@@ -33,6 +34,7 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
+from embedbk.codec.log_pages import LogPage, decode_log_page, encode_log_page
 from embedbk.codec.messages import (
     AddAnswers,
     ExplicitLacs,
@@ -61,7 +63,10 @@ METADATA = LedgerMetadata(
     1, 7, 2, 2, 1, LedgerState.CLOSED, 41, 4100, b"v" * 32, 1, {"of": b"a test"},
     (Fragment(0, 0, SEATS), Fragment(40, 4000, SEATS[::-1])),
 )  # fmt: skip
-LOG_LIST = LogList(1, 9, (LogSegment(7, 0, 41), LogSegment(8, 42, None)))
+LOG_LIST = LogList(
+    1, 9, (LogSegment(7, 0, 41), LogSegment(8, 42, None)), LogPages(3, 1, 3, 1, 0, 3, 5, (6, 1))
+)
+LOG_PAGE = LogPage(1, (LogSegment(7, 0, 41, length=9), LogSegment(8, 42, 42)))
 REGISTRATION = Registration(1, "b1", bytes(16), ["tcp://127.0.0.1:7"], True, 2**40, "z/r", b"s" * 8)
 COOKIE = Cookie(2, bytes(16), 7, b"s" * 8, (41, 0), "host:/d/b1")
 TOMBSTONE = Tombstone(1, 7, 1000, 2000, encode_ledger_metadata(METADATA))
@@ -99,6 +104,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_ledger_metadata": (decode_ledger_metadata, StorageError),
     "decode_changed_metadata": (lambda body: decode_changed_metadata(body, METADATA), StorageError),
     "decode_log_list": (decode_log_list, StorageError),
+    "decode_log_page": (lambda body: decode_log_page(body, "orders", 0), StorageError),
     "decode_ledgers_left": (decode_ledgers_left, StorageError),
     "decode_registration": (decode_registration, StorageError),
     "decode_cookie": (decode_cookie, StorageError),
@@ -240,6 +246,7 @@ def test_a_key_is_a_ledgers_only_as_it_is_written(ledger_id: int) -> None:
 SOUND = {
     "decode_ledger_metadata": encode_ledger_metadata(METADATA),
     "decode_log_list": encode_log_list(LOG_LIST),
+    "decode_log_page": encode_log_page(LOG_PAGE),
     "decode_registration": encode_registration(REGISTRATION),
     "decode_cookie": encode_cookie(COOKIE),
     "decode_tombstone": encode_tombstone(TOMBSTONE),

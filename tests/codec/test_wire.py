@@ -17,6 +17,7 @@ from embedbk.codec import (
     journal_records,
     kernels,
     ledger_metadata,
+    log_pages,
     messages,
     metadata_messages,
     registration,
@@ -118,7 +119,7 @@ def test_kinds_statuses_and_states_are_those_of_the_page() -> None:
 
 def test_values_and_operations_are_those_of_the_page() -> None:
     for name, cell in rows("values"):
-        home = registration if name in ("Registration", "Cookie") else ledger_metadata
+        home = next(each for each in (registration, log_pages, ledger_metadata) if hasattr(each, name))
         assert fields(cell) == getattr(home, name).__struct_fields__, name
     for name, cell in rows("parts"):
         assert fields(cell) == getattr(metadata_messages, name).__struct_fields__, name

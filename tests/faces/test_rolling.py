@@ -30,7 +30,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def listed(client: embedbk.Client, name: str) -> tuple[LogSegment, ...]:
-    return run_blocking(LogReading(client._runtime, name, Password(b"")).listed(), "nothing")
+    return run_blocking(LogReading(client._runtime, name, Password(b"")).listed(), "nothing").segments
 
 
 def is_closed(client: embedbk.Client, ledger_id: int) -> bool:

@@ -167,8 +167,8 @@ MUTANTS = (
         (
             (
                 _LOG_READING,
-                "segment = _placed(segments[number], following)\n                assert segment is not None  # What follows one that is read to its end has a place.\n                return segment",
-                "return segments[-1]",
+                "return Place(shown.segments, index + 1) if index",
+                "return Place(shown.segments, len(shown.segments) - 1) if index",
             ),
         ),
         ("tests/scenarios/test_log_readers.py::test_a_tail_passes_every_ledger_of_the_list_in_turn",),
@@ -204,7 +204,13 @@ MUTANTS = (
         "offset-below-the-start-read-from-the-start",
         "P6.6",
         "an offset below the start of a log is read from somewhere else, not Truncated",
-        ((_LOG_READING, "    if start < front:\n", "    if start < 0:\n"),),
+        (
+            (
+                _LOG_READING,
+                "        if start < log_list.first_offset or place is None:\n",
+                "        place = place or Place(log_list.segments, 0)\n        if start < 0:\n",
+            ),
+        ),
         (_NO_EMPTIES + "a_place_below_the_start_of_a_log_is_truncated",),
     ),
     Mutant(
@@ -275,8 +281,8 @@ MUTANTS = (
         (
             (
                 _DELETING,
-                "    if any(segment.ledger_id == metadata.ledger_id for segment in decode_log_list(value, name).segments):\n",
-                "    if any(segment.ledger_id < 0 for segment in decode_log_list(value, name).segments):\n",
+                "    if place is not None and metadata.ledger_id in (each.ledger_id for each in place.segments):\n",
+                "    if place is not None and metadata.ledger_id < 0:\n",
             ),
         ),
         (_LOGS + "a_ledger_of_a_log_is_not_deleted_under_it",),

@@ -296,7 +296,7 @@ def full_list(world: World) -> int:
     """A list that has no room for one more ledger behind it; how many are closed in it."""
     over = take(world, "p1")
     ours = LogSegment(over.metadata.ledger_id, 1 << 40, None)
-    size = len(msgspec.msgpack.encode(LogSegment(1 << 20, 1 << 20, 3)))
+    size = len(msgspec.msgpack.encode((1 << 20, 1 << 20, 3, 0, 0)))
     closed = [LogSegment((1 << 20) + n, 1 << 20, 3) for n in range(METADATA_VALUE_BYTES_MAX // size)]
     whole = LogList(METADATA_VERSION, over.epoch, (*closed, ours))
     for _ in range((len(encode_log_list(whole)) - METADATA_VALUE_BYTES_MAX + size - 1) // size):
