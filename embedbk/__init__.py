@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from embedbk.client.ledger import LedgerReader, LedgerWriter
     from embedbk.client.locking import Holder, Lock
     from embedbk.client.log import Log, LogWriter
+    from embedbk.client.truncating import LogPin, Truncation
     from embedbk.config import Placement, Roll, Settings
     from embedbk.errors import (
         AppendConflict,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         NoSuchEntry,
         NoSuchLedger,
         NotEnoughBookies,
+        NotTruncated,
         OperationTimeout,
         PeerError,
         RecoveryInconclusive,
@@ -83,12 +85,14 @@ __all__ = [
     "Lock",
     "Holder",
     "LogFull",
+    "LogPin",
     "LogWriter",
     "MetadataConflict",
     "MetadataUnavailable",
     "NoSuchEntry",
     "NoSuchLedger",
     "NotEnoughBookies",
+    "NotTruncated",
     "OperationTimeout",
     "PeerError",
     "Position",
@@ -102,6 +106,7 @@ __all__ = [
     "StorageError",
     "Ticket",
     "Truncated",
+    "Truncation",
     "UsageError",
     "WrongPassword",
     "aio",
@@ -119,12 +124,13 @@ config Placement Roll Settings
 client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
-errors AppendConflict LockLost LogFull StaleEpoch Truncated UsageError WrongPassword
+errors AppendConflict LockLost LogFull NotTruncated StaleEpoch Truncated UsageError WrongPassword
 guards EpochGuard FileGuard SqlGuard
 ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter
 client.locking Holder Lock
 client.log Log LogWriter
+client.truncating LogPin Truncation
 client.deleting DeletedLedger
 client.explaining Explanation
 client.bookie_states BookieState

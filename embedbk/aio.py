@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from embedbk.client import client, deleting, explaining, ledger, log
+from embedbk.client import client, deleting, explaining, ledger, log, truncating
 from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bookie_states import BookieState, bookie_states
@@ -28,6 +28,7 @@ from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading, record_batch_maker
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_async
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.packer_twin import Buffer
@@ -578,6 +579,28 @@ class Log:
 
     async def segments(self) -> list[Segment]:
         return await run_async(self._reading.segments())
+
+    async def truncate(
+        self,
+        before: Start = None,
+        *,
+        older_than_s: float | None = None,
+        keep_bytes: int | None = None,
+        may_do_nothing: bool = False,
+    ) -> Truncation:
+        steps = truncating.truncate(
+            self._reading, before, older_than_s, keep_bytes, may_do_nothing=may_do_nothing
+        )
+        return await run_async(steps)
+
+    async def pin(self, name: str, at: Start = None, *, ttl_s: float = 3600.0) -> LogPin:
+        return await run_async(truncating.pin(self._reading, name, at, ttl_s))
+
+    async def unpin(self, name: str) -> bool:
+        return await run_async(truncating.unpin(self._reading, name))
+
+    async def pins(self) -> list[LogPin]:
+        return await run_async(truncating.pins(self._reading))
 
     def __reduce__(self) -> Any:
         refuse_pickling("a log handle", "send the client's url and the log's name, and open it there")

@@ -23,6 +23,7 @@ __all__ = [
     "NoSuchEntry",
     "NoSuchLedger",
     "NotEnoughBookies",
+    "NotTruncated",
     "OperationTimeout",
     "PeerError",
     "RecoveryInconclusive",
@@ -143,8 +144,16 @@ class NoSuchEntry(EmbedbkError, LookupError):
     """Known to be absent; never used for "could not read" (P7.1)."""
 
 
+class NotTruncated(EmbedbkError):
+    """A log was to be truncated, and no ledger of it could go: says what held it (P8.8). Nothing was changed."""
+
+    truncation: Any = None  # The `Truncation` that says the same as values.
+
+
 class Truncated(EmbedbkError, LookupError):
     """The position is below the start of the log's list (P6.6)."""
+
+    first_offset: int | None = None  # Where the log begins now; None: not told.
 
 
 class EntryUnreadable(EmbedbkError):

@@ -34,8 +34,10 @@ from embedbk.codec.ledger_metadata import (
     log_key_path,
     log_left_path,
     log_owner_path,
+    log_truncated_path,
 )
 from embedbk.codec.log_pages import decode_log_page, log_page_path
+from embedbk.codec.log_pins import log_pins_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
 from embedbk.codec.registration import PLACEMENTS_PREFIX, placement_path
 from embedbk.codec.tombstone import (
@@ -134,7 +136,8 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             ids.append(segment.ledger_id)
             if segment.last_entry is None:
                 when += await _may_be_deleted(runtime, name, segment.ledger_id, password, what, force=force)
-        for path in (log_owner_path(name), log_left_path(name), log_deleting_path(name)):
+        kept = (log_left_path(name), log_truncated_path(name), log_deleting_path(name))
+        for path in (log_owner_path(name), *kept):
             held, held_revision = await runtime.get(path, what)
             when.append(Compare(path, ABSENT if held is None else held_revision))
             if held is not None and path != log_owner_path(name):
@@ -145,6 +148,8 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             Delete(log_key_path(name)),
             Delete(log_owner_path(name)),  # Whoever is taking it over now finds that it is not theirs.
             Delete(log_left_path(name)),
+            Delete(log_truncated_path(name)),
+            Delete(log_pins_path(name)),
             Put(log_deleting_path(name), deleting),
         ]
         if await runtime.transact(when, then, what):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from embedbk.client import truncating
 from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.ledger import Traits, iterate, queue_blocking, quorum_of, traits_of
@@ -18,6 +19,7 @@ from embedbk.client.password import Password
 from embedbk.client.reading import record_batch_maker
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import NEVER_ROLL, Placement, Quorum, Roll, check_seconds
@@ -360,6 +362,56 @@ class Log:
     def segments(self) -> list[Segment]:
         """The log's ledgers in order, each with how far it may be read now."""
         return run_blocking(self._reading.segments(), "aio.Log.segments")
+
+    def truncate(
+        self,
+        before: Start = None,
+        *,
+        older_than_s: float | None = None,
+        keep_bytes: int | None = None,
+        may_do_nothing: bool = False,
+    ) -> Truncation:
+        """Let go of the oldest entries, by whole ledgers (P8.3, P8.8): those that are closed, are not the last, and
+        whose every entry is before what is given here; of several each must allow it. Anybody may, beside a writer.
+
+        Offsets stay as they are (`Truncated` for what is gone). The ledgers are deleted like others: until their grace
+        is over `Client.undelete_ledger` brings one back by itself, not into the log.
+
+        Args:
+            before: a Position, or a dense offset; that entry stays.
+            older_than_s: what was appended so long ago, by the times at which the list says that ledgers were begun.
+            keep_bytes: at least so many payload bytes stay; ledgers whose length no list recorded stay, too (those
+                from before the cluster's level 5).
+            may_do_nothing: that no ledger can go is no error.
+
+        Raises:
+            NotTruncated: no ledger can go; `truncation` says what was asked, what stands and what holds it.
+            UsageError: nothing says how much, a number is out of range, or the cluster's level is below 5.
+            NoSuchLedger: there is no such log. WrongPassword: as it says; nothing was changed.
+            OperationTimeout: it may go on: call it again.
+        """
+        steps = truncating.truncate(
+            self._reading, before, older_than_s, keep_bytes, may_do_nothing=may_do_nothing
+        )
+        return run_blocking(steps, "aio.Log.truncate")
+
+    def pin(self, name: str, at: Start = None, *, ttl_s: float = 3600.0) -> LogPin:
+        """Keep everything from `at` on (a Position or an offset; None: from the log's start) from being truncated, for
+        ttl_s from now by the clocks on the walls (P8.8). Under a name that is there the new one takes its place.
+
+        Raises:
+            Truncated: it comes too late; `first_offset` says where the log begins.
+            UsageError: the name is none, the log has 1000 pins, or the cluster's level is below 5.
+        """
+        return run_blocking(truncating.pin(self._reading, name, at, ttl_s), "aio.Log.pin")
+
+    def unpin(self, name: str) -> bool:
+        """Take a pin away, whoever made it; False: there is none of this name."""
+        return run_blocking(truncating.unpin(self._reading, name), "aio.Log.unpin")
+
+    def pins(self) -> list[LogPin]:
+        """The log's pins, those whose time is over included until somebody truncates or pins."""
+        return run_blocking(truncating.pins(self._reading), "aio.Log.pins")
 
     def __reduce__(self) -> Any:
         refuse_pickling("a log handle", "send the client's url and the log's name, and open it there")

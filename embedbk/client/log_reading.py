@@ -44,12 +44,39 @@ class LogReading:
 
     async def listed(self) -> LogList:
         """The log's list, without what stands in its pages; raises NoSuchLedger when nobody ever wrote to the log."""
-        value, _ = await self.runtime.get(log_key_path(self.name), f"reading the list of log {self.name!r}")
+        return (await self.listed_at())[0]
+
+    async def listed_at(self) -> tuple[LogList, int]:
+        """The same with its revision."""
+        value, revision = await self.runtime.get(
+            log_key_path(self.name), f"reading the list of log {self.name!r}"
+        )
         if value is None:
             raise NoSuchLedger(
                 f"there is no log {self.name!r}", hint="check the name; its first writer makes it"
             )
-        return decode_log_list(value, self.name)
+        return decode_log_list(value, self.name), revision
+
+    async def offset_of(self, place: Start) -> int:
+        """The dense offset of a place: of a position, by the list. Of one below the log's start whose ledger is known
+        no more it is that start."""
+        try:
+            return await self._looked_up(lambda now: self.offset_in(now, place))
+        except Truncated as gone:
+            if gone.first_offset is None:
+                raise
+            return gone.first_offset
+
+    async def offset_in(self, log_list: LogList, place: Start) -> int:
+        """The same in this list; raises PageGone where that is not as it stands any more."""
+        if not isinstance(place, Position):
+            if isinstance(place, bool) or not isinstance(place, int) or place < 0:
+                raise UsageError(f"{place!r} is no place in a log: a Position, or an offset from 0 on")
+            return place
+        found, entry_id = await self._located_by_ledger(log_list, place)
+        if found is None or entry_id == _BEHIND_ALL:
+            raise NoSuchEntry(f"log {self.name!r}: where ledger {place.ledger_id} begins is not known yet")
+        return _offset(found.segment) + entry_id
 
     async def _looked_up(self, step: Callable[[LogList], Awaitable[T]]) -> T:
         """What `step` finds in the list as it stands."""
@@ -146,8 +173,12 @@ class LogReading:
                         seen, is_whole = limit
                         last = seen if until is None else min(seen, until - 1)
                         if first <= last:
-                            async for located in ledger.frames(first, last, first_offset):
-                                yield located
+                            try:
+                                async for located in ledger.frames(first, last, first_offset):
+                                    yield located
+                            except NoSuchLedger:  # Deleted while it was read: truncated, or with its log.
+                                await self._check_left(segment, first - 1)
+                                raise
                         if not is_whole:
                             return  # What may follow in this ledger comes before the next one (P6.6).
                 finally:
@@ -332,11 +363,16 @@ class LogReading:
                 hint="read the new one from its start",
             )
         if offset > wanted:
-            raise Truncated(
-                f"log {self.name!r}: ledger {left.ledger_id} is below the start of its list now",
-                hint="read on from the start of the log",
-            )
+            raise self._truncated(f"ledger {left.ledger_id} is", log_list)
         return log_list, place
+
+    def _truncated(self, what: str, log_list: LogList) -> Truncated:
+        error = Truncated(
+            f"log {self.name!r}: {what} below its start, offset {log_list.first_offset}",
+            hint="read from the start of the log",
+        )
+        error.first_offset = log_list.first_offset
+        return error
 
     def _deleted(self, left: LogSegment) -> NoSuchLedger:
         return NoSuchLedger(
@@ -355,10 +391,7 @@ class LogReading:
             raise UsageError(f"{start!r} is no place in a log: a Position, or an offset from 0 on")
         place = await self.walk.last(log_list, lambda each: _is_at_or_before(each, start))
         if start < log_list.first_offset or place is None:
-            raise Truncated(
-                f"log {self.name!r}: offset {start} is below its start, offset {log_list.first_offset}",
-                hint="read from the start of the log",
-            )
+            raise self._truncated(f"offset {start} is", log_list)
         return log_list, place, start - _offset(place.segment)
 
     async def _located_by_ledger(self, log_list: LogList, start: Position) -> tuple[Place | None, int]:
@@ -374,10 +407,7 @@ class LogReading:
                 0,
             )  # Of a ledger that left the list, as it closed empty: the next one follows (P8.3).
         if place is None:
-            raise Truncated(
-                f"log {self.name!r}: ledger {start.ledger_id} is below its start, offset {log_list.first_offset}",
-                hint="read from the start of the log",
-            )
+            raise self._truncated(f"ledger {start.ledger_id} is", log_list)
         raise NoSuchEntry(f"log {self.name!r} has no ledger {start.ledger_id}")
 
 

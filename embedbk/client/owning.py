@@ -16,6 +16,7 @@ from embedbk.client.appending import Appending
 from embedbk.client.ledger import Traits, begin_writing, patience_with
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
+from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import Begun, decode_log_list, encode_log_list, log_key_path
 from embedbk.codec.metadata_messages import Get, Value
@@ -25,7 +26,8 @@ from embedbk.core.log import LogTakeover
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.log_paging import last_position
 from embedbk.core.log_rolling import LogPreparing, LogRecording
-from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError
+from embedbk.core.truncating import Dropping
+from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError, Truncated
 from embedbk.host.operations import OneResult
 from embedbk.ids import NO_POSITION, Position
 from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES
@@ -208,6 +210,12 @@ class Owning:
         listed = frozenset(segment.ledger_id for segment in taken.log_list.segments)
         deleting = OneResult(Leaving(self.name, taken.list_revision, listed, self._password.key))
 
+        self._start_telling(deleting)
+        if self.runtime.has_level(LEVEL_OF_PAGES):
+            grace_ms = int(self.runtime.settings.delete_grace_s * 1000)
+            self._start_telling(OneResult(Dropping(self.name, self.runtime.wall_ms(), grace_ms)))
+
+    def _start_telling(self, deleting: OneResult) -> None:
         def tell(ended: Future[Any]) -> None:
             failure = ended.exception()
             if isinstance(failure, StorageError):  # Else the client was closed: the next owner goes on.
@@ -230,7 +238,7 @@ class Owning:
         reading = LogReading(self.runtime, self.name, self._password)
         appending.continue_behind(
             Position(*last),
-            lambda: reading.read(begin, taken.first_offset),
+            lambda: _what_is_left(reading, begin, taken.first_offset),
             lambda: self._closed_empty(taken),
         )
 
@@ -246,3 +254,17 @@ class Owning:
         log_list = decode_log_list(record.value, self.name)
         is_named = ledger_id in (segment.ledger_id for segment in log_list.segments)
         return not is_named and log_list.first_offset <= taken.first_offset
+
+
+async def _what_is_left(reading: LogReading, begin: int, end: int) -> Frames:
+    """From begin to end, or from where the log begins by now: what is truncated beside the reader is nobody's need."""
+    while begin < end:
+        try:
+            async for located in reading.read(begin, end):
+                yield located
+        except Truncated as gone:
+            if gone.first_offset is None or gone.first_offset <= begin:
+                raise
+            begin = gone.first_offset
+        else:
+            return

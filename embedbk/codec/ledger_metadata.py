@@ -43,6 +43,7 @@ __all__ = [
     "log_key_path",
     "log_left_path",
     "log_owner_path",
+    "log_truncated_path",
 ]
 
 METADATA_VERSION = 1
@@ -245,6 +246,11 @@ def log_owner_path(name: str) -> str:
 
 def log_left_path(name: str) -> str:
     return f"/logs/{name}/left"
+
+
+def log_truncated_path(name: str) -> str:
+    """Where the ledgers are named that truncation took off the list, until they are deleted too (P8.3)."""
+    return f"/logs/{name}/truncated"
 
 
 def log_deleting_path(name: str) -> str:

@@ -356,6 +356,8 @@ class Invariants(Observer):
         """A log's list comes, changes or goes; or what left it, and is deleted behind it."""
         if key.endswith("/left"):
             self.sometimes.note("empty ledger left its log")
+        elif key.endswith("/pins"):
+            self._logs.take_pins(key, new)
         elif "/pages/" in key:
             self._logs.take_page(key, new)
             self.sometimes.note("page of a list written" if new is not None else "page of a list removed")

@@ -13,6 +13,7 @@ from typing import Any
 
 from embedbk.codec.ledger_metadata import LogList, LogSegment
 from embedbk.codec.log_pages import decode_log_page, log_page_path
+from embedbk.codec.log_pins import PinRecord, decode_log_pins
 from embedbk.core.vocabulary import Ended
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import Ghost
@@ -31,6 +32,7 @@ class Logs:
             int, int
         ] = {}  # Ledger -> the one that its owner had listed behind it, to roll over to.
         self._takeovers: dict[Any, str] = {}  # That have not ended: by whom.
+        self._pins: dict[str, tuple[PinRecord, ...]] = {}  # Of each log, by the key of its list.
         self._pages: dict[str, tuple[LogSegment, ...]] = {}  # That are there, by key.
 
     def take(self, key: str, new: LogList | None) -> tuple[LogSegment, ...]:
@@ -41,9 +43,41 @@ class Logs:
             self._at_most_two_are_open(key, new.segments)
             _places_are_dense(key, new.segments)
             self._nothing_moves(key, {each.ledger_id: each for each in before}, new.segments)
+            self._only_the_front_went(key, before, new.segments)
             if len(new.segments) > 1 and new.segments[-1].first_offset is None:
                 self._behind[new.segments[-2].ledger_id] = new.segments[-1].ledger_id
         return before
+
+    def take_pins(self, key: str, new: bytes | None) -> None:
+        self._pins[key.removesuffix("/pins") + "/list"] = decode_log_pins(new).pins if new is not None else ()
+
+    def _only_the_front_went(
+        self, key: str, before: tuple[LogSegment, ...], segments: tuple[LogSegment, ...]
+    ) -> None:
+        """I96: "whole closed ledgers", "list first, data second"; what closed empty leaves from anywhere (P8.3)."""
+        named = {each.ledger_id for each in segments}
+        is_front, went = True, False
+        for each in before:
+            if each.ledger_id in named:
+                is_front = False
+                continue
+            ledger = self._ghost.ledger(each.ledger_id)
+            if ledger.deleted is not None or ledger.metadata is None or not ledger.metadata.is_closed:
+                raise Violation(
+                    "I96", f"{key} lets go of ledger {each.ledger_id}, which is not there and closed"
+                )
+            if ledger.metadata.last_entry != NO_ENTRY:
+                went = True
+                if not is_front or each.last_entry is None:
+                    raise Violation(
+                        "I96", f"{key} lets go of ledger {each.ledger_id}, which is not at its front"
+                    )
+        front = segments[0].first_offset or 0
+        pin = next((pin for pin in self._pins.get(key, ()) if went and pin.offset < front), None)
+        if pin is not None:
+            raise Violation(
+                "I96", f"{key} is truncated to offset {front}, and pin {pin} holds what is before"
+            )
 
     def take_page(self, key: str, new: bytes | None) -> None:
         """A page of a list comes or goes; it comes once, and never changes."""

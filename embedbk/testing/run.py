@@ -41,6 +41,7 @@ from embedbk.testing.promises import Promises
 from embedbk.testing.reached_events import ReachedEvents
 from embedbk.testing.repairers import Repairers
 from embedbk.testing.scarcity import FEW_REQUESTS, LITTLE_ROOM, has_room
+from embedbk.testing.truncators import room_is_given_back
 from embedbk.testing.violation import Violation
 from embedbk.testing.without_quorum import goes_on_without_quorum
 from embedbk.testing.world import Steps, Until, World
@@ -220,6 +221,11 @@ def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) ->
         if not over or actor.error is not None:
             raise Violation("L15", f"a new writer does not come to its end: {actor.error}")
         _without_quorum(world, plan)
+        if "truncates" in plan.features:
+            world.start_client("l13")
+            actor = world.spawn("l13", room_is_given_back(world, "l13", users.LOG))
+            if not world.run_until(lambda: actor.is_over, APPLICATIONS_NS) or actor.error is not None:
+                raise Violation("L13", f"what was truncated is not deleted: {actor.error}")
     ledgers = _ledger_ids(world)
     outcome.ledgers = len(ledgers)
     refusals: list[str] = []

@@ -37,6 +37,7 @@ from embedbk.ids import Member, Position
 from embedbk.testing.actor import Repair
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
+from embedbk.testing.truncators import pin_and_read, truncates
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import KEY, Sleep, Steps, Until, World
 
@@ -194,6 +195,12 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
                     random.Random(f"rolls of {client} {world.seed}") if "rolls" in world.features else None
                 )
                 line = Succession(owning, (yield from awaited(runtime, owning.take_over())), _bounds(rolls))
+            if "truncates" in world.features:
+                reading, own = (
+                    LogReading(runtime, LOG, password),
+                    random.Random(f"lets go {client} {world.seed}"),
+                )
+                world.spawn(client, truncates(world, client, runtime, reading, own))
             if "rolls" in world.features:
                 yield from _append_over(world, client, runtime, line, chance, placed, int(client[1:]))
             else:
@@ -383,8 +390,8 @@ def _produce(
             raise Violation(
                 "idempotence", f"{client}: sequence {sequence} stands at {placed[sequence]} and at {at}"
             )
-        if chance.random() < 0.8:
-            return
+        if chance.random() < 0.8 or "truncates" in world.features:
+            return  # What was truncated is not known under its sequence any more.
         earlier = chance.choice(list(placed)[-20:])
         try:
             at = yield from awaited(runtime, appending.append(b"again", Terms(producer=(producer, earlier))))
@@ -422,6 +429,7 @@ def _append_if(
 def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
     yield from _ready(world, client)
     runtime = _runtime(world, client)
+    truncating = random.Random(f"truncates of {client} {world.seed}")
     for _ in range(chance.randint(1, 6)):
         known = _all_ledgers(world)
         try:
@@ -432,6 +440,10 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
             else:
                 password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
                 reading = LogReading(runtime, LOG, Password(password))
+                if "truncates" in world.features and truncating.random() < 0.7:
+                    act = truncating.choice([truncates, truncates, pin_and_read])
+                    yield from act(world, client, runtime, reading, truncating)
+                    continue
                 located = reading.tail(0, 1.0) if chance.random() < 0.3 else reading.read(None, None)
                 yield from _take(world, client, runtime, located)
         except EmbedbkError as error:

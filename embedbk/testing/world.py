@@ -33,6 +33,7 @@ from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogTakeover
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.machine import Machine
+from embedbk.core.truncating import Dropping
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
@@ -789,6 +790,7 @@ class World:
         """What a takeover does behind itself with ledgers that left the list (P8.3)."""
         listed = frozenset(segment.ledger_id for segment in taken.log_list.segments)
         self.start(client, Leaving(log, taken.list_revision, listed, KEY))
+        self.start(client, Dropping(log, self.wall_ms, 1_000))
 
     def open_writing(self, client: str, taken: TakenOver, add_timeout_ns: int = 1 * SECOND) -> Writing:
         """The writing handle of a log that was taken over."""

@@ -35,6 +35,7 @@ from embedbk.codec.ledger_metadata import (
     ledger_of_key,
 )
 from embedbk.codec.log_pages import LogPage, decode_log_page, encode_log_page
+from embedbk.codec.log_pins import LogPins, PinRecord, decode_log_pins, encode_log_pins
 from embedbk.codec.messages import (
     AddAnswers,
     ExplicitLacs,
@@ -104,6 +105,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_ledger_metadata": (decode_ledger_metadata, StorageError),
     "decode_changed_metadata": (lambda body: decode_changed_metadata(body, METADATA), StorageError),
     "decode_log_list": (decode_log_list, StorageError),
+    "decode_log_pins": (decode_log_pins, StorageError),
     "decode_log_page": (lambda body: decode_log_page(body, "orders", 0), StorageError),
     "decode_ledgers_left": (decode_ledgers_left, StorageError),
     "decode_registration": (decode_registration, StorageError),
@@ -247,6 +249,7 @@ SOUND = {
     "decode_ledger_metadata": encode_ledger_metadata(METADATA),
     "decode_log_list": encode_log_list(LOG_LIST),
     "decode_log_page": encode_log_page(LOG_PAGE),
+    "decode_log_pins": encode_log_pins(LogPins(1, (PinRecord("batch", 7, 9, 1000),))),
     "decode_registration": encode_registration(REGISTRATION),
     "decode_cookie": encode_cookie(COOKIE),
     "decode_tombstone": encode_tombstone(TOMBSTONE),

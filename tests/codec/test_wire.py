@@ -18,6 +18,7 @@ from embedbk.codec import (
     kernels,
     ledger_metadata,
     log_pages,
+    log_pins,
     messages,
     metadata_messages,
     registration,
@@ -119,7 +120,9 @@ def test_kinds_statuses_and_states_are_those_of_the_page() -> None:
 
 def test_values_and_operations_are_those_of_the_page() -> None:
     for name, cell in rows("values"):
-        home = next(each for each in (registration, log_pages, ledger_metadata) if hasattr(each, name))
+        home = next(
+            each for each in (registration, log_pages, log_pins, ledger_metadata) if hasattr(each, name)
+        )
         assert fields(cell) == getattr(home, name).__struct_fields__, name
     for name, cell in rows("parts"):
         assert fields(cell) == getattr(metadata_messages, name).__struct_fields__, name

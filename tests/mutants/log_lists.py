@@ -12,8 +12,15 @@ _METADATA = "embedbk/codec/ledger_metadata.py"
 _DELETING = "embedbk/client/deleting.py"
 _WALK = "embedbk/client/log_pages.py"
 
+_JUDGE = "embedbk/core/truncation.py"
+_TRUNCATING = "embedbk/core/truncating.py"
+_PINNING = "embedbk/client/truncating.py"
+_OWNING = "embedbk/client/owning.py"
+
 _P8 = "tests/rules/test_p8_pages.py::test_"
 _FACES = "tests/scenarios/test_logs_in_pages.py::test_"
+_CUT = "tests/rules/test_p8_truncating.py::test_"
+_LETS_GO = "tests/scenarios/test_truncating.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -95,5 +102,137 @@ MUTANTS = (
         "a list whose ids do not rise goes to pages, in which nobody finds its ledgers",
         ((_PAGING, "    if not page_ledgers or not _rises(segments, pages):", "    if not page_ledgers:"),),
         (_P8 + "a_list_whose_ids_do_not_rise_stays_one_value",),
+    ),
+    Mutant(
+        "what-was-truncated-is-forgotten",
+        "P8.3 L13",
+        "ledgers leave the list and are named nowhere: a crash leaves them for ever",
+        (
+            (
+                _TRUNCATING,
+                "        left = (*self.staying, *(segment.ledger_id for segment in gone))\n",
+                "        left = tuple(self.staying)\n",
+            ),
+        ),
+        (_CUT + "the_list_goes_first_and_says_what_is_to_be_deleted",),
+    ),
+    Mutant(
+        "the-next-owner-deletes-nothing",
+        "P8.3 L13",
+        "what a truncation left behind a crash stays",
+        (
+            (
+                _OWNING,
+                "            self._start_telling(OneResult(Dropping(self.name, self.runtime.wall_ms(), grace_ms)))\n",
+                "",
+            ),
+        ),
+        (_LETS_GO + "what_a_crash_leaves_between_is_deleted_by_the_next_takeover[pages-1]",),
+    ),
+    Mutant(
+        "the-last-ledger-is-truncated",
+        "P8.3",
+        "of a log the last ledger goes too when it is closed",
+        (
+            (
+                _JUDGE,
+                "        if index + 1 == len(window) and not has_more:\n",
+                "        if index + 1 == len(window) and has_more:\n",
+            ),
+        ),
+        (_LETS_GO + "the_last_ledger_and_an_open_one_stay[pages]",),
+    ),
+    Mutant(
+        "pins-are-not-looked-at",
+        "P8.8 I96",
+        "what a pin holds is truncated",
+        (
+            (
+                _JUDGE,
+                "        if lowest is not None and end > lowest.offset:\n",
+                "        if lowest is not None and end > lowest.offset + 99:\n",
+            ),
+        ),
+        (_LETS_GO + "a_pin_holds_everybody_and_goes_by_its_name_or_time[pages]",),
+    ),
+    Mutant(
+        "a-pin-that-comes-between-is-not-seen",
+        "P8.8 I96",
+        "truncation looks at the pins, and does not compare them",
+        ((_TRUNCATING, "            Compare(log_pins_path(self.name), self.pins_revision),\n", ""),),
+        (_CUT + "a_pin_that_comes_between_holds",),
+    ),
+    Mutant(
+        "a-pin-that-comes-too-late-is-made",
+        "P8.8 I96",
+        "a pin does not compare the list: it holds what is gone",
+        ((_PINNING, "[Compare(log_key_path(reading.name), list_revision)]", "[]"),),
+        (_LETS_GO + "a_pin_that_is_made_beside_a_truncation_holds_it_or_comes_too_late[pages]",),
+    ),
+    Mutant(
+        "offsets-move-with-the-front",
+        "P8.3 I93",
+        "what a truncation leaves of a page is said to begin where the page began",
+        ((_JUDGE, "        first_offset=end_of(gone[-1]),\n", ""),),
+        (_CUT + "pages_go_when_all_of_them_is_truncated",),
+    ),
+    Mutant(
+        "truncated-without-a-tombstone",
+        "CL31 P8.3",
+        "truncated ledgers may lose their bytes at once",
+        (
+            (
+                _TRUNCATING,
+                "                Put(tombstone_path(ledger_id), encode_tombstone(stone)),\n",
+                "",
+            ),
+        ),
+        (_LETS_GO + "whole_ledgers_before_a_place_go_and_offsets_stay[pages]",),
+    ),
+    Mutant(
+        "an-unheard-truncation-did-nothing",
+        "P2.2 P8.8",
+        "a change of the list that was not heard of, and landed, is told as nothing done",
+        (
+            (
+                _TRUNCATING,
+                "        if self.pending is not None and self.log_list",
+                "        if self.pending is None and self.log_list",
+            ),
+        ),
+        (_CUT + "a_change_of_unknown_outcome_is_counted_once_if_it_lands[True]",),
+    ),
+    Mutant(
+        "a-ledger-listed-ahead-tells-the-time",
+        "P8.8 P8.2",
+        "entries that were appended behind the begin of the next ledger go by that time",
+        (
+            (
+                _JUDGE,
+                "following[0].begun == Begun.TAKEOVER and following[0].created_ms",
+                "following[0].created_ms",
+            ),
+        ),
+        (_CUT + "a_ledger_that_was_listed_ahead_does_not_say_when_the_one_before_it_ended",),
+    ),
+    Mutant(
+        "truncation-of-a-wrong-password",
+        "P3.5",
+        "whoever has not the password of a log truncates it",
+        ((_TRUNCATING, "metadata.password_verifier != self.verifier", "not metadata.password_verifier"),),
+        (_LETS_GO + "bad_input_changes_nothing[pages]",),
+    ),
+    Mutant(
+        "what-another-log-has-is-deleted",
+        "P2.5 P8.3",
+        "a ledger is deleted because a key names it, whosever it is",
+        (
+            (
+                _TRUNCATING,
+                "metadata.is_closed and metadata.custom.get",
+                "metadata.is_closed or metadata.custom.get",
+            ),
+        ),
+        (_CUT + "only_what_metadata_itself_calls_closed_and_this_logs_is_deleted",),
     ),
 )

@@ -23,6 +23,7 @@ DEFINITE = {
     "NoSuchEntry": True,
     "NoSuchLedger": True,
     "NotEnoughBookies": False,
+    "NotTruncated": True,
     "OperationTimeout": False,
     "PeerError": False,
     "RecoveryInconclusive": False,

@@ -1,0 +1,124 @@
+"""How much of a log's front may go, and the list without it (P8.3, P8.8). Pure functions; `core.truncating` carries it
+out.
+
+A ledger goes whole: when it is recorded as closed, is not the last of the list, and each of its entries is before what
+was asked for and before every pin.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from embedbk.codec.ledger_metadata import Begun, LogList, LogPages, LogSegment
+from embedbk.codec.log_pins import PinRecord
+from embedbk.core.log_paging import end_of, last_position
+
+__all__ = ["Held", "Terms", "Verdict", "judge", "live_pins", "without"]
+
+
+class Held(enum.Enum):
+    """Why a log is not truncated further."""
+
+    REACHED = "reached"  # The next ledger holds entries that are not to go.
+    OPEN = "open"  # The next ledger is not recorded as closed yet.
+    LAST = "last"  # The next ledger is the last one.
+    PIN = "pin"
+
+
+class Terms(NamedTuple):
+    """What is asked for; a ledger goes only where each of these that is given allows it."""
+
+    before: int | None = None  # Entries below this offset.
+    begun_before_ms: int | None = (
+        None  # Entries that were appended before, by what the list says of its ledgers.
+    )
+    keep_bytes: int | None = None  # So many payload bytes stay, as far as lengths are recorded.
+
+
+class Verdict(NamedTuple):
+    going: int  # So many of the oldest ledgers go.
+    held: Held | None  # None: all that were looked at go, and more may.
+    pin: str = ""
+
+
+def live_pins(pins: Sequence[PinRecord], now_ms: int) -> tuple[PinRecord, ...]:
+    return tuple(pin for pin in pins if pin.until_ms > now_ms)
+
+
+def judge(
+    window: tuple[LogSegment, ...],
+    count: int,
+    terms: Terms,
+    pins: Sequence[PinRecord],
+    bytes_behind: int,
+    *,
+    has_more: bool,
+) -> Verdict:
+    """Of the first `count` ledgers of the log, whether each may go.
+
+    window: these, and the ones behind them; has_more: others follow the window. bytes_behind: payload bytes of the
+    whole log, as far as they were recorded.
+    """
+    lowest = min(pins, key=lambda pin: (pin.offset, pin.name), default=None)
+    for index in range(count):
+        segment = window[index]
+        if terms.before is not None and (segment.first_offset or 0) >= terms.before:
+            return Verdict(index, Held.REACHED)
+        if index + 1 == len(window) and not has_more:
+            return Verdict(index, Held.LAST)
+        if segment.last_entry is None:
+            return Verdict(index, Held.OPEN)
+        end = end_of(segment)
+        bytes_behind -= segment.length or 0
+        if not _is_wanted(terms, end, _ended_ms(window, index), bytes_behind, segment):
+            return Verdict(index, Held.REACHED)
+        if lowest is not None and end > lowest.offset:
+            return Verdict(index, Held.PIN, lowest.name)
+    return Verdict(count, None)
+
+
+def _is_wanted(terms: Terms, end: int, ended_ms: int | None, bytes_behind: int, segment: LogSegment) -> bool:
+    if terms.before is not None and end > terms.before:
+        return False
+    if terms.begun_before_ms is not None and (ended_ms is None or ended_ms > terms.begun_before_ms):
+        return False
+    return terms.keep_bytes is None or (segment.length is not None and bytes_behind >= terms.keep_bytes)
+
+
+def _ended_ms(window: tuple[LogSegment, ...], index: int) -> int | None:
+    """A time behind all appends to a ledger, as clocks agree; None: the list does not tell one. A takeover begins its
+    ledger behind the end of the one before. An owner lists its next one while it still appends, but the one after that
+    only when the end of this one is recorded (P8.2 iv)."""
+    following = window[index + 1 : index + 3]
+    if following and following[0].begun == Begun.TAKEOVER and following[0].created_ms:
+        return following[0].created_ms
+    if len(following) == 2 and following[1].created_ms:
+        return following[1].created_ms
+    return None
+
+
+def without(log_list: LogList, front: tuple[LogSegment, ...], count: int) -> LogList:
+    """The list when the first `count` of its oldest ledgers are gone: of its oldest page, or of its own. front: all
+    ledgers of that page, or of the list."""
+    gone, rest = front[:count], front[count:]
+    pages = log_list.pages
+    if pages is None or not log_list.has_pages:
+        first_offset = rest[0].first_offset  # The last one never goes.
+        assert first_offset is not None
+        if pages is None:
+            pages = LogPages(front[0].ledger_id, 0, 0, 0, first_offset, 0, 0)
+        pages = replace(pages, first_offset=first_offset, last=last_position(gone, pages))
+        return replace(log_list, segments=rest, pages=pages)
+    pages = replace(
+        pages,
+        first=pages.first if rest else pages.first + 1,
+        skipped=pages.skipped + count if rest else 0,
+        first_offset=end_of(gone[-1]),
+        ledgers=pages.ledgers - count,
+        length=pages.length - sum(each.length or 0 for each in gone),
+    )
+    return replace(log_list, pages=pages)
