@@ -26,6 +26,7 @@ from embedbk.codec.packer_twin import (
     release_body,
 )
 from embedbk.config import FRAME_BLOCK_BYTES, PACKER_BYTES_MAX, PACKER_POOL_BYTES_MAX
+from embedbk.errors import ensure
 
 __all__ = ["PACKER_CONFLICT", "PACKER_FULL", "PACKER_STOPPED", "Packer", "Packing", "pool_bytes_used"]
 
@@ -69,6 +70,21 @@ class Packer(_Native):  # type: ignore[misc]
         if answer == lib.EBK_USAGE:
             refuse_sizes(data, sizes)
         return done.first_entry, done.taken, bool(done.should_wake)
+
+    def append_again(self, frame: Frame, begin: int, count: int) -> int:
+        """Append again `count` entries of a frame of another packer, from its `begin`th on (`Packing`)."""
+        done = ffi.new("struct ebk_appended *")
+        source, packer = ffi.from_buffer(frame.body), ffi.cast("struct ebk_packer *", self._address)
+        answer = lib.ebk_packer_append_again(packer, source, len(source), begin, count, done)
+        ensure(answer != lib.EBK_USAGE, "a frame holds its entries whole")
+        return int(done.taken)
+
+    @property
+    def held_by(self) -> int:
+        return int(lib.ebk_packer_held_by(ffi.cast("struct ebk_packer *", self._address)))
+
+    def hold_for(self, caller: int) -> None:
+        lib.ebk_packer_hold_for(ffi.cast("struct ebk_packer *", self._address), caller)
 
     def seal(self) -> Frame | None:
         """The oldest full frame, or else the open one, or None. Its body stays alive as long as it is referenced."""

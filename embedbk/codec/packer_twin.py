@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from embedbk.codec.digest import DigestType, encode_tagged, tag_bytes
-from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES, encode_entry
-from embedbk.codec.frame import Frame
+from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry
+from embedbk.codec.frame import Frame, split
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, PACKER_BYTES_MAX
 from embedbk.errors import UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
@@ -39,6 +39,7 @@ PACKER_CONFLICT = -13  # Another id than the expected one is the next: nothing w
 # Where frames end depends on these, so that both kinds cut the same frames; native/wire/packer.c draws them.
 _NOTE_BYTES = 48
 _NOTE_ALIGN = 8
+_CRC_BYTES = ENTRY_OVERHEAD_BYTES - ENTRY_HEADER.size
 
 
 class Packing(Protocol):
@@ -75,6 +76,21 @@ class Packing(Protocol):
 
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
         """As append_many, for payloads that lie behind each other in data; sizes is an array of uint32."""
+        ...
+
+    def append_again(self, frame: Frame, begin: int, count: int) -> int:
+        """Append again `count` entries of a frame of another packer, from its `begin`th on: attributes and payload as
+        they are there, all else as this one gives it. What counted for the bounds there has room here, so that only
+        stop() and a want of memory take fewer. How many were appended; the caller releases that frame next."""
+        ...
+
+    @property
+    def held_by(self) -> int:
+        """Whose rest is waited for (append_many); 0: nobody's."""
+        ...
+
+    def hold_for(self, caller: int) -> None:
+        """Wait for this caller's rest from now on; 0: for nobody's."""
         ...
 
     def seal(self) -> Frame | None:
@@ -241,6 +257,27 @@ class TwinPacker:
             begin += size
         return self.append_many(payloads)
 
+    def append_again(self, frame: Frame, begin: int, count: int) -> int:
+        taken = 0
+        for _, entry in list(split(frame))[begin : begin + count]:
+            size = ENTRY_HEADER.unpack_from(entry)[2]
+            data = ENTRY_HEADER.size + size
+            attributes = bytes(entry[ENTRY_HEADER.size : data - self._tag_bytes])  # Its tag is made anew.
+            with self._lock:
+                if self.is_stopped:
+                    break
+                self._put(bytes(entry[data:-_CRC_BYTES]), attributes)
+            taken += 1
+        return taken
+
+    @property
+    def held_by(self) -> int:
+        return self._held_by
+
+    def hold_for(self, caller: int) -> None:
+        with self._lock:
+            self._held_by = caller
+
     def set_lac(self, lac: int, lac_length: int) -> None:
         with self._lock:
             assert self._lac <= lac < self.next_entry
@@ -297,6 +334,11 @@ class TwinPacker:
         whole = ENTRY_OVERHEAD_BYTES + len(attributes) + self._tag_bytes + len(payload)
         if self.unreleased_bytes and self.unreleased_bytes + whole > self._bytes_max:
             return PACKER_FULL, False
+        return self._put(payload, attributes)
+
+    def _put(self, payload: bytes, attributes: bytes) -> tuple[int, bool]:
+        """One more entry, for which the bounds have room."""
+        whole = ENTRY_OVERHEAD_BYTES + len(attributes) + self._tag_bytes + len(payload)
         was_idle = self._open is None and not self._full
         filled_first = self._make_room(whole)
         entry_id, length = self.next_entry, self.length + len(payload)

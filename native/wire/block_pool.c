@@ -33,11 +33,11 @@ __attribute__((constructor)) static void watch_forks(void)
     pthread_atfork(NULL, NULL, forget_parent);
 }
 
-struct ebk_block *ebk_pool_take(uint32_t capacity)
+static struct ebk_block *take_block(uint32_t capacity, int is_beyond)
 {
     struct ebk_block *block = NULL;
     pthread_mutex_lock(&pool.mutex);
-    if (pool.used_bytes + capacity > pool.bytes_max) {
+    if (!is_beyond && pool.used_bytes + capacity > pool.bytes_max) {
         pthread_mutex_unlock(&pool.mutex);
         return NULL;
     }
@@ -57,6 +57,16 @@ struct ebk_block *ebk_pool_take(uint32_t capacity)
     }
     *block = (struct ebk_block){.capacity = capacity, .refs = 1};
     return block;
+}
+
+struct ebk_block *ebk_pool_take(uint32_t capacity)
+{
+    return take_block(capacity, 0);
+}
+
+struct ebk_block *ebk_pool_take_beyond(uint32_t capacity)
+{
+    return take_block(capacity, 1);
 }
 
 static void give(struct ebk_block *block)

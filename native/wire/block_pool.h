@@ -43,6 +43,8 @@ extern uint64_t ebk_pool_generation;
 
 /* An empty block with one reference; NULL: the bound is reached, or memory is refused. */
 struct ebk_block *ebk_pool_take(uint32_t capacity);
+/* The same, also beyond the bound: for who gives as much back at once, and could not before it has this. */
+struct ebk_block *ebk_pool_take_beyond(uint32_t capacity);
 /* With the last reference it goes back to the pool. */
 void ebk_block_ref(struct ebk_block *block);
 void ebk_block_unref(struct ebk_block *block);

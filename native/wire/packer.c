@@ -174,7 +174,7 @@ static void begin_frame(struct ebk_block *block, uint32_t begin)
 }
 
 /* Where an entry of `whole` bytes goes: the open block, after this. EBK_OK, or EBK_FULL. */
-static int make_room(struct ebk_packer *packer, uint32_t whole, int *should_wake)
+static int make_room(struct ebk_packer *packer, uint32_t whole, int is_again, int *should_wake)
 {
     struct ebk_block *block = packer->open;
     if (block != NULL && block->count > 0) {
@@ -191,7 +191,8 @@ static int make_room(struct ebk_packer *packer, uint32_t whole, int *should_wake
         ebk_block_unref(block);
     }
     const uint32_t least = EBK_NOTE_BYTES + whole;
-    block = ebk_pool_take(least > packer->block_bytes ? least : packer->block_bytes);
+    const uint32_t capacity = least > packer->block_bytes ? least : packer->block_bytes;
+    block = is_again ? ebk_pool_take_beyond(capacity) : ebk_pool_take(capacity);
     if (block == NULL) return EBK_FULL;
     begin_frame(block, EBK_NOTE_BYTES);
     packer->open = block;
@@ -217,17 +218,13 @@ static void write_entry(uint8_t *to, const struct ebk_packer *packer, const uint
     ebk_store_u32(to + checked, ebk_crc32c(0, to, checked));
 }
 
-static int64_t append_locked(struct ebk_packer *packer, uint64_t caller, const uint8_t *attributes,
-                             size_t attributes_size, const uint8_t *data, size_t size, int *should_wake)
+/* One more entry, for which the bounds have room. is_again: it counted for them before. */
+static int64_t put_locked(struct ebk_packer *packer, const uint8_t *attributes, size_t attributes_size,
+                          const uint8_t *data, size_t size, int is_again, int *should_wake)
 {
-    if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX || attributes_size > EBK_ENTRY_PAYLOAD_BYTES_MAX - size) return EBK_USAGE;
-    if (packer->state.is_stopped || is_of_parent(packer)) return EBK_FAILED;
-    if (packer->held_by != 0 && packer->held_by != caller) return EBK_FULL;
     const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + (uint32_t)(attributes_size + size);
     const uint64_t unreleased = packer->state.unreleased_bytes;
-    /* The first entry always fits, however low the bound: else it never would. */
-    if (unreleased > 0 && unreleased + whole > packer->state.bytes_max) return EBK_FULL;
-    if (make_room(packer, whole, should_wake) != 0) return EBK_FULL;
+    if (make_room(packer, whole, is_again, should_wake) != 0) return EBK_FULL;
 
     struct ebk_block *block = packer->open;
     const int64_t entry_id = packer->state.next_entry;
@@ -243,6 +240,20 @@ static int64_t append_locked(struct ebk_packer *packer, uint64_t caller, const u
     PUBLISH(packer, length, length);
     PUBLISH(packer, next_entry, entry_id + 1);
     return entry_id;
+}
+
+static int64_t append_locked(struct ebk_packer *packer, uint64_t caller, const uint8_t *attributes,
+                             size_t attributes_size, const uint8_t *data, size_t size, int *should_wake)
+{
+    if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX || attributes_size > EBK_ENTRY_PAYLOAD_BYTES_MAX - size) return EBK_USAGE;
+    if (packer->state.is_stopped || is_of_parent(packer)) return EBK_FAILED;
+    if (packer->held_by != 0 && packer->held_by != caller) return EBK_FULL;
+    const uint64_t unreleased = packer->state.unreleased_bytes;
+    /* The first entry always fits, however low the bound: else it never would. */
+    if (unreleased > 0 &&
+        unreleased + EBK_ENTRY_OVERHEAD_BYTES + attributes_size + size > packer->state.bytes_max)
+        return EBK_FULL;
+    return put_locked(packer, attributes, attributes_size, data, size, 0, should_wake);
 }
 
 int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
@@ -337,6 +348,68 @@ int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t
     const int answer = append_slices(packer, 0, data, NULL, sizes, count, out);
     ebk_packer_end_turn(packer);
     return answer;
+}
+
+/* The size of the whole entry at `entry`, of which `left` bytes are there; 0 where that is none. */
+static size_t whole_entry(const uint8_t *entry, size_t left)
+{
+    if (left < EBK_ENTRY_OVERHEAD_BYTES) return 0;
+    const uint32_t size = ebk_load_u32(entry + EBK_ENTRY_AT_PAYLOAD_SIZE);
+    if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX || ebk_load_u16(entry + EBK_ENTRY_AT_ATTRIBUTES) > size) return 0;
+    const size_t whole = EBK_ENTRY_OVERHEAD_BYTES + (size_t)size;
+    return whole <= left ? whole : 0;
+}
+
+int ebk_packer_append_again(struct ebk_packer *packer, const uint8_t *entries, size_t size, uint64_t begin,
+                            uint64_t count, struct ebk_appended *out)
+{
+    int64_t answer = 0;
+    uint64_t at = 0;
+    ebk_packer_take_turn(packer);
+    *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
+    while (out->taken < count && answer >= 0) {
+        size_t sliced = 0;
+        ebk_packer_lock(packer);
+        if (packer->state.is_stopped || is_of_parent(packer)) answer = EBK_FAILED;
+        while (answer >= 0 && out->taken < count && sliced < SLICE_BYTES) {
+            const size_t whole = whole_entry(entries, size);
+            if (whole == 0) {
+                answer = EBK_USAGE;
+                break;
+            }
+            if (at >= begin) {
+                const size_t attributes_size = ebk_load_u16(entries + EBK_ENTRY_AT_ATTRIBUTES);
+                const uint8_t *attributes = entries + EBK_ENTRY_HEADER_BYTES;
+                const size_t data_size = whole - EBK_ENTRY_OVERHEAD_BYTES - attributes_size;
+                answer = put_locked(packer, attributes, attributes_size, attributes + attributes_size, data_size, 1,
+                                    &out->should_wake);
+                if (answer < 0) break;
+                out->taken += 1;
+            }
+            at += 1;
+            entries += whole;
+            size -= whole;
+            sliced += whole;
+        }
+        ebk_packer_unlock(packer);
+    }
+    ebk_packer_end_turn(packer);
+    return answer < 0 ? (int)answer : 0;
+}
+
+uint64_t ebk_packer_held_by(struct ebk_packer *packer)
+{
+    ebk_packer_lock(packer);
+    const uint64_t caller = packer->held_by;
+    ebk_packer_unlock(packer);
+    return caller;
+}
+
+void ebk_packer_hold_for(struct ebk_packer *packer, uint64_t caller)
+{
+    ebk_packer_lock(packer);
+    packer->held_by = caller;
+    ebk_packer_unlock(packer);
 }
 
 void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t lac_length)

@@ -77,6 +77,14 @@ int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t
 int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t size, const uint32_t *sizes,
                           uint64_t count, struct ebk_appended *out);
 
+/* Append again what another packer made: of the entries that lie behind each other in `entries`, as in a frame, `count`
+ * from the one at `begin` on (counted from 0), each with attributes and payload as there, and all else as this packer
+ * gives it. What counted for the bounds there has room here: none of them refuses. The caller releases that frame next.
+ * Returns EBK_OK, EBK_FAILED after ebk_packer_stop(), EBK_FULL without memory, EBK_USAGE where no whole entries lie
+ * there; out->taken of them were appended. */
+int ebk_packer_append_again(struct ebk_packer *packer, const uint8_t *entries, size_t size, uint64_t begin,
+                            uint64_t count, struct ebk_appended *out);
+
 /* What entries appended from now on carry. Wants lac < next_entry, and never a lower one than before. */
 void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
 
@@ -88,6 +96,10 @@ EBK_SHORT void ebk_packer_want(struct ebk_packer *packer, uint32_t count);
  * The body stays unchanged until ebk_packer_release(body), which is owed exactly once. */
 int ebk_packer_seal(struct ebk_packer *packer, struct ebk_packed *out);
 void ebk_packer_release(uint8_t *body);
+
+/* Whose rest is waited for (ebk_packer_append_each_in_turn), 0: nobody's; and wait for this caller's from now on. */
+uint64_t ebk_packer_held_by(struct ebk_packer *packer);
+void ebk_packer_hold_for(struct ebk_packer *packer, uint64_t caller);
 
 /* No appends from now on; what was appended can still be taken. */
 void ebk_packer_stop(struct ebk_packer *packer);

@@ -311,6 +311,51 @@ class TestPacker:
         (frame,) = drain(packer)
         assert payloads_of(frame) == [b"zero"]
 
+    def test_what_another_packer_made_is_appended_again_with_numbers_of_its_own(self, make: Make) -> None:
+        """P8.2: entries carry ledger, id, length, LAC and digest, so they are packed anew; payload and attributes stay."""
+        before, packer = make(LEDGER, block_bytes=400), make(LEDGER + 1, bytes_max=1)
+        produced = encode_attributes([2, 3], Producer(5, 6))
+        payloads = [b"", b"two", b"y" * 300, b"z" * 700]
+        before.append(payloads[0])
+        before.append_with(payloads[1], produced, -1)
+        before.append(payloads[2])
+        before.append(payloads[3])
+        frames = list(drain(before))
+        packer.append(b"first")
+        packer.set_lac(0, 5)
+        taken = [packer.append_again(frame, 0, frame.entry_count) for frame in frames]
+        assert sum(taken) == 4
+        assert packer.append(b"x") == (PACKER_FULL, False), "its bound refuses others only"
+        entries = [entry for frame in drain(packer) for entry in iter_entries(frame)]
+        assert [bytes(entry.data) for entry in entries] == [b"first", *payloads]
+        assert [entry.entry_id for entry in entries] == [0, 1, 2, 3, 4]
+        assert [entry.length for entry in entries] == [5, 5, 8, 308, 1008]
+        assert [(entry.lac, entry.lac_length) for entry in entries[1:]] == [(0, 5)] * 4
+        assert [bytes(entry.attributes) for entry in entries] == [b"", b"", produced, b"", b""]
+
+    def test_a_part_of_a_frame_is_appended_again(self, make: Make) -> None:
+        before, packer = make(LEDGER), make(LEDGER + 1)
+        before.append_many([b"%d" % number for number in range(6)])
+        (frame,) = drain(before)
+        assert packer.append_again(frame, 4, 2) == 2
+        assert packer.append_again(frame, 1, 2) == 2
+        assert packer.append_again(frame, 3, 0) == 0
+        (again,) = drain(packer)
+        assert payloads_of(again) == [b"4", b"5", b"1", b"2"]
+        packer.stop()
+        assert packer.append_again(frame, 0, 6) == 0
+
+    def test_who_was_given_fewer_than_all_goes_on_in_another_packer(self, make: Make) -> None:
+        """P3.1 across ledgers (P8.2): nobody's entry comes between what one call appended there and its rest here."""
+        before, packer = make(LEDGER, bytes_max=100), make(LEDGER + 1)
+        assert before.held_by == 0
+        assert before.append_many([bytes(10)] * 3, 9)[1] == 1
+        assert before.held_by == 9
+        packer.hold_for(before.held_by)
+        assert packer.append(b"between") == (PACKER_FULL, False)
+        assert packer.append_many([b"rest"], 9) == (0, 1, True)
+        assert packer.append(b"behind") == (1, False)
+
     def test_impossible_settings_are_refused(self, make: Make) -> None:
         for settings in (
             {"ledger_id": -1},
@@ -434,6 +479,35 @@ def test_both_cut_the_same_frames_and_give_the_same_answers(
 
 
 # --- What only C has ----------------------------------------------------------------------------------------
+
+
+def test_what_is_appended_again_passes_the_bound_of_all_packers() -> None:
+    """P8.2: the frame it comes from counts there, and is released next. Else: all writers of a process fail together,
+    and each waits for another to give a block back."""
+    before, packer = Packer(LEDGER), Packer(LEDGER + 1)
+    before.append_many([bytes(1000)] * 10)
+    (frame,) = drain(before)
+    lib.ebk_pool_set_bytes_max(pool_bytes_used())
+    try:
+        assert packer.append(b"x") == (PACKER_FULL, False)
+        assert packer.append_again(frame, 0, 10) == 10
+        before.release(frame)
+        assert packer.append(b"x") == (10, False)
+    finally:
+        lib.ebk_pool_set_bytes_max(PACKER_POOL_BYTES_MAX)
+
+
+def test_what_is_no_frame_is_not_appended_again() -> None:
+    packer, done = Packer(LEDGER), ffi.new("struct ebk_appended *")
+    before = Packer(LEDGER)
+    before.append(b"whole")
+    (frame,) = drain(before)
+    body = bytes(frame.body)
+    longer = body[:4] + b"\xff" + body[5:]
+    for broken in (body[:-1], longer, body[:4] + bytes([1]) + body[5:51], body[:2] + b"\x09" + body[3:]):
+        answer = lib.ebk_packer_append_again(packer.handle, broken, len(broken), 0, 1, done)
+        assert (answer, done.taken) == (lib.EBK_USAGE, 0)
+    assert packer.next_entry == 0
 
 
 def test_the_numbers_of_the_twin_are_those_of_c() -> None:
